@@ -1,0 +1,68 @@
+"""The errors that windtunnel raises on purpose.
+
+    WindtunnelError
+    ├── SpecError        a field of a job, a catalogue entry or an option is wrong   (exit 2)
+    │   ├── UnknownName      a name that no registry or catalogue has                (exit 2)
+    │   └── FileError        a file that cannot be read or parsed                    (exit 2)
+    ├── PlanError        fields are fine one by one and contradict each other        (exit 2)
+    └── EngineError      a program that can make no progress (a deadlock, a bad wait) (exit 1)
+
+Whatever a user types ends in one of these; a traceback of anything else is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+
+class WindtunnelError(Exception):
+    """Root of the tree; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class SpecError(WindtunnelError):
+    """A wrong value at `path`: what was `got`, what was `allowed`, and a `hint` of what to write instead."""
+
+    exit_code = 2
+
+    def __init__(self, path: str, got: object, allowed: str, hint: str = "") -> None:
+        self.path, self.got, self.allowed, self.hint = path, got, allowed, hint
+        shown = repr(got)
+        if len(shown) > 80:
+            shown = shown[:77] + "..."
+        message = f"{path}: got {shown}; allowed: {allowed}"
+        super().__init__(f"{message}. {hint}" if hint else message)
+
+
+class UnknownName(SpecError):
+    """A name that is not in the list of known ones; the nearest known name is in the hint."""
+
+    def __init__(self, path: str, got: str, known: Sequence[str]) -> None:
+        near = nearest(got, known)
+        listed = ", ".join(sorted(known)[:12]) + (", …" if len(known) > 12 else "")
+        super().__init__(path, got, listed or "(none)", f"Did you mean {near!r}?" if near else "")
+
+
+class FileError(SpecError):
+    """A file that is missing, too large, not text, or does not parse."""
+
+
+class PlanError(SpecError):
+    """Fields that contradict each other, such as tp that does not divide the attention heads."""
+
+
+class EngineError(WindtunnelError):
+    """The engine cannot finish the program: a wait that nothing satisfies."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name closest to `name`, or None if nothing is close."""
+    candidates = list(known)
+    found = get_close_matches(name, candidates, n=1, cutoff=0.5)
+    if found:
+        return found[0]
+    lowered = {c.lower().replace("_", "-"): c for c in candidates}
+    found = get_close_matches(name.lower().replace("_", "-"), list(lowered), n=1, cutoff=0.5)
+    return lowered[found[0]] if found else None

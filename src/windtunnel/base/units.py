@@ -1,0 +1,113 @@
+"""Quantities as people write them, parsed once at the edge; inside everything is SI float64 (s, B, B/s, FLOP/s, W).
+
+Bits are `b`, bytes are `B`; `k M G T P` are decimal, `Ki Mi Gi Ti` binary. A bare number is refused where a unit
+decides its meaning (bandwidths, FLOP rates); sizes and times as bare numbers are bytes and seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+           "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*"
+_SIZE = re.compile(_NUMBER + r"([KMGTP]i?|k)?(B|b)?\s*$")
+_RATE = re.compile(_NUMBER + r"([KMGTPE]i?|k)?(B|b|bit|Bytes|byte)(?:/s|ps)\s*(?:per\s+(\w+))?\s*(each way|both ways)?\s*$")
+_TIME = re.compile(_NUMBER + r"(ps|ns|us|µs|ms|s|min|h|d)?\s*$")
+_FLOPS = re.compile(_NUMBER + r"([KMGTPE]|k)?(?:FLOP/s|FLOPS|flops|FLOPs)\s*$")
+_SECONDS = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_OWNERS = {"gpu": "GPU", "nic": "NIC", "node": "node", "link": "link", "port": "port"}
+
+
+def parse_size(value: object) -> float:
+    """Bytes from `80GiB`, `512KiB`, `25e6` or a number of bytes; ValueError if it is not a finite size >= 0."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _finite(float(value), "a size in bytes")
+    match = _SIZE.match(value) if isinstance(value, str) else None
+    if not match:
+        raise ValueError("a size such as '80GiB', '25MB' or a number of bytes")
+    number, prefix, unit = match.groups()
+    return _finite(float(number) * _PREFIX[prefix or ""] / (8.0 if unit == "b" else 1.0), "a size in bytes")
+
+
+def parse_bandwidth(value: object, owner: str | None = None) -> float:
+    """Bytes per second in one direction from `200Gb/s per NIC each way`.
+
+    `owner` is what the field's own name says the bandwidth belongs to; then the words may be left out, and another owner is
+    refused. With `owner=None` the text has to say per what. `both ways` counts both directions together and is halved.
+    """
+    match = _RATE.match(value) if isinstance(value, str) else None
+    if not match:
+        raise ValueError("a bandwidth with its unit, such as '400Gb/s' or '50GB/s'")
+    number, prefix, unit, said, way = match.groups()
+    said_owner = _OWNERS.get(said.lower()) if said else None
+    if said and said_owner is None:
+        raise ValueError(f"'per {said}' is not one of per GPU, per NIC, per node, per link, per port")
+    if owner is None and (said_owner is None or way is None):
+        raise ValueError("a bandwidth that says per what and which way, such as '300GB/s per GPU each way'")
+    if owner is not None and said_owner is not None and said_owner != owner:
+        raise ValueError(f"a bandwidth per {owner}; this one is per {said_owner}")
+    bits = 8.0 if unit in ("b", "bit") else 1.0
+    rate = float(number) * _PREFIX[prefix or ""] / bits / (2.0 if way == "both ways" else 1.0)
+    return _positive(rate, "a bandwidth")
+
+
+def parse_time(value: object) -> float:
+    """Seconds from `2us`, `1.5ms`, `30min` or a number of seconds."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _finite(float(value), "a time in seconds")
+    match = _TIME.match(value) if isinstance(value, str) else None
+    if not match:
+        raise ValueError("a time such as '2us', '1.5ms' or a number of seconds")
+    return _finite(float(match.group(1)) * _SECONDS[match.group(2) or "s"], "a time")
+
+
+def parse_flops(value: object) -> float:
+    """FLOP/s from `312TFLOP/s`; the unit is required."""
+    match = _FLOPS.match(value) if isinstance(value, str) else None
+    if not match:
+        raise ValueError("a FLOP rate with its unit, such as '312TFLOP/s'")
+    return _positive(float(match.group(1)) * _PREFIX[match.group(2) or ""], "a FLOP rate")
+
+
+def _finite(number: float, what: str) -> float:
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"{what}, finite and not negative")
+    return number
+
+
+def _positive(number: float, what: str) -> float:
+    if not math.isfinite(number) or number <= 0:
+        raise ValueError(f"{what}, finite and above zero")
+    return number
+
+
+
+
+Size = Annotated[float, BeforeValidator(parse_size)]
+Seconds = Annotated[float, BeforeValidator(parse_time)]
+FlopRate = Annotated[float, BeforeValidator(parse_flops)]
+OwnedBandwidth = Annotated[float, BeforeValidator(parse_bandwidth)]
+NicBandwidth = Annotated[float, BeforeValidator(lambda v: parse_bandwidth(v, "NIC"))]
+GpuBandwidth = Annotated[float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU"))]
+
+
+def show_size(number: float) -> str:
+    """`1.5 GiB` from bytes."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(number) < 1024.0:
+            return f"{number:.4g} {unit}"
+        number /= 1024.0
+    return f"{number:.4g} TiB"
+
+
+def show_time(number: float) -> str:
+    """`12.3 ms` from seconds."""
+    for limit, scale, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+        if abs(number) < limit:
+            return f"{number * scale:.4g} {unit}"
+    return f"{number:.4g} s" if number < 7200 else f"{number / 3600:.4g} h"

@@ -1,0 +1,104 @@
+"""The machine: GPU, node, fabric, cluster."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from windtunnel.base.units import FlopRate, GpuBandwidth, NicBandwidth, OwnedBandwidth, Seconds, Size
+from windtunnel.spec.common import Fraction, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt
+
+
+class GPU(Noun):
+    """One accelerator as its driver reports it (a GCD of an MI250X is one GPU).
+
+    `peak` is dense FLOP/s by number format; `achievable` the best matmul rate measured on it (MAMF), where known;
+    `names` are the strings that the vendor's tool prints, matched whole.
+    """
+
+    id: Name
+    name: str
+    names: tuple[str, ...] = ()
+    vendor: Literal["nvidia", "amd", "intel", "google", "other"] = "nvidia"
+    architecture: str = Field(description="volta, ampere, hopper, blackwell, cdna3, … : keys the kernel models and NCCL's tables")
+    peak: dict[str, FlopRate]
+    achievable: dict[str, FlopRate] = {}
+    memory: Size
+    memory_bandwidth: GpuBandwidth
+    l2: Size | None = None
+    sms: PositiveInt | None = None
+    clock_hz: PositiveFloat | None = None
+    power_w: PositiveFloat | None = None
+    kernels_from: str | None = Field(None, description="GPU id whose fitted kernel curves carry over")
+    source: str = ""
+    notes: str = ""
+
+
+class ScaleUp(Noun):
+    """The fast domain inside which GPUs reach each other without a NIC."""
+
+    kind: Literal["nvswitch", "nvlink_mesh", "pcie", "xgmi", "ici", "ethernet"] = "nvswitch"
+    size: PositiveInt = Field(description="GPUs in one domain; may span nodes (NVL72)")
+    bandwidth: OwnedBandwidth = Field(description="per GPU each way, all its links together")
+    links: PositiveInt = 1
+    in_switch_reduction: bool = Field(False, description="NVLS (NVLink SHARP)")
+    source: str = ""
+
+
+class Nic(Noun):
+    """Network interfaces of one node."""
+
+    count: PositiveInt
+    bandwidth: NicBandwidth
+    latency: Seconds = Field(0.0, description="latency that NCCL's topology file states for the NIC")
+    source: str = ""
+
+
+class Node(Noun):
+    """A server: GPUs, scale-up links, NICs, host."""
+
+    id: Name
+    name: str = ""
+    gpu: GPU
+    gpus: PositiveInt = 8
+    scale_up: ScaleUp
+    nic: Nic | None = None
+    pcie_gen: PositiveInt = 4
+    cpu_vendor: Literal["intel", "amd", "arm", "other"] = "amd"
+    host_memory: Size | None = None
+    power_w: PositiveFloat | None = Field(None, description="whole node under load; left out: GPUs / 0.6")
+    source: str = ""
+
+
+class Fabric(Noun):
+    """The scale-out network between nodes."""
+
+    id: Name
+    kind: Literal["infiniband", "roce", "efa", "opa", "ethernet", "ici", "none"]
+    topology: Literal["fat_tree", "rail", "torus", "none"] = "fat_tree"
+    leaf_nodes: PositiveInt = Field(32, description="nodes that share one set of leaf switches")
+    pod_nodes: PositiveInt = Field(1024, description="nodes below one set of spine switches")
+    oversubscription: PositiveFloat = 1.0
+    hop_latency: Seconds = 1e-6
+    efficiency: Fraction = Field(0.92, description="payload over line rate, inside a leaf")
+    ecmp_efficiency: Fraction = Field(1.0, description="what hash collisions leave of it where flows cross leaves")
+    in_network_reduction: bool = False
+    source: str = ""
+
+
+class Cluster(Noun):
+    """Nodes on a fabric, with what they cost."""
+
+    id: Name
+    name: str = ""
+    node: Node
+    fabric: Fabric
+    gpus: PositiveInt
+    price_per_gpu_hour: NonNegativeFloat | None = Field(None, description="US dollars")
+    pue: PositiveFloat = 1.1
+    source: str = ""
+
+    @property
+    def gpu(self) -> GPU:
+        return self.node.gpu

@@ -1,0 +1,115 @@
+"""Job = model x plan x runtime x cluster: everything that a prediction depends on."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+from windtunnel.base.errors import PlanError
+from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
+from windtunnel.spec.model import Model
+from windtunnel.spec.plan import Plan
+from windtunnel.spec.runtime import Runtime
+
+
+class Job(Noun):
+    """One training job. `tokens` is the length of the whole run, if the report should say days and dollars."""
+
+    name: Name = "job"
+    model: Model
+    plan: Plan
+    runtime: Runtime
+    cluster: Cluster
+    tokens: PositiveFloat | None = None
+    seed: NonNegativeInt = 0
+    source: str = ""
+
+    @cached_property
+    def dp(self) -> int:
+        """Data-parallel ranks."""
+        return self.plan.dp or self.cluster.gpus // (self.plan.tp * self.plan.cp * self.plan.pp)
+
+    @cached_property
+    def micro_batches(self) -> int:
+        """Micro batches that each pipeline runs in a step."""
+        return self.plan.global_batch // (self.plan.micro_batch * self.dp)
+
+    @cached_property
+    def shard_ranks(self) -> int:
+        """Ranks over which sharded state (optimizer, gradients, parameters) is cut: dp x cp, or the stated group."""
+        return min(self.plan.shard_group or self.dp * self.plan.cp, self.dp * self.plan.cp)
+
+    @cached_property
+    def layers_per_stage(self) -> tuple[tuple[int, ...], ...]:
+        """Layers of each pipeline stage's virtual stages: `[stage][virtual stage]`."""
+        plan = self.plan
+        flat = plan.stages or (self.model.layers // (plan.pp * plan.vpp),) * (plan.pp * plan.vpp)
+        return tuple(tuple(flat[v * plan.pp + s] for v in range(plan.vpp)) for s in range(plan.pp))
+
+    @cached_property
+    def padded_vocab(self) -> int:
+        """Vocabulary padded to a multiple of 128 x tp, as Megatron does; unpadded where tp is 1 and 128 divides nothing for FSDP."""
+        step = 128 * self.plan.tp
+        return math.ceil(self.model.vocab / step) * step
+
+
+def check(job: Job) -> Job:
+    """Return `job`, or raise `PlanError` at the first contradiction between its fields."""
+    model, plan, gpus = job.model, job.plan, job.cluster.gpus
+    split = plan.tp * plan.cp * plan.pp
+    if plan.dp is not None and split * plan.dp != gpus:
+        raise PlanError("plan.dp", plan.dp, f"tp*cp*pp*dp = cluster.gpus ({split} * dp = {gpus})",
+                        f"Write dp = {gpus // split}" if gpus % split == 0 else f"or cluster.gpus = {split * plan.dp}.")
+    if gpus % split:
+        raise PlanError("cluster.gpus", gpus, f"a multiple of tp*cp*pp = {split}", f"Try {math.ceil(gpus / split) * split}.")
+    for what, number in (("heads", model.heads), ("ffn", model.ffn)):
+        if number % plan.tp:
+            raise PlanError("plan.tp", plan.tp, f"a divisor of model.{what} = {number}", _divisors(number))
+    if model.groups > plan.tp and model.groups % plan.tp or model.groups < plan.tp and plan.tp % model.groups:
+        raise PlanError("plan.tp", plan.tp, f"a divisor or multiple of model.kv_heads = {model.groups}")
+    if model.heads % model.groups:
+        raise PlanError("model.kv_heads", model.groups, f"a divisor of model.heads = {model.heads}", _divisors(model.heads))
+    if plan.seq % (plan.cp * (plan.tp if plan.sequence_parallel else 1)):
+        raise PlanError("plan.seq", plan.seq, "a multiple of cp (and of tp with sequence_parallel)")
+    if model.head_dim is None and model.hidden % model.heads:
+        raise PlanError("model.heads", model.heads, f"a divisor of model.hidden = {model.hidden}, or a stated head_dim")
+    stages = plan.pp * plan.vpp
+    if plan.stages is not None:
+        if len(plan.stages) != stages or sum(plan.stages) != model.layers:
+            raise PlanError("plan.stages", list(plan.stages), f"{stages} numbers (pp*vpp) that add up to model.layers = {model.layers}")
+    elif model.layers % stages:
+        raise PlanError("plan.pp", plan.pp, f"pp*vpp = {stages} that divides model.layers = {model.layers}",
+                        f"Or give plan.stages, for example {_layout(model.layers, stages)}.")
+    if plan.vpp > 1 and plan.pp == 1:
+        raise PlanError("plan.vpp", plan.vpp, "1 where pp is 1")
+    if plan.schedule == "interleaved" and plan.vpp == 1 or plan.schedule in ("1f1b", "gpipe") and plan.vpp > 1:
+        raise PlanError("plan.schedule", plan.schedule, "interleaved with vpp > 1, else 1f1b or gpipe")
+    batch = plan.micro_batch * job.dp
+    if plan.global_batch % batch:
+        raise PlanError("plan.global_batch", plan.global_batch, f"a multiple of micro_batch*dp = {batch}",
+                        f"Try {math.ceil(plan.global_batch / batch) * batch}.")
+    if plan.vpp > 1 and job.micro_batches % plan.pp:
+        raise PlanError("plan.global_batch", plan.global_batch,
+                        f"micro batches ({job.micro_batches}) that are a multiple of pp = {plan.pp} for the interleaved schedule")
+    if plan.shard_group is not None and (job.dp * plan.cp) % plan.shard_group:
+        raise PlanError("plan.shard_group", plan.shard_group, f"a divisor of dp*cp = {job.dp * plan.cp}")
+    if gpus > job.cluster.node.gpus and gpus % job.cluster.node.gpus:
+        raise PlanError("cluster.gpus", gpus, f"whole nodes of {job.cluster.node.gpus} GPUs")
+    if gpus > job.cluster.node.scale_up.size and job.cluster.node.nic is None:
+        raise PlanError("cluster.gpus", gpus, f"at most {job.cluster.node.scale_up.size}: node {job.cluster.node.id!r} has no NIC")
+    if job.runtime.precision not in job.cluster.gpu.peak:
+        raise PlanError("runtime.precision", job.runtime.precision, ", ".join(sorted(job.cluster.gpu.peak)) + f" on {job.cluster.gpu.id}")
+    if set(plan.placement) != {"tp", "cp", "ep", "dp", "pp"} or len(plan.placement) != 5:
+        raise PlanError("plan.placement", list(plan.placement), "each of tp, cp, ep, dp, pp once")
+    return job
+
+
+def _divisors(number: int) -> str:
+    found = [d for d in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 64) if number % d == 0]
+    return "Divisors: " + ", ".join(map(str, found)) + "."
+
+
+def _layout(layers: int, stages: int) -> list[int]:
+    base, extra = divmod(layers, stages)
+    return [base + (1 if s < extra else 0) for s in range(stages)]

@@ -1,0 +1,48 @@
+"""How the job is cut over GPUs and over time."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from windtunnel.spec.common import NonNegativeInt, Noun, PositiveInt
+
+Axis = Literal["tp", "cp", "ep", "dp", "pp"]
+
+
+class Plan(Noun):
+    """Parallel plan and batch.
+
+    Sequences per step = `global_batch`; sequences per micro batch and data-parallel rank = `micro_batch`; `seq` is in tokens.
+    `dp` left out is whatever the cluster's GPUs leave. `stages` lists the layers of every virtual stage in model order (an uneven
+    layout); left out, layers divide evenly. `placement` is innermost axis first, as Megatron's `tp-cp-ep-dp-pp`.
+    """
+
+    tp: PositiveInt = 1
+    cp: PositiveInt = 1
+    pp: PositiveInt = 1
+    vpp: PositiveInt = 1
+    dp: PositiveInt | None = None
+    sequence_parallel: bool = False
+    sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp", "hsdp"] = "none"
+    shard_group: PositiveInt | None = Field(None, description="ranks that share one copy of the sharded state; left out: all of dp")
+    schedule: Literal["auto", "gpipe", "1f1b", "interleaved"] = "auto"
+    micro_batch: PositiveInt = 1
+    global_batch: PositiveInt
+    seq: PositiveInt
+    recompute: Literal["none", "selective", "full"] = "none"
+    recompute_layers: NonNegativeInt | None = Field(None, description="layers per virtual stage that recompute; left out: all")
+    stages: tuple[PositiveInt, ...] | None = None
+    placement: tuple[Axis, ...] = ("tp", "cp", "ep", "dp", "pp")
+
+    @property
+    def schedule_name(self) -> str:
+        """The schedule that runs: `auto` is interleaved where there are virtual stages, else 1F1B."""
+        if self.schedule != "auto":
+            return self.schedule
+        return "interleaved" if self.vpp > 1 else "1f1b"
+
+    @property
+    def shards_parameters(self) -> bool:
+        return self.sharding in ("zero3", "fsdp", "hsdp")

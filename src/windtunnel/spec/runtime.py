@@ -1,0 +1,57 @@
+"""What the framework does with the plan: kernels, precision, overlaps, host cost."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from windtunnel.spec.common import Name, NonNegativeFloat, Noun, Precision
+from windtunnel.base.units import Seconds, Size
+
+
+class Host(Noun):
+    """Cost of the Python/C++ side that feeds the GPU, per launch mode.
+
+    `launch` is host time per kernel; `layer` extra host time per layer and pass (module and autograd bookkeeping);
+    `micro_batch` per micro batch and pass (schedule loop, batch fetch); `step` once a step (optimizer loop, logging).
+    """
+
+    launch: Seconds
+    layer: Seconds = 0.0
+    micro_batch: Seconds = 0.0
+    step: Seconds = 0.0
+    collective: Seconds = Field(0.0, description="extra host time to launch a communication kernel")
+    source: str = ""
+
+
+class Runtime(Noun):
+    """A framework version and its switches. Whatever a job leaves out comes from `catalog/frameworks/`."""
+
+    framework: Name
+    version: str = ""
+    precision: Precision = "bf16"
+    launch: Literal["eager", "compile", "cuda_graph"] = "eager"
+    attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
+    fused_norm: bool = True
+    fused_activation: bool = True
+    fused_rope: bool = True
+    fused_dropout_add: bool = True
+    fused_cross_entropy: bool = True
+    fused_optimizer: bool = True
+    fused_wgrad: bool = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
+    optimizer: Literal["adam", "lamb", "sgd"] = "adam"
+    master_weights: bool = True
+    weight_dtype: Literal["fp32", "fp16", "bf16"] = "bf16"
+    gradient_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype in which gradients are accumulated and kept")
+    reduce_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype of gradients on the network")
+    overlap_tp: bool = Field(False, description="tensor-parallel collectives overlap chunked GEMMs")
+    overlap_tp_dgrad: bool = Field(True, description="backward: the input-gradient collective overlaps the weight-gradient GEMM")
+    overlap_grad_reduce: bool = Field(False, description="gradient buckets reduce during backward")
+    overlap_param_gather: bool = Field(False, description="parameters are gathered during the next forward")
+    overlap_p2p: bool = Field(False, description="pipeline sends and receives overlap computation")
+    bucket: Size = Field(160e6, description="bytes of gradient per reduction bucket when overlapped")
+    host: Host
+    jitter: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of one GPU's step compute time")
+    allocator_overhead: NonNegativeFloat = Field(0.0, description="reserved over allocated memory, as a fraction")
+    source: str = ""
