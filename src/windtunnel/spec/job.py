@@ -49,8 +49,8 @@ class Job(Noun):
 
     @cached_property
     def padded_vocab(self) -> int:
-        """Vocabulary padded to a multiple of 128 x tp, as Megatron does; unpadded where tp is 1 and 128 divides nothing for FSDP."""
-        step = 128 * self.plan.tp
+        """Vocabulary padded to a multiple of `runtime.pad_vocab` x tp."""
+        step = self.runtime.pad_vocab * self.plan.tp
         return math.ceil(self.model.vocab / step) * step
 
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from windtunnel.spec.common import Name, NonNegativeFloat, Noun, Precision
 from windtunnel.base.units import Seconds, Size
+from windtunnel.spec.common import Name, NonNegativeFloat, Noun, PositiveInt, Precision
 
 
 class Host(Noun):
@@ -52,6 +52,7 @@ class Runtime(Noun):
     overlap_p2p: bool = Field(False, description="pipeline sends and receives overlap computation")
     bucket: Size = Field(160e6, description="bytes of gradient per reduction bucket when overlapped")
     host: Host
+    pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")
     jitter: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of one GPU's step compute time")
     allocator_overhead: NonNegativeFloat = Field(0.0, description="reserved over allocated memory, as a fraction")
     source: str = ""

@@ -1,0 +1,99 @@
+"""The answer: what a prediction says. Plain data, so that doors and reports need nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from windtunnel.spec.job import Job
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One operator summed over a step of the slowest stage (seconds; `share` of the step)."""
+
+    name: str
+    module: str
+    kind: str
+    phase: str
+    shape: str
+    count: int
+    seconds_each: float
+    seconds_total: float
+    share: float
+    provenance: str
+    relative_error: float
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """Bytes on the fullest GPU of one pipeline stage at its peak, by kind; `total` is what the driver would show."""
+
+    stage: int
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    buffers: float
+    workspace: float
+    context: float
+    fragmentation: float
+    allocated: float
+    reserved: float
+    total: float
+    capacity: float
+    fits: bool
+    curve: tuple[tuple[float, float], ...] = ()  # (second in the step, allocated bytes)
+
+
+@dataclass(frozen=True)
+class Span:
+    """One interval of the timeline: seconds from the start of the step."""
+
+    stage: int
+    stream: str
+    name: str
+    category: str
+    start: float
+    end: float
+    micro_batch: int = -1
+    chunk: int = -1
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What `predict` returns. Seconds, bytes, FLOP/s, US dollars, joules unless a name says otherwise.
+
+    `breakdown` splits the step of the slowest stage into non-overlapping parts that add up to `step_time_s`;
+    `by_stage` has the same keys for every stage.
+    """
+
+    job: Job
+    network: str
+    step_time_s: float
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    model_tflops_per_gpu: float
+    hardware_tflops_per_gpu: float
+    mfu: float
+    hfu: float
+    breakdown: dict[str, float]
+    by_stage: tuple[dict[str, float], ...]
+    overlapped: dict[str, float]
+    memory: tuple[StageMemory, ...]
+    fits: bool
+    provenance: dict[str, float]  # share of the step's seconds resting on each kind of evidence
+    relative_error: float
+    kernels: tuple[KernelRow, ...]
+    collectives: tuple[dict[str, object], ...]  # name, axis, bytes, ranks, nodes, algorithm, protocol, channels, time_us, busbw_GBs, count
+    critical_path: tuple[dict[str, object], ...]
+    energy_j_per_step: float | None = None
+    cost_per_step: float | None = None
+    tokens_per_day: float = 0.0
+    days: float | None = None
+    cost: float | None = None
+    energy_j: float | None = None
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    parameters: float = 0.0
+    timeline: tuple[Span, ...] = field(default=(), repr=False)  # blocks: a pass of a virtual stage, a transfer, an optimizer step

@@ -1,0 +1,137 @@
+"""The operators of a training step, as columns.
+
+One row is one kernel (or a fixed bunch of equal kernels: `launches`), or one communication call. A row appears once however many
+layers, micro batches and ranks run it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Kind(IntEnum):
+    """Kernel class: what the estimator dispatches on."""
+
+    GEMM = 0  # batch x (m,k)@(k,n)
+    ATTENTION = 1  # fused forward: batch = sequences x local heads, m = query tokens, n = key tokens, k = head dim, extra = heads per kv head
+    ATTENTION_BACKWARD = 2
+    NORM = 3  # m rows, n columns
+    ELEMENTWISE = 4  # bytes only
+    SOFTMAX = 5  # m rows, n columns
+    CROSS_ENTROPY = 6  # m tokens, n classes
+    EMBEDDING = 7  # m tokens, n columns
+    OPTIMIZER = 8  # n parameters
+    COPY = 9  # device copy, fill or cast: bytes
+    REDUCE = 10  # norms of gradients and the like: bytes read
+    COMM = 11  # see `comm`
+
+
+class Phase(IntEnum):
+    """Which pass of the step the row belongs to."""
+
+    FORWARD = 0
+    RECOMPUTE = 1
+    DGRAD = 2  # backward, gradient of the input
+    WGRAD = 3  # backward, gradient of the weight
+    OPTIMIZER = 4
+    GRADIENT_SYNC = 5
+    PARAMETER_SYNC = 6
+
+
+class Comm(IntEnum):
+    """Communication call of a COMM row; bytes are the total buffer, as nccl-tests counts them."""
+
+    NONE = 0
+    ALL_REDUCE = 1
+    ALL_GATHER = 2
+    REDUCE_SCATTER = 3
+    ALL_TO_ALL = 4
+    BROADCAST = 5
+    SEND_RECV = 6
+
+
+class Axis(IntEnum):
+    """The group of ranks that a communication row runs over."""
+
+    NONE = 0
+    TP = 1
+    CP = 2
+    EP = 3
+    DP = 4
+    PP = 5
+    SHARD = 6  # ranks that share sharded state (dp x cp, or the stated group)
+    REPLICA = 7  # ranks that hold the same shard (hybrid sharding)
+    EMBEDDING = 8  # first and last stage, tied embeddings
+    WORLD = 9
+
+
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
+"""`dtype` column: index into this tuple."""
+
+
+class Op(NamedTuple):
+    """One row while a graph is being built; see `OpTable` for units."""
+
+    name: str
+    kind: Kind
+    phase: Phase
+    module: str = ""
+    dtype: int = 3
+    batch: int = 1
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    extra: int = 1
+    flops: float = 0.0
+    bytes: float = 0.0
+    launches: int = 1
+    comm: Comm = Comm.NONE
+    axis: Axis = Axis.NONE
+    stream: int = 0
+    waits: tuple[int, ...] = ()
+    blocking: bool = False
+
+
+@dataclass(frozen=True)
+class OpTable:
+    """Columns of R rows. FLOPs and bytes are per execution on one GPU; bytes are HBM traffic, or the buffer of a COMM row."""
+
+    names: tuple[str, ...]
+    modules: tuple[str, ...]
+    kind: npt.NDArray[np.int8]
+    phase: npt.NDArray[np.int8]
+    dtype: npt.NDArray[np.int8]
+    batch: npt.NDArray[np.int64]
+    m: npt.NDArray[np.int64]
+    n: npt.NDArray[np.int64]
+    k: npt.NDArray[np.int64]
+    extra: npt.NDArray[np.int64]
+    flops: npt.NDArray[np.float64]
+    bytes: npt.NDArray[np.float64]
+    launches: npt.NDArray[np.int64]
+    comm: npt.NDArray[np.int8]
+    axis: npt.NDArray[np.int8]
+    stream: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def of(cls, rows: list[Op]) -> OpTable:
+        """Columns from rows."""
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(Op._fields)
+        c = dict(zip(Op._fields, columns, strict=True))
+        return cls(
+            names=tuple(c["name"]), modules=tuple(c["module"]),
+            kind=np.array(c["kind"], np.int8), phase=np.array(c["phase"], np.int8), dtype=np.array(c["dtype"], np.int8),
+            batch=np.array(c["batch"], np.int64), m=np.array(c["m"], np.int64), n=np.array(c["n"], np.int64),
+            k=np.array(c["k"], np.int64), extra=np.array(c["extra"], np.int64),
+            flops=np.array(c["flops"], np.float64), bytes=np.array(c["bytes"], np.float64),
+            launches=np.array(c["launches"], np.int64), comm=np.array(c["comm"], np.int8), axis=np.array(c["axis"], np.int8),
+            stream=np.array(c["stream"], np.int8),
+        )
