@@ -29,11 +29,24 @@ class SpecError(WindtunnelError):
 
     def __init__(self, path: str, got: object, allowed: str, hint: str = "") -> None:
         self.path, self.got, self.allowed, self.hint = path, got, allowed, hint
-        shown = repr(got)
-        if len(shown) > 80:
-            shown = shown[:77] + "..."
-        message = f"{path}: got {shown}; allowed: {allowed}"
+        message = f"{path}: got {_shown(got)}; allowed: {allowed}"
         super().__init__(f"{message}. {hint}" if hint else message)
+
+
+class Nothing:
+    """Stands for "no value was given" in a SpecError."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+def _shown(got: object) -> str:
+    """`repr`, cut to a line; values whose repr fails (integers of thousands of digits, endless nesting) show their type."""
+    try:
+        shown = repr(got)
+    except (ValueError, RecursionError):
+        return f"a {type(got).__name__} too large to print"
+    return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
 class UnknownName(SpecError):

@@ -10,10 +10,10 @@ import math
 import re
 from typing import Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 _PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
-           "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+           "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
 _NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*"
 _SIZE = re.compile(_NUMBER + r"([KMGTP]i?|k)?(B|b)?\s*$")
 _RATE = re.compile(_NUMBER + r"([KMGTPE]i?|k)?(B|b|bit|Bytes|byte)(?:/s|ps)\s*(?:per\s+(\w+))?\s*(each way|both ways)?\s*$")
@@ -26,7 +26,7 @@ _OWNERS = {"gpu": "GPU", "nic": "NIC", "node": "node", "link": "link", "port": "
 def parse_size(value: object) -> float:
     """Bytes from `80GiB`, `512KiB`, `25e6` or a number of bytes; ValueError if it is not a finite size >= 0."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _finite(float(value), "a size in bytes")
+        return _finite(_number(value), "a size in bytes")
     match = _SIZE.match(value) if isinstance(value, str) else None
     if not match:
         raise ValueError("a size such as '80GiB', '25MB' or a number of bytes")
@@ -59,7 +59,7 @@ def parse_bandwidth(value: object, owner: str | None = None) -> float:
 def parse_time(value: object) -> float:
     """Seconds from `2us`, `1.5ms`, `30min` or a number of seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _finite(float(value), "a time in seconds")
+        return _finite(_number(value), "a time in seconds")
     match = _TIME.match(value) if isinstance(value, str) else None
     if not match:
         raise ValueError("a time such as '2us', '1.5ms' or a number of seconds")
@@ -74,6 +74,14 @@ def parse_flops(value: object) -> float:
     return _positive(float(match.group(1)) * _PREFIX[match.group(2) or ""], "a FLOP rate")
 
 
+def _number(value: int | float) -> float:
+    """float of `value`; infinity where an integer is beyond any float, so that the range check refuses it."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def _finite(number: float, what: str) -> float:
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"{what}, finite and not negative")
@@ -86,14 +94,25 @@ def _positive(number: float, what: str) -> float:
     return number
 
 
+def _written(unit: str) -> PlainSerializer:
+    """How JSON and TOML write a rate: exact digits and the unit, which the parser above reads back to the same float."""
+    return PlainSerializer(lambda v: f"{v!r}{unit}", return_type=str, when_used="json")
 
 
-Size = Annotated[float, BeforeValidator(parse_size)]
-Seconds = Annotated[float, BeforeValidator(parse_time)]
-FlopRate = Annotated[float, BeforeValidator(parse_flops)]
-OwnedBandwidth = Annotated[float, BeforeValidator(parse_bandwidth)]
-NicBandwidth = Annotated[float, BeforeValidator(lambda v: parse_bandwidth(v, "NIC"))]
-GpuBandwidth = Annotated[float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU"))]
+def _text(*examples: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "examples": list(examples)})
+
+
+def _text_or_number(unit: str, *examples: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "description": unit}, {"type": "string"}], "examples": list(examples)})
+
+
+Size = Annotated[float, BeforeValidator(parse_size), _text_or_number("bytes", "80GiB", "25MB")]
+Seconds = Annotated[float, BeforeValidator(parse_time), _text_or_number("seconds", "2us", "1.5ms")]
+FlopRate = Annotated[float, BeforeValidator(parse_flops), _written("FLOP/s"), _text("312TFLOP/s")]
+OwnedBandwidth = Annotated[float, BeforeValidator(parse_bandwidth), _written("B/s per GPU each way"), _text("300GB/s per GPU each way")]
+NicBandwidth = Annotated[float, BeforeValidator(lambda v: parse_bandwidth(v, "NIC")), _written("B/s per NIC each way"), _text("200Gb/s")]
+GpuBandwidth = Annotated[float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _written("B/s per GPU each way"), _text("2.039TB/s")]
 
 
 def show_size(number: float) -> str:

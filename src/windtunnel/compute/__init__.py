@@ -1,0 +1,7 @@
+"""Operator -> seconds: tile/wave model of matrix products, fused attention, and kernels that move bytes."""
+
+from windtunnel.compute.describe import describe
+from windtunnel.compute.estimate import Estimate, estimate
+from windtunnel.compute.kernels import Provenance
+
+__all__ = ["Estimate", "Provenance", "describe", "estimate"]

@@ -8,9 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 PositiveInt = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=10**9, strict=True)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
@@ -22,6 +23,11 @@ DTYPE_BYTES: dict[str, float] = {
 
 
 class Noun(BaseModel):
-    """Base of the nouns: immutable, unknown keys are errors."""
+    """Base of the nouns: immutable, hashable, unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), validate_default=True)
+
+    def __hash__(self) -> int:
+        """Over the fields only, so that cached properties don't matter; tables count as their sorted items."""
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return hash((type(self), *(tuple(sorted(v.items())) if isinstance(v, dict) else v for v in values)))

@@ -31,7 +31,8 @@ class Plan(Noun):
     micro_batch: PositiveInt = 1
     global_batch: PositiveInt
     seq: PositiveInt
-    recompute: Literal["none", "selective", "full"] = "none"
+    recompute: Literal["none", "selective", "ops", "full"] = Field(
+        "none", description="selective: the attention core; ops: every second matrix product and all cheap kernels (torchtitan)")
     recompute_layers: NonNegativeInt | None = Field(None, description="layers per virtual stage that recompute; left out: all")
     stages: tuple[PositiveInt, ...] | None = None
     placement: tuple[Axis, ...] = ("tp", "cp", "ep", "dp", "pp")

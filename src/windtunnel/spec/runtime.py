@@ -50,6 +50,7 @@ class Runtime(Noun):
     overlap_grad_reduce: bool = Field(False, description="gradient buckets reduce during backward")
     overlap_param_gather: bool = Field(False, description="parameters are gathered during the next forward")
     overlap_p2p: bool = Field(False, description="pipeline sends and receives overlap computation")
+    p2p_sync: bool = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
     bucket: Size = Field(160e6, description="bytes of gradient per reduction bucket when overlapped")
     host: Host
     pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")

@@ -6,7 +6,7 @@ layers, micro batches and ranks run it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -70,6 +70,21 @@ class Axis(IntEnum):
     WORLD = 9
 
 
+class Stream(IntEnum):
+    """Device streams, as the frameworks have them: computation, and one per communication group and direction."""
+
+    COMPUTE = 0
+    TP = 1
+    CP = 2
+    GATHER = 3  # parameters, over the sharding group
+    REDUCE = 4  # gradients, over the data-parallel group
+    SEND_FORWARD = 5
+    RECV_FORWARD = 6
+    SEND_BACKWARD = 7
+    RECV_BACKWARD = 8
+    WORLD = 9  # norms, tied embeddings
+
+
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 """`dtype` column: index into this tuple."""
 
@@ -92,9 +107,9 @@ class Op(NamedTuple):
     launches: int = 1
     comm: Comm = Comm.NONE
     axis: Axis = Axis.NONE
-    stream: int = 0
-    waits: tuple[int, ...] = ()
-    blocking: bool = False
+    stream: Stream = Stream.COMPUTE
+    waits: tuple[int, ...] = ()  # rows of the same unit whose end this one awaits; -1 is the last computation before it
+    blocking: bool = False  # a COMM row between the computation before and after it; others are awaited at their unit's end
 
 
 @dataclass(frozen=True)
@@ -116,7 +131,7 @@ class OpTable:
     launches: npt.NDArray[np.int64]
     comm: npt.NDArray[np.int8]
     axis: npt.NDArray[np.int8]
-    stream: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+    stream: npt.NDArray[np.int8]
 
     def __len__(self) -> int:
         return len(self.names)

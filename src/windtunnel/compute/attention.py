@@ -1,0 +1,37 @@
+"""Seconds of fused (flash) attention, forward and backward.
+
+    blocks  = batch ceil(m / rows)                waves = blocks / SMs, rounded up in part
+    seconds = latency + flops / (ceiling fraction) * waves SMs / blocks * (1 + setup / keys) * (1 + head / k) * mask
+
+`flops` is the work really executed; `keys` the mean number of key positions of a query; `mask` is 1 without a mask and `causal` when half
+of the square is masked, in proportion between. The form follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §3.2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.compute.device import Device
+from windtunnel.compute.kernels import AttentionCurve
+
+Array = npt.NDArray[np.float64]
+FULL = {"forward": 4.0, "backward": 10.0}
+"""FLOP per query, key and head element: two products forward, five backward (scores are computed again)."""
+
+
+def attention_seconds(curve: AttentionCurve, dev: Device, way: str, batch: Array, m: Array, n: Array, k: Array,
+                      dtype: npt.NDArray[np.int8], flops: Array) -> Array:
+    """Seconds of one launch per row: batch = sequences x heads, m query and n key tokens, k head size."""
+    if len(m) == 0:
+        return np.zeros(0)
+    full = FULL[way] * batch * m * n * k
+    share = np.clip(np.where(flops > 0, flops, full) / np.maximum(full, 1.0), 1e-6, 1.0)
+    blocks = np.maximum(batch * np.ceil(m / curve.rows), 1e-9)
+    even = blocks / dev.sms
+    waves = np.maximum(1.0, curve.wave * np.ceil(even) + (1.0 - curve.wave) * even)
+    mask = 1.0 + (curve.causal - 1.0) * np.minimum(1.0, 2.0 * (1.0 - share))
+    slow = waves / even * (1.0 + curve.setup / np.maximum(n * share, 1.0)) * (1.0 + curve.head / np.maximum(k, 1.0)) * mask
+    work = np.where(flops > 0, flops, full)
+    seconds = curve.latency + work / (dev.ceiling[dtype] * curve.fraction) * slow
+    return np.asarray(np.maximum(seconds, work / dev.peak[dtype]), dtype=np.float64)

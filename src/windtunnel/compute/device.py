@@ -1,0 +1,68 @@
+"""What the kernel models need to know about a GPU: ceilings, bandwidth, SMs, after a transfer from the fitted one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.compute.kernels import Kernels
+from windtunnel.spec.cluster import GPU
+from windtunnel.workload.ops import DTYPES
+
+ELEMENT = np.array([4.0, 4.0, 2.0, 2.0, 1.0, 1.0 + 1.0 / 32, 0.5 + 1.0 / 16])
+"""Bytes of an operand element by dtype; mxfp8 has one scale byte per 32 elements, nvfp4 one per 16."""
+
+RESULT = np.array([4.0, 4.0, 2.0, 2.0, 2.0, 2.0, 2.0])
+"""Bytes of a matmul result element by operand dtype: 8- and 4-bit products are stored in bf16."""
+
+FALLBACK = {"fp32": ("fp32", "tf32", "bf16", "fp16"), "tf32": ("tf32", "fp32"), "fp16": ("fp16", "bf16", "fp32"),
+            "bf16": ("bf16", "fp16", "fp32"), "fp8": ("fp8", "bf16", "fp16"), "mxfp8": ("mxfp8", "fp8", "bf16", "fp16"),
+            "nvfp4": ("nvfp4", "fp4", "mxfp8", "fp8", "bf16", "fp16")}
+"""Number format -> keys of `GPU.peak` in the order they are tried: hardware without a format computes in a wider one."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Numbers of one GPU. Arrays are by dtype code (`workload.ops.DTYPES`)."""
+
+    peak: npt.NDArray[np.float64]  # FLOP/s the data sheet states
+    ceiling: npt.NDArray[np.float64]  # what a matmul could reach, relative to the fitted GPU's bf16: FLOP/s before `fraction`
+    bandwidth: float  # B/s
+    sms: float
+    l2: float  # bytes
+
+
+def device(gpu: GPU, kernels: Kernels) -> Device:
+    """`Device` of `gpu` under the curves of `kernels`.
+
+    Ceilings are the data sheet's peak times how far this GPU's best measured matmul falls short of it compared with the fitted GPU
+    (`achievable`). Where no best matmul was measured and only the power limit is lower, the clock follows the cube root of power
+    (dynamic power grows with f V^2 and V with f).
+    """
+    peak = np.array([_peak(gpu.peak, name) for name in DTYPES])
+    shortfall = kernels.achievable / kernels.peak
+    wide = peak[DTYPES.index("bf16")]
+    best = gpu.achievable.get("bf16", gpu.achievable.get("fp16"))
+    if best is not None:
+        base = best / wide / shortfall
+    elif gpu.power_w is not None and gpu.power_w < kernels.power and wide > 0.97 * kernels.peak and wide < 1.03 * kernels.peak:
+        base = (gpu.power_w / kernels.power) ** (1.0 / 3.0)
+    else:
+        base = 1.0
+    factor = np.full(len(DTYPES), base)
+    for code, name in enumerate(DTYPES):
+        key = next((key for key in FALLBACK[name] if key in gpu.achievable and key in gpu.peak), None)
+        if key is not None and key not in ("bf16", "fp16"):
+            factor[code] = gpu.achievable[key] / gpu.peak[key] / shortfall
+    sms = float(gpu.sms) if gpu.sms is not None else max(1.0, round(kernels.sms * wide / kernels.peak))
+    l2 = gpu.l2 if gpu.l2 is not None else kernels.l2
+    return Device(peak=peak, ceiling=peak * factor, bandwidth=gpu.memory_bandwidth, sms=sms, l2=l2)
+
+
+def _peak(table: dict[str, float], name: str) -> float:
+    for key in FALLBACK[name]:
+        if key in table:
+            return table[key]
+    return max(table.values()) if table else 1e12

@@ -1,0 +1,21 @@
+"""Which fused attention library a framework calls on an architecture."""
+
+from __future__ import annotations
+
+from windtunnel.compute.kernels import Kernels
+from windtunnel.spec.runtime import Runtime
+
+PREFERENCE = {"torchtitan": ("fa2", "cudnn", "fa3"), "fsdp": ("fa2", "cudnn", "fa3"), "mosaicml": ("fa2", "cudnn", "fa3"),
+              "hai-llm": ("fa2", "cudnn")}
+"""Framework -> libraries in the order it would take them. PyTorch's scaled_dot_product_attention calls FlashAttention-2."""
+
+OTHERWISE = ("cudnn", "fa3", "fa2")
+"""Transformer Engine (Megatron, NeMo and what builds on them) prefers cuDNN or FlashAttention-3 where the GPU has them."""
+
+
+def attention_library(runtime: Runtime, kernels: Kernels) -> str:
+    """Key of `Kernels.attention` that `runtime` uses."""
+    for name in PREFERENCE.get(runtime.framework, OTHERWISE):
+        if name in kernels.attention:
+            return name
+    return next(iter(kernels.attention))

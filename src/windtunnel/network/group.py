@@ -1,0 +1,150 @@
+"""Which ranks take part in a collective, and where they sit: the shape of a communication group on nodes, leaves and pods.
+
+A rank's place follows from the plan's placement order (innermost axis first) and from the size of the node. Every group of an axis
+is looked at, and the shape returned is that of the group that spans most nodes, since equal groups wait for the slowest one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.errors import SpecError
+from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.job import Job
+from windtunnel.workload.ops import Axis
+
+Span = Literal["device", "node", "leaf", "pod", "core"]
+_ORDER: tuple[Span, ...] = ("node", "leaf", "pod", "core")
+_PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.EP: "ep", Axis.DP: "dp"}
+_Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Shape of one communication group.
+
+    `ranks` GPUs over `nodes` domains (a node, or a scale-up domain that spans several), at most `per_node` of them in one domain;
+    `sharing` groups of the same axis send through the NICs of one domain at the same time; `gpus_per_node` GPUs in a domain;
+    `span` the farthest switch level that the group crosses; `per_leaf` domains of the group below one leaf (0: as many as fit).
+    """
+
+    ranks: int
+    per_node: int
+    nodes: int
+    sharing: int = 1
+    gpus_per_node: int = 8
+    span: Span = "node"
+    per_leaf: int = 0
+
+
+def domain_gpus(cluster: Cluster) -> int:
+    """GPUs that count as one node for bandwidth: the node, or the scale-up domain where that is larger (NVL72)."""
+    return max(cluster.node.gpus, cluster.node.scale_up.size)
+
+
+def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
+    """Shape of the group that a communication row of `axis` runs over.
+
+    PP is the pair of neighbouring stages (from `stage` to the next one, or the pair that is farthest apart), EMBEDDING the pair of
+    first and last stage; SHARD the innermost `job.shard_ranks` of dp x cp, REPLICA the rest of dp x cp. Raises SpecError for NONE.
+    """
+    plan, cluster = job.plan, job.cluster
+    ep = getattr(plan, "ep", 1) or 1
+    return _shape(
+        Axis(axis), plan.tp, plan.cp, ep, job.dp, plan.pp, job.shard_ranks, tuple(plan.placement), cluster.gpus,
+        domain_gpus(cluster), cluster.node.gpus, cluster.fabric.leaf_nodes, cluster.fabric.pod_nodes, stage,
+    )
+
+
+def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing: int = 1) -> Group:
+    """Group of `gpus` consecutive GPUs, or of every so-manieth one so that `per_node` sit in each domain (what nccl-tests runs)."""
+    domain = domain_gpus(cluster)
+    here = min(gpus, domain, per_node or domain)
+    if gpus < 1 or here < 1:
+        raise SpecError("gpus", gpus, "at least 1")
+    ids = (np.arange(gpus) // here) * domain + np.arange(gpus) % here
+    return _describe(ids[None, :], sharing, domain, cluster.node.gpus, cluster.fabric.leaf_nodes, cluster.fabric.pod_nodes)
+
+
+@lru_cache(maxsize=4096)
+def _shape(axis: Axis, tp: int, cp: int, ep: int, dp: int, pp: int, shard: int, placement: tuple[str, ...], gpus: int,
+           domain: int, server: int, leaf: int, pod: int, stage: int | None) -> Group:
+    sizes = {"tp": tp, "cp": cp, "dp": dp, "pp": pp}
+    order = [a for a in placement if a in sizes]
+    total = tp * cp * dp * pp
+    if axis == Axis.NONE or sorted(order) != sorted(sizes):
+        raise SpecError("axis", axis.name, "an axis of the plan, with a placement that names tp, cp, dp, pp once")
+    grid = np.arange(total, dtype=np.int64).reshape([sizes[a] for a in reversed(order)])
+    outer_first = list(reversed(order))
+    if axis in (Axis.PP, Axis.EMBEDDING):
+        stages = np.moveaxis(grid, outer_first.index("pp"), 0).reshape(pp, -1)
+        return _pair(axis, stages, stage, domain, server, leaf, pod)
+    # Columns of `rows` are the ranks of dp x cp in placement order, or those of the single axis.
+    members = {Axis.WORLD: outer_first, Axis.SHARD: ["dp", "cp"], Axis.REPLICA: ["dp", "cp"], Axis.EP: ["dp", "cp"]}
+    wanted = [a for a in outer_first if a in members.get(axis, [_PLAN_AXES.get(axis, "")])]
+    rest = [a for a in outer_first if a not in wanted]
+    rows = np.transpose(grid, [outer_first.index(a) for a in rest + wanted])
+    rows = rows.reshape(-1, int(np.prod([sizes[a] for a in wanted], dtype=np.int64)))
+    if axis == Axis.SHARD:
+        rows = rows.reshape(-1, shard)
+    elif axis == Axis.EP:
+        rows = rows.reshape(-1, ep) if rows.shape[1] % ep == 0 else rows
+    elif axis == Axis.REPLICA:
+        rows = np.swapaxes(rows.reshape(rows.shape[0], -1, shard), 1, 2).reshape(-1, rows.shape[1] // shard)
+    return _describe(rows, None, domain, server, leaf, pod)
+
+
+def _pair(axis: Axis, stages: _Ids, stage: int | None, domain: int, server: int, leaf: int, pod: int) -> Group:
+    pp = len(stages)
+    if pp == 1:
+        return Group(1, 1, 1, 1, min(domain, stages.size), "device", 1)
+    if axis == Axis.EMBEDDING:
+        senders, receivers = stages[:1], stages[-1:]
+    elif stage is not None:
+        senders, receivers = stages[stage % pp][None], stages[(stage + 1) % pp][None]
+    else:
+        senders, receivers = stages[:-1], stages[1:]
+    pairs = np.stack([senders.ravel(), receivers.ravel()], axis=1)
+    return _describe(pairs, None, domain, server, leaf, pod, pair=True)
+
+
+def _describe(rows: _Ids, sharing: int | None, domain: int, server: int, leaf: int, pod: int, pair: bool = False) -> Group:
+    """Shape of the widest of the groups in `rows` (groups x ranks, rank ids)."""
+    ranks = rows.shape[1]
+    present = min(domain, int(rows.max()) + 1)
+    if ranks == 1:
+        return Group(1, 1, 1, 1, present, "device", 1)
+    home = np.sort(rows // domain, axis=1)
+    changes = (home[:, 1:] != home[:, :-1]).sum(axis=1)
+    nodes = int(changes.max()) + 1
+    widest = home[changes == nodes - 1]
+    per_node = int(min(np.unique(row, return_counts=True)[1].max() for row in widest[:64]))
+    servers = rows // server
+    where: Span = "node"
+    per_leaf = 1
+    if nodes > 1:
+        level = 1
+        for index, size in ((2, leaf), (3, pod)):
+            block = servers // size
+            if (block.max(axis=1) != block.min(axis=1)).any():
+                level = index
+        where = _ORDER[level]
+        per_leaf = max(1, int(np.unique(widest[0] * domain // server // leaf, return_counts=True)[1].max()) // max(1, per_node))
+        if sharing is None:
+            sharing = _sharing(rows // domain, pair)
+    return Group(ranks, per_node, nodes, sharing or 1, present, where, per_leaf)
+
+
+def _sharing(home: _Ids, pair: bool) -> int:
+    """Groups that leave one domain at the same time, at the busiest domain; of a pair only the sender counts."""
+    crossing = home[(home.max(axis=1) != home.min(axis=1))]
+    if pair:
+        sources = crossing[:, 0]
+        return int(np.unique(sources, return_counts=True)[1].max())
+    touched = np.concatenate([np.unique(row) for row in crossing]) if len(crossing) <= 4096 else crossing[:, 0]
+    return int(np.unique(touched, return_counts=True)[1].max())

@@ -1,0 +1,72 @@
+"""Which network a row trained: from its dimensions and its `arch` column.
+
+A table prints dimensions; the kind of norm, activation and position embedding follows from the architecture's name. Sources:
+Megatron-LM's GPT (arXiv:1909.08053; its default dropout is 0.1), Llama (arXiv:2302.13971), Nemotron-4 (arXiv:2402.16819), MPT as
+llm-foundry's benchmark configures it (learned positions, biases kept: the printed parameter counts say so), BLOOM (arXiv:2211.05100).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from windtunnel.reality.rows import TrainingRow
+from windtunnel.spec.model import Model
+
+DEFAULT_VOCAB = 51200
+"""GPT-2's 50,257 tokens padded as Megatron pads them for 8-way tensor parallelism."""
+
+_DROPOUT_UNTIL = (2023, 1)
+"""Dropout 0.1 was Megatron's default and in use for GPT until about then; later recipes turn it off."""
+
+_FACTS: dict[str, dict[str, Any]] = {
+    "gpt": {"activation": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "linear_bias": True},
+    "mpt": {"activation": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "linear_bias": True},
+    "llama": {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "tied_embeddings": False, "linear_bias": False},
+    "nemotron": {"activation": "squared_relu", "norm": "layernorm", "position": "rope", "tied_embeddings": False, "linear_bias": False},
+    "bloom": {"activation": "gelu", "norm": "layernorm", "position": "alibi", "tied_embeddings": True, "linear_bias": True,
+              "embedding_norm": True},
+}
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Why a row cannot be turned into a job, or cannot be scored."""
+
+    reason: str
+
+
+def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> Model | Skipped:
+    """The row's network; what the row does not say is appended to `assumed`. `software` is (year, month) of the framework."""
+    arch = "bloom" if (row.model or "").lower().startswith("bloom") else (row.arch or "")
+    if arch not in _FACTS:
+        return Skipped(f"architecture {arch or 'not published'!r} is not modelled in this version (dense decoders only)")
+    if row.attention not in (None, "mha") or row.experts:
+        return Skipped("MoE or latent attention is not modelled in this version (dense decoders only)")
+    if "lora" in f"{row.model} {row.source}".lower():
+        return Skipped("LoRA trains only adapters: not modelled in this version")
+    layers, hidden, heads, ffn, seq = row.layers, row.hidden, row.heads, row.ffn, row.seq
+    if not (layers and hidden and heads and ffn and seq):
+        blank = [name for name in ("layers", "hidden", "heads", "ffn", "seq") if not getattr(row, name)]
+        return Skipped(f"{', '.join(blank)} not published")
+    facts = dict(_FACTS[arch])
+    if row.vocab is None:
+        assumed.append(f"vocabulary {DEFAULT_VOCAB} (not published)")
+    if row.kv_heads is None:
+        assumed.append("as many key/value heads as heads (not published)")
+    if arch == "gpt" and software is not None and software < _DROPOUT_UNTIL:
+        facts["dropout"] = True
+        assumed.append("dropout 0.1, Megatron's default at that time")
+    _features(row, seq, facts, assumed)
+    return Model(name=row.model or f"{arch}-{hidden}x{layers}", layers=layers, hidden=hidden, heads=heads,
+                 kv_heads=row.kv_heads, ffn=ffn, vocab=row.vocab or DEFAULT_VOCAB, max_seq=seq, source=row.source or "", **facts)
+
+
+def _features(row: TrainingRow, seq: int, facts: dict[str, Any], assumed: list[str]) -> None:
+    """Changes of the network that the row lists as features (MegaScale, arXiv:2402.15627 section 3.1)."""
+    features = set((row.features or "").split(";"))
+    if "parallel_block" in features:
+        facts["parallel_block"] = True
+    if "sliding_window" in features:
+        facts["window"] = max(1, seq // 2)
+        assumed.append(f"sliding window of {max(1, seq // 2)} tokens in every layer (width not published)")

@@ -1,0 +1,162 @@
+"""A row of a training table as a `Job`, with every assumption said, or the reason why it is none.
+
+Columns that the row leaves blank and that a plan needs (micro batch, virtual stages, recompute) give several candidate jobs;
+`blanks.choose` then takes one by a rule that is the same for all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal, cast
+
+from pydantic import ValidationError
+
+from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
+from windtunnel.reality.architecture import Skipped, model_of
+from windtunnel.reality.layout import uneven
+from windtunnel.reality.machine import cluster_of
+from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.software import runtime_of, software_date
+from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
+
+Recompute = Literal["none", "selective", "full"]
+RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+MICRO_BATCHES = (1, 2, 4, 8)
+INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
+"""Frameworks that have the interleaved schedule; the others run 1F1B."""
+
+_SEQUENCE_PARALLEL_SINCE = (2022, 5)
+_DISTRIBUTED_OPTIMIZER_SINCE = (2022, 1)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A row as far as it is stated. `jobs` are equal but for the columns named in `blank`; at least one, all of them consistent."""
+
+    row: TrainingRow
+    jobs: tuple[Job, ...]
+    blank: tuple[str, ...]
+    assumed: tuple[str, ...]
+
+
+def draft(row: TrainingRow) -> Draft | Skipped:
+    """The job or the candidate jobs that `row` describes; never raises for what a table can contain."""
+    assumed: list[str] = []
+    try:
+        software = software_date(row)
+        model = model_of(row, software, assumed)
+        if isinstance(model, Skipped):
+            return model
+        if reason := _unsupported(row):
+            return Skipped(reason)
+        cluster = cluster_of(row, assumed)
+        if isinstance(cluster, Skipped):
+            return cluster
+        runtime = runtime_of(row, software, assumed)
+        if isinstance(runtime, Skipped):
+            return runtime
+        return _candidates(row, model, cluster, runtime, software, assumed)
+    except ValidationError as error:
+        first = error.errors()[0]
+        return Skipped(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+    except WindtunnelError as error:
+        return Skipped(str(error))
+
+
+def _unsupported(row: TrainingRow) -> str | None:
+    if (row.ep or 1) > 1:
+        return "expert parallelism is not modelled in this version"
+    blank = [name for name in ("gbs", "gpu", "gpus", "tp", "pp", "precision") if not getattr(row, name)]
+    return f"{', '.join(blank)} not published" if blank else None
+
+
+def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runtime, software: tuple[int, int] | None,
+                assumed: list[str]) -> Draft | Skipped:
+    tp, pp, cp, gpus, batch = row.tp or 1, row.pp or 1, row.cp or 1, row.gpus or 1, row.gbs or 1
+    dp = row.dp or max(1, gpus // (tp * pp * cp))
+    common: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "global_batch": batch, "seq": row.seq,
+                              "sequence_parallel": _sequence_parallel(row, tp, software, assumed)}
+    common |= _sharding(row, dp * cp, software, assumed)
+    blank: list[str] = []
+    jobs: list[Job] = []
+    refused: WindtunnelError | None = None
+    for recompute, micro_batch, vpp in _open(row, model, dp, blank):
+        layout, rule = _stages(row, model.layers, pp * vpp)
+        if layout == ():
+            refused = PlanError("plan.stages", model.layers, f"at least one layer in each of {pp * vpp} virtual stages",
+                                "a stage that holds only the embedding or the head is not modelled in this version")
+            continue
+        plan = Plan(**common, recompute=recompute, micro_batch=micro_batch, vpp=vpp, stages=layout)
+        job = Job(name=row.id, model=model, plan=plan, runtime=runtime, cluster=cluster, source=row.source or "")
+        try:
+            jobs.append(check(job))
+        except SpecError as error:
+            refused = error
+            continue
+        if rule and rule not in assumed:
+            assumed.append(rule)
+    if not jobs:
+        return Skipped(str(refused) if refused else "no micro batch of 1, 2, 4 or 8 divides the batch of a data-parallel rank")
+    return Draft(row, tuple(jobs), tuple(blank), tuple(assumed))
+
+
+def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator[tuple[Recompute, int, int]]:
+    """What may stand in the row's blanks; names them in `blank`."""
+    recomputes: tuple[Recompute, ...] = RECOMPUTE
+    if row.recompute is None:
+        blank.append("recompute")
+    elif row.recompute in RECOMPUTE:
+        recomputes = (cast(Recompute, row.recompute),)
+    else:
+        raise SpecError("recompute", row.recompute, ", ".join(RECOMPUTE))
+    per_rank = max(1, (row.gbs or 1) // dp)
+    if row.mbs is None:
+        blank.append("micro batch")
+    sizes = (row.mbs,) if row.mbs is not None else tuple(size for size in MICRO_BATCHES if per_rank % size == 0)
+    interleaves = (row.vpp,) if row.vpp is not None else _interleaves(row, model.layers, blank)
+    return product(recomputes, sizes, interleaves)
+
+
+def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, ...]:
+    pp = row.pp or 1
+    if pp == 1 or (row.framework or "") not in INTERLEAVES or "1f1b" in _words(row):
+        return (1,)
+    blank.append("virtual stages")
+    if layers % pp:
+        return (1,)
+    share = layers // pp
+    return tuple(count for count in range(1, share + 1) if share % count == 0)
+
+
+def _words(row: TrainingRow) -> str:
+    return (row.notes or "").lower().replace("interleaved 1f1b", "interleaved")
+
+
+def _stages(row: TrainingRow, layers: int, stages: int) -> tuple[tuple[int, ...] | None, str | None]:
+    """Layers of each virtual stage where they do not divide evenly; () where there is no layout."""
+    if layers % stages == 0:
+        return None, None
+    made = uneven(layers, stages, greedy=row.framework == "megatron-deepspeed")
+    return made if made else ((), None)
+
+
+def _sequence_parallel(row: TrainingRow, tp: int, software: tuple[int, int] | None, assumed: list[str]) -> bool:
+    if row.seq_parallel is not None:
+        return row.seq_parallel == "y" and tp > 1
+    if tp == 1:
+        return False
+    default = software is None or software >= _SEQUENCE_PARALLEL_SINCE
+    assumed.append(f"sequence parallelism {'on' if default else 'off'} (not published; in the frameworks since 2022)")
+    return default
+
+
+def _sharding(row: TrainingRow, ranks: int, software: tuple[int, int] | None, assumed: list[str]) -> dict[str, Any]:
+    kind = row.sharding
+    if kind is None:
+        kind = "none" if software is not None and software < _DISTRIBUTED_OPTIMIZER_SINCE else "zero1"
+        assumed.append(f"sharding {kind} (not published)")
+    if kind == "fsdp" and row.shard_group is not None and row.shard_group < ranks:
+        return {"sharding": "hsdp", "shard_group": row.shard_group}
+    return {"sharding": kind}

@@ -1,0 +1,59 @@
+"""The machine-readable answer: stable keys, the same bytes for equal predictions, nothing that JSON cannot say."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from windtunnel.predict.prediction import Prediction
+
+SCHEMA = "windtunnel.prediction/1"
+"""Rises when a key changes its meaning or goes away; new keys do not raise it."""
+
+
+def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
+    """Plain data of `prediction`: its fields by name, SI units, `schema`, and `job` as `load` reads it back.
+
+    `detail` adds the timeline's spans and the memory curves, which grow with micro batches times stages. Numbers that are not
+    finite become null.
+    """
+    answer = {f.name: getattr(prediction, f.name) for f in fields(Prediction)}
+    if not detail:
+        del answer["timeline"]
+    plain: dict[str, Any] = _plain(answer)
+    if not detail:
+        for stage in plain["memory"]:
+            stage.pop("curve", None)
+    plain["schema"] = SCHEMA
+    return plain
+
+
+def dumps(data: Prediction | Mapping[str, Any], indent: int | None = 2) -> str:
+    """JSON text with sorted keys; floats in their shortest exact form."""
+    plain = to_json(data) if isinstance(data, Prediction) else _plain(data)
+    return json.dumps(plain, sort_keys=True, indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return _plain(value.model_dump(mode="json", exclude_none=True))
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (str, bool)) or value is None:
+        return value
+    if hasattr(value, "tolist"):  # numpy arrays and scalars
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value + 0.0 if math.isfinite(value) else None  # -0.0 equals 0.0, so both are written the same
+    if isinstance(value, int):
+        return value
+    return str(value)

@@ -1,0 +1,89 @@
+"""What the keys of a breakdown mean to a reader: their group, their words, their colour.
+
+A breakdown's keys are lower-case words joined by `_`, `.` or `:` (`exposed_tp`, `compute.gemm`); groups are found from those words,
+so that a new kernel class or axis shows up in every picture without a change here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, HOST, DATA, OTHER = (
+    "compute", "recompute", "optimizer", "communication", "bubble", "host", "data", "other")
+GROUPS = (COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, HOST, DATA, OTHER)
+
+_WORDS: tuple[tuple[str, frozenset[str]], ...] = (
+    (BUBBLE, frozenset({"bubble", "idle"})),
+    (HOST, frozenset({"host", "launch"})),
+    (DATA, frozenset({"data", "dataloader", "checkpoint", "storage", "loading"})),
+    (COMMUNICATION, frozenset({"exposed", "comm", "communication", "collective", "collectives", "send", "recv", "p2p", "pp", "tp", "cp", "ep",
+                               "dp", "shard", "replica", "world", "transfer", "network", "sync", "straggler", "wait"})),
+    (RECOMPUTE, frozenset({"recompute", "recomputation"})),
+    (OPTIMIZER, frozenset({"optimizer"})),
+    (COMPUTE, frozenset({"compute", "gemm", "grouped", "attention", "norm", "elementwise", "softmax", "cross", "entropy", "embedding",
+                         "permute", "copy", "reduce", "forward", "backward", "dgrad", "wgrad", "kernel", "kernels", "mlp"})),
+)
+
+COLOUR = {COMPUTE: "#3b82f6", RECOMPUTE: "#8b5cf6", OPTIMIZER: "#14b8a6", COMMUNICATION: "#f97316", BUBBLE: "#94a3b8", HOST: "#ec4899",
+          DATA: "#eab308", OTHER: "#64748b"}
+"""One colour a group, the same in the terminal and on the page; both read on white and on black."""
+
+AXIS_WORDS = {"tp": "tensor parallel", "cp": "context parallel", "ep": "expert parallel", "dp": "data parallel", "pp": "pipeline",
+              "shard": "sharded state", "replica": "replicas", "embedding": "tied embedding", "world": "all ranks"}
+MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "workspace", "context", "fragmentation")
+MEMORY_COLOUR = dict(zip(MEMORY_PARTS, ("#3b82f6", "#8b5cf6", "#14b8a6", "#f97316", "#ec4899", "#eab308", "#84cc16", "#64748b", "#94a3b8"),
+                         strict=True))
+PROVENANCE = ("measured", "interpolated", "modelled", "transferred", "assumed")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a step: `key` of the breakdown, `label` for people, `seconds`, `share` of the step (0 to 1)."""
+
+    key: str
+    group: str
+    label: str
+    seconds: float
+    share: float
+
+
+def words(key: str) -> tuple[str, ...]:
+    """Lower-case words of a key."""
+    return tuple(w for w in re.split(r"[^a-z0-9]+", key.lower()) if w)
+
+
+def group_of(key: str) -> str:
+    """Group of a breakdown key or of a span's category."""
+    found = set(words(key))
+    for group, known in _WORDS:
+        if found & known:
+            return group
+    return OTHER
+
+
+def axis_of(key: str) -> str:
+    """Axis named in a communication key (`exposed_tp` gives `tp`), or an empty string."""
+    return next((w for w in words(key) if w in AXIS_WORDS), "")
+
+
+def label_of(key: str) -> str:
+    """A key in words: `exposed_tp` gives `exposed tensor parallel`."""
+    if group_of(key) == COMMUNICATION:
+        return " ".join(f"{AXIS_WORDS[w]} ({w})" if w in AXIS_WORDS and len(w) == 2 else AXIS_WORDS.get(w, w) for w in words(key))
+    return key.replace("_", " ").replace(".", " ")
+
+
+def parts_of(breakdown: Mapping[str, float], step: float) -> list[Part]:
+    """Parts above zero, grouped in the order of `GROUPS`, largest first within a group."""
+    found = [Part(k, group_of(k), label_of(k), v, v / step if step > 0 else 0.0) for k, v in breakdown.items() if v > 0.0]
+    return sorted(found, key=lambda p: (GROUPS.index(p.group), -p.seconds, p.key))
+
+
+def group_sums(breakdown: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by group, groups in order, zeros left out."""
+    sums = dict.fromkeys(GROUPS, 0.0)
+    for key, seconds in breakdown.items():
+        sums[group_of(key)] += seconds
+    return {g: s for g, s in sums.items() if s > 0.0}

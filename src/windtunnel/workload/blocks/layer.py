@@ -1,0 +1,125 @@
+"""One decoder layer: norms, attention, MLP and residuals, in series or in parallel."""
+
+from __future__ import annotations
+
+from windtunnel.spec.job import Job
+from windtunnel.workload.blocks.attention import attention
+from windtunnel.workload.blocks.mlp import mlp
+from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.tape import Tape, Unit
+
+
+def layer(job: Job) -> list[Unit]:
+    """Units of one decoder layer on one GPU."""
+    units: list[Unit] = []
+    sequence = ("norm1", attention, "add1", "norm2", mlp, "add2")
+    if job.model.parallel_block:
+        sequence = ("norm1", attention, mlp, "add2")
+    for step in sequence:
+        module = "attention" if step in ("norm1", attention, "add1") else "mlp"
+        tape = Tape(job, module)
+        if callable(step):
+            step(tape)
+        elif step.startswith("norm"):
+            norm(tape, step)
+        else:
+            residual(tape, step)
+        units += tape.units
+    return units
+
+
+def norm(tape: Tape, name: str) -> None:
+    """Layer or RMS norm over this GPU's tokens; keeps its input."""
+    model, runtime = tape.job.model, tape.job.runtime
+    t, h = tape.local_tokens, model.hidden
+    gains = h if model.norm == "rmsnorm" else 2 * h
+    if runtime.fused_norm:
+        forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 2)
+    elif model.norm == "rmsnorm":  # cast, square, mean, rsqrt, multiply, cast, multiply
+        forward, backward, launches = (6.0, 5.0), (10.0, 7.0), (6, 10)
+    else:
+        forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 3)
+    unit = Unit(name, saved=t * h * tape.width, parameters=gains)
+    unit.forward.append(tape.elementwise(name, Phase.FORWARD, t * h, *forward, launches[0], Kind.NORM, t, h))
+    unit.backward.append(tape.elementwise(f"{name} grad", Phase.DGRAD, t * h, *backward, launches[1], Kind.NORM, t, h))
+    tape.add(unit)
+
+
+def residual(tape: Tape, name: str) -> None:
+    """Bias, dropout and residual add after attention or MLP."""
+    model, runtime = tape.job.model, tape.job.runtime
+    elements = tape.local_tokens * model.hidden
+    parameters = model.hidden if model.linear_bias else 0
+    mask = elements if model.dropout else 0.0
+    if runtime.fused_dropout_add:
+        tape.pointwise(f"{name} bias dropout add" if model.dropout else name, elements, (2, 1.5 if mask else 1),
+                       (1.5, 1) if mask else (0, 0), saved=mask, launches=(1, 1 if mask else 0), parameters=parameters)
+    else:
+        kernels = 1 + (1 if model.linear_bias else 0) + (1 if mask else 0)
+        tape.pointwise(name, elements, (kernels + 1, kernels), (1.5, 1) if mask else (0, 0), saved=mask,
+                       launches=(kernels, 1 if mask else 0), parameters=parameters)
+    if model.linear_bias:
+        tape.units[-1].backward.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, elements, 1, 0, kind=Kind.REDUCE))
+
+
+def embedding(job: Job) -> list[Unit]:
+    """Token (and position) embedding; the vocabulary is cut over tp, the sum is all-reduced or, with sequence parallelism, scattered."""
+    tape = Tape(job, "embedding")
+    model = job.model
+    t, h = tape.tokens, model.hidden
+    words = job.padded_vocab // tape.tp * h
+    positions = model.max_seq * h if model.position == "learned" else 0
+    unit = Unit("embedding", parameters=words + positions)
+    unit.forward.append(tape.elementwise("embedding", Phase.FORWARD, t * h, 1, 1, 1 if tape.tp == 1 else 4, Kind.EMBEDDING, t, h))
+    if tape.tp > 1:
+        call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
+        unit.forward.append(tape.comm("embedding sum", Phase.FORWARD, call, Axis.TP, t * h * tape.width, Stream.TP))
+        if tape.sp:
+            unit.backward.append(tape.comm("embedding gather", Phase.DGRAD, Comm.ALL_GATHER, Axis.TP, t * h * tape.width, Stream.TP))
+    unit.backward.append(Op("embedding grad", Kind.EMBEDDING, Phase.WGRAD, tape.module, tape.activation_dtype, m=t, n=h,
+                            bytes=t * h * (tape.width + 2 * tape.grad_width), launches=3))
+    if positions:
+        unit.forward.append(tape.elementwise("position add", Phase.FORWARD, tape.local_tokens * h, 2, 1))
+        unit.backward.append(tape.elementwise("position grad", Phase.WGRAD, tape.local_tokens * h, 1, 0.1, 2))
+    tape.add(unit)
+    if model.embedding_norm:
+        norm(tape, "embedding norm")
+    if model.dropout:
+        elements = tape.local_tokens * h
+        tape.pointwise("embedding dropout", elements, (1, 1.5), (1.5, 1), saved=elements)
+    return tape.units
+
+
+def head(job: Job) -> list[Unit]:
+    """Final norm, logits and loss. Logits are cut over tp; the loss needs three small all-reduces (maximum, target, sum)."""
+    tape = Tape(job, "head")
+    model, runtime = job.model, job.runtime
+    norm(tape, "final norm")
+    t, h = tape.tokens, model.hidden
+    classes = job.padded_vocab // tape.tp
+    size = t * h * tape.width
+    unit = Unit("logits", saved=tape.local_tokens * h * tape.width + t * classes * tape.width,
+                parameters=0 if model.tied_embeddings and job.plan.pp == 1 else classes * h)
+    act = tape.activation_dtype
+    if tape.sp:
+        unit.forward.append(tape.comm("logits gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
+    unit.forward.append(tape.gemm("logits", Phase.FORWARD, t, classes, h, dtype=act))
+    unit.backward.append(tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=act))
+    if tape.tp > 1:
+        call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
+        unit.backward.append(tape.comm("logits dgrad reduce", Phase.DGRAD, call, Axis.TP, size, Stream.TP,
+                                       blocking=not runtime.overlap_tp_dgrad, waits=(0,)))
+    unit.backward.append(tape.gemm("logits wgrad", Phase.WGRAD, classes, h, t, dtype=act))
+    tape.add(unit)
+
+    # logits are cast to fp32 for the loss; unfused frameworks make several passes over them
+    loss = Unit("loss", saved=t * classes * 4.0)
+    passes, launches = ((2.0, 2.0), 3) if runtime.fused_cross_entropy else ((8.0, 6.0), 9)
+    loss.forward.append(tape.elementwise("loss", Phase.FORWARD, t * classes, *passes, launches, Kind.CROSS_ENTROPY, t, classes))
+    if tape.tp > 1:
+        for part in ("maximum", "target", "sum"):
+            loss.forward.append(tape.comm(f"loss {part}", Phase.FORWARD, Comm.ALL_REDUCE, Axis.TP, 4.0 * t, Stream.TP))
+    passes, launches = ((2.0, 1.0), 1) if runtime.fused_cross_entropy else ((4.0, 3.0), 3)
+    loss.backward.append(tape.elementwise("loss grad", Phase.DGRAD, t * classes, *passes, launches, Kind.CROSS_ENTROPY, t, classes))
+    tape.add(loss)
+    return tape.units

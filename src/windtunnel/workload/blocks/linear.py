@@ -1,0 +1,112 @@
+"""Linear layers: column parallel (output cut) and row parallel (input cut), with the collectives that tensor and sequence parallelism need.
+
+Megatron's pairs (Shoeybi 2019; Korthikanti 2022): without sequence parallelism the column layer all-reduces its input gradient and
+the row layer its output; with it, the column layer gathers its input and reduce-scatters its input gradient, the row layer the reverse.
+"""
+
+from __future__ import annotations
+
+from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.tape import Tape, Unit
+
+CHUNKS = 4
+"""Pieces into which a GEMM and its collective are cut where the runtime overlaps them (Transformer Engine's user buffers use 4)."""
+
+
+def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: float = 0.0) -> None:
+    """(tokens, inputs) -> (tokens, outputs / tp)."""
+    runtime, tp, t = tape.job.runtime, tape.tp, tape.tokens
+    out = outputs // tp
+    size = t * inputs * tape.width
+    unit = Unit(name, parameters=inputs * out + (out if bias else 0), saved=tape.local_tokens * inputs * tape.width, again=again)
+    unit.forward += _quantise(tape, name, Phase.FORWARD, tape.local_tokens * inputs)
+    if tape.sp:
+        unit.forward += _gather_then(tape, name, Phase.FORWARD, size, t, out, inputs)
+    else:
+        unit.forward.append(tape.gemm(name, Phase.FORWARD, t, out, inputs))
+    if bias and not runtime.fused_activation:
+        unit.forward.append(tape.elementwise(f"{name} bias", Phase.FORWARD, t * out, 1, 1))
+
+    b = unit.backward
+    b += _quantise(tape, name, Phase.DGRAD, t * out)
+    if bias:
+        b.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, t * out, 1, 0, kind=Kind.REDUCE))
+    overlap = runtime.overlap_tp_dgrad and tp > 1
+    waits: tuple[int, ...] = ()
+    if tape.sp:
+        b.append(tape.comm(f"{name} input gather", Phase.WGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP, blocking=not overlap,
+                           waits=(-1,)))
+        waits = (len(b) - 1,)
+    b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, out))
+    if tp > 1:
+        call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
+        b.append(tape.comm(f"{name} dgrad {'scatter' if tape.sp else 'reduce'}", Phase.DGRAD, call, Axis.TP, size, Stream.TP,
+                           blocking=not overlap, waits=(len(b) - 1,)))
+    b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, out, inputs, t, waits=waits if overlap else ()))
+    b += _accumulate(tape, name, inputs * out)
+    tape.add(unit)
+
+
+def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = True, again: float = 0.0) -> None:
+    """(tokens, inputs / tp) -> (tokens, outputs), summed over tp. The bias is added with the residual, by the caller."""
+    tp, t = tape.tp, tape.tokens
+    cut = inputs // tp
+    size = t * outputs * tape.width
+    unit = Unit(name, parameters=cut * outputs, saved=t * cut * tape.width * save_input, again=again)
+    unit.forward += _quantise(tape, name, Phase.FORWARD, t * cut)
+    if tape.sp and tape.job.runtime.overlap_tp:
+        unit.forward += _then_scatter(tape, name, Phase.FORWARD, size, t, outputs, cut)
+    else:
+        unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, cut))
+        if tp > 1:
+            call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
+            unit.forward.append(tape.comm(f"{name} {'scatter' if tape.sp else 'reduce'}", Phase.FORWARD, call, Axis.TP, size, Stream.TP))
+    b = unit.backward
+    b += _quantise(tape, name, Phase.DGRAD, tape.local_tokens * outputs)
+    if tape.sp:
+        b += _gather_then(tape, f"{name} dgrad", Phase.DGRAD, size, t, cut, outputs)
+    else:
+        b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, cut, outputs))
+    b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, cut, t))
+    b += _accumulate(tape, name, cut * outputs)
+    tape.add(unit)
+
+
+def _gather_then(tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int) -> list[Op]:
+    """All-gather of the GEMM's input, then the GEMM; in chunks that overlap where the runtime does so."""
+    if not tape.job.runtime.overlap_tp:
+        return [tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, size, Stream.TP), tape.gemm(name, phase, m, n, k)]
+    rows: list[Op] = []
+    for piece in range(CHUNKS):
+        rows.append(tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, size / CHUNKS, Stream.TP, blocking=False,
+                              waits=(-1,) if piece == 0 else ()))
+    for piece in range(CHUNKS):
+        rows.append(tape.gemm(name, phase, max(1, m // CHUNKS), n, k, waits=(piece,)))
+    return rows
+
+
+def _then_scatter(tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int) -> list[Op]:
+    """The GEMM in chunks, each reduce-scattered while the next one runs; the last scatter is waited for."""
+    rows: list[Op] = []
+    for piece in range(CHUNKS):
+        rows.append(tape.gemm(name, phase, max(1, m // CHUNKS), n, k))
+        rows.append(tape.comm(f"{name} scatter", phase, Comm.REDUCE_SCATTER, Axis.TP, size / CHUNKS, Stream.TP,
+                              blocking=piece == CHUNKS - 1, waits=(len(rows) - 1,)))
+    return rows
+
+
+def _quantise(tape: Tape, name: str, phase: Phase, elements: float) -> list[Op]:
+    """Cast of an input to the 8- or 4-bit format: reads it once, writes it and its transpose."""
+    if tape.linear_width >= tape.width:
+        return []
+    moved = elements * (tape.width + 2 * tape.linear_width)
+    return [Op(f"{name} quantise", Kind.ELEMENTWISE, phase, tape.module, tape.activation_dtype, bytes=moved)]
+
+
+def _accumulate(tape: Tape, name: str, weights: float) -> list[Op]:
+    """Adding a weight gradient to the accumulated one, where the GEMM does not do it itself."""
+    runtime = tape.job.runtime
+    if runtime.fused_wgrad:
+        return []
+    moved = weights * (tape.width + 2 * tape.grad_width)
+    return [Op(f"{name} grad accumulate", Kind.ELEMENTWISE, Phase.WGRAD, tape.module, tape.activation_dtype, bytes=moved)]

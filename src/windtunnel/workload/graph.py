@@ -1,0 +1,58 @@
+"""The graph of a training step: blocks of operators, stages of blocks, and the order in which stages run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from windtunnel.spec.job import Job
+from windtunnel.workload.ops import OpTable
+from windtunnel.workload.schedules import Action
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece that repeats: embedding, decoder layer, head. Rows `forward` and `backward` index `Workload.ops`.
+
+    `parameters` are elements on one GPU before data-parallel sharding; `saved` bytes stay per micro batch from forward to backward;
+    `working` bytes live only inside one backward pass (activations that recompute brings back).
+    """
+
+    name: str
+    forward: range
+    backward: range
+    parameters: float
+    saved: float
+    working: float
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A virtual stage: blocks in order, each with how often it repeats."""
+
+    blocks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Everything the step does, for every pipeline stage; data-parallel replicas are equal and appear once.
+
+    `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
+    `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer on one GPU.
+    """
+
+    job: Job
+    ops: OpTable
+    waits: tuple[tuple[int, ...], ...]
+    blocks: tuple[Block, ...]
+    stages: tuple[tuple[Chunk, ...], ...]
+    schedule: tuple[tuple[Action, ...], ...]
+    optimizer: tuple[range, ...]
+    boundary: float
+
+    @cached_property
+    def stage_parameters(self) -> tuple[float, ...]:
+        """Elements on one GPU of each stage, before data-parallel sharding."""
+        return tuple(
+            sum(self.blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in self.stages
+        )

@@ -1,0 +1,31 @@
+"""From a block's units to the rows of its forward and backward pass."""
+
+from __future__ import annotations
+
+from windtunnel.workload.ops import Op
+from windtunnel.workload.passes.recompute import rows_again
+from windtunnel.workload.tape import Unit
+
+Rows = list[list[Op]]
+"""Rows grouped by unit: asynchronous communication is awaited at the end of its group."""
+
+
+def forward_rows(units: list[Unit]) -> Rows:
+    """Rows of the forward pass, unit by unit."""
+    return [u.forward for u in units if u.forward]
+
+
+def backward_rows(units: list[Unit], recompute: str) -> Rows:
+    """Rows of the backward pass under a recompute policy: what runs again first, then the units in reverse."""
+    if recompute == "none":
+        return [u.backward for u in reversed(units) if u.backward]
+    if recompute == "selective":
+        rows: Rows = []
+        core = [u for u in units if u.core]
+        for unit in reversed(units):
+            if core and unit is core[-1]:
+                rows += rows_again(core, recompute)
+            if unit.backward:
+                rows.append(unit.backward)
+        return rows
+    return rows_again(units, recompute) + [u.backward for u in reversed(units) if u.backward]

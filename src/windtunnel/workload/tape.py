@@ -1,0 +1,92 @@
+"""Writing a block once: forward rows, the backward rows that they imply, what is kept in between, and parameters.
+
+A block writes `Unit`s in forward order. `passes/` turn the list into the forward and backward programs of a micro batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.job import Job
+from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
+
+
+@dataclass
+class Unit:
+    """One differentiable step of a block.
+
+    `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before any
+    data-parallel sharding; `core` marks the attention core, which selective recompute throws away; `again` is the share of the
+    unit's matrix products that op-level selective recompute runs again.
+    """
+
+    name: str
+    forward: list[Op] = field(default_factory=list)
+    backward: list[Op] = field(default_factory=list)
+    saved: float = 0.0
+    parameters: float = 0.0
+    core: bool = False
+    again: float = 0.0
+
+
+@dataclass
+class Tape:
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees."""
+
+    job: Job
+    module: str
+    units: list[Unit] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        plan, runtime = self.job.plan, self.job.runtime
+        self.tp = plan.tp
+        self.sp = plan.sequence_parallel and plan.tp > 1
+        self.seq = plan.seq // plan.cp
+        self.tokens = plan.micro_batch * self.seq
+        self.local_tokens = self.tokens // self.tp if self.sp else self.tokens
+        self.width = DTYPE_BYTES["bf16"] if runtime.precision != "fp32" else 4.0
+        self.activation_dtype = DTYPES.index(runtime.precision if runtime.precision in ("fp32", "fp16", "bf16") else "bf16")
+        self.linear_dtype = DTYPES.index(runtime.precision)
+        self.linear_width = DTYPE_BYTES[runtime.precision]
+        self.grad_width = DTYPE_BYTES[runtime.gradient_dtype]
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def gemm(self, name: str, phase: Phase, m: int, n: int, k: int, batch: int = 1, dtype: int | None = None,
+             waits: tuple[int, ...] = ()) -> Op:
+        """Matrix product (m,k)x(k,n); FLOPs 2mnk, bytes of both operands and the result once."""
+        dtype = self.linear_dtype if dtype is None else dtype
+        width = DTYPE_BYTES[DTYPES[dtype]]
+        out = self.grad_width if phase is Phase.WGRAD and self.job.runtime.fused_wgrad else self.width
+        accumulate = 2.0 if phase is Phase.WGRAD and self.job.runtime.fused_wgrad else 1.0
+        moved = batch * (width * (m * k + k * n) + accumulate * out * m * n)
+        return Op(name, Kind.GEMM, phase, self.module, dtype, batch, m, n, k, 1, 2.0 * batch * m * n * k, moved, waits=waits)
+
+    def elementwise(self, name: str, phase: Phase, elements: float, reads: float, writes: float, launches: int = 1,
+                    kind: Kind = Kind.ELEMENTWISE, m: int = 0, n: int = 0) -> Op:
+        """A memory-bound kernel that reads and writes `reads`, `writes` activation-width numbers per element."""
+        return Op(name, kind, phase, self.module, self.activation_dtype, 1, m, n, 0, 1, 0.0,
+                  elements * self.width * (reads + writes), launches)
+
+    def comm(self, name: str, phase: Phase, call: Comm, axis: Axis, size: float, stream: Stream, blocking: bool = True,
+             waits: tuple[int, ...] = ()) -> Op:
+        """A communication call over `axis`; `size` is the total buffer in bytes."""
+        return Op(name, Kind.COMM, phase, self.module, self.activation_dtype, bytes=size, comm=call, axis=axis, stream=stream,
+                  blocking=blocking, waits=waits)
+
+    # -- units ------------------------------------------------------------------------------------------------------
+
+    def add(self, unit: Unit) -> None:
+        self.units.append(unit)
+
+    def pointwise(self, name: str, elements: float, forward: tuple[float, float], backward: tuple[float, float],
+                  saved: float = 0.0, launches: tuple[int, int] = (1, 1), parameters: float = 0.0, core: bool = False,
+                  kind: Kind = Kind.ELEMENTWISE, m: int = 0, n: int = 0) -> None:
+        """Memory-bound forward and backward; the pairs are (reads, writes) per element, `saved` in bytes."""
+        unit = Unit(name, saved=saved, parameters=parameters, core=core)
+        if launches[0]:
+            unit.forward.append(self.elementwise(name, Phase.FORWARD, elements, *forward, launches[0], kind, m, n))
+        if launches[1]:
+            unit.backward.append(self.elementwise(name + " grad", Phase.DGRAD, elements, *backward, launches[1], kind, m, n))
+        self.add(unit)
