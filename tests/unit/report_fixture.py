@@ -94,12 +94,12 @@ def make_prediction(**changes: Any) -> Prediction:
     """A whole prediction; `changes` replace fields."""
     spans = make_spans()
     step = max(s.end for s in spans)
-    parts = {"gemm": 0.33, "attention": 0.06, "norm": 0.02, "elementwise": 0.025, "exposed_tp": 0.055, "exposed_pp": 0.012,
-             "exposed_dp": 0.030, "host": 0.006, "optimizer": 0.012}
+    parts = {"matmul": 0.63, "attention": 0.09, "memory_bound": 0.065, "tensor_parallel": 0.115, "pipeline_transfer": 0.012,
+             "gradient_reduce": 0.030, "host": 0.006, "optimizer": 0.012}
     by_stage = []
     for s in range(STAGES):
-        scaled = {k: v * (1.0 + (0.05 if s == 0 else 0.0)) for k, v in parts.items()}
-        by_stage.append(scaled | {"bubble": step - sum(scaled.values())})
+        scaled = {k: v * (1.0 + (0.02 if s == 0 else 0.0)) for k, v in parts.items()}
+        by_stage.append(scaled | {"pipeline_bubble": step - sum(scaled.values())})
     kernels = tuple(
         KernelRow(name, module, kind, phase, shape, count, each, each * count, each * count / step, provenance, err)
         for name, module, kind, phase, shape, count, each, provenance, err in (

@@ -1,10 +1,11 @@
 """Seconds of fused (flash) attention, forward and backward.
 
     blocks  = batch ceil(m / rows)                waves = blocks / SMs, rounded up in part
-    seconds = latency + flops / (ceiling fraction) * waves SMs / blocks * (1 + setup / keys) * (1 + head / k) * mask
+    seconds = latency + flops / (ceiling fraction) * waves SMs / blocks * (1 + setup / keys) * (1 + head / k) * pad * mask
 
-`flops` is the work really executed; `keys` the mean number of key positions of a query; `mask` is 1 without a mask and `causal` when half
-of the square is masked, in proportion between. The form follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §3.2).
+`flops` is the work really executed; `keys` the mean number of key positions of a query; `pad` is the head size rounded up to what kernels are
+built for (multiples of 32 to 128, of 64 above) over the head size; `mask` is 1 without a mask and `causal` when half of the square is masked, in
+proportion between. The form follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §3.2); constants are fitted by `fit.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def attention_seconds(curve: AttentionCurve, dev: Device, way: str, batch: Array
     even = blocks / dev.sms
     waves = np.maximum(1.0, curve.wave * np.ceil(even) + (1.0 - curve.wave) * even)
     mask = 1.0 + (curve.causal - 1.0) * np.minimum(1.0, 2.0 * (1.0 - share))
-    slow = waves / even * (1.0 + curve.setup / np.maximum(n * share, 1.0)) * (1.0 + curve.head / np.maximum(k, 1.0)) * mask
+    size = np.maximum(k, 1.0)
+    step = np.where(size <= 128, 32.0, 64.0)
+    pad = np.ceil(size / step) * step / size
+    slow = waves / even * (1.0 + curve.setup / np.maximum(n * share, 1.0)) * (1.0 + curve.head / size) * pad * mask
     work = np.where(flops > 0, flops, full)
     seconds = curve.latency + work / (dev.ceiling[dtype] * curve.fraction) * slow
     return np.asarray(np.maximum(seconds, work / dev.peak[dtype]), dtype=np.float64)

@@ -11,7 +11,7 @@ from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
 from windtunnel.compute.kernels import Choice, Kernels, Provenance, choose
-from windtunnel.compute.library import attention_library
+from windtunnel.compute.library import attention_library, memory_class
 from windtunnel.compute.memory import memory_seconds
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
@@ -56,7 +56,7 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
         names.append(_source(choice, key))
         founded.append(_founding(choice, key))
 
-    launches = np.maximum(ops.launches, 1).astype(np.float64)
+    launches = ops.launches.astype(np.float64)
     mask = ops.kind == Kind.GEMM
     if mask.any():
         put(mask, _gemm(ops, mask, launches[mask], kernels, dev, runtime), "gemm")
@@ -64,17 +64,20 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
         mask = ops.kind == kind
         if mask.any():
-            one = launches[mask]
             columns = [x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k)]
             curve = kernels.attention[library][way]
-            put(mask, one * attention_seconds(curve, dev, way, *columns, dtype=ops.dtype[mask], flops=ops.flops[mask] / one),
+            # Launches beyond the first are the small kernels around the backward: row sums of dO O, casts of dQ.
+            around = np.maximum(launches[mask] - 1.0, 0.0) * curve.latency
+            put(mask, attention_seconds(curve, dev, way, *columns, dtype=ops.dtype[mask], flops=ops.flops[mask]) + around,
                 f"attention.{library}")
     for kind, key in CLASSES.items():
         mask = ops.kind == kind
         if mask.any():
-            one = launches[mask]
+            one = np.maximum(launches[mask], 1.0)
             backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
-            put(mask, one * memory_seconds(kernels.memory[key], dev, ops.bytes[mask] / one, backward), key)
+            name = memory_class(key, runtime)
+            put(mask, one * memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward), name)
+    seconds[launches == 0.0] = 0.0  # a row that only waits
     error = np.array([value for value, _ in founded])
     code = np.array([value for _, value in founded], np.int8)
     return Estimate(seconds, code[table], error[table], table, tuple(names))
@@ -82,6 +85,7 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
 
 def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, kernels: Kernels, dev: Device, runtime: Runtime) -> Array:
     """GEMM rows. Work per launch follows from the FLOPs column, so a loop over experts and one batched call both come out right."""
+    launches = np.maximum(launches, 1.0)
     batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
     dtype, phase = ops.dtype[mask], ops.phase[mask]
     whole = 2.0 * batch * m * n * k
@@ -89,10 +93,10 @@ def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, kernels: K
     each = batch * share / launches
     curve = kernels.gemm
     weight = phase == Phase.WGRAD
-    accumulate = weight & (runtime.fused_wgrad and runtime.gradient_dtype == "fp32") & (batch <= 1)
-    moved = gemm_bytes(each, m, n, k, dtype, accumulate)
+    accumulate = weight & (runtime.fused_wgrad and runtime.gradient_dtype == "fp32")
+    stated = ops.bytes[mask] / launches
+    moved = np.where(stated > 0, stated, gemm_bytes(each, m, n, k, dtype, accumulate))
     factor = np.where(phase == Phase.DGRAD, curve.dgrad, np.where(weight, curve.wgrad, 1.0))
-    factor = factor * np.where(batch > 1, curve.batched, 1.0)
     return np.asarray(launches * gemm_seconds(curve, dev, each, m, n, k, dtype, moved, factor), dtype=np.float64)
 
 

@@ -48,22 +48,23 @@ class GemmCurve:
     latency: float  # s, shortest kernel
     split: float  # s, extra cost of splitting k
     blend: float  # exponent of the norm that joins compute and memory time; large = perfect overlap
+    throttle: float  # share by which a long kernel is slower: the clock falls under the power limit
+    settle: float  # s, kernel length at which half of that shows
     dgrad: float = 1.0  # time factor of the NN layout
     wgrad: float = 1.0  # time factor of the NT layout
-    batched: float = 1.0  # time factor of strided batches
 
 
 @dataclass(frozen=True)
 class AttentionCurve:
     """Constants of a fused attention kernel in one direction; see `attention.py`."""
 
-    fraction: float  # asymptotic rate over peak, head size 128, no mask
+    fraction: float  # asymptotic rate over peak: long sequences, large heads, no mask
     rows: int  # query rows of a block
-    wave: float
+    wave: float  # as for GemmCurve
     setup: float  # key positions: fixed cost of a block
     head: float  # elements: slowdown of small head sizes, 1 + head/k
     causal: float  # time factor of half-masked work
-    latency: float
+    latency: float  # s
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class MemoryCurve:
 
     efficiency: float  # share of HBM bandwidth when large
     latency: float  # s
-    cache: float = 1.0  # bandwidth of a working set inside L2 over that of HBM
+    cache: float = 1.0  # rate of bytes that stay in L2 over the rate of HBM
     backward: float = 1.0  # time factor of the backward kernel
 
 

@@ -1,4 +1,4 @@
-"""Which fused attention library a framework calls on an architecture."""
+"""Which library a framework calls for a kernel class."""
 
 from __future__ import annotations
 
@@ -19,3 +19,10 @@ def attention_library(runtime: Runtime, kernels: Kernels) -> str:
         if name in kernels.attention:
             return name
     return next(iter(kernels.attention))
+
+
+def memory_class(name: str, runtime: Runtime) -> str:
+    """Table of a kernel that moves bytes: Megatron's fused scale-mask-softmax is another kernel than PyTorch's softmax."""
+    if name == "softmax" and runtime.attention != "fused_softmax":
+        return "softmax_native"
+    return name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -144,16 +145,11 @@ def _simumax_sample(name: str, shape: dict[str, str], rate: float, origin: str) 
         batch, seq, heads, kv, qk, v = (float(shape[x]) for x in ("batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim",
                                                                  "v_head_dim"))
         full = 2.0 * (qk + v) if way == "forward" else 2.0 * (3.0 * qk + 2.0 * v)
-        counted = full if way == "forward" else 2.0 * full_forward(qk, v)
+        counted = full if way == "forward" else 2.0 * 2.0 * (qk + v)
         seconds = batch * heads * seq * seq * counted / rate
         return Sample("attention", f"{int(heads)}x{int(qk)}", way, batch * heads, seq, seq, (qk + v) / 2.0,
                       batch * heads * seq * seq * full / 2.0, 0.0, False, seconds, origin)
     return None
-
-
-def full_forward(qk: float, v: float) -> float:
-    """FLOP per query-key pair of the two forward products."""
-    return 2.0 * (qk + v)
 
 
 def llmcompass(folder: Path) -> list[Sample]:
@@ -180,3 +176,33 @@ def _cells(path: Path) -> list[list[str]]:
             return [[cell.strip() for cell in row] for row in csv.reader(stream) if row]
     except OSError as error:
         raise FileError(str(path), str(error), "an LLMCompass csv file") from error
+
+
+def published_attention(path: Path) -> dict[str, list[Sample]]:
+    """Library -> samples of the published rates in `catalog/kernels/published/attention.toml` (TFLOP/s by sequence length)."""
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, list[Sample]] = defaultdict(list)
+    for series in data["series"]:
+        way, head = series["way"], float(series["head"])
+        share = 0.5 if series["causal"] else 1.0
+        for library in ("fa2", "cudnn", "fa3"):
+            for seq, rate in zip(series.get("lengths", data["lengths"]), series.get(library, ()), strict=False):
+                batch = data["tokens"] / seq * data["width"] / head
+                flops = (4.0 if way == "forward" else 10.0) * batch * seq * seq * head * share
+                found[library].append(Sample("attention", f"{seq}", way, batch, seq, seq, head, flops, 0.0, False,
+                                             flops / (rate * 1e12), series["source"]))
+    return dict(found)
+
+
+def llmcompass_layer(folder: Path) -> list[Sample]:
+    """The GPT-3 layer of `transformer_A100.csv` (seconds, one per line; 16384 tokens, hidden 12288, 96 heads, tensor parallel 4).
+
+    The file gives no names. They follow from the FLOPs: with qkv, scores, context, output and two MLP products in this order all six lie
+    between 110 and 285 TFLOP/s. Only the two batched products are used here.
+    """
+    seconds = [float(row[0]) for row in _cells(folder / "transformer_A100.csv")]
+    batch, seq, dim = 8.0 * 24.0, 2048.0, 128.0
+    flops = 2.0 * batch * seq * seq * dim
+    moved = 2.0 * batch * (2.0 * seq * dim + seq * seq)
+    return [Sample("gemm", "scores", "forward", batch, seq, seq, dim, flops, moved, False, seconds[1], "llmcompass layer"),
+            Sample("gemm", "context", "forward", batch, seq, dim, seq, flops, moved, False, seconds[2], "llmcompass layer")]

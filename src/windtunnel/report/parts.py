@@ -1,7 +1,7 @@
 """What the keys of a breakdown mean to a reader: their group, their words, their colour.
 
-A breakdown's keys are lower-case words joined by `_`, `.` or `:` (`exposed_tp`, `compute.gemm`); groups are found from those words,
-so that a new kernel class or axis shows up in every picture without a change here.
+A breakdown's keys are lower-case words joined by `_` (`memory_bound`, `tensor_parallel`); groups are found from those words, so that
+a new kernel class or axis shows up in every picture without a change here. Communication in a breakdown is the exposed part.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, HOST, DATA, OTHER = (
 GROUPS = (COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, HOST, DATA, OTHER)
 
 _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
-    (BUBBLE, frozenset({"bubble", "idle"})),
+    (BUBBLE, frozenset({"bubble", "idle", "stages", "imbalance"})),
     (HOST, frozenset({"host", "launch"})),
     (DATA, frozenset({"data", "dataloader", "checkpoint", "storage", "loading"})),
     (COMMUNICATION, frozenset({"exposed", "comm", "communication", "collective", "collectives", "send", "recv", "p2p", "pp", "tp", "cp", "ep",
-                               "dp", "shard", "replica", "world", "transfer", "network", "sync", "straggler", "wait"})),
+                               "dp", "shard", "replica", "world", "transfer", "network", "sync", "straggler", "wait",
+                               "tensor", "context", "expert", "gather", "gradient", "pipeline"})),
     (RECOMPUTE, frozenset({"recompute", "recomputation"})),
     (OPTIMIZER, frozenset({"optimizer"})),
-    (COMPUTE, frozenset({"compute", "gemm", "grouped", "attention", "norm", "elementwise", "softmax", "cross", "entropy", "embedding",
+    (COMPUTE, frozenset({"compute", "gemm", "grouped", "attention", "matmul", "memory", "norm", "elementwise", "softmax", "cross", "entropy", "embedding",
                          "permute", "copy", "reduce", "forward", "backward", "dgrad", "wgrad", "kernel", "kernels", "mlp"})),
 )
 
@@ -30,8 +31,10 @@ COLOUR = {COMPUTE: "#3b82f6", RECOMPUTE: "#8b5cf6", OPTIMIZER: "#14b8a6", COMMUN
           DATA: "#eab308", OTHER: "#64748b"}
 """One colour a group, the same in the terminal and on the page; both read on white and on black."""
 
-AXIS_WORDS = {"tp": "tensor parallel", "cp": "context parallel", "ep": "expert parallel", "dp": "data parallel", "pp": "pipeline",
-              "shard": "sharded state", "replica": "replicas", "embedding": "tied embedding", "world": "all ranks"}
+_LABELS = {"matmul": "matrix multiplication", "memory_bound": "memory-bound kernels", "other_stages": "waiting for other stages",
+           "step_sync": "step synchronisation", "gradient_reduce": "gradient reduction", "parameter_gather": "parameter gathering"}
+_AXES = {"tp": "tp", "tensor": "tp", "cp": "cp", "context": "cp", "ep": "ep", "expert": "ep", "pp": "pp", "transfer": "pp", "dp": "dp",
+         "gradient": "dp", "shard": "shard", "gather": "shard", "parameter": "shard", "replica": "dp", "world": "world", "sync": "world"}
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "workspace", "context", "fragmentation")
 MEMORY_COLOUR = dict(zip(MEMORY_PARTS, ("#3b82f6", "#8b5cf6", "#14b8a6", "#f97316", "#ec4899", "#eab308", "#84cc16", "#64748b", "#94a3b8"),
                          strict=True))
@@ -64,15 +67,13 @@ def group_of(key: str) -> str:
 
 
 def axis_of(key: str) -> str:
-    """Axis named in a communication key (`exposed_tp` gives `tp`), or an empty string."""
-    return next((w for w in words(key) if w in AXIS_WORDS), "")
+    """Axis that a communication key or a collective's name speaks of (`tensor_parallel` gives `tp`), or an empty string."""
+    return next((_AXES[w] for w in words(key) if w in _AXES), "")
 
 
 def label_of(key: str) -> str:
-    """A key in words: `exposed_tp` gives `exposed tensor parallel`."""
-    if group_of(key) == COMMUNICATION:
-        return " ".join(f"{AXIS_WORDS[w]} ({w})" if w in AXIS_WORDS and len(w) == 2 else AXIS_WORDS.get(w, w) for w in words(key))
-    return key.replace("_", " ").replace(".", " ")
+    """A key in words: `memory_bound` gives `memory-bound kernels`, an unknown key its own words."""
+    return _LABELS.get(key, " ".join(words(key)))
 
 
 def parts_of(breakdown: Mapping[str, float], step: float) -> list[Part]:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from windtunnel.base.units import FlopRate, GpuBandwidth, NicBandwidth, OwnedBandwidth, Seconds, Size
-from windtunnel.spec.common import Fraction, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt
+from windtunnel.spec.common import Flag, Fraction, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, PrecisionName
 
 
 class GPU(Noun):
@@ -22,11 +22,11 @@ class GPU(Noun):
     names: tuple[str, ...] = ()
     vendor: Literal["nvidia", "amd", "intel", "google", "other"] = "nvidia"
     architecture: str = Field(description="volta, ampere, hopper, blackwell, cdna3, … : keys the kernel models and NCCL's tables")
-    peak: dict[str, FlopRate]
-    achievable: dict[str, FlopRate] = {}
-    memory: Size
+    peak: dict[PrecisionName, FlopRate]
+    achievable: dict[PrecisionName, FlopRate] = {}
+    memory: Size = Field(gt=0)
     memory_bandwidth: GpuBandwidth
-    l2: Size | None = None
+    l2: Size | None = Field(None, gt=0)
     sms: PositiveInt | None = None
     clock_hz: PositiveFloat | None = None
     power_w: PositiveFloat | None = None
@@ -42,7 +42,7 @@ class ScaleUp(Noun):
     size: PositiveInt = Field(description="GPUs in one domain; may span nodes (NVL72)")
     bandwidth: OwnedBandwidth = Field(description="per GPU each way, all its links together")
     links: PositiveInt = 1
-    in_switch_reduction: bool = Field(False, description="NVLS (NVLink SHARP)")
+    in_switch_reduction: Flag = Field(False, description="NVLS (NVLink SHARP)")
     source: str = ""
 
 
@@ -66,7 +66,7 @@ class Node(Noun):
     nic: Nic | None = None
     pcie_gen: PositiveInt = 4
     cpu_vendor: Literal["intel", "amd", "arm", "other"] = "amd"
-    host_memory: Size | None = None
+    host_memory: Size | None = Field(None, gt=0)
     power_w: PositiveFloat | None = Field(None, description="whole node under load; left out: GPUs / 0.6")
     source: str = ""
 
@@ -79,11 +79,12 @@ class Fabric(Noun):
     topology: Literal["fat_tree", "rail", "torus", "none"] = "fat_tree"
     leaf_nodes: PositiveInt = Field(32, description="nodes that share one set of leaf switches")
     pod_nodes: PositiveInt = Field(1024, description="nodes below one set of spine switches")
-    oversubscription: PositiveFloat = 1.0
+    oversubscription: PositiveFloat = Field(1.0, description="down-link over up-link bandwidth at the leaf")
+    pod_oversubscription: PositiveFloat = Field(1.0, description="the same where traffic leaves a pod")
     hop_latency: Seconds = 1e-6
     efficiency: Fraction = Field(0.92, description="payload over line rate, inside a leaf")
     ecmp_efficiency: Fraction = Field(1.0, description="what hash collisions leave of it where flows cross leaves")
-    in_network_reduction: bool = False
+    in_network_reduction: Flag = False
     source: str = ""
 
 
@@ -94,7 +95,7 @@ class Cluster(Noun):
     name: str = ""
     node: Node
     fabric: Fabric
-    gpus: PositiveInt
+    gpus: int = Field(ge=1, le=10**7, strict=True, description="published size; a job says how many it uses")
     price_per_gpu_hour: NonNegativeFloat | None = Field(None, description="US dollars")
     pue: PositiveFloat = 1.1
     source: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 PositiveInt = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=10**9, strict=True)]
@@ -12,6 +12,7 @@ PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
+Layers = Annotated[int, Field(ge=1, le=100_000, strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
@@ -22,10 +23,20 @@ DTYPE_BYTES: dict[str, float] = {
 }
 
 
+def _known_precision(name: str) -> str:
+    if name not in DTYPE_BYTES:
+        raise ValueError("number formats " + ", ".join(DTYPE_BYTES))
+    return name
+
+
+PrecisionName = Annotated[str, AfterValidator(_known_precision)]
+"""A key of a table by precision."""
+
+
 class Noun(BaseModel):
     """Base of the nouns: immutable, hashable, unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     def __hash__(self) -> int:
         """Over the fields only, so that cached properties don't matter; tables count as their sorted items."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from windtunnel.spec.common import Name, Noun, PositiveInt
+from windtunnel.spec.common import Flag, Layers, Name, Noun, PositiveInt
 
 
 class Model(Noun):
@@ -16,7 +16,7 @@ class Model(Noun):
     """
 
     name: Name
-    layers: PositiveInt
+    layers: Layers
     hidden: PositiveInt
     heads: PositiveInt
     kv_heads: PositiveInt | None = None
@@ -27,13 +27,13 @@ class Model(Noun):
     activation: Literal["gelu", "relu", "squared_relu", "swiglu", "geglu"] = "gelu"
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     position: Literal["learned", "rope", "alibi", "none"] = "learned"
-    tied_embeddings: bool = True
-    linear_bias: bool = True
+    tied_embeddings: Flag = True
+    linear_bias: Flag = True
     qkv_bias: bool | None = Field(None, description="left out: as linear_bias")
-    qk_norm: bool = False
-    embedding_norm: bool = False
-    dropout: bool = Field(False, description="dropout kernels run in training")
-    parallel_block: bool = Field(False, description="attention and MLP read the same norm, one residual add")
+    qk_norm: Flag = False
+    embedding_norm: Flag = False
+    dropout: Flag = Field(False, description="dropout kernels run in training")
+    parallel_block: Flag = Field(False, description="attention and MLP read the same norm, one residual add")
     window: PositiveInt | None = Field(None, description="sliding attention window in tokens")
     source: str = ""
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from windtunnel.spec.common import NonNegativeInt, Noun, PositiveInt
+from windtunnel.spec.common import Flag, Layers, NonNegativeInt, Noun, PositiveInt
 
 Axis = Literal["tp", "cp", "ep", "dp", "pp"]
 
@@ -24,7 +24,7 @@ class Plan(Noun):
     pp: PositiveInt = 1
     vpp: PositiveInt = 1
     dp: PositiveInt | None = None
-    sequence_parallel: bool = False
+    sequence_parallel: Flag = False
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp", "hsdp"] = "none"
     shard_group: PositiveInt | None = Field(None, description="ranks that share one copy of the sharded state; left out: all of dp")
     schedule: Literal["auto", "gpipe", "1f1b", "interleaved"] = "auto"
@@ -34,7 +34,7 @@ class Plan(Noun):
     recompute: Literal["none", "selective", "ops", "full"] = Field(
         "none", description="selective: the attention core; ops: every second matrix product and all cheap kernels (torchtitan)")
     recompute_layers: NonNegativeInt | None = Field(None, description="layers per virtual stage that recompute; left out: all")
-    stages: tuple[PositiveInt, ...] | None = None
+    stages: tuple[Layers, ...] | None = None
     placement: tuple[Axis, ...] = ("tp", "cp", "ep", "dp", "pp")
 
     @property

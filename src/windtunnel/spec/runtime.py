@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from windtunnel.base.units import Seconds, Size
-from windtunnel.spec.common import Name, NonNegativeFloat, Noun, PositiveInt, Precision
+from windtunnel.spec.common import Flag, Name, NonNegativeFloat, Noun, PositiveInt, Precision
 
 
 class Host(Noun):
@@ -33,25 +33,25 @@ class Runtime(Noun):
     precision: Precision = "bf16"
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
-    fused_norm: bool = True
-    fused_activation: bool = True
-    fused_rope: bool = True
-    fused_dropout_add: bool = True
-    fused_cross_entropy: bool = True
-    fused_optimizer: bool = True
-    fused_wgrad: bool = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
+    fused_norm: Flag = True
+    fused_activation: Flag = True
+    fused_rope: Flag = True
+    fused_dropout_add: Flag = True
+    fused_cross_entropy: Flag = True
+    fused_optimizer: Flag = True
+    fused_wgrad: Flag = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
     optimizer: Literal["adam", "lamb", "sgd"] = "adam"
-    master_weights: bool = True
+    master_weights: Flag = True
     weight_dtype: Literal["fp32", "fp16", "bf16"] = "bf16"
     gradient_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype in which gradients are accumulated and kept")
     reduce_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype of gradients on the network")
-    overlap_tp: bool = Field(False, description="tensor-parallel collectives overlap chunked GEMMs")
-    overlap_tp_dgrad: bool = Field(True, description="backward: the input-gradient collective overlaps the weight-gradient GEMM")
-    overlap_grad_reduce: bool = Field(False, description="gradient buckets reduce during backward")
-    overlap_param_gather: bool = Field(False, description="parameters are gathered during the next forward")
-    overlap_p2p: bool = Field(False, description="pipeline sends and receives overlap computation")
-    p2p_sync: bool = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
-    bucket: Size = Field(160e6, description="bytes of gradient per reduction bucket when overlapped")
+    overlap_tp: Flag = Field(False, description="tensor-parallel collectives overlap chunked GEMMs")
+    overlap_tp_dgrad: Flag = Field(True, description="backward: the input-gradient collective overlaps the weight-gradient GEMM")
+    overlap_grad_reduce: Flag = Field(False, description="gradient buckets reduce during backward")
+    overlap_param_gather: Flag = Field(False, description="parameters are gathered during the next forward")
+    overlap_p2p: Flag = Field(False, description="pipeline sends and receives overlap computation")
+    p2p_sync: Flag = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
+    bucket: Size = Field(160e6, gt=0, description="bytes of gradient per reduction bucket when overlapped")
     host: Host
     pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")
     jitter: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of one GPU's step compute time")

@@ -8,7 +8,7 @@ from windtunnel.spec.job import Job
 from windtunnel.spec.model import Model
 from windtunnel.workload.blocks.attention import visible
 from windtunnel.workload.graph import Workload
-from windtunnel.workload.ops import Kind
+from windtunnel.workload.ops import Kind, Phase
 
 
 def parameter_count(model: Model) -> float:
@@ -43,18 +43,15 @@ def model_flops(job: Job, causal: bool = False) -> float:
 
 
 def hardware_flops(workload: Workload) -> float:
-    """FLOPs that all GPUs execute in one step: matrix products and attention of forward, recompute and backward.
-
-    Masked halves of fused causal attention are not executed and not counted.
-    """
-    job = workload.job
-    table = workload.ops
-    useful = np.where((table.kind == Kind.GEMM) | (table.kind == Kind.ATTENTION) | (table.kind == Kind.ATTENTION_BACKWARD), table.flops, 0.0)
-    total = 0.0
+    """Model FLOPs of one step plus what recompute runs again, over all GPUs, attention counted with every key as in `model_flops`."""
+    job, table = workload.job, workload.ops
+    again = np.where(table.phase == Phase.RECOMPUTE, table.flops, 0.0)
+    fused = table.kind == Kind.ATTENTION
+    again[fused] = np.where(table.phase[fused] == Phase.RECOMPUTE, 4.0 * table.batch[fused] * table.m[fused] * table.n[fused] * table.k[fused], 0.0)
+    one_pipeline = 0.0
     for chunks in workload.stages:
         for chunk in chunks:
             for index, times in chunk.blocks:
-                block = workload.blocks[index]
-                rows = float(useful[block.forward.start:block.forward.stop].sum() + useful[block.backward.start:block.backward.stop].sum())
-                total += rows * times
-    return total * job.micro_batches * job.dp * job.plan.tp * job.plan.cp
+                rows = workload.blocks[index].backward
+                one_pipeline += times * float(again[rows.start:rows.stop].sum())
+    return model_flops(job) + one_pipeline * job.micro_batches * job.dp * job.plan.tp * job.plan.cp

@@ -1,0 +1,48 @@
+// What a run gives back. Seconds from the start of the step; rows of instances as in the program.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace wt::exec {
+
+// What an event's start was bound by.
+enum class Cause : std::uint8_t {
+  kBegin = 0,   // the start of the step
+  kStream = 1,  // the operator before it on its stream
+  kWait = 2,    // an instance that it waits for (or the repetition before it, with kJoin)
+  kInner = 3,   // an operator of its own template
+  kHost = 4,    // the host had not enqueued it yet
+  kWindow = 5,  // the host could not enqueue it: the queue to the device was full
+  kPartner = 6, // the last participant of a rendezvous to post
+};
+
+enum class HopKind : std::uint8_t { kOp = 0, kTransfer = 1, kHost = 2 };
+
+// The longest chain, from the start of the step to its end; seconds add up to the makespan.
+struct Path {
+  std::vector<std::int32_t> rank, instance, op;
+  std::vector<std::uint8_t> kind, cause;
+  std::vector<double> seconds;
+};
+
+// Operators of the recorded ranks in program order; op is -1 for a rendezvous.
+struct Record {
+  std::vector<std::int32_t> rank, instance, repeat, op;
+  std::vector<double> start, end;
+};
+
+struct Timeline {
+  double makespan = 0.0;
+  std::int64_t ops = 0;
+  std::int32_t streams = 1;
+  std::vector<double> begin, end, transfer;  // [I]; transfer is NaN for instances of a template
+  std::vector<double> busy;                  // [R, streams, categories]
+  std::vector<double> idle;                  // [R, categories + 2] stream 0, by cause; then host, then tail
+  std::vector<double> stretch;               // [R, categories] seconds that the tax added, contained in busy
+  std::vector<double> rank_end, host_end;    // [R]
+  Path path;
+  Record record;
+};
+
+}  // namespace wt::exec

@@ -1,0 +1,1 @@
+"""A wind tunnel for LLM-training clusters."""

@@ -1,0 +1,80 @@
+"""How each Hugging Face `model_type` spells its dimensions, and what its architecture fixes.
+
+Read from the configuration classes of transformers (`configuration_<type>.py`): names of the keys, defaults of the keys that a
+config.json may leave out, and what is in code and in no key (norm, position embedding, gating).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu", "gelu_pytorch_tanh": "gelu",
+               "gelu_tanh": "gelu", "relu": "relu", "relu2": "squared_relu", "squared_relu": "squared_relu"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One `model_type`.
+
+    `keys` maps our field to the source's spellings, first one present wins; `fixed` are fields that the architecture decides;
+    `defaults` stand for keys that are left out; `gated` says that the MLP has a gate projection; `rope` that position comes from
+    rotary embedding; `notes` are told to the user as assumptions.
+    """
+
+    fixed: Mapping[str, Any]
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    gated: bool = True
+    notes: tuple[str, ...] = ()
+
+
+COMMON_KEYS: Mapping[str, tuple[str, ...]] = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "hidden": ("hidden_size", "n_embd", "n_embed", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads",),
+    "head_dim": ("head_dim",),
+    "ffn": ("intermediate_size", "ffn_dim", "n_inner"),
+    "vocab": ("vocab_size",),
+    "max_seq": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+    "activation": ("hidden_act", "activation_function", "hidden_activation"),
+    "tied_embeddings": ("tie_word_embeddings",),
+}
+
+_LLAMA: Mapping[str, Any] = {"norm": "rmsnorm", "position": "rope"}
+_GPT: Mapping[str, Any] = {"norm": "layernorm", "position": "learned"}
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family(_LLAMA, {"qkv_bias": ("attention_bias",), "linear_bias": ("mlp_bias",)},
+                    {"activation": "silu", "tied_embeddings": False, "qkv_bias": False, "linear_bias": False}),
+    "mistral": Family(_LLAMA | {"linear_bias": False}, {"window": ("sliding_window",)}, {"activation": "silu", "tied_embeddings": False}),
+    "qwen2": Family(_LLAMA | {"linear_bias": False, "qkv_bias": True}, {"window": ("sliding_window",)},
+                    {"activation": "silu", "tied_embeddings": False}),
+    "qwen3": Family(_LLAMA | {"linear_bias": False, "qk_norm": True}, {"qkv_bias": ("attention_bias",), "window": ("sliding_window",)},
+                    {"activation": "silu", "tied_embeddings": False, "qkv_bias": False, "head_dim": 128}),
+    "phi3": Family(_LLAMA | {"linear_bias": False}, {"window": ("sliding_window",)}, {"activation": "silu", "tied_embeddings": False}),
+    "gemma": Family(_LLAMA | {"linear_bias": False}, {"qkv_bias": ("attention_bias",)},
+                    {"activation": "gelu_pytorch_tanh", "tied_embeddings": True, "head_dim": 256, "qkv_bias": False}),
+    "nemotron": Family({"norm": "layernorm", "position": "rope"}, {"qkv_bias": ("attention_bias",), "linear_bias": ("mlp_bias",)},
+                       {"activation": "relu2", "tied_embeddings": False, "qkv_bias": False, "linear_bias": False}, gated=False),
+    "starcoder2": Family({"norm": "layernorm", "position": "rope"}, {"linear_bias": ("use_bias",), "window": ("sliding_window",)},
+                         {"activation": "gelu_pytorch_tanh", "tied_embeddings": True, "linear_bias": True}, gated=False),
+    "gpt2": Family(_GPT | {"linear_bias": True}, {}, {"activation": "gelu_new", "tied_embeddings": True}, gated=False),
+    "gpt_neox": Family({"norm": "layernorm", "position": "rope", "linear_bias": True},
+                       {"qkv_bias": ("attention_bias",), "parallel_block": ("use_parallel_residual",)},
+                       {"activation": "gelu", "tied_embeddings": False, "qkv_bias": True, "parallel_block": True}, gated=False,
+                       notes=("the two norms of a parallel block count as one",)),
+    "opt": Family(_GPT, {"activation": ("activation_function",), "linear_bias": ("enable_bias",)},
+                  {"activation": "relu", "tied_embeddings": True, "linear_bias": True}, gated=False),
+    "bloom": Family({"norm": "layernorm", "position": "alibi", "linear_bias": True, "embedding_norm": True}, {},
+                    {"activation": "gelu", "tied_embeddings": True}, gated=False),
+    "mpt": Family({"norm": "layernorm"}, {}, {"activation": "gelu", "tied_embeddings": True}, gated=False),
+}
+
+NOT_DENSE = ("mixtral", "deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "qwen3_next", "gpt_oss", "olmoe", "dbrx", "jamba",
+             "granitemoe", "llama4", "llama4_text", "glm4_moe", "minimax", "phimoe", "mamba", "mamba2", "nemotron_h", "kimi_k2")
+"""Types known to be a mixture of experts, latent attention or a state-space hybrid."""
+
+NOT_DENSE_KEYS = ("n_routed_experts", "num_experts", "num_local_experts", "kv_lora_rank", "moe_intermediate_size", "ssm_cfg")

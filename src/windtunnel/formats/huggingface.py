@@ -1,0 +1,170 @@
+"""Hugging Face `config.json` to a Model. Dense decoders; the types are listed in `hf_families`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, FAMILIES, NOT_DENSE, NOT_DENSE_KEYS, Family
+from windtunnel.formats.imported import Imported
+from windtunnel.spec import load_model
+
+FORMAT = "huggingface"
+_INTEGERS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_seq", "window")
+_SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block")
+_REQUIRED = ("layers", "hidden", "heads", "vocab")
+
+
+def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
+    """The model that `config` (the parsed config.json) describes.
+
+    Raises `UnknownName` for an unknown `model_type`, `SpecError` for a missing or wrong key and for networks that are not dense
+    decoders.
+    """
+    used: set[str] = {"model_type"}
+    inner = config.get("text_config")
+    if isinstance(inner, Mapping) and isinstance(inner.get("model_type"), str):
+        outer = [key for key in config if key != "text_config"]
+        made = from_config(inner, name or str(config.get("model_type", "")))
+        ignored = (*outer, *(f"text_config.{key}" for key in made.ignored))
+        return Imported(FORMAT, made.model, built=made.built, ignored=tuple(sorted(ignored)),
+                        assumed=("the language model alone (text_config)", *made.assumed))
+    kind = _kind(config)
+    family = FAMILIES[kind]
+    assumed: list[str] = []
+    table: dict[str, Any] = dict(family.fixed)
+    table |= _read(config, family, used, assumed)
+    _special(kind, config, table, used, assumed)
+    _activation(config, family, table)
+    table.setdefault("ffn", 4 * table["hidden"])
+    if not _present(config, family, "ffn") and kind not in ("mpt",):
+        assumed.append(f"ffn {table['ffn']}: four times the hidden size")
+    assumed += family.notes
+    table["name"] = name or str(config.get("_name_or_path") or kind)
+    table["source"] = f"Hugging Face config.json, model_type {kind}"
+    model = load_model({key: value for key, value in table.items() if value is not None})
+    built = tuple(sorted(key for key in table if key not in ("name", "source")))
+    return Imported(FORMAT, model, built=built, ignored=tuple(sorted(key for key in config if key not in used)), assumed=tuple(assumed))
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    kind = config.get("model_type")
+    if not isinstance(kind, str):
+        raise SpecError("model_type", kind, "the key model_type with one of " + ", ".join(sorted(FAMILIES)),
+                        "Is this a config.json of a Hugging Face model?")
+    moe = [key for key in NOT_DENSE_KEYS if _is_set(config.get(key))]
+    if kind in NOT_DENSE or moe:
+        what = f"{kind} ({', '.join(moe)})" if moe else kind
+        raise SpecError("model_type", what, "a dense decoder: " + ", ".join(sorted(FAMILIES)),
+                        "Mixtures of experts, latent attention and hybrids are not modelled in this version.")
+    if kind not in FAMILIES:
+        raise UnknownName("model_type", kind, sorted(FAMILIES))
+    return kind
+
+
+def _is_set(value: object) -> bool:
+    return value not in (None, 0, 1, False) and value != {}
+
+
+def _read(config: Mapping[str, Any], family: Family, used: set[str], assumed: list[str]) -> dict[str, Any]:
+    """Every field that a key of `config` or a default of the type gives."""
+    table: dict[str, Any] = {}
+    for field in (*COMMON_KEYS, *(extra for extra in family.keys if extra not in COMMON_KEYS)):
+        if field in family.fixed:
+            continue
+        key = _present(config, family, field)
+        if key is not None:
+            used.add(key)
+            table[field] = _checked(key, field, config[key])
+            continue
+        for name in _spellings(family, field):
+            if name in config:  # written as null
+                used.add(name)
+        if field in family.defaults:
+            table[field] = family.defaults[field]
+            assumed.append(f"{field} {family.defaults[field]}: the type's default")
+        elif field in _REQUIRED:
+            raise SpecError(field, None, f"the key {' or '.join(_spellings(family, field))} in config.json")
+        elif field == "kv_heads":
+            assumed.append("kv_heads: as many as heads")
+        elif field == "max_seq":
+            assumed.append("max_seq 2048")
+    return table
+
+
+def _spellings(family: Family, field: str) -> tuple[str, ...]:
+    return family.keys.get(field) or COMMON_KEYS.get(field, ())
+
+
+def _present(config: Mapping[str, Any], family: Family, field: str) -> str | None:
+    return next((name for name in _spellings(family, field) if config.get(name) is not None), None)
+
+
+def _checked(key: str, field: str, value: object) -> object:
+    if field in _INTEGERS and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise SpecError(key, value, "a whole number of 1 or more")
+    if field in _SWITCHES and not isinstance(value, bool):
+        raise SpecError(key, value, "true or false")
+    return value
+
+
+def _activation(config: Mapping[str, Any], family: Family, table: dict[str, Any]) -> None:
+    said = table["activation"]
+    plain = ACTIVATIONS.get(said) if isinstance(said, str) else None
+    if plain is None:
+        raise SpecError(str(_present(config, family, "activation")), said, ", ".join(sorted(ACTIVATIONS)))
+    if family.gated:
+        gated = {"silu": "swiglu", "gelu": "geglu"}
+        if plain not in gated:
+            raise SpecError("hidden_act", said, "silu or gelu for a gated MLP")
+        table["activation"] = gated[plain]
+    elif plain == "silu":
+        raise SpecError("hidden_act", said, "gelu, relu or relu2 for an MLP without gate")
+    else:
+        table["activation"] = plain
+
+
+def _special(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> None:
+    """What one type says in its own way."""
+    if kind == "qwen2" or kind == "qwen3":
+        used.add("use_sliding_window")
+        if not config.get("use_sliding_window", False):
+            table.pop("window", None)
+        elif table.get("window"):
+            assumed.append(f"sliding window of {table['window']} in every layer")
+    elif table.get("window"):
+        assumed.append(f"sliding window of {table['window']} in every layer")
+    if kind == "mpt":
+        _mpt(config, table, used, assumed)
+    drop = [key for key in ("resid_pdrop", "hidden_dropout", "dropout", "attention_dropout") if key in config]
+    used.update(drop)
+    rates = [config[key] for key in drop]
+    table["dropout"] = any(isinstance(rate, (int, float)) and not isinstance(rate, bool) and rate > 0 for rate in rates)
+    if kind == "opt" and config.get("word_embed_proj_dim") not in (None, table["hidden"]):
+        assumed.append("the projection between embedding and hidden size is left out (word_embed_proj_dim)")
+
+
+def _mpt(config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> None:
+    ratio = config.get("expansion_ratio", 4)
+    if isinstance(ratio, bool) or not isinstance(ratio, int) or ratio < 1:
+        raise SpecError("expansion_ratio", ratio, "a whole number of 1 or more")
+    table["ffn"] = ratio * table["hidden"]
+    no_bias = config.get("no_bias", True)
+    if not isinstance(no_bias, bool):
+        raise SpecError("no_bias", no_bias, "true or false")
+    table["linear_bias"] = not no_bias
+    attention = config.get("attn_config") or {}
+    if not isinstance(attention, Mapping):
+        raise SpecError("attn_config", attention, "an object")
+    alibi = attention.get("alibi", False)
+    table["position"] = "alibi" if alibi else "rope" if attention.get("rope") else "learned"
+    if attention.get("kv_n_heads") is not None:
+        table["kv_heads"] = _checked("attn_config.kv_n_heads", "kv_heads", attention["kv_n_heads"])
+    used.update(key for key in ("expansion_ratio", "no_bias", "attn_config") if key in config)
+    for key, value in (("expansion_ratio", ratio), ("no_bias", no_bias)):
+        if key not in config:
+            assumed.append(f"{key} {value}: the type's default")
+    rest = sorted(key for key in attention if key not in ("alibi", "rope", "kv_n_heads"))
+    if rest:
+        assumed.append("without effect here: attn_config." + ", attn_config.".join(rest))

@@ -1,0 +1,251 @@
+"""A Megatron-LM command line or launch script to model, plan and runtime."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import ValidationError
+
+from windtunnel.base.errors import SpecError
+from windtunnel.formats.imported import Imported
+from windtunnel.formats.megatron_args import Arguments, parse
+from windtunnel.formats.megatron_layout import layers_of
+from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
+from windtunnel.spec.explain import explain
+
+FORMAT = "megatron"
+_GPT2_VOCAB = 50257
+
+
+def from_arguments(text: str, where: str = "arguments", on: Job | None = None) -> Imported:
+    """Model, plan and runtime of the Megatron-LM flags in `text`; with `on`, also a job on that job's cluster.
+
+    Raises `SpecError` naming the flag that is missing, wrong, or asks for something that is not modelled.
+    """
+    args = parse(text, where)
+    _refuse(args)
+    model = _model(args)
+    plan = _plan(args, model, on)
+    runtime = _runtime(args)
+    job = _job(args, model, plan, runtime, on) if on is not None else None
+    return Imported(FORMAT, model, plan, runtime, job, tuple(f"--{name}" for name in sorted(args.used)), tuple(args.left_over()),
+                    tuple(args.assumed))
+
+
+def _refuse(args: Arguments) -> None:
+    for flag in ("num-experts", "expert-model-parallel-size"):
+        if (args.integer(flag) or 1) > 1:
+            raise SpecError(f"--{flag}", args.integer(flag), "a dense model", "Mixtures of experts are not modelled in this version.")
+    if args.switch("multi-latent-attention"):
+        raise SpecError("--multi-latent-attention", True, "multi-head or grouped-query attention", "Not modelled in this version.")
+    if args.integer("mtp-num-layers"):
+        raise SpecError("--mtp-num-layers", args.integer("mtp-num-layers"), "no multi-token prediction", "Not modelled in this version.")
+
+
+def _model(args: Arguments) -> Model:
+    hidden = args.needed("hidden-size")
+    gated = args.switch("swiglu") or args.switch("quick-geglu")
+    ffn = args.integer("ffn-hidden-size")
+    if ffn is None:
+        ffn = int((4 * hidden * 2 / 3) // 64) * 64 if args.switch("swiglu") else 4 * hidden
+        args.assumed.append(f"ffn {ffn}, as Megatron derives it (--ffn-hidden-size left out)")
+    table: dict[str, Any] = {
+        "name": f"megatron-{hidden}x{args.needed('num-layers')}", "layers": args.needed("num-layers"), "hidden": hidden,
+        "heads": args.needed("num-attention-heads"), "ffn": ffn, "vocab": _vocab(args),
+        "max_seq": args.integer("max-position-embeddings") or args.needed("seq-length"),
+        "activation": "swiglu" if args.switch("swiglu") else "geglu" if gated else "squared_relu" if args.switch("squared-relu") else "gelu",
+        "norm": _norm(args), "position": _position(args), "tied_embeddings": not args.switch("untie-embeddings-and-output-weights"),
+        "linear_bias": not args.switch("disable-bias-linear"), "qk_norm": args.switch("qk-layernorm"),
+        "embedding_norm": args.switch("embed-layernorm"), "source": "Megatron-LM arguments",
+    }
+    if args.switch("group-query-attention"):
+        table["kv_heads"] = args.integer("num-query-groups") or 1
+    if args.integer("kv-channels"):
+        table["head_dim"] = args.integer("kv-channels")
+    if args.switch("add-qkv-bias"):
+        table["qkv_bias"] = True
+    rates = [args.number("hidden-dropout"), args.number("attention-dropout")]
+    if None in rates:
+        args.assumed.append("dropout 0.1, Megatron's default, where --hidden-dropout or --attention-dropout is left out")
+    table["dropout"] = any(rate is None or rate > 0 for rate in rates)
+    if window := _window(args):
+        table["window"] = window
+    return load_model(table)
+
+
+def _vocab(args: Arguments) -> int:
+    for flag in ("vocab-size", "padded-vocab-size"):
+        if found := args.integer(flag):
+            return found
+    if args.text("tokenizer-type") == "GPT2BPETokenizer" or args.text("tokenizer-type") is None and args.has("merge-file"):
+        args.assumed.append(f"vocabulary {_GPT2_VOCAB}, GPT-2's (--vocab-size left out)")
+        return _GPT2_VOCAB
+    raise SpecError("--vocab-size", None, "the size of the vocabulary", "The tokenizer is not read; add --vocab-size N.")
+
+
+def _norm(args: Arguments) -> str:
+    said = args.text("normalization") or "LayerNorm"
+    norms = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
+    if said.lower() not in norms:
+        raise SpecError("--normalization", said, "LayerNorm, RMSNorm")
+    args.switch("apply-layernorm-1p")
+    return norms[said.lower()]
+
+
+def _position(args: Arguments) -> str:
+    if args.switch("use-rotary-position-embeddings"):
+        return "rope"
+    said = args.text("position-embedding-type")
+    if args.switch("no-position-embedding") and said is None:
+        return "none"
+    positions = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope", "yarn": "rope", "mrope": "rope",
+                 "alibi": "alibi", "none": "none"}
+    if said is not None and said.lower() not in positions:
+        raise SpecError("--position-embedding-type", said, ", ".join(sorted(positions)))
+    return positions[(said or "learned_absolute").lower()]
+
+
+def _window(args: Arguments) -> int | None:
+    said = args.text("window-size")
+    if said is None:
+        return None
+    numbers = re.findall(r"-?\d{1,9}", said)
+    if not numbers or int(numbers[0]) < 1:
+        raise SpecError("--window-size", said, "left,right in tokens, such as 4096,0")
+    return int(numbers[0]) + 1
+
+
+def _plan(args: Arguments, model: Model, on: Job | None) -> Plan:
+    tp, pp, cp = (args.integer(f"{axis}-parallel-size") or 1 for axis in ("tensor-model", "pipeline-model", "context"))
+    gpus = _gpus(args, on)
+    micro_batch = args.needed("micro-batch-size")
+    dp = gpus // (tp * pp * cp) if gpus else None
+    if gpus and (dp is None or dp * tp * pp * cp != gpus):
+        raise SpecError("world size", gpus, f"a multiple of tp*pp*cp = {tp * pp * cp}")
+    batch = args.integer("global-batch-size")
+    if batch is None:
+        if dp is None:
+            raise SpecError("--global-batch-size", None, "a whole number of 1 or more", "Without it the number of GPUs must be known.")
+        batch = micro_batch * dp
+        args.assumed.append(f"global batch {batch}: one micro batch for each data-parallel rank (--global-batch-size left out)")
+    stages, vpp = layers_of(args, model.layers, pp)
+    table: dict[str, Any] = {
+        "tp": tp, "pp": pp, "cp": cp, "vpp": vpp, "dp": dp, "micro_batch": micro_batch, "global_batch": batch,
+        "seq": args.needed("seq-length"), "sequence_parallel": args.switch("sequence-parallel") and tp > 1,
+        "sharding": _sharding(args), "stages": stages, **_recompute(args),
+    }
+    return _validated(table)
+
+
+def _validated(table: dict[str, Any]) -> Plan:
+    try:
+        return Plan.model_validate({key: value for key, value in table.items() if value is not None})
+    except ValidationError as error:
+        raise explain(error, Plan, "plan") from None
+
+
+def _gpus(args: Arguments, on: Job | None) -> int | None:
+    if found := args.integer("world-size"):
+        return found
+    if args.launcher_gpus:
+        return args.launcher_gpus
+    return on.cluster.gpus if on else None
+
+
+def _sharding(args: Arguments) -> str:
+    stage = args.integer("zero-stage")
+    if stage is not None:
+        if stage > 3:
+            raise SpecError("--zero-stage", stage, "0, 1, 2 or 3")
+        return "none" if stage == 0 else f"zero{stage}"
+    strategies = {"no_shard": "none", "optim": "zero1", "optim_grads": "zero2", "optim_grads_params": "fsdp"}
+    said = args.text("data-parallel-sharding-strategy")
+    if args.switch("use-torch-fsdp2"):
+        return "fsdp"
+    if args.switch("use-megatron-fsdp") or said is not None:
+        if said is not None and said not in strategies:
+            raise SpecError("--data-parallel-sharding-strategy", said, ", ".join(strategies))
+        return strategies[said or "optim_grads_params"]
+    return "zero1" if args.switch("use-distributed-optimizer") else "none"
+
+
+def _recompute(args: Arguments) -> dict[str, Any]:
+    said = args.text("recompute-granularity")
+    if said is not None and said not in ("full", "selective"):
+        raise SpecError("--recompute-granularity", said, "full, selective")
+    if args.switch("recompute-activations"):
+        said = said or "selective"
+    method = args.text("recompute-method")
+    if args.switch("recompute-full") or said is None and method is not None:
+        said = "full"
+    count = args.integer("recompute-num-layers")
+    made: dict[str, Any] = {"recompute": said or "none"}
+    if said == "full" and method == "block" and count is not None:
+        made["recompute_layers"] = count
+    elif count not in (None, 1):
+        args.assumed.append(f"--recompute-num-layers {count} changes only how many layers share one checkpoint: every layer recomputes")
+    modules = args.words_of("recompute-modules")
+    if said == "selective" and modules and modules != ["core_attn"]:
+        args.assumed.append(f"selective recompute is the attention core (--recompute-modules says {' '.join(modules)})")
+    return made
+
+
+def _runtime(args: Arguments) -> Runtime:
+    half = "fp16" if args.switch("fp16") else "bf16" if args.switch("bf16") else "fp32"
+    fields: dict[str, Any] = {"precision": half, "weight_dtype": half}
+    if args.text("fp8-format") or args.switch("fp8-hybrid") or args.switch("fp8-e4m3"):
+        fields["precision"] = "mxfp8" if args.text("fp8-recipe") == "mxfp8" else "fp8"
+    if args.text("fp4-format"):
+        fields["precision"] = "nvfp4"
+    if args.switch("accumulate-allreduce-grads-in-fp32") or half in ("bf16", "fp32"):
+        fields["gradient_dtype"] = fields["reduce_dtype"] = "fp32"
+    else:
+        fields["gradient_dtype"] = fields["reduce_dtype"] = half
+    if args.switch("grad-reduce-in-bf16"):
+        fields["gradient_dtype"] = fields["reduce_dtype"] = "bf16"
+    fields |= {"overlap_grad_reduce": args.switch("overlap-grad-reduce"), "overlap_param_gather": args.switch("overlap-param-gather"),
+               "overlap_tp": args.switch("tp-comm-overlap")}
+    interleaved = args.integer("num-layers-per-virtual-pipeline-stage") or args.integer("num-virtual-stages-per-pipeline-rank")
+    fields["overlap_p2p"] = (bool(interleaved) or args.switch("overlap-p2p-communication")) and not args.switch("no-overlap-p2p-communication")
+    for flag, field in (("no-gradient-accumulation-fusion", "fused_wgrad"), ("no-bias-gelu-fusion", "fused_activation"),
+                        ("no-bias-swiglu-fusion", "fused_activation"), ("no-rope-fusion", "fused_rope"),
+                        ("no-bias-dropout-fusion", "fused_dropout_add"), ("no-async-tensor-model-parallel-allreduce", "overlap_tp_dgrad")):
+        if args.switch(flag):
+            fields[field] = False
+    fields["fused_cross_entropy"] = args.switch("cross-entropy-loss-fusion")
+    fields |= _kernels(args)
+    if args.integer("make-vocab-size-divisible-by"):
+        fields["pad_vocab"] = args.integer("make-vocab-size-divisible-by")
+    if args.integer("ddp-bucket-size"):
+        fields["bucket"] = float((args.integer("ddp-bucket-size") or 0) * (4 if fields["reduce_dtype"] == "fp32" else 2))
+    optimizer = args.text("optimizer") or "adam"
+    if optimizer not in ("adam", "lamb", "sgd"):
+        args.assumed.append(f"optimizer adam in place of {optimizer}")
+        optimizer = "adam"
+    fields["optimizer"] = optimizer
+    return load_runtime("megatron-deepspeed" if args.switch("deepspeed") else "megatron", **fields)
+
+
+def _kernels(args: Arguments) -> dict[str, Any]:
+    """Attention kernel and launch mode, where the flags decide them."""
+    made: dict[str, Any] = {}
+    if args.switch("use-flash-attn") or args.text("transformer-impl") == "transformer_engine":
+        made["attention"] = "flash"
+    elif args.text("transformer-impl") == "local":
+        made["attention"] = "unfused" if args.switch("no-masked-softmax-fusion") else "fused_softmax"
+    if args.switch("enable-cuda-graph") or args.switch("external-cuda-graph") or args.text("cuda-graph-impl") not in (None, "none"):
+        made["launch"] = "cuda_graph"
+    return made
+
+
+def _job(args: Arguments, model: Model, plan: Plan, runtime: Runtime, on: Job) -> Job:
+    gpus = _gpus(args, on) or on.cluster.gpus
+    cluster = on.cluster.model_copy(update={"gpus": gpus})
+    tokens = on.tokens
+    if samples := args.integer("train-samples"):
+        tokens = float(samples * plan.seq)
+    elif iterations := args.integer("train-iters"):
+        tokens = float(iterations * plan.global_batch * plan.seq)
+    return check(Job(name=model.name, model=model, plan=plan, runtime=runtime, cluster=cluster, tokens=tokens, seed=on.seed,
+                     source="Megatron-LM arguments"))

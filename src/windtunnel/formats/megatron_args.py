@@ -1,0 +1,135 @@
+"""Megatron-LM's command line as values by flag, with a record of what was read and what was not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from windtunnel.base.errors import SpecError, nearest
+from windtunnel.formats.megatron_flags import KINDS, LAUNCHER, OLD_NAMES
+from windtunnel.formats.shell import words
+
+_FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
+_LARGEST = 10**12
+
+
+@dataclass
+class Arguments:
+    """Flags by today's name without dashes in front; every getter marks its flag as used."""
+
+    given: dict[str, list[str]]
+    launcher_gpus: int | None = None
+    unknown: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    assumed: list[str] = field(default_factory=list)
+
+    def has(self, flag: str) -> bool:
+        return flag in self.given
+
+    def switch(self, flag: str) -> bool:
+        """Whether a flag that takes no value is there."""
+        if flag in self.given:
+            self.used.add(flag)
+            return True
+        return False
+
+    def text(self, flag: str) -> str | None:
+        values = self.words_of(flag)
+        if values == []:
+            raise SpecError(f"--{flag}", None, "a value after the flag")
+        return " ".join(values) if values else None
+
+    def words_of(self, flag: str) -> list[str] | None:
+        if flag not in self.given:
+            return None
+        self.used.add(flag)
+        return self.given[flag]
+
+    def integer(self, flag: str) -> int | None:
+        """The flag's whole number, None where the flag is left out; SpecError for anything else."""
+        said = self.text(flag)
+        if said is None:
+            return None
+        if not re.fullmatch(r"\+?[0-9_]{1,15}", said) or int(said) > _LARGEST:
+            hint = f"The variable in {said} is not set in this text." if "$" in said else ""
+            raise SpecError(f"--{flag}", said, "a whole number", hint)
+        return int(said)
+
+    def needed(self, flag: str) -> int:
+        value = self.integer(flag)
+        if value is None:
+            raise SpecError(f"--{flag}", None, "a whole number of 1 or more; Megatron-LM requires this flag")
+        if value < 1:
+            raise SpecError(f"--{flag}", value, "a whole number of 1 or more")
+        return value
+
+    def number(self, flag: str) -> float | None:
+        said = self.text(flag)
+        if said is None:
+            return None
+        try:
+            return float(said)
+        except ValueError:
+            raise SpecError(f"--{flag}", said, "a number") from None
+
+    def left_over(self) -> list[str]:
+        """Flags that changed nothing: unknown ones, and known ones that no rule looked at."""
+        idle = [f"--{flag}" for flag in self.given if flag not in self.used and flag in KINDS]
+        return sorted(set(self.unknown) | set(idle))
+
+
+def parse(text: str, where: str) -> Arguments:
+    """The flags in `text`, a command line or a launch script.
+
+    Flags before the training script (`….py`) belong to the launcher. Old names become today's; a flag given twice keeps the
+    last value, as argparse does. Raises `SpecError` where there is no flag at all.
+    """
+    listed = _split(words(text, where))
+    if not listed:
+        raise SpecError(where, text.strip()[:60], "Megatron-LM flags such as --num-layers 24")
+    launcher = {LAUNCHER[flag]: values for flag, values in listed if flag in LAUNCHER}
+    made = Arguments({}, _launched(launcher))
+    for flag, values in listed:
+        if flag == ".py" or flag in LAUNCHER:
+            continue
+        name = OLD_NAMES.get(flag, flag)
+        if name not in KINDS:
+            near = nearest(flag, KINDS)
+            close = f" (is it --{near}?)" if near and _alike(flag, near) else ""
+            made.unknown.append(f"--{flag}{close}" if not values else f"--{flag} {' '.join(values)[:60]}{close}")
+            made.given[name] = values
+            continue
+        if KINDS[name] == "switch" and values and values[0].lower() in ("false", "0", "no"):
+            continue
+        if KINDS[name] in ("int", "float"):
+            values = values[:1]
+        made.given[name] = values
+    return made
+
+
+def _split(listed: list[str]) -> list[tuple[str, list[str]]]:
+    """(flag, its words) in order; a word that names a Python script is the pseudo flag `.py`."""
+    made: list[tuple[str, list[str]]] = []
+    for word in listed:
+        head, equals, value = word.partition("=")
+        if _FLAG.fullmatch(head):
+            made.append((head[2:].replace("_", "-"), [value] if equals else []))
+        elif word.endswith(".py"):
+            made.append((".py", []))
+        elif made and made[-1][0] != ".py":
+            made[-1][1].append(word)
+    return made
+
+
+def _launched(said: dict[str, list[str]]) -> int | None:
+    """GPUs that the launcher starts processes on, where both numbers are written out."""
+    per_node, nodes = said.get("per-node"), said.get("nodes", ["1"])
+    if not per_node or not nodes or not per_node[0].isdecimal() or not nodes[0].isdecimal():
+        return None
+    count = int(per_node[0][:9]) * int(nodes[0][:9])
+    return count or None
+
+
+def _alike(flag: str, known: str) -> bool:
+    """Whether an unknown flag looks like a slip of the pen rather than a flag of its own."""
+    return abs(len(flag) - len(known)) <= 2 and sum(a != b for a, b in zip(flag, known, strict=False)) <= 3

@@ -1,0 +1,71 @@
+"""Layers of each pipeline stage from Megatron-LM's flags: even, interleaved, shortened ends, or a written layout."""
+
+from __future__ import annotations
+
+import re
+
+from windtunnel.base.errors import SpecError
+from windtunnel.formats.megatron_args import Arguments
+
+_REPEATED = re.compile(r"\(([^()]*)\)\*(\d{1,4})|([tmELP])\*(\d{1,4})")
+_LONGEST = 20_000
+
+
+def layers_of(args: Arguments, layers: int, pp: int) -> tuple[tuple[int, ...] | None, int]:
+    """(layers of every virtual stage in model order, or None where they divide evenly; virtual stages per rank)."""
+    layout = args.text("pipeline-model-parallel-layout")
+    if layout is not None:
+        return _written(layout, layers, pp)
+    per_chunk, chunks = args.integer("num-layers-per-virtual-pipeline-stage"), args.integer("num-virtual-stages-per-pipeline-rank")
+    first, last = args.integer("decoder-first-pipeline-num-layers"), args.integer("decoder-last-pipeline-num-layers")
+    counted = layers + args.switch("account-for-embedding-in-pipeline-split") + args.switch("account-for-loss-in-pipeline-split")
+    vpp = chunks or 1
+    if per_chunk is not None:
+        if per_chunk < 1 or counted % (pp * per_chunk):
+            raise SpecError("--num-layers-per-virtual-pipeline-stage", per_chunk, f"a divisor of the layers of a stage ({counted}/{pp})")
+        vpp = counted // (pp * per_chunk)
+    if first is not None or last is not None:
+        return _ends(layers, pp, vpp, first, last), vpp
+    if counted == layers:
+        return None, vpp
+    if counted % (pp * vpp):
+        raise SpecError("--num-layers", layers, f"{counted} (embedding and loss counted) to be a multiple of {pp * vpp} virtual stages")
+    made = [counted // (pp * vpp)] * (pp * vpp)
+    made[0] -= args.switch("account-for-embedding-in-pipeline-split")
+    made[-1] -= args.switch("account-for-loss-in-pipeline-split")
+    return _checked(made, "--num-layers", layers), vpp
+
+
+def _ends(layers: int, pp: int, vpp: int, first: int | None, last: int | None) -> tuple[int, ...]:
+    """First and last stage as stated, the middle evenly; each stage's layers spread evenly over its virtual stages."""
+    middle = pp - (first is not None) - (last is not None)
+    left = layers - (first or 0) - (last or 0)
+    if vpp > 1:
+        raise SpecError("--decoder-first-pipeline-num-layers", first, "one virtual stage per rank in this version")
+    if middle < 0 or left < 0 or (middle and left % middle) or (not middle and left):
+        raise SpecError("--decoder-first-pipeline-num-layers", first, f"ends that leave a multiple of {middle} of the {layers} layers")
+    stages = ([first] if first is not None else []) + [left // middle if middle else 0] * middle + ([last] if last is not None else [])
+    return _checked(stages, "--decoder-first-pipeline-num-layers", first)
+
+
+def _written(layout: str, layers: int, pp: int) -> tuple[tuple[int, ...], int]:
+    """`Et*3|(tt|)*29,m|L`: one part between bars is a virtual stage, `t` a layer."""
+    flag = "--pipeline-model-parallel-layout"
+    text = re.sub(r"[\s,]", "", layout)
+    while found := _REPEATED.search(text):
+        body, times = (found.group(1), found.group(2)) if found.group(2) else (found.group(3), found.group(4))
+        text = text[: found.start()] + body * int(times) + text[found.end():]
+        if len(text) > _LONGEST:
+            raise SpecError(flag, layout, f"at most {_LONGEST} letters when written out")
+    if not re.fullmatch(r"[EtmLP|]+", text) or "m" in text:
+        raise SpecError(flag, layout, "letters E, t, L between bars", "Multi-token prediction (m) is not modelled in this version.")
+    counts = [part.count("t") for part in text.split("|")]
+    if sum(counts) != layers or len(counts) % pp:
+        raise SpecError(flag, layout, f"{layers} t in a multiple of {pp} parts", f"It has {sum(counts)} t in {len(counts)} parts.")
+    return _checked(counts, flag, layout), len(counts) // pp
+
+
+def _checked(stages: list[int], flag: str, got: object) -> tuple[int, ...]:
+    if min(stages) < 1:
+        raise SpecError(flag, got, "at least one layer in every virtual stage", "A stage with only an embedding or a head is not modelled.")
+    return tuple(stages)

@@ -1,0 +1,140 @@
+"""What a selected algorithm takes: latency of its steps, its traffic over the rate it reaches, and the fill of its pipeline.
+
+seconds = launch + steps x hop + bytes x traffic / rate + fill. Traffic factors are those of the algorithms; launch, hops, the part
+of a link that each protocol reaches and the fill are fitted constants (`calibration.py`), a few per GPU generation and fabric.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from windtunnel.network.calibration import Net, Node
+from windtunnel.network.group import Group
+from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.channels import Graph
+from windtunnel.network.wires import Wires
+from windtunnel.workload.ops import Comm
+
+
+class Cost(NamedTuple):
+    """Seconds in all, and what of them does not depend on the size."""
+
+    seconds: float
+    latency: float
+
+
+def achieved(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, algorithm: str, protocol: str, node: Node, net: Net) -> Cost:
+    """Cost of a collective of `size` bytes in total with the selected algorithm and protocol."""
+    if comm == Comm.SEND_RECV:
+        return _send_recv(size, group, wires, node, net)
+    if comm == Comm.ALL_TO_ALL:
+        return _all_to_all(size, group, wires, node, net)
+    if algorithm == c.RING:
+        return _ring(comm, size, group, wires, graph, protocol, node, net)
+    if algorithm == c.TREE:
+        return _tree(size, group, wires, graph, protocol, node, net)
+    if algorithm in (c.NVLS, c.NVLS_TREE):
+        return _nvls(comm, size, group, wires, graph, algorithm, node, net)
+    if algorithm == c.PAT:
+        return _pat(size, group, wires, node, net)
+    return _collnet(size, group, wires, graph, algorithm, node, net)
+
+
+def _ring(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, protocol: str, node: Node, net: Net) -> Cost:
+    n, nodes, p = group.ranks, group.nodes, c.PROTOCOLS.index(protocol)
+    rounds = 2 if comm == Comm.ALL_REDUCE else 1
+    steps, crossing = rounds * (n - 1), rounds * (nodes - 1)
+    traffic = 1.0 if comm == Comm.BROADCAST else rounds * (n - 1) / n
+    rate = wires.intra * node.ring[p] if group.per_node > 1 else math.inf
+    latency = node.launch + (steps - crossing) * node.hop[p]
+    if nodes > 1:
+        rate = min(rate, wires.inter * net.ring * (node.ring[p] / node.ring[2]))
+        latency += net.launch + crossing * (net.hop[p] + wires.hop)
+    fill = 0.0
+    if protocol == c.SIMPLE:
+        # One slice per channel is under way before the first result can leave; a ring's chunk is two slices of at most 1 MiB.
+        chunk = size / (graph.running * (1 if comm == Comm.BROADCAST else n))
+        fill = (node.fill if nodes == 1 else net.fill) * min(c.RING_SLICE, chunk / 2) * graph.running / rate
+    return Cost(latency + size * traffic / rate + fill, latency)
+
+
+def _tree(size: float, group: Group, wires: Wires, graph: Graph, protocol: str, node: Node, net: Net) -> Cost:
+    p = c.PROTOCOLS.index(protocol)
+    rate = wires.intra * node.tree[p] if group.per_node > 1 else math.inf
+    latency = node.launch + 2 * (group.per_node - 1) * node.tree_hop[p]
+    depth = math.log2(group.nodes)
+    if group.nodes > 1:
+        # Two trees, each with half of the bytes: a node sends the whole buffer once on two nodes, twice on more.
+        reach = wires.inter * net.tree * (node.ring[p] / node.ring[2]) / min(2.0, group.nodes - 1.0)
+        rate = min(rate, reach)
+        latency += net.launch + 2 * depth * (net.tree_hop[p] + wires.hop)
+    fill = 0.0
+    if protocol == c.SIMPLE:
+        stages = group.per_node - 1 + depth
+        fill = net.tree_fill * stages * min(512 * 2.0**10 * graph.running, size / 8) / rate / 2 if rate < math.inf else 0.0
+    return Cost(latency + size / rate + fill, latency)
+
+
+def _nvls(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, algorithm: str, node: Node, net: Net) -> Cost:
+    here, nodes = group.per_node, group.nodes
+    # The switch pulls a GPU's whole buffer once, and the GPU multicasts its part of the sum: (1 + 1/n) per direction.
+    traffic = (here + 1) / here if comm == Comm.ALL_REDUCE else 1.0
+    chunk, loop = nvls_chunk(size, graph.nvls, here, nodes, algorithm)
+    rate = wires.intra * node.nvls / traffic / (1.0 + node.nvls_overhead / chunk)
+    latency = node.launch + node.nvls_hop
+    if nodes > 1:
+        rate = min(rate, wires.inter * net.tree / (min(2.0, nodes - 1.0) if algorithm == c.NVLS_TREE else 1.0))
+        latency += net.launch + 2 * math.log2(nodes) * (net.nvls_hop + wires.hop)
+    fill = node.nvls_fill if nodes == 1 else node.nvls_fill + net.nvls_fill * (1.0 + math.log2(nodes)) / 2
+    return Cost(latency + size / rate + fill * min(loop, size) / rate, latency)
+
+
+def nvls_chunk(size: float, channels: int, heads: int, nodes: int, algorithm: str) -> tuple[float, float]:
+    """(chunk, bytes of one loop over channels and heads) by the thresholds of NCCL 2.30.7's `calcCollChunking`."""
+    step = 2.0**10
+    steps: tuple[tuple[float, float], ...] = ((128.0, 64.0), (64.0, 8.0), (32.0, 2.0))
+    if algorithm == c.NVLS_TREE:
+        steps = ((256.0, 32.0), (128.0, 16.0), (64.0, 4.0), (32.0, 1.0)) if nodes < 4 else ((64.0, 4.0), (32.0, 1.0))
+    for chunk, times in steps:
+        if size >= times * channels * heads * chunk * step:
+            return chunk * step, channels * heads * chunk * step
+    smallest = steps[-1][0] / 2 * step
+    return smallest, channels * heads * smallest
+
+
+def _collnet(size: float, group: Group, wires: Wires, graph: Graph, algorithm: str, node: Node, net: Net) -> Cost:
+    """SHARP: the switches add, so a node sends the buffer once and gets the sum once."""
+    ppn = group.per_node
+    inside = wires.intra * node.ring[2] / (2 * (ppn - 1) / ppn) if ppn > 1 else math.inf
+    rate = min(inside if algorithm == c.COLLNET_DIRECT else wires.intra * node.tree[2], wires.inter * net.ring)
+    hops = 2 if algorithm == c.COLLNET_DIRECT else 2 * (ppn - 1)
+    latency = node.launch + hops * node.hop[2] + net.launch + 2 * (net.hop[2] + wires.hop)
+    return Cost(latency + size / rate + net.nvls_fill * min(graph.running * c.STEP_BYTES[c.SIMPLE], size / 2) / rate, latency)
+
+
+def _pat(size: float, group: Group, wires: Wires, node: Node, net: Net) -> Cost:
+    latency = node.launch + net.launch + math.ceil(math.log2(group.ranks)) * (net.hop[2] + wires.hop)
+    rate = wires.inter * net.ring
+    traffic = (group.ranks - 1) / group.ranks
+    return Cost(latency + size * traffic / rate, latency)
+
+
+def _send_recv(size: float, group: Group, wires: Wires, node: Node, net: Net) -> Cost:
+    if group.nodes == 1:
+        return Cost(node.p2p_launch + size / (wires.pair * node.p2p), node.p2p_launch)
+    latency = node.p2p_launch + net.p2p_launch + wires.hop
+    return Cost(latency + size / (wires.inter * net.p2p), latency)
+
+
+def _all_to_all(size: float, group: Group, wires: Wires, node: Node, net: Net) -> Cost:
+    """n-1 sends of size/n each from every rank; NVLink and NIC parts run side by side, eight peers at a time."""
+    n, here = group.ranks, group.per_node
+    part = size / n
+    inside = part * (here - 1) / (wires.intra * node.p2p) if here > 1 else 0.0
+    latency = node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]
+    outside = 0.0
+    if group.nodes > 1:
+        outside = part * (n - here) * here / (wires.inter * net.p2p)
+        latency += net.p2p_launch + wires.hop + math.ceil((n - here) / 8) * net.message
+    return Cost(latency + max(inside, outside), latency)

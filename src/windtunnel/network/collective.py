@@ -1,0 +1,139 @@
+"""Seconds of one collective in closed form: NCCL's selection, then what the selected algorithm reaches on the group's links."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from windtunnel.base.errors import SpecError
+from windtunnel.network.achieved import achieved
+from windtunnel.network.calibration import NETS, NODES, Net, Node
+from windtunnel.network.group import Group, flat_group
+from windtunnel.network.nccl.channels import Graph, graph
+from windtunnel.network.nccl.tuner import select
+from windtunnel.network.settings import DEFAULT, Settings, parse_settings
+from windtunnel.network.wires import Wires, uplink_share, wires
+from windtunnel.spec.cluster import Cluster
+from windtunnel.workload.ops import Comm
+
+
+@dataclass(frozen=True)
+class CommEstimate:
+    """One collective. `bus_bandwidth` in B/s as nccl-tests counts it; `latency` is the part that does not depend on the size;
+    `provenance` is "modelled" (constants fitted on this generation and fabric), "transferred" or "assumed"."""
+
+    seconds: float
+    algorithm: str
+    protocol: str
+    channels: int
+    bus_bandwidth: float
+    latency: float
+    provenance: str
+    relative_error: float
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything about a group on a cluster that does not depend on the size of the message."""
+
+    wires: Wires
+    graph: Graph
+    node: Node
+    net: Net
+    provenance: str
+    relative_error: float
+
+
+NOTHING = CommEstimate(0.0, "none", "none", 0, 0.0, 0.0, "modelled", 0.0)
+
+
+def bus_factor(comm: Comm, ranks: int) -> float:
+    """busbw / algbw of nccl-tests (`doc/PERFORMANCE.md`)."""
+    if comm == Comm.ALL_REDUCE:
+        return 2.0 * (ranks - 1) / ranks
+    return (ranks - 1) / ranks if comm in (Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL) else 1.0
+
+
+def collective(cluster: Cluster, comm: Comm, bytes: float, group: Group, *,
+               settings: Mapping[str, str | int] | Settings | None = None) -> CommEstimate:
+    """Cost of `comm` over `group`; `bytes` is the total buffer as nccl-tests counts it (SEND_RECV: the message).
+
+    A group of one costs nothing. `settings` are NCCL_* variables. Raises SpecError on a negative or infinite size, on a group that
+    needs a NIC where there is none, and on unknown settings.
+    """
+    if not math.isfinite(bytes) or bytes < 0:
+        raise SpecError("bytes", bytes, "a finite number of bytes, not negative")
+    if group.ranks <= 1 or comm == Comm.NONE:
+        return NOTHING
+    options = settings if isinstance(settings, Settings) else parse_settings(settings)
+    found = _setup(_Key(cluster), Comm(comm), group, options)
+    algorithm, protocol = ("p2p", "Simple") if comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV) else select(
+        comm, bytes, group, found.wires, found.graph, options)
+    cost = achieved(comm, bytes, group, found.wires, found.graph, algorithm, protocol, found.node, found.net)
+    rate = bytes * bus_factor(comm, group.ranks) / cost.seconds if cost.seconds > 0 else 0.0
+    channels = found.graph.nvls if algorithm == "nvls" else found.graph.running
+    return CommEstimate(cost.seconds, algorithm, protocol, channels, rate, cost.latency, found.provenance, found.relative_error)
+
+
+class _Key:
+    """A cluster as a key by identity of its content: hashing a whole spec costs more than the estimate."""
+
+    __slots__ = ("cluster", "hashed")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.hashed = hash((cluster.id, cluster.node.id, cluster.gpus))
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and (self.cluster is other.cluster or self.cluster == other.cluster)
+
+
+@lru_cache(maxsize=1024)
+def _setup(key: _Key, comm: Comm, group: Group, settings: Settings) -> Setup:
+    cluster = key.cluster
+    links = wires(cluster, group)
+    if group.nodes > 1:
+        crossing = _crossing(cluster, comm, group)
+        share = uplink_share(cluster, group, crossing)
+        if share < 1.0:
+            links = Wires(**{**links.__dict__, "inter": links.inter * share})
+    node, net = NODES[links.generation], NETS[cluster.fabric.kind]
+    exact = links.nvidia and bool(node.fitted_on) and (group.nodes == 1 or bool(net.fitted_on))
+    error = node.relative_error if group.nodes == 1 else math.hypot(node.relative_error, net.relative_error)
+    provenance = "modelled" if exact else "transferred" if links.nvidia else "assumed"
+    return Setup(links, graph(group, links, settings), node, net, provenance, error if exact else max(0.3, error))
+
+
+def _crossing(cluster: Cluster, comm: Comm, group: Group) -> float:
+    """Part of a node's network traffic that leaves its leaf when all groups of the axis run at once."""
+    if comm == Comm.SEND_RECV:
+        return 1.0
+    inside = max(1, min(group.per_leaf or cluster.fabric.leaf_nodes, group.nodes))
+    if comm == Comm.ALL_TO_ALL:
+        return (group.nodes - inside) / max(1, group.nodes - 1)
+    return 1.0 / inside  # a ring or a tree laid out in order leaves a leaf once
+
+
+def sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, per_node: int | None = None, sharing: int = 1,
+          settings: Mapping[str, str | int] | None = None) -> list[dict[str, object]]:
+    """The table of nccl-tests: a row per size with `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, `channels`."""
+    if gpus > cluster.gpus:
+        raise SpecError("gpus", gpus, f"at most the cluster's {cluster.gpus}")
+    shape, options = flat_group(cluster, gpus, per_node, sharing), parse_settings(settings)
+    rows: list[dict[str, object]] = []
+    for size in sizes:
+        found = collective(cluster, comm, size, shape, settings=options)
+        rows.append({
+            "size": size, "time_us": found.seconds * 1e6, "algbw_GBs": size / found.seconds * 1e-9 if found.seconds else 0.0,
+            "busbw_GBs": found.bus_bandwidth * 1e-9, "algorithm": found.algorithm, "protocol": found.protocol,
+            "channels": found.channels, "provenance": found.provenance, "relative_error": found.relative_error,
+        })
+    return rows
+
+
+__all__ = ["DEFAULT", "CommEstimate", "bus_factor", "collective", "sweep"]

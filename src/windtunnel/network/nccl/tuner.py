@@ -1,0 +1,142 @@
+"""What NCCL selects: its own estimate of every (algorithm, protocol), and the smallest of them.
+
+The arithmetic of `ncclTopoTuneModel` and `ncclTopoGetAlgoTime` in NCCL 2.30.7 (`src/graph/tuning.cc`), microseconds and GB/s.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from windtunnel.network.group import Group
+from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.channels import Graph, log2_floor
+from windtunnel.network.settings import Settings
+from windtunnel.network.wires import Wires
+from windtunnel.workload.ops import Comm
+
+Option = tuple[str, str, float, float]  # algorithm, protocol, latency us, GB/s
+_REDUCING = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
+
+
+def select(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, settings: Settings) -> tuple[str, str]:
+    """(algorithm, protocol) with the smallest time in NCCL's own model for `size` bytes in total."""
+    best, chosen = math.inf, (c.RING, c.SIMPLE)
+    position = log2_floor(size / 64.0)
+    for algorithm, protocol, latency, bandwidth in options(comm, group, wires, graph, settings):
+        if algorithm == c.TREE and comm == Comm.ALL_REDUCE and position < 23:
+            bandwidth *= c.TREE_CORRECTION[protocol][position]
+        elif algorithm == c.RING and protocol == c.SIMPLE and group.nodes > 1 and comm == Comm.ALL_REDUCE \
+                and size / (graph.channels * group.ranks) >= 64:
+            latency *= 1.4 if wires.generation != "volta" else 1.9
+        time = latency + size / (1000.0 * bandwidth)
+        if time < best:
+            best, chosen = time, (algorithm, protocol)
+    return chosen
+
+
+@lru_cache(maxsize=4096)
+def options(comm: Comm, group: Group, wires: Wires, graph: Graph, settings: Settings) -> tuple[Option, ...]:
+    """Every enabled (algorithm, protocol) with its latency and algorithm bandwidth before the corrections by size."""
+    found = []
+    for algorithm in c.ALGORITHMS:
+        if not _allowed(algorithm, comm, group, wires, graph, settings):
+            continue
+        for index, protocol in enumerate(c.PROTOCOLS):
+            if protocol not in settings.protocols or algorithm not in (c.RING, c.TREE) and protocol != c.SIMPLE:
+                continue
+            if protocol == c.LL128 and not settings.protocols_forced and wires.medium != "nvlink" and group.per_node > 1:
+                continue
+            bandwidth = _bandwidth(algorithm, protocol, comm, group, wires, graph)
+            if bandwidth > 0.0:
+                found.append((algorithm, protocol, _latency(algorithm, index, comm, group, wires), bandwidth))
+    return tuple(found) or ((c.RING, c.SIMPLE, 0.0, 1.0),)
+
+
+def _allowed(algorithm: str, comm: Comm, group: Group, wires: Wires, graph: Graph, settings: Settings) -> bool:
+    reduce = comm == Comm.ALL_REDUCE
+    if algorithm not in settings.algorithms:
+        return comm not in _REDUCING and algorithm == c.RING
+    if comm not in _REDUCING or not wires.nvidia and algorithm not in (c.RING, c.TREE):
+        return algorithm == c.RING
+    nvls, collnet = wires.nvls and settings.nvls and graph.nvls >= 2, wires.sharp and settings.collnet
+    if algorithm == c.NVLS:
+        # A pair and a trio gain nothing from the switch (each GPU still sends its whole buffer once).
+        return nvls and group.per_node > 2 and (group.nodes == 1 or collnet)
+    if algorithm == c.NVLS_TREE:
+        return nvls and reduce and group.nodes > 1 and group.per_node > 2
+    if algorithm in (c.COLLNET_DIRECT, c.COLLNET_CHAIN):
+        return collnet and group.nodes > 1 and reduce and (algorithm == c.COLLNET_CHAIN or wires.nvls)
+    if algorithm == c.PAT:
+        return settings.pat and not reduce and group.per_node == 1 and group.nodes > 1
+    return algorithm == c.RING or reduce
+
+
+def _bandwidth(algorithm: str, protocol: str, comm: Comm, group: Group, wires: Wires, graph: Graph) -> float:
+    n, ppn, generation = group.ranks, group.per_node, wires.generation
+    at = 0 if group.nodes == 1 else 1 if group.nodes == 2 else 2
+    few = group.nodes <= 2 or algorithm in (c.COLLNET_DIRECT, c.COLLNET_CHAIN)
+    bus = graph.channels * (graph.intra if few else graph.inter)
+    ll_max = c.LL_MAX[generation if group.nodes == 1 else "ampere" if wires.amd else "volta"][at]
+    if algorithm == c.RING:
+        if protocol == c.LL:
+            bus = min(ll_max, 0.5 * bus)
+        elif protocol == c.LL128:
+            bus = min(0.92 * bus, graph.channels * c.RING_LL128_PER_CHANNEL[generation][at])
+    elif algorithm == c.TREE:
+        bus = min(0.92 * bus, graph.channels * c.TREE_PER_CHANNEL[generation][at])
+        if protocol == c.LL:
+            bus = min(bus / 3.8, ll_max)
+        elif protocol == c.LL128:
+            bus = min(bus * (7.0 / 9.0 if group.nodes == 1 else 120.0 / 128.0), graph.channels * c.TREE_LL128_PER_CHANNEL[generation][at])
+    elif algorithm == c.PAT:
+        bus *= 0.75
+    elif algorithm in (c.NVLS, c.NVLS_TREE):
+        channels = graph.nvls
+        intra = graph.nvls_intra * c.NVLS_EFFICIENCY[generation] * (channels - 1) / channels
+        intra *= 2.0 if comm == Comm.ALL_REDUCE else (ppn - 1) / ppn
+        inter = math.inf
+        if group.nodes > 1:
+            inter = graph.channels * graph.inter / channels * (2.0 if algorithm == c.NVLS_TREE and group.nodes <= 2 else 1.0)
+        most = c.NVLS_TREE_PER_CHANNEL[generation][at] if algorithm == c.NVLS_TREE else math.inf
+        bus = channels * min(intra, inter, most)
+    elif algorithm == c.COLLNET_DIRECT:
+        factor = ppn / graph.channels
+        bus = bus / (factor - (factor - 1.0) / 2.0) * (0.85 if generation in ("hopper", "blackwell") else 1.0)
+    if algorithm in (c.RING, c.NVLS, c.NVLS_TREE):
+        return bus * n / _steps(comm, n)
+    return bus if comm != Comm.ALL_REDUCE else bus * 0.5
+
+
+def _steps(comm: Comm, n: int) -> int:
+    if comm == Comm.ALL_REDUCE:
+        return 2 * (n - 1)
+    return n - 1 if comm in (Comm.ALL_GATHER, Comm.REDUCE_SCATTER) else n
+
+
+def _latency(algorithm: str, protocol: int, comm: Comm, group: Group, wires: Wires) -> float:
+    n, ppn, nodes = group.ranks, group.per_node, group.nodes
+    total = c.BASE_LATENCY[algorithm][protocol]
+    intra = c.HOP_LATENCY[wires.medium][algorithm][protocol]
+    inter = c.HOP_LATENCY["net"][c.TREE if ppn == 1 and algorithm == c.RING else algorithm][protocol] + wires.hop * 1e6
+    depth = log2_floor(nodes)
+    if protocol == 2:
+        inter += wires.hop * 1e6
+    if algorithm == c.RING:
+        overhead = (0.0 if nodes == 1 else 2.0 if wires.amd else 1.0) * (3.0 if protocol == 2 else 1.0)
+        crossing = (2 if comm == Comm.ALL_REDUCE else 1) * (nodes - 1)
+        steps = _steps(comm, n)
+        if comm == Comm.BROADCAST:
+            return total + steps * (inter if nodes > 1 else intra)
+        return total + (steps - crossing) * max(intra, overhead) + crossing * inter
+    if algorithm == c.TREE:
+        return total + 2 * ((ppn - 1) * intra + depth * inter)
+    if algorithm == c.NVLS:
+        return intra + (inter if nodes > 1 else 0.0)
+    if algorithm == c.NVLS_TREE:
+        return total + intra + 2 * math.log2(nodes) * inter
+    if algorithm == c.COLLNET_DIRECT:
+        return total + 2 * (min(1, ppn - 1) * intra + (ppn - 1) * 0.4) + inter
+    if algorithm == c.COLLNET_CHAIN:
+        return total + 2 * (ppn - 1) * intra + inter
+    return total + depth * inter / 3.5 + 2.8 * n

@@ -1,0 +1,101 @@
+"""The links that a group really uses: rates each way in B/s, extra latency in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windtunnel.base.errors import SpecError
+from windtunnel.network.group import Group, domain_gpus
+from windtunnel.network.nccl.constants import GENERATIONS
+from windtunnel.spec.cluster import Cluster
+
+# Switch links between two nodes, beyond the two inside a leaf that the fitted latencies contain.
+_EXTRA_LINKS = {"device": 0, "node": 0, "leaf": 0, "pod": 2, "core": 4}
+# Rings of single NVLinks that fit on the first n GPUs of an eight-GPU hybrid cube mesh (DGX-1V): two directions for each of the
+# edge-disjoint Hamiltonian cycles; a test counts them. Five GPUs have none, and NCCL goes through a neighbour.
+_CUBE_RINGS = {2: 1, 3: 2, 4: 4, 5: 2, 6: 2, 7: 4, 8: 6}
+_PCIE_RATE = {3: 13e9, 4: 26e9, 5: 52e9, 6: 104e9}  # what a GPU moves through x16, one direction
+
+
+@dataclass(frozen=True)
+class Wires:
+    """`intra`: per GPU inside the domain; `pair`: to one peer there; `inter`: what the whole group has out of one domain;
+    `line`: the same before the fabric's efficiency; `nics`: NIC devices of the group; `hop`: extra seconds of a network hop."""
+
+    generation: str
+    nvidia: bool
+    medium: str  # nvlink or pci
+    intra: float
+    pair: float
+    inter: float
+    line: float
+    nics: float
+    hop: float
+    fabric: str
+    nvls: bool
+    sharp: bool
+    amd: bool
+
+
+def generation_of(architecture: str, nvidia: bool) -> str:
+    """The generation whose tables are used; accelerators of other makers take Ampere's, which is an assumption."""
+    if not nvidia:
+        return "ampere"
+    known = {"pascal": "volta", "turing": "volta", "ada": "ampere", "rubin": "blackwell", "grace_hopper": "hopper"}
+    name = architecture.lower()
+    if name in GENERATIONS:
+        return name
+    return known.get(name, next((g for g in GENERATIONS if name.startswith(g)), "hopper"))
+
+
+def wires(cluster: Cluster, group: Group) -> Wires:
+    """Links of `group` on `cluster`. SpecError if it spans nodes that have no NIC."""
+    node, fabric = cluster.node, cluster.fabric
+    scale, nvidia = node.scale_up, node.gpu.vendor == "nvidia"
+    here = min(group.per_node, group.ranks)
+    fast = scale.kind != "pcie" and here <= scale.size
+    if fast:
+        intra, pair = _scale_up(scale.kind, scale.bandwidth, scale.size, scale.links, here)
+    else:
+        intra = pair = min(scale.bandwidth, _PCIE_RATE.get(node.pcie_gen, 26e9)) if scale.kind == "pcie" else _PCIE_RATE.get(node.pcie_gen, 26e9)
+    line = inter = nics = hop = 0.0
+    if group.nodes > 1:
+        if node.nic is None:
+            raise SpecError("cluster.node.nic", None, f"a NIC, since the group spans {group.nodes} nodes")
+        servers = domain_gpus(cluster) / node.gpus
+        devices = min(node.nic.count, node.gpus)
+        rate = node.nic.count * node.nic.bandwidth / devices
+        # A rank drives the NIC beside it; with fewer NICs than GPUs the ranks of one domain share them.
+        line = min(node.nic.count * node.nic.bandwidth * servers / group.sharing, group.per_node * rate)
+        line = min(line, group.per_node * _PCIE_RATE.get(node.pcie_gen, 26e9)) if node.pcie_gen < 6 else line
+        nics = max(1.0, line / rate)
+        inter = line * fabric.efficiency
+        if group.span in ("pod", "core"):
+            inter *= fabric.ecmp_efficiency
+        hop = _EXTRA_LINKS[group.span] * fabric.hop_latency + node.nic.latency
+    nvls = fast and scale.in_switch_reduction and nvidia
+    return Wires(generation_of(node.gpu.architecture, nvidia), nvidia, "nvlink" if fast else "pci", intra, pair, inter, line, nics, hop,
+                 fabric.kind, nvls, fabric.in_network_reduction, node.cpu_vendor == "amd")
+
+
+def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) -> tuple[float, float]:
+    """(rate that a ring has, rate to one peer), per GPU each way."""
+    if kind in ("nvswitch", "ici") or ranks < 2:
+        return bandwidth, bandwidth
+    if kind == "nvlink_mesh" and size == 8 and links == 6:
+        return bandwidth / 6 * _CUBE_RINGS.get(ranks, 6), bandwidth / 6
+    if size <= 2:
+        return bandwidth, bandwidth
+    # A full mesh: every peer owns an equal part of the links, and a ring over n of them reaches n - 1 parts.
+    part = bandwidth / (size - 1)
+    return part * (ranks - 1), part
+
+
+def uplink_share(cluster: Cluster, group: Group, crossing: float) -> float:
+    """Fraction of the NIC rate that leaf uplinks leave when `crossing` of a node's traffic goes beyond its leaf (0..1].
+
+    Every node of the leaf sends alike; an oversubscribed leaf has 1/oversubscription of its nodes' rate going up.
+    """
+    if group.span not in ("pod", "core") or crossing <= 0.0:
+        return 1.0
+    return min(1.0, 1.0 / (cluster.fabric.oversubscription * crossing))

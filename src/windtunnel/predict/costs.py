@@ -1,0 +1,64 @@
+"""Seconds for every row of a workload: device time from `compute`, transfers from `network`, host time from the runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.compute import Estimate, estimate
+from windtunnel.network import CommEstimate, Group, collective, group
+from windtunnel.predict.jitter import slowdown
+from windtunnel.spec.job import Job
+from windtunnel.workload import Axis, Comm, Kind, Workload
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass
+class Network:
+    """Prices communication calls of one job, each distinct one once."""
+
+    job: Job
+    groups: dict[Axis, Group] = field(default_factory=dict)
+    prices: dict[tuple[Comm, Axis, float], CommEstimate] = field(default_factory=dict)
+
+    def group(self, axis: Axis) -> Group:
+        """The group of ranks behind an axis."""
+        if axis not in self.groups:
+            self.groups[axis] = group(self.job, axis)
+        return self.groups[axis]
+
+    def price(self, call: Comm, axis: Axis, size: float) -> CommEstimate:
+        """Estimate of one call with a total buffer of `size` bytes."""
+        key = (call, axis, size)
+        if key not in self.prices:
+            self.prices[key] = collective(self.job.cluster, call, size, self.group(axis))
+        return self.prices[key]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Columns over the rows of the workload: device `seconds`, `host` seconds to enqueue, and where the seconds come from."""
+
+    seconds: Array
+    host: Array
+    estimate: Estimate
+    network: Network
+    slowdown: float
+
+
+def price(workload: Workload) -> Costs:
+    """Cost of every row. Compute seconds carry the wait for the slowest GPU of the job (`Costs.slowdown`)."""
+    job, ops = workload.job, workload.ops
+    runtime = job.runtime
+    estimated = estimate(ops, job.cluster.gpu, runtime)
+    slower = slowdown(runtime.jitter, job.cluster.gpus)
+    seconds = estimated.seconds * slower
+    network = Network(job)
+    comm = ops.kind == Kind.COMM
+    for row in np.nonzero(comm)[0]:
+        seconds[row] = network.price(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row])).seconds
+    host = ops.launches * runtime.host.launch + comm * runtime.host.collective
+    return Costs(seconds, host, estimated, network, slower)

@@ -1,0 +1,92 @@
+"""Workload + costs -> engine program: one rank per pipeline stage (data-, tensor- and context-parallel ranks are equal and fold into it).
+
+What a stage does in a step, in program order: gather parameters if they are sharded, the passes of its schedule with their transfers,
+gradient reduction, update, parameter gather. Which of these overlap is the runtime's choice and the engine's result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windtunnel.engine import Program, ProgramBuilder
+from windtunnel.predict.category import Category
+from windtunnel.predict.costs import Costs
+from windtunnel.predict.sharding import sharding_for
+from windtunnel.predict.stage import Label, Stage
+from windtunnel.predict.templates import Templates
+from windtunnel.predict.transfers import Transfers
+from windtunnel.workload import Axis, Comm, Stream, Workload
+from windtunnel.workload.schedules import Pass
+
+COMPUTE_TAX = 0.10
+"""Share of a GPU's compute rate that a concurrent communication kernel takes (its SMs and memory traffic); assumed, see docs/model.md."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The engine program, and a label for every instance of every rank."""
+
+    program: Program
+    labels: tuple[tuple[Label, ...], ...]
+
+
+def lower(workload: Workload, costs: Costs) -> Lowered:
+    """The program of one step of every stage."""
+    job = workload.job
+    builder = ProgramBuilder(streams=len(Stream), compute_tax=COMPUTE_TAX)
+    templates = Templates(workload, costs, builder)
+    transfers = Transfers(workload, costs)
+    labels = []
+    for index in range(job.plan.pp):
+        stage = Stage(index, builder.rank(), templates, workload, costs)
+        _step(stage, transfers)
+        labels.append(tuple(stage.labels))
+    return Lowered(builder.build(), tuple(labels))
+
+
+def _step(stage: Stage, transfers: Transfers) -> None:
+    workload, runtime = stage.workload, stage.workload.job.runtime
+    sharding = sharding_for(stage)
+    actions = workload.schedule[stage.index]
+    tick = stage.templates.nothing(runtime.host.micro_batch)
+    sent: int | None = None
+    received = transfers.receive(stage, actions[0], ()) if actions else None
+    last = -1
+    for turn, action in enumerate(actions):
+        label = Label("forward" if action.direction is Pass.FORWARD else "backward", action.micro_batch, action.chunk)
+        if runtime.host.micro_batch:
+            stage.run(tick, Label("host"))
+        waits = tuple(w for w in (received, sent if not runtime.overlap_p2p else None) if w is not None)
+        last = sharding.run(action, label, waits)
+        sent = transfers.send(stage, action, (last,))
+        following = actions[turn + 1] if turn + 1 < len(actions) else None
+        received = transfers.receive(stage, following, () if runtime.overlap_p2p else (last,)) if following else None
+    _finish(stage, sharding.reduce(last))
+
+
+def _finish(stage: Stage, reduced: tuple[int, ...]) -> None:
+    """Tied embeddings, gradient norm over all stages, update, parameter gather."""
+    job, index = stage.workload.job, stage.index
+    plan = job.plan
+    last_stage = plan.pp - 1
+    if job.model.tied_embeddings and plan.pp > 1 and index in (0, last_stage):
+        size = job.padded_vocab // plan.tp * job.model.hidden * stage.templates.reduce_width
+        seconds = stage.costs.network.price(Comm.ALL_REDUCE, Axis.EMBEDDING, size).seconds
+        reduced = (stage.call(Label("tied embedding"), Stream.WORLD, _EMBEDDING_KEY, seconds, 2, reduced, moving=Category.GRADIENT_REDUCE),)
+    norm = stage.run(stage.templates.optimizer(index, after_norm=False), Label("update"), reduced)
+    seconds = stage.costs.network.price(Comm.ALL_REDUCE, Axis.WORLD, 8.0).seconds
+    if job.cluster.gpus > 1:
+        waits: tuple[int, ...] = (stage.call(Label("gradient norm"), Stream.WORLD, _NORM_KEY, seconds, plan.pp, (norm,), host_sync=True)
+                                  if plan.pp > 1 else
+                                  stage.comm(Label("gradient norm"), Comm.ALL_REDUCE, Axis.WORLD, 8.0, Stream.WORLD, (norm,), Category.STEP_SYNC),)
+    else:
+        waits = (norm,)
+    if job.runtime.host.step:
+        stage.run(stage.templates.nothing(job.runtime.host.step), Label("host"))
+    update = stage.run(stage.templates.optimizer(index, after_norm=True), Label("update"), waits)
+    if plan.sharding in ("zero1", "zero2") and not job.runtime.overlap_param_gather and not job.runtime.reduce_every_micro_batch:
+        size = stage.workload.stage_parameters[index] * stage.templates.weight_width
+        stage.comm(Label("gather"), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (update,), Category.PARAMETER_GATHER)
+
+
+_EMBEDDING_KEY, _NORM_KEY = -1, -2

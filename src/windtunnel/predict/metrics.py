@@ -1,0 +1,105 @@
+"""Timeline and costs -> where the time goes: breakdown, kernels, collectives, critical path."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windtunnel.compute import describe
+from windtunnel.engine import Timeline
+from windtunnel.predict.category import COMPUTE, Category
+from windtunnel.predict.costs import Costs
+from windtunnel.predict.lower import Lowered
+from windtunnel.predict.prediction import KernelRow
+from windtunnel.workload import Axis, Comm, Kind, Phase, Workload
+
+PROVENANCES = ("measured", "interpolated", "modelled", "transferred", "assumed")
+"""Names of the estimator's provenance codes, best first."""
+
+
+def breakdown(timeline: Timeline, costs: Costs, stage: int) -> dict[str, float]:
+    """Seconds of one stage's compute stream by what they went to; the values add up to the step."""
+    busy, idle = timeline.busy[stage], timeline.idle[stage]
+    waited = 1.0 - 1.0 / costs.slowdown
+    computing = {c: float(busy[c]) for c in COMPUTE}
+    parts = {c.name.lower(): seconds * (1.0 - waited) for c, seconds in computing.items()}
+    parts["overlap_slowdown"] = float(timeline.stretch[stage])
+    parts["slowest_gpu"] = sum(computing.values()) * waited
+    for category in Category:
+        if category not in COMPUTE:
+            parts["exposed_" + category.name.lower()] = float(idle[category])
+    parts["host"] = float(timeline.idle_host[stage])
+    parts["bubble"] = parts.pop("exposed_pipeline_bubble")
+    parts["other_stages"] = parts.pop("exposed_other_stages") + float(timeline.idle_tail[stage]) + float(sum(idle[c] for c in COMPUTE))
+    return {name: seconds for name, seconds in parts.items() if seconds > 0.0 or name in ("matmul", "bubble", "host")}
+
+
+def executions(workload: Workload, stage: int) -> np.ndarray:
+    """How often each row runs on one GPU of a stage in a step."""
+    counts = np.zeros(len(workload.ops))
+    for chunk in workload.stages[stage]:
+        for index, times in chunk.blocks:
+            block = workload.blocks[index]
+            for rows in (block.forward, block.backward):
+                counts[rows.start:rows.stop] += times * workload.job.micro_batches
+    counts[workload.optimizer[stage].start:workload.optimizer[stage].stop] = 1
+    return counts
+
+
+def kernel_rows(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[KernelRow, ...]:
+    """One row per distinct computation of a stage, longest first."""
+    ops, counts = workload.ops, executions(workload, stage)
+    totals = counts * costs.seconds
+    rows = []
+    for r in np.argsort(-totals, kind="stable"):
+        if counts[r] == 0 or ops.kind[r] == Kind.COMM or ops.launches[r] == 0:
+            continue
+        rows.append(KernelRow(
+            ops.names[r], ops.modules[r], Kind(int(ops.kind[r])).name.lower(), Phase(int(ops.phase[r])).name.lower(), describe(ops, int(r)),
+            int(counts[r] * ops.launches[r]), float(costs.seconds[r]), float(totals[r]), float(totals[r] / step),
+            PROVENANCES[int(costs.estimate.provenance[r])], float(costs.estimate.relative_error[r])))
+    return tuple(rows)
+
+
+def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[dict[str, float], float]:
+    """Share of the step's seconds resting on each kind of evidence, and the relative error that they imply together.
+
+    Errors of one kernel class on one GPU are not independent (one calibration), so they add up linearly.
+    """
+    ops, counts = workload.ops, executions(workload, stage)
+    compute = ops.kind != Kind.COMM
+    seconds = counts * costs.seconds
+    shares = {name: float(seconds[compute & (costs.estimate.provenance == code)].sum()) / step for code, name in enumerate(PROVENANCES)}
+    rest = max(0.0, 1.0 - sum(shares.values()))
+    shares["modelled"] += rest
+    error = float((seconds * costs.estimate.relative_error)[compute].sum()) / step + rest * 0.15
+    return {name: share for name, share in shares.items() if share > 0.0}, error
+
+
+def collective_rows(workload: Workload, costs: Costs, lowered: Lowered, stage: int) -> tuple[dict[str, object], ...]:
+    """One row per distinct communication call of the job: size, group, what NCCL would choose, time and bus bandwidth."""
+    rows = []
+    names = _call_names(workload)
+    counts = executions(workload, stage)
+    calls: dict[tuple[Comm, Axis, float], float] = {}
+    ops = workload.ops
+    for r in np.nonzero(ops.kind == Kind.COMM)[0]:
+        key = (Comm(int(ops.comm[r])), Axis(int(ops.axis[r])), float(ops.bytes[r]))
+        calls[key] = calls.get(key, 0.0) + float(counts[r])
+    for key, price in costs.network.prices.items():
+        call, axis, size = key
+        group = costs.network.group(axis)
+        rows.append({
+            "name": names.get(key, f"{axis.name.lower()} {call.name.lower()}"), "axis": axis.name.lower(), "op": call.name.lower(), "bytes": size,
+            "ranks": group.ranks, "nodes": group.nodes, "algorithm": price.algorithm, "protocol": price.protocol, "channels": price.channels,
+            "time_us": price.seconds * 1e6, "busbw_GBs": price.bus_bandwidth / 1e9,
+            "count": int(calls.get(key, 0.0) or lowered.calls.get(key, 0)),
+        })
+    return tuple(sorted(rows, key=lambda row: (str(row["axis"]), str(row["name"]), float(str(row["bytes"])))))
+
+
+def _call_names(workload: Workload) -> dict[tuple[Comm, Axis, float], str]:
+    ops = workload.ops
+    names: dict[tuple[Comm, Axis, float], str] = {}
+    for r in np.nonzero(ops.kind == Kind.COMM)[0]:
+        names.setdefault((Comm(int(ops.comm[r])), Axis(int(ops.axis[r])), float(ops.bytes[r])), ops.names[r])
+    return names

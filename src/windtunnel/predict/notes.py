@@ -1,0 +1,36 @@
+"""What a prediction took for granted, and what its reader should know."""
+
+from __future__ import annotations
+
+from windtunnel.predict.prediction import StageMemory
+from windtunnel.spec.job import Job
+
+
+def assumptions(job: Job) -> tuple[str, ...]:
+    """Sentences that hold for this job's prediction."""
+    plan, runtime = job.plan, job.runtime
+    notes = ["MFU counts full (not causal) attention and the logits; its peak is "
+             f"{job.cluster.gpu.peak[runtime.precision] / 1e12:g} TFLOP/s ({runtime.precision}, dense)."]
+    if job.padded_vocab != job.model.vocab:
+        notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
+    if runtime.jitter:
+        notes.append(f"GPUs differ in speed by {runtime.jitter:.1%} (1 sigma); the step waits for the slowest of {job.cluster.gpus}.")
+    if plan.dp is None and job.dp > 1:
+        notes.append(f"Data parallelism fills the cluster: dp = {job.dp}.")
+    return tuple(notes)
+
+
+def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
+    """What is wrong or doubtful about running this job."""
+    notes = []
+    short = max(memory, key=lambda stage: stage.total - stage.capacity)
+    if not short.fits:
+        notes.append(f"Does not fit: stage {short.stage} needs {(short.total - short.capacity) / 2**30:.1f} GiB more than its GPU has.")
+    if plan_crosses_node(job):
+        notes.append(f"Tensor parallelism {job.plan.tp} is wider than the scale-up domain of {job.cluster.node.scale_up.size} GPUs.")
+    return tuple(notes)
+
+
+def plan_crosses_node(job: Job) -> bool:
+    """Whether a tensor-parallel group leaves the scale-up domain."""
+    return job.plan.tp > job.cluster.node.scale_up.size

@@ -1,0 +1,52 @@
+"""The main path: job -> graph -> costs -> program -> timeline -> prediction."""
+
+from __future__ import annotations
+
+from windtunnel.base.errors import SpecError
+from windtunnel.engine import run
+from windtunnel.memory import memory_of
+from windtunnel.predict.costs import price
+from windtunnel.predict.lower import lower
+from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows
+from windtunnel.predict.money import money
+from windtunnel.predict.notes import assumptions, warnings
+from windtunnel.predict.path import critical_path
+from windtunnel.predict.prediction import Prediction
+from windtunnel.predict.spans import spans
+from windtunnel.spec import Job, check
+from windtunnel.workload import build, hardware_flops, model_flops, parameter_count
+
+NETWORKS = ("closed",)
+"""Network fidelities of this version."""
+
+
+def predict(job: Job, network: str = "closed") -> Prediction:
+    """How long one step of `job` takes, whether it fits, and where the time goes.
+
+    Deterministic: depends on `job` alone. Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`.
+    """
+    if network not in NETWORKS:
+        raise SpecError("network", network, ", ".join(NETWORKS))
+    workload = build(check(job))
+    costs = price(workload)
+    lowered = lower(workload, costs)
+    timeline = run(lowered.program)
+    memory = memory_of(job, workload)
+
+    step = timeline.makespan
+    by_stage = tuple(breakdown(timeline, costs, stage) for stage in range(job.plan.pp))
+    busiest = max(range(job.plan.pp), key=lambda s: (sum(timeline.busy[s]), -s))
+    tokens = float(job.plan.global_batch * job.plan.seq)
+    gpus = job.cluster.gpus
+    model, hardware = model_flops(job), hardware_flops(workload)
+    peak = gpus * job.cluster.gpu.peak[job.runtime.precision] * step
+    shares, error = evidence(workload, costs, busiest, step)
+    return Prediction(
+        job=job, network=network, step_time_s=step, tokens_per_s=tokens / step, tokens_per_s_per_gpu=tokens / step / gpus,
+        model_tflops_per_gpu=model / step / gpus / 1e12, hardware_tflops_per_gpu=hardware / step / gpus / 1e12,
+        mfu=model / peak, hfu=hardware / peak, breakdown=by_stage[busiest], by_stage=by_stage, overlapped=timeline.overlapped(busiest),
+        memory=memory, fits=all(stage.fits for stage in memory), provenance=shares, relative_error=error,
+        kernels=kernel_rows(workload, costs, busiest, step), collectives=collective_rows(workload, costs, lowered, busiest),
+        critical_path=critical_path(lowered, timeline), assumptions=assumptions(job), warnings=warnings(job, memory),
+        parameters=parameter_count(job.model), timeline=spans(lowered, timeline), **money(job, step, tokens),
+    )

@@ -1,0 +1,167 @@
+"""How a stage's passes and its data-parallel communication interleave: replicated, ZeRO-1/2 or fully sharded."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+from windtunnel.predict.category import Category
+from windtunnel.predict.stage import Label, Stage
+from windtunnel.workload import Axis, Comm, Stream
+from windtunnel.workload.schedules import Action, Pass
+
+Pieces = tuple[tuple[int, int], ...]
+
+
+class Sharding(Protocol):
+    """Runs passes and, at the end of the step, combines gradients."""
+
+    def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
+        """Append one pass; returns the instance that later transfers wait for."""
+
+    def reduce(self, last: int) -> tuple[int, ...]:
+        """Append what is left of gradient reduction after pass `last`; returns what the update waits for."""
+
+
+def sharding_for(stage: Stage) -> Sharding:
+    """The policy that the plan and the runtime ask for."""
+    plan, runtime = stage.workload.job.plan, stage.workload.job.runtime
+    if plan.shards_parameters or (plan.sharding == "zero2" and runtime.reduce_every_micro_batch):
+        return FullySharded(stage)
+    return Replicated(stage)
+
+
+class Replicated:
+    """Every rank holds all parameters of its stage; gradients are combined once a step, in buckets during the last backward or at its end."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        job = stage.workload.job
+        self.chunks = stage.workload.stages[stage.index]
+        self.ranks = job.dp * job.plan.cp
+        self.sharded = job.plan.sharding != "none"
+        self.overlap_reduce = job.runtime.overlap_grad_reduce and self.ranks > 1
+        self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and self.ranks > 1
+        self.last_micro_batch = job.micro_batches - 1
+        self.pending: list[int] = []
+        self.gathers: dict[tuple[int, int], int] = {}
+        if self.overlap_gather:
+            for chunk in range(len(self.chunks)):
+                for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
+                    size = self._parameters(pieces) * stage.templates.weight_width
+                    self.gathers[chunk, group] = stage.comm(Label("gather", chunk=chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER,
+                                                            (), Category.PARAMETER_GATHER)
+
+    def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
+        first = action.direction is Pass.FORWARD and action.micro_batch == 0 and self.overlap_gather
+        final = action.direction is Pass.BACKWARD and action.micro_batch == self.last_micro_batch and self.overlap_reduce
+        templates, stage = self.stage.templates, self.stage
+        if not first and not final:
+            return stage.run(templates.pieces(self.chunks[action.chunk].blocks, action.direction), label, waits)
+        last = -1
+        for group, pieces in enumerate(self._groups(action.chunk, action.direction)):
+            gathered = (self.gathers[action.chunk, group],) if first else ()
+            last = stage.run(templates.pieces(pieces, action.direction), label, waits + gathered)
+            waits = ()
+            if final:
+                self.pending.append(self._combine(self._parameters(pieces), (last,), action.chunk))
+        return last
+
+    def reduce(self, last: int) -> tuple[int, ...]:
+        if self.ranks == 1:
+            return (last,)
+        if not self.overlap_reduce:
+            return (self._combine(self.stage.workload.stage_parameters[self.stage.index], (last,), -1),)
+        return (last, self.pending[-1])
+
+    def _combine(self, parameters: float, waits: tuple[int, ...], chunk: int) -> int:
+        job = self.stage.workload.job
+        scatter = self.sharded and job.runtime.reduce_with == "reduce_scatter"
+        call, axis = (Comm.REDUCE_SCATTER, Axis.SHARD) if scatter else (Comm.ALL_REDUCE, Axis.DP)
+        size = parameters * self.stage.templates.reduce_width
+        done = self.stage.comm(Label("reduce", chunk=chunk), call, axis, size, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
+        if scatter and job.shard_ranks < self.ranks:
+            done = self.stage.comm(Label("reduce", chunk=chunk), Comm.ALL_REDUCE, Axis.REPLICA, size / job.shard_ranks, Stream.REDUCE, (done,),
+                                   Category.GRADIENT_REDUCE)
+        return done
+
+    def _groups(self, chunk: int, direction: Pass) -> list[Pieces]:
+        """The blocks of a virtual stage in model order (backward: reversed), cut where a bucket is full."""
+        blocks = self.stage.workload.blocks
+        flat = [b for b, times in self.chunks[chunk].blocks for _ in range(times)]
+        if direction is Pass.BACKWARD:
+            flat.reverse()
+        width = self.stage.templates.reduce_width
+        groups: list[list[int]] = [[]]
+        held = 0.0
+        for block in flat:
+            if groups[-1] and held >= self.stage.workload.job.runtime.bucket:
+                groups.append([])
+                held = 0.0
+            groups[-1].append(block)
+            held += blocks[block].parameters * width
+        order = [g if direction is Pass.FORWARD else g[::-1] for g in groups]
+        return [tuple((b, 1) for b in g) for g in order]
+
+    def _parameters(self, pieces: Pieces) -> float:
+        return sum(self.stage.workload.blocks[b].parameters * times for b, times in pieces)
+
+
+class FullySharded:
+    """Parameters are gathered block by block before use, one block ahead; gradients are reduce-scattered after every backward pass."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        job = stage.workload.job
+        self.ranks = job.shard_ranks
+        self.replicas = job.dp * job.plan.cp // job.shard_ranks
+        self.reshard = job.plan.shards_parameters and job.runtime.reshard_after_forward
+        self.queue: list[tuple[int, int]] = []  # (block, gather instance) of the pass at hand
+        self.done: list[int] = []  # computation of blocks, in program order
+        self.pending: list[int] = []
+        self.chunks = stage.workload.stages[stage.index]
+
+    def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
+        flat = [b for b, times in self.chunks[action.chunk].blocks for _ in range(times)]
+        forward = action.direction is Pass.FORWARD
+        if not forward:
+            flat.reverse()
+        gather = forward or self.reshard
+        ahead = self._gather(flat[0], action) if gather else None
+        last = -1
+        for place, block in enumerate(flat):
+            needed = ahead
+            if gather and place + 1 < len(flat):
+                ahead = self._gather(flat[place + 1], action)
+            template = self.stage.templates.block(block, action.direction)
+            last = self.stage.run(template, label, waits + ((needed,) if needed is not None else ()))
+            self.done.append(last)
+            waits = ()
+            if not forward:
+                self._scatter(block, last)
+        return last
+
+    def reduce(self, last: int) -> tuple[int, ...]:
+        return (last, self.pending[-1]) if self.pending else (last,)
+
+    def _gather(self, block: int, action: Action) -> int | None:
+        """Gather a block's parameters; two gathered blocks may be alive, so it waits for the computation before the last."""
+        size = self.stage.workload.blocks[block].parameters * self.stage.templates.gather_width
+        if not size or self.ranks == 1:
+            return None
+        waits = tuple(self.done[-1:])
+        return self.stage.comm(Label("gather", action.micro_batch, action.chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, waits,
+                               Category.PARAMETER_GATHER)
+
+    def _scatter(self, block: int, after: int) -> None:
+        size = self.stage.workload.blocks[block].parameters * self.stage.templates.reduce_width
+        if not size:
+            return
+        done = after
+        if self.ranks > 1:
+            done = self.stage.comm(Label("reduce"), Comm.REDUCE_SCATTER, Axis.SHARD, size, Stream.REDUCE, (after,), Category.GRADIENT_REDUCE)
+        if self.replicas > 1:
+            done = self.stage.comm(Label("reduce"), Comm.ALL_REDUCE, Axis.REPLICA, size / self.ranks, Stream.REDUCE, (done,),
+                                   Category.GRADIENT_REDUCE)
+        if done != after:
+            self.pending.append(done)

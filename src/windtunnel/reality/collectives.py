@@ -1,0 +1,97 @@
+"""Collective calls: what the closed network model says of the time that nccl-tests printed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.network import collective, flat_group
+from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.machine import Place, machine
+from windtunnel.reality.report import Score
+from windtunnel.reality.rows import CollectiveRow
+from windtunnel.spec import Cluster
+from windtunnel.workload.ops import Comm
+
+COMMS = {"all_reduce": Comm.ALL_REDUCE, "all_gather": Comm.ALL_GATHER, "reduce_scatter": Comm.REDUCE_SCATTER,
+         "alltoall": Comm.ALL_TO_ALL, "all_to_all": Comm.ALL_TO_ALL, "broadcast": Comm.BROADCAST, "sendrecv": Comm.SEND_RECV}
+
+WARM_UP_BYTES = 256
+"""Below this the first call of a sweep is a warm-up artefact."""
+
+_MIB = 2**20
+_OUTLIER = re.compile(r"outlier at (\d+) ?MiB", re.IGNORECASE)
+_FROM = re.compile(r"use ?>= ?(\d+) ?MiB", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call as the network model takes it: `bytes` the whole buffer, `gpus` consecutive ranks on `cluster`."""
+
+    cluster: Cluster
+    comm: Comm
+    bytes: float
+    gpus: int
+    per_node: int
+
+
+def call_of(row: CollectiveRow) -> Call | Skipped:
+    """The call that `row` timed, or why it cannot be rebuilt or is not fit for a comparison."""
+    if not (row.time_us and row.bytes and row.gpus and row.gpu and row.collective):
+        return Skipped("time, bytes, gpus, gpu or collective not published")
+    comm = COMMS.get(row.collective)
+    if comm is None:
+        return Skipped(f"collective {row.collective!r} is not modelled")
+    if reason := _unclean(row):
+        return Skipped(reason)
+    nodes = row.nodes or 1
+    if row.gpus % nodes:
+        return Skipped(f"{row.gpus} GPUs do not spread evenly over {nodes} nodes")
+    per_node = row.gpus // nodes
+    place = Place(row.gpu, row.gpus_per_node or per_node, row.scaleup_gpus, row.nics_per_node, row.nic_gbit_s,
+                  row.fabric, nodes * (row.gpus_per_node or per_node))
+    cluster = machine(place)
+    if isinstance(cluster, Skipped):
+        return cluster
+    if _ring_only(row):
+        scale_up = cluster.node.scale_up.model_copy(update={"in_switch_reduction": False})
+        cluster = cluster.model_copy(update={"node": cluster.node.model_copy(update={"scale_up": scale_up})})
+    return Call(cluster, comm, float(row.bytes), row.gpus, per_node)
+
+
+def score_collective(row: CollectiveRow, fitted: bool = False) -> Score:
+    """The row's time in microseconds beside the predicted one."""
+    seen = row.verified != "memory"
+    complete = row.clean != "n"
+    call = call_of(row)
+    if isinstance(call, Skipped):
+        return Score(row.id, row.family, "time_us", row.time_us, skipped=call.reason, source_seen=seen, fitted=fitted)
+    try:
+        estimate = collective(call.cluster, call.comm, call.bytes, flat_group(call.cluster, call.gpus, call.per_node))
+    except WindtunnelError as error:
+        return Score(row.id, row.family, "time_us", row.time_us, skipped=str(error), source_seen=seen, fitted=fitted)
+    label = f"{row.collective} of {row.bytes} B on {row.gpus} {row.gpu} ({row.fabric})"
+    return Score(row.id, row.family, "time_us", row.time_us, 1e6 * estimate.seconds, source_seen=seen, fitted=fitted,
+                 complete=complete, claimed_pct=100.0 * estimate.relative_error, job=label)
+
+
+def _unclean(row: CollectiveRow) -> str | None:
+    """Why the row is no fair comparison: a warm-up size, or a sweep that its transcriber marks as disturbed."""
+    if row.clean != "n":
+        return None
+    quality = row.quality or "marked as not clean"
+    if row.bytes is not None and row.bytes < WARM_UP_BYTES:
+        return f"not clean: sizes below {WARM_UP_BYTES} B hold a warm-up artefact"
+    size = (row.bytes or 0) / _MIB
+    if (outlier := _OUTLIER.search(quality)) and size != float(outlier.group(1)):
+        return None
+    if (start := _FROM.search(quality)) and size >= float(start.group(1)):
+        return None
+    return f"not clean: {quality}"
+
+
+def _ring_only(row: CollectiveRow) -> bool:
+    """Whether the run kept NCCL from reducing in the switch."""
+    words = (row.algo_proto or "").lower()
+    return "nvls off" in words or words == "ring"

@@ -1,0 +1,129 @@
+"""Predicted against measured, for every row of one or more tables.
+
+A row is scored in each quantity that it measured: `step_time_s`, `memory_gib` (fullest stage; `reserved` or whole-device, as the
+row's `mem_kind` says), `mfu_pct` where only that is published and its count is known, `time_us` for collectives. Throughput and
+utilisation columns beside a step time say the same thing again and are not scored. What cannot be scored is listed with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from windtunnel.base.errors import FileError, UnknownName
+from windtunnel.predict import predict as _predict
+from windtunnel.predict.prediction import Prediction
+from windtunnel.reality import measurements
+from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.blanks import Predict, choose
+from windtunnel.reality.collectives import score_collective
+from windtunnel.reality.conventions import mfu_pct
+from windtunnel.reality.jobs import draft
+from windtunnel.reality.report import Report, Score
+from windtunnel.reality.rows import Table, TrainingRow, read
+
+Progress = Callable[[int, int, str], None]
+"""Called after each row with (rows done, rows in all, the row's id)."""
+
+GIB = 2.0**30
+
+
+def validate(paths: Sequence[str | Path] | None = None, family: str | None = None, progress: Progress | None = None,
+             predict: Predict = _predict) -> Report:
+    """Score the rows of `paths` (left out: the measurements in the catalogue), only those of `family` if given.
+
+    Raises `SpecError` for a table of unknown columns, `UnknownName` for a family that no row has. A row that the model refuses
+    is skipped with the refusal; any other exception is a bug and is raised.
+    """
+    tables = [read(path) for path in (paths if paths is not None else measurements.tables())]
+    if not tables:
+        raise FileError("validate", "no table", "at least one CSV file")
+    fitted = measurements.fitted_families()
+    known = sorted({row.family for table in tables for row in (*table.training, *table.collective, *table.unreadable)})
+    if family is not None and family not in known:
+        raise UnknownName("family", family, known)
+    total = sum(1 for table in tables for row in (*table.training, *table.collective) if family in (None, row.family))
+    scores: list[Score] = []
+    done = 0
+    for table in tables:
+        for row_id, made in _scores(table, family, fitted, predict):
+            scores += made
+            if row_id is not None:
+                done += 1
+                if progress is not None:
+                    progress(done, total, row_id)
+    ignored = tuple(dict.fromkeys(name for table in tables for name in table.ignored))
+    return Report(tuple(scores), ignored, tuple(table.path for table in tables))
+
+
+def score_training(row: TrainingRow, predict: Predict = _predict, fitted: bool = False) -> list[Score]:
+    """The scores of one training run, one a measured quantity."""
+    measured = _measured(row)
+    if not measured:
+        return [_score(row, "step_time_s", None, fitted, skipped="no step time, memory or MFU published")]
+    made = draft(row)
+    chosen = made if isinstance(made, Skipped) else choose(made, predict)
+    if isinstance(chosen, Skipped):
+        return [_score(row, quantity, value, fitted, skipped=chosen.reason) for quantity, value in measured]
+    prediction, assumptions = chosen
+    scores = []
+    for quantity, value in measured:
+        predicted = _predicted(row, quantity, prediction)
+        if isinstance(predicted, Skipped):
+            scores.append(_score(row, quantity, value, fitted, skipped=predicted.reason))
+        else:
+            scores.append(_score(row, quantity, value, fitted, predicted, assumptions, prediction))
+    return scores
+
+
+def _scores(table: Table, family: str | None, fitted: frozenset[str], predict: Predict) -> Iterator[tuple[str | None, list[Score]]]:
+    for row in table.training:
+        if family in (None, row.family):
+            yield row.id, score_training(row, predict, row.family in fitted)
+    for call in table.collective:
+        if family in (None, call.family):
+            yield call.id, [score_collective(call, call.family in fitted)]
+    quantity = "time_us" if table.kind == "collective" else "step_time_s"
+    for bad in table.unreadable:
+        if family in (None, bad.family):
+            yield None, [Score(bad.id, bad.family, quantity, skipped=bad.reason, fitted=bad.family in fitted)]
+
+
+def _measured(row: TrainingRow) -> list[tuple[str, float]]:
+    found: list[tuple[str, float]] = []
+    if row.iter_time_s:
+        found.append(("step_time_s", row.iter_time_s))
+    elif row.mfu_pct:
+        found.append(("mfu_pct", row.mfu_pct))
+    if row.mem_gib:
+        found.append(("memory_gib", row.mem_gib))
+    return found
+
+
+def _predicted(row: TrainingRow, quantity: str, prediction: Prediction) -> float | Skipped:
+    if quantity == "step_time_s":
+        return prediction.step_time_s
+    if quantity == "mfu_pct":
+        peak = prediction.job.cluster.gpu.peak[prediction.job.runtime.precision]
+        return mfu_pct(row, prediction.step_time_s, peak)
+    if row.mem_kind == "reserved":
+        return max(stage.reserved for stage in prediction.memory) / GIB
+    if row.mem_kind == "device":
+        return max(stage.total for stage in prediction.memory) / GIB
+    return Skipped("what the memory figure counts is not published (neither reserved nor device)")
+
+
+def _score(row: TrainingRow, quantity: str, measured: float | None, fitted: bool, predicted: float | None = None,
+           assumptions: tuple[str, ...] = (), prediction: Prediction | None = None, skipped: str | None = None) -> Score:
+    return Score(row.id, row.family, quantity, measured, predicted, skipped, assumptions,
+                 source_seen=row.verified != "memory", fitted=fitted, complete=row.complete == "y",
+                 claimed_pct=100.0 * prediction.relative_error if prediction and quantity == "step_time_s" else None,
+                 job=_described(row, prediction), precision=row.precision or "", framework=row.framework or "")
+
+
+def _described(row: TrainingRow, prediction: Prediction | None) -> str:
+    if prediction is None:
+        return f"{row.model or '?'} on {row.gpus or '?'} {row.gpu or '?'}"
+    plan = prediction.job.plan
+    return (f"{row.model or '?'} on {row.gpus} {row.gpu}: tp {plan.tp} pp {plan.pp} vpp {plan.vpp} dp {prediction.job.dp} "
+            f"mbs {plan.micro_batch} gbs {plan.global_batch} seq {plan.seq} {plan.recompute}")

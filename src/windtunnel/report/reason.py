@@ -1,0 +1,119 @@
+"""Sentences that say why the step takes as long as it does and what to try first; every one is derived from the prediction's numbers.
+
+A sentence that names a change says at most what could be gained: the seconds that the part costs now. Whether the change pays off is
+for another prediction to say.
+"""
+
+from __future__ import annotations
+
+from windtunnel.predict.prediction import Prediction, StageMemory
+from windtunnel.report import words as say
+from windtunnel.report.parts import BUBBLE, COMMUNICATION, COMPUTE, HOST, MEMORY_PARTS, OPTIMIZER, RECOMPUTE, Part, axis_of, parts_of
+
+WORTH_SAYING = 0.02
+"""Parts below this share of the step are not worth a sentence."""
+
+
+def reasons(prediction: Prediction, limit: int = 3) -> list[str]:
+    """At most `limit` sentences, the most important first: memory that does not fit, then the largest losses."""
+    found = _memory(prediction)
+    losses = [p for p in parts_of(prediction.breakdown, prediction.step_time_s) if p.group != COMPUTE and p.share >= WORTH_SAYING]
+    for part in sorted(losses, key=lambda p: -p.seconds):
+        if sentence := _loss(prediction, part):
+            found.append(sentence)
+    found += _imbalance(prediction)
+    if not found:
+        share = sum(p.share for p in parts_of(prediction.breakdown, prediction.step_time_s) if p.group == COMPUTE)
+        found.append(f"{say.percent(share, 0)} of the step is computation: faster kernels, a lower precision or a faster GPU are what is left.")
+    return found[:limit]
+
+
+def shortfall(stage: StageMemory) -> float:
+    """Bytes that the stage lacks; negative if it has room."""
+    return stage.total - stage.capacity
+
+
+def _memory(prediction: Prediction) -> list[str]:
+    if prediction.fits or not prediction.memory:
+        return []
+    worst = max(prediction.memory, key=shortfall)
+    largest = max(MEMORY_PARTS, key=lambda part: float(getattr(worst, part)))
+    return [f"Stage {worst.stage} lacks {say.size(shortfall(worst))} of memory; the largest part is {largest} with "
+            f"{say.size(getattr(worst, largest))}. {_memory_remedy(prediction, largest)}"]
+
+
+def _memory_remedy(prediction: Prediction, largest: str) -> str:
+    plan = prediction.job.plan
+    if largest in ("activations", "logits"):
+        if largest == "activations" and plan.recompute != "full":
+            stronger = "selective" if plan.recompute == "none" else "full"
+            return f"Try plan.recompute={stronger}" + (", or a smaller plan.micro_batch." if plan.micro_batch > 1 else ".")
+        return "Try a smaller plan.micro_batch." if plan.micro_batch > 1 else "Try a larger plan.tp or plan.cp."
+    if largest in ("optimizer", "gradients", "weights"):
+        if plan.sharding == "none" and prediction.job.dp * plan.cp > 1:
+            return f"Try plan.sharding={'zero1' if largest == 'optimizer' else 'zero3'}: {prediction.job.dp * plan.cp} ranks hold the same copy."
+        return "Try a larger plan.tp or plan.pp: more GPUs hold one copy of the model."
+    return "Try a larger plan.tp or plan.pp."
+
+
+def _loss(prediction: Prediction, part: Part) -> str:
+    job, plan, runtime = prediction.job, prediction.job.plan, prediction.job.runtime
+    cost = f"{say.seconds(part.seconds)}, {say.percent(part.share)} of the step"
+    if part.group == BUBBLE:
+        if "stages" in part.key:
+            return f"Waiting for slower stages costs {cost}: move layers between stages with plan.stages."
+        advice = [f"more micro batches (now {job.micro_batches} over {plan.pp} stages; raise plan.global_batch)"]
+        if plan.vpp == 1:
+            advice.append("virtual stages (plan.vpp)")
+        return f"The pipeline bubble costs {cost}: try {' or '.join(advice)}."
+    if part.group == COMMUNICATION:
+        return _communication(prediction, part, cost)
+    if part.group == HOST:
+        mode = {"eager": "runtime.launch=compile or cuda_graph", "compile": "runtime.launch=cuda_graph"}.get(runtime.launch, "")
+        return f"The GPU waits for the host during {cost}: try {mode or 'larger micro batches, so that kernels last longer'}."
+    if part.group == RECOMPUTE:
+        fitting = all(s.total <= 0.8 * s.capacity for s in prediction.memory) and bool(prediction.memory)
+        hint = "memory has room: try a weaker plan.recompute" if fitting else "memory is nearly full, so it may be needed"
+        return f"Recomputing activations costs {cost}; {hint}."
+    if part.group == OPTIMIZER:
+        if plan.sharding == "none" and job.dp * plan.cp > 1:
+            return f"The optimizer costs {cost}: plan.sharding=zero1 splits it over {job.dp * plan.cp} ranks."
+        return f"The optimizer costs {cost}."
+    return f"{part.label[:1].upper()}{part.label[1:]} costs {cost}."
+
+
+def _communication(prediction: Prediction, part: Part, cost: str) -> str:
+    plan, runtime = prediction.job.plan, prediction.job.runtime
+    axis = axis_of(part.key)
+    what = f"Exposed communication for {part.label} costs {cost}"
+    advice = ""
+    if axis == "tp":
+        inside = prediction.job.cluster.node.scale_up.size
+        if plan.tp > inside:
+            advice = f"plan.tp={plan.tp} leaves the scale-up domain of {inside} GPUs; keep it inside"
+        elif not runtime.overlap_tp:
+            advice = "try runtime.overlap_tp=true, or a smaller plan.tp if memory allows"
+        else:
+            advice = "try a smaller plan.tp if memory allows"
+    elif axis == "dp":
+        advice = "try runtime.overlap_grad_reduce=true" if not runtime.overlap_grad_reduce else "try a larger plan.global_batch"
+    elif axis == "shard":
+        advice = "try runtime.overlap_param_gather=true" if not runtime.overlap_param_gather else "try a smaller plan.shard_group"
+    elif axis == "pp":
+        advice = "try runtime.overlap_p2p=true" if not runtime.overlap_p2p else "try fewer virtual stages (plan.vpp)"
+    elif axis == "cp":
+        advice = "try a smaller plan.cp if memory allows"
+    return f"{what}: {advice}." if advice else f"{what}."
+
+
+def _imbalance(prediction: Prediction) -> list[str]:
+    """Stages whose computation differs: the slowest sets the pace of a full pipeline."""
+    if len(prediction.by_stage) < 2:
+        return []
+    busy = [sum(p.seconds for p in parts_of(stage, 1.0) if p.group in (COMPUTE, RECOMPUTE)) for stage in prediction.by_stage]
+    mean, slowest = sum(busy) / len(busy), max(busy)
+    if mean <= 0.0 or slowest / mean - 1.0 < 0.05:
+        return []
+    stage = busy.index(slowest)
+    return [f"Stage {stage} computes {say.percent(slowest / mean - 1.0, 0)} longer than the average stage "
+            f"({say.seconds(slowest)} against {say.seconds(mean)}): try another plan.stages."]

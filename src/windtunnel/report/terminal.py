@@ -1,0 +1,285 @@
+"""The report in a terminal: headline, where the time goes, memory, kernels, collectives, evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.predict.prediction import Prediction, StageMemory
+from windtunnel.report import words as say
+from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, group_sums, parts_of
+from windtunnel.report.reason import reasons, shortfall
+
+BLOCKS = "▏▎▍▌▋▊▉█"
+
+
+def report(prediction: Prediction, console: Console | None = None, rows: int = 10) -> None:
+    """Print the whole report; `rows` bounds the kernel and collective tables."""
+    out = console or Console()
+    out.print(render(prediction, out.width, rows))
+
+
+def render(prediction: Prediction, width: int = 100, rows: int = 10) -> Group:
+    """The report as one rich renderable, laid out for `width` columns."""
+    sections: list[RenderableType] = [headline(prediction, width), _section("What to look at first", _reasons(prediction)),
+                                      _section("Where the time goes", breakdown(prediction, width))]
+    if prediction.memory:
+        sections.append(_section("Memory of the fullest GPU, by stage", memory(prediction.memory, width)))
+    if prediction.kernels:
+        sections.append(_section("Longest kernels of the slowest stage", kernels(prediction, rows, width)))
+    if prediction.collectives:
+        sections.append(_section("Communication calls", collectives(prediction, rows, width)))
+    sections.append(_section("What this rests on", evidence(prediction, width)))
+    return Group(*sections)
+
+
+def headline(prediction: Prediction, width: int) -> RenderableType:
+    """Job, step time, rates, fit, length and price of the run."""
+    job, plan = prediction.job, prediction.job.plan
+    title = Text()
+    title.append(job.name, style="bold")
+    title.append(f"  {job.model.name}, {say.count(prediction.parameters)} parameters" if prediction.parameters else f"  {job.model.name}")
+    title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {job.runtime.framework} {job.runtime.precision}")
+    layout = f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp}" + (f" · vpp {plan.vpp}" if plan.vpp > 1 else "") + f" · dp {job.dp}"
+    shape = Text(f"{layout} · {plan.global_batch} x {plan.seq} tokens a step, {job.micro_batches} micro batches of {plan.micro_batch} · "
+                 f"{plan.schedule_name}, recompute {plan.recompute}, sharding {plan.sharding}", style="dim")
+    figures = [("step time", say.seconds(prediction.step_time_s), "bold cyan"),
+               ("tokens/s", say.count(prediction.tokens_per_s), "bold"),
+               ("tokens/s/GPU", say.count(prediction.tokens_per_s_per_gpu), ""),
+               ("MFU", say.percent(prediction.mfu), "bold green"), ("HFU", say.percent(prediction.hfu), ""),
+               ("model TFLOP/s/GPU", f"{prediction.model_tflops_per_gpu:.1f}", ""),
+               ("memory", *_fit(prediction))]
+    figures += _run(prediction)
+    return Group(Text(), title, shape, Text(), _cards(figures, width))
+
+
+def _fit(prediction: Prediction) -> tuple[str, str]:
+    if not prediction.memory:
+        return ("not estimated", "dim")
+    worst = max(prediction.memory, key=shortfall)
+    if prediction.fits:
+        return (f"fits, {say.size(-shortfall(worst))} free", "bold green")
+    return (f"DOES NOT FIT, {say.size(shortfall(worst))} short", "bold red")
+
+
+def _run(prediction: Prediction) -> list[tuple[str, str, str]]:
+    """What a day and the whole run make, where the job says how long and how dear."""
+    found = [("tokens a day", say.tokens(prediction.tokens_per_day), "")] if prediction.tokens_per_day else []
+    if prediction.days is not None and prediction.job.tokens:
+        found.append((f"for {say.tokens(prediction.job.tokens)} tokens", f"{say.duration(prediction.days)} without failures", ""))
+    if prediction.cost is not None:
+        found.append(("cost of the run", say.dollars(prediction.cost), ""))
+    elif prediction.cost_per_step is not None:
+        found.append(("cost of a step", say.dollars(prediction.cost_per_step), ""))
+    if prediction.energy_j is not None:
+        found.append(("energy of the run", say.energy(prediction.energy_j), ""))
+    elif prediction.energy_j_per_step is not None:
+        found.append(("energy of a step", say.energy(prediction.energy_j_per_step), ""))
+    return found
+
+
+def _cards(figures: Sequence[tuple[str, str, str]], width: int) -> Table:
+    pairs = 3 if width >= 110 else 2
+    table = Table.grid(padding=(0, 3, 0, 0))
+    for _ in range(pairs):
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(no_wrap=width >= 80)
+    down = -(-len(figures) // pairs)
+    for row in range(down):
+        cells: list[Text] = []
+        for name, value, style in figures[row::down]:
+            cells += [Text(name), Text(value, style=style)]
+        table.add_row(*cells)
+    return table
+
+
+def _reasons(prediction: Prediction) -> RenderableType:
+    table = Table.grid(padding=(0, 1))
+    for number, sentence in enumerate(reasons(prediction), start=1):
+        table.add_row(Text(f"{number}.", style="bold yellow"), Text(sentence))
+    for warning in prediction.warnings:
+        table.add_row(Text("!", style="bold red"), Text(warning, style="red"))
+    return table
+
+
+def breakdown(prediction: Prediction, width: int) -> RenderableType:
+    """A stripe of the whole step by group, then a bar for each part; what overlap hides is listed below."""
+    step = prediction.step_time_s
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for justify in ("left", "right", "right"):
+        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column()
+    room = max(10, width - 58)
+    parts = parts_of(prediction.breakdown, step)
+    longest = max((p.share for p in parts), default=1.0)
+    for part in parts:
+        table.add_row(Text(part.label), say.seconds(part.seconds), say.percent(part.share),
+                      bar(part.share / longest if longest else 0.0, room, COLOUR[part.group]))
+    lines: list[RenderableType] = [stripe([(g, s, COLOUR[g]) for g, s in group_sums(prediction.breakdown).items()], step, max(20, width - 4)),
+                                   Text(), table]
+    hidden = [f"{key.replace('_', ' ')} {say.seconds(s)}" for key, s in sorted(prediction.overlapped.items(), key=lambda kv: -kv[1]) if s > 0]
+    if hidden:
+        lines.append(Text("hidden behind computation: " + ", ".join(hidden), style="dim"))
+    return Group(*lines)
+
+
+def bar(fraction: float, room: int, colour: str) -> Text:
+    """A horizontal bar in eighths of a column."""
+    eighths = round(max(0.0, min(1.0, fraction)) * room * 8)
+    whole, rest = divmod(eighths, 8)
+    return Text("█" * whole + (BLOCKS[rest - 1] if rest else "") or BLOCKS[0], style=colour)
+
+
+def stripe(parts: Iterable[tuple[str, float, str]], total: float, width: int) -> Text:
+    """One line `width` columns long, cut in proportion, names written inside where they fit."""
+    line = Text()
+    done, at = 0.0, 0
+    for name, amount, colour in parts:
+        done += amount
+        end = round(width * done / total) if total > 0 else 0
+        room = max(0, min(end, width) - at)
+        label = f" {name} {100 * amount / total:.0f}%" if total > 0 else name
+        # the frame shows where a part ends also without colour
+        inside = (label[:room - 1] if len(label) > room - 1 and room > 8 else label if len(label) <= room - 1 else "").ljust(max(0, room - 1))
+        line.append(inside, style=f"white on {colour}")
+        line.append("|" if room else "", style=f"black on {colour}")
+        at += room
+    return line
+
+
+def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
+    """One row a stage in GiB, with a bar against the capacity; columns that are zero everywhere are left out."""
+    gib = 2.0**30
+    parts = [p for p in MEMORY_PARTS if any(getattr(s, p) >= 0.005 * gib for s in stages)]
+    wide = width >= 110
+    shown = _some(stages, 12 if wide else 8)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("stage", justify="right")
+    if wide:
+        for part in parts:
+            table.add_column(_SHORT.get(part, part), justify="right", style=MEMORY_COLOUR[part], no_wrap=True)
+    table.add_column("total", justify="right", style="bold", no_wrap=True)
+    table.add_column("of", justify="right", no_wrap=True)
+    table.add_column("GiB" if wide else " ".join(f"{_LETTER[p]}={p}" for p in parts), no_wrap=wide)
+    used = 6 + sum(2 + max(6, len(_SHORT.get(p, p))) for p in parts) if wide else 6
+    room = max(16, width - used - 26)
+    full = max(1.0, max(s.total / s.capacity for s in stages))
+    for stage in shown:
+        cells: list[RenderableType] = [Text(str(stage.stage))]
+        if wide:
+            cells += [Text(f"{getattr(stage, p) / gib:.2f}") for p in parts]
+        cells += [Text(f"{stage.total / gib:.1f}", style="" if stage.fits else "bold red"), Text(f"{stage.capacity / gib:.0f}"),
+                  _memory_bar(stage, parts, room, full)]
+        table.add_row(*cells)
+    left = len(stages) - len(shown)
+    return Group(table, Text(f"{left} more stages between these", style="dim")) if left else table
+
+
+_SHORT = {"activations": "activ.", "gradients": "grads", "optimizer": "optim.", "fragmentation": "fragm.", "workspace": "worksp."}
+_LETTER = {"weights": "w", "gradients": "g", "optimizer": "o", "activations": "a", "logits": "l", "buffers": "b", "workspace": "s",
+           "context": "c", "fragmentation": "f"}
+
+
+def _memory_bar(stage: StageMemory, parts: Sequence[str], room: int, full: float) -> Text:
+    """Parts as letters in colour, `|` where the capacity ends; the whole bar is `full` capacities long."""
+    line = Text()
+    at, done = 0, 0.0
+    limit = round(room / full)
+    for part in parts:
+        done += float(getattr(stage, part))
+        end = min(room, round(room * done / (stage.capacity * full)))
+        line.append(_LETTER[part] * (end - at), style=f"{MEMORY_COLOUR[part]}")
+        at = max(at, end)
+    line.append("·" * max(0, limit - at), style="dim")
+    cells = line[:limit]
+    cells.append("|", style="bold")
+    cells.append_text(line[limit:])
+    if not stage.fits:
+        cells.append(f" {say.size(shortfall(stage))} short", style="bold red")
+    return cells
+
+
+def _some(stages: Sequence[StageMemory], most: int) -> list[StageMemory]:
+    """First stages, last stage and the fullest where there are too many to list."""
+    if len(stages) <= most:
+        return list(stages)
+    worst = max(stages, key=shortfall)
+    kept = {s.stage for s in (*stages[:most - 2], worst, stages[-1])}
+    return [s for s in stages if s.stage in kept]
+
+
+def kernels(prediction: Prediction, rows: int, width: int) -> RenderableType:
+    """The `rows` operators that take the most time in a step."""
+    wide = width >= 110
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name, justify, shown in (("kernel", "left", True), ("phase", "left", True), ("shape", "left", wide), ("times", "right", True),
+                                 ("each", "right", wide), ("total", "right", True), ("share", "right", True), ("evidence", "left", True)):
+        if shown:
+            table.add_column(name, justify=justify, no_wrap=name != "kernel", overflow="ellipsis")  # type: ignore[arg-type]
+    ordered = sorted(prediction.kernels, key=lambda k: -k.seconds_total)
+    for k in ordered[:rows]:
+        name = f"{k.module}.{k.name}" if k.module and not k.name.startswith(k.module) else k.name
+        cells = [name, k.phase, *([k.shape] if wide else []), f"{k.count:,}", *([say.seconds(k.seconds_each)] if wide else []),
+                 say.seconds(k.seconds_total), say.percent(k.share), f"{k.provenance} ±{100 * k.relative_error:.0f} %"]
+        table.add_row(*(Text(c) for c in cells))
+    return _with_rest(table, len(ordered) - rows, "kernels")
+
+
+def collectives(prediction: Prediction, rows: int, width: int) -> RenderableType:
+    """The communication calls with what the library would choose for them; busbw as nccl-tests counts it."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    wide = width >= 110
+    heads = [("call", "left"), ("ranks", "right"), ("buffer", "right"), ("algorithm", "left")]
+    heads += [("channels", "right")] if wide else []
+    for name, justify in (*heads, ("time", "right"), ("busbw GB/s", "right"), ("times", "right")):
+        table.add_column(name, justify=justify, no_wrap=name != "call")  # type: ignore[arg-type]
+
+    def weight(call: dict[str, object]) -> float:
+        return -_number(call.get("time_us")) * _number(call.get("count"))
+
+    ordered = sorted(prediction.collectives, key=weight)
+    for call in ordered[:rows]:
+        nodes = _number(call.get("nodes"))
+        ranks = f"{_number(call.get('ranks')):.0f} on {nodes:.0f} node{'s' if nodes != 1 else ''}"
+        cells = [str(call.get("name", "")), ranks, say.size(_number(call.get("bytes"))),
+                 "/".join(str(call[k]) for k in ("algorithm", "protocol") if call.get(k)),
+                 *([f"{_number(call.get('channels')):.0f}"] if wide else []), say.seconds(_number(call.get("time_us")) * 1e-6),
+                 f"{_number(call.get('busbw_GBs')):.1f}", f"{_number(call.get('count')):,.0f}"]
+        table.add_row(*(Text(c) for c in cells))
+    return _with_rest(table, len(ordered) - rows, "calls")
+
+
+def _with_rest(table: Table, left: int, what: str) -> RenderableType:
+    return Group(table, Text(f"and {left} more {what}; --json or --html lists them all", style="dim")) if left > 0 else table
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def evidence(prediction: Prediction, width: int) -> RenderableType:
+    """Shares of the step by kind of evidence, the stated error, assumptions."""
+    lines: list[RenderableType] = [Text(evidence_sentence(prediction))]
+    known = [(k, prediction.provenance[k]) for k in PROVENANCE if prediction.provenance.get(k, 0.0) > 0]
+    if known:
+        lines.append(Text(" · ".join(f"{name} {say.percent(share, 0)}" for name, share in known), style="dim"))
+    lines += [Text(f"- {text}", style="dim") for text in prediction.assumptions]
+    lines.append(Text(f"Network: {prediction.network}.", style="dim"))
+    return Group(*lines)
+
+
+def evidence_sentence(prediction: Prediction) -> str:
+    """How much of the step rests on measurements, and how far off the sum may be."""
+    measured = sum(prediction.provenance.get(k, 0.0) for k in ("measured", "interpolated"))
+    error = f"Stated relative error of the step time: ±{100 * prediction.relative_error:.0f} %."
+    if measured <= 0.0:
+        return f"No ground truth: nothing in this step rests on measurements of this hardware, all of it is modelled. {error}"
+    return f"{say.percent(measured, 0)} of the step rests on measured kernels or between them. {error}"
+
+
+def _section(title: str, body: RenderableType) -> RenderableType:
+    return Group(Text(), Text(title, style="bold underline"), Padding(body, (0, 0, 0, 2)))

@@ -1,0 +1,67 @@
+"""Numbers as people read them; the same words in the terminal and on the page."""
+
+from __future__ import annotations
+
+import math
+
+from windtunnel.base.units import show_size, show_time
+
+UNKNOWN = "unknown"
+
+
+def seconds(value: float) -> str:
+    """`12.35 ms`."""
+    return show_time(value) if math.isfinite(value) else UNKNOWN
+
+
+def size(value: float) -> str:
+    """`12.35 GiB`."""
+    return show_size(value) if math.isfinite(value) else UNKNOWN
+
+
+def percent(fraction: float, digits: int = 1) -> str:
+    """`42.3 %` from 0.423."""
+    return f"{100.0 * fraction:.{digits}f} %" if math.isfinite(fraction) else UNKNOWN
+
+
+def count(value: float) -> str:
+    """`1.28 M` from 1.28e6; whole numbers below ten thousand as they are."""
+    if not math.isfinite(value):
+        return UNKNOWN
+    if abs(value) < 1e4:
+        return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+    for scale, unit in ((1e6, "k"), (1e9, "M"), (1e12, "G"), (1e15, "T"), (math.inf, "P")):
+        if abs(value) < scale:
+            return f"{value / {'k': 1e3, 'M': 1e6, 'G': 1e9, 'T': 1e12, 'P': 1e15}[unit]:.4g} {unit}"
+    return UNKNOWN
+
+
+def tokens(value: float) -> str:
+    """`300 billion` from 3e11."""
+    for scale, unit in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if abs(value) >= scale:
+            return f"{value / scale:.4g} {unit}"
+    return f"{value:,.0f}"
+
+
+def dollars(value: float) -> str:
+    """`$266,000`, `$0.0216`."""
+    if not math.isfinite(value):
+        return UNKNOWN
+    return f"${value:,.0f}" if abs(value) >= 100 else f"${value:.3g}"
+
+
+def energy(joules: float) -> str:
+    """`91.7 MWh` from 3.3e11 J; small amounts in kJ."""
+    if not math.isfinite(joules):
+        return UNKNOWN
+    hours = joules / 3600.0
+    for scale, unit in ((1e9, "GWh"), (1e6, "MWh"), (1e3, "kWh")):
+        if hours >= scale:
+            return f"{hours / scale:.4g} {unit}"
+    return f"{joules / 1e3:.4g} kJ"
+
+
+def duration(days: float) -> str:
+    """`96.4 days`, or hours below two days."""
+    return f"{days:,.1f} days" if days >= 2.0 else f"{days * 24.0:.3g} hours"

@@ -1,0 +1,70 @@
+"""Pydantic's complaint as one SpecError: the path, what was there, what is allowed, the nearest known word."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from windtunnel.base.errors import Nothing, SpecError, nearest
+
+_ALLOWED = {
+    "missing": "a value; this field has no default",
+    "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
+    "int_parsing_size": "a whole number of at most 1000000000",
+    "float_type": "a number", "float_parsing": "a number", "finite_number": "a finite number",
+    "bool_type": "true or false", "bool_parsing": "true or false",
+    "string_type": "text", "string_too_short": "text that is not empty", "string_too_long": "shorter text",
+    "model_type": "a table, or a name from the catalogue", "model_attributes_type": "a table, or a name from the catalogue",
+    "dict_type": "a table", "tuple_type": "a list", "too_long": "a shorter list",
+}
+_BOUND = {"greater_than": ("gt", "above"), "greater_than_equal": ("ge", "at least"), "less_than": ("lt", "below"),
+          "less_than_equal": ("le", "at most")}
+
+
+def explain(error: ValidationError, noun: type[BaseModel], path: str) -> SpecError:
+    """The first complaint in `error` (unknown keys before all others) as a SpecError; the hint says how many more there are."""
+    found = error.errors(include_url=False)
+    first = min(found, key=lambda one: one["type"] != "extra_forbidden")
+    where = ".".join([*([path] if path else []), *(str(part) for part in first["loc"] if part != "[key]")]) or "job"
+    got: object = Nothing() if first["type"] == "missing" else first["input"]
+    allowed, hint = _allowed(first, noun)
+    if len(found) > 1:
+        hint = f"{hint} ({len(found) - 1} more field{'s' if len(found) > 2 else ''} wrong)".strip()
+    return SpecError(where, got, allowed, hint)
+
+
+def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
+    kind, context = one["type"], one.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = _fields_at(noun, one["loc"][:-1])
+        near = nearest(str(one["loc"][-1]), known)
+        return "the fields " + ", ".join(known), f"Did you mean {near!r}?" if near else "No such field."
+    if kind == "literal_error":
+        words = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        near = nearest(one["input"], words) if isinstance(one["input"], str) else None
+        return ", ".join(words), f"Did you mean {near!r}?" if near else ""
+    if kind in _BOUND:
+        key, word = _BOUND[kind]
+        return f"a number {word} {context[key]}", ""
+    if kind == "value_error":
+        return str(context.get("error", one["msg"])), ""
+    return _ALLOWED.get(kind, one["msg"]), ""
+
+
+def _fields_at(noun: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """Field names of the noun that sits at `loc` inside `noun`."""
+    for part in loc:
+        info = noun.model_fields.get(str(part))
+        inner = next((kind for kind in _models(info.annotation) if kind), None) if info else None
+        if inner is None:
+            return sorted(noun.model_fields)
+        noun = inner
+    return sorted(noun.model_fields)
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for part in getattr(annotation, "__args__", ()) for found in _models(part)]

@@ -1,0 +1,123 @@
+"""One file in, one table of plain values out: TOML, YAML or JSON, with every way of going wrong named."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, SpecError
+
+MAX_BYTES = 16 * 2**20
+MAX_DEPTH = 50
+MAX_VALUES = 1_000_000
+SUFFIXES = (".toml", ".yaml", ".yml", ".json")
+_WANTED = "a TOML, YAML or JSON file (.toml, .yaml, .yml, .json) of at most 16 MiB"
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The table in the file at `path`; FileError if it cannot be read, decoded or parsed, or is not a table."""
+    text = _text(path)
+    parser = _PARSERS.get(path.suffix.lower())
+    if parser is None:
+        raise FileError(str(path), path.suffix or "no suffix", _WANTED)
+    try:
+        table = parser(text)
+    except FileError:
+        raise
+    except RecursionError:
+        raise FileError(str(path), "tables or lists in each other without end", f"at most {MAX_DEPTH} levels") from None
+    except (ValueError, TypeError, OverflowError, _YamlTrouble) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise FileError(str(path), reason, f"a complete {path.suffix[1:].upper()} document") from None
+    if not isinstance(table, dict):
+        raise FileError(str(path), type(table).__name__, "a table of fields at the top")
+    trouble = shape_trouble(table)
+    if trouble:
+        raise FileError(str(path), *trouble)
+    return table
+
+
+def check_shape(path: str, value: object) -> None:
+    """SpecError if `value`, nested tables given in Python, is too deep, endless, too large or has keys that are not text."""
+    trouble = shape_trouble(value)
+    if trouble:
+        raise SpecError(path, *trouble)
+
+
+def shape_trouble(value: object) -> tuple[str, str] | None:
+    """(what is wrong, what is allowed) with the nesting of `value`, or None. Iterative: depth cannot overflow the stack."""
+    todo: list[tuple[object, int]] = [(value, 1)]
+    seen = 0
+    while todo:
+        item, depth = todo.pop()
+        seen += 1
+        if depth > MAX_DEPTH:
+            return f"more than {MAX_DEPTH} levels of tables and lists", f"at most {MAX_DEPTH} levels"
+        if seen > MAX_VALUES:
+            return f"more than {MAX_VALUES} values", f"at most {MAX_VALUES} values"
+        if isinstance(item, dict):
+            bad = next((key for key in item if not isinstance(key, str)), None)
+            if bad is not None:
+                return f"a key that is a {type(bad).__name__}", "keys that are text"
+            todo.extend((child, depth + 1) for child in item.values())
+        elif isinstance(item, (list, tuple)):
+            todo.extend((child, depth + 1) for child in item)
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.is_dir():
+            raise FileError(str(path), "a directory", _WANTED)
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise FileError(str(path), "no such file", _WANTED) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(str(path)[:200], reason, _WANTED) from None
+    if len(data) > MAX_BYTES:
+        raise FileError(str(path), "more than 16 MiB", _WANTED)
+    if not data.strip():
+        raise FileError(str(path), "an empty file", _WANTED)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FileError(str(path), "bytes that are not UTF-8 text", _WANTED) from None
+
+
+def _json(text: str) -> object:
+    def constant(name: str) -> object:
+        raise ValueError(f"{name} is not a number that can be used")
+
+    def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            names = [key for key, _ in pairs]
+            raise ValueError(f"key {next(k for k in names if names.count(k) > 1)!r} is written twice")
+        return made
+
+    return json.loads(text, parse_constant=constant, object_pairs_hook=table)
+
+
+class _YamlTrouble(Exception):
+    """A YAML error, renamed so that callers need not import yaml."""
+
+
+def _yaml(text: str) -> object:
+    try:
+        import yaml
+    except ImportError:
+        raise _YamlTrouble("reading YAML needs the package PyYAML; TOML and JSON need nothing") from None
+    from windtunnel.spec.yaml_loader import loader
+
+    try:
+        return yaml.load(text, Loader=loader())  # noqa: S506  (a SafeLoader)
+    except yaml.YAMLError as error:
+        raise _YamlTrouble(str(error)) from None
+
+
+_PARSERS: dict[str, Callable[[str], object]] = {".toml": tomllib.loads, ".json": _json, ".yaml": _yaml, ".yml": _yaml}

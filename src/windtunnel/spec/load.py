@@ -1,0 +1,150 @@
+"""The doors into the nouns: names, files and tables become a Job, a Model, a Cluster, a GPU, a Runtime."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.spec.catalog import names
+from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
+from windtunnel.spec.common import Noun
+from windtunnel.spec.explain import explain
+from windtunnel.spec.files import SUFFIXES, check_shape, read_table
+from windtunnel.spec.job import Job
+from windtunnel.spec.model import Model
+from windtunnel.spec.plan import Plan
+from windtunnel.spec.resolve import NO_BASE, merge, resolve
+from windtunnel.spec.runtime import Host, Runtime
+
+Source = str | Path | Mapping[str, Any]
+AnyNoun = TypeVar("AnyNoun", bound=Noun)
+
+_TEXT_FIELDS = frozenset(field for noun in (Job, Model, Plan, Runtime, Host, Cluster, Node, Fabric, GPU, ScaleUp, Nic)
+                         for field, info in noun.model_fields.items() if info.annotation is str)
+_KEY = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+
+
+def load_job(source: Source, overrides: Sequence[str] = ()) -> Job:
+    """A job from a catalogue name, a .toml/.yaml/.json file or a table, with `path.to.field=value` overrides on top.
+
+    Raises SpecError, UnknownName or FileError, and nothing else. Contradictions between fields are `check(job)`'s business.
+    """
+    table = _table("jobs", source, "job")
+    for text in overrides:
+        table = merge(table, _override(text))
+    check_shape("job", table)
+    return _build(Job, resolve("jobs", table, "job"), "")
+
+
+def load_model(source: Source) -> Model:
+    """A model from a catalogue name, a file or a table."""
+    return _build(Model, resolve("models", _table("models", source, "model"), "model"), "model")
+
+
+def load_cluster(source: Source) -> Cluster:
+    """A cluster from a catalogue name, a file or a table."""
+    return _build(Cluster, resolve("clusters", _table("clusters", source, "cluster"), "cluster"), "cluster")
+
+
+def load_node(source: Source) -> Node:
+    """A node from a catalogue name, a file or a table."""
+    return _build(Node, resolve("nodes", _table("nodes", source, "node"), "node"), "node")
+
+
+def load_fabric(source: Source) -> Fabric:
+    """A fabric from a catalogue name, a file or a table."""
+    return _build(Fabric, resolve("fabrics", _table("fabrics", source, "fabric"), "fabric"), "fabric")
+
+
+def load_gpu(source: Source) -> GPU:
+    """A GPU from a catalogue name, a file or a table."""
+    return _build(GPU, resolve("gpus", _table("gpus", source, "gpu"), "gpu"), "gpu")
+
+
+def load_runtime(framework: str, **fields: Any) -> Runtime:
+    """A framework's defaults with `fields` over them; `host={"launch": "8us"}` overrides only that cost."""
+    check_shape("runtime", fields)
+    return _build(Runtime, resolve("frameworks", {**fields, "framework": framework}, "runtime"), "runtime")
+
+
+def match_gpu(printed: str) -> GPU:
+    """The GPU whose vendor tool prints `printed`, or whose catalogue id it is: the whole string, blanks and case aside; UnknownName."""
+    wanted = " ".join(str(printed).split()).casefold()
+    known: list[str] = []
+    for name in names("gpus"):
+        gpu = load_gpu(name)
+        if wanted in {text.casefold() for text in (gpu.id, *gpu.names)}:
+            return gpu
+        known.extend(gpu.names)
+    raise UnknownName("gpu", str(printed), known)
+
+
+def dump_job(job: Job) -> str:
+    """The job as TOML with nothing left to the catalogue: `load_job` of it gives an equal job, whatever the catalogue says by then."""
+    import tomli_w
+
+    table = job.model_dump(mode="json", exclude_none=True)
+    table["runtime"] = {"base": NO_BASE, **table["runtime"]}
+    return tomli_w.dumps(table)
+
+
+def _table(kind: str, source: object, path: str) -> dict[str, Any]:
+    """The table that `source` stands for; a name becomes `{base: name}`."""
+    if isinstance(source, Mapping):
+        made = dict(source)
+        check_shape(path, made)
+        return made
+    if isinstance(source, str) and source in names(kind):
+        return {"base": source}
+    if isinstance(source, Path) or isinstance(source, str) and _looks_like_file(source):
+        file = Path(source)
+        table = read_table(file)
+        if kind in ("jobs", "models") and "base" not in table:
+            table.setdefault("name", file.stem)
+        return table
+    if isinstance(source, str):
+        raise UnknownName(path, source, names(kind))
+    raise SpecError(path, source, "a catalogue name, a file or a table")
+
+
+def _looks_like_file(text: str) -> bool:
+    return "/" in text or "\\" in text or text.lower().endswith(SUFFIXES)
+
+
+def _override(text: object) -> dict[str, Any]:
+    """`plan.tp=4` as nested tables; the value is a TOML value where it parses as one, else text."""
+    key, equals, value = text.partition("=") if isinstance(text, str) else ("", "", "")
+    key = key.strip()
+    if not equals or not _KEY.fullmatch(key):
+        raise SpecError("override", text, "path.to.field=value, such as plan.tp=4")
+    parts = key.split(".")
+    made = {parts[-1]: _scalar(value.strip(), as_text=parts[-1] in _TEXT_FIELDS)}
+    for part in reversed(parts[:-1]):
+        made = {part: made}
+    return made
+
+
+def _scalar(text: str, as_text: bool) -> object:
+    """A TOML value, or the text itself. Text fields keep `0.10` as it is written: as a number it would become 0.1."""
+    if as_text and text[:1] not in ("'", '"'):
+        return text
+    try:
+        parsed = tomllib.loads(f"v = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return parsed["v"] if len(parsed) == 1 else text
+
+
+def _build(noun: type[AnyNoun], table: object, path: str) -> AnyNoun:
+    try:
+        return noun.model_validate(table)
+    except ValidationError as error:
+        raise explain(error, noun, path) from None
+    except (RecursionError, OverflowError) as error:
+        raise SpecError(path or "job", type(error).__name__, "finite values of at most 50 levels") from None

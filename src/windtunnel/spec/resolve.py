@@ -1,0 +1,120 @@
+"""From names, `base` and framework defaults to one plain table without any: what the nouns then validate.
+
+A noun inside a job is a catalogue name, or a table; a table may say `base = "name"` and override fields at any depth.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+from windtunnel.spec.catalog import entry
+
+NO_BASE = "none"
+"""`runtime.base = "none"`: take nothing from the catalogue; every field is in the table."""
+
+_INNER: dict[str, dict[str, str]] = {
+    "jobs": {"model": "models", "cluster": "clusters", "runtime": "frameworks"},
+    "clusters": {"node": "nodes", "fabric": "fabrics"},
+    "nodes": {"gpu": "gpus"},
+}
+_NAMED_BY = {"models": "name", "jobs": "name", "frameworks": "framework"}
+_OPTIONAL = {"nodes": ("nic", "power_w", "host_memory"), "plan": ("dp", "stages", "shard_group", "recompute_layers"),
+             "models": ("kv_heads", "head_dim", "qkv_bias", "window"), "clusters": ("price_per_gpu_hour",), "jobs": ("tokens",),
+             "gpus": ("l2", "sms", "clock_hz", "power_w", "kernels_from")}
+_CONDITIONS = ("version", "precision", "launch")
+
+
+def resolve(kind: str, value: object, path: str) -> object:
+    """`value` (a name or a table of `kind`) with every name replaced by its table; other types pass, for the nouns to refuse."""
+    if kind == "frameworks":
+        return _runtime(value, path)
+    table = _flat(kind, value, path, ())
+    if not isinstance(table, dict):
+        return table
+    _drop_none(kind, table)
+    for field, inner in _INNER.get(kind, {}).items():
+        if field in table:
+            table[field] = resolve(inner, table[field], f"{path}.{field}" if kind != "jobs" else field)
+    if kind == "jobs" and isinstance(table.get("plan"), dict):
+        table["plan"] = dict(table["plan"])
+        _drop_none("plan", table["plan"])
+    return table
+
+
+def merge(low: dict[str, Any], high: dict[str, Any]) -> dict[str, Any]:
+    """`high` over `low`, table by table. A table over a name overrides fields of what the name means; a table with a `base` replaces."""
+    merged = dict(low)
+    for key, value in high.items():
+        old = merged.get(key)
+        if isinstance(value, dict) and "base" not in value and isinstance(old, dict):
+            merged[key] = merge(old, value)
+        elif isinstance(value, dict) and "base" not in value and isinstance(old, str):
+            merged[key] = {"base": old, **value}
+        else:
+            merged[key] = value
+    return merged
+
+
+def _flat(kind: str, value: object, path: str, trail: tuple[str, ...]) -> object:
+    """A copy of `value` with its chain of `base` merged; the nouns inside stay as they are written."""
+    if isinstance(value, str):
+        return _entry(kind, value, path, trail)
+    if not isinstance(value, dict):
+        return value
+    own = {key: item for key, item in value.items() if key != "base"}
+    if "base" not in value:
+        return own
+    if not isinstance(value["base"], str):
+        raise SpecError(f"{path}.base", value["base"], f"the name of an entry in catalogue {kind}")
+    return merge(_entry(kind, value["base"], f"{path}.base", trail), own)
+
+
+def _entry(kind: str, name: str, path: str, trail: tuple[str, ...]) -> dict[str, Any]:
+    """The catalogue's table `name` with its own chain of `base` merged, and named after its file unless it says otherwise."""
+    if name in trail:
+        raise SpecError(path, name, "a chain of bases that ends", " -> ".join((*trail, name)))
+    own = {_NAMED_BY.get(kind, "id"): name, **entry(kind, name, path)}
+    base = own.pop("base", None)
+    return own if base is None else merge(_entry(kind, base, f"{path}.base", (*trail, name)), own)
+
+
+def _runtime(value: object, path: str) -> object:
+    """A runtime table over its framework's defaults, and over the sections of `[when.*]` that its fields choose."""
+    table = {"framework": value} if isinstance(value, str) else value
+    if not isinstance(table, dict):
+        return value
+    table = dict(table)
+    base = table.pop("base", None)
+    if base == NO_BASE:
+        return table
+    name = base if base is not None and "framework" not in table else table.get("framework")
+    if not isinstance(name, str):
+        return table
+    low = _entry("frameworks", name, f"{path}.framework", ())
+    when = low.pop("when", {})
+    for field in _CONDITIONS:
+        chosen = str(table.get(field, low.get(field, "")))
+        for section in _sections(field, chosen, when.get(field, {})):
+            low = merge(low, section)
+    return merge(low, {**table, "framework": name})
+
+
+def _sections(field: str, chosen: str, sections: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sections that hold for the `chosen` value: the equal one, or for versions all up to it, oldest first."""
+    if field != "version":
+        return [sections[chosen]] if chosen in sections else []
+    have = _version(chosen)
+    return [sections[key] for key in sorted(sections, key=_version) if have and _version(key) <= have]
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"[0-9]{1,9}", text))
+
+
+def _drop_none(kind: str, table: dict[str, Any]) -> None:
+    """TOML has no null: `dp = "none"` means that an optional field is left out, whatever a base says."""
+    for field in _OPTIONAL.get(kind, ()):
+        if table.get(field) == "none":
+            del table[field]

@@ -1,0 +1,25 @@
+"""JSON Schema of a job file, for editors and form generators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windtunnel.spec.catalog import names
+from windtunnel.spec.job import Job
+
+_KIND_OF = {"Model": "models", "Cluster": "clusters", "Node": "nodes", "Fabric": "fabrics", "GPU": "gpus", "Runtime": "frameworks"}
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of what `load_job` accepts: nouns may be names, tables may have a `base` and leave fields to it."""
+    made = Job.model_json_schema()
+    for title, kind in _KIND_OF.items():
+        noun = made["$defs"][title]
+        noun["properties"]["base"] = {"type": "string", "examples": list(names(kind)), "description": "catalogue entry to start from"}
+        noun.pop("required", None)
+        made["$defs"][title] = {"anyOf": [{"type": "string", "examples": list(names(kind)), "title": f"{title} by name"}, noun]}
+    made["$defs"]["Host"].pop("required", None)
+    made["$defs"]["Plan"].pop("required", None)
+    made["properties"]["base"] = {"type": "string", "examples": list(names("jobs")), "description": "catalogue job to start from"}
+    made.pop("required", None)
+    return made

@@ -1,0 +1,26 @@
+"""PyYAML's SafeLoader with two corrections: `3e11` is a number (YAML 1.2), and a key written twice is an error."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+_FLOAT = re.compile(r"^[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)[eE][-+]?[0-9]+$")
+
+
+@functools.cache
+def loader() -> Any:
+    """The loader class; yaml is imported only when a YAML file is read."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            twice = next((name for name in names if names.count(name) > 1 and name != "<<"), None)
+            if twice is not None:
+                raise yaml.constructor.ConstructorError(None, None, f"key {twice!r} is written twice", node.start_mark)
+            return super().construct_mapping(node, deep)
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+    return Loader
