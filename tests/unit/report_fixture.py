@@ -94,12 +94,12 @@ def make_prediction(**changes: Any) -> Prediction:
     """A whole prediction; `changes` replace fields."""
     spans = make_spans()
     step = max(s.end for s in spans)
-    parts = {"matmul": 0.63, "attention": 0.09, "memory_bound": 0.065, "tensor_parallel": 0.115, "pipeline_transfer": 0.012,
-             "gradient_reduce": 0.030, "host": 0.006, "optimizer": 0.012}
+    parts = {"matmul": 0.63, "attention": 0.09, "memory_bound": 0.065, "exposed_tensor_parallel": 0.115, "exposed_pipeline_transfer": 0.012,
+             "exposed_gradient_reduce": 0.030, "host": 0.006, "optimizer": 0.012}
     by_stage = []
     for s in range(STAGES):
         scaled = {k: v * (1.0 + (0.02 if s == 0 else 0.0)) for k, v in parts.items()}
-        by_stage.append(scaled | {"pipeline_bubble": step - sum(scaled.values())})
+        by_stage.append(scaled | {"bubble": step - sum(scaled.values())})
     kernels = tuple(
         KernelRow(name, module, kind, phase, shape, count, each, each * count, each * count / step, provenance, err)
         for name, module, kind, phase, shape, count, each, provenance, err in (
@@ -119,7 +119,7 @@ def make_prediction(**changes: Any) -> Prediction:
     fields: dict[str, Any] = dict(
         job=make_job(), network="closed", step_time_s=step, tokens_per_s=tokens / step, tokens_per_s_per_gpu=tokens / step / 64,
         model_tflops_per_gpu=131.2, hardware_tflops_per_gpu=131.9, mfu=0.4205, hfu=0.4228, breakdown=by_stage[0],
-        by_stage=tuple(by_stage), overlapped={"tp": 0.02, "dp": 0.01}, memory=memory, fits=True,
+        by_stage=tuple(by_stage), overlapped={"tensor_parallel": 0.02, "gradient_reduce": 0.01}, memory=memory, fits=True,
         provenance={"measured": 0.10, "interpolated": 0.55, "modelled": 0.30, "assumed": 0.05}, relative_error=0.06, kernels=kernels,
         collectives=collectives, critical_path=path, energy_j_per_step=26000.0, cost_per_step=0.0216, tokens_per_day=tokens / step * 86400,
         days=96.4, cost=266000.0, energy_j=3.3e11, assumptions=("causal attention counted in full",), warnings=(),

@@ -104,15 +104,19 @@ def _text(*examples: str) -> WithJsonSchema:
 
 
 def _text_or_number(unit: str, *examples: str) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "description": unit}, {"type": "string"}], "examples": list(examples)})
+    number = {"type": "number", "minimum": 0, "description": unit}
+    return WithJsonSchema({"anyOf": [number, {"type": "string"}], "examples": list(examples)})
 
 
 Size = Annotated[float, BeforeValidator(parse_size), _text_or_number("bytes", "80GiB", "25MB")]
 Seconds = Annotated[float, BeforeValidator(parse_time), _text_or_number("seconds", "2us", "1.5ms")]
 FlopRate = Annotated[float, BeforeValidator(parse_flops), _written("FLOP/s"), _text("312TFLOP/s")]
-OwnedBandwidth = Annotated[float, BeforeValidator(parse_bandwidth), _written("B/s per GPU each way"), _text("300GB/s per GPU each way")]
-NicBandwidth = Annotated[float, BeforeValidator(lambda v: parse_bandwidth(v, "NIC")), _written("B/s per NIC each way"), _text("200Gb/s")]
-GpuBandwidth = Annotated[float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _written("B/s per GPU each way"), _text("2.039TB/s")]
+OwnedBandwidth = Annotated[
+    float, BeforeValidator(parse_bandwidth), _written("B/s per GPU each way"), _text("300GB/s per GPU each way")]
+NicBandwidth = Annotated[
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "NIC")), _written("B/s per NIC each way"), _text("200Gb/s")]
+GpuBandwidth = Annotated[
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _written("B/s per GPU each way"), _text("2.039TB/s")]
 
 
 def show_size(number: float) -> str:

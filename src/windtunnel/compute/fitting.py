@@ -27,8 +27,8 @@ GEMM_BOUNDS: Bounds = {"fraction": (0.4, 0.95, 1.0), "tile_cost": (2.0, 12.0, 60
                        "memory": (0.6, 0.85, 0.95), "latency": (1.5e-6, 3e-6, 1e-5), "split": (0.0, 3e-6, 2e-5), "blend": (1.3, 3.0, 5.0),
                        "throttle": (0.0, 0.1, 0.5), "settle": (5e-5, 3e-4, 5e-3)}
 LAYOUT_BOUNDS: Bounds = {"dgrad": (0.8, 1.0, 1.3), "wgrad": (0.8, 1.0, 1.3)}
-ATTENTION_BOUNDS: Bounds = {"fraction": (0.1, 0.8, 1.0), "wave": (0.0, 0.5, 1.0), "setup": (0.0, 150.0, 1000.0), "head": (0.0, 20.0, 150.0),
-                            "causal": (1.0, 1.05, 1.5), "latency": (2e-6, 6e-6, 1e-4)}
+ATTENTION_BOUNDS: Bounds = {"fraction": (0.1, 0.8, 1.0), "wave": (0.0, 0.5, 1.5), "setup": (0.0, 150.0, 1000.0), "head": (0.0, 20.0, 150.0),
+                            "causal": (1.0, 1.05, 1.5), "latency": (2e-6, 6e-6, 1.5e-5)}
 MEMORY_BOUNDS: Bounds = {"efficiency": (0.05, 0.8, 1.0), "latency": (5e-7, 2e-6, 1e-4), "cache": (1.0, 1.3, 4.0)}
 
 PULL = 0.01

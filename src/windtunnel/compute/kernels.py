@@ -60,7 +60,7 @@ class AttentionCurve:
 
     fraction: float  # asymptotic rate over peak: long sequences, large heads, no mask
     rows: int  # query rows of a block
-    wave: float  # as for GemmCurve
+    wave: float  # longest blocks' times that SMs idle at the end
     setup: float  # key positions: fixed cost of a block
     head: float  # elements: slowdown of small head sizes, 1 + head/k
     causal: float  # time factor of half-masked work

@@ -89,7 +89,8 @@ def _vidur_shapes(row: dict[str, str]) -> dict[str, tuple[str, float, float, flo
     }
     for op in ("input_layernorm", "post_attention_layernorm"):
         shapes[op] = ("norm", m, hidden, 0.0, 4.0 * m * hidden)
-    shapes["add"] = ("elementwise", m, hidden, 0.0, 6.0 * m * hidden)
+    if gates > 1.0:  # the one model without gates adds twice (parallel attention and MLP) under the same name
+        shapes["add"] = ("elementwise", m, hidden, 0.0, 6.0 * m * hidden)
     return shapes
 
 
@@ -99,8 +100,8 @@ LAYOUTS = {"TN": "forward", "NN": "dgrad", "NT": "wgrad"}
 def simumax(path: Path) -> list[Sample]:
     """GEMM, grouped GEMM and fused attention of a SimuMax system file.
 
-    time = FLOPs / (tflops efficiency). Attention there counts the unmasked square while the kernel runs a causal mask, so `flops` here is
-    half of the file's count: products of 2 (qk + v) forward, 2 (3 qk + 2 v) backward per query-key pair.
+    time = FLOPs / (tflops efficiency). Attention there counts the unmasked square while the kernel runs a causal mask (SimuMax's
+    simu_tools/efficency_test/test_fa_efficiency.py), so `flops` here is half of the file's count.
     """
     try:
         accelerator = json.loads(path.read_text(encoding="utf-8"))["accelerator"]
@@ -144,11 +145,10 @@ def _simumax_sample(name: str, shape: dict[str, str], rate: float, origin: str) 
         way = "forward" if name == "sdp_fwd" else "backward"
         batch, seq, heads, kv, qk, v = (float(shape[x]) for x in ("batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim",
                                                                  "v_head_dim"))
-        full = 2.0 * (qk + v) if way == "forward" else 2.0 * (3.0 * qk + 2.0 * v)
-        counted = full if way == "forward" else 2.0 * 2.0 * (qk + v)
-        seconds = batch * heads * seq * seq * counted / rate
-        return Sample("attention", f"{int(heads)}x{int(qk)}", way, batch * heads, seq, seq, (qk + v) / 2.0,
-                      batch * heads * seq * seq * full / 2.0, 0.0, False, seconds, origin)
+        # The file counts 2 (qk + v) forward and 5 (qk + v) backward for every pair; the causal kernel does half of the pairs.
+        full = (2.0 if way == "forward" else 5.0) * (qk + v) * batch * heads * seq * seq
+        return Sample("attention", f"{int(heads)}x{int(seq)}", way, batch * heads, seq, seq, (qk + v) / 2.0, full / 2.0, 0.0, False,
+                      full / rate, origin)
     return None
 
 

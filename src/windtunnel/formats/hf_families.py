@@ -43,8 +43,8 @@ COMMON_KEYS: Mapping[str, tuple[str, ...]] = {
     "tied_embeddings": ("tie_word_embeddings",),
 }
 
-_LLAMA: Mapping[str, Any] = {"norm": "rmsnorm", "position": "rope"}
-_GPT: Mapping[str, Any] = {"norm": "layernorm", "position": "learned"}
+_LLAMA: dict[str, Any] = {"norm": "rmsnorm", "position": "rope"}
+_GPT: dict[str, Any] = {"norm": "layernorm", "position": "learned"}
 
 FAMILIES: dict[str, Family] = {
     "llama": Family(_LLAMA, {"qkv_bias": ("attention_bias",), "linear_bias": ("mlp_bias",)},

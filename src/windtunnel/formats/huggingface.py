@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, FAMILIES, NOT_DENSE, NOT_DENSE_KEYS, Family
 from windtunnel.formats.imported import Imported
 from windtunnel.spec import load_model
@@ -27,15 +27,16 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     if isinstance(inner, Mapping) and isinstance(inner.get("model_type"), str):
         outer = [key for key in config if key != "text_config"]
         made = from_config(inner, name or str(config.get("model_type", "")))
-        ignored = (*outer, *(f"text_config.{key}" for key in made.ignored))
-        return Imported(FORMAT, made.model, built=made.built, ignored=tuple(sorted(ignored)),
+        left = (*outer, *(f"text_config.{key}" for key in made.ignored))
+        return Imported(FORMAT, made.model, built=made.built, ignored=tuple(sorted(left)),
                         assumed=("the language model alone (text_config)", *made.assumed))
     kind = _kind(config)
     family = FAMILIES[kind]
     assumed: list[str] = []
     table: dict[str, Any] = dict(family.fixed)
     table |= _read(config, family, used, assumed)
-    _special(kind, config, table, used, assumed)
+    ignored = [key for key in config if key not in used]
+    ignored += _special(kind, config, table, used, assumed)
     _activation(config, family, table)
     table.setdefault("ffn", 4 * table["hidden"])
     if not _present(config, family, "ffn") and kind not in ("mpt",):
@@ -45,13 +46,13 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     table["source"] = f"Hugging Face config.json, model_type {kind}"
     model = load_model({key: value for key, value in table.items() if value is not None})
     built = tuple(sorted(key for key in table if key not in ("name", "source")))
-    return Imported(FORMAT, model, built=built, ignored=tuple(sorted(key for key in config if key not in used)), assumed=tuple(assumed))
+    return Imported(FORMAT, model, built=built, ignored=tuple(sorted(key for key in ignored if key not in used)), assumed=tuple(assumed))
 
 
 def _kind(config: Mapping[str, Any]) -> str:
     kind = config.get("model_type")
     if not isinstance(kind, str):
-        raise SpecError("model_type", kind, "the key model_type with one of " + ", ".join(sorted(FAMILIES)),
+        raise SpecError("model_type", Nothing() if kind is None else kind, "the key model_type with one of " + ", ".join(sorted(FAMILIES)),
                         "Is this a config.json of a Hugging Face model?")
     moe = [key for key in NOT_DENSE_KEYS if _is_set(config.get(key))]
     if kind in NOT_DENSE or moe:
@@ -85,7 +86,7 @@ def _read(config: Mapping[str, Any], family: Family, used: set[str], assumed: li
             table[field] = family.defaults[field]
             assumed.append(f"{field} {family.defaults[field]}: the type's default")
         elif field in _REQUIRED:
-            raise SpecError(field, None, f"the key {' or '.join(_spellings(family, field))} in config.json")
+            raise SpecError(_spellings(family, field)[0], Nothing(), f"the key {' or '.join(_spellings(family, field))} in config.json")
         elif field == "kv_heads":
             assumed.append("kv_heads: as many as heads")
         elif field == "max_seq":
@@ -125,8 +126,9 @@ def _activation(config: Mapping[str, Any], family: Family, table: dict[str, Any]
         table["activation"] = plain
 
 
-def _special(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> None:
-    """What one type says in its own way."""
+def _special(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> list[str]:
+    """What one type says in its own way; returns the keys below the top that it left out."""
+    ignored: list[str] = []
     if kind == "qwen2" or kind == "qwen3":
         used.add("use_sliding_window")
         if not config.get("use_sliding_window", False):
@@ -136,16 +138,17 @@ def _special(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: 
     elif table.get("window"):
         assumed.append(f"sliding window of {table['window']} in every layer")
     if kind == "mpt":
-        _mpt(config, table, used, assumed)
+        ignored = _mpt(config, table, used, assumed)
     drop = [key for key in ("resid_pdrop", "hidden_dropout", "dropout", "attention_dropout") if key in config]
     used.update(drop)
     rates = [config[key] for key in drop]
     table["dropout"] = any(isinstance(rate, (int, float)) and not isinstance(rate, bool) and rate > 0 for rate in rates)
     if kind == "opt" and config.get("word_embed_proj_dim") not in (None, table["hidden"]):
         assumed.append("the projection between embedding and hidden size is left out (word_embed_proj_dim)")
+    return ignored
 
 
-def _mpt(config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> None:
+def _mpt(config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> list[str]:
     ratio = config.get("expansion_ratio", 4)
     if isinstance(ratio, bool) or not isinstance(ratio, int) or ratio < 1:
         raise SpecError("expansion_ratio", ratio, "a whole number of 1 or more")
@@ -165,6 +168,4 @@ def _mpt(config: Mapping[str, Any], table: dict[str, Any], used: set[str], assum
     for key, value in (("expansion_ratio", ratio), ("no_bias", no_bias)):
         if key not in config:
             assumed.append(f"{key} {value}: the type's default")
-    rest = sorted(key for key in attention if key not in ("alibi", "rope", "kv_n_heads"))
-    if rest:
-        assumed.append("without effect here: attn_config." + ", attn_config.".join(rest))
+    return [f"attn_config.{key}" for key in attention if key not in ("alibi", "rope", "kv_n_heads")]

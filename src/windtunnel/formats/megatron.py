@@ -7,14 +7,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron_args import Arguments, parse
+from windtunnel.formats.megatron_flags import KINDS
 from windtunnel.formats.megatron_layout import layers_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.explain import explain
 
 FORMAT = "megatron"
+REQUIRED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size")
+_NOT_A_DECODER = ("hybrid-", "mamba-", "is-hybrid", "linear-attention", "experimental-attention", "encoder-", "decoder-num-layers", "bert-")
 _GPT2_VOCAB = 50257
 
 
@@ -24,6 +27,8 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None) -
     Raises `SpecError` naming the flag that is missing, wrong, or asks for something that is not modelled.
     """
     args = parse(text, where)
+    for flag in REQUIRED:
+        args.needed(flag)
     _refuse(args)
     model = _model(args)
     plan = _plan(args, model, on)
@@ -34,6 +39,11 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None) -
 
 
 def _refuse(args: Arguments) -> None:
+    """What would change the network or its cost and has no counterpart here is an error, not an ignored flag."""
+    for flag in args.given:
+        if flag.startswith(_NOT_A_DECODER) and flag not in KINDS:
+            raise SpecError(f"--{flag}", " ".join(args.given[flag]) or True, "a decoder of equal dense layers",
+                            "Not modelled in this version.")
     for flag in ("num-experts", "expert-model-parallel-size"):
         if (args.integer(flag) or 1) > 1:
             raise SpecError(f"--{flag}", args.integer(flag), "a dense model", "Mixtures of experts are not modelled in this version.")
@@ -81,7 +91,7 @@ def _vocab(args: Arguments) -> int:
     if args.text("tokenizer-type") == "GPT2BPETokenizer" or args.text("tokenizer-type") is None and args.has("merge-file"):
         args.assumed.append(f"vocabulary {_GPT2_VOCAB}, GPT-2's (--vocab-size left out)")
         return _GPT2_VOCAB
-    raise SpecError("--vocab-size", None, "the size of the vocabulary", "The tokenizer is not read; add --vocab-size N.")
+    raise SpecError("--vocab-size", Nothing(), "the size of the vocabulary", "The tokenizer is not read; add --vocab-size N.")
 
 
 def _norm(args: Arguments) -> str:
@@ -126,7 +136,7 @@ def _plan(args: Arguments, model: Model, on: Job | None) -> Plan:
     batch = args.integer("global-batch-size")
     if batch is None:
         if dp is None:
-            raise SpecError("--global-batch-size", None, "a whole number of 1 or more", "Without it the number of GPUs must be known.")
+            raise SpecError("--global-batch-size", Nothing(), "a whole number of 1 or more", "Without it the number of GPUs must be known.")
         batch = micro_batch * dp
         args.assumed.append(f"global batch {batch}: one micro batch for each data-parallel rank (--global-batch-size left out)")
     stages, vpp = layers_of(args, model.layers, pp)
@@ -224,7 +234,9 @@ def _runtime(args: Arguments) -> Runtime:
         args.assumed.append(f"optimizer adam in place of {optimizer}")
         optimizer = "adam"
     fields["optimizer"] = optimizer
-    return load_runtime("megatron-deepspeed" if args.switch("deepspeed") else "megatron", **fields)
+    name = "megatron-deepspeed" if args.switch("deepspeed") else "megatron-lm" if args.old_names else "megatron-core"
+    args.assumed.append(f"software {name}" + (f" ({', '.join(f'--{old}' for old in args.old_names)} is its spelling)" if args.old_names else ""))
+    return load_runtime(name, **fields)
 
 
 def _kernels(args: Arguments) -> dict[str, Any]:

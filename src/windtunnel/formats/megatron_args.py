@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from windtunnel.base.errors import SpecError, nearest
+from windtunnel.base.errors import Nothing, SpecError, nearest
 from windtunnel.formats.megatron_flags import KINDS, LAUNCHER, OLD_NAMES
 from windtunnel.formats.shell import words
 
@@ -22,6 +22,7 @@ class Arguments:
     unknown: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     assumed: list[str] = field(default_factory=list)
+    old_names: list[str] = field(default_factory=list)
 
     def has(self, flag: str) -> bool:
         return flag in self.given
@@ -36,7 +37,7 @@ class Arguments:
     def text(self, flag: str) -> str | None:
         values = self.words_of(flag)
         if values == []:
-            raise SpecError(f"--{flag}", None, "a value after the flag")
+            raise SpecError(f"--{flag}", Nothing(), "a value after the flag")
         return " ".join(values) if values else None
 
     def words_of(self, flag: str) -> list[str] | None:
@@ -58,7 +59,7 @@ class Arguments:
     def needed(self, flag: str) -> int:
         value = self.integer(flag)
         if value is None:
-            raise SpecError(f"--{flag}", None, "a whole number of 1 or more; Megatron-LM requires this flag")
+            raise SpecError(f"--{flag}", Nothing(), "a whole number of 1 or more; Megatron-LM requires this flag")
         if value < 1:
             raise SpecError(f"--{flag}", value, "a whole number of 1 or more")
         return value
@@ -93,6 +94,8 @@ def parse(text: str, where: str) -> Arguments:
         if flag == ".py" or flag in LAUNCHER:
             continue
         name = OLD_NAMES.get(flag, flag)
+        if name != flag:
+            made.old_names.append(flag)
         if name not in KINDS:
             near = nearest(flag, KINDS)
             close = f" (is it --{near}?)" if near and _alike(flag, near) else ""

@@ -20,6 +20,8 @@ def read_source(source: str | Path) -> tuple[str, str]:
 
     Raises `FileError` for a file that is missing, empty, larger than 4 MiB or not UTF-8 text.
     """
+    if isinstance(source, str) and not source.strip():
+        raise FileError("source", source, "a path, or the text of a configuration")
     if isinstance(source, str) and _is_text(source):
         if len(source) > LARGEST:
             raise FileError("text", f"{len(source)} characters", _WANTED)

@@ -66,4 +66,6 @@ _IB = Net(launch=6e-6, hop=(2.7e-6, 4e-6, 10e-6), tree_hop=(5e-6, 7e-6, 14e-6), 
           nvls_fill=3.0, p2p=0.95, p2p_launch=8e-6, message=1e-6, relative_error=0.12, fitted_on=("IB-NDR-H100",))
 _EFA = Net(launch=20e-6, hop=(8e-6, 10e-6, 20e-6), tree_hop=(20e-6, 25e-6, 40e-6), nvls_hop=40e-6, ring=0.95, tree=0.9, fill=1.6, tree_fill=1.0,
            nvls_fill=6.0, p2p=0.9, p2p_launch=20e-6, message=3e-6, relative_error=0.15, fitted_on=("AWS-A100", "AWS-H100"))
-NETS: dict[str, Net] = {"infiniband": _IB, "roce": _IB, "opa": _IB, "ethernet": _IB, "ici": _IB, "none": _IB, "efa": _EFA}
+_EFA1 = Net(launch=20e-6, hop=(8e-6, 10e-6, 20e-6), tree_hop=(60e-6, 80e-6, 80e-6), nvls_hop=40e-6, ring=0.95, tree=0.95, fill=1.6, tree_fill=1.0,
+            nvls_fill=6.0, p2p=0.9, p2p_launch=20e-6, message=3e-6, relative_error=0.15, fitted_on=("AWS-A100",))
+NETS: dict[str, Net] = {"infiniband": _IB, "roce": _IB, "opa": _IB, "ethernet": _IB, "ici": _IB, "none": _IB, "efa": _EFA, "efa1": _EFA1}

@@ -38,12 +38,21 @@ class CommEstimate:
 class Setup:
     """Everything about a group on a cluster that does not depend on the size of the message."""
 
+    comm: Comm
+    group: Group
+    settings: Settings
     wires: Wires
     graph: Graph
     node: Node
     net: Net
     provenance: str
     relative_error: float
+
+    def choose(self, size: float) -> tuple[str, str]:
+        """(algorithm, protocol) that NCCL's tuner selects; sends and receives have none to select."""
+        if self.comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV):
+            return "p2p", "Simple"
+        return select(self.comm, size, self.group, self.wires, self.graph, self.settings)
 
 
 NOTHING = CommEstimate(0.0, "none", "none", 0, 0.0, 0.0, "modelled", 0.0)
@@ -68,13 +77,17 @@ def collective(cluster: Cluster, comm: Comm, bytes: float, group: Group, *,
     if group.ranks <= 1 or comm == Comm.NONE:
         return NOTHING
     options = settings if isinstance(settings, Settings) else parse_settings(settings)
-    found = _setup(_Key(cluster), Comm(comm), group, options)
-    algorithm, protocol = ("p2p", "Simple") if comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV) else select(
-        comm, bytes, group, found.wires, found.graph, options)
+    found = prepare(cluster, comm, group, options)
+    algorithm, protocol = found.choose(bytes)
     cost = achieved(comm, bytes, group, found.wires, found.graph, algorithm, protocol, found.node, found.net)
     rate = bytes * bus_factor(comm, group.ranks) / cost.seconds if cost.seconds > 0 else 0.0
     channels = found.graph.nvls if algorithm == "nvls" else found.graph.running
     return CommEstimate(cost.seconds, algorithm, protocol, channels, rate, cost.latency, found.provenance, found.relative_error)
+
+
+def prepare(cluster: Cluster, comm: Comm, group: Group, settings: Settings = DEFAULT) -> Setup:
+    """Links, channels and constants of `group`, kept between calls."""
+    return _setup(_Key(cluster), Comm(comm), group, settings)
 
 
 class _Key:
@@ -102,11 +115,11 @@ def _setup(key: _Key, comm: Comm, group: Group, settings: Settings) -> Setup:
         share = uplink_share(cluster, group, crossing)
         if share < 1.0:
             links = Wires(**{**links.__dict__, "inter": links.inter * share})
-    node, net = NODES[links.generation], NETS[cluster.fabric.kind]
+    node, net = NODES[links.generation], NETS[links.fabric]
     exact = links.nvidia and bool(node.fitted_on) and (group.nodes == 1 or bool(net.fitted_on))
     error = node.relative_error if group.nodes == 1 else math.hypot(node.relative_error, net.relative_error)
     provenance = "modelled" if exact else "transferred" if links.nvidia else "assumed"
-    return Setup(links, graph(group, links, settings), node, net, provenance, error if exact else max(0.3, error))
+    return Setup(comm, group, settings, links, graph(group, links, settings), node, net, provenance, error if exact else max(0.3, error))
 
 
 def _crossing(cluster: Cluster, comm: Comm, group: Group) -> float:
@@ -136,4 +149,4 @@ def sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, pe
     return rows
 
 
-__all__ = ["DEFAULT", "CommEstimate", "bus_factor", "collective", "sweep"]
+__all__ = ["CommEstimate", "Setup", "bus_factor", "collective", "prepare", "sweep"]

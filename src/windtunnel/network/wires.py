@@ -20,7 +20,8 @@ _PCIE_RATE = {3: 13e9, 4: 26e9, 5: 52e9, 6: 104e9}  # what a GPU moves through x
 @dataclass(frozen=True)
 class Wires:
     """`intra`: per GPU inside the domain; `pair`: to one peer there; `inter`: what the whole group has out of one domain;
-    `line`: the same before the fabric's efficiency; `nics`: NIC devices of the group; `hop`: extra seconds of a network hop."""
+    `line`: the same before the fabric's efficiency; `nics`: NIC devices of the group; `hop`: seconds of a network hop beyond those inside
+    a leaf; `stated`: latency that the NIC's description tells NCCL's tuner, which is a hint and not a measurement."""
 
     generation: str
     nvidia: bool
@@ -31,6 +32,7 @@ class Wires:
     line: float
     nics: float
     hop: float
+    stated: float
     fabric: str
     nvls: bool
     sharp: bool
@@ -48,6 +50,11 @@ def generation_of(architecture: str, nvidia: bool) -> str:
     return known.get(name, next((g for g in GENERATIONS if name.startswith(g)), "hopper"))
 
 
+def net_of(kind: str, generation: str) -> str:
+    """Key of the fabric's fitted constants; EFA comes in a generation with each instance generation (p4, then p5 and later)."""
+    return "efa1" if kind == "efa" and generation in ("volta", "ampere") else kind
+
+
 def wires(cluster: Cluster, group: Group) -> Wires:
     """Links of `group` on `cluster`. SpecError if it spans nodes that have no NIC."""
     node, fabric = cluster.node, cluster.fabric
@@ -58,7 +65,7 @@ def wires(cluster: Cluster, group: Group) -> Wires:
         intra, pair = _scale_up(scale.kind, scale.bandwidth, scale.size, scale.links, here)
     else:
         intra = pair = min(scale.bandwidth, _PCIE_RATE.get(node.pcie_gen, 26e9)) if scale.kind == "pcie" else _PCIE_RATE.get(node.pcie_gen, 26e9)
-    line = inter = nics = hop = 0.0
+    line = inter = nics = hop = stated = 0.0
     if group.nodes > 1:
         if node.nic is None:
             raise SpecError("cluster.node.nic", None, f"a NIC, since the group spans {group.nodes} nodes")
@@ -72,10 +79,11 @@ def wires(cluster: Cluster, group: Group) -> Wires:
         inter = line * fabric.efficiency
         if group.span in ("pod", "core"):
             inter *= fabric.ecmp_efficiency
-        hop = _EXTRA_LINKS[group.span] * fabric.hop_latency + node.nic.latency
+        hop = _EXTRA_LINKS[group.span] * fabric.hop_latency
+        stated = node.nic.latency
     nvls = fast and scale.in_switch_reduction and nvidia
-    return Wires(generation_of(node.gpu.architecture, nvidia), nvidia, "nvlink" if fast else "pci", intra, pair, inter, line, nics, hop,
-                 fabric.kind, nvls, fabric.in_network_reduction, node.cpu_vendor == "amd")
+    return Wires(generation_of(node.gpu.architecture, nvidia), nvidia, "nvlink" if fast else "pci", intra, pair, inter, line, nics, hop, stated,
+                 net_of(fabric.kind, generation_of(node.gpu.architecture, nvidia)), nvls, fabric.in_network_reduction, node.cpu_vendor == "amd")
 
 
 def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) -> tuple[float, float]:

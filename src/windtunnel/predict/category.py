@@ -31,6 +31,9 @@ class Category(IntEnum):
 
 COMPUTE = (Category.MATMUL, Category.ATTENTION, Category.MEMORY_BOUND, Category.RECOMPUTE, Category.OPTIMIZER)
 
+MOVING = (Category.TENSOR_PARALLEL, Category.CONTEXT_PARALLEL, Category.EXPERT_PARALLEL, Category.PARAMETER_GATHER, Category.GRADIENT_REDUCE,
+          Category.PIPELINE_TRANSFER, Category.STEP_SYNC)
+
 _BY_AXIS = {Axis.TP: Category.TENSOR_PARALLEL, Axis.CP: Category.CONTEXT_PARALLEL, Axis.EP: Category.EXPERT_PARALLEL,
             Axis.DP: Category.GRADIENT_REDUCE, Axis.SHARD: Category.PARAMETER_GATHER, Axis.REPLICA: Category.GRADIENT_REDUCE,
             Axis.PP: Category.PIPELINE_TRANSFER, Axis.EMBEDDING: Category.GRADIENT_REDUCE, Axis.WORLD: Category.STEP_SYNC}

@@ -6,6 +6,7 @@ gradient reduction, update, parameter gather. Which of these overlap is the runt
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from windtunnel.engine import Program, ProgramBuilder
@@ -24,24 +25,25 @@ COMPUTE_TAX = 0.10
 
 @dataclass(frozen=True)
 class Lowered:
-    """The engine program, and a label for every instance of every rank."""
+    """The engine program; by stage, a label for every instance and how often each call between whole passes is made."""
 
     program: Program
     labels: tuple[tuple[Label, ...], ...]
+    calls: tuple[Counter[tuple[Comm, Axis, float]], ...]
 
 
 def lower(workload: Workload, costs: Costs) -> Lowered:
     """The program of one step of every stage."""
     job = workload.job
-    builder = ProgramBuilder(streams=len(Stream), compute_tax=COMPUTE_TAX)
+    builder = ProgramBuilder(categories=len(Category), compute_tax=COMPUTE_TAX)
     templates = Templates(workload, costs, builder)
     transfers = Transfers(workload, costs)
-    labels = []
+    stages = []
     for index in range(job.plan.pp):
         stage = Stage(index, builder.rank(), templates, workload, costs)
         _step(stage, transfers)
-        labels.append(tuple(stage.labels))
-    return Lowered(builder.build(), tuple(labels))
+        stages.append(stage)
+    return Lowered(builder.build(), tuple(tuple(s.labels) for s in stages), tuple(s.calls for s in stages))
 
 
 def _step(stage: Stage, transfers: Transfers) -> None:

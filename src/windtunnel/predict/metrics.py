@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.compute import describe
-from windtunnel.engine import Timeline
-from windtunnel.predict.category import COMPUTE, Category
+from windtunnel.engine import HOST, TAIL, Timeline
+from windtunnel.predict.category import COMPUTE, MOVING, Category
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.lower import Lowered
 from windtunnel.predict.prediction import KernelRow
-from windtunnel.workload import Axis, Comm, Kind, Phase, Workload
+from windtunnel.workload import Axis, Comm, Kind, Phase, Stream, Workload
 
 PROVENANCES = ("measured", "interpolated", "modelled", "transferred", "assumed")
 """Names of the estimator's provenance codes, best first."""
@@ -18,19 +18,31 @@ PROVENANCES = ("measured", "interpolated", "modelled", "transferred", "assumed")
 
 def breakdown(timeline: Timeline, costs: Costs, stage: int) -> dict[str, float]:
     """Seconds of one stage's compute stream by what they went to; the values add up to the step."""
-    busy, idle = timeline.busy[stage], timeline.idle[stage]
+    busy, idle, stretch = timeline.busy[stage, int(Stream.COMPUTE)], timeline.idle[stage], timeline.stretch[stage]
     waited = 1.0 - 1.0 / costs.slowdown
-    computing = {c: float(busy[c]) for c in COMPUTE}
+    computing = {c: float(busy[c] - stretch[c]) for c in COMPUTE}
     parts = {c.name.lower(): seconds * (1.0 - waited) for c, seconds in computing.items()}
-    parts["overlap_slowdown"] = float(timeline.stretch[stage])
+    parts["overlap_slowdown"] = float(stretch.sum())
     parts["slowest_gpu"] = sum(computing.values()) * waited
     for category in Category:
         if category not in COMPUTE:
             parts["exposed_" + category.name.lower()] = float(idle[category])
-    parts["host"] = float(timeline.idle_host[stage])
+    parts["host"] = float(idle[HOST])
     parts["bubble"] = parts.pop("exposed_pipeline_bubble")
-    parts["other_stages"] = parts.pop("exposed_other_stages") + float(timeline.idle_tail[stage]) + float(sum(idle[c] for c in COMPUTE))
+    parts["other_stages"] = parts.pop("exposed_other_stages") + float(idle[TAIL]) + float(sum(idle[c] for c in COMPUTE))
     return {name: seconds for name, seconds in parts.items() if seconds > 0.0 or name in ("matmul", "bubble", "host")}
+
+
+def overlapped(timeline: Timeline, stage: int, parts: dict[str, float]) -> dict[str, float]:
+    """Seconds of communication that ran beside computation, by category: busy time of its streams less what was exposed."""
+    streams = timeline.busy[stage, 1:].sum(axis=0)
+    hidden = {}
+    for category in MOVING:
+        name = category.name.lower()
+        seconds = float(streams[category]) - parts.get(f"exposed_{name}", 0.0)
+        if seconds > 1e-12:
+            hidden[name] = seconds
+    return hidden
 
 
 def executions(workload: Workload, stage: int) -> np.ndarray:
@@ -92,7 +104,7 @@ def collective_rows(workload: Workload, costs: Costs, lowered: Lowered, stage: i
             "name": names.get(key, f"{axis.name.lower()} {call.name.lower()}"), "axis": axis.name.lower(), "op": call.name.lower(), "bytes": size,
             "ranks": group.ranks, "nodes": group.nodes, "algorithm": price.algorithm, "protocol": price.protocol, "channels": price.channels,
             "time_us": price.seconds * 1e6, "busbw_GBs": price.bus_bandwidth / 1e9,
-            "count": int(calls.get(key, 0.0) or lowered.calls.get(key, 0)),
+            "count": int(calls.get(key, 0.0) or lowered.calls[stage][key]),
         })
     return tuple(sorted(rows, key=lambda row: (str(row["axis"]), str(row["name"]), float(str(row["bytes"])))))
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from windtunnel.engine import Timeline
+from windtunnel.engine import HopKind, Timeline
 from windtunnel.predict.lower import Lowered
 
 
 def critical_path(lowered: Lowered, timeline: Timeline) -> tuple[dict[str, object], ...]:
     """Runs of equal work on the path, in time order: stage, what, seconds, how many instances."""
     rows: list[dict[str, object]] = []
-    for rank, instance, seconds in timeline.critical_path():
-        kind = lowered.labels[rank][instance].kind
+    for hop in timeline.path:
+        rank, seconds = hop.rank, hop.seconds
+        kind = "host" if hop.kind is HopKind.HOST else lowered.labels[rank][hop.instance].kind
         if rows and rows[-1]["stage"] == rank and rows[-1]["what"] == kind:
             rows[-1]["seconds"] = float(str(rows[-1]["seconds"])) + seconds
             rows[-1]["count"] = int(str(rows[-1]["count"])) + 1

@@ -46,7 +46,8 @@ def spans(lowered: Lowered, timeline: Timeline) -> Spans:
     def make() -> tuple[Span, ...]:
         out = []
         for stage, labels in enumerate(lowered.labels):
-            begin, end = timeline.begin[stage].tolist(), timeline.end[stage].tolist()
+            rows = timeline.of_rank(stage)
+            begin, end = timeline.begin[rows].tolist(), timeline.end[rows].tolist()
             for label, start, stop in zip(labels, begin, end, strict=True):
                 if label.kind != "host":
                     name = f"{label.kind} {label.micro_batch}" if label.micro_batch >= 0 else label.kind

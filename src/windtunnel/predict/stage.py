@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from windtunnel.engine import RankBuilder
@@ -26,11 +27,18 @@ class Stage:
     def __init__(self, index: int, rank: RankBuilder, templates: Templates, workload: Workload, costs: Costs) -> None:
         self.index, self.rank, self.templates, self.workload, self.costs = index, rank, templates, workload, costs
         self.labels: list[Label] = []
+        self.last = -1  # latest computation
+        self.calls: Counter[tuple[Comm, Axis, float]] = Counter()
 
     def run(self, template: int, label: Label, waits: tuple[int, ...] = (), host_sync: bool = False) -> int:
-        """Append computation; returns its instance."""
+        """Append rows of a template; returns the instance."""
         self.labels.append(label)
-        return self.rank.add(template, waits=waits, host_sync=host_sync)
+        if template in self.templates.leading and self.last >= 0:
+            waits += (self.last,)
+        instance = self.rank.add(template, waits=waits, host_sync=host_sync)
+        if label.kind in ("forward", "backward", "update"):
+            self.last = instance
+        return instance
 
     def call(self, label: Label, stream: Stream, key: int, seconds: float, ranks: int, waits: tuple[int, ...] = (),
              waiting: Category = Category.OTHER_STAGES, moving: Category = Category.STEP_SYNC, host_sync: bool = False) -> int:
@@ -42,6 +50,7 @@ class Stage:
 
     def comm(self, label: Label, call: Comm, axis: Axis, size: float, stream: Stream, waits: tuple[int, ...], category: Category) -> int:
         """Append a collective among equal ranks (its duration is all there is to it); returns its instance."""
+        self.calls[call, axis, size] += 1
         seconds = self.costs.network.price(call, axis, size).seconds
         template = self.templates.transfer(stream, seconds, category)
         return self.run(template, label, waits)

@@ -9,6 +9,7 @@ from windtunnel.predict.category import Category, categories
 from windtunnel.predict.costs import Costs
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Kind, Stream, Workload
+from windtunnel.workload.passes.link import BEFORE
 from windtunnel.workload.schedules import Pass
 
 
@@ -20,10 +21,11 @@ class Templates:
         ops = workload.ops
         self.category = categories(ops)
         self.stream = ops.stream.astype(np.int32)
-        self.is_comm = ops.kind == Kind.COMM
+        self.is_comm = (ops.kind == Kind.COMM).astype(np.uint8)
         pairs = [(w + (-1, -1))[:2] for w in workload.waits]
         self.waits = np.array(pairs, np.int32).reshape(-1, 2)
         self.known: dict[tuple[object, ...], int] = {}
+        self.leading: set[int] = set()  # templates whose first row is a collective: it awaits the computation before the template
         runtime = workload.job.runtime
         self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
         self.weight_width = DTYPE_BYTES[runtime.weight_dtype]
@@ -66,7 +68,7 @@ class Templates:
             none = np.full(1, -1, np.int32)
             self.known[row] = self.program.add_template(
                 stream=np.array([stream], np.int32), seconds=np.array([seconds]), host=np.array([host]),
-                category=np.array([category], np.int32), is_comm=np.array([is_comm], bool), wait0=none, wait1=none)
+                category=np.array([category], np.int32), comm=np.array([is_comm], np.uint8), wait0=none, wait1=none)
         return self.known[row]
 
     def _add(self, ranges: list[range], first_host: float) -> int:
@@ -75,8 +77,15 @@ class Templates:
         base = np.repeat(starts, [len(r) for r in ranges]).astype(np.int32)
         waits = self.waits[index]
         waits = np.where(waits >= 0, waits + base[:, None], waits)
+        computing = np.where(self.stream[index] == Stream.COMPUTE, np.arange(len(index)), -1)
+        last = np.concatenate(([-1], np.maximum.accumulate(computing)[:-1]))
+        leading = bool(((waits == BEFORE) & (last[:, None] < 0)).any())
+        waits = np.where(waits == BEFORE, last[:, None], waits).astype(np.int32)
         host = self.costs.host[index].copy()
         host[starts] += first_host
-        return self.program.add_template(stream=self.stream[index], seconds=self.costs.seconds[index], host=host,
-                                         category=self.category[index], is_comm=self.is_comm[index], wait0=waits[:, 0].copy(),
-                                         wait1=waits[:, 1].copy())
+        template = self.program.add_template(stream=self.stream[index], seconds=self.costs.seconds[index], host=host,
+                                             category=self.category[index], comm=self.is_comm[index], wait0=waits[:, 0].copy(),
+                                             wait1=waits[:, 1].copy())
+        if leading:
+            self.leading.add(template)
+        return template

@@ -22,6 +22,7 @@ class Transfers:
                 self.seconds = costs.network.price(Comm.ALL_GATHER, Axis.TP, size).seconds
                 size /= plan.tp
             self.seconds += costs.network.price(Comm.SEND_RECV, Axis.PP, size).seconds
+            self.size = size
 
     def send(self, stage: Stage, action: Action, waits: tuple[int, ...]) -> int | None:
         """The transfer that follows `action`, or None at the ends of the pipeline."""
@@ -40,6 +41,8 @@ class Transfers:
     def _post(self, stage: Stage, action: Action, boundary: int, stream: Stream, waits: tuple[int, ...], kind: str) -> int | None:
         if not 0 <= boundary < self.boundaries:
             return None
+        if kind == "send":
+            stage.calls[Comm.SEND_RECV, Axis.PP, self.size] += 1
         key = (boundary * 2 + int(action.direction)) * self.micro_batches + action.micro_batch
         return stage.call(Label(kind, action.micro_batch, action.chunk), stream, key, self.seconds, 2, waits,
                           waiting=Category.PIPELINE_BUBBLE, moving=Category.PIPELINE_TRANSFER,

@@ -50,7 +50,8 @@ def call_of(row: CollectiveRow) -> Call | Skipped:
         return Skipped(f"{row.gpus} GPUs do not spread evenly over {nodes} nodes")
     per_node = row.gpus // nodes
     place = Place(row.gpu, row.gpus_per_node or per_node, row.scaleup_gpus, row.nics_per_node, row.nic_gbit_s,
-                  row.fabric, nodes * (row.gpus_per_node or per_node))
+                  row.fabric, nodes * (row.gpus_per_node or per_node),
+                  " ".join(filter(None, (row.family, row.system, row.network_text))))
     cluster = machine(place)
     if isinstance(cluster, Skipped):
         return cluster

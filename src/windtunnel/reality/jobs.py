@@ -6,10 +6,11 @@ Columns that the row leaves blank and that a plan needs (micro batch, virtual st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -18,14 +19,17 @@ from windtunnel.reality.architecture import Skipped, model_of
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.machine import cluster_of
 from windtunnel.reality.rows import TrainingRow
-from windtunnel.reality.software import runtime_of, software_date
+from windtunnel.reality.software import catalogue_date, runtime_of, software_date
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
 
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "ops", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 MICRO_BATCHES = (1, 2, 4, 8)
 INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 """Frameworks that have the interleaved schedule; the others run 1F1B."""
+
+_OPERATORS = re.compile(r"op-level|per-op", re.IGNORECASE)
+"""What a note says where selective recompute means torchtitan's choice by operator, not Megatron's attention core."""
 
 _SEQUENCE_PARALLEL_SINCE = (2022, 5)
 _DISTRIBUTED_OPTIMIZER_SINCE = (2022, 1)
@@ -45,7 +49,7 @@ def draft(row: TrainingRow) -> Draft | Skipped:
     """The job or the candidate jobs that `row` describes; never raises for what a table can contain."""
     assumed: list[str] = []
     try:
-        software = software_date(row)
+        software = software_date(row) or catalogue_date(row)
         model = model_of(row, software, assumed)
         if isinstance(model, Skipped):
             return model
@@ -107,8 +111,10 @@ def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator
     recomputes: tuple[Recompute, ...] = RECOMPUTE
     if row.recompute is None:
         blank.append("recompute")
+    elif row.recompute == "selective" and _OPERATORS.search(row.notes or ""):
+        recomputes = ("ops",)
     elif row.recompute in RECOMPUTE:
-        recomputes = (cast(Recompute, row.recompute),)
+        recomputes = (row.recompute,)
     else:
         raise SpecError("recompute", row.recompute, ", ".join(RECOMPUTE))
     per_rank = max(1, (row.gbs or 1) // dp)

@@ -1,22 +1,28 @@
-"""The cluster that a row ran on: the catalogue's GPU in a node and on a fabric with the row's counts and rates."""
+"""The cluster that a row ran on: a machine of the catalogue with the row's counts and rates put in.
+
+A machine that the row names (Selene, Eos, Jean Zay, …) is taken before a generic one with the same GPU and kind of fabric.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.rows import TrainingRow
-from windtunnel.spec import Cluster, Fabric, Nic, Node, load_fabric, load_gpu, load_node
-from windtunnel.spec.catalog import names
+from windtunnel.spec import Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_gpu, load_node, names
 
 KINDS = {"ib": "infiniband", "infiniband": "infiniband", "roce": "roce", "efa": "efa", "opa": "opa", "ethernet": "ethernet", "none": "none"}
 """Spellings of the `fabric` column."""
 
+_NOT_A_NAME = re.compile(r"^(aws|ib|roce|efa|opa|pcie|\d+gb|[abhlmv]\d+\w*|gb\d+|nvl\d+|p\d\w*)$")
+
 
 @dataclass(frozen=True)
 class Place:
-    """What a table says of a machine. NIC rate in Gbit/s per NIC each way."""
+    """What a table says of a machine. NIC rate in Gbit/s per NIC each way; `text` is anything that may name the machine."""
 
     gpu: str
     gpus_per_node: int
@@ -25,6 +31,7 @@ class Place:
     nic_gbit_s: float | None
     fabric: str | None
     gpus: int
+    text: str = ""
 
 
 def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
@@ -33,7 +40,8 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
         return Skipped("gpu or gpus not published")
     if row.gpus_per_node is None:
         assumed.append("8 GPUs in a node (not published)")
-    return machine(Place(row.gpu, row.gpus_per_node or 8, row.scaleup_gpus, row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus))
+    text = " ".join(filter(None, (row.family, row.source, row.network_text)))
+    return machine(Place(row.gpu, row.gpus_per_node or 8, row.scaleup_gpus, row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus, text))
 
 
 def machine(place: Place) -> Cluster | Skipped:
@@ -42,29 +50,47 @@ def machine(place: Place) -> Cluster | Skipped:
         gpu = load_gpu(place.gpu)
     except UnknownName:
         return Skipped(f"GPU {place.gpu!r} is not in the catalogue")
-    template = _template(place, gpu.id)
-    if template is None:
-        return Skipped(f"no node with GPU {place.gpu!r} in the catalogue")
     kind = KINDS.get((place.fabric or "none").lower())
     if kind is None:
         return Skipped(f"fabric {place.fabric!r} is not modelled")
-    nic = None
-    if place.nics_per_node and place.nic_gbit_s:
-        latency = template.nic.latency if template.nic else 0.0
-        nic = Nic(count=place.nics_per_node, bandwidth=f"{place.nic_gbit_s}Gb/s", latency=latency, source="the row")  # type: ignore[arg-type]
-    scale_up = template.scale_up.model_copy(update={"size": place.scaleup_gpus or place.gpus_per_node})
-    node = template.model_copy(update={"id": f"{template.id}-as-published", "gpu": gpu, "gpus": place.gpus_per_node,
-                                       "scale_up": scale_up, "nic": nic})
-    fabric = _fabric("none" if nic is None else kind, place.nic_gbit_s)
+    known = _known(place, gpu.id, kind)
+    node = known.node if known else _node(place, gpu.id)
+    if node is None:
+        return Skipped(f"no node with GPU {place.gpu!r} in the catalogue")
+    networked = bool(place.nics_per_node and place.nic_gbit_s)
+    fabric = known.fabric if known and networked else _fabric(kind if networked else "none")
     if fabric is None:
         return Skipped(f"no {kind} fabric in the catalogue")
-    return Cluster(id=f"{place.gpus}x{place.gpu}", node=node, fabric=fabric, gpus=place.gpus, source="the row")
+    nic = None
+    if networked:
+        table: dict[str, object] = {"count": place.nics_per_node, "bandwidth": f"{place.nic_gbit_s}Gb/s", "source": "the row"}
+        if node.nic:
+            table["latency"] = node.nic.latency
+        nic = Nic.model_validate(table)
+    scale_up = node.scale_up.model_copy(update={"size": place.scaleup_gpus or place.gpus_per_node})
+    node = node.model_copy(update={"gpu": gpu, "gpus": place.gpus_per_node, "scale_up": scale_up, "nic": nic})
+    if known:
+        return known.model_copy(update={"node": node, "fabric": fabric, "gpus": place.gpus})
+    return Cluster(id=f"{place.gpu}-{place.fabric or 'none'}", node=node, fabric=fabric, gpus=place.gpus, source="the row")
 
 
-def _template(place: Place, gpu: str) -> Node | None:
-    """The catalogue's node with this GPU, the one nearest in GPUs per node (then by name)."""
-    nodes = [load_node(name) for name in names("nodes")]
-    same = [node for node in nodes if node.gpu.id == gpu]
+def _known(place: Place, gpu: str, kind: str) -> Cluster | None:
+    """The catalogue's cluster with this GPU and kind of fabric: one that the text names, else a generic one, else the first."""
+    words = re.findall(r"[a-z]+", place.text.lower())
+    said = {*words, *(a + b for a, b in zip(words, words[1:], strict=False))}
+    same = [cluster for cluster in _clusters() if cluster.node.gpu.id == gpu and cluster.fabric.kind == kind
+            and cluster.node.gpus == place.gpus_per_node]
+
+    def order(cluster: Cluster) -> tuple[int, float, str]:
+        name = "".join(part for part in cluster.id.split("-") if not _NOT_A_NAME.match(part))
+        return (0 if name and name in said else 1 if not name else 2), _nic_gap(cluster.node, place), cluster.id
+
+    return min(same, key=order, default=None)
+
+
+def _node(place: Place, gpu: str) -> Node | None:
+    """The catalogue's node with this GPU, the one nearest in GPUs and in NICs (then by name)."""
+    same = [node for node in _nodes() if node.gpu.id == gpu]
     return min(same, key=lambda node: (abs(node.gpus - place.gpus_per_node), _nic_gap(node, place), node.id), default=None)
 
 
@@ -74,17 +100,22 @@ def _nic_gap(node: Node, place: Place) -> float:
     return abs(have - want)
 
 
-def _fabric(kind: str, gbit_s: float | None) -> Fabric | None:
-    """The catalogue's first fabric of that kind, fat trees before others."""
-    if kind == "none":
-        found = [fabric for fabric in map(load_fabric, names("fabrics")) if fabric.kind == "none"]
-        return found[0] if found else Fabric(id="none", kind="none", topology="none", source="no network between nodes")
-    found = [fabric for fabric in map(load_fabric, names("fabrics")) if fabric.kind == kind]
-    return min(found, key=lambda fabric: (_line_rate_gap(fabric, gbit_s), fabric.id), default=None)
+def _fabric(kind: str) -> Fabric | None:
+    """The catalogue's fabric of that kind with the shortest name: the generic one."""
+    same = [fabric for fabric in _fabrics() if fabric.kind == kind]
+    return min(same, key=lambda fabric: (len(fabric.id), fabric.id), default=None)
 
 
-def _line_rate_gap(fabric: Fabric, gbit_s: float | None) -> float:
-    """How far the rate in a fabric's name (HDR is 200, NDR 400 Gbit/s) is from the row's; fabrics carry no rate of their own."""
-    rates = {"edr": 100.0, "hdr": 200.0, "ndr": 400.0, "xdr": 800.0, "100g": 100.0, "200g": 200.0, "400g": 400.0, "800g": 800.0}
-    said = [rate for mark, rate in rates.items() if mark in fabric.id.lower()]
-    return abs(said[0] - gbit_s) if said and gbit_s else 0.0
+@lru_cache(maxsize=1)
+def _clusters() -> tuple[Cluster, ...]:
+    return tuple(load_cluster(name) for name in names("clusters"))
+
+
+@lru_cache(maxsize=1)
+def _nodes() -> tuple[Node, ...]:
+    return tuple(load_node(name) for name in names("nodes"))
+
+
+@lru_cache(maxsize=1)
+def _fabrics() -> tuple[Fabric, ...]:
+    return tuple(load_fabric(name) for name in names("fabrics"))

@@ -75,6 +75,7 @@ class TrainingRow:
     derived_fields: str | None
     complete: str | None
     verified: str | None
+    network_text: str | None
     notes: str | None
 
 
@@ -104,6 +105,7 @@ class CollectiveRow:
     clean: str | None
     quality: str | None
     verified: str | None
+    network_text: str | None
     notes: str | None
 
 
@@ -126,6 +128,16 @@ class Table:
     collective: tuple[CollectiveRow, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
     ignored: tuple[str, ...] = ()
+
+    @property
+    def row_families(self) -> tuple[str, ...]:
+        """The family of every readable row."""
+        return (*(row.family for row in self.training), *(call.family for call in self.collective))
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Every family in the file, also of rows that could not be read."""
+        return frozenset(self.row_families) | {bad.family for bad in self.unreadable}
 
 
 TRAINING_NEEDS = ("id", "family", "framework", "arch", "layers", "hidden", "heads", "ffn", "seq", "gbs", "mbs", "gpu", "gpus",

@@ -1,14 +1,26 @@
 """Which software ran: the framework's name from its column, the release from the date that the source carries.
 
-The date is read from the citation itself (an arXiv number, a container tag, a month, a file name with a date); the catalogue's
-newest version of that framework that is not younger than the date is used, else its oldest.
+The date is read from the citation itself (an arXiv number, a container tag, a month, a file name with a date); the newest release
+that the catalogue knows and that is not younger than it is used, else the oldest.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
+from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.rows import TrainingRow
+from windtunnel.spec import Runtime, load_runtime, names
+
+RELEASES: dict[str, tuple[tuple[tuple[int, int], str, str], ...]] = {
+    "megatron": (((2019, 9), "megatron-lm", "2.0"), ((2022, 5), "megatron-lm", "3.0"), ((2023, 9), "megatron-lm", "23.09"),
+                 ((2024, 7), "megatron-core", "0.8"), ((2025, 6), "megatron-core", "0.12")),
+}
+"""Frameworks whose catalogue entry changes its name over time: (first year and month, entry, version), oldest first."""
+
+DATED = {"nemo": "{short:02d}.{month:02d}", "torchtitan": "{year}.{month:02d}"}
+"""Frameworks whose versions are dates."""
 
 _MONTHS = {name: number for number, name in enumerate(
     ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1)}
@@ -34,3 +46,62 @@ def software_date(row: TrainingRow) -> tuple[int, int] | None:
     if found := _YEAR.search(text):
         return int(found.group(1)), 6
     return None
+
+
+def catalogue_date(row: TrainingRow) -> tuple[int, int] | None:
+    """(year, month) of a framework that the catalogue knows in one version named by its year; stands in for a source without date."""
+    release = release_of(row, None)
+    if release is None or release[0] in DATED or (row.framework or "").lower() in RELEASES:
+        return None
+    found = _YEAR.search(load_runtime(release[0]).version)
+    return (int(found.group(1)), 6) if found else None
+
+
+def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> Runtime | Skipped:
+    """The framework's defaults at that date, with what the row states of precision, overlap, launch mode and features over them."""
+    release = release_of(row, software)
+    if release is None:
+        return Skipped(f"framework {row.framework or 'not published'!r} is not in the catalogue")
+    fields: dict[str, Any] = {"precision": row.precision}
+    name, version = release
+    if version:
+        fields["version"] = version
+    for column, names_of in (("overlap_tp", ("overlap_tp",)), ("overlap_dp", ("overlap_grad_reduce", "overlap_param_gather")),
+                             ("overlap_pp", ("overlap_p2p",))):
+        said = getattr(row, column)
+        if said in ("y", "n"):
+            fields |= dict.fromkeys(names_of, said == "y")
+    notes = (row.notes or "").lower()
+    if "torch.compile" in notes:
+        fields["launch"] = "compile"
+    elif re.search(r"\beager\b", notes):
+        fields["launch"] = "eager"
+    features = set((row.features or "").split(";"))
+    if "lamb" in features:
+        fields["optimizer"] = "lamb"
+    runtime = load_runtime(name, **fields)
+    assumed.append(f"software {name} {runtime.version}".rstrip())
+    return _half(runtime)
+
+
+def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str, str | None] | None:
+    """(catalogue name, version or None for the entry's own) of the row's framework at that date; None if the catalogue lacks it."""
+    said = (row.framework or "").lower()
+    if said in RELEASES:
+        releases = RELEASES[said]
+        if software is None:
+            return releases[-1][1:]
+        return [release[1:] for release in releases if release[0] <= software or release is releases[0]][-1]
+    if said not in names("frameworks"):
+        return None
+    form = DATED.get(said)
+    return said, form.format(year=software[0], short=software[0] - 2000, month=software[1]) if form and software else None
+
+
+def _half(runtime: Runtime) -> Runtime:
+    """Weights, and 16-bit gradients, follow the row's 16-bit format: fp16 and bf16 cost the same and are never mixed."""
+    if runtime.precision not in ("fp16", "bf16"):
+        return runtime
+    update = {field: runtime.precision for field in ("weight_dtype", "gradient_dtype", "reduce_dtype")
+              if getattr(runtime, field) in ("fp16", "bf16")}
+    return runtime.model_copy(update=update)

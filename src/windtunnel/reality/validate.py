@@ -39,10 +39,10 @@ def validate(paths: Sequence[str | Path] | None = None, family: str | None = Non
     if not tables:
         raise FileError("validate", "no table", "at least one CSV file")
     fitted = measurements.fitted_families()
-    known = sorted({row.family for table in tables for row in (*table.training, *table.collective, *table.unreadable)})
+    known = sorted({name for table in tables for name in table.families})
     if family is not None and family not in known:
         raise UnknownName("family", family, known)
-    total = sum(1 for table in tables for row in (*table.training, *table.collective) if family in (None, row.family))
+    total = sum(family in (None, name) for table in tables for name in table.row_families)
     scores: list[Score] = []
     done = 0
     for table in tables:

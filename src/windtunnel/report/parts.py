@@ -10,29 +10,32 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, HOST, DATA, OTHER = (
-    "compute", "recompute", "optimizer", "communication", "bubble", "host", "data", "other")
-GROUPS = (COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, HOST, DATA, OTHER)
+COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, WAITING, HOST, DATA, OTHER = (
+    "compute", "recompute", "optimizer", "communication", "bubble", "waiting", "host", "data", "other")
+GROUPS = (COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, WAITING, HOST, DATA, OTHER)
 
 _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
-    (BUBBLE, frozenset({"bubble", "idle", "stages", "imbalance"})),
+    (BUBBLE, frozenset({"bubble", "idle"})),
+    (WAITING, frozenset({"stages", "slowest", "imbalance", "straggler", "wait", "waiting"})),
     (HOST, frozenset({"host", "launch"})),
     (DATA, frozenset({"data", "dataloader", "checkpoint", "storage", "loading"})),
     (COMMUNICATION, frozenset({"exposed", "comm", "communication", "collective", "collectives", "send", "recv", "p2p", "pp", "tp", "cp", "ep",
-                               "dp", "shard", "replica", "world", "transfer", "network", "sync", "straggler", "wait",
-                               "tensor", "context", "expert", "gather", "gradient", "pipeline"})),
+                               "dp", "shard", "replica", "world", "transfer", "network", "sync", "tensor", "context",
+                               "expert", "gather", "gradient", "pipeline", "overlap", "receive", "reduce", "tied"})),
     (RECOMPUTE, frozenset({"recompute", "recomputation"})),
-    (OPTIMIZER, frozenset({"optimizer"})),
+    (OPTIMIZER, frozenset({"optimizer", "update"})),
     (COMPUTE, frozenset({"compute", "gemm", "grouped", "attention", "matmul", "memory", "norm", "elementwise", "softmax", "cross", "entropy", "embedding",
-                         "permute", "copy", "reduce", "forward", "backward", "dgrad", "wgrad", "kernel", "kernels", "mlp"})),
+                         "permute", "copy", "forward", "backward", "dgrad", "wgrad", "kernel", "kernels", "mlp"})),
 )
 
-COLOUR = {COMPUTE: "#3b82f6", RECOMPUTE: "#8b5cf6", OPTIMIZER: "#14b8a6", COMMUNICATION: "#f97316", BUBBLE: "#94a3b8", HOST: "#ec4899",
+COLOUR = {COMPUTE: "#3b82f6", RECOMPUTE: "#8b5cf6", OPTIMIZER: "#14b8a6", COMMUNICATION: "#f97316", BUBBLE: "#94a3b8", WAITING: "#a16207", HOST: "#ec4899",
           DATA: "#eab308", OTHER: "#64748b"}
 """One colour a group, the same in the terminal and on the page; both read on white and on black."""
 
 _LABELS = {"matmul": "matrix multiplication", "memory_bound": "memory-bound kernels", "other_stages": "waiting for other stages",
-           "step_sync": "step synchronisation", "gradient_reduce": "gradient reduction", "parameter_gather": "parameter gathering"}
+           "slowest_gpu": "waiting for the slowest GPU", "overlap_slowdown": "slowdown by overlapped calls", "bubble": "pipeline bubble",
+           "step_sync": "step synchronisation", "gradient_reduce": "gradient reduction", "parameter_gather": "parameter gathering",
+           "recompute": "recomputation"}
 _AXES = {"tp": "tp", "tensor": "tp", "cp": "cp", "context": "cp", "ep": "ep", "expert": "ep", "pp": "pp", "transfer": "pp", "dp": "dp",
          "gradient": "dp", "shard": "shard", "gather": "shard", "parameter": "shard", "replica": "dp", "world": "world", "sync": "world"}
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "workspace", "context", "fragmentation")
@@ -73,7 +76,9 @@ def axis_of(key: str) -> str:
 
 def label_of(key: str) -> str:
     """A key in words: `memory_bound` gives `memory-bound kernels`, an unknown key its own words."""
-    return _LABELS.get(key, " ".join(words(key)))
+    bare = key.removeprefix("exposed_")
+    told = _LABELS.get(bare, " ".join(words(bare)))
+    return told if bare == key else f"exposed {told}"
 
 
 def parts_of(breakdown: Mapping[str, float], step: float) -> list[Part]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from windtunnel.predict.prediction import Prediction, StageMemory
 from windtunnel.report import words as say
-from windtunnel.report.parts import BUBBLE, COMMUNICATION, COMPUTE, HOST, MEMORY_PARTS, OPTIMIZER, RECOMPUTE, Part, axis_of, parts_of
+from windtunnel.report.parts import BUBBLE, COMMUNICATION, COMPUTE, HOST, MEMORY_PARTS, OPTIMIZER, RECOMPUTE, WAITING, Part, axis_of, parts_of
 
 WORTH_SAYING = 0.02
 """Parts below this share of the step are not worth a sentence."""
@@ -60,12 +60,14 @@ def _loss(prediction: Prediction, part: Part) -> str:
     job, plan, runtime = prediction.job, prediction.job.plan, prediction.job.runtime
     cost = f"{say.seconds(part.seconds)}, {say.percent(part.share)} of the step"
     if part.group == BUBBLE:
-        if "stages" in part.key:
-            return f"Waiting for slower stages costs {cost}: move layers between stages with plan.stages."
         advice = [f"more micro batches (now {job.micro_batches} over {plan.pp} stages; raise plan.global_batch)"]
         if plan.vpp == 1:
             advice.append("virtual stages (plan.vpp)")
         return f"The pipeline bubble costs {cost}: try {' or '.join(advice)}."
+    if part.group == WAITING:
+        remedy = {"other_stages": " Try another split of the layers (plan.stages).",
+                  "slowest_gpu": f" GPUs differ in speed by {say.percent(runtime.jitter)} (1 sigma); find and replace the slow ones."}
+        return f"{part.label[:1].upper()}{part.label[1:]} costs {cost}.{remedy.get(part.key, '')}"
     if part.group == COMMUNICATION:
         return _communication(prediction, part, cost)
     if part.group == HOST:
@@ -85,7 +87,9 @@ def _loss(prediction: Prediction, part: Part) -> str:
 def _communication(prediction: Prediction, part: Part, cost: str) -> str:
     plan, runtime = prediction.job.plan, prediction.job.runtime
     axis = axis_of(part.key)
-    what = f"Exposed communication for {part.label} costs {cost}"
+    if part.key == "overlap_slowdown":
+        return f"Computation runs slower beside overlapped communication, which costs {cost}."
+    what = f"Exposed communication ({part.label.removeprefix('exposed ')}) costs {cost}"
     advice = ""
     if axis == "tp":
         inside = prediction.job.cluster.node.scale_up.size

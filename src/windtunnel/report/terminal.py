@@ -11,7 +11,7 @@ from rich.text import Text
 
 from windtunnel.predict.prediction import Prediction, StageMemory
 from windtunnel.report import words as say
-from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, group_sums, parts_of
+from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, group_sums, label_of, parts_of
 from windtunnel.report.reason import reasons, shortfall
 
 BLOCKS = "▏▎▍▌▋▊▉█"
@@ -42,19 +42,22 @@ def headline(prediction: Prediction, width: int) -> RenderableType:
     job, plan = prediction.job, prediction.job.plan
     title = Text()
     title.append(job.name, style="bold")
-    title.append(f"  {job.model.name}, {say.count(prediction.parameters)} parameters" if prediction.parameters else f"  {job.model.name}")
+    title.append(f"  {job.model.name}, {say.tokens(prediction.parameters)} parameters" if prediction.parameters else f"  {job.model.name}")
     title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {job.runtime.framework} {job.runtime.precision}")
     layout = f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp}" + (f" · vpp {plan.vpp}" if plan.vpp > 1 else "") + f" · dp {job.dp}"
     shape = Text(f"{layout} · {plan.global_batch} x {plan.seq} tokens a step, {job.micro_batches} micro batches of {plan.micro_batch} · "
                  f"{plan.schedule_name}, recompute {plan.recompute}, sharding {plan.sharding}", style="dim")
-    figures = [("step time", say.seconds(prediction.step_time_s), "bold cyan"),
-               ("tokens/s", say.count(prediction.tokens_per_s), "bold"),
-               ("tokens/s/GPU", say.count(prediction.tokens_per_s_per_gpu), ""),
-               ("MFU", say.percent(prediction.mfu), "bold green"), ("HFU", say.percent(prediction.hfu), ""),
-               ("model TFLOP/s/GPU", f"{prediction.model_tflops_per_gpu:.1f}", ""),
-               ("memory", *_fit(prediction))]
-    figures += _run(prediction)
-    return Group(Text(), title, shape, Text(), _cards(figures, width))
+    return Group(Text(), title, shape, Text(), _cards(figures(prediction), width))
+
+
+def figures(prediction: Prediction) -> list[tuple[str, str, str]]:
+    """The headline: (name, value in words, style)."""
+    return [("step time", say.seconds(prediction.step_time_s), "bold cyan"),
+            ("tokens/s", say.count(prediction.tokens_per_s), "bold"),
+            ("tokens/s/GPU", say.count(prediction.tokens_per_s_per_gpu), ""),
+            ("MFU", say.percent(prediction.mfu), "bold green"), ("HFU", say.percent(prediction.hfu), ""),
+            ("model TFLOP/s/GPU", f"{prediction.model_tflops_per_gpu:.1f}", ""),
+            ("memory", *_fit(prediction)), *_run(prediction)]
 
 
 def _fit(prediction: Prediction) -> tuple[str, str]:
@@ -70,7 +73,7 @@ def _run(prediction: Prediction) -> list[tuple[str, str, str]]:
     """What a day and the whole run make, where the job says how long and how dear."""
     found = [("tokens a day", say.tokens(prediction.tokens_per_day), "")] if prediction.tokens_per_day else []
     if prediction.days is not None and prediction.job.tokens:
-        found.append((f"for {say.tokens(prediction.job.tokens)} tokens", f"{say.duration(prediction.days)} without failures", ""))
+        found.append((f"for {say.tokens(prediction.job.tokens)} tokens", f"{say.duration(prediction.days)}, no failures", ""))
     if prediction.cost is not None:
         found.append(("cost of the run", say.dollars(prediction.cost), ""))
     elif prediction.cost_per_step is not None:
@@ -121,7 +124,7 @@ def breakdown(prediction: Prediction, width: int) -> RenderableType:
                       bar(part.share / longest if longest else 0.0, room, COLOUR[part.group]))
     lines: list[RenderableType] = [stripe([(g, s, COLOUR[g]) for g, s in group_sums(prediction.breakdown).items()], step, max(20, width - 4)),
                                    Text(), table]
-    hidden = [f"{key.replace('_', ' ')} {say.seconds(s)}" for key, s in sorted(prediction.overlapped.items(), key=lambda kv: -kv[1]) if s > 0]
+    hidden = [f"{label_of(key)} {say.seconds(s)}" for key, s in sorted(prediction.overlapped.items(), key=lambda kv: -kv[1]) if s > 0]
     if hidden:
         lines.append(Text("hidden behind computation: " + ", ".join(hidden), style="dim"))
     return Group(*lines)
@@ -142,11 +145,10 @@ def stripe(parts: Iterable[tuple[str, float, str]], total: float, width: int) ->
         done += amount
         end = round(width * done / total) if total > 0 else 0
         room = max(0, min(end, width) - at)
-        label = f" {name} {100 * amount / total:.0f}%" if total > 0 else name
-        # the frame shows where a part ends also without colour
-        inside = (label[:room - 1] if len(label) > room - 1 and room > 8 else label if len(label) <= room - 1 else "").ljust(max(0, room - 1))
-        line.append(inside, style=f"white on {colour}")
-        line.append("|" if room else "", style=f"black on {colour}")
+        share = f"{100 * amount / total:.0f}%" if total > 0 else ""
+        label = next((text for text in (f" {name} {share}", f" {share}") if len(text) < room), "")
+        line.append(label.ljust(max(0, room - 1)), style=f"white on {colour}")
+        line.append("|" if room else "", style=f"black on {colour}")  # shows where a part ends also without colour
         at += room
     return line
 
@@ -164,7 +166,7 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
             table.add_column(_SHORT.get(part, part), justify="right", style=MEMORY_COLOUR[part], no_wrap=True)
     table.add_column("total", justify="right", style="bold", no_wrap=True)
     table.add_column("of", justify="right", no_wrap=True)
-    table.add_column("GiB" if wide else " ".join(f"{_LETTER[p]}={p}" for p in parts), no_wrap=wide)
+    table.add_column("GiB", no_wrap=True)
     used = 6 + sum(2 + max(6, len(_SHORT.get(p, p))) for p in parts) if wide else 6
     room = max(16, width - used - 26)
     full = max(1.0, max(s.total / s.capacity for s in stages))
@@ -175,8 +177,12 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
         cells += [Text(f"{stage.total / gib:.1f}", style="" if stage.fits else "bold red"), Text(f"{stage.capacity / gib:.0f}"),
                   _memory_bar(stage, parts, room, full)]
         table.add_row(*cells)
-    left = len(stages) - len(shown)
-    return Group(table, Text(f"{left} more stages between these", style="dim")) if left else table
+    lines: list[RenderableType] = [table]
+    if len(stages) > len(shown):
+        lines.append(Text(f"{len(stages) - len(shown)} more stages between these", style="dim"))
+    if not wide:
+        lines.append(Text(" ".join(f"{_LETTER[p]}={p}" for p in parts), style="dim"))
+    return Group(*lines)
 
 
 _SHORT = {"activations": "activ.", "gradients": "grads", "optimizer": "optim.", "fragmentation": "fragm.", "workspace": "worksp."}

@@ -79,8 +79,8 @@ def direction(span: Span) -> str:
 
 
 def is_send(span: Span) -> bool:
-    """Whether the span is a pipeline transfer."""
-    return bool({"send", "recv", "p2p", "transfer", "pp"} & set(words(span.category) + words(span.name)))
+    """Whether the span is a pipeline send or receive."""
+    return bool({"send", "recv", "receive", "p2p", "transfer", "pp"} & set(words(span.category) + words(span.name)))
 
 
 def _arrows(blocks: list[Span]) -> dict[int, Arrows]:
@@ -95,7 +95,9 @@ def _arrows(blocks: list[Span]) -> dict[int, Arrows]:
         if span.micro_batch < 0:
             continue
         chunk = max(span.chunk, 0)
-        if is_send(span):
+        if is_send(span):  # a receive lies on the target's stage under its own chunk: the arrow passes through the send only
+            if {"recv", "receive"} & set(words(span.category) + words(span.name)):
+                continue
             sends.setdefault((span.stage, span.micro_batch, chunk), []).append(index)
         elif way := direction(span):
             key = (way, span.micro_batch, chunk * stages + span.stage)

@@ -108,14 +108,14 @@ class _YamlTrouble(Exception):
 
 
 def _yaml(text: str) -> object:
-    try:
-        import yaml
-    except ImportError:
-        raise _YamlTrouble("reading YAML needs the package PyYAML; TOML and JSON need nothing") from None
-    from windtunnel.spec.yaml_loader import loader
+    from windtunnel.spec.yaml_loader import loader, yaml_package
 
     try:
-        return yaml.load(text, Loader=loader())  # noqa: S506  (a SafeLoader)
+        yaml = yaml_package()
+    except ImportError:
+        raise _YamlTrouble("reading YAML needs the package PyYAML; TOML and JSON need nothing") from None
+    try:
+        return yaml.load(text, Loader=loader())
     except yaml.YAMLError as error:
         raise _YamlTrouble(str(error)) from None
 

@@ -56,53 +56,96 @@ class Job(Noun):
 
 def check(job: Job) -> Job:
     """Return `job`, or raise `PlanError` at the first contradiction between its fields."""
-    model, plan, gpus = job.model, job.plan, job.cluster.gpus
+    _check_ranks(job)
+    _check_widths(job)
+    _check_stages(job)
+    _check_batch(job)
+    _check_machine(job)
+    return job
+
+
+def _check_ranks(job: Job) -> None:
+    plan, gpus = job.plan, job.cluster.gpus
     split = plan.tp * plan.cp * plan.pp
     if plan.dp is not None and split * plan.dp != gpus:
         raise PlanError("plan.dp", plan.dp, f"tp*cp*pp*dp = cluster.gpus ({split} * dp = {gpus})",
-                        f"Write dp = {gpus // split}" if gpus % split == 0 else f"or cluster.gpus = {split * plan.dp}.")
+                        f"Write dp = {gpus // split}." if gpus % split == 0 else f"Or cluster.gpus = {split * plan.dp}.")
     if gpus % split:
         raise PlanError("cluster.gpus", gpus, f"a multiple of tp*cp*pp = {split}", f"Try {math.ceil(gpus / split) * split}.")
+    if plan.shard_group is not None and (job.dp * plan.cp) % plan.shard_group:
+        raise PlanError("plan.shard_group", plan.shard_group, f"a divisor of dp*cp = {job.dp * plan.cp}")
+    if set(plan.placement) != {"tp", "cp", "ep", "dp", "pp"} or len(plan.placement) != 5:
+        raise PlanError("plan.placement", list(plan.placement), "each of tp, cp, ep, dp, pp once")
+
+
+def _check_widths(job: Job) -> None:
+    model, plan = job.model, job.plan
+    if model.head_dim is None and model.hidden % model.heads:
+        raise PlanError("model.heads", model.heads, f"a divisor of model.hidden = {model.hidden}, or a stated head_dim")
+    if model.heads % model.groups:
+        raise PlanError("model.kv_heads", model.groups, f"a divisor of model.heads = {model.heads}", _divisors(model.heads))
     for what, number in (("heads", model.heads), ("ffn", model.ffn)):
         if number % plan.tp:
             raise PlanError("plan.tp", plan.tp, f"a divisor of model.{what} = {number}", _divisors(number))
-    if model.groups > plan.tp and model.groups % plan.tp or model.groups < plan.tp and plan.tp % model.groups:
+    if max(model.groups, plan.tp) % min(model.groups, plan.tp):
         raise PlanError("plan.tp", plan.tp, f"a divisor or multiple of model.kv_heads = {model.groups}")
-    if model.heads % model.groups:
-        raise PlanError("model.kv_heads", model.groups, f"a divisor of model.heads = {model.heads}", _divisors(model.heads))
-    if plan.seq % (plan.cp * (plan.tp if plan.sequence_parallel else 1)):
-        raise PlanError("plan.seq", plan.seq, "a multiple of cp (and of tp with sequence_parallel)")
-    if model.head_dim is None and model.hidden % model.heads:
-        raise PlanError("model.heads", model.heads, f"a divisor of model.hidden = {model.hidden}, or a stated head_dim")
+    halves = 2 * plan.cp if plan.cp > 1 else 1  # each cp rank takes one early and one late chunk of the causal mask
+    step = math.lcm(halves, plan.cp * plan.tp if plan.sequence_parallel else 1)
+    if plan.seq % step:
+        raise PlanError("plan.seq", plan.seq, f"a multiple of {step} (2*cp where cp > 1; cp*tp with sequence_parallel)", f"Try {math.ceil(plan.seq / step) * step}.")
+    if model.position == "learned" and plan.seq > model.max_seq:
+        raise PlanError("plan.seq", plan.seq, f"at most model.max_seq = {model.max_seq}, the number of learned positions")
+
+
+def _check_stages(job: Job) -> None:
+    model, plan = job.model, job.plan
     stages = plan.pp * plan.vpp
-    if plan.stages is not None:
-        if len(plan.stages) != stages or sum(plan.stages) != model.layers:
-            raise PlanError("plan.stages", list(plan.stages), f"{stages} numbers (pp*vpp) that add up to model.layers = {model.layers}")
-    elif model.layers % stages:
-        raise PlanError("plan.pp", plan.pp, f"pp*vpp = {stages} that divides model.layers = {model.layers}",
-                        f"Or give plan.stages, for example {_layout(model.layers, stages)}.")
     if plan.vpp > 1 and plan.pp == 1:
         raise PlanError("plan.vpp", plan.vpp, "1 where pp is 1")
     if plan.schedule == "interleaved" and plan.vpp == 1 or plan.schedule in ("1f1b", "gpipe") and plan.vpp > 1:
         raise PlanError("plan.schedule", plan.schedule, "interleaved with vpp > 1, else 1f1b or gpipe")
+    if plan.stages is not None:
+        if len(plan.stages) != stages or sum(plan.stages) != model.layers:
+            raise PlanError("plan.stages", list(plan.stages),
+                            f"{stages} numbers (pp*vpp) that add up to model.layers = {model.layers}",
+                            f"These are {len(plan.stages)}, and their sum is {sum(plan.stages)}.")
+    elif stages > model.layers:
+        raise PlanError("plan.pp", plan.pp, f"pp*vpp of at most model.layers = {model.layers}; here it is {stages}")
+    elif model.layers % stages:
+        raise PlanError("plan.pp", plan.pp, f"pp*vpp = {stages} that divides model.layers = {model.layers}",
+                        f"Or give plan.stages, for example {_layout(model.layers, stages)}.")
+    largest = max(max(stage) for stage in job.layers_per_stage)
+    if plan.recompute_layers is not None and plan.recompute_layers > largest:
+        raise PlanError("plan.recompute_layers", plan.recompute_layers, f"at most the {largest} layers of a virtual stage")
+
+
+def _check_batch(job: Job) -> None:
+    plan = job.plan
     batch = plan.micro_batch * job.dp
     if plan.global_batch % batch:
         raise PlanError("plan.global_batch", plan.global_batch, f"a multiple of micro_batch*dp = {batch}",
                         f"Try {math.ceil(plan.global_batch / batch) * batch}.")
     if plan.vpp > 1 and job.micro_batches % plan.pp:
+        fitting = math.ceil(job.micro_batches / plan.pp) * plan.pp * batch
         raise PlanError("plan.global_batch", plan.global_batch,
-                        f"micro batches ({job.micro_batches}) that are a multiple of pp = {plan.pp} for the interleaved schedule")
-    if plan.shard_group is not None and (job.dp * plan.cp) % plan.shard_group:
-        raise PlanError("plan.shard_group", plan.shard_group, f"a divisor of dp*cp = {job.dp * plan.cp}")
-    if gpus > job.cluster.node.gpus and gpus % job.cluster.node.gpus:
-        raise PlanError("cluster.gpus", gpus, f"whole nodes of {job.cluster.node.gpus} GPUs")
-    if gpus > job.cluster.node.scale_up.size and job.cluster.node.nic is None:
-        raise PlanError("cluster.gpus", gpus, f"at most {job.cluster.node.scale_up.size}: node {job.cluster.node.id!r} has no NIC")
-    if job.runtime.precision not in job.cluster.gpu.peak:
-        raise PlanError("runtime.precision", job.runtime.precision, ", ".join(sorted(job.cluster.gpu.peak)) + f" on {job.cluster.gpu.id}")
-    if set(plan.placement) != {"tp", "cp", "ep", "dp", "pp"} or len(plan.placement) != 5:
-        raise PlanError("plan.placement", list(plan.placement), "each of tp, cp, ep, dp, pp once")
-    return job
+                        f"micro batches ({job.micro_batches}) that are a multiple of pp = {plan.pp} for the interleaved schedule",
+                        f"Try {fitting}.")
+
+
+def _check_machine(job: Job) -> None:
+    node, gpus = job.cluster.node, job.cluster.gpus
+    if max(node.scale_up.size, node.gpus) % min(node.scale_up.size, node.gpus):
+        raise PlanError("cluster.node.scale_up.size", node.scale_up.size, f"a divisor or multiple of the node's {node.gpus} GPUs")
+    if gpus > node.gpus and gpus % node.gpus:
+        raise PlanError("cluster.gpus", gpus, f"whole nodes of {node.gpus} GPUs", f"Try {math.ceil(gpus / node.gpus) * node.gpus}.")
+    if gpus > max(node.gpus, node.scale_up.size):
+        if node.nic is None:
+            raise PlanError("cluster.gpus", gpus, f"at most {max(node.gpus, node.scale_up.size)}: node {node.id!r} has no NIC")
+        if job.cluster.fabric.kind == "none":
+            raise PlanError("cluster.fabric", job.cluster.fabric.id, f"a network: {gpus} GPUs need more than one scale-up domain")
+    gpu = job.cluster.gpu
+    if job.runtime.precision not in gpu.peak:
+        raise PlanError("runtime.precision", job.runtime.precision, ", ".join(sorted(gpu.peak)) + f" on {gpu.id}")
 
 
 def _divisors(number: int) -> str:
@@ -110,6 +153,6 @@ def _divisors(number: int) -> str:
     return "Divisors: " + ", ".join(map(str, found)) + "."
 
 
-def _layout(layers: int, stages: int) -> list[int]:
+def _layout(layers: int, stages: int) -> list[int | str]:
     base, extra = divmod(layers, stages)
-    return [base + (1 if s < extra else 0) for s in range(stages)]
+    return [base + (1 if s < extra else 0) for s in range(stages)] if stages <= 64 else [base + 1, "…", base]

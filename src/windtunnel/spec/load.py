@@ -21,6 +21,7 @@ from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.resolve import NO_BASE, merge, resolve
 from windtunnel.spec.runtime import Host, Runtime
+from windtunnel.spec.toml import toml_lines
 
 Source = str | Path | Mapping[str, Any]
 AnyNoun = TypeVar("AnyNoun", bound=Noun)
@@ -74,7 +75,7 @@ def load_runtime(framework: str, **fields: Any) -> Runtime:
 
 
 def match_gpu(printed: str) -> GPU:
-    """The GPU whose vendor tool prints `printed`, or whose catalogue id it is: the whole string, blanks and case aside; UnknownName."""
+    """The GPU whose vendor tool prints `printed`, or whose id it is. The whole string counts, blanks and case aside; else UnknownName."""
     wanted = " ".join(str(printed).split()).casefold()
     known: list[str] = []
     for name in names("gpus"):
@@ -86,12 +87,10 @@ def match_gpu(printed: str) -> GPU:
 
 
 def dump_job(job: Job) -> str:
-    """The job as TOML with nothing left to the catalogue: `load_job` of it gives an equal job, whatever the catalogue says by then."""
-    import tomli_w
-
+    """The job as TOML with nothing left to the catalogue: `load_job` of it gives an equal job, whatever the catalogue then says."""
     table = job.model_dump(mode="json", exclude_none=True)
     table["runtime"] = {"base": NO_BASE, **table["runtime"]}
-    return tomli_w.dumps(table)
+    return "\n".join(toml_lines(table)) + "\n"
 
 
 def _table(kind: str, source: object, path: str) -> dict[str, Any]:

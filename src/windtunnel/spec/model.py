@@ -12,7 +12,8 @@ from windtunnel.spec.common import Flag, Layers, Name, Noun, PositiveInt
 class Model(Noun):
     """Architecture of a dense decoder-only transformer.
 
-    `vocab` is the tokenizer's size before padding; `kv_heads` and `head_dim` left out mean multi-head attention and hidden // heads.
+    `vocab` is the tokenizer's size before padding; `kv_heads` and `head_dim` left out mean multi-head attention and
+    hidden // heads.
     """
 
     name: Name

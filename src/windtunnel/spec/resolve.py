@@ -44,7 +44,7 @@ def resolve(kind: str, value: object, path: str) -> object:
 
 
 def merge(low: dict[str, Any], high: dict[str, Any]) -> dict[str, Any]:
-    """`high` over `low`, table by table. A table over a name overrides fields of what the name means; a table with a `base` replaces."""
+    """`high` over `low`, table by table. A table over a name overrides fields of what it names; a table with a `base` replaces."""
     merged = dict(low)
     for key, value in high.items():
         old = merged.get(key)

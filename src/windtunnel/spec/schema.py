@@ -11,15 +11,20 @@ _KIND_OF = {"Model": "models", "Cluster": "clusters", "Node": "nodes", "Fabric":
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of what `load_job` accepts: nouns may be names, tables may have a `base` and leave fields to it."""
+    """JSON Schema (2020-12) of what `load_job` accepts: nouns may be names; tables may have a `base` and leave fields to it."""
     made = Job.model_json_schema()
     for title, kind in _KIND_OF.items():
         noun = made["$defs"][title]
-        noun["properties"]["base"] = {"type": "string", "examples": list(names(kind)), "description": "catalogue entry to start from"}
+        noun["properties"]["base"] = _base(kind)
         noun.pop("required", None)
-        made["$defs"][title] = {"anyOf": [{"type": "string", "examples": list(names(kind)), "title": f"{title} by name"}, noun]}
+        by_name = {"type": "string", "examples": list(names(kind)), "title": f"{title} by name"}
+        made["$defs"][title] = {"anyOf": [by_name, noun]}
     made["$defs"]["Host"].pop("required", None)
     made["$defs"]["Plan"].pop("required", None)
-    made["properties"]["base"] = {"type": "string", "examples": list(names("jobs")), "description": "catalogue job to start from"}
+    made["properties"]["base"] = _base("jobs")
     made.pop("required", None)
     return made
+
+
+def _base(kind: str) -> dict[str, Any]:
+    return {"type": "string", "examples": list(names(kind)), "description": "catalogue entry to start from"}

@@ -16,11 +16,13 @@ from windtunnel.network.wires import Wires
 
 @dataclass(frozen=True)
 class Graph:
-    """`channels` of the search with `intra` and `inter` GB/s each (what the tuner multiplies), `running` of the kernel, `nvls` own."""
+    """`channels` of the search with GB/s each, as the tuner multiplies them: `intra` and `inter` of a ring, `tree` inside a node;
+    `running` channels of the kernel; `nvls` channels of the switch reduction with `nvls_intra` GB/s each."""
 
     channels: int
     intra: float
     inter: float
+    tree: float
     running: int
     nvls: int
     nvls_intra: float
@@ -32,12 +34,16 @@ def graph(group: Group, wires: Wires, settings: Settings) -> Graph:
     late = wires.generation in ("hopper", "blackwell")
     if group.nodes == 1:
         channels, intra = _inside(counted, wires)
-        inter = intra
+        inter = tree = intra
     else:
         inter = wires.line * 1e-9 * NET_COUNTED / max(1.0, round(wires.nics))
         channels = max(1, round(wires.nics))
-        intra = inter if group.per_node == 1 else max(inter if counted > inter * channels else 0.0, counted / channels)
-        channels, intra, inter = _cap(channels, intra, inter)
+        # A ring runs at one speed; of a tree the search may raise the speed inside the node, to twice that of the NIC.
+        intra = inter = inter if group.per_node == 1 else min(inter, counted / channels)
+        tree = inter if group.per_node == 1 else max(inter, min(2.0 * inter, counted / channels))
+        if channels > MAX_CHANNELS // 2:
+            fold = channels / (MAX_CHANNELS // 2)
+            channels, intra, inter, tree = MAX_CHANNELS // 2, intra * fold, inter * fold, tree * fold
     running = channels
     speed = min(intra, inter)
     if speed >= 25.0 and not (late and speed < 50.0 and channels > 4):
@@ -48,7 +54,7 @@ def graph(group: Group, wires: Wires, settings: Settings) -> Graph:
     running = max(running, settings.min_channels or 1)
     running = min(running, settings.max_channels or MAX_CHANNELS, MAX_CHANNELS)
     own = NVLS_CHANNELS.get(wires.generation, (0, 0))[0 if group.nodes == 1 else 1] if wires.nvls else 0
-    return Graph(channels, intra, inter, running, own, counted / own if own else 0.0)
+    return Graph(channels, intra, inter, tree, running, own, counted / own if own else 0.0)
 
 
 def _inside(counted: float, wires: Wires) -> tuple[int, float]:
@@ -61,14 +67,6 @@ def _inside(counted: float, wires: Wires) -> tuple[int, float]:
         if channels and channels * speed > best[0] * 1.001:
             best = (channels * speed, channels, speed)
     return best[1], best[2]
-
-
-def _cap(channels: int, intra: float, inter: float) -> tuple[int, float, float]:
-    """At most 32 channels before doubling, with the same total speed."""
-    if channels <= MAX_CHANNELS // 2:
-        return channels, intra, inter
-    fold = channels / (MAX_CHANNELS // 2)
-    return MAX_CHANNELS // 2, intra * fold, inter * fold
 
 
 def log2_floor(number: float) -> int:

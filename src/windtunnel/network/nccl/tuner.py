@@ -76,7 +76,7 @@ def _bandwidth(algorithm: str, protocol: str, comm: Comm, group: Group, wires: W
     n, ppn, generation = group.ranks, group.per_node, wires.generation
     at = 0 if group.nodes == 1 else 1 if group.nodes == 2 else 2
     few = group.nodes <= 2 or algorithm in (c.COLLNET_DIRECT, c.COLLNET_CHAIN)
-    bus = graph.channels * (graph.intra if few else graph.inter)
+    bus = graph.channels * (graph.inter if not few else graph.intra if algorithm == c.RING else graph.tree)
     ll_max = c.LL_MAX[generation if group.nodes == 1 else "ampere" if wires.amd else "volta"][at]
     if algorithm == c.RING:
         if protocol == c.LL:
@@ -118,10 +118,11 @@ def _latency(algorithm: str, protocol: int, comm: Comm, group: Group, wires: Wir
     n, ppn, nodes = group.ranks, group.per_node, group.nodes
     total = c.BASE_LATENCY[algorithm][protocol]
     intra = c.HOP_LATENCY[wires.medium][algorithm][protocol]
-    inter = c.HOP_LATENCY["net"][c.TREE if ppn == 1 and algorithm == c.RING else algorithm][protocol] + wires.hop * 1e6
+    far = (wires.hop + wires.stated) * 1e6
+    inter = c.HOP_LATENCY["net"][c.TREE if ppn == 1 and algorithm == c.RING else algorithm][protocol] + far
     depth = log2_floor(nodes)
     if protocol == 2:
-        inter += wires.hop * 1e6
+        inter += far
     if algorithm == c.RING:
         overhead = (0.0 if nodes == 1 else 2.0 if wires.amd else 1.0) * (3.0 if protocol == 2 else 1.0)
         crossing = (2 if comm == Comm.ALL_REDUCE else 1) * (nodes - 1)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from windtunnel.workload.ops import Comm, Kind, Op, Phase
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase
 from windtunnel.workload.tape import Unit
+
+LOG_SUM_BYTES = 4
+"""Fused attention keeps one fp32 log-sum-exp per query and head."""
 
 
 def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
@@ -23,15 +27,35 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
 
 
 def saved_bytes(units: list[Unit], recompute: str, boundary: float) -> float:
-    """Bytes kept per micro batch from forward to backward; `boundary` is the block's input."""
+    """Bytes kept per micro batch from forward to backward; `boundary` is the block's input.
+
+    Full keeps the input only, selective all but the score matrices (Korthikanti et al. 2022, section 5). Op-level keeps the input and what
+    torchtitan's save list names: outputs of the products that do not run again, of fused attention and of reduce-scatters; the last
+    product and the last reduce-scatter have no reader in backward.
+    """
     if recompute == "full":
         return boundary
     if recompute == "selective":
         return sum(u.saved for u in units if not u.core) + _core_inputs(units)
     if recompute == "ops":
-        # matrix products keep their outputs, which are about as large as the inputs they save anyway; cheap results go
-        return boundary + sum(u.saved * (1.0 - u.again) for u in units if u.again or u.core or u.name == "mlp down")
+        return boundary + sum(_kept_outputs(units, boundary))
     return sum(u.saved for u in units)
+
+
+def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
+    """Bytes of the listed operators' outputs, in forward order, without the last product and its reduce-scatter."""
+    width = max((DTYPE_BYTES[DTYPES[op.dtype]] for u in units for op in u.forward if op.kind is Kind.NORM), default=2.0)
+    last = max((i for i, u in enumerate(units) if any(op.kind is Kind.GEMM for op in u.forward)), default=0)
+    kept: list[float] = []
+    for unit in units[:last]:
+        for op in unit.forward:
+            if op.kind is Kind.GEMM and not unit.core:
+                kept.append((1.0 - unit.again) * op.batch * op.m * op.n * width)
+            elif op.kind is Kind.ATTENTION:
+                kept.append(op.batch * op.m * (op.k * width + LOG_SUM_BYTES))
+        if any(op.comm is Comm.REDUCE_SCATTER and op.axis is Axis.TP for op in unit.forward):
+            kept.append(boundary)
+    return kept
 
 
 def _core_inputs(units: list[Unit]) -> float:

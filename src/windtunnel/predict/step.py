@@ -7,7 +7,7 @@ from windtunnel.engine import run
 from windtunnel.memory import memory_of
 from windtunnel.predict.costs import price
 from windtunnel.predict.lower import lower
-from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows
+from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows, overlapped
 from windtunnel.predict.money import money
 from windtunnel.predict.notes import assumptions, warnings
 from windtunnel.predict.path import critical_path
@@ -35,7 +35,7 @@ def predict(job: Job, network: str = "closed") -> Prediction:
 
     step = timeline.makespan
     by_stage = tuple(breakdown(timeline, costs, stage) for stage in range(job.plan.pp))
-    busiest = max(range(job.plan.pp), key=lambda s: (sum(timeline.busy[s]), -s))
+    busiest = max(range(job.plan.pp), key=lambda s: (float(timeline.busy[s, 0].sum()), -s))
     tokens = float(job.plan.global_batch * job.plan.seq)
     gpus = job.cluster.gpus
     model, hardware = model_flops(job), hardware_flops(workload)
@@ -44,7 +44,7 @@ def predict(job: Job, network: str = "closed") -> Prediction:
     return Prediction(
         job=job, network=network, step_time_s=step, tokens_per_s=tokens / step, tokens_per_s_per_gpu=tokens / step / gpus,
         model_tflops_per_gpu=model / step / gpus / 1e12, hardware_tflops_per_gpu=hardware / step / gpus / 1e12,
-        mfu=model / peak, hfu=hardware / peak, breakdown=by_stage[busiest], by_stage=by_stage, overlapped=timeline.overlapped(busiest),
+        mfu=model / peak, hfu=hardware / peak, breakdown=by_stage[busiest], by_stage=by_stage, overlapped=overlapped(timeline, busiest, by_stage[busiest]),
         memory=memory, fits=all(stage.fits for stage in memory), provenance=shares, relative_error=error,
         kernels=kernel_rows(workload, costs, busiest, step), collectives=collective_rows(workload, costs, lowered, busiest),
         critical_path=critical_path(lowered, timeline), assumptions=assumptions(job), warnings=warnings(job, memory),

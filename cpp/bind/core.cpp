@@ -1,0 +1,106 @@
+// The Python module windtunnel.engine._core: columns in, columns out. The only file that sees Python headers.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "exec/engine.h"
+#include "net/closed/closed.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+template <class T>
+using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <class T>
+std::span<const T> span_of(const Column<T>& column) {
+  return {column.data(), column.size()};
+}
+
+// Hands a vector's memory to numpy without a copy.
+template <class T>
+nb::ndarray<nb::numpy, T> array_of(std::vector<T>&& values, std::initializer_list<std::size_t> shape) {
+  auto held = std::make_unique<std::vector<T>>(std::move(values));
+  T* const data = held->data();
+  nb::capsule owner(held.get(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  held.release();
+  return nb::ndarray<nb::numpy, T>(data, shape, owner);
+}
+
+template <class T>
+nb::ndarray<nb::numpy, T> array_of(std::vector<T>&& values) {
+  const std::size_t n = values.size();
+  return array_of(std::move(values), {n});
+}
+
+nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32_t>& op_stream, const Column<double>& op_seconds,
+             const Column<double>& op_host, const Column<std::int32_t>& op_category, const Column<std::uint8_t>& op_comm,
+             const Column<std::int32_t>& op_wait0, const Column<std::int32_t>& op_wait1, const Column<std::int64_t>& rank_start,
+             const Column<std::int32_t>& tmpl, const Column<std::int32_t>& times, const Column<std::uint8_t>& flags,
+             const Column<std::int64_t>& wait_start, const Column<std::int32_t>& waits, const Column<std::int32_t>& rv_stream,
+             const Column<double>& rv_host, const Column<std::int32_t>& rv_cat_wait, const Column<std::int32_t>& rv_cat_transfer,
+             const Column<std::int64_t>& part_start, const Column<std::int64_t>& part_key, const Column<double>& part_seconds,
+             const Column<std::int32_t>& part_participants, const Column<std::uint8_t>& record, std::int32_t categories,
+             double compute_tax, std::int64_t host_window, bool critical_path) {
+  using namespace wt::exec;
+  const Program program{
+      Templates{span_of(template_start), span_of(op_stream), span_of(op_seconds), span_of(op_host), span_of(op_category),
+                span_of(op_comm), span_of(op_wait0), span_of(op_wait1)},
+      Instances{span_of(rank_start), span_of(tmpl), span_of(times), span_of(flags), span_of(wait_start), span_of(waits)},
+      Rendezvous{span_of(rv_stream), span_of(rv_host), span_of(rv_cat_wait), span_of(rv_cat_transfer), span_of(part_start),
+                 span_of(part_key), span_of(part_seconds), span_of(part_participants)},
+      Options{categories, compute_tax, host_window, critical_path, span_of(record)},
+  };
+  Timeline out;
+  {
+    const nb::gil_scoped_release released;
+    wt::net::Closed network;
+    out = wt::exec::run(program, network);
+  }
+  const std::size_t ranks = out.rank_end.size();
+  const auto streams = static_cast<std::size_t>(out.streams);
+  const auto kinds = static_cast<std::size_t>(categories);
+  nb::dict answer;
+  answer["makespan"] = out.makespan;
+  answer["ops"] = out.ops;
+  answer["begin"] = array_of(std::move(out.begin));
+  answer["end"] = array_of(std::move(out.end));
+  answer["transfer_begin"] = array_of(std::move(out.transfer));
+  answer["busy"] = array_of(std::move(out.busy), {ranks, streams, kinds});
+  answer["idle"] = array_of(std::move(out.idle), {ranks, kinds + 2});
+  answer["stretch"] = array_of(std::move(out.stretch), {ranks, kinds});
+  answer["rank_end"] = array_of(std::move(out.rank_end));
+  answer["host_end"] = array_of(std::move(out.host_end));
+  answer["path_rank"] = array_of(std::move(out.path.rank));
+  answer["path_instance"] = array_of(std::move(out.path.instance));
+  answer["path_op"] = array_of(std::move(out.path.op));
+  answer["path_kind"] = array_of(std::move(out.path.kind));
+  answer["path_cause"] = array_of(std::move(out.path.cause));
+  answer["path_seconds"] = array_of(std::move(out.path.seconds));
+  answer["record_rank"] = array_of(std::move(out.record.rank));
+  answer["record_instance"] = array_of(std::move(out.record.instance));
+  answer["record_repeat"] = array_of(std::move(out.record.repeat));
+  answer["record_op"] = array_of(std::move(out.record.op));
+  answer["record_start"] = array_of(std::move(out.record.start));
+  answer["record_end"] = array_of(std::move(out.record.end));
+  return answer;
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  m.doc() = "windtunnel's C++ core; use windtunnel.engine instead.";
+  nb::exception<wt::Error>(m, "CoreError");
+  using nb::literals::operator""_a;
+  m.def("run", &run, nb::kw_only(), "template_start"_a, "op_stream"_a, "op_seconds"_a, "op_host"_a, "op_category"_a, "op_comm"_a,
+        "op_wait0"_a, "op_wait1"_a, "rank_start"_a, "template"_a, "times"_a, "flags"_a, "wait_start"_a, "waits"_a, "rv_stream"_a,
+        "rv_host"_a, "rv_cat_wait"_a, "rv_cat_transfer"_a, "part_start"_a, "part_key"_a, "part_seconds"_a, "part_participants"_a,
+        "record"_a, "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
+        "Executes a program given as columns; see windtunnel.engine.program.Program.");
+}

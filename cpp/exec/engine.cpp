@@ -1,0 +1,390 @@
+#include "exec/engine.h"
+
+#include <algorithm>
+#include <bit>
+#include <sstream>
+
+#include "base/check.h"
+
+namespace wt::exec {
+
+Engine::Engine(const Program& program, net::Network& network)
+    : program_(program), network_(network), layout_(validate(program)) {
+  const Options& options = program.options;
+  const auto ranks = static_cast<std::size_t>(layout_.ranks);
+  streams_count_ = static_cast<std::size_t>(layout_.streams);
+  categories_ = static_cast<std::size_t>(options.categories);
+  window_ = static_cast<std::uint32_t>(std::min<std::int64_t>(options.host_window, std::int64_t{1} << 31));
+  rate_ = 1.0 - options.compute_tax;
+  tax_ = options.compute_tax > 0.0;
+  states_.resize(program.instances.tmpl.size());
+  ranks_.resize(ranks);
+  streams_.resize(ranks * streams_count_);
+  busy_.resize(ranks * streams_count_ * categories_);
+  idle_.resize(ranks * (categories_ + 2));
+  stretch_.resize(ranks * categories_);
+  std::int32_t longest = 0;
+  for (const TemplateInfo& t : layout_.templates) longest = std::max(longest, t.size);
+  ends_.assign(static_cast<std::size_t>(longest) + 1, -1.0);
+  keys_.resize(layout_.member_start.size() - 1);
+  for (std::size_t k = 0; k < keys_.size(); ++k)
+    keys_[k].participants = static_cast<std::int32_t>(layout_.member_start[k + 1] - layout_.member_start[k]);
+  for (std::size_t p = 0; p < layout_.key_id.size(); ++p)
+    keys_[static_cast<std::size_t>(layout_.key_id[p])].name = program.rendezvous.key[p];
+
+  for (std::int32_t r = 0; r < layout_.ranks; ++r) {
+    Rank& rank = ranks_[static_cast<std::size_t>(r)];
+    rank.index = r;
+    rank.first = rank.cursor = rank.low = static_cast<std::int32_t>(program.instances.rank_start[static_cast<std::size_t>(r)]);
+    rank.last = static_cast<std::int32_t>(program.instances.rank_start[static_cast<std::size_t>(r) + 1]);
+    for (std::int32_t i = rank.first; i < rank.last; ++i) {
+      State& s = state(i);
+      s.events = row(i) >= 0 ? 1 : program.instances.times[static_cast<std::size_t>(i)] * info(i).size;
+      s.first_event = rank.events;
+      rank.events += static_cast<std::uint32_t>(s.events);
+    }
+    const bool trailed = options.critical_path || options.record[static_cast<std::size_t>(r)] != 0;
+    if (trailed || window_ > 0) rank.trail.start = std::make_unique_for_overwrite<double[]>(rank.events);
+    if (trailed) {
+      rank.trail.end = std::make_unique_for_overwrite<double[]>(rank.events);
+      rank.trail.before = std::make_unique_for_overwrite<std::uint32_t[]>(rank.events);
+      rank.trail.cause = std::make_unique_for_overwrite<Cause[]>(rank.events);
+    }
+  }
+}
+
+std::uint64_t Engine::streams_of(std::int32_t i) const {
+  if (row(i) < 0) return info(i).streams;
+  return std::uint64_t{1} << program_.rendezvous.stream[static_cast<std::size_t>(row(i))];
+}
+
+// The host goes on from a synchronised instance when that has ended.
+void Engine::settle_sync(Rank& rank) {
+  const State& s = state(rank.sync);
+  if (s.end > rank.host.at) rank.host = Host{s.end, s.end, s.last_event, rank.sync, Cause::kHost};
+  rank.sync = -1;
+}
+
+bool Engine::can_admit(Rank& rank) {
+  if (rank.host_unknown >= 0) return false;
+  if (rank.sync >= 0) {
+    if (!done(rank.sync)) return false;
+    settle_sync(rank);
+  }
+  if (window_ == 0) return true;
+  while (rank.low < rank.cursor && state(rank.low).status >= Status::kPosted) ++rank.low;
+  // The host needs the start of every operator that lies a window or more before the ones it enqueues now.
+  const State& s = state(rank.cursor);
+  const std::int64_t known = rank.low < rank.last ? state(rank.low).first_event : rank.events;
+  const std::int64_t needed = std::min<std::int64_t>(s.first_event, std::int64_t{s.first_event} + s.events - window_);
+  return known >= needed;
+}
+
+void Engine::wait_for(std::int32_t source, std::int32_t target, bool soft) {
+  if (done(source)) return;
+  State& s = state(source);
+  edges_.push_back({s.edges, target, soft});
+  s.edges = static_cast<std::int32_t>(edges_.size()) - 1;
+  ++(soft ? state(target).soft : state(target).hard);
+}
+
+// Host clock behind an instance that has no start yet; its operators enter the queue all the same.
+void Engine::advance_host(Rank& rank, std::int32_t i) {
+  const State& s = state(i);
+  const bool meets = row(i) >= 0;
+  if (window_ == 0) {
+    rank.host.at += meets ? program_.rendezvous.host[static_cast<std::size_t>(row(i))]
+                          : program_.instances.times[static_cast<std::size_t>(i)] * info(i).host_total;
+    return;
+  }
+  if (static_cast<std::uint32_t>(s.events) > window_) {
+    rank.host_unknown = i;  // its last operators wait for its first ones
+    return;
+  }
+  Host host = rank.host;
+  for (std::int32_t k = 0; k < s.events; ++k) {
+    const std::uint32_t event = s.first_event + static_cast<std::uint32_t>(k);
+    if (event >= window_ && rank.trail.start[event - window_] > host.at) {
+      host.at = host.base_at = rank.trail.start[event - window_];
+      host.base_event = event - window_;
+      host.base_instance = -1;
+      host.base_cause = Cause::kWindow;
+    }
+    host.at += meets ? program_.rendezvous.host[static_cast<std::size_t>(row(i))]
+                     : layout_.ops[static_cast<std::size_t>(info(i).first + k % info(i).size)].host;
+  }
+  rank.host = host;
+}
+
+void Engine::admit(Rank& rank) {
+  const std::int32_t i = rank.cursor++;
+  const Instances& in = program_.instances;
+  State& s = state(i);
+  s.host = rank.host;
+  Stream* const streams = streams_of_rank(rank);
+  for (std::uint64_t mask = streams_of(i); mask != 0; mask &= mask - 1) {
+    Stream& stream = streams[std::countr_zero(mask)];
+    if (stream.last_user >= 0) wait_for(stream.last_user, i, false);
+    stream.last_user = i;
+  }
+  for (auto w = in.wait_start[static_cast<std::size_t>(i)]; w < in.wait_start[static_cast<std::size_t>(i) + 1]; ++w)
+    wait_for(rank.first + in.waits[static_cast<std::size_t>(w)], i, false);
+  if (tax_) {
+    const bool meets = row(i) >= 0;
+    if (!meets && info(i).computes) {
+      for (const std::int32_t c : rank.open_comm) wait_for(c, i, true);
+      rank.open_comm.clear();
+      if (rank.last_compute >= 0) wait_for(rank.last_compute, i, true);
+      rank.last_compute = i;
+    }
+    if (meets || info(i).communicates) rank.open_comm.push_back(i);
+  }
+  if (has_flag(i, kHostSync)) rank.sync = i;
+  const bool now = s.hard == 0 && s.soft == 0;
+  if (now && window_ > 0)
+    rank.host_unknown = i;  // place() knows it better than a second walk over the operators
+  else
+    advance_host(rank, i);
+  if (now) {
+    place(rank, i);
+  } else {
+    s.status = Status::kPending;
+    if (s.hard == 0) rank.tax_waiting.push_back(i);
+  }
+}
+
+void Engine::post(Rank& rank, std::int32_t i) {
+  State& s = state(i);
+  const Rendezvous& rv = program_.rendezvous;
+  const auto at = static_cast<std::size_t>(row(i));
+  const int on = rv.stream[at];
+  Stream& stream = streams_of_rank(rank)[on];
+  Host host = s.host;
+  if (window_ > 0 && s.first_event >= window_ && rank.trail.start[s.first_event - window_] > host.at) {
+    host.at = host.base_at = rank.trail.start[s.first_event - window_];
+    host.base_event = s.first_event - window_;
+    host.base_instance = -1;
+    host.base_cause = Cause::kWindow;
+  }
+  host.at += rv.host[at];
+  if (rank.host_unknown == i) {
+    rank.host = host;
+    rank.host_unknown = -1;
+  }
+
+  const Gate gate = gate_of(rank, i);
+  double start = stream.free;
+  Cause cause = stream.last_event == kNoEvent ? Cause::kBegin : Cause::kStream;
+  std::uint32_t before = stream.last_event;
+  if (gate.at > start) start = gate.at, cause = Cause::kWait, before = state(gate.instance).last_event;
+  if (host.at > start) start = host.at, cause = host.base_cause, before = host.base_event;
+  if (on == 0 && start > stream.free) {
+    if (cause == Cause::kWait)
+      charge(rank, stream.free, start, gate.instance);
+    else
+      charge_host(rank, stream.free, start, host);
+  }
+  if (rank.trail.start) rank.trail.start[s.first_event] = start;
+  if (rank.trail.before) {
+    rank.trail.before[s.first_event] = before;
+    rank.trail.cause[s.first_event] = cause;
+  }
+  s.begin = start;
+  s.last_event = s.first_event;
+  s.category = rv.cat_transfer[at];
+  s.status = Status::kPosted;
+  stream.last_event = s.first_event;
+  s.parts_left = static_cast<std::int32_t>(rv.part_start[at + 1] - rv.part_start[at]);
+  for (auto p = static_cast<std::size_t>(rv.part_start[at]); p < static_cast<std::size_t>(rv.part_start[at + 1]); ++p) {
+    const std::int32_t id = layout_.key_id[p];
+    Key& key = keys_[static_cast<std::size_t>(id)];
+    key.begin = std::max(key.begin, start);
+    key.seconds = std::max(key.seconds, rv.seconds[p]);
+    if (++key.posted == key.participants)
+      if (const auto end = network_.start(net::Flow{id, key.name, key.begin, key.seconds})) complete(id, *end);
+  }
+}
+
+// A transfer has ended: every participant may be done with its instance.
+void Engine::complete(std::int32_t id, double end) {
+  const Key& key = keys_[static_cast<std::size_t>(id)];
+  if (!(end >= key.begin)) fail("the network ended key ", key.name, " at ", end, ", before its begin at ", key.begin);
+  for (auto m = layout_.member_start[static_cast<std::size_t>(id)]; m < layout_.member_start[static_cast<std::size_t>(id) + 1]; ++m) {
+    const Member member = layout_.members[static_cast<std::size_t>(m)];
+    Rank& rank = ranks_[static_cast<std::size_t>(member.rank)];
+    State& s = state(member.instance);
+    if (tax_) rank.flights.hold(member.instance, key.begin, end);
+    if (end > s.end || (end == s.end && key.begin < s.transfer)) {
+      s.end = end;
+      s.transfer = key.begin;
+      s.binding = id;
+    }
+    if (--s.parts_left > 0) continue;
+    const auto at = static_cast<std::size_t>(row(member.instance));
+    const int on = program_.rendezvous.stream[at];
+    streams_of_rank(rank)[on].free = s.end;
+    busy(rank, on, program_.rendezvous.cat_wait[at]).add(s.transfer - s.begin);
+    busy(rank, on, program_.rendezvous.cat_transfer[at]).add(s.end - s.transfer);
+    if (rank.trail.end) rank.trail.end[s.first_event] = s.end;
+    finish(rank, member.instance);
+  }
+}
+
+void Engine::finish(Rank& rank, std::int32_t i) {
+  State& s = state(i);
+  s.status = Status::kDone;
+  for (std::int32_t e = s.edges; e >= 0;) {
+    const Edge edge = edges_[static_cast<std::size_t>(e)];
+    State& target = state(edge.target);
+    --(edge.soft ? target.soft : target.hard);
+    if (target.status == Status::kPending && target.hard == 0) {
+      if (target.soft == 0) {
+        target.status = Status::kReady;
+        rank.ready.push_back(edge.target);
+      } else if (!edge.soft) {
+        rank.tax_waiting.push_back(edge.target);
+      }
+    }
+    e = edge.next;
+  }
+  enqueue(rank);
+}
+
+void Engine::enqueue(Rank& rank) {
+  if (rank.queued) return;
+  rank.queued = true;
+  queue_.push_back(rank.index);
+}
+
+void Engine::drain() {
+  while (!queue_.empty()) {
+    Rank& rank = ranks_[static_cast<std::size_t>(queue_.back())];
+    queue_.pop_back();
+    for (;;) {  // still marked as queued, so that it does not enter twice
+      if (!rank.ready.empty()) {
+        const std::int32_t i = rank.ready.back();
+        rank.ready.pop_back();
+        place(rank, i);
+      } else if (rank.cursor < rank.last && can_admit(rank)) {
+        admit(rank);
+      } else {
+        break;
+      }
+    }
+    rank.queued = false;
+  }
+}
+
+// Earliest start among instances that wait for communication only because of the tax.
+double Engine::earliest_tax_waiting() {
+  double earliest = kNever;
+  for (Rank& rank : ranks_) {
+    std::erase_if(rank.tax_waiting, [&](std::int32_t i) { return state(i).status != Status::kPending; });
+    for (const std::int32_t i : rank.tax_waiting) {
+      const Op& op = layout_.ops[static_cast<std::size_t>(info(i).first)];
+      const State& s = state(i);
+      earliest = std::min(earliest, std::max({streams_of_rank(rank)[op.stream].free, gate_of(rank, i).at, s.host.at + op.host}));
+    }
+  }
+  return earliest;
+}
+
+void Engine::relax(double start) {
+  for (Rank& rank : ranks_)
+    for (const std::int32_t i : rank.tax_waiting) {
+      const Op& op = layout_.ops[static_cast<std::size_t>(info(i).first)];
+      State& s = state(i);
+      if (std::max({streams_of_rank(rank)[op.stream].free, gate_of(rank, i).at, s.host.at + op.host}) > start) continue;
+      s.status = Status::kReady;
+      rank.ready.push_back(i);
+      enqueue(rank);
+    }
+}
+
+void Engine::deadlock() const {
+  std::ostringstream text;
+  text << "deadlock: no rank can go on";
+  int listed = 0;
+  for (const Rank& rank : ranks_) {
+    for (std::int32_t i = rank.first; i < rank.last && listed < 8; ++i) {
+      const State& s = state(i);
+      if (s.status != Status::kPosted) continue;
+      const auto at = static_cast<std::size_t>(row(i));
+      for (auto p = static_cast<std::size_t>(program_.rendezvous.part_start[at]);
+           p < static_cast<std::size_t>(program_.rendezvous.part_start[at + 1]); ++p) {
+        const auto id = static_cast<std::size_t>(layout_.key_id[p]);
+        if (keys_[id].posted == keys_[id].participants) continue;
+        text << "; rank " << rank.index << ", instance " << i - rank.first << " waits at key " << keys_[id].name << " ("
+             << keys_[id].posted << " of " << keys_[id].participants << " have posted";
+        for (auto m = static_cast<std::size_t>(layout_.member_start[id]); m < static_cast<std::size_t>(layout_.member_start[id + 1]); ++m) {
+          const Member& member = layout_.members[m];
+          if (state(member.instance).status < Status::kPosted)
+            text << "; missing: rank " << member.rank << ", instance "
+                 << member.instance - ranks_[static_cast<std::size_t>(member.rank)].first;
+        }
+        text << ")";
+        ++listed;
+      }
+      break;  // the first one of each rank says enough
+    }
+  }
+  throw Error(text.str());
+}
+
+Timeline Engine::run() {
+  for (Rank& rank : ranks_) enqueue(rank);
+  for (;;) {
+    drain();
+    const bool all = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.cursor == r.last; }) &&
+                     std::all_of(states_.begin(), states_.end(), [](const State& s) { return s.status == Status::kDone; });
+    if (all) break;
+    const double event = network_.next_event();
+    const double start = tax_ ? earliest_tax_waiting() : kNever;
+    if (event == kNever && start == kNever) deadlock();
+    if (event <= start) {
+      if (const auto completion = network_.advance()) complete(completion->id, completion->end);
+    } else {
+      relax(start);
+    }
+  }
+  return results();
+}
+
+Timeline Engine::results() {
+  Timeline out;
+  const std::size_t n = states_.size();
+  out.streams = layout_.streams;
+  out.begin.resize(n);
+  out.end.resize(n);
+  out.transfer.resize(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    out.begin[i] = states_[i].begin;
+    out.end[i] = states_[i].end;
+    out.transfer[i] = states_[i].transfer;
+    out.ops += states_[i].events;
+  }
+  for (Rank& rank : ranks_) {
+    if (rank.sync >= 0) settle_sync(rank);
+    double end = 0.0;
+    for (std::int32_t i = rank.first; i < rank.last; ++i) end = std::max(end, state(i).end);
+    out.rank_end.push_back(end);
+    out.host_end.push_back(rank.host.at);
+    out.makespan = std::max(out.makespan, end);
+  }
+  for (const Rank& rank : ranks_) idle(rank, categories_ + 1).add(out.makespan - streams_of_rank(rank)[0].free);
+  const auto values = [](const std::vector<Sum>& sums) {
+    std::vector<double> v(sums.size());
+    std::transform(sums.begin(), sums.end(), v.begin(), [](const Sum& s) { return s.value(); });
+    return v;
+  };
+  out.busy = values(busy_);
+  out.idle = values(idle_);
+  out.stretch = values(stretch_);
+  if (program_.options.critical_path) out.path = critical_path(out.makespan);
+  record(out.record);
+  return out;
+}
+
+Timeline run(const Program& program, net::Network& network) { return Engine(program, network).run(); }
+
+}  // namespace wt::exec

@@ -1,0 +1,182 @@
+// The inner loop: gives the operators of one instance their times.
+#include <algorithm>
+
+#include "exec/engine.h"
+
+namespace wt::exec {
+
+Engine::Gate Engine::gate_of(const Rank& rank, std::int32_t i) const {
+  const Instances& in = program_.instances;
+  Gate gate{0.0, -1};
+  for (auto w = in.wait_start[static_cast<std::size_t>(i)]; w < in.wait_start[static_cast<std::size_t>(i) + 1]; ++w) {
+    const std::int32_t source = rank.first + in.waits[static_cast<std::size_t>(w)];
+    if (state(source).end > gate.at) gate = {state(source).end, source};
+  }
+  return gate;
+}
+
+// Stream 0 was idle because of an instance: a rendezvous is split where its transfer began.
+void Engine::charge(Rank& rank, double from, double to, std::int32_t instance) {
+  const State& cause = state(instance);
+  if (row(instance) < 0) {
+    idle(rank, static_cast<std::size_t>(cause.category)).add(to - from);
+    return;
+  }
+  const auto at = static_cast<std::size_t>(row(instance));
+  const double split = std::clamp(cause.transfer, from, to);
+  idle(rank, static_cast<std::size_t>(program_.rendezvous.cat_wait[at])).add(split - from);
+  idle(rank, static_cast<std::size_t>(program_.rendezvous.cat_transfer[at])).add(to - split);
+}
+
+// Stream 0 was idle because of the host; while the host was itself held by an instance, that instance is the cause.
+void Engine::charge_host(Rank& rank, double from, double to, const Host& host) {
+  if (host.base_instance >= 0 && host.base_at > from) {
+    const double split = std::min(host.base_at, to);
+    charge(rank, from, split, host.base_instance);
+    from = split;
+  }
+  idle(rank, categories_).add(to - from);
+}
+
+template <bool Tax, bool Window, bool Trailed>
+void Engine::place_ops(Rank& rank, std::int32_t i) {
+  State& self = state(i);
+  const TemplateInfo& tmpl = info(i);
+  const Op* const ops = layout_.ops.data() + tmpl.first;
+  const std::int32_t times = program_.instances.times[static_cast<std::size_t>(i)];
+  const bool join = has_flag(i, kJoin);
+  Stream* const streams = streams_of_rank(rank);
+  double* const ends = ends_.data();
+  Sum* const busy_rank = busy_.data() + static_cast<std::size_t>(rank.index) * streams_count_ * categories_;
+  Gate gate = gate_of(rank, i);
+  std::uint32_t gate_event = gate.instance >= 0 ? state(gate.instance).last_event : kNoEvent;
+  std::int32_t gate_category = -1;  // of the repetition before this one, with join
+  if constexpr (Tax)
+    if (tmpl.computes) rank.flights.take_before(i);
+
+  Host host = self.host;
+  const double host_begin = host.at;
+  double begin = kNever;
+  double last = -1.0;
+  std::uint32_t event = self.first_event;
+  for (std::int32_t repeat = 0; repeat < times; ++repeat) {
+    const double host_repeat = host_begin + repeat * tmpl.host_total;
+    const std::uint32_t first_of_repeat = event;
+    for (std::int32_t k = 0; k < tmpl.size; ++k, ++event) {
+      const Op& op = ops[k];
+      Stream& stream = streams[op.stream];
+      if constexpr (Window) {
+        if (event >= window_ && rank.trail.start[event - window_] > host.at) {
+          host.at = host.base_at = rank.trail.start[event - window_];
+          host.base_event = event - window_;
+          host.base_instance = -1;
+          host.base_cause = Cause::kWindow;
+        }
+        host.at += op.host;
+      } else {
+        host.at = host_repeat + op.host_until;
+      }
+
+      double start = stream.free;
+      Cause cause = Cause::kStream;
+      std::int32_t inner = 0;
+      if (gate.at > start) start = gate.at, cause = Cause::kWait;
+      if (ends[op.wait0] > start) start = ends[op.wait0], cause = Cause::kInner, inner = op.wait0;
+      if (ends[op.wait1] > start) start = ends[op.wait1], cause = Cause::kInner, inner = op.wait1;
+      if (host.at > start) start = host.at, cause = Cause::kHost;
+
+      double end = start + op.seconds;
+      if constexpr (Tax) {
+        if (op.comm) {
+          if (tmpl.computes)
+            rank.flights.add(start, end);
+          else
+            rank.flights.hold(i, start, end);
+        } else {
+          const double taxed = rank.flights.compute(start, op.seconds, rate_);
+          if (taxed > end) {
+            stretch_[static_cast<std::size_t>(rank.index) * categories_ + static_cast<std::size_t>(op.category)].add(taxed - end);
+            end = taxed;
+          }
+        }
+      }
+
+      busy_rank[static_cast<std::size_t>(op.stream) * categories_ + static_cast<std::size_t>(op.category)].add(end - start);
+      if (op.stream == 0 && start > stream.free) {
+        if (cause == Cause::kHost)
+          charge_host(rank, stream.free, start, host);
+        else if (cause == Cause::kInner)
+          idle(rank, static_cast<std::size_t>(ops[inner - 1].category)).add(start - stream.free);
+        else if (gate_category >= 0)
+          idle(rank, static_cast<std::size_t>(gate_category)).add(start - stream.free);
+        else
+          charge(rank, stream.free, start, gate.instance);
+      }
+      if constexpr (Trailed) {
+        std::uint32_t before = kNoEvent;
+        switch (cause) {
+          case Cause::kWait: before = gate_event; break;
+          case Cause::kInner: before = first_of_repeat + static_cast<std::uint32_t>(inner - 1); break;
+          case Cause::kHost:
+            before = host.base_event;
+            cause = host.base_cause;
+            break;
+          default:
+            before = stream.last_event;
+            if (before == kNoEvent) cause = Cause::kBegin;
+        }
+        rank.trail.start[event] = start;
+        rank.trail.end[event] = end;
+        rank.trail.before[event] = before;
+        rank.trail.cause[event] = cause;
+      } else if constexpr (Window) {
+        rank.trail.start[event] = start;
+      }
+      stream.free = end;
+      stream.last_event = event;
+      ends[k + 1] = end;
+      begin = std::min(begin, start);
+      if (end >= last) {
+        last = end;
+        self.last_event = event;
+        self.category = op.category;
+      }
+    }
+    if (join && last > gate.at) {
+      gate.at = last;
+      gate_event = self.last_event;
+      gate_category = self.category;
+    }
+  }
+  self.begin = begin;
+  self.end = last;
+  if constexpr (Window) {
+    if (rank.host_unknown == i) {
+      rank.host = host;
+      rank.host_unknown = -1;
+    }
+  }
+}
+
+void Engine::place(Rank& rank, std::int32_t i) {
+  if (row(i) >= 0) {
+    post(rank, i);
+    return;
+  }
+  const bool window = window_ > 0;
+  const bool trailed = rank.trail.before != nullptr;
+  if (tax_) {
+    if (window)
+      trailed ? place_ops<true, true, true>(rank, i) : place_ops<true, true, false>(rank, i);
+    else
+      trailed ? place_ops<true, false, true>(rank, i) : place_ops<true, false, false>(rank, i);
+  } else {
+    if (window)
+      trailed ? place_ops<false, true, true>(rank, i) : place_ops<false, true, false>(rank, i);
+    else
+      trailed ? place_ops<false, false, true>(rank, i) : place_ops<false, false, false>(rank, i);
+  }
+  finish(rank, i);
+}
+
+}  // namespace wt::exec

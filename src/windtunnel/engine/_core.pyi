@@ -1,0 +1,68 @@
+"""Types of the C++ module; see `windtunnel.engine.program.Program` for shapes."""
+
+from typing import TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+_Ints = npt.NDArray[np.int32]
+_Longs = npt.NDArray[np.int64]
+_Bytes = npt.NDArray[np.uint8]
+_Floats = npt.NDArray[np.float64]
+
+class CoreError(Exception): ...
+
+class RawTimeline(TypedDict):
+    makespan: float
+    ops: int
+    begin: _Floats
+    end: _Floats
+    transfer_begin: _Floats
+    busy: _Floats
+    idle: _Floats
+    stretch: _Floats
+    rank_end: _Floats
+    host_end: _Floats
+    path_rank: _Ints
+    path_instance: _Ints
+    path_op: _Ints
+    path_kind: _Bytes
+    path_cause: _Bytes
+    path_seconds: _Floats
+    record_rank: _Ints
+    record_instance: _Ints
+    record_repeat: _Ints
+    record_op: _Ints
+    record_start: _Floats
+    record_end: _Floats
+
+def run(
+    *,
+    template_start: _Longs,
+    op_stream: _Ints,
+    op_seconds: _Floats,
+    op_host: _Floats,
+    op_category: _Ints,
+    op_comm: _Bytes,
+    op_wait0: _Ints,
+    op_wait1: _Ints,
+    rank_start: _Longs,
+    template: _Ints,
+    times: _Ints,
+    flags: _Bytes,
+    wait_start: _Longs,
+    waits: _Ints,
+    rv_stream: _Ints,
+    rv_host: _Floats,
+    rv_cat_wait: _Ints,
+    rv_cat_transfer: _Ints,
+    part_start: _Longs,
+    part_key: _Longs,
+    part_seconds: _Floats,
+    part_participants: _Ints,
+    record: _Bytes,
+    categories: int,
+    compute_tax: float,
+    host_window: int,
+    critical_path: bool,
+) -> RawTimeline: ...

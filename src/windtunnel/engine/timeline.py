@@ -1,0 +1,97 @@
+"""What a run says: when everything happened, where the time of every rank went, and the chain that set the length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+
+HOST = -2
+"""Column of `Timeline.idle`: the host had not enqueued the next operator."""
+
+TAIL = -1
+"""Column of `Timeline.idle`: after the rank's last operator, until the slowest rank's end."""
+
+
+class Cause(IntEnum):
+    """What a start was bound by."""
+
+    BEGIN = 0  # the start of the step
+    STREAM = 1  # the operator before it on its stream
+    WAIT = 2  # an instance that it waits for
+    INNER = 3  # an operator of its own template
+    HOST = 4  # the host had not enqueued it yet
+    WINDOW = 5  # the host's queue to the device was full
+    PARTNER = 6  # the last participant of a rendezvous to post
+
+
+class HopKind(IntEnum):
+    """What time on the critical path was spent on."""
+
+    OP = 0
+    TRANSFER = 1
+    HOST = 2
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One stretch of the critical path: consecutive operators of one instance, a transfer, or the host enqueuing up to `instance`.
+
+    `op` is the first operator in the template, -1 for the other kinds; `cause` is what bound its start.
+    """
+
+    rank: int
+    instance: int
+    op: int
+    kind: HopKind
+    cause: Cause
+    seconds: float
+
+
+@dataclass(frozen=True)
+class OpTimes:
+    """Operators of the recorded ranks, in program order; `op` is -1 for a rendezvous (from post to end). Seconds."""
+
+    rank: Ints
+    instance: Ints
+    repeat: Ints
+    op: Ints
+    start: Floats
+    end: Floats
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Seconds from the start of the step. R ranks, I instances (rows as in the program), S streams, C categories.
+
+    On stream 0 of each rank `busy[r, 0].sum() + idle[r].sum() == makespan` to rounding: idle time goes to the category of what
+    the next operator waited for, to HOST, or to TAIL.
+    """
+
+    makespan: float
+    ops: int  # operators and rendezvous executed
+    rank_start: npt.NDArray[np.int64]  # [R+1] first instance of each rank
+    begin: Floats  # [I] first start, or post of a rendezvous
+    end: Floats  # [I]
+    transfer_begin: Floats  # [I] begin of the transfer that ended last; NaN where the instance is no rendezvous
+    busy: Floats  # [R, S, C]
+    idle: Floats  # [R, C+2] stream 0; the last two columns are HOST and TAIL
+    stretch: Floats  # [R, C] seconds that the compute tax added (contained in busy)
+    rank_end: Floats  # [R]
+    host_end: Floats  # [R] when the host had enqueued all (and seen the end of its last synchronisation)
+    path: tuple[Hop, ...]  # from the start to the end; seconds add up to the makespan; empty if it was not asked for
+    recorded: OpTimes
+
+    def of_rank(self, rank: int) -> slice:
+        """The rows of `rank` in `begin`, `end` and `transfer_begin`."""
+        return slice(int(self.rank_start[rank]), int(self.rank_start[rank + 1]))
+
+    def expand(self, rank: int, instance: int) -> tuple[Floats, Floats]:
+        """Starts and ends [times * operators] of one instance; empty unless the rank was recorded."""
+        rows = (self.recorded.rank == rank) & (self.recorded.instance == instance)
+        return self.recorded.start[rows], self.recorded.end[rows]

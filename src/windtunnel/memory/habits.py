@@ -1,0 +1,64 @@
+"""Habits of frameworks that change memory and that no field of the plan states.
+
+Keyed by framework only. Read from the frameworks' sources: Megatron-LM `core/tensor_parallel/cross_entropy.py`, `core/pipeline_parallel/
+schedules.py` (deallocates outputs since 2022-05, Korthikanti et al. 2022 appendix B); DeepSpeed `runtime/bf16_optimizer.py`,
+`runtime/zero/stage_1_and_2.py`, `runtime/pipe/engine.py`; torchtitan `parallelisms/parallelize_llama.py` and PyTorch's FSDP2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a framework treats buffers.
+
+    `loss` is what one logit costs at the peak of an unfused loss, in bytes, without and with a vocabulary cut over tp (tensors of
+    different size that the caching allocator cannot hand on from one to the other included);
+    `fused_loss` the same when the loss is fused. `keeps_outputs`: a stage's output stays allocated until its backward pass.
+    `raw_gradients`: gradients in compute precision exist beside the accumulated ones, of one layer or of the whole virtual stage until
+    the micro batch ends. `bucket` is the flat reduction buffer in elements (0: gradients already lie in one). `saves_gathered`: under
+    sequence parallelism the gathered input of a column-parallel layer is kept for backward instead of gathered again.
+    `torch_pipeline`: PyTorch's pipeline runtime over FSDP2, which keeps parameters gathered and gradients unsharded until the last micro
+    batch, and every micro batch's output until the end of the step. `resident` is what its process holds on the GPU beside tensors, context and NCCL, in
+    bytes (modules of kernels loaded whole, as PyTorch did before CUDA 11.7's lazy loading).
+    """
+
+    loss: tuple[float, float] = (14.0, 14.0)
+    fused_loss: float = 8.0
+    keeps_outputs: bool = False
+    raw_gradients: Literal["layer", "chunk"] = "layer"
+    bucket: float = 0.0
+    saves_gathered: bool = False
+    torch_pipeline: bool = False
+    resident: float = 0.0
+
+
+_MEGATRON = Habits(loss=(8.0, 8.0))
+_EAGER = Habits(loss=(14.0, 14.0))
+_DEEPSPEED = Habits(loss=(8.0, 8.0), keeps_outputs=True, raw_gradients="chunk", bucket=5e8, resident=1.0 * 2**30)
+_TORCHTITAN = Habits(loss=(14.0, 18.0), keeps_outputs=True, saves_gathered=True, torch_pipeline=True)
+
+HABITS: dict[str, Habits] = {
+    "megatron-deepspeed": _DEEPSPEED,
+    "deepspeed": _DEEPSPEED,
+    "torchtitan": _TORCHTITAN,
+    "fsdp": _EAGER,
+    "llm-foundry": _EAGER,
+    "composer": _EAGER,
+    "pytorch": _EAGER,
+    "megatron": _MEGATRON,
+    "nemo": _MEGATRON,
+    "megascale": _MEGATRON,
+}
+
+
+def habits(framework: str) -> Habits:
+    """Habits of the framework whose known name `framework` starts with; Megatron's where none does (most frameworks descend from it)."""
+    name = framework.lower().replace("_", "-")
+    for known, found in HABITS.items():  # longer names stand before their prefixes
+        if name.startswith(known):
+            return found
+    return _MEGATRON

@@ -1,0 +1,31 @@
+"""The answer of this room: plain data, one per pipeline stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """Bytes on the fullest GPU of one pipeline stage at its peak, by kind.
+
+    weights + gradients + optimizer + activations + logits + buffers + workspace = `allocated`; with `fragmentation` it is what the
+    framework's allocator holds (`reserved`); with `context` (CUDA context, NCCL) what the driver's tool shows (`total`).
+    """
+
+    stage: int
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    logits: float
+    buffers: float
+    workspace: float
+    context: float
+    fragmentation: float
+    allocated: float
+    reserved: float
+    total: float
+    capacity: float
+    fits: bool
+    curve: tuple[tuple[float, float], ...] = ()  # (second in the step, allocated bytes)

@@ -1,0 +1,73 @@
+"""All of a stage's memory in one figure: state + activations + buffers, then the allocator, then the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windtunnel.base.errors import SpecError
+from windtunnel.memory.buffers import buffer_bytes
+from windtunnel.memory.habits import habits
+from windtunnel.memory.resident import context_bytes, cublas_bytes
+from windtunnel.memory.state import state_of, step_bytes
+from windtunnel.memory.walk import Needs, Peak, activation_walk, block_needs, peak_of
+from windtunnel.memory.result import StageMemory
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.job import Job
+from windtunnel.workload.graph import Workload
+
+USABLE = 0.989
+"""Share of the data sheet's memory that CUDA offers: 79.15 of 80 GiB on A100, 79.10 on H100 (as PyTorch's out-of-memory texts print)."""
+
+
+def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
+    """Memory of every pipeline stage of `job` in bytes, whose graph is `workload`.
+
+    Within a stage, all ranks are equal but for rounding. Reserved memory exceeds allocated by `runtime.allocator_overhead`, as far as the
+    GPU has room: before it fails, PyTorch's caching allocator gives unused segments back.
+    """
+    needs = block_needs(workload)
+    return tuple(_stage(job, workload, stage, needs) for stage in range(job.plan.pp))
+
+
+def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -> StageMemory:
+    habit = habits(job.runtime.framework)
+    parameters = workload.stage_parameters[stage]
+    state = state_of(job, habit, parameters)
+    peak = peak_of(workload, stage, needs, raw_gradient_bytes(job))
+    buffers = buffer_bytes(workload, stage, habit, parameters)
+    step = step_bytes(job, parameters)
+    if step > peak.total + buffers:  # the update is the highest point: activations and most buffers are gone
+        peak, buffers = Peak(0.0, 0.0, step), 0.0
+    workspace = peak.working + cublas_bytes(job)
+    allocated = state.total + peak.activations + peak.logits + workspace + buffers
+    context = context_bytes(job, habit)
+    capacity = float(job.cluster.gpu.memory)
+    room = USABLE * capacity - context
+    reserved = max(allocated, min(allocated * (1.0 + job.runtime.allocator_overhead), room))
+    return StageMemory(
+        stage=stage, weights=state.weights, gradients=state.gradients, optimizer=state.optimizer, activations=peak.activations,
+        logits=peak.logits, buffers=buffers, workspace=workspace, context=context, fragmentation=reserved - allocated,
+        allocated=allocated, reserved=reserved, total=reserved + context, capacity=capacity, fits=allocated <= room,
+    )
+
+
+def raw_gradient_bytes(job: Job) -> float:
+    """Bytes per parameter of compute-precision gradients that wait for the end of a backward pass beside the accumulated ones."""
+    runtime, plan = job.runtime, job.plan
+    whole_chunk = habits(runtime.framework).raw_gradients == "chunk"
+    if not whole_chunk or plan.shards_parameters or runtime.fused_wgrad or runtime.gradient_dtype == runtime.precision:
+        return 0.0
+    compute = 4.0 if runtime.precision == "fp32" else DTYPE_BYTES["bf16"]
+    return compute if DTYPE_BYTES[runtime.gradient_dtype] > compute else 0.0
+
+
+def curve(workload: Workload, memory: StageMemory, ends: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    """Allocated bytes over time: `ends` are the seconds at which the stage's actions end, in schedule order.
+
+    The base is what lives through the step; raises SpecError if there are not as many ends as actions.
+    """
+    levels = activation_walk(workload, memory.stage)
+    if len(ends) != len(levels):
+        raise SpecError("ends", len(ends), f"one time for each of the stage's {len(levels)} actions")
+    base = memory.weights + memory.gradients + memory.optimizer + memory.buffers
+    return ((0.0, base), *((float(t), base + float(level)) for t, level in zip(ends, levels, strict=True)))

@@ -1,0 +1,54 @@
+"""Bytes that live through the whole step: weights, accumulated gradients, optimizer state.
+
+ZeRO (Rajbhandari et al. 2020): stage 1 cuts the optimizer state over the sharding group, stage 2 the gradients too, stage 3 and FSDP also
+the weights. Mixed precision with Adam costs 2 + 4 + 12 bytes per parameter with fp32 gradients (Megatron-LM, theoretical_memory_usage.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windtunnel.memory.habits import Habits
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.job import Job
+
+MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}
+"""fp32 numbers of optimizer state per parameter, beside a master copy."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Bytes on one GPU."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        return self.weights + self.gradients + self.optimizer
+
+
+def state_of(job: Job, habits: Habits, parameters: float) -> State:
+    """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding)."""
+    plan, runtime = job.plan, job.runtime
+    ranks = job.shard_ranks
+    own = parameters / ranks
+    weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
+    whole = plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
+    master = 4.0 if runtime.master_weights and weight < 4.0 else 0.0
+    if master and plan.sharding in ("fsdp", "hsdp"):  # FSDP's shards are the master copy; 16-bit weights exist only gathered
+        weight, master = master, 0.0
+    return State(
+        weights=weight * (own if plan.shards_parameters else parameters),
+        gradients=gradient * (own if plan.sharding == "zero2" or plan.shards_parameters and not whole else parameters),
+        optimizer=(4.0 * MOMENTS[runtime.optimizer] + master) * (parameters if plan.sharding == "none" else own),
+    )
+
+
+def step_bytes(job: Job, parameters: float) -> float:
+    """Temporary bytes of the parameter update: fp32 copies of 16-bit gradients, and a foreach optimizer's intermediate."""
+    runtime = job.runtime
+    own = parameters if job.plan.sharding == "none" else parameters / job.shard_ranks
+    copies = 4.0 if runtime.master_weights and DTYPE_BYTES[runtime.gradient_dtype] < 4.0 else 0.0
+    return own * (copies + (0.0 if runtime.fused_optimizer else 4.0))

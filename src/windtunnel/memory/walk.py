@@ -1,0 +1,148 @@
+"""Activations over a step: what each pass of each virtual stage allocates and frees, and the highest point of the walk.
+
+A forward pass leaves its blocks' saved tensors behind; the backward pass of the same micro batch frees them block by block, from the
+last one, while it holds one block's working set: recomputed tensors, gradients of activations, gathered inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.memory.habits import Habits, habits
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.workload.graph import Block, Chunk, Workload
+from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Phase
+from windtunnel.workload.schedules import Pass
+
+SAVED_PER_LOGIT = 4.0
+"""Bytes per logit that the head block counts as saved beside the 16-bit (or fp32) logits: the fp32 probabilities."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of saved that is logits."""
+
+    saved: float
+    working: float
+    logits: float
+    parameters: float
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The highest point of a stage's walk, in bytes, split into what is there."""
+
+    activations: float
+    logits: float
+    working: float
+
+    @property
+    def total(self) -> float:
+        return self.activations + self.logits + self.working
+
+
+def block_needs(workload: Workload) -> tuple[Needs, ...]:
+    """Needs of every block of the workload, once for all stages."""
+    return tuple(_needs(workload, block, habits(workload.job.runtime.framework)) for block in workload.blocks)
+
+
+def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
+    table, runtime, plan = workload.ops, workload.job.runtime, workload.job.plan
+    width = 4.0 if runtime.precision == "fp32" else DTYPE_BYTES["bf16"]
+    rows = slice(block.backward.start, block.backward.stop)
+    ahead = slice(block.forward.start, block.forward.stop)
+    kind, phase = table.kind[rows], table.phase[rows]
+    m, n, k, batch = table.m[rows], table.n[rows], table.k[rows], table.batch[rows]
+    # gradient of an operator's output beside that of its input
+    product = np.where((kind == Kind.GEMM) & (phase == Phase.DGRAD), batch * m * (n + k), 0)
+    softmax = np.where((kind == Kind.SOFTMAX) & (phase == Phase.DGRAD), 2 * m * n, 0)
+    fused = np.where(kind == Kind.ATTENTION_BACKWARD, 2 * batch * (m + n) * k, 0)
+    gathered = np.where((table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP), table.bytes[rows], 0.0)
+    gradients = float(max((product.max(initial=0), softmax.max(initial=0), fused.max(initial=0)))) * width
+    working = block.working + gradients + float(gathered.max(initial=0.0)) + workload.boundary
+    saved, logits = block.saved, 0.0
+    if habit.saves_gathered and plan.sequence_parallel:
+        inputs = (table.comm[ahead] == Comm.ALL_GATHER) & (table.axis[ahead] == Axis.TP)
+        kept = float(table.bytes[ahead][inputs].sum()) * (1.0 - 1.0 / plan.tp)
+        if block.working > 0.0 and plan.recompute in ("ops", "full"):
+            working += kept
+        else:
+            saved += kept
+    loss = np.flatnonzero(table.kind[ahead] == Kind.CROSS_ENTROPY)
+    if len(loss):
+        elements = float(table.m[ahead][loss[0]]) * float(table.n[ahead][loss[0]])
+        logits = elements * (width + SAVED_PER_LOGIT)
+        each = habit.fused_loss if runtime.fused_cross_entropy else habit.loss[plan.tp > 1]
+        working = max(0.0, each - width - SAVED_PER_LOGIT) * elements + workload.boundary
+    elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
+        saved += _unread(workload, ahead, width)
+    return Needs(saved, working, logits, block.parameters)
+
+
+def _unread(workload: Workload, rows: slice, width: float) -> float:
+    """Output of the block's last matrix product: eager op-level checkpointing caches it although backward never reads it.
+
+    PyTorch's selective checkpointing stores the output of every listed operator; a compiled graph drops those without a reader.
+    """
+    table = workload.ops
+    products = np.flatnonzero(table.kind[rows] == Kind.GEMM)
+    last = products[-1] if len(products) else None
+    return 0.0 if last is None else float(table.m[rows][last]) * float(table.n[rows][last]) * width
+
+
+def chunk_bytes(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tuple[float, ...]:
+    """Bytes that one micro batch leaves behind in each virtual stage of `stage`."""
+    plan, habit = workload.job.plan, habits(workload.job.runtime.framework)
+    held = []
+    for virtual, chunk in enumerate(workload.stages[stage]):
+        last = stage == plan.pp - 1 and virtual == plan.vpp - 1
+        output = workload.boundary if habit.keeps_outputs and plan.pp > 1 and not last else 0.0
+        held.append(output + sum(needs[b].saved * times for b, times in chunk.blocks))
+    return tuple(held)
+
+
+def _levels(workload: Workload, stage: int, held: tuple[float, ...]) -> list[float]:
+    forward = Pass.FORWARD
+    return list(accumulate(held[chunk] if direction is forward else -held[chunk] for direction, chunk, _ in workload.schedule[stage]))
+
+
+def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
+    """Bytes of activations that `stage` holds after each of its schedule's actions; the last one is 0."""
+    levels = np.array(_levels(workload, stage, chunk_bytes(workload, stage, block_needs(workload))), np.float64)
+    return np.where(np.abs(levels) < 1.0, 0.0, levels)  # rounding of sums
+
+
+def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float) -> Peak:
+    """Highest point of the walk of `stage`; `raw_gradient` bytes per parameter pile up during one backward pass."""
+    held = chunk_bytes(workload, stage, needs)
+    levels = _levels(workload, stage, held)
+    before = [0.0] * len(held)  # highest level at the start of a backward pass of each virtual stage
+    level = 0.0
+    for (direction, chunk, _), after in zip(workload.schedule[stage], levels, strict=True):
+        if direction is Pass.BACKWARD and level > before[chunk]:
+            before[chunk] = level
+        level = after
+    best = Peak(0.0, 0.0, 0.0)
+    for virtual, chunk in enumerate(workload.stages[stage]):
+        for released, logits, working in _points(chunk, needs, raw_gradient):
+            found = Peak(before[virtual] - released - logits, logits, working)
+            if found.total > best.total:
+                best = found
+    return best
+
+
+def _points(chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float) -> list[tuple[float, float, float]]:
+    """(bytes freed so far, logits still there, working bytes) at the start and at the end of each run of equal blocks, in backward order."""
+    points = []
+    released = raw = 0.0
+    for index, times in reversed(chunk.blocks):
+        need = needs[index]
+        points.append((released, need.logits, need.working + raw))
+        raw += raw_gradient * need.parameters * times
+        points.append((released + (times - 1) * need.saved, need.logits, need.working + raw))
+        released += times * need.saved
+    return points

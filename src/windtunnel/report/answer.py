@@ -1,0 +1,59 @@
+"""A prediction that can show itself: what `windtunnel.predict` returns.
+
+`predict/` sits below `report/` and must not know it, so `Prediction` stays plain data and the methods live in this subclass, one floor up.
+Fields, equality of data and `isinstance(answer, Prediction)` are unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windtunnel.predict.prediction import Prediction, Span
+from windtunnel.spec.job import Job
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Answer(Prediction):
+    """A `Prediction` with `report`, `to_json`, `write_trace` and `write_html`."""
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> Answer:
+        """The same fields, with the methods."""
+        return cls(**{f.name: getattr(prediction, f.name) for f in fields(Prediction)})
+
+    def report(self, console: Console | None = None) -> None:
+        """Print the report, on `console` or standard output."""
+        from windtunnel.report.terminal import report
+
+        report(self, console)
+
+    def to_json(self, detail: bool = False) -> dict[str, Any]:
+        """Plain data with stable keys; see `windtunnel.report.json.to_json`."""
+        from windtunnel.report.json import to_json
+
+        return to_json(self, detail)
+
+    def write_trace(self, path: str | Path, kernels: Iterable[Span] = ()) -> int:
+        """Write the timeline for a trace viewer (Chrome's JSON where the name ends in .json) and return its number of slices."""
+        from windtunnel.report.trace import write_trace
+
+        return write_trace(self, path, kernels)
+
+    def write_html(self, path: str | Path) -> None:
+        """Write one self-contained page."""
+        from windtunnel.report.html import write_html
+
+        write_html(self, path)
+
+
+def answer(job: Job, network: str = "closed") -> Answer:
+    """How long one step of `job` takes, whether it fits, and where the time goes; see `windtunnel.predict.predict`."""
+    from windtunnel.predict import predict
+
+    return Answer.of(predict(job, network))

@@ -1,0 +1,128 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const root = document.documentElement;
+  const style = name => getComputedStyle(root).getPropertyValue(name).trim();
+
+  // tables: sort by a column, filter by words
+  for (const table of document.querySelectorAll("table[data-sortable]")) {
+    const body = table.tBodies[0];
+    table.querySelectorAll("th[data-sort]").forEach(head => {
+      const sort = () => {
+        const at = head.cellIndex, numeric = head.dataset.sort === "number";
+        const down = head.getAttribute("aria-sort") !== (numeric ? "descending" : "ascending");
+        const sign = (numeric ? -1 : 1) * (down ? 1 : -1);
+        table.querySelectorAll("th").forEach(h => h.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+        const value = row => { const c = row.cells[at]; return numeric ? Number(c.dataset.value) : c.textContent.toLowerCase(); };
+        [...body.rows].map(r => [value(r), r]).sort((a, b) => a[0] < b[0] ? -sign : a[0] > b[0] ? sign : 0).forEach(e => body.append(e[1]));
+      };
+      head.tabIndex = 0;
+      head.addEventListener("click", sort);
+      head.addEventListener("keydown", e => { if (e.key === "Enter") sort(); });
+    });
+  }
+  for (const box of document.querySelectorAll("input[data-filters]")) {
+    const table = document.getElementById(box.dataset.filters), count = document.getElementById(box.dataset.filters + "-count");
+    box.addEventListener("input", () => {
+      const wanted = box.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let shown = 0;
+      for (const row of table.tBodies[0].rows) {
+        const text = row.textContent.toLowerCase();
+        row.hidden = !wanted.every(w => text.includes(w));
+        shown += row.hidden ? 0 : 1;
+      }
+      count.textContent = `${shown} of ${table.tBodies[0].rows.length}`;
+    });
+  }
+
+  // the pipeline: one row a stage, computation above, transfers in a thin lane below
+  const canvas = document.getElementById("pipeline");
+  let draw = () => {};
+  if (canvas) {
+    const tip = document.getElementById("tip"), reset = document.getElementById("reset");
+    const stages = data.stages, spans = data.spans, end = data.end, left = 62, low = 24;
+    const tall = Math.max(26, Math.min(54, 460 / stages.length)), gap = Math.max(2, tall * 0.12);
+    const height = stages.length * tall + low;
+    let from = 0, to = end;
+    canvas.style.height = height + "px";
+    const time = us => us >= 1e6 ? (us / 1e6).toPrecision(4) + " s" : us >= 1e3 ? (us / 1e3).toPrecision(4) + " ms" : us.toPrecision(3) + " µs";
+    const box = s => {
+      const top = s[0] * tall + gap / 2, full = tall - gap;
+      return s[5] ? [top + full * 0.78, full * 0.22] : [top, full * 0.74];
+    };
+    draw = () => {
+      const wide = canvas.clientWidth, scale = window.devicePixelRatio || 1;
+      canvas.width = wide * scale; canvas.height = height * scale;
+      const c = canvas.getContext("2d");
+      c.scale(scale, scale);
+      const x = t => left + (t - from) / (to - from) * (wide - left);
+      c.textBaseline = "middle";
+      c.font = "12px system-ui, 'DejaVu Sans', sans-serif";
+      stages.forEach((stage, i) => {
+        c.fillStyle = style("--idle"); c.fillRect(left, i * tall + gap / 2, wide - left, (tall - gap) * 0.74);
+        c.fillStyle = style("--soft"); c.textAlign = "right"; c.fillText("stage " + stage, left - 8, i * tall + tall * 0.42);
+      });
+      c.save(); c.beginPath(); c.rect(left, 0, wide - left, height); c.clip();
+      c.textAlign = "center";
+      for (const s of spans) {
+        if (s[2] < from || s[1] > to) continue;
+        const a = x(s[1]), w = Math.max(0.5, x(s[2]) - a), [y, h] = box(s), kind = data.kinds[s[3]];
+        c.globalAlpha = s[6] > 0 ? Math.max(0.5, 1 - 0.3 * s[6]) : 1;
+        c.fillStyle = kind.colour; c.fillRect(a, y, Math.max(0.5, w - (w > 4 ? 1 : 0)), h);
+        c.globalAlpha = 1;
+        if (s[4] >= 0 && !s[5] && w > 7 + 7 * String(s[4]).length && h > 12) { c.fillStyle = "#fff"; c.fillText(s[4], a + w / 2, y + h / 2 + 1); }
+      }
+      c.restore();
+      c.fillStyle = style("--soft"); c.strokeStyle = style("--line");
+      const rough = (to - from) / Math.max(2, (wide - left) / 120), unit = 10 ** Math.floor(Math.log10(rough));
+      const step = [1, 2, 5, 10].map(k => k * unit).find(k => k >= rough);
+      for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
+        const at = x(t); c.beginPath(); c.moveTo(at, stages.length * tall); c.lineTo(at, stages.length * tall + 5); c.stroke();
+        c.textAlign = at > wide - 40 ? "right" : at < left + 20 ? "left" : "center"; c.fillText(t === 0 ? "0" : time(t), at, height - 9);
+      }
+      reset.hidden = from === 0 && to === end;
+    };
+    const clamp = (a, b) => { const size = Math.min(end, Math.max(end / 5000, b - a)); from = Math.max(0, Math.min(a, end - size)); to = from + size; draw(); };
+    const at = e => { const r = canvas.getBoundingClientRect(); return [e.clientX - r.left, e.clientY - r.top, r.width]; };
+    const when = (px, w) => from + (px - left) / (w - left) * (to - from);
+    canvas.addEventListener("wheel", e => {
+      if (!e.ctrlKey && !e.shiftKey) return;   // a plain wheel scrolls the page
+      e.preventDefault();
+      const [px, , w] = at(e), t = when(px, w), k = Math.exp((e.deltaY || e.deltaX) * 0.002);
+      clamp(t - (t - from) * k, t + (to - t) * k);
+    }, { passive: false });
+    let drag = null;
+    canvas.addEventListener("pointerdown", e => { drag = [e.clientX, from, to]; canvas.setPointerCapture(e.pointerId); });
+    canvas.addEventListener("pointerup", () => { drag = null; });
+    canvas.addEventListener("pointermove", e => {
+      const [px, py, w] = at(e);
+      if (drag) { const d = (drag[0] - e.clientX) / (w - left) * (drag[2] - drag[1]); clamp(drag[1] + d, drag[2] + d); tip.style.display = "none"; return; }
+      const t = when(px, w), slack = (to - from) / (w - left);
+      let hit = null;
+      if (px >= left) for (const s of spans) { const [y, h] = box(s); if (s[1] - slack <= t && t <= s[2] + slack && y <= py && py <= y + h) hit = s; }
+      tip.style.display = hit ? "block" : "none";
+      if (!hit) return;
+      tip.textContent = `${data.names[hit[7]]}\nstage ${stages[hit[0]]}` + (hit[4] >= 0 ? `, micro batch ${hit[4]}` : "") + (hit[6] >= 0 ? `, chunk ${hit[6]}` : "")
+        + `\n${time(hit[1])} to ${time(hit[2])}, ${time(hit[2] - hit[1])}`;
+      tip.style.left = Math.min(px + 14, w - tip.offsetWidth - 4) + "px"; tip.style.top = py + 14 + "px";
+    });
+    canvas.addEventListener("pointerleave", () => { tip.style.display = "none"; });
+    canvas.addEventListener("dblclick", e => { const [px, , w] = at(e), t = when(px, w), half = (to - from) / 4; clamp(t - half, t + half); });
+    canvas.addEventListener("keydown", e => {
+      const size = to - from, mid = (from + to) / 2, moves = { ArrowLeft: [-0.2, 1], ArrowRight: [0.2, 1], "+": [0, 0.5], "-": [0, 2] };
+      if (moves[e.key]) { e.preventDefault(); const [d, k] = moves[e.key]; clamp(mid + d * size - size * k / 2, mid + d * size + size * k / 2); }
+    });
+    reset.addEventListener("click", () => clamp(0, end));
+    new ResizeObserver(draw).observe(canvas);
+  }
+
+  // the theme follows the system until the button is used
+  document.getElementById("theme").addEventListener("click", () => {
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    draw();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
+  draw();
+})();
