@@ -52,7 +52,7 @@ def _step(stage: Stage, transfers: Transfers) -> None:
     actions = workload.schedule[stage.index]
     tick = stage.templates.nothing(runtime.host.micro_batch)
     sent: int | None = None
-    received = transfers.receive(stage, actions[0], ()) if actions else None
+    received = transfers.receive(stage, actions[0])
     last = -1
     for turn, action in enumerate(actions):
         label = Label("forward" if action.direction is Pass.FORWARD else "backward", action.micro_batch, action.chunk)
@@ -62,7 +62,7 @@ def _step(stage: Stage, transfers: Transfers) -> None:
         last = sharding.run(action, label, waits)
         sent = transfers.send(stage, action, (last,))
         following = actions[turn + 1] if turn + 1 < len(actions) else None
-        received = transfers.receive(stage, following, () if runtime.overlap_p2p else (last,)) if following else None
+        received = transfers.receive(stage, following) if following else None
     _finish(stage, sharding.reduce(last))
 
 

@@ -31,12 +31,12 @@ class Transfers:
         boundary = here if forward else here - 1
         return self._post(stage, action, boundary, Stream.SEND_FORWARD if forward else Stream.SEND_BACKWARD, waits, "send")
 
-    def receive(self, stage: Stage, action: Action, waits: tuple[int, ...]) -> int | None:
-        """The transfer that `action` needs first, or None at the ends of the pipeline."""
+    def receive(self, stage: Stage, action: Action) -> int | None:
+        """The transfer that `action` needs first, or None at the ends of the pipeline; posted as soon as the host gets there."""
         forward = action.direction is Pass.FORWARD
         here = action.chunk * self.stages + stage.index
         boundary = here - 1 if forward else here
-        return self._post(stage, action, boundary, Stream.RECV_FORWARD if forward else Stream.RECV_BACKWARD, waits, "receive")
+        return self._post(stage, action, boundary, Stream.RECV_FORWARD if forward else Stream.RECV_BACKWARD, (), "receive")
 
     def _post(self, stage: Stage, action: Action, boundary: int, stream: Stream, waits: tuple[int, ...], kind: str) -> int | None:
         if not 0 <= boundary < self.boundaries:

@@ -1,0 +1,3 @@
+#include "tests/check.h"
+
+int main() { return check::run_all(); }
