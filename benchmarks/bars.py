@@ -24,7 +24,7 @@ def _between(first: str, last: str) -> Pick:
 
 
 def _dense_half(row: TrainingRow) -> bool:
-    return row.complete == "y" and row.arch in ("gpt", "mpt", "llama", "nemotron") and row.precision in ("bf16", "fp16")
+    return row.id.startswith("T") and row.complete == "y" and row.arch in ("gpt", "mpt", "llama", "nemotron") and row.precision in ("bf16", "fp16")
 
 
 _MEGASCALE: Pick = lambda row: row.family == "A100-ByteDance" and row.framework == "megatron" and bool(row.iter_time_s)  # noqa: E731
@@ -67,7 +67,8 @@ def main(folder: Path) -> None:
         if not line.n or line.mape_pct is None or line.median_abs_pct is None or line.bias_pct is None:
             print(f"{name:40s} {quantity:12s} none of {len(scores)} scored")
             continue
-        print(f"{name:40s} {quantity:12s} {line.n:4d} of {len(scores):4d} = {100 * line.n / len(scores):5.1f} %   mean {line.mape_pct:6.2f} %  "
+        share = f"{line.n:4d} of {len(scores):4d} = {100 * line.n / len(scores):5.1f} %"
+        print(f"{name:40s} {quantity:12s} {share}   mean {line.mape_pct:6.2f} %  "
               f"median {line.median_abs_pct:6.2f} %  bias {line.bias_pct:+7.2f} %  largest {line.max_abs_pct:6.1f} %")
 
 

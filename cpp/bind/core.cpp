@@ -98,9 +98,13 @@ NB_MODULE(_core, m) {
   m.doc() = "windtunnel's C++ core; use windtunnel.engine instead.";
   nb::exception<wt::Error>(m, "CoreError");
   using nb::literals::operator""_a;
-  m.def("run", &run, nb::kw_only(), "template_start"_a, "op_stream"_a, "op_seconds"_a, "op_host"_a, "op_category"_a, "op_comm"_a,
-        "op_wait0"_a, "op_wait1"_a, "rank_start"_a, "template"_a, "times"_a, "flags"_a, "wait_start"_a, "waits"_a, "rv_stream"_a,
-        "rv_host"_a, "rv_cat_wait"_a, "rv_cat_transfer"_a, "part_start"_a, "part_key"_a, "part_seconds"_a, "part_participants"_a,
-        "record"_a, "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
+  const auto column = [](const char* name) { return nb::arg(name).noconvert(); };  // a wrong type is an error, not a copy
+  m.def("run", &run, nb::kw_only(),
+        column("template_start"), column("op_stream"), column("op_seconds"), column("op_host"), column("op_category"),
+        column("op_comm"), column("op_wait0"), column("op_wait1"), column("rank_start"), column("template"), column("times"),
+        column("flags"), column("wait_start"), column("waits"), column("rv_stream"), column("rv_host"), column("rv_cat_wait"),
+        column("rv_cat_transfer"), column("part_start"), column("part_key"), column("part_seconds"), column("part_participants"),
+        column("record"),
+        "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
         "Executes a program given as columns; see windtunnel.engine.program.Program.");
 }

@@ -105,11 +105,12 @@ void Engine::record(Record& out) const {
     out.repeat.reserve(more);
     out.op.reserve(more);
     for (std::int32_t i = rank.first; i < rank.last; ++i) {
-      const std::int32_t size = row(i) >= 0 ? 1 : info(i).size;
-      for (std::int32_t e = 0; e < state(i).events; ++e) {
-        out.instance.push_back(i - rank.first);
-        out.repeat.push_back(e / size);
-        out.op.push_back(row(i) >= 0 ? -1 : e % size);
+      const bool meets = row(i) >= 0;
+      const std::int32_t size = meets ? 1 : info(i).size;
+      out.instance.insert(out.instance.end(), static_cast<std::size_t>(state(i).events), i - rank.first);
+      for (std::int32_t repeat = 0; repeat < program_.instances.times[static_cast<std::size_t>(i)]; ++repeat) {
+        out.repeat.insert(out.repeat.end(), static_cast<std::size_t>(size), repeat);
+        for (std::int32_t k = 0; k < size; ++k) out.op.push_back(meets ? -1 : k);
       }
     }
     out.start.insert(out.start.end(), rank.trail.start.get(), rank.trail.start.get() + rank.events);

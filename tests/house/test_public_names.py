@@ -14,7 +14,7 @@ NAMES = """
 GPU Answer Cluster EngineError Fabric FileError Host Imported Job KernelRow Model Nic Node Plan PlanError Prediction Report Runtime ScaleUp
 Span SpecError StageMemory UnknownName WindtunnelError __version__ build check dump import_job load load_cluster load_model match_gpu
 memory_of names predict schema sweep validate
-""".split()
+""".split()  # noqa: SIM905
 
 
 def run(code: str) -> str:
@@ -44,7 +44,9 @@ def test_importing_it_imports_nothing_heavy() -> None:
     assert run(code) == "[]"
 
 
-@pytest.mark.parametrize("first", ["", "import windtunnel.predict.prediction", "from windtunnel.predict import prediction", "wt.Prediction"])
+@pytest.mark.parametrize(
+    "first", ["", "import windtunnel.predict.prediction", "from windtunnel.predict import prediction", "wt.Prediction"]
+)
 def test_predict_stays_callable_whatever_came_first(first: str) -> None:
     assert run(f"import windtunnel as wt\n{first}\nprint(callable(wt.predict), wt.predict.__name__)") == "True windtunnel.predict"
 

@@ -18,8 +18,10 @@ from windtunnel.report.tracks import tracks_of
 def kernels(count: int) -> list[Span]:
     names = [f"kernel {i}" for i in range(60)]
     each = 1.1 / count * STAGES
-    return [Span(i % STAGES, "compute", names[i % 60], "gemm", (i // STAGES) * each, (i // STAGES + 1) * each, i % MICRO, i % CHUNKS)
-            for i in range(count)]
+    return [
+        Span(i % STAGES, "compute", names[i % 60], "gemm", (i // STAGES) * each, (i // STAGES + 1) * each, i % MICRO, i % CHUNKS)
+        for i in range(count)
+    ]
 
 
 def test_every_span_comes_back(tmp_path: Path) -> None:
@@ -33,8 +35,10 @@ def test_every_span_comes_back(tmp_path: Path) -> None:
         pid, stream = trace.tracks[uuid]
         for start, end, e in found:
             back.add((pid - 1, stream, e.name, e.category, start, end, e.notes.get("micro batch", -1), e.notes.get("chunk", -1)))
-    sent = {(s.stage, s.stream, s.name, s.category, round(s.start * 1e9), round(s.end * 1e9), s.micro_batch, s.chunk)
-            for s in prediction.timeline}
+    sent = {
+        (s.stage, s.stream, s.name, s.category, round(s.start * 1e9), round(s.end * 1e9), s.micro_batch, s.chunk)
+        for s in prediction.timeline
+    }
     assert back == sent
 
 
@@ -44,15 +48,23 @@ def test_times_rise_over_the_whole_file() -> None:
 
 
 def test_overlapping_spans_get_lanes() -> None:
-    spans = [Span(0, "network", "a", "comm", 0.0, 2.0), Span(0, "network", "b", "comm", 1.0, 3.0), Span(0, "network", "c", "comm", 2.0, 4.0)]
+    spans = [
+        Span(0, "network", "a", "comm", 0.0, 2.0),
+        Span(0, "network", "b", "comm", 1.0, 3.0),
+        Span(0, "network", "c", "comm", 2.0, 4.0),
+    ]
     trace = read(perfetto(tracks_of(spans)))
     found = {trace.tracks[u][1]: [e.name for *_, e in s] for u, s in slices(trace).items()}
     assert found == {"network": ["a", "c"], "network (2)": ["b"]}
 
 
 def test_touching_empty_and_backward_spans_stay_balanced() -> None:
-    spans = [Span(0, "s", "a", "x", 0.1, 0.2), Span(0, "s", "b", "x", 0.2, 0.2), Span(0, "s", "c", "x", 0.2, 0.3),
-             Span(0, "s", "d", "x", 0.3, 0.29999999999)]
+    spans = [
+        Span(0, "s", "a", "x", 0.1, 0.2),
+        Span(0, "s", "b", "x", 0.2, 0.2),
+        Span(0, "s", "c", "x", 0.2, 0.3),
+        Span(0, "s", "d", "x", 0.3, 0.29999999999),
+    ]
     trace = read(perfetto(tracks_of(spans)))
     (found,) = slices(trace).values()
     assert [e.name for *_, e in found] == ["a", "b", "c", "d"]

@@ -31,13 +31,13 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         if wire == 0:
             yield number, varint()
         elif wire == 1:
-            yield number, int.from_bytes(data[at:at + 8], "little")
+            yield number, int.from_bytes(data[at : at + 8], "little")
             at += 8
         elif wire == 2:
             size = varint()
             if at + size > len(data):
                 raise ValueError("field runs over the end")
-            yield number, data[at:at + size]
+            yield number, data[at : at + size]
             at += size
         else:
             raise ValueError(f"wire type {wire}")

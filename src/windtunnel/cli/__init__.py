@@ -1,0 +1,137 @@
+"""The command line. One file a verb; a verb's file, and all it needs, is imported when the verb is typed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from windtunnel.base.errors import UnknownName, WindtunnelError, nearest
+
+VERBS: dict[str, tuple[str, str]] = {
+    "predict": ("predict", "How long a training step takes, whether it fits, where the time goes."),
+    "memory": ("memory", "What every pipeline stage holds on its fullest GPU, and what would make it fit."),
+    "compare": ("compare", "Two jobs side by side: what differs, and what the difference is worth."),
+    "collective": ("collective", "The table that nccl-tests prints, predicted."),
+    "validate": ("validate", "Predicted against measured, row by row and by family."),
+    "catalog": ("catalog", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
+    "import": ("importing", "A Hugging Face config.json or Megatron-LM flags as a job file."),
+    "export": ("exporting", "A job as a file that needs no catalogue."),
+}
+"""Verb -> module of this package that holds its `command`, and its line in the help."""
+
+INTERRUPTED, BROKEN_PIPE = 130, 141
+"""Exit codes of shells for SIGINT and SIGPIPE."""
+
+
+_USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What typer raises for a command line that it cannot parse; the class lives in click or in typer, depending on typer's version."""
+
+
+class _Verbs(dict[str, Any]):
+    """Commands by name, each built on first use."""
+
+    def __missing__(self, name: str) -> Any:
+        if name not in VERBS:
+            raise KeyError(name)
+        module, text = VERBS[name]
+        one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        one.command(name, help=text)(import_module(f"windtunnel.cli.{module}").command)
+        made = typer.main.get_command(one)
+        made.name = name
+        self[name] = made
+        return made
+
+
+class _Group(TyperGroup):
+    """Lists verbs without importing them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = _Verbs()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return self.commands[cmd_name] if cmd_name in VERBS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            raise UnknownName("verb", args[0], list(VERBS))
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=_Group,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from windtunnel import __version__
+
+        typer.echo(f"windtunnel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """A wind tunnel for LLM-training clusters: describe a job, read how it would run.
+
+    JOB is a name of `windtunnel catalog jobs`, a job file (.toml, .yaml, .json), a Hugging Face config.json or a text file with
+    Megatron-LM flags. `windtunnel VERB --help` explains a verb.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code, with every error of the user's told in one message on standard error."""
+    with suppress(AttributeError, ValueError):  # a terminal that cannot show a bar's blocks shows ?, instead of failing
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        code = typer.main.get_command(app).main(args=given or ["--help"], prog_name="windtunnel", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except WindtunnelError as error:
+        return _told(str(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _told("stopped.", INTERRUPTED)
+    except _USAGE as error:
+        return _told(_usage(error), 2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains once more while it ends
+        return BROKEN_PIPE
+
+
+def _usage(error: Any) -> str:
+    """Typer's complaint in one line, with the nearest option and where to read more."""
+    context = getattr(error, "ctx", None)
+    message = str(getattr(error, "message", "") if hasattr(error, "option_name") else error.format_message()).rstrip(".")
+    if context is not None and hasattr(error, "option_name"):
+        near = nearest(error.option_name, [o for p in context.command.params for o in p.opts if o.startswith("--")])
+        message += f". Did you mean {near}?" if near else "."
+        return f"{message} `{context.command_path} --help` lists the options."
+    return f"{message}." + (f" See `{context.command_path} --help`." if context is not None else "")
+
+
+def _told(message: str, code: int) -> int:
+    with suppress(OSError):
+        print(f"windtunnel: {message}", file=sys.stderr)
+    return code

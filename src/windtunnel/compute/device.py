@@ -22,6 +22,9 @@ FALLBACK = {"fp32": ("fp32", "tf32", "bf16", "fp16"), "tf32": ("tf32", "fp32"), 
             "nvfp4": ("nvfp4", "fp4", "mxfp8", "fp8", "bf16", "fp16")}
 """Number format -> keys of `GPU.peak` in the order they are tried: hardware without a format computes in a wider one."""
 
+WIDE = ("bf16", "fp16")
+NARROW = ("fp8", "mxfp8", "nvfp4")
+
 
 @dataclass(frozen=True)
 class Device:
@@ -38,27 +41,37 @@ def device(gpu: GPU, kernels: Kernels) -> Device:
     """`Device` of `gpu` under the curves of `kernels`.
 
     Ceilings are the data sheet's peak times how far this GPU's best measured matmul falls short of it compared with the fitted GPU
-    (`achievable`). Where no best matmul was measured and only the power limit is lower, the clock follows the cube root of power
-    (dynamic power grows with f V^2 and V with f).
+    (`achievable`); see `_shortfall` where none was measured.
     """
     peak = np.array([_peak(gpu.peak, name) for name in DTYPES])
-    shortfall = kernels.achievable / kernels.peak
+    fitted = kernels.achievable / kernels.peak
     wide = peak[DTYPES.index("bf16")]
     best = gpu.achievable.get("bf16", gpu.achievable.get("fp16"))
-    if best is not None:
-        base = best / wide / shortfall
-    elif gpu.power_w is not None and gpu.power_w < kernels.power and wide > 0.97 * kernels.peak and wide < 1.03 * kernels.peak:
-        base = (gpu.power_w / kernels.power) ** (1.0 / 3.0)
-    else:
-        base = 1.0
+    base = best / wide / fitted if best is not None else _shortfall(gpu, wide, kernels)
     factor = np.full(len(DTYPES), base)
-    for code, name in enumerate(DTYPES):
-        key = next((key for key in FALLBACK[name] if key in gpu.achievable and key in gpu.peak), None)
-        if key is not None and key not in ("bf16", "fp16"):
-            factor[code] = gpu.achievable[key] / gpu.peak[key] / shortfall
+    for name in NARROW:
+        code = DTYPES.index(name)
+        if not any(key in gpu.peak for key in FALLBACK[name] if key not in WIDE):
+            continue  # computed in bf16
+        key = next((key for key in FALLBACK[name] if key in gpu.achievable and key in gpu.peak and key not in WIDE), None)
+        factor[code] = gpu.achievable[key] / gpu.peak[key] / fitted if key is not None else base * kernels.narrow
     sms = float(gpu.sms) if gpu.sms is not None else max(1.0, round(kernels.sms * wide / kernels.peak))
     l2 = gpu.l2 if gpu.l2 is not None else kernels.l2
     return Device(peak=peak, ceiling=peak * factor, bandwidth=gpu.memory_bandwidth, sms=sms, l2=l2)
+
+
+def _shortfall(gpu: GPU, wide: float, kernels: Kernels) -> float:
+    """Ceiling factor of a GPU without a measured matmul, from the power that it has per FLOP/s; 1 across architectures.
+
+    The clock under a power limit follows the cube root of power (dynamic power grows with f V^2 and V with f). A chip with twice the
+    fitted one's power per FLOP/s is taken not to be limited at all, so that it reaches what the fitted one loses.
+    """
+    if gpu.power_w is None or gpu.architecture != kernels.architecture:
+        return 1.0
+    ratio = gpu.power_w / kernels.power / (wide / kernels.peak)
+    if ratio >= 2.0:
+        return kernels.peak / kernels.achievable
+    return float(min(1.0, ratio ** (1.0 / 3.0)))
 
 
 def _peak(table: dict[str, float], name: str) -> float:

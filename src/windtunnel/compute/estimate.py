@@ -40,7 +40,7 @@ class Estimate:
 
 
 def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
-    """Device seconds of every row of `ops` on `gpu`; see `Estimate`. Raises UnknownName if `gpu.kernels_from` names no constants."""
+    """Device seconds of every row of `ops` on `gpu`; see `Estimate`. Raises FileError if a constants file is broken."""
     choice = choose(gpu)
     kernels = choice.kernels
     dev = device(gpu, kernels)
@@ -64,12 +64,12 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
         mask = ops.kind == kind
         if mask.any():
-            columns = [x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k)]
+            batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
             curve = kernels.attention[library][way]
             # Launches beyond the first are the small kernels around the backward: row sums of dO O, casts of dQ.
             around = np.maximum(launches[mask] - 1.0, 0.0) * curve.latency
-            put(mask, attention_seconds(curve, dev, way, *columns, dtype=ops.dtype[mask], flops=ops.flops[mask]) + around,
-                f"attention.{library}")
+            core = attention_seconds(curve, dev, way, batch, m, n, k, ops.dtype[mask], ops.flops[mask])
+            put(mask, core + around, f"attention.{library}")
     for kind, key in CLASSES.items():
         mask = ops.kind == kind
         if mask.any():

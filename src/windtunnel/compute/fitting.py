@@ -23,12 +23,27 @@ Array = npt.NDArray[np.float64]
 Bounds = dict[str, tuple[float, float, float]]
 """Constant -> lowest, expected, highest. The expected value starts the search and draws weakly where data say nothing."""
 
-GEMM_BOUNDS: Bounds = {"fraction": (0.4, 0.95, 1.0), "tile_cost": (2.0, 12.0, 60.0), "prologue": (20.0, 100.0, 300.0), "wave": (0.0, 0.5, 1.0),
-                       "memory": (0.6, 0.85, 0.95), "latency": (1.5e-6, 3e-6, 1e-5), "split": (0.0, 3e-6, 2e-5), "blend": (1.3, 3.0, 5.0),
-                       "throttle": (0.0, 0.1, 0.5), "settle": (5e-5, 3e-4, 5e-3)}
+GEMM_BOUNDS: Bounds = {
+    "fraction": (0.4, 0.95, 1.0),
+    "tile_cost": (2.0, 12.0, 60.0),
+    "prologue": (20.0, 100.0, 300.0),
+    "wave": (0.0, 0.5, 1.0),
+    "memory": (0.6, 0.85, 0.95),
+    "latency": (1.5e-6, 3e-6, 1e-5),
+    "split": (0.0, 3e-6, 2e-5),
+    "blend": (1.3, 3.0, 5.0),
+    "throttle": (0.0, 0.1, 0.5),
+    "settle": (5e-5, 3e-4, 5e-3),
+}
 LAYOUT_BOUNDS: Bounds = {"dgrad": (0.8, 1.0, 1.3), "wgrad": (0.8, 1.0, 1.3)}
-ATTENTION_BOUNDS: Bounds = {"fraction": (0.1, 0.8, 1.0), "wave": (0.0, 0.5, 1.5), "setup": (0.0, 150.0, 1000.0), "head": (0.0, 20.0, 150.0),
-                            "causal": (1.0, 1.05, 1.5), "latency": (2e-6, 6e-6, 1.5e-5)}
+ATTENTION_BOUNDS: Bounds = {
+    "fraction": (0.1, 0.8, 1.0),
+    "wave": (0.0, 0.5, 1.5),
+    "setup": (0.0, 150.0, 1000.0),
+    "head": (0.0, 20.0, 150.0),
+    "causal": (1.0, 1.05, 1.5),
+    "latency": (2e-6, 6e-6, 1.5e-5),
+}
 MEMORY_BOUNDS: Bounds = {"efficiency": (0.05, 0.8, 1.0), "latency": (5e-7, 2e-6, 1e-4), "cache": (1.0, 1.3, 4.0)}
 
 PULL = 0.01
@@ -40,7 +55,9 @@ def log_errors(predicted: Array, samples: Sequence[Sample]) -> Array:
     return np.asarray(np.log(predicted / column(samples, "seconds")), dtype=np.float64)
 
 
-def solve(start: Any, bounds: Bounds, predict: Callable[[Any], Array], samples: Sequence[Sample], weight: Array | None = None) -> Any:
+def solve(
+    start: Any, bounds: Bounds, predict: Callable[[Any], Array], samples: Sequence[Sample], weight: Array | None = None
+) -> Any:
     """`start` (a curve) with the constants named in `bounds` fitted so that `predict(curve)` matches the samples' seconds."""
     from scipy.optimize import least_squares
 
@@ -61,7 +78,9 @@ def solve(start: Any, bounds: Bounds, predict: Callable[[Any], Array], samples: 
     best = None
     for seed in range(3):
         begin = expected + (np.random.default_rng(seed).normal(0.0, 0.1, len(names)) if seed else 0.0)
-        found = least_squares(residuals, np.clip(begin, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05, diff_step=3e-3, max_nfev=60)
+        found = least_squares(
+            residuals, np.clip(begin, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05, diff_step=3e-3, max_nfev=60
+        )
         if best is None or found.cost < best.cost:
             best = found
     assert best is not None  # three starts were tried
@@ -78,7 +97,9 @@ def gemm_predict(curve: GemmCurve, dev: Device, samples: Sequence[Sample]) -> Ar
 def fit_gemm(start: GemmCurve, dev: Device, samples: Sequence[Sample], layouts: bool) -> GemmCurve:
     """Constants of the tile/wave model; rows with fewer than 512 tokens count half, because training seldom runs them."""
     weight = np.where(column(samples, "m") < 512, 0.5, 1.0)
-    found = solve(start, {**GEMM_BOUNDS, **(LAYOUT_BOUNDS if layouts else {})}, lambda c: gemm_predict(c, dev, samples), samples, weight)
+    found = solve(
+        start, {**GEMM_BOUNDS, **(LAYOUT_BOUNDS if layouts else {})}, lambda c: gemm_predict(c, dev, samples), samples, weight
+    )
     assert isinstance(found, GemmCurve)
     return found
 
@@ -110,7 +131,9 @@ def fit_memory(start: MemoryCurve, dev: Device, samples: Sequence[Sample], names
     return found
 
 
-def held_out(samples: Sequence[Sample], fit: Callable[[list[Sample]], Any], predict: Callable[[Any, list[Sample]], Array], folds: int = 5) -> Array:
+def held_out(
+    samples: Sequence[Sample], fit: Callable[[list[Sample]], Any], predict: Callable[[Any, list[Sample]], Array], folds: int = 5
+) -> Array:
     """Log errors of every sample under constants fitted without its group (a weight shape, a width, a head size)."""
     groups = sorted({s.group for s in samples})
     order = np.random.default_rng(0).permutation(len(groups))

@@ -9,8 +9,8 @@ For each tile shape (r, c) and each split s of k that a BLAS library might choos
     seconds = latency + t (1 + throttle t / (t + settle))
 
 and the fastest choice counts, as the library's own heuristic looks for it. Never faster than peak.
-Source of the form: tile and wave quantisation as NVIDIA's "Matrix Multiplication Background User's Guide" describes it; constants are
-fitted by `fit.py`.
+Source of the form: tile and wave quantisation as NVIDIA's "Matrix Multiplication Background User's Guide" describes it; constants
+are fitted by `fit.py`.
 """
 
 from __future__ import annotations

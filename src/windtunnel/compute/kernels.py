@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import FileError, UnknownName
+from windtunnel.base.errors import FileError
 from windtunnel.spec.cluster import GPU
 
 FOLDER = Path(__file__).resolve().parent.parent / "catalog" / "kernels"
@@ -97,6 +97,7 @@ class Kernels:
     sms: float
     l2: float
     power: float
+    narrow: float  # (best measured / peak) of FP8 over that of bf16
     gemm: GemmCurve
     memory: dict[str, MemoryCurve]
     attention: dict[str, dict[str, AttentionCurve]]  # library -> forward / backward
@@ -113,19 +114,17 @@ class Choice:
 
 
 def choose(gpu: GPU) -> Choice:
-    """The constants for `gpu`: its own file, the file `kernels_from` names, its architecture's, or the default."""
+    """The constants for `gpu`: its own file, the file `kernels_from` names, its architecture's, or the default.
+
+    A `kernels_from` without constants (a GPU nobody has fitted yet) counts as none; the estimate names the file in use.
+    """
     known = available()
     if gpu.id in known:
         return Choice(load(gpu.id), Provenance.MODELLED, 0.0)
-    if gpu.kernels_from is not None:
-        if gpu.kernels_from not in known:
-            raise UnknownName(f"gpu.{gpu.id}.kernels_from", gpu.kernels_from, known)
-        found = load(gpu.kernels_from)
-        return Choice(found, Provenance.TRANSFERRED, 0.10 if found.architecture == gpu.architecture else 0.20)
-    stem = BY_ARCHITECTURE.get(gpu.architecture)
-    if stem is not None and stem in known:
-        found = load(stem)
-        return Choice(found, Provenance.TRANSFERRED, 0.10 if found.architecture == gpu.architecture else 0.20)
+    for stem in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture)):
+        if stem in known:
+            found = load(stem)
+            return Choice(found, Provenance.TRANSFERRED, 0.10 if found.architecture == gpu.architecture else 0.20)
     return Choice(load(DEFAULT), Provenance.ASSUMED, 0.35)
 
 
@@ -163,5 +162,6 @@ def parse(data: dict[str, Any]) -> Kernels:
         directions = take(section, f"attention.{library}")
         attention[library] = {way: AttentionCurve(**directions[way]) for way in ("forward", "backward")}
     return Kernels(id=data["id"], architecture=data["architecture"], peak=reference["peak"], achievable=reference["achievable"],
-                   sms=reference["sms"], l2=reference["l2"], power=reference["power"], gemm=GemmCurve(**gemm), memory=memory,
+                   sms=reference["sms"], l2=reference["l2"], power=reference["power"],
+                   narrow=reference["narrow"], gemm=GemmCurve(**gemm), memory=memory,
                    attention=attention, tables=tables)

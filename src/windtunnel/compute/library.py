@@ -5,8 +5,7 @@ from __future__ import annotations
 from windtunnel.compute.kernels import Kernels
 from windtunnel.spec.runtime import Runtime
 
-PREFERENCE = {"torchtitan": ("fa2", "cudnn", "fa3"), "fsdp": ("fa2", "cudnn", "fa3"), "mosaicml": ("fa2", "cudnn", "fa3"),
-              "hai-llm": ("fa2", "cudnn")}
+PREFERENCE = {"torchtitan": ("fa2", "cudnn", "fa3"), "fsdp": ("fa2", "cudnn", "fa3")}
 """Framework -> libraries in the order it would take them. PyTorch's scaled_dot_product_attention calls FlashAttention-2."""
 
 OTHERWISE = ("cudnn", "fa3", "fa2")

@@ -81,8 +81,10 @@ def _vidur_shapes(row: dict[str, str]) -> dict[str, tuple[str, float, float, flo
         return "gemm", m, n, k, 2.0 * (m * k + k * n + m * n)
 
     shapes = {
-        "attn_pre_proj": product(qkv, hidden), "attn_post_proj": product(hidden, hidden / tp),
-        "mlp_up_proj": product(gates * mid, hidden), "mlp_down_proj": product(hidden, mid),
+        "attn_pre_proj": product(qkv, hidden),
+        "attn_post_proj": product(hidden, hidden / tp),
+        "mlp_up_proj": product(gates * mid, hidden),
+        "mlp_down_proj": product(hidden, mid),
         "mlp_act": ("elementwise", m, mid, 0.0, 2.0 * m * mid * (gates + 1.0)),
         "attn_rope": ("rope", m, (heads + kv) * size / tp, 0.0, 4.0 * m * (heads + kv) * size / tp),
         "emb": ("embedding", m, hidden, 0.0, 4.0 * m * hidden),
@@ -127,8 +129,20 @@ def _simumax_sample(name: str, shape: dict[str, str], rate: float, origin: str) 
         layout = LAYOUTS[shape["layout"]]
         # Rows of one weight matrix share a group whichever of the three products they are.
         group = "x".join(str(int(x)) for x in sorted((n, k) if layout != "wgrad" else (m, n)))
-        return Sample("gemm", group, layout, batch, m, n, k, flops, batch * (2.0 * (m * k + k * n) + result * m * n), accumulate,
-                      flops / rate, origin)
+        return Sample(
+            "gemm",
+            group,
+            layout,
+            batch,
+            m,
+            n,
+            k,
+            flops,
+            batch * (2.0 * (m * k + k * n) + result * m * n),
+            accumulate,
+            flops / rate,
+            origin,
+        )
     if name == "group_matmul":
         groups, m, n, k = (float(shape[x]) for x in ("ng", "M", "N", "K"))
         layout = {"fwd": "forward", "bwd_grad_act": "dgrad", "bwd_grad_w": "wgrad"}[shape["stage"]]
@@ -139,16 +153,41 @@ def _simumax_sample(name: str, shape: dict[str, str], rate: float, origin: str) 
             m, n, k = n, k, m
         accumulate = layout == "wgrad" and shape["accumulate"] == "True" and shape["main_grad_dtype"] == "fp32"
         result = 8.0 if accumulate else 2.0
-        return Sample("grouped", f"{int(groups)}x{int(n)}x{int(k)}", layout, groups, m, n, k, flops,
-                      groups * (2.0 * (m * k + k * n) + result * m * n), accumulate, flops / rate, origin)
+        return Sample(
+            "grouped",
+            f"{int(groups)}x{int(n)}x{int(k)}",
+            layout,
+            groups,
+            m,
+            n,
+            k,
+            flops,
+            groups * (2.0 * (m * k + k * n) + result * m * n),
+            accumulate,
+            flops / rate,
+            origin,
+        )
     if name in ("sdp_fwd", "sdp_bwd"):
         way = "forward" if name == "sdp_fwd" else "backward"
-        batch, seq, heads, kv, qk, v = (float(shape[x]) for x in ("batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim",
-                                                                 "v_head_dim"))
+        batch, seq, heads, kv, qk, v = (
+            float(shape[x]) for x in ("batch", "seq_len", "head_num", "kv_head_num", "qk_head_dim", "v_head_dim")
+        )
         # The file counts 2 (qk + v) forward and 5 (qk + v) backward for every pair; the causal kernel does half of the pairs.
         full = (2.0 if way == "forward" else 5.0) * (qk + v) * batch * heads * seq * seq
-        return Sample("attention", f"{int(heads)}x{int(seq)}", way, batch * heads, seq, seq, (qk + v) / 2.0, full / 2.0, 0.0, False,
-                      full / rate, origin)
+        return Sample(
+            "attention",
+            f"{int(heads)}x{int(seq)}",
+            way,
+            batch * heads,
+            seq,
+            seq,
+            (qk + v) / 2.0,
+            full / 2.0,
+            0.0,
+            False,
+            full / rate,
+            origin,
+        )
     return None
 
 
@@ -157,16 +196,35 @@ def llmcompass(folder: Path) -> list[Sample]:
     found: list[Sample] = []
     for row in _cells(folder / "matmul_A100.csv"):
         m, k, n, seconds = float(row[0]), float(row[1]), float(row[2]), float(row[3].removesuffix("ms")) * 1e-3
-        found.append(Sample("gemm", f"{int(n)}x{int(k)}", "forward", 1.0, m, n, k, 2.0 * m * n * k, 2.0 * (m * k + k * n + m * n), False,
-                            seconds, "llmcompass matmul"))
+        found.append(
+            Sample(
+                "gemm",
+                f"{int(n)}x{int(k)}",
+                "forward",
+                1.0,
+                m,
+                n,
+                k,
+                2.0 * m * n * k,
+                2.0 * (m * k + k * n + m * n),
+                False,
+                seconds,
+                "llmcompass matmul",
+            )
+        )
     for name, kind in (("softmax", "softmax"), ("layernorm", "norm")):
         for row in _cells(folder / f"{name}_A100.csv"):
             m, n, rate = float(row[0]), float(row[1]), float(row[2]) * 1e9
-            found.append(Sample(kind, f"{name} {int(n)}", "forward", 1.0, m, n, 0.0, 0.0, 4.0 * m * n, False, m * n / rate,
-                                f"llmcompass {name}"))
+            found.append(
+                Sample(
+                    kind, f"{name} {int(n)}", "forward", 1.0, m, n, 0.0, 0.0, 4.0 * m * n, False, m * n / rate, f"llmcompass {name}"
+                )
+            )
     for row in _cells(folder / "gelu_A100.csv"):
         n, rate = float(row[0]), float(row[1]) * 1e9
-        found.append(Sample("elementwise", f"gelu {int(n)}", "forward", 1.0, 1.0, n, 0.0, 0.0, 4.0 * n, False, n / rate, "llmcompass gelu"))
+        found.append(
+            Sample("elementwise", f"gelu {int(n)}", "forward", 1.0, 1.0, n, 0.0, 0.0, 4.0 * n, False, n / rate, "llmcompass gelu")
+        )
     return found
 
 
@@ -189,20 +247,36 @@ def published_attention(path: Path) -> dict[str, list[Sample]]:
             for seq, rate in zip(series.get("lengths", data["lengths"]), series.get(library, ()), strict=False):
                 batch = data["tokens"] / seq * data["width"] / head
                 flops = (4.0 if way == "forward" else 10.0) * batch * seq * seq * head * share
-                found[library].append(Sample("attention", f"{seq}", way, batch, seq, seq, head, flops, 0.0, False,
-                                             flops / (rate * 1e12), series["source"]))
+                found[library].append(
+                    Sample(
+                        "attention",
+                        f"{seq}",
+                        way,
+                        batch,
+                        seq,
+                        seq,
+                        head,
+                        flops,
+                        0.0,
+                        False,
+                        flops / (rate * 1e12),
+                        series["source"],
+                    )
+                )
     return dict(found)
 
 
 def llmcompass_layer(folder: Path) -> list[Sample]:
-    """The GPT-3 layer of `transformer_A100.csv` (seconds, one per line; 16384 tokens, hidden 12288, 96 heads, tensor parallel 4).
+    """The GPT-3 layer of `transformer_A100.csv` (seconds, one per line; 16384 tokens, hidden 12288, 96 heads, tp 4).
 
-    The file gives no names. They follow from the FLOPs: with qkv, scores, context, output and two MLP products in this order all six lie
-    between 110 and 285 TFLOP/s. Only the two batched products are used here.
+    The file gives no names. They follow from the FLOPs: with qkv, scores, context, output and two MLP products in this order all
+    six lie between 110 and 285 TFLOP/s. Only the two batched products are used here.
     """
     seconds = [float(row[0]) for row in _cells(folder / "transformer_A100.csv")]
     batch, seq, dim = 8.0 * 24.0, 2048.0, 128.0
     flops = 2.0 * batch * seq * seq * dim
     moved = 2.0 * batch * (2.0 * seq * dim + seq * seq)
-    return [Sample("gemm", "scores", "forward", batch, seq, seq, dim, flops, moved, False, seconds[1], "llmcompass layer"),
-            Sample("gemm", "context", "forward", batch, seq, dim, seq, flops, moved, False, seconds[2], "llmcompass layer")]
+    return [
+        Sample("gemm", "scores", "forward", batch, seq, seq, dim, flops, moved, False, seconds[1], "llmcompass layer"),
+        Sample("gemm", "context", "forward", batch, seq, dim, seq, flops, moved, False, seconds[2], "llmcompass layer"),
+    ]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 HOST_SYNC = 1
 JOIN = 2
@@ -74,44 +77,43 @@ class RankBuilder:
     """Instances of one rank, in program order. Indices that `add` returns are what later `waits` name."""
 
     def __init__(self) -> None:
-        self.template = array("i")
-        self.times = array("i")
-        self.flags = array("B")
-        self.wait_end = array("q")
-        self.waits = array("i")
-        self.rv_stream = array("i")
-        self.rv_host = array("d")
-        self.rv_cat_wait = array("i")
-        self.rv_cat_transfer = array("i")
-        self.part_end = array("q")
-        self.part_key = array("q")
-        self.part_seconds = array("d")
-        self.part_participants = array("i")
+        # typed arrays: appending costs the same as to a list, and they become columns without a conversion
+        self._template = array("i")
+        self._times = array("i")
+        self._flags = array("B")
+        self._wait_end = array("q")
+        self._waits = array("i")
+        self._stream = array("i")
+        self._host = array("d")
+        self._cat_wait = array("i")
+        self._cat_transfer = array("i")
+        self._part_end = array("q")
+        self._key = array("q")
+        self._seconds = array("d")
+        self._participants = array("i")
 
     def __len__(self) -> int:
-        return len(self.template)
+        return len(self._template)
 
-    def add(
-        self, template: int, waits: Iterable[int] = (), times: int = 1, host_sync: bool = False, join: bool = False
-    ) -> int:
+    def add(self, template: int, waits: Sequence[int] = (), times: int = 1, host_sync: bool = False, join: bool = False) -> int:
         """Runs `template` `times` times in a row once the instances in `waits` have ended; returns the instance's index.
 
         `host_sync`: the host enqueues nothing more until the instance has ended. `join`: each repetition starts no sooner than
         the end of the one before it; without it only the order on each stream holds them back.
         """
-        index = len(self.template)
-        self.template.append(template)
-        self.times.append(times)
-        self.flags.append((HOST_SYNC if host_sync else 0) | (JOIN if join else 0))
-        self.waits.extend(waits)
-        self.wait_end.append(len(self.waits))
-        return index
+        if waits:
+            self._waits.extend(waits)
+        self._wait_end.append(len(self._waits))
+        self._template.append(template)
+        self._times.append(times)
+        self._flags.append((HOST_SYNC if host_sync else 0) | (JOIN if join else 0))
+        return len(self._template) - 1
 
     def add_rendezvous(
         self,
         stream: int,
         parts: Iterable[tuple[int, float, int]],
-        waits: Iterable[int] = (),
+        waits: Sequence[int] = (),
         host: float = 0.0,
         cat_wait: int = 0,
         cat_transfer: int = 0,
@@ -123,22 +125,22 @@ class RankBuilder:
         takes the longest of the seconds that they state; the instance ends, and the stream is free, with the last of them.
         Before its transfer begins the instance's time counts as `cat_wait`, then as `cat_transfer`.
         """
-        index = len(self.template)
-        self.template.append(_RENDEZVOUS)
-        self.times.append(1)
-        self.flags.append(HOST_SYNC if host_sync else 0)
-        self.waits.extend(waits)
-        self.wait_end.append(len(self.waits))
-        self.rv_stream.append(stream)
-        self.rv_host.append(host)
-        self.rv_cat_wait.append(cat_wait)
-        self.rv_cat_transfer.append(cat_transfer)
+        if waits:
+            self._waits.extend(waits)
+        self._wait_end.append(len(self._waits))
+        self._template.append(_RENDEZVOUS)
+        self._times.append(1)
+        self._flags.append(HOST_SYNC if host_sync else 0)
         for key, seconds, participants in parts:
-            self.part_key.append(key)
-            self.part_seconds.append(seconds)
-            self.part_participants.append(participants)
-        self.part_end.append(len(self.part_key))
-        return index
+            self._key.append(key)
+            self._seconds.append(seconds)
+            self._participants.append(participants)
+        self._part_end.append(len(self._key))
+        self._stream.append(stream)
+        self._host.append(host)
+        self._cat_wait.append(cat_wait)
+        self._cat_transfer.append(cat_transfer)
+        return len(self._template) - 1
 
 
 class ProgramBuilder:
@@ -187,42 +189,48 @@ class ProgramBuilder:
     def build(self) -> Program:
         """The program's columns; the builder may go on afterwards. What is wrong in them is found by `run`."""
         ranks = self._ranks
-        ops = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else _NO_OPS
+        ops = self._columns
         return Program(
             template_start=_offsets(self._sizes),
-            op_stream=ops[0], op_seconds=ops[1], op_host=ops[2], op_category=ops[3], op_comm=ops[4], op_wait0=ops[5], op_wait1=ops[6],
+            op_stream=_column([c[0] for c in ops], np.int32),
+            op_seconds=_column([c[1] for c in ops], np.float64),
+            op_host=_column([c[2] for c in ops], np.float64),
+            op_category=_column([c[3] for c in ops], np.int32),
+            op_comm=_column([c[4] for c in ops], np.uint8),
+            op_wait0=_column([c[5] for c in ops], np.int32),
+            op_wait1=_column([c[6] for c in ops], np.int32),
             rank_start=_offsets([len(r) for r in ranks]),
-            template=_column([r.template for r in ranks], np.int32),
-            times=_column([r.times for r in ranks], np.int32),
-            flags=_column([r.flags for r in ranks], np.uint8),
-            wait_start=_joined_ends([r.wait_end for r in ranks], [len(r.waits) for r in ranks]),
-            waits=_column([r.waits for r in ranks], np.int32),
-            rv_stream=_column([r.rv_stream for r in ranks], np.int32),
-            rv_host=_column([r.rv_host for r in ranks], np.float64),
-            rv_cat_wait=_column([r.rv_cat_wait for r in ranks], np.int32),
-            rv_cat_transfer=_column([r.rv_cat_transfer for r in ranks], np.int32),
-            part_start=_joined_ends([r.part_end for r in ranks], [len(r.part_key) for r in ranks]),
-            part_key=_column([r.part_key for r in ranks], np.int64),
-            part_seconds=_column([r.part_seconds for r in ranks], np.float64),
-            part_participants=_column([r.part_participants for r in ranks], np.int32),
-            categories=self.categories, compute_tax=self.compute_tax, host_window=self.host_window,
-        )  # fmt: skip
-
-
-_NO_OPS: list[npt.NDArray[np.generic]] = [
-    np.zeros(0, dtype) for dtype in (np.int32, np.float64, np.float64, np.int32, np.uint8, np.int32, np.int32)
-]
+            template=_column([r._template for r in ranks], np.int32),
+            times=_column([r._times for r in ranks], np.int32),
+            flags=_column([r._flags for r in ranks], np.uint8),
+            wait_start=_ends([r._wait_end for r in ranks], [len(r._waits) for r in ranks]),
+            waits=_column([r._waits for r in ranks], np.int32),
+            rv_stream=_column([r._stream for r in ranks], np.int32),
+            rv_host=_column([r._host for r in ranks], np.float64),
+            rv_cat_wait=_column([r._cat_wait for r in ranks], np.int32),
+            rv_cat_transfer=_column([r._cat_transfer for r in ranks], np.int32),
+            part_start=_ends([r._part_end for r in ranks], [len(r._key) for r in ranks]),
+            part_key=_column([r._key for r in ranks], np.int64),
+            part_seconds=_column([r._seconds for r in ranks], np.float64),
+            part_participants=_column([r._participants for r in ranks], np.int32),
+            categories=self.categories,
+            compute_tax=self.compute_tax,
+            host_window=self.host_window,
+        )
 
 
 def _offsets(sizes: Sequence[int]) -> Longs:
-    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(np.int64)
+    out = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=out[1:])
+    return out
 
 
-def _column(parts: Sequence[array], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
+def _column(parts: Sequence[Any], dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
     # np.array copies, so that the builder's arrays can still grow
     return np.concatenate([np.array(p, dtype) for p in parts]) if parts else np.zeros(0, dtype)
 
 
-def _joined_ends(ends: Sequence[array], sizes: Sequence[int]) -> Longs:
-    base = _offsets(sizes)
-    return np.concatenate([np.zeros(1, np.int64)] + [np.array(e, np.int64) + b for e, b in zip(ends, base, strict=False)])
+def _ends(ends: Sequence[array[int]], sizes: Sequence[int]) -> Longs:
+    """Offsets over all ranks, from each rank's own ends and its number of items."""
+    shifted = [np.array(e, np.int64) + before for e, before in zip(ends, _offsets(sizes)[:-1], strict=True)]
+    return np.concatenate([np.zeros(1, np.int64), *shifted])

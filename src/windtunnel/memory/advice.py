@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.memory.result import StageMemory
 from windtunnel.memory.stage import memory_of
 from windtunnel.spec.job import Job, check
+from windtunnel.spec.plan import Plan
 from windtunnel.workload import build
 
 STRONGER = {"none": "zero1", "zero1": "zero2", "zero2": "zero3"}
@@ -34,7 +36,8 @@ def spare(memory: Sequence[StageMemory]) -> float:
 def shortfall(job: Job, memory: Sequence[StageMemory]) -> tuple[float, tuple[Advice, ...]]:
     """Bytes missing on the fullest stage (0 if it fits) and the single changes that would make it fit, least costly first.
 
-    Each candidate is a whole new prediction of memory, so the advice is as good as the model; changes that contradict the plan are left out.
+    Each candidate is a whole new prediction of memory, so the advice is as good as the model. Changes that contradict the plan are
+    left out.
     """
     if all(stage.fits for stage in memory):
         return 0.0, ()
@@ -53,8 +56,10 @@ def shortfall(job: Job, memory: Sequence[StageMemory]) -> tuple[float, tuple[Adv
 def _changes(job: Job) -> Iterator[tuple[str, str | int, Job]]:
     plan = job.plan
 
-    def with_plan(**fields: object) -> Job:
-        return job.model_copy(update={"plan": plan.model_copy(update=fields)})
+    def with_plan(**fields: Any) -> Job:
+        # built anew: model_copy would keep the cached numbers of the old plan
+        changed = Plan(**({name: getattr(plan, name) for name in Plan.model_fields} | fields))
+        return Job(**({name: getattr(job, name) for name in Job.model_fields} | {"plan": changed}))
 
     if plan.tp > 1 and not plan.sequence_parallel:
         yield "plan.sequence_parallel", "true", with_plan(sequence_parallel=True)

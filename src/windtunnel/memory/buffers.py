@@ -6,7 +6,6 @@ import numpy as np
 
 from windtunnel.memory.habits import Habits
 from windtunnel.spec.common import DTYPE_BYTES
-from windtunnel.spec.job import Job
 from windtunnel.workload.build import EMBEDDING, HEAD
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind
@@ -29,7 +28,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
 
 
 def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -> float:
-    """Fully sharded: full-size copies of the blocks in flight in compute precision, their gradients, and the reduce-scatter's input."""
+    """Fully sharded: full-size copies of the blocks in flight, their gradients, and the reduce-scatter's input."""
     job = workload.job
     compute = 4.0 if job.runtime.precision == "fp32" else DTYPE_BYTES["bf16"]
     reduced = DTYPE_BYTES[job.runtime.reduce_dtype]
@@ -40,8 +39,9 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
         return compute * parameters + (compute + reduced) * largest + _outputs(workload, stage, compute)
     root = sum(size[b] for b in used if b in (EMBEDDING, HEAD))
     head = size[HEAD] if HEAD in used else 0.0
-    return (compute * (IN_FLIGHT * largest + root)  # the root unit (embedding, head) is not resharded inside a step
-            + compute * (largest + head) + reduced * largest)
+    # the root unit (embedding, head) is not resharded inside a step
+    gathered = IN_FLIGHT * largest + root if job.runtime.reshard_after_forward else parameters
+    return compute * (min(gathered, parameters) + largest + head) + reduced * largest
 
 
 def _outputs(workload: Workload, stage: int, width: float) -> float:

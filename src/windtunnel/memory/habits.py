@@ -1,8 +1,9 @@
 """Habits of frameworks that change memory and that no field of the plan states.
 
-Keyed by framework only. Read from the frameworks' sources: Megatron-LM `core/tensor_parallel/cross_entropy.py`, `core/pipeline_parallel/
-schedules.py` (deallocates outputs since 2022-05, Korthikanti et al. 2022 appendix B); DeepSpeed `runtime/bf16_optimizer.py`,
-`runtime/zero/stage_1_and_2.py`, `runtime/pipe/engine.py`; torchtitan `parallelisms/parallelize_llama.py` and PyTorch's FSDP2.
+Keyed by framework only. From the frameworks' sources, as recalled: Megatron-LM `core/tensor_parallel/cross_entropy.py` and
+`core/pipeline_parallel/schedules.py` (deallocates outputs since 2022-05, Korthikanti et al. 2022 appendix B); DeepSpeed
+`runtime/bf16_optimizer.py`, `runtime/zero/stage_1_and_2.py`, `runtime/pipe/engine.py`; torchtitan `parallelize_llama.py`;
+PyTorch's FSDP2 and `torch.distributed.pipelining`. docs/memory.md says which measured rows they were checked against.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from typing import Literal
 class Habits:
     """How a framework treats buffers.
 
-    `loss` is what one logit costs at the peak of an unfused loss, in bytes, without and with a vocabulary cut over tp (tensors of
-    different size that the caching allocator cannot hand on from one to the other included);
-    `fused_loss` the same when the loss is fused. `keeps_outputs`: a stage's output stays allocated until its backward pass.
-    `raw_gradients`: gradients in compute precision exist beside the accumulated ones, of one layer or of the whole virtual stage until
-    the micro batch ends. `bucket` is the flat reduction buffer in elements (0: gradients already lie in one). `saves_gathered`: under
-    sequence parallelism the gathered input of a column-parallel layer is kept for backward instead of gathered again.
-    `torch_pipeline`: PyTorch's pipeline runtime over FSDP2, which keeps parameters gathered and gradients unsharded until the last micro
-    batch, and every micro batch's output until the end of the step. `resident` is what its process holds on the GPU beside tensors, context and NCCL, in
-    bytes (modules of kernels loaded whole, as PyTorch did before CUDA 11.7's lazy loading).
+    `loss` is what one logit costs at the peak of an unfused loss, in bytes, without and with a vocabulary cut over tp, tensors of
+    different size included that the caching allocator cannot hand on from one to the other; `fused_loss` the same of a fused one.
+    `keeps_outputs`: a stage's output stays allocated until its backward pass.
+    `raw_gradients`: gradients in compute precision exist beside the accumulated ones, of one layer or of the whole virtual stage
+    until the micro batch ends.
+    `bucket`: elements of the flat reduction buffer (0: gradients already lie in one).
+    `saves_gathered`: under sequence parallelism the gathered input of a column-parallel layer is kept, not gathered again.
+    `torch_pipeline`: PyTorch's pipeline runtime over FSDP2 keeps parameters gathered and gradients unsharded until the last
+    micro batch, and the outputs of all micro batches until the end of the step.
+    `resident`: bytes of the process on the GPU beside tensors, context and NCCL: kernels loaded whole, as before CUDA 11.7.
     """
 
     loss: tuple[float, float] = (14.0, 14.0)
@@ -56,7 +58,10 @@ HABITS: dict[str, Habits] = {
 
 
 def habits(framework: str) -> Habits:
-    """Habits of the framework whose known name `framework` starts with; Megatron's where none does (most frameworks descend from it)."""
+    """Habits of the framework whose known name `framework` starts with.
+
+    Megatron's where none does, since most frameworks descend from it.
+    """
     name = framework.lower().replace("_", "-")
     for known, found in HABITS.items():  # longer names stand before their prefixes
         if name.startswith(known):

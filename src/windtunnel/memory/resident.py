@@ -7,7 +7,8 @@ from windtunnel.spec.job import Job
 
 MIB = 2.0**20
 CONTEXT = {"volta": 350 * MIB, "turing": 300 * MIB, "ampere": 450 * MIB, "hopper": 550 * MIB, "blackwell": 650 * MIB}
-"""CUDA context with kernels loaded on demand, by architecture: it grows with the number of multiprocessors (0.3 to 0.6 GiB)."""
+"""CUDA context with kernels loaded on demand, by architecture: it grows with the number of multiprocessors.
+Assumed, from the commonly seen 0.3 to 0.6 GiB; not measured on each."""
 
 OTHER_CONTEXT = 500 * MIB
 CHANNELS = {"volta": 12, "ampere": 24, "hopper": 24, "blackwell": 32}
@@ -19,7 +20,7 @@ RECEIVE, SEND = 10 * MIB, 2 * MIB
 (allocation sizes in NVIDIA/nccl issue 1685). Over a network both ends stage in a receive-sized buffer."""
 
 CUBLAS = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
-"""cuBLAS workspace that PyTorch allocates per handle and stream; `CUBLAS_ELSE` on older GPUs (CUBLAS_WORKSPACE_CONFIG's default)."""
+"""cuBLAS workspace that PyTorch allocates per handle and stream (default of CUBLAS_WORKSPACE_CONFIG); older GPUs below."""
 
 CUBLAS_ELSE = 8.125 * MIB
 

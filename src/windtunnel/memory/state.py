@@ -1,7 +1,8 @@
 """Bytes that live through the whole step: weights, accumulated gradients, optimizer state.
 
-ZeRO (Rajbhandari et al. 2020): stage 1 cuts the optimizer state over the sharding group, stage 2 the gradients too, stage 3 and FSDP also
-the weights. Mixed precision with Adam costs 2 + 4 + 12 bytes per parameter with fp32 gradients (Megatron-LM, theoretical_memory_usage.py).
+ZeRO (Rajbhandari et al. 2020): stage 1 cuts the optimizer state over the sharding group, stage 2 the gradients too, stage 3 and
+FSDP also the weights. Mixed precision with Adam costs 2 + 4 + 12 bytes per parameter with fp32 gradients (Megatron-LM's
+theoretical_memory_usage.py counts the same 18).
 """
 
 from __future__ import annotations

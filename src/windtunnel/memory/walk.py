@@ -1,7 +1,7 @@
 """Activations over a step: what each pass of each virtual stage allocates and frees, and the highest point of the walk.
 
-A forward pass leaves its blocks' saved tensors behind; the backward pass of the same micro batch frees them block by block, from the
-last one, while it holds one block's working set: recomputed tensors, gradients of activations, gathered inputs.
+A forward pass leaves its blocks' saved tensors behind; the backward pass of the same micro batch frees them block by block, last
+one first, while it holds one block's working set: recomputed tensors, gradients of activations, gathered inputs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload.graph import Block, Chunk, Workload
-from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Phase
+from windtunnel.workload.ops import Axis, Comm, Kind, Phase
 from windtunnel.workload.schedules import Pass
 
 SAVED_PER_LOGIT = 4.0
@@ -106,8 +106,8 @@ def chunk_bytes(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tup
 
 
 def _levels(workload: Workload, stage: int, held: tuple[float, ...]) -> list[float]:
-    forward = Pass.FORWARD
-    return list(accumulate(held[chunk] if direction is forward else -held[chunk] for direction, chunk, _ in workload.schedule[stage]))
+    change = {Pass.FORWARD: held, Pass.BACKWARD: tuple(-size for size in held)}
+    return list(accumulate(change[direction][chunk] for direction, chunk, _ in workload.schedule[stage]))
 
 
 def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
@@ -127,8 +127,11 @@ def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradie
             before[chunk] = level
         level = after
     best = Peak(0.0, 0.0, 0.0)
-    for virtual, chunk in enumerate(workload.stages[stage]):
-        for released, logits, working in _points(chunk, needs, raw_gradient):
+    for virtual, blocks in enumerate(workload.stages[stage]):
+        waiting = raw_gradient * workload.stage_parameters[stage]
+        # DeepSpeed clears them when the next backward pass starts, so that forward passes see all of them
+        points = [(0.0, 0.0, waiting), *_points(blocks, needs, raw_gradient)]
+        for released, logits, working in points:
             found = Peak(before[virtual] - released - logits, logits, working)
             if found.total > best.total:
                 best = found
@@ -136,7 +139,7 @@ def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradie
 
 
 def _points(chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float) -> list[tuple[float, float, float]]:
-    """(bytes freed so far, logits still there, working bytes) at the start and at the end of each run of equal blocks, in backward order."""
+    """(bytes freed so far, logits still there, working bytes) at both ends of each run of equal blocks, in backward order."""
     points = []
     released = raw = 0.0
     for index, times in reversed(chunk.blocks):

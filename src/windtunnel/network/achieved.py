@@ -92,15 +92,29 @@ def _nvls(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, alg
 
 def nvls_chunk(size: float, channels: int, heads: int, nodes: int, algorithm: str) -> tuple[float, float]:
     """(chunk, bytes of one loop over channels and heads) by the thresholds of NCCL 2.30.7's `calcCollChunking`."""
-    step = 2.0**10
-    steps: tuple[tuple[float, float], ...] = ((128.0, 64.0), (64.0, 8.0), (32.0, 2.0))
-    if algorithm == c.NVLS_TREE:
-        steps = ((256.0, 32.0), (128.0, 16.0), (64.0, 4.0), (32.0, 1.0)) if nodes < 4 else ((64.0, 4.0), (32.0, 1.0))
-    for chunk, times in steps:
-        if size >= times * channels * heads * chunk * step:
-            return chunk * step, channels * heads * chunk * step
-    smallest = steps[-1][0] / 2 * step
+    smallest = _SMALLEST_CHUNK
+    for chunk, times in _chunk_rule(nodes, algorithm):
+        if size >= times * channels * heads * chunk:
+            return chunk, channels * heads * chunk
+        smallest = chunk / 2
     return smallest, channels * heads * smallest
+
+
+def nvls_cuts(channels: int, heads: int, nodes: int, algorithm: str) -> list[float]:
+    """Sizes at which the chunk grows."""
+    return sorted(times * channels * heads * chunk for chunk, times in _chunk_rule(nodes, algorithm))
+
+
+_KIB = 2.0**10
+_SMALLEST_CHUNK = 16 * _KIB
+
+
+def _chunk_rule(nodes: int, algorithm: str) -> tuple[tuple[float, float], ...]:
+    """(chunk, loops that the message must fill for it), largest first."""
+    if algorithm == c.NVLS:
+        return (128 * _KIB, 64.0), (64 * _KIB, 8.0), (32 * _KIB, 2.0)
+    wide = ((256 * _KIB, 32.0), (128 * _KIB, 16.0), (64 * _KIB, 4.0), (32 * _KIB, 1.0))
+    return wide if nodes < 4 else wide[2:]
 
 
 def _collnet(size: float, group: Group, wires: Wires, graph: Graph, algorithm: str, node: Node, net: Net) -> Cost:

@@ -70,7 +70,8 @@ def accuracy(samples: Sequence[Sample]) -> list[Accuracy]:
     found: dict[tuple[str, str], list[float]] = {}
     for sample in samples:
         band = next(name for low, high, name in BANDS if low <= sample.bytes < high)
-        predicted = _predict(sample, None, None)
+        ready = prepare(sample.cluster, sample.comm, sample.group, parse_settings(sample.settings))
+        predicted = ready.seconds(sample.bytes)[0].seconds
         found.setdefault((sample.family, band), []).append(100.0 * (predicted / sample.seconds - 1.0))
     rows = []
     for (family, band), errors in sorted(found.items()):

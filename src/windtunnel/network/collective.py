@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.achieved import achieved
+from windtunnel.network.achieved import Cost, achieved, nvls_cuts
 from windtunnel.network.calibration import NETS, NODES, Net, Node
 from windtunnel.network.group import Group, flat_group
 from windtunnel.network.nccl.channels import Graph, graph
-from windtunnel.network.nccl.tuner import select
+from windtunnel.network.nccl.tuner import Piece, pieces
 from windtunnel.network.settings import DEFAULT, Settings, parse_settings
 from windtunnel.network.wires import Wires, uplink_share, wires
 from windtunnel.spec.cluster import Cluster
@@ -50,9 +51,49 @@ class Setup:
 
     def choose(self, size: float) -> tuple[str, str]:
         """(algorithm, protocol) that NCCL's tuner selects; sends and receives have none to select."""
+        piece = self.pieces[bisect_right(self.starts, size) - 1]
+        return piece.algorithm, piece.protocol
+
+    def cost(self, size: float, algorithm: str, protocol: str) -> Cost:
+        """What that selection reaches."""
+        return achieved(self.comm, size, self.group, self.wires, self.graph, algorithm, protocol, self.node, self.net)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The selection by size, cut again where the chunk of a switch reduction changes."""
         if self.comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV):
-            return "p2p", "Simple"
-        return select(self.comm, size, self.group, self.wires, self.graph, self.settings)
+            return (Piece(0.0, "p2p", "Simple"),)
+        found = []
+        chosen = pieces(self.comm, self.group, self.wires, self.graph, self.settings)
+        for piece, following in zip(chosen, (*chosen[1:], None), strict=True):
+            found.append(piece)
+            if piece.algorithm in ("nvls", "nvls_tree"):
+                cuts = nvls_cuts(self.graph.nvls, self.group.per_node, self.group.nodes, piece.algorithm)
+                end = following.start if following else math.inf
+                found += [Piece(cut, piece.algorithm, piece.protocol) for cut in cuts if piece.start < cut < end]
+        return tuple(found)
+
+    @cached_property
+    def starts(self) -> list[float]:
+        return [piece.start for piece in self.pieces]
+
+    @cached_property
+    def ceilings(self) -> list[float]:
+        """For each piece, the least that any later piece starts with: a message takes no longer than a larger one, where NCCL's
+        switch from one algorithm to the next comes late."""
+        found = [math.inf]
+        for piece in reversed(self.pieces[1:]):
+            found.append(min(found[-1], self.cost(piece.start, piece.algorithm, piece.protocol).seconds))
+        return found[::-1]
+
+    def seconds(self, size: float) -> tuple[Cost, str, str]:
+        """Cost of `size` bytes with its algorithm and protocol; it never falls as the size grows."""
+        at = bisect_right(self.starts, size) - 1
+        piece, ceiling = self.pieces[at], self.ceilings[at]
+        cost = self.cost(size, piece.algorithm, piece.protocol)
+        if cost.seconds > ceiling:
+            cost = Cost(ceiling, min(cost.latency, ceiling))
+        return cost, piece.algorithm, piece.protocol
 
 
 NOTHING = CommEstimate(0.0, "none", "none", 0, 0.0, 0.0, "modelled", 0.0)
@@ -78,8 +119,7 @@ def collective(cluster: Cluster, comm: Comm, bytes: float, group: Group, *,
         return NOTHING
     options = settings if isinstance(settings, Settings) else parse_settings(settings)
     found = prepare(cluster, comm, group, options)
-    algorithm, protocol = found.choose(bytes)
-    cost = achieved(comm, bytes, group, found.wires, found.graph, algorithm, protocol, found.node, found.net)
+    cost, algorithm, protocol = found.seconds(bytes)
     rate = bytes * bus_factor(comm, group.ranks) / cost.seconds if cost.seconds > 0 else 0.0
     channels = found.graph.nvls if algorithm == "nvls" else found.graph.running
     return CommEstimate(cost.seconds, algorithm, protocol, channels, rate, cost.latency, found.provenance, found.relative_error)

@@ -1,6 +1,7 @@
 """A prediction that can show itself: what `windtunnel.predict` returns.
 
-`predict/` sits below `report/` and must not know it, so `Prediction` stays plain data and the methods live in this subclass, one floor up.
+`predict/` sits below `report/` and must not know it, so `Prediction` stays plain data and the methods live in this subclass,
+above both.
 Fields, equality of data and `isinstance(answer, Prediction)` are unchanged.
 """
 

@@ -48,10 +48,13 @@ def page(prediction: Prediction) -> str:
     data = json.dumps(picture or {}, allow_nan=False, separators=(",", ":"), sort_keys=True)
     for raw, safe in (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029")):
         data = data.replace(raw, safe)
-    return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-            f"<title>{escape(job.name)}: windtunnel</title><style>{_asset('page.css')}</style></head><body><main>"
-            f"{_header(prediction)}{_cards(prediction)}{''.join(sections)}</main>"
-            f'<script type="application/json" id="data">{data}</script><script>{_asset("page.js")}</script></body></html>\n')
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(job.name)}: windtunnel</title><style>{_asset('page.css')}</style></head><body><main>"
+        f"{_header(prediction)}{_cards(prediction)}{''.join(sections)}</main>"
+        f'<script type="application/json" id="data">{data}</script><script>{_asset("page.js")}</script></body></html>\n'
+    )
 
 
 def _asset(name: str) -> str:
@@ -65,13 +68,20 @@ def _section(title: str, body: str) -> str:
 def _header(prediction: Prediction) -> str:
     job, plan = prediction.job, prediction.job.plan
     parameters = f", {say.tokens(prediction.parameters)} parameters" if prediction.parameters else ""
-    who = (f"{job.model.name}{parameters}, {job.cluster.gpus:,} × {job.cluster.gpu.name} ({job.cluster.id}), "
-           f"{job.runtime.framework} {job.runtime.version} {job.runtime.precision}")
-    how = (f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp} · vpp {plan.vpp} · dp {job.dp} · {plan.global_batch} × {plan.seq} tokens a step, "
-           f"{job.micro_batches} micro batches of {plan.micro_batch} · {plan.schedule_name} · recompute {plan.recompute} · "
-           f"sharding {plan.sharding}")
-    return (f'<header><div><h1>{escape(job.name)}</h1><p>{escape(who)}</p><p class="soft">{escape(how)}</p></div>'
-            '<button id="theme" type="button">light / dark</button></header>')
+    who = (
+        f"{job.model.name}{parameters}, {job.cluster.gpus:,} × {job.cluster.gpu.name} ({job.cluster.id}), "
+        f"{job.runtime.framework} {job.runtime.version} {job.runtime.precision}"
+    )
+    how = (
+        f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp} · vpp {plan.vpp} · dp {job.dp} · "
+        f"{plan.global_batch} × {plan.seq} tokens a step, "
+        f"{job.micro_batches} micro batches of {plan.micro_batch} · {plan.schedule_name} · recompute {plan.recompute} · "
+        f"sharding {plan.sharding}"
+    )
+    return (
+        f'<header><div><h1>{escape(job.name)}</h1><p>{escape(who)}</p><p class="soft">{escape(how)}</p></div>'
+        '<button id="theme" type="button">light / dark</button></header>'
+    )
 
 
 def _cards(prediction: Prediction) -> str:
@@ -94,8 +104,10 @@ def _stripe(breakdown: Mapping[str, float], step: float) -> str:
         share = 100.0 * seconds / step if step > 0 else 0.0
         told = f"{group} {share:.0f} %"
         inside = told if share > 12 else f"{share:.0f} %" if share > 4 else ""
-        made.append(f'<div style="flex:{share:.4f} 0 0;background:{COLOUR[group]};{"" if inside else "padding:0"}" '
-                    f'title="{escape(told)}, {say.seconds(seconds)}">{escape(inside)}</div>')
+        made.append(
+            f'<div style="flex:{share:.4f} 0 0;background:{COLOUR[group]};{"" if inside else "padding:0"}" '
+            f'title="{escape(told)}, {say.seconds(seconds)}">{escape(inside)}</div>'
+        )
     return f'<div class="stripe">{"".join(made)}</div>'
 
 
@@ -103,16 +115,20 @@ def _breakdown(prediction: Prediction) -> str:
     step = prediction.step_time_s
     parts = parts_of(prediction.breakdown, step)
     longest = max((p.share for p in parts), default=1.0) or 1.0
-    rows = "".join(f'<div>{escape(p.label)}</div><div class="n">{say.seconds(p.seconds)}</div><div class="n soft">{say.percent(p.share)}</div>'
-                   f'<div class="bar" style="width:{100 * p.share / longest:.2f}%;background:{COLOUR[p.group]}" title="{p.group}"></div>'
-                   for p in parts)
+    rows = "".join(
+        f'<div>{escape(p.label)}</div><div class="n">{say.seconds(p.seconds)}</div><div class="n soft">{say.percent(p.share)}</div>'
+        f'<div class="bar" style="width:{100 * p.share / longest:.2f}%;background:{COLOUR[p.group]}" title="{p.group}"></div>'
+        for p in parts
+    )
     hidden = [f"{label_of(k)} {say.seconds(s)}" for k, s in sorted(prediction.overlapped.items(), key=lambda kv: -kv[1]) if s > 0]
     below = f'<p class="soft">Hidden behind computation: {escape(", ".join(hidden))}</p>' if hidden else ""
     stages = ""
     if len(prediction.by_stage) > 1:
         shown = prediction.by_stage[:64]
-        lines = "".join(f'<div class="soft">stage {i}</div><div style="grid-column:2/5">{_stripe(stage, sum(stage.values()))}</div>'
-                        for i, stage in enumerate(shown))
+        lines = "".join(
+            f'<div class="soft">stage {i}</div><div style="grid-column:2/5">{_stripe(stage, sum(stage.values()))}</div>'
+            for i, stage in enumerate(shown)
+        )
         stages = f'<details><summary>By stage</summary><div class="parts" style="margin-top:10px">{lines}</div></details>'
     return f'{_stripe(prediction.breakdown, step)}<div class="parts">{rows}</div>{below}{stages}'
 
@@ -124,15 +140,21 @@ def _pipeline(picture: Mapping[str, Any], prediction: Prediction) -> str:
     stages = picture["stages"]
     left_out = "" if picture["all_stages"] == len(stages) else f" {len(stages)} of {picture['all_stages']} stages are drawn."
     paler = " Later virtual stages are fainter." if prediction.job.plan.vpp > 1 else ""
-    return ('<section><div class="row"><h2>The pipeline over one step</h2><button id="reset" type="button" hidden>whole step</button></div>'
-            '<div class="picture"><canvas id="pipeline" tabindex="0" role="img" aria-label="Timeline of every pipeline stage"></canvas>'
-            f'<div id="tip"></div></div><div class="key">{key}<span>Numbers are micro batches.{paler}{left_out} '
-            "Drag to move, double-click or Ctrl and wheel to zoom.</span></div></section>")
+    return (
+        '<section><div class="row"><h2>The pipeline over one step</h2>'
+        '<button id="reset" type="button" hidden>whole step</button></div>'
+        '<div class="picture"><canvas id="pipeline" tabindex="0" role="img" aria-label="Timeline of every pipeline stage"></canvas>'
+        f'<div id="tip"></div></div><div class="key">{key}<span>Numbers are micro batches.{paler}{left_out} '
+        "Drag to move, double-click or Ctrl and wheel to zoom.</span></div></section>"
+    )
 
 
 def _memory(prediction: Prediction) -> str:
-    key = "".join(f'<span><i style="background:{MEMORY_COLOUR[p]}"></i>{p}</span>' for p in MEMORY_PARTS
-                  if any(getattr(s, p) > 0 for s in prediction.memory))
+    key = "".join(
+        f'<span><i style="background:{MEMORY_COLOUR[p]}"></i>{p}</span>'
+        for p in MEMORY_PARTS
+        if any(getattr(s, p) > 0 for s in prediction.memory)
+    )
     curves = memory_curves(prediction)
     over = f'<h2 style="margin-top:20px">Allocated over the step</h2>{curves}' if curves else ""
     return f'{memory_bars(prediction.memory)}<div class="key">{key}</div>{over}'
@@ -143,23 +165,58 @@ Cell = tuple[str, float | None]
 
 
 def _table(name: str, heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Cell]]) -> str:
-    head = "".join(f'<th data-sort="{"number" if numeric else "text"}"{" class=n" if numeric else ""}>{escape(text)}</th>' for text, numeric in heads)
-    body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" if value is None else f'<td class="n" data-value="{value!r}">{escape(text)}</td>'
-                                    for text, value in row) + "</tr>" for row in rows)
+    head = "".join(
+        f'<th data-sort="{"number" if numeric else "text"}"{" class=n" if numeric else ""}>{escape(text)}</th>'
+        for text, numeric in heads
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td>{escape(text)}</td>" if value is None else f'<td class="n" data-value="{value!r}">{escape(text)}</td>'
+            for text, value in row
+        )
+        + "</tr>"
+        for row in rows
+    )
     return f'<div class="scroll"><table id="{name}" data-sortable><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _kernels(prediction: Prediction) -> str:
     ordered = sorted(prediction.kernels, key=lambda k: -k.seconds_total)[:MOST_ROWS]
-    heads = [("kernel", False), ("module", False), ("class", False), ("phase", False), ("shape", False), ("times", True), ("each", True),
-             ("total", True), ("share", True), ("evidence", False), ("±", True)]
-    rows = [[(k.name, None), (k.module, None), (k.kind, None), (k.phase, None), (k.shape, None), (f"{k.count:,}", float(k.count)),
-             (say.seconds(k.seconds_each), float(k.seconds_each)), (say.seconds(k.seconds_total), float(k.seconds_total)),
-             (say.percent(k.share), float(k.share)), (k.provenance, None), (say.percent(k.relative_error, 0), float(k.relative_error))]
-            for k in ordered]
-    return ('<section><div class="row"><h2>Kernels of the slowest stage</h2><div><span class="soft" id="kernels-count"></span> '
-            '<input data-filters="kernels" placeholder="filter, e.g. gemm wgrad" aria-label="filter kernels"></div></div>'
-            f'{_table("kernels", heads, rows)}</section>')
+    heads = [
+        ("kernel", False),
+        ("module", False),
+        ("class", False),
+        ("phase", False),
+        ("shape", False),
+        ("times", True),
+        ("each", True),
+        ("total", True),
+        ("share", True),
+        ("evidence", False),
+        ("error", True),
+    ]
+    rows = [
+        [
+            (k.name, None),
+            (k.module, None),
+            (k.kind, None),
+            (k.phase, None),
+            (k.shape, None),
+            (f"{k.count:,}", float(k.count)),
+            (say.seconds(k.seconds_each), float(k.seconds_each)),
+            (say.seconds(k.seconds_total), float(k.seconds_total)),
+            (say.percent(k.share), float(k.share)),
+            (k.provenance, None),
+            (f"±{100 * k.relative_error:.0f} %", float(k.relative_error)),
+        ]
+        for k in ordered
+    ]
+    return (
+        '<section><div class="row"><h2>Kernels of the slowest stage</h2><div><span class="soft" id="kernels-count"></span> '
+        '<input data-filters="kernels" placeholder="filter, e.g. gemm wgrad" aria-label="filter kernels"></div></div>'
+        f"{_table('kernels', heads, rows)}</section>"
+    )
 
 
 def _number(value: object) -> float:
@@ -167,44 +224,79 @@ def _number(value: object) -> float:
 
 
 def _collectives(prediction: Prediction) -> str:
-    heads = [("call", False), ("axis", False), ("ranks", True), ("nodes", True), ("buffer", True), ("algorithm", False), ("protocol", False),
-             ("channels", True), ("time", True), ("busbw GB/s", True), ("times", True)]
+    heads = [
+        ("call", False),
+        ("axis", False),
+        ("ranks", True),
+        ("nodes", True),
+        ("buffer", True),
+        ("algorithm", False),
+        ("protocol", False),
+        ("channels", True),
+        ("time", True),
+        ("busbw GB/s", True),
+        ("times", True),
+    ]
     rows: list[list[Cell]] = []
     for call in prediction.collectives[:MOST_ROWS]:
         n = {k: _number(call.get(k)) for k in ("ranks", "nodes", "bytes", "channels", "time_us", "busbw_GBs", "count")}
         text = {k: str(call.get(k) or "") for k in ("name", "axis", "algorithm", "protocol")}
-        rows.append([(text["name"], None), (text["axis"], None), (f"{n['ranks']:.0f}", n["ranks"]), (f"{n['nodes']:.0f}", n["nodes"]),
-                     (say.size(n["bytes"]), n["bytes"]), (text["algorithm"], None), (text["protocol"], None), (f"{n['channels']:.0f}", n["channels"]),
-                     (say.seconds(n["time_us"] * 1e-6), n["time_us"]), (f"{n['busbw_GBs']:.1f}", n["busbw_GBs"]), (f"{n['count']:,.0f}", n["count"])])
+        rows.append(
+            [
+                (text["name"], None),
+                (text["axis"], None),
+                (f"{n['ranks']:.0f}", n["ranks"]),
+                (f"{n['nodes']:.0f}", n["nodes"]),
+                (say.size(n["bytes"]), n["bytes"]),
+                (text["algorithm"], None),
+                (text["protocol"], None),
+                (f"{n['channels']:.0f}", n["channels"]),
+                (say.seconds(n["time_us"] * 1e-6), n["time_us"]),
+                (f"{n['busbw_GBs']:.1f}", n["busbw_GBs"]),
+                (f"{n['count']:,.0f}", n["count"]),
+            ]
+        )
     return _table("collectives", heads, rows)
 
 
 def _critical_path(prediction: Prediction) -> str:
-    """The chain that sets the step time; its dictionaries are shown as they come, times in words."""
-    listed = prediction.critical_path[:MOST_ROWS]
-    keys = list(dict.fromkeys(k for entry in listed for k in entry))
-    numeric = {k: all(isinstance(e.get(k, 0.0), (int, float)) for e in listed) for k in keys}
-    rows: list[list[Cell]] = []
-    for entry in listed:
-        cells: list[Cell] = []
-        for k in keys:
-            value = entry.get(k)
-            if not numeric[k]:
-                cells.append(("" if value is None else str(value), None))
-            else:
-                number = _number(value)
-                timed = k in ("seconds", "start", "end", "time_s", "wait")
-                cells.append((say.seconds(number) if timed else say.percent(number) if k == "share" else f"{number:g}", number))
-        rows.append(cells)
-    return _table("path", [(k.replace("_", " "), numeric[k]) for k in keys], rows)
+    """What the chain that sets the step time consists of, in sum and link by link."""
+    links = [
+        (str(e.get("what", "")), e.get("stage"), _number(e.get("seconds")), _number(e.get("count", 1)))
+        for e in prediction.critical_path
+        if _number(e.get("seconds")) > 0.0
+    ]
+    whole = sum(seconds for _, _, seconds, _ in links) or 1.0
+    sums: dict[str, tuple[float, float]] = {}
+    for what, _, seconds, count in links:
+        before = sums.get(what, (0.0, 0.0))
+        sums[what] = (before[0] + seconds, before[1] + count)
+    total: list[list[Cell]] = [
+        [(what, None), (say.seconds(s), s), (say.percent(s / whole), s / whole), (f"{n:,.0f}", n)]
+        for what, (s, n) in sorted(sums.items(), key=lambda kv: -kv[1][0])
+    ]
+    chain: list[list[Cell]] = [
+        [(f"{i}", float(i)), (f"{stage}", None), (what, None), (say.seconds(s), s), (f"{n:,.0f}", n)]
+        for i, (what, stage, s, n) in enumerate(links[:MOST_ROWS], start=1)
+    ]
+    left = f'<p class="soft">and {len(links) - MOST_ROWS} more</p>' if len(links) > MOST_ROWS else ""
+    heads = [("link", True), ("stage", False), ("what", False), ("time", True), ("times", True)]
+    return (
+        f"{_table('path', [('what', False), ('time', True), ('share', True), ('times', True)], total)}"
+        f'<details style="margin-top:10px"><summary>Link by link</summary>{_table("chain", heads, chain)}{left}</details>'
+    )
 
 
 def _evidence(prediction: Prediction) -> str:
-    shares = "".join(f'<div>{escape(k)}</div><div class="n">{say.percent(prediction.provenance[k])}</div><div></div>'
-                     f'<div class="bar" style="width:{100 * min(1.0, max(0.0, prediction.provenance[k])):.2f}%;background:var(--accent)"></div>'
-                     for k in (*PROVENANCE, *sorted(set(prediction.provenance) - set(PROVENANCE))) if prediction.provenance.get(k, 0.0) > 0)
+    shares = "".join(
+        f'<div>{escape(k)}</div><div class="n">{say.percent(prediction.provenance[k])}</div><div></div>'
+        f'<div class="bar" style="width:{100 * min(1.0, max(0.0, prediction.provenance[k])):.2f}%;background:var(--accent)"></div>'
+        for k in (*PROVENANCE, *sorted(set(prediction.provenance) - set(PROVENANCE)))
+        if prediction.provenance.get(k, 0.0) > 0
+    )
     notes = "".join(f"<li>{escape(text)}</li>" for text in prediction.assumptions)
     listed = f'<h2 style="margin-top:16px">Assumptions</h2><ul class="notes">{notes}</ul>' if notes else ""
-    return (f'<p>{escape(evidence_sentence(prediction))}</p><div class="parts" style="margin-top:8px">{shares}</div>{listed}'
-            f'<p class="soft">Network fidelity: {escape(prediction.network)}.</p>')
-
+    return (
+        f'<p>{escape(evidence_sentence(prediction))}</p><div class="parts" style="margin-top:8px">{shares}</div>{listed}'
+        f'<p class="soft">Network fidelity: {escape(prediction.network)}.</p>'
+    )

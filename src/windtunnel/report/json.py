@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -46,10 +46,10 @@ def _plain(value: Any) -> Any:
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
     if isinstance(value, (str, bool)) or value is None:
         return value
+    if isinstance(value, Sequence):
+        return [_plain(v) for v in value]
     if hasattr(value, "tolist"):  # numpy arrays and scalars
         return _plain(value.tolist())
     if isinstance(value, float):

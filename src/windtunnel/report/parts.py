@@ -1,7 +1,7 @@
 """What the keys of a breakdown mean to a reader: their group, their words, their colour.
 
-A breakdown's keys are lower-case words joined by `_` (`memory_bound`, `tensor_parallel`); groups are found from those words, so that
-a new kernel class or axis shows up in every picture without a change here. Communication in a breakdown is the exposed part.
+A breakdown's keys are lower-case words joined by `_` (`memory_bound`, `tensor_parallel`); groups are found from those words, so
+that a new kernel class or axis shows up in every picture without a change here. Communication in a breakdown is the exposed part.
 """
 
 from __future__ import annotations
@@ -9,9 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, WAITING, HOST, DATA, OTHER = (
-    "compute", "recompute", "optimizer", "communication", "bubble", "waiting", "host", "data", "other")
+    "compute",
+    "recompute",
+    "optimizer",
+    "communication",
+    "bubble",
+    "waiting",
+    "host",
+    "data",
+    "other",
+)
 GROUPS = (COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, WAITING, HOST, DATA, OTHER)
 
 _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -19,29 +29,141 @@ _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
     (WAITING, frozenset({"stages", "slowest", "imbalance", "straggler", "wait", "waiting"})),
     (HOST, frozenset({"host", "launch"})),
     (DATA, frozenset({"data", "dataloader", "checkpoint", "storage", "loading"})),
-    (COMMUNICATION, frozenset({"exposed", "comm", "communication", "collective", "collectives", "send", "recv", "p2p", "pp", "tp", "cp", "ep",
-                               "dp", "shard", "replica", "world", "transfer", "network", "sync", "tensor", "context",
-                               "expert", "gather", "gradient", "pipeline", "overlap", "receive", "reduce", "tied"})),
+    (
+        COMMUNICATION,
+        frozenset(
+            {
+                "exposed",
+                "comm",
+                "communication",
+                "collective",
+                "collectives",
+                "send",
+                "recv",
+                "p2p",
+                "pp",
+                "tp",
+                "cp",
+                "ep",
+                "dp",
+                "shard",
+                "replica",
+                "world",
+                "transfer",
+                "network",
+                "sync",
+                "tensor",
+                "context",
+                "expert",
+                "gather",
+                "gradient",
+                "pipeline",
+                "overlap",
+                "receive",
+                "reduce",
+                "tied",
+            }
+        ),
+    ),
     (RECOMPUTE, frozenset({"recompute", "recomputation"})),
     (OPTIMIZER, frozenset({"optimizer", "update"})),
-    (COMPUTE, frozenset({"compute", "gemm", "grouped", "attention", "matmul", "memory", "norm", "elementwise", "softmax", "cross", "entropy", "embedding",
-                         "permute", "copy", "forward", "backward", "dgrad", "wgrad", "kernel", "kernels", "mlp"})),
+    (
+        COMPUTE,
+        frozenset(
+            {
+                "compute",
+                "gemm",
+                "grouped",
+                "attention",
+                "matmul",
+                "memory",
+                "norm",
+                "elementwise",
+                "softmax",
+                "cross",
+                "entropy",
+                "embedding",
+                "permute",
+                "copy",
+                "forward",
+                "backward",
+                "dgrad",
+                "wgrad",
+                "kernel",
+                "kernels",
+                "mlp",
+            }
+        ),
+    ),
 )
 
-COLOUR = {COMPUTE: "#3b82f6", RECOMPUTE: "#8b5cf6", OPTIMIZER: "#14b8a6", COMMUNICATION: "#f97316", BUBBLE: "#94a3b8", WAITING: "#a16207", HOST: "#ec4899",
-          DATA: "#eab308", OTHER: "#64748b"}
+COLOUR = {
+    COMPUTE: "#3b82f6",
+    RECOMPUTE: "#8b5cf6",
+    OPTIMIZER: "#14b8a6",
+    COMMUNICATION: "#f97316",
+    BUBBLE: "#94a3b8",
+    WAITING: "#a16207",
+    HOST: "#ec4899",
+    DATA: "#eab308",
+    OTHER: "#64748b",
+}
 """One colour a group, the same in the terminal and on the page; both read on white and on black."""
 
-_LABELS = {"matmul": "matrix multiplication", "memory_bound": "memory-bound kernels", "other_stages": "waiting for other stages",
-           "slowest_gpu": "waiting for the slowest GPU", "overlap_slowdown": "slowdown by overlapped calls", "bubble": "pipeline bubble",
-           "step_sync": "step synchronisation", "gradient_reduce": "gradient reduction", "parameter_gather": "parameter gathering",
-           "recompute": "recomputation"}
-_AXES = {"tp": "tp", "tensor": "tp", "cp": "cp", "context": "cp", "ep": "ep", "expert": "ep", "pp": "pp", "transfer": "pp", "dp": "dp",
-         "gradient": "dp", "shard": "shard", "gather": "shard", "parameter": "shard", "replica": "dp", "world": "world", "sync": "world"}
+_LABELS = {
+    "matmul": "matrix multiplication",
+    "memory_bound": "memory-bound kernels",
+    "other_stages": "waiting for other stages",
+    "slowest_gpu": "waiting for the slowest GPU",
+    "overlap_slowdown": "slowdown by overlapped calls",
+    "bubble": "pipeline bubble",
+    "step_sync": "step synchronisation",
+    "gradient_reduce": "gradient reduction",
+    "parameter_gather": "parameter gathering",
+    "recompute": "recomputation",
+}
+_AXES = {
+    "tp": "tp",
+    "tensor": "tp",
+    "cp": "cp",
+    "context": "cp",
+    "ep": "ep",
+    "expert": "ep",
+    "pp": "pp",
+    "transfer": "pp",
+    "dp": "dp",
+    "gradient": "dp",
+    "shard": "shard",
+    "gather": "shard",
+    "parameter": "shard",
+    "replica": "dp",
+    "world": "world",
+    "sync": "world",
+}
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "workspace", "context", "fragmentation")
-MEMORY_COLOUR = dict(zip(MEMORY_PARTS, ("#3b82f6", "#8b5cf6", "#14b8a6", "#f97316", "#ec4899", "#eab308", "#84cc16", "#64748b", "#94a3b8"),
-                         strict=True))
+MEMORY_COLOUR = dict(
+    zip(
+        MEMORY_PARTS,
+        ("#3b82f6", "#8b5cf6", "#14b8a6", "#f97316", "#ec4899", "#eab308", "#84cc16", "#64748b", "#94a3b8"),
+        strict=True,
+    )
+)
 PROVENANCE = ("measured", "interpolated", "modelled", "transferred", "assumed")
+
+
+class Held(Protocol):
+    """What the pictures of memory need of a stage: bytes of its fullest GPU; the parts are the attributes in `MEMORY_PARTS`."""
+
+    @property
+    def stage(self) -> int: ...
+    @property
+    def total(self) -> float: ...
+    @property
+    def capacity(self) -> float: ...
+    @property
+    def fits(self) -> bool: ...
+    @property
+    def curve(self) -> tuple[tuple[float, float], ...]: ...
 
 
 @dataclass(frozen=True)

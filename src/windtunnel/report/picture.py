@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from windtunnel.predict.prediction import Prediction, Span, StageMemory
+from windtunnel.predict.prediction import Prediction, Span
 from windtunnel.report import words as say
-from windtunnel.report.parts import COLOUR, COMMUNICATION, MEMORY_COLOUR, MEMORY_PARTS, OPTIMIZER, OTHER, RECOMPUTE, group_of
+from windtunnel.report.parts import COLOUR, COMMUNICATION, MEMORY_COLOUR, MEMORY_PARTS, OPTIMIZER, OTHER, RECOMPUTE, Held, group_of
 from windtunnel.report.reason import shortfall
-from windtunnel.report.tracks import direction, is_send
+from windtunnel.report.tracks import direction, is_receive, is_send
 
-KINDS = (("forward", "#3b82f6"), ("backward", "#16a34a"), ("recompute", COLOUR[RECOMPUTE]), ("optimizer", COLOUR[OPTIMIZER]),
-         ("communication", COLOUR[COMMUNICATION]), ("other", COLOUR[OTHER]))
+KINDS = (
+    ("forward", "#3b82f6"),
+    ("backward", "#16a34a"),
+    ("recompute", COLOUR[RECOMPUTE]),
+    ("optimizer", COLOUR[OPTIMIZER]),
+    ("communication", COLOUR[COMMUNICATION]),
+    ("other", COLOUR[OTHER]),
+)
 MOST_SPANS = 16_000
 """Blocks drawn at most: the page stays below 1 MB; stages are left out evenly where there are more, and the page says so."""
 
@@ -31,22 +37,40 @@ def kind_of(span: Span) -> int:
 
 
 def pipeline(prediction: Prediction) -> dict[str, Any] | None:
-    """What the page's script draws: rows of [row, start µs, end µs, kind, micro batch, thin lane, chunk, name]; None without a timeline."""
-    if not prediction.timeline:
+    """What the page's script draws: [row, start µs, end µs, kind, micro batch, thin lane, chunk, name]; None without a timeline."""
+    shown = [s for s in prediction.timeline if not is_receive(s)]  # a receive repeats its send, with the wait before it
+    if not shown:
         return None
-    stages = _drawn_stages(prediction.timeline)
+    stages = _drawn_stages(shown)
     row = {stage: i for i, stage in enumerate(stages)}
     names: dict[str, int] = {}
-    chunked = any(s.chunk > 0 for s in prediction.timeline)
+    chunks = 1 + max(s.chunk for s in shown)
     spans = []
-    for s in prediction.timeline:
+    for s in shown:
         if s.stage in row:
             kind = kind_of(s)
-            spans.append([row[s.stage], round(s.start * 1e6, 1), round(s.end * 1e6, 1), kind, s.micro_batch, int(kind == 4),
-                          s.chunk if chunked else -1, names.setdefault(s.name, len(names))])
-    return {"stages": stages, "all_stages": len({s.stage for s in prediction.timeline}), "spans": spans, "names": list(names),
-            "end": round(max(s.end for s in prediction.timeline) * 1e6, 1) or 1.0,
-            "kinds": [{"name": name, "colour": colour} for name, colour in KINDS], "used": sorted({s[3] for s in spans})}
+            spans.append(
+                [
+                    row[s.stage],
+                    round(s.start * 1e6, 1),
+                    round(s.end * 1e6, 1),
+                    kind,
+                    s.micro_batch,
+                    int(kind == 4),
+                    s.chunk if chunks > 1 else -1,
+                    names.setdefault(s.name, len(names)),
+                ]
+            )
+    return {
+        "stages": stages,
+        "all_stages": len({s.stage for s in shown}),
+        "chunks": chunks,
+        "spans": spans,
+        "names": list(names),
+        "end": round(max(s.end for s in shown) * 1e6, 1) or 1.0,
+        "kinds": [{"name": name, "colour": colour} for name, colour in KINDS],
+        "used": sorted({s[3] for s in spans}),
+    }
 
 
 def _drawn_stages(spans: Sequence[Span]) -> list[int]:
@@ -57,7 +81,7 @@ def _drawn_stages(spans: Sequence[Span]) -> list[int]:
     return [stages[round(i * (len(stages) - 1) / (keep - 1))] for i in range(keep)]
 
 
-def memory_bars(stages: Sequence[StageMemory]) -> str:
+def memory_bars(stages: Sequence[Held]) -> str:
     """SVG: a stacked bar a stage, the capacity as a line."""
     gib, left, wide, tall = 2.0**30, 70.0, 1160.0, 30.0
     full = max(max(s.total, s.capacity) for s in stages) * 1.02 or 1.0
@@ -73,10 +97,14 @@ def memory_bars(stages: Sequence[StageMemory]) -> str:
             if size <= 0.0:
                 continue
             w = size * scale
-            out.append(f'<rect x="{x:.2f}" y="{y:.1f}" width="{w:.2f}" height="{tall - 8:.0f}" fill="{MEMORY_COLOUR[part]}">'
-                       f"<title>{part}: {say.size(size)}</title></rect>")
+            out.append(
+                f'<rect x="{x:.2f}" y="{y:.1f}" width="{w:.2f}" height="{tall - 8:.0f}" fill="{MEMORY_COLOUR[part]}">'
+                f"<title>{part}: {say.size(size)}</title></rect>"
+            )
             if w > 58:
-                out.append(f'<text x="{x + w / 2:.1f}" y="{y + 15:.1f}" text-anchor="middle" style="fill:#fff">{size / gib:.1f}</text>')
+                out.append(
+                    f'<text x="{x + w / 2:.1f}" y="{y + 15:.1f}" text-anchor="middle" style="fill:#fff">{size / gib:.1f}</text>'
+                )
             x += w
         note = f"{stage.total / gib:.1f} GiB" + ("" if stage.fits else f", {say.size(shortfall(stage))} short")
         x = max(x, left + stage.capacity * scale)  # beyond the capacity line, which is drawn last
@@ -84,7 +112,10 @@ def memory_bars(stages: Sequence[StageMemory]) -> str:
         out.append(f'<text class="strong" x="{x + 8:.1f}" y="{y + 15:.1f}"{colour}>{escape(note)}</text>')
     for capacity in sorted({s.capacity for s in stages}):
         x = left + capacity * scale
-        out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 20:.0f}" stroke="var(--bad)" stroke-width="2" stroke-dasharray="5 3"/>')
+        out.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 20:.0f}" stroke="var(--bad)" stroke-width="2" '
+            'stroke-dasharray="5 3"/>'
+        )
         out.append(f'<text x="{x:.1f}" y="{height - 6:.0f}" text-anchor="middle">capacity {capacity / gib:.0f} GiB</text>')
     return "".join(out) + "</svg>"
 
@@ -104,8 +135,10 @@ def memory_curves(prediction: Prediction) -> str:
     for share in (0.0, 0.5, 1.0):
         y = tall * (1 - share / 1.05)
         size = share * top / 1.05 / gib
-        out.append(f'<line x1="{left}" x2="{wide}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--line)"/>'
-                   f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{size:.0f} GiB</text>')
+        out.append(
+            f'<line x1="{left}" x2="{wide}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--line)"/>'
+            f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{size:.0f} GiB</text>'
+        )
     for colour, stage in zip(colours, drawn, strict=False):
         points, last = [], None
         for t, b in _thin(stage.curve, 600):
@@ -114,9 +147,14 @@ def memory_curves(prediction: Prediction) -> str:
                 points.append(f"{x:.1f},{last:.1f}")  # allocation is a step function
             points.append(f"{x:.1f},{y:.1f}")
             last = y
-        out.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5"><title>stage {stage.stage}</title>'
-                   "</polyline>")
-    out.append(f'<text x="{left}" y="{tall + 20}">0</text><text x="{wide}" y="{tall + 20}" text-anchor="end">{say.seconds(end)}</text></svg>')
+        out.append(
+            f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5">'
+            f"<title>stage {stage.stage}</title></polyline>"
+        )
+    out.append(
+        f'<text x="{left}" y="{tall + 20}">0</text>'
+        f'<text x="{wide}" y="{tall + 20}" text-anchor="end">{say.seconds(end)}</text></svg>'
+    )
     key = "".join(f'<span><i style="background:{c}"></i>stage {s.stage}</span>' for c, s in zip(colours, drawn, strict=False))
     return "".join(out) + f'<div class="key">{key}</div>'
 
@@ -126,4 +164,4 @@ def _thin(curve: Sequence[tuple[float, float]], most: int) -> list[tuple[float, 
     if len(curve) <= most:
         return list(curve)
     step = -(-len(curve) // most)
-    return [max(curve[i:i + step], key=lambda point: point[1]) for i in range(0, len(curve), step)]
+    return [max(curve[i : i + step], key=lambda point: point[1]) for i in range(0, len(curve), step)]

@@ -1,14 +1,27 @@
-"""Sentences that say why the step takes as long as it does and what to try first; every one is derived from the prediction's numbers.
+"""Sentences that say why the step takes as long as it does and what to try first, all from the prediction's numbers.
 
-A sentence that names a change says at most what could be gained: the seconds that the part costs now. Whether the change pays off is
-for another prediction to say.
+A sentence that names a change says at most what could be gained: the seconds that the part costs now. Whether the change pays off
+is for another prediction to say.
 """
 
 from __future__ import annotations
 
-from windtunnel.predict.prediction import Prediction, StageMemory
+from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
-from windtunnel.report.parts import BUBBLE, COMMUNICATION, COMPUTE, HOST, MEMORY_PARTS, OPTIMIZER, RECOMPUTE, WAITING, Part, axis_of, parts_of
+from windtunnel.report.parts import (
+    BUBBLE,
+    COMMUNICATION,
+    COMPUTE,
+    HOST,
+    MEMORY_PARTS,
+    OPTIMIZER,
+    RECOMPUTE,
+    WAITING,
+    Held,
+    Part,
+    axis_of,
+    parts_of,
+)
 
 WORTH_SAYING = 0.02
 """Parts below this share of the step are not worth a sentence."""
@@ -24,11 +37,13 @@ def reasons(prediction: Prediction, limit: int = 3) -> list[str]:
     found += _imbalance(prediction)
     if not found:
         share = sum(p.share for p in parts_of(prediction.breakdown, prediction.step_time_s) if p.group == COMPUTE)
-        found.append(f"{say.percent(share, 0)} of the step is computation: faster kernels, a lower precision or a faster GPU are what is left.")
+        found.append(
+            f"{say.percent(share, 0)} of the step is computation: faster kernels, a lower precision or a faster GPU are left."
+        )
     return found[:limit]
 
 
-def shortfall(stage: StageMemory) -> float:
+def shortfall(stage: Held) -> float:
     """Bytes that the stage lacks; negative if it has room."""
     return stage.total - stage.capacity
 
@@ -38,8 +53,10 @@ def _memory(prediction: Prediction) -> list[str]:
         return []
     worst = max(prediction.memory, key=shortfall)
     largest = max(MEMORY_PARTS, key=lambda part: float(getattr(worst, part)))
-    return [f"Stage {worst.stage} lacks {say.size(shortfall(worst))} of memory; the largest part is {largest} with "
-            f"{say.size(getattr(worst, largest))}. {_memory_remedy(prediction, largest)}"]
+    return [
+        f"Stage {worst.stage} lacks {say.size(shortfall(worst))} of memory; the largest part is {largest} with "
+        f"{say.size(getattr(worst, largest))}. {_memory_remedy(prediction, largest)}"
+    ]
 
 
 def _memory_remedy(prediction: Prediction, largest: str) -> str:
@@ -51,7 +68,8 @@ def _memory_remedy(prediction: Prediction, largest: str) -> str:
         return "Try a smaller plan.micro_batch." if plan.micro_batch > 1 else "Try a larger plan.tp or plan.cp."
     if largest in ("optimizer", "gradients", "weights"):
         if plan.sharding == "none" and prediction.job.dp * plan.cp > 1:
-            return f"Try plan.sharding={'zero1' if largest == 'optimizer' else 'zero3'}: {prediction.job.dp * plan.cp} ranks hold the same copy."
+            kind = "zero1" if largest == "optimizer" else "zero3"
+            return f"Try plan.sharding={kind}: {prediction.job.dp * plan.cp} ranks hold the same copy."
         return "Try a larger plan.tp or plan.pp: more GPUs hold one copy of the model."
     return "Try a larger plan.tp or plan.pp."
 
@@ -65,8 +83,10 @@ def _loss(prediction: Prediction, part: Part) -> str:
             advice.append("virtual stages (plan.vpp)")
         return f"The pipeline bubble costs {cost}: try {' or '.join(advice)}."
     if part.group == WAITING:
-        remedy = {"other_stages": " Try another split of the layers (plan.stages).",
-                  "slowest_gpu": f" GPUs differ in speed by {say.percent(runtime.jitter)} (1 sigma); find and replace the slow ones."}
+        remedy = {
+            "other_stages": " Try another split of the layers (plan.stages).",
+            "slowest_gpu": f" GPUs differ in speed by {say.percent(runtime.jitter)} (1 sigma); find and replace the slow ones.",
+        }
         return f"{part.label[:1].upper()}{part.label[1:]} costs {cost}.{remedy.get(part.key, '')}"
     if part.group == COMMUNICATION:
         return _communication(prediction, part, cost)
@@ -119,5 +139,7 @@ def _imbalance(prediction: Prediction) -> list[str]:
     if mean <= 0.0 or slowest / mean - 1.0 < 0.05:
         return []
     stage = busy.index(slowest)
-    return [f"Stage {stage} computes {say.percent(slowest / mean - 1.0, 0)} longer than the average stage "
-            f"({say.seconds(slowest)} against {say.seconds(mean)}): try another plan.stages."]
+    return [
+        f"Stage {stage} computes {say.percent(slowest / mean - 1.0, 0)} longer than the average stage "
+        f"({say.seconds(slowest)} against {say.seconds(mean)}): try another plan.stages."
+    ]

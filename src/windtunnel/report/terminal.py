@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.predict.prediction import Prediction, StageMemory
+from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
-from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, group_sums, label_of, parts_of
+from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, Held, group_sums, label_of, parts_of
 from windtunnel.report.reason import reasons, shortfall
 
 BLOCKS = "▏▎▍▌▋▊▉█"
@@ -25,8 +25,11 @@ def report(prediction: Prediction, console: Console | None = None, rows: int = 1
 
 def render(prediction: Prediction, width: int = 100, rows: int = 10) -> Group:
     """The report as one rich renderable, laid out for `width` columns."""
-    sections: list[RenderableType] = [headline(prediction, width), _section("What to look at first", _reasons(prediction)),
-                                      _section("Where the time goes", breakdown(prediction, width))]
+    sections: list[RenderableType] = [
+        headline(prediction, width),
+        _section("What to look at first", _reasons(prediction)),
+        _section("Where the time goes", breakdown(prediction, width)),
+    ]
     if prediction.memory:
         sections.append(_section("Memory of the fullest GPU, by stage", memory(prediction.memory, width)))
     if prediction.kernels:
@@ -42,22 +45,31 @@ def headline(prediction: Prediction, width: int) -> RenderableType:
     job, plan = prediction.job, prediction.job.plan
     title = Text()
     title.append(job.name, style="bold")
-    title.append(f"  {job.model.name}, {say.tokens(prediction.parameters)} parameters" if prediction.parameters else f"  {job.model.name}")
+    title.append(
+        f"  {job.model.name}, {say.tokens(prediction.parameters)} parameters" if prediction.parameters else f"  {job.model.name}"
+    )
     title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {job.runtime.framework} {job.runtime.precision}")
     layout = f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp}" + (f" · vpp {plan.vpp}" if plan.vpp > 1 else "") + f" · dp {job.dp}"
-    shape = Text(f"{layout} · {plan.global_batch} x {plan.seq} tokens a step, {job.micro_batches} micro batches of {plan.micro_batch} · "
-                 f"{plan.schedule_name}, recompute {plan.recompute}, sharding {plan.sharding}", style="dim")
+    shape = Text(
+        f"{layout} · {plan.global_batch} x {plan.seq} tokens a step, {job.micro_batches} micro batches of {plan.micro_batch} · "
+        f"{plan.schedule_name}, recompute {plan.recompute}, sharding {plan.sharding}",
+        style="dim",
+    )
     return Group(Text(), title, shape, Text(), _cards(figures(prediction), width))
 
 
 def figures(prediction: Prediction) -> list[tuple[str, str, str]]:
     """The headline: (name, value in words, style)."""
-    return [("step time", say.seconds(prediction.step_time_s), "bold cyan"),
-            ("tokens/s", say.count(prediction.tokens_per_s), "bold"),
-            ("tokens/s/GPU", say.count(prediction.tokens_per_s_per_gpu), ""),
-            ("MFU", say.percent(prediction.mfu), "bold green"), ("HFU", say.percent(prediction.hfu), ""),
-            ("model TFLOP/s/GPU", f"{prediction.model_tflops_per_gpu:.1f}", ""),
-            ("memory", *_fit(prediction)), *_run(prediction)]
+    return [
+        ("step time", say.seconds(prediction.step_time_s), "bold cyan"),
+        ("tokens/s", say.count(prediction.tokens_per_s), "bold"),
+        ("tokens/s/GPU", say.count(prediction.tokens_per_s_per_gpu), ""),
+        ("MFU", say.percent(prediction.mfu), "bold green"),
+        ("HFU", say.percent(prediction.hfu), ""),
+        ("model TFLOP/s/GPU", f"{prediction.model_tflops_per_gpu:.1f}", ""),
+        ("memory", *_fit(prediction)),
+        *_run(prediction),
+    ]
 
 
 def _fit(prediction: Prediction) -> tuple[str, str]:
@@ -120,11 +132,20 @@ def breakdown(prediction: Prediction, width: int) -> RenderableType:
     parts = parts_of(prediction.breakdown, step)
     longest = max((p.share for p in parts), default=1.0)
     for part in parts:
-        table.add_row(Text(part.label), say.seconds(part.seconds), say.percent(part.share),
-                      bar(part.share / longest if longest else 0.0, room, COLOUR[part.group]))
-    lines: list[RenderableType] = [stripe([(g, s, COLOUR[g]) for g, s in group_sums(prediction.breakdown).items()], step, max(20, width - 4)),
-                                   Text(), table]
-    hidden = [f"{label_of(key)} {say.seconds(s)}" for key, s in sorted(prediction.overlapped.items(), key=lambda kv: -kv[1]) if s > 0]
+        table.add_row(
+            Text(part.label),
+            say.seconds(part.seconds),
+            say.percent(part.share),
+            bar(part.share / longest if longest else 0.0, room, COLOUR[part.group]),
+        )
+    lines: list[RenderableType] = [
+        stripe([(g, s, COLOUR[g]) for g, s in group_sums(prediction.breakdown).items()], step, max(20, width - 4)),
+        Text(),
+        table,
+    ]
+    hidden = [
+        f"{label_of(key)} {say.seconds(s)}" for key, s in sorted(prediction.overlapped.items(), key=lambda kv: -kv[1]) if s > 0
+    ]
     if hidden:
         lines.append(Text("hidden behind computation: " + ", ".join(hidden), style="dim"))
     return Group(*lines)
@@ -153,7 +174,7 @@ def stripe(parts: Iterable[tuple[str, float, str]], total: float, width: int) ->
     return line
 
 
-def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
+def memory(stages: Sequence[Held], width: int) -> RenderableType:
     """One row a stage in GiB, with a bar against the capacity; columns that are zero everywhere are left out."""
     gib = 2.0**30
     parts = [p for p in MEMORY_PARTS if any(getattr(s, p) >= 0.005 * gib for s in stages)]
@@ -174,8 +195,11 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
         cells: list[RenderableType] = [Text(str(stage.stage))]
         if wide:
             cells += [Text(f"{getattr(stage, p) / gib:.2f}") for p in parts]
-        cells += [Text(f"{stage.total / gib:.1f}", style="" if stage.fits else "bold red"), Text(f"{stage.capacity / gib:.0f}"),
-                  _memory_bar(stage, parts, room, full)]
+        cells += [
+            Text(f"{stage.total / gib:.1f}", style="" if stage.fits else "bold red"),
+            Text(f"{stage.capacity / gib:.0f}"),
+            _memory_bar(stage, parts, room, full),
+        ]
         table.add_row(*cells)
     lines: list[RenderableType] = [table]
     if len(stages) > len(shown):
@@ -186,11 +210,20 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
 
 
 _SHORT = {"activations": "activ.", "gradients": "grads", "optimizer": "optim.", "fragmentation": "fragm.", "workspace": "worksp."}
-_LETTER = {"weights": "w", "gradients": "g", "optimizer": "o", "activations": "a", "logits": "l", "buffers": "b", "workspace": "s",
-           "context": "c", "fragmentation": "f"}
+_LETTER = {
+    "weights": "w",
+    "gradients": "g",
+    "optimizer": "o",
+    "activations": "a",
+    "logits": "l",
+    "buffers": "b",
+    "workspace": "s",
+    "context": "c",
+    "fragmentation": "f",
+}
 
 
-def _memory_bar(stage: StageMemory, parts: Sequence[str], room: int, full: float) -> Text:
+def _memory_bar(stage: Held, parts: Sequence[str], room: int, full: float) -> Text:
     """Parts as letters in colour, `|` where the capacity ends; the whole bar is `full` capacities long."""
     line = Text()
     at, done = 0, 0.0
@@ -209,12 +242,12 @@ def _memory_bar(stage: StageMemory, parts: Sequence[str], room: int, full: float
     return cells
 
 
-def _some(stages: Sequence[StageMemory], most: int) -> list[StageMemory]:
+def _some(stages: Sequence[Held], most: int) -> list[Held]:
     """First stages, last stage and the fullest where there are too many to list."""
     if len(stages) <= most:
         return list(stages)
     worst = max(stages, key=shortfall)
-    kept = {s.stage for s in (*stages[:most - 2], worst, stages[-1])}
+    kept = {s.stage for s in (*stages[: most - 2], worst, stages[-1])}
     return [s for s in stages if s.stage in kept]
 
 
@@ -222,39 +255,59 @@ def kernels(prediction: Prediction, rows: int, width: int) -> RenderableType:
     """The `rows` operators that take the most time in a step."""
     wide = width >= 110
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name, justify, shown in (("kernel", "left", True), ("phase", "left", True), ("shape", "left", wide), ("times", "right", True),
-                                 ("each", "right", wide), ("total", "right", True), ("share", "right", True), ("evidence", "left", True)):
+    for name, justify, shown in (
+        ("kernel", "left", True),
+        ("phase", "left", True),
+        ("shape", "left", wide),
+        ("times", "right", True),
+        ("each", "right", wide),
+        ("total", "right", True),
+        ("share", "right", True),
+        ("evidence", "left", True),
+    ):
         if shown:
             table.add_column(name, justify=justify, no_wrap=name != "kernel", overflow="ellipsis")  # type: ignore[arg-type]
     ordered = sorted(prediction.kernels, key=lambda k: -k.seconds_total)
     for k in ordered[:rows]:
         name = f"{k.module}.{k.name}" if k.module and not k.name.startswith(k.module) else k.name
-        cells = [name, k.phase, *([k.shape] if wide else []), f"{k.count:,}", *([say.seconds(k.seconds_each)] if wide else []),
-                 say.seconds(k.seconds_total), say.percent(k.share), f"{k.provenance} ±{100 * k.relative_error:.0f} %"]
+        cells = [
+            name,
+            k.phase,
+            *([k.shape] if wide else []),
+            f"{k.count:,}",
+            *([say.seconds(k.seconds_each)] if wide else []),
+            say.seconds(k.seconds_total),
+            say.percent(k.share),
+            f"{k.provenance} ±{100 * k.relative_error:.0f} %",
+        ]
         table.add_row(*(Text(c) for c in cells))
     return _with_rest(table, len(ordered) - rows, "kernels")
 
 
 def collectives(prediction: Prediction, rows: int, width: int) -> RenderableType:
     """The communication calls with what the library would choose for them; busbw as nccl-tests counts it."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     wide = width >= 110
-    heads = [("call", "left"), ("ranks", "right"), ("buffer", "right"), ("algorithm", "left")]
+    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0), header_style="dim", pad_edge=False)
+    heads = [("call", "left"), ("ranks on nodes" if wide else "on nodes", "right"), ("buffer", "right"), ("algorithm", "left")]
     heads += [("channels", "right")] if wide else []
-    for name, justify in (*heads, ("time", "right"), ("busbw GB/s", "right"), ("times", "right")):
+    for name, justify in (*heads, ("time", "right"), ("busbw GB/s" if wide else "GB/s", "right"), ("times", "right")):
         table.add_column(name, justify=justify, no_wrap=name != "call")  # type: ignore[arg-type]
 
     def weight(call: dict[str, object]) -> float:
         return -_number(call.get("time_us")) * _number(call.get("count"))
 
-    ordered = sorted(prediction.collectives, key=weight)
+    ordered = sorted((c for c in prediction.collectives if _number(c.get("count", 1)) > 0), key=weight)
     for call in ordered[:rows]:
-        nodes = _number(call.get("nodes"))
-        ranks = f"{_number(call.get('ranks')):.0f} on {nodes:.0f} node{'s' if nodes != 1 else ''}"
-        cells = [str(call.get("name", "")), ranks, say.size(_number(call.get("bytes"))),
-                 "/".join(str(call[k]) for k in ("algorithm", "protocol") if call.get(k)),
-                 *([f"{_number(call.get('channels')):.0f}"] if wide else []), say.seconds(_number(call.get("time_us")) * 1e-6),
-                 f"{_number(call.get('busbw_GBs')):.1f}", f"{_number(call.get('count')):,.0f}"]
+        cells = [
+            str(call.get("name", "")),
+            f"{_number(call.get('ranks')):.0f} on {_number(call.get('nodes')):.0f}",
+            say.size(_number(call.get("bytes"))),
+            "/".join(str(call[k]) for k in ("algorithm", "protocol") if call.get(k)),
+            *([f"{_number(call.get('channels')):.0f}"] if wide else []),
+            say.seconds(_number(call.get("time_us")) * 1e-6),
+            f"{_number(call.get('busbw_GBs')):.1f}",
+            f"{_number(call.get('count')):,.0f}",
+        ]
         table.add_row(*(Text(c) for c in cells))
     return _with_rest(table, len(ordered) - rows, "calls")
 
@@ -270,7 +323,7 @@ def _number(value: object) -> float:
 def evidence(prediction: Prediction, width: int) -> RenderableType:
     """Shares of the step by kind of evidence, the stated error, assumptions."""
     lines: list[RenderableType] = [Text(evidence_sentence(prediction))]
-    known = [(k, prediction.provenance[k]) for k in PROVENANCE if prediction.provenance.get(k, 0.0) > 0]
+    known = [(k, prediction.provenance[k]) for k in PROVENANCE if prediction.provenance.get(k, 0.0) >= 0.005]
     if known:
         lines.append(Text(" · ".join(f"{name} {say.percent(share, 0)}" for name, share in known), style="dim"))
     lines += [Text(f"- {text}", style="dim") for text in prediction.assumptions]

@@ -56,8 +56,12 @@ def perfetto(tracks: list[Track], stage_name: dict[int, str] | None = None) -> b
     names = _intern(s.name for s in spans)
     categories = _intern(s.category for s in spans)
     chunked = any(s.chunk > 0 for s in spans)  # one chunk only: saying so on each slice would be noise
-    interned = (b"".join(_field(1, _entry(i, c)) for c, i in categories.items()) + b"".join(_field(2, _entry(i, n)) for n, i in names.items())
-                + _field(3, _entry(1, "micro batch")) + _field(3, _entry(2, "chunk")))
+    interned = (
+        b"".join(_field(1, _entry(i, c)) for c, i in categories.items())
+        + b"".join(_field(2, _entry(i, n)) for n, i in names.items())
+        + _field(3, _entry(1, "micro batch"))
+        + _field(3, _entry(2, "chunk"))
+    )
     head = [_field(1, _SEQUENCE + _CLEARED + _field(12, interned))]
     head += [_field(1, _SEQUENCE + _field(60, d)) for d in _descriptors(tracks, stage_name or {})]
 
@@ -153,21 +157,25 @@ def _varints(numbers: list[int]) -> list[bytes]:
     sizes = np.maximum(1, (raw != 0).cumsum(axis=1).argmax(axis=1) + 1)
     more = np.arange(9) < (sizes - 1)[:, None]
     flat = (raw.astype(np.uint8) | (more.astype(np.uint8) << 7)).tobytes()
-    return [flat[9 * i:9 * i + size] for i, size in enumerate(sizes.tolist())]
+    return [flat[9 * i : 9 * i + size] for i, size in enumerate(sizes.tolist())]
 
 
 def chrome(tracks: list[Track], stage_name: dict[int, str] | None = None) -> bytes:
     """Chrome trace-event JSON of the same tracks: complete events in microseconds, pid the stage, tid the track."""
     events: list[dict[str, Any]] = []
     for stage in sorted({t.stage for t in tracks}):
-        events.append({"ph": "M", "name": "process_name", "pid": stage, "args": {"name": (stage_name or {}).get(stage, f"stage {stage}")}})
+        events.append(
+            {"ph": "M", "name": "process_name", "pid": stage, "args": {"name": (stage_name or {}).get(stage, f"stage {stage}")}}
+        )
     for tid, track in enumerate(tracks):
         place: dict[str, Any] = {"pid": track.stage, "tid": tid}
         events.append({"ph": "M", "name": "thread_name", **place, "args": {"name": track.name}})
         for position, (s, start, end) in enumerate(zip(track.spans, track.start, track.end, strict=True)):
             notes = {k: v for k, v in (("micro_batch", s.micro_batch), ("chunk", s.chunk)) if v >= 0}
             at = start / 1e3
-            events.append({"ph": "X", "name": s.name, "cat": s.category, "ts": at, "dur": (end - start) / 1e3, **place, "args": notes})
+            events.append(
+                {"ph": "X", "name": s.name, "cat": s.category, "ts": at, "dur": (end - start) / 1e3, **place, "args": notes}
+            )
             leaves, lands = track.arrows.get(position, ((), ()))
             flow = {"name": "send", "cat": "pipeline", "ts": at, **place}
             events += [{"ph": "t" if is_send(s) else "s", "id": i, **flow} for i in leaves]

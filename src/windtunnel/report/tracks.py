@@ -83,8 +83,13 @@ def is_send(span: Span) -> bool:
     return bool({"send", "recv", "receive", "p2p", "transfer", "pp"} & set(words(span.category) + words(span.name)))
 
 
+def is_receive(span: Span) -> bool:
+    """Whether the span is the receiving side of a pipeline transfer."""
+    return bool({"recv", "receive"} & set(words(span.category) + words(span.name)))
+
+
 def _arrows(blocks: list[Span]) -> dict[int, Arrows]:
-    """Arrows between a pass of a micro batch and the pass of the next virtual stage that consumes it, through the send if there is one.
+    """Arrows between a pass of a micro batch and the pass of the virtual stage that consumes it, through the send if there is one.
 
     Virtual stage v = chunk * stages + stage, as Megatron numbers them; backward runs the other way.
     """
@@ -96,9 +101,8 @@ def _arrows(blocks: list[Span]) -> dict[int, Arrows]:
             continue
         chunk = max(span.chunk, 0)
         if is_send(span):  # a receive lies on the target's stage under its own chunk: the arrow passes through the send only
-            if {"recv", "receive"} & set(words(span.category) + words(span.name)):
-                continue
-            sends.setdefault((span.stage, span.micro_batch, chunk), []).append(index)
+            if not is_receive(span):
+                sends.setdefault((span.stage, span.micro_batch, chunk), []).append(index)
         elif way := direction(span):
             key = (way, span.micro_batch, chunk * stages + span.stage)
             if key not in passes or span.end > blocks[passes[key]].end:
@@ -112,8 +116,11 @@ def _arrows(blocks: list[Span]) -> dict[int, Arrows]:
             continue
         arrow += 1
         span, after = blocks[source], blocks[target]
-        between = [i for i in sends.get((span.stage, micro, max(span.chunk, 0)), ())
-                   if span.end - 1e-9 <= blocks[i].start and blocks[i].end <= after.start + 1e-9]
+        between = [
+            i
+            for i in sends.get((span.stage, micro, max(span.chunk, 0)), ())
+            if span.end - 1e-9 <= blocks[i].start and blocks[i].end <= after.start + 1e-9
+        ]
         for index in (source, *between[:1], target):
             flows.setdefault(index, []).append(arrow)
         lands.setdefault(target, []).append(arrow)

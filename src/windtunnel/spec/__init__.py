@@ -22,6 +22,6 @@ from windtunnel.spec.schema import schema
 
 __all__ = [
     "DTYPE_BYTES", "GPU", "Cluster", "Fabric", "Host", "Job", "Model", "Nic", "Node", "Noun", "Plan", "Precision", "Runtime",
-    "ScaleUp", "check", "dump_job", "load_cluster", "load_fabric", "load_gpu", "load_job", "load_model", "load_node", "load_runtime",
-    "match_gpu", "names", "schema",
+    "ScaleUp", "check", "dump_job", "load_cluster", "load_fabric", "load_gpu", "load_job", "load_model", "load_node",
+    "load_runtime", "match_gpu", "names", "schema",
 ]

@@ -92,7 +92,8 @@ def _check_widths(job: Job) -> None:
     halves = 2 * plan.cp if plan.cp > 1 else 1  # each cp rank takes one early and one late chunk of the causal mask
     step = math.lcm(halves, plan.cp * plan.tp if plan.sequence_parallel else 1)
     if plan.seq % step:
-        raise PlanError("plan.seq", plan.seq, f"a multiple of {step} (2*cp where cp > 1; cp*tp with sequence_parallel)", f"Try {math.ceil(plan.seq / step) * step}.")
+        raise PlanError("plan.seq", plan.seq, f"a multiple of {step} (2*cp where cp > 1; cp*tp with sequence_parallel)",
+                        f"Try {math.ceil(plan.seq / step) * step}.")
     if model.position == "learned" and plan.seq > model.max_seq:
         raise PlanError("plan.seq", plan.seq, f"at most model.max_seq = {model.max_seq}, the number of learned positions")
 

@@ -75,7 +75,7 @@ def load_runtime(framework: str, **fields: Any) -> Runtime:
 
 
 def match_gpu(printed: str) -> GPU:
-    """The GPU whose vendor tool prints `printed`, or whose id it is. The whole string counts, blanks and case aside; else UnknownName."""
+    """The GPU whose vendor tool prints `printed`, or whose id it is: the whole string, blanks and case aside. Else UnknownName."""
     wanted = " ".join(str(printed).split()).casefold()
     known: list[str] = []
     for name in names("gpus"):

@@ -5,8 +5,9 @@ The arithmetic of `ncclTopoTuneModel` and `ncclTopoGetAlgoTime` in NCCL 2.30.7 (
 
 from __future__ import annotations
 
+import itertools
 import math
-from functools import lru_cache
+from typing import NamedTuple
 
 from windtunnel.network.group import Group
 from windtunnel.network.nccl import constants as c
@@ -16,26 +17,76 @@ from windtunnel.network.wires import Wires
 from windtunnel.workload.ops import Comm
 
 Option = tuple[str, str, float, float]  # algorithm, protocol, latency us, GB/s
+_LARGEST = 2.0**60
 _REDUCING = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
 
 
-def select(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, settings: Settings) -> tuple[str, str]:
-    """(algorithm, protocol) with the smallest time in NCCL's own model for `size` bytes in total."""
-    best, chosen = math.inf, (c.RING, c.SIMPLE)
-    position = log2_floor(size / 64.0)
-    for algorithm, protocol, latency, bandwidth in options(comm, group, wires, graph, settings):
-        if algorithm == c.TREE and comm == Comm.ALL_REDUCE and position < 23:
+class Piece(NamedTuple):
+    """From `start` bytes on (to the next piece) NCCL selects this algorithm and protocol."""
+
+    start: float
+    algorithm: str
+    protocol: str
+
+
+def pieces(comm: Comm, group: Group, wires: Wires, graph: Graph, settings: Settings) -> tuple[Piece, ...]:
+    """The selection over all sizes: NCCL's times are straight lines in the size between the points where a correction changes, so
+    the smallest of them is found by crossing lines and no size has to be tried."""
+    candidates = options(comm, group, wires, graph, settings)
+    plateau = 64.0 * graph.channels * group.ranks if comm == Comm.ALL_REDUCE and group.nodes > 1 else 0.0
+    edges = {0.0, _LARGEST}
+    if any(option[0] == c.TREE for option in candidates):
+        edges.update(64.0 * 2.0**k for k in range(1, 24))
+    if plateau:
+        edges.add(plateau)
+    found: list[Piece] = []
+    points = sorted(edges)
+    for low, high in itertools.pairwise(points):
+        lines = _lines(candidates, low, plateau, wires.generation)
+        first, last = _lowest(lines, low), _lowest(lines, high)
+        starts = [(low, first)]
+        if first != last:
+            _cross(lines, first, last, starts)
+        for start, index in starts:
+            algorithm, protocol = candidates[index][:2]
+            if not found or (found[-1].algorithm, found[-1].protocol) != (algorithm, protocol):
+                found.append(Piece(start, algorithm, protocol))
+    return tuple(found)
+
+
+def _lines(candidates: tuple[Option, ...], low: float, plateau: float, generation: str) -> list[tuple[float, float]]:
+    """(microseconds at zero bytes, microseconds per byte) of each candidate for sizes from `low` to the next edge."""
+    position = log2_floor(low / 64.0)
+    lines = []
+    for algorithm, protocol, latency, bandwidth in candidates:
+        if algorithm == c.TREE and position < 23:
             bandwidth *= c.TREE_CORRECTION[protocol][position]
-        elif algorithm == c.RING and protocol == c.SIMPLE and group.nodes > 1 and comm == Comm.ALL_REDUCE \
-                and size / (graph.channels * group.ranks) >= 64:
-            latency *= 1.4 if wires.generation != "volta" else 1.9
-        time = latency + size / (1000.0 * bandwidth)
-        if time < best:
-            best, chosen = time, (algorithm, protocol)
-    return chosen
+        elif plateau and low >= plateau and algorithm == c.RING and protocol == c.SIMPLE:
+            latency *= 1.9 if generation == "volta" else 1.4
+        lines.append((latency, 1e-3 / bandwidth))
+    return lines
 
 
-@lru_cache(maxsize=4096)
+def _lowest(lines: list[tuple[float, float]], size: float) -> int:
+    times = [a + b * size for a, b in lines]
+    return times.index(min(times))
+
+
+def _cross(lines: list[tuple[float, float]], first: int, last: int, starts: list[tuple[float, int]]) -> None:
+    """Append to `starts` where the lowest line changes between `first` and `last`, which are lowest at the two ends."""
+    (a, b), (d, e) = lines[first], lines[last]
+    if b <= e:
+        return
+    meet = (d - a) / (b - e)
+    between = _lowest(lines, meet)
+    a_between = lines[between][0] + lines[between][1] * meet
+    if between in (first, last) or a_between >= (a + b * meet) * (1.0 - 1e-12):
+        starts.append((meet, last))
+        return
+    _cross(lines, first, between, starts)
+    _cross(lines, between, last, starts)
+
+
 def options(comm: Comm, group: Group, wires: Wires, graph: Graph, settings: Settings) -> tuple[Option, ...]:
     """Every enabled (algorithm, protocol) with its latency and algorithm bandwidth before the corrections by size."""
     found = []

@@ -68,7 +68,7 @@
       for (const s of spans) {
         if (s[2] < from || s[1] > to) continue;
         const a = x(s[1]), w = Math.max(0.5, x(s[2]) - a), [y, h] = box(s), kind = data.kinds[s[3]];
-        c.globalAlpha = s[6] > 0 ? Math.max(0.5, 1 - 0.3 * s[6]) : 1;
+        c.globalAlpha = s[6] > 0 ? 1 - Math.min(0.5, 0.3 * (data.chunks - 1)) * s[6] / (data.chunks - 1) : 1;
         c.fillStyle = kind.colour; c.fillRect(a, y, Math.max(0.5, w - (w > 4 ? 1 : 0)), h);
         c.globalAlpha = 1;
         if (s[4] >= 0 && !s[5] && w > 7 + 7 * String(s[4]).length && h > 12) { c.fillStyle = "#fff"; c.fillText(s[4], a + w / 2, y + h / 2 + 1); }

@@ -29,9 +29,9 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
 def saved_bytes(units: list[Unit], recompute: str, boundary: float) -> float:
     """Bytes kept per micro batch from forward to backward; `boundary` is the block's input.
 
-    Full keeps the input only, selective all but the score matrices (Korthikanti et al. 2022, section 5). Op-level keeps the input and what
-    torchtitan's save list names: outputs of the products that do not run again, of fused attention and of reduce-scatters; the last
-    product and the last reduce-scatter have no reader in backward.
+    Full keeps the input only, selective all but the score matrices (Korthikanti et al. 2022, section 5). Op-level keeps the input
+    and what torchtitan's save list names: outputs of the products that do not run again, of fused attention and of
+    reduce-scatters. The last product and the last reduce-scatter have no reader in backward.
     """
     if recompute == "full":
         return boundary

@@ -1,0 +1,109 @@
+"""`windtunnel catalog [KIND] [NAME]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.base.errors import UnknownName
+from windtunnel.cli.common import Json, writable, write
+from windtunnel.report import words as say
+from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_model, load_node, names
+from windtunnel.spec.catalog import KINDS, entry
+
+
+def command(
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help=", ".join(KINDS))] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One entry, with its sources.")] = None,
+    json: Json = None,
+) -> None:
+    writable(("--json", json))
+    if kind is None:
+        data: Any = {k: list(names(k)) for k in KINDS}
+    else:
+        kind = kind if kind in KINDS else f"{kind}s"
+        if kind not in KINDS:
+            raise UnknownName("catalog kind", kind.removesuffix("s"), KINDS)
+        data = list(names(kind)) if name is None else entry(kind, name, kind)
+    if json is not None:
+        from windtunnel.report.json import dumps
+
+        write(dumps({"names": data} if isinstance(data, list) else data), json, "--json")
+        if json == "-":
+            return
+    out = Console(highlight=False)
+    if kind is None:
+        for k, listed in data.items():
+            out.print(Text(f"{k} ({len(listed)})", style="bold"))
+            out.print(Text("  " + ", ".join(listed)))
+    elif name is None:
+        out.print(_list(kind))
+    else:
+        import tomli_w
+
+        write(tomli_w.dumps(data), "-", "catalog")
+
+
+def _list(kind: str) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(kind, no_wrap=True)
+    table.add_column("in short")
+    for name in names(kind):
+        short = SHORT.get(kind)
+        table.add_row(Text(name), Text(short(name) if short else str(entry(kind, name, kind).get("source", ""))))
+    return table
+
+
+def _gpu(name: str) -> str:
+    gpu = load_gpu(name)
+    fast = "bf16" if "bf16" in gpu.peak else next(iter(gpu.peak))
+    return f"{gpu.name}: {say.size(gpu.memory)}, {gpu.memory_bandwidth / 1e12:.3g} TB/s, {fast} {gpu.peak[fast] / 1e12:.4g} TFLOP/s"
+
+
+def _node(name: str) -> str:
+    node = load_node(name)
+    nic = f", {node.nic.count} NICs of {node.nic.bandwidth * 8e-9:.4g} Gb/s" if node.nic else ", no NIC"
+    return f"{node.gpus} x {node.gpu.id}, {node.scale_up.kind} {node.scale_up.bandwidth / 1e9:.4g} GB/s per GPU each way{nic}"
+
+
+def _fabric(name: str) -> str:
+    fabric = load_fabric(name)
+    return f"{fabric.kind}, {fabric.topology}, {fabric.leaf_nodes} nodes below a leaf, oversubscription {fabric.oversubscription:g}"
+
+
+def _cluster(name: str) -> str:
+    cluster = load_cluster(name)
+    price = f", ${cluster.price_per_gpu_hour:g} per GPU hour" if cluster.price_per_gpu_hour else ""
+    return f"{cluster.gpus:,} x {cluster.gpu.id} in {cluster.node.id}, {cluster.fabric.id}{price}"
+
+
+def _model(name: str) -> str:
+    model = load_model(name)
+    heads = f"{model.heads} heads in {model.groups} groups"
+    return f"{model.layers} layers, hidden {model.hidden}, {heads}, ffn {model.ffn}, vocabulary {model.vocab:,}"
+
+
+def _job(name: str) -> str:
+    job = load_job(name)
+    plan = job.plan
+    return (
+        f"{job.model.name} on {job.cluster.gpus:,} x {job.cluster.gpu.id}: tp {plan.tp}, cp {plan.cp}, pp {plan.pp}, "
+        f"vpp {plan.vpp}, "
+        f"batch {plan.global_batch} x {plan.seq}, {job.runtime.framework} {job.runtime.precision}"
+    )
+
+
+SHORT: dict[str, Callable[[str], str]] = {
+    "gpus": _gpu,
+    "nodes": _node,
+    "fabrics": _fabric,
+    "clusters": _cluster,
+    "models": _model,
+    "jobs": _job,
+}
+"""One line on an entry, by kind."""

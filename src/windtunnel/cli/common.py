@@ -1,0 +1,104 @@
+"""What verbs share: their options, where output goes, a sign of life after a second."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from windtunnel.base.errors import FileError, SpecError, UnknownName
+
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the job, such as plan.tp=4; repeatable.")
+]
+On = Annotated[
+    str | None,
+    typer.Option("--on", metavar="JOB|CLUSTER", help="Machine (and, for a config.json, plan and runtime) of an imported job."),
+]
+ModelFile = Annotated[
+    str | None, typer.Option("--model", metavar="CONFIG.JSON", help="Take the model from a Hugging Face config.json.")
+]
+Megatron = Annotated[
+    str | None, typer.Option("--megatron", metavar="FLAGS", help="Take model, plan and runtime from Megatron-LM flags.")
+]
+Json = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write JSON; - prints only that.")]
+Network = Annotated[str, typer.Option("--network", help="Network fidelity: closed.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no report.")]
+
+LATER_NETWORKS = ("flow", "packet")
+
+
+def network_of(name: str) -> str:
+    """The fidelity `name`, or SpecError that says which there are in this version."""
+    if name in LATER_NETWORKS:
+        raise SpecError("--network", name, "closed", f"The {name} network is not in this version: write --network closed.")
+    if name != "closed":
+        raise UnknownName("--network", name, ["closed"])
+    return name
+
+
+def write(text: str, path: str, option: str) -> None:
+    """`text` into the file `path`, or to standard output for `-`; FileError if that fails."""
+    if path == "-":
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        return
+    try:
+        Path(path).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(option, path, "a file that can be written", f"{reason}.") from error
+
+
+def writable(*targets: tuple[str, str | None]) -> None:
+    """FileError for the first (option, path) that names a directory or lies in none, before any work is done."""
+    for option, path in targets:
+        if path is None or path == "-":
+            continue
+        try:
+            parent_missing, folder = not Path(path).absolute().parent.is_dir(), Path(path).is_dir()
+        except (OSError, ValueError) as error:
+            raise FileError(option, path, "a file that can be written", f"{error}.") from error
+        if folder:
+            raise FileError(option, path, "a file that can be written", "It is a directory.")
+        if parent_missing:
+            raise FileError(option, path, "a file that can be written", f"There is no directory {str(Path(path).parent)!r}.")
+
+
+def notes() -> Console:
+    """Console on standard error, for what is not the answer."""
+    return Console(stderr=True, highlight=False)
+
+
+def told(lines: Sequence[str], title: str, most: int = 12) -> None:
+    """A short list on standard error; nothing for an empty one."""
+    if lines:
+        console = notes()
+        console.print(f"{title}:", style="bold", markup=False)
+        for line in lines[:most]:
+            console.print(f"  {line}", markup=False)
+        if len(lines) > most:
+            console.print(f"  and {len(lines) - most} more", markup=False)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """A spinner on standard error once the work has taken a second; nothing where that is not a terminal."""
+    console = notes()
+    if not console.is_terminal:
+        yield
+        return
+    status = console.status(what)
+    timer = threading.Timer(1.0, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        status.stop()

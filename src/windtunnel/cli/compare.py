@@ -1,0 +1,42 @@
+"""`windtunnel compare A B`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from windtunnel.cli.common import Json, Network, Sets, busy, network_of, writable, write
+from windtunnel.cli.source import job_of
+from windtunnel.predict import predict
+from windtunnel.report.compare import compare, render
+
+
+def command(
+    a: Annotated[str, typer.Argument(metavar="A", help="A job.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another job, or the same with --set-b.")],
+    sets: Sets = None,
+    set_a: Annotated[
+        list[str] | None, typer.Option("--set-a", metavar="KEY=VALUE", help="Change a field of A only; repeatable.")
+    ] = None,
+    set_b: Annotated[
+        list[str] | None, typer.Option("--set-b", metavar="KEY=VALUE", help="Change a field of B only; repeatable.")
+    ] = None,
+    network: Network = "closed",
+    json: Json = None,
+) -> None:
+    fidelity = network_of(network)
+    writable(("--json", json))
+    jobs = [job_of(name, [*(sets or []), *(own or [])]).job for name, own in ((a, set_a), (b, set_b))]
+    with busy("predicting both"):
+        first, second = (predict(job, fidelity) for job in jobs)
+    found = compare(first, second)
+    if json is not None:
+        from windtunnel.report.json import dumps
+
+        write(dumps(found.as_dict()), json, "--json")
+    if json != "-":
+        from rich.console import Console
+
+        console = Console()
+        console.print(render(found, console.width))

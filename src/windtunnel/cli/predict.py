@@ -1,0 +1,60 @@
+"""`windtunnel predict JOB`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from windtunnel.cli.common import Json, Megatron, ModelFile, Network, On, Quiet, Sets, busy, network_of, notes, writable, write
+from windtunnel.cli.source import job_of
+from windtunnel.predict import predict
+
+
+def command(
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help="Catalogue name, job file, config.json or Megatron-LM flags.")
+    ] = None,
+    sets: Sets = None,
+    network: Network = "closed",
+    json: Json = None,
+    trace: Annotated[
+        str | None, typer.Option("--trace", metavar="FILE", help="Write the timeline: Perfetto, or Chrome's JSON for a .json name.")
+    ] = None,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page.")] = None,
+    on: On = None,
+    model: ModelFile = None,
+    megatron: Megatron = None,
+    quiet: Quiet = False,
+) -> None:
+    fidelity = network_of(network)
+    writable(("--json", json), ("--trace", trace), ("--html", html))
+    for option, path in (("--trace", trace), ("--html", html)):
+        if path == "-":
+            from windtunnel.base.errors import SpecError
+
+            raise SpecError(option, "-", "a file name", "Only --json prints to standard output.")
+    loaded = job_of(job, sets, on, model, megatron)
+    with busy(f"predicting {loaded.job.name}"):
+        prediction = predict(loaded.job, fidelity)
+    loaded.tell()
+    if json is not None:
+        from windtunnel.report.json import dumps
+
+        write(dumps(prediction), json, "--json")
+    if trace is not None:
+        from windtunnel.report.trace import write_trace
+
+        with busy("writing the timeline"):
+            slices = write_trace(prediction, trace)
+        notes().print(f"{trace}: {slices:,} slices", markup=False)
+    if html is not None:
+        from windtunnel.report.html import write_html
+
+        with busy("writing the page"):
+            write_html(prediction, html)
+        notes().print(f"{html}: the report as a page", markup=False)
+    if not quiet and json != "-":
+        from windtunnel.report.terminal import report
+
+        report(prediction)

@@ -1,0 +1,119 @@
+"""From what was typed to a job: a name, a job file, or somebody else's description on a machine of ours."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
+from windtunnel.cli.common import told
+from windtunnel.spec import Cluster, Job, check, dump_job, load_cluster, load_job, names
+from windtunnel.spec.files import read_table
+
+JOB_SUFFIXES = (".toml", ".yaml", ".yml")
+HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checked job, and what an importer left out and assumed on the way."""
+
+    job: Job
+    format: str = ""
+    built: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    def tell(self) -> None:
+        """What was ignored and assumed, on standard error."""
+        told(self.ignored, f"ignored in {self.format}")
+        told(self.assumed, f"assumed, since {self.format} does not say")
+
+
+def job_of(
+    source: str | None, sets: list[str] | None = None, on: str | None = None, model: str | None = None, megatron: str | None = None
+) -> Loaded:
+    """The job that the arguments describe. With `model` or `megatron`, `source` (or `on`) is the job whose machine is used."""
+    overrides = sets or []
+    if model is not None and megatron is not None:
+        raise SpecError("--megatron", megatron, "either --model or --megatron")
+    if megatron is not None or model is not None:
+        if source is not None and on is not None:
+            raise SpecError("--on", on, "either a JOB or --on beside an imported model")
+        return _imported(Path(model) if model is not None else str(megatron), on or source, overrides, flags=megatron is not None)
+    if source is None:
+        raise SpecError("JOB", Nothing(), "a catalogue name or a file", f"For example: {_example()}.")
+    if source not in names("jobs") and is_foreign(source):
+        return _imported(Path(source), on, overrides)
+    if on is not None:
+        raise SpecError(
+            "--on", on, "a JOB that is a config.json or Megatron-LM flags", "A job names its own machine; use --set cluster=..."
+        )
+    return Loaded(check(load_job(source, overrides)))
+
+
+def is_foreign(source: str) -> bool:
+    """Whether `source` is a file that an importer reads: JSON that speaks as Hugging Face does, or text of another kind."""
+    path = Path(source)
+    suffix = path.suffix.lower()
+    try:
+        if suffix in JOB_SUFFIXES or not path.is_file():
+            return False
+    except (OSError, ValueError):
+        return False
+    return bool(HUGGING_FACE_KEYS & set(read_table(path))) if suffix == ".json" else True
+
+
+def _imported(text: Path | str, base: str | None, overrides: list[str], flags: bool = False) -> Loaded:
+    from windtunnel.formats import from_arguments, import_job
+
+    first = from_arguments(str(text), "--megatron") if flags else import_job(text)
+    if base is None:
+        raise SpecError(
+            "--on",
+            Nothing(),
+            "a job or a cluster of the catalogue",
+            f"{first.format} names no machine; for example --on {_example()}.",
+        )
+    machine = _base(base)
+    if first.plan is not None and first.runtime is not None:  # flags: everything but the machine
+        on = (
+            machine if isinstance(machine, Job) else Job(model=first.model, plan=first.plan, runtime=first.runtime, cluster=machine)
+        )
+        made = from_arguments(str(text), "--megatron", on) if flags else import_job(text, on)
+        table: dict[str, Any] = tomllib.loads(dump_job(made.job or on))
+    else:
+        made = first
+        dumped = {"model": first.model.model_dump(mode="json", exclude_none=True), "name": first.model.name}
+        if isinstance(machine, Job):
+            table = {**tomllib.loads(dump_job(machine)), **dumped}
+            table.pop("source", None)
+        else:
+            table = {
+                **dumped,
+                "plan": {},
+                "runtime": {"framework": "megatron-lm"},
+                "cluster": machine.model_dump(mode="json", exclude_none=True),
+            }
+    job = check(load_job(table, overrides))
+    return Loaded(job, made.format, made.built, made.ignored, made.assumed)
+
+
+def _base(base: str) -> Job | Cluster:
+    if base in names("clusters"):
+        return load_cluster(base)
+    if base in names("jobs"):
+        return load_job(base)
+    if Path(base).suffix:
+        table = read_table(Path(base))
+        return load_job(Path(base)) if "model" in table or "base" in table else load_cluster(Path(base))
+    raise UnknownName("--on", base, [*names("jobs"), *names("clusters")])
+
+
+def _example() -> str:
+    listed = names("jobs")
+    if not listed:
+        raise FileError("catalog/jobs", "no job", "at least one job")
+    return listed[0]

@@ -1,0 +1,44 @@
+"""`windtunnel validate [CSV]...`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from windtunnel.cli.common import Json, Quiet, notes, writable, write
+from windtunnel.reality.validate import validate
+
+
+def command(
+    tables: Annotated[
+        list[str] | None, typer.Argument(metavar="[CSV]...", help="Tables of measurements; left out: those in the catalogue.")
+    ] = None,
+    family: Annotated[str | None, typer.Option("--family", help="Only the rows of one family.")] = None,
+    json: Json = None,
+    markdown: Annotated[str | None, typer.Option("--markdown", metavar="FILE|-", help="Write the accuracy page.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    writable(("--json", json), ("--markdown", markdown))
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=notes(), transient=True
+    ) as shown:
+        task = shown.add_task("validating", total=None)
+
+        def step(done: int, total: int, row: str) -> None:
+            shown.update(task, completed=done, total=total)
+
+        report = validate(list(tables) if tables else None, family=family, progress=step)
+    if json is not None:
+        from windtunnel.report.json import dumps
+
+        write(dumps(report.as_dict()), json, "--json")
+    if markdown is not None:
+        from windtunnel.reality.markdown import markdown as page
+
+        write(page(report, "windtunnel validate --markdown"), markdown, "--markdown")
+    if not quiet and "-" not in (json, markdown):
+        from windtunnel.cli.validate_table import show
+
+        show(report)

@@ -1,0 +1,162 @@
+"""Two predictions side by side: which fields differ, what each figure becomes, where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.predict.prediction import Prediction
+from windtunnel.report import words as say
+from windtunnel.report.json import to_json
+from windtunnel.report.parts import label_of
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`fields`: path -> values in A and B where the jobs differ. `figures`: name -> (A, B) in SI. `parts`: key -> seconds."""
+
+    a: Prediction
+    b: Prediction
+    fields: dict[str, tuple[Any, Any]]
+    figures: dict[str, tuple[float, float]]
+    parts: dict[str, tuple[float, float]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data: `a`, `b` (as `predict --json`), `fields`, `figures` and `breakdown`, each entry {a, b, …}."""
+        return {
+            "a": to_json(self.a),
+            "b": to_json(self.b),
+            "fields": {k: {"a": x, "b": y} for k, (x, y) in self.fields.items()},
+            "figures": {k: {"a": x, "b": y, "ratio": y / x if x else None} for k, (x, y) in self.figures.items()},
+            "breakdown": {k: {"a": x, "b": y, "difference_s": y - x} for k, (x, y) in self.parts.items()},
+        }
+
+
+FIGURES: dict[str, tuple[Callable[[Prediction], float | None], Callable[[float], str], bool]] = {
+    "step_time_s": (lambda p: p.step_time_s, say.seconds, False),
+    "tokens_per_s": (lambda p: p.tokens_per_s, say.count, True),
+    "tokens_per_s_per_gpu": (lambda p: p.tokens_per_s_per_gpu, say.count, True),
+    "model_tflops_per_gpu": (lambda p: p.model_tflops_per_gpu, lambda v: f"{v:.1f}", True),
+    "mfu": (lambda p: p.mfu, say.percent, True),
+    "hfu": (lambda p: p.hfu, say.percent, True),
+    "memory_bytes": (lambda p: max((s.total for s in p.memory), default=None), say.size, False),
+    "days": (lambda p: p.days, say.duration, False),
+    "cost": (lambda p: p.cost, say.dollars, False),
+    "energy_j": (lambda p: p.energy_j, say.energy, False),
+}
+"""Figure -> how to read it, how to write it, whether more is better."""
+
+
+def compare(a: Prediction, b: Prediction) -> Comparison:
+    """What differs between two predictions."""
+    fields = _different(_flat(to_json(a)["job"]), _flat(to_json(b)["job"]))
+    figures = {}
+    for name, (read, _, _) in FIGURES.items():
+        first, second = read(a), read(b)
+        if first is not None and second is not None:
+            figures[name] = (float(first), float(second))
+    keys = dict.fromkeys([*a.breakdown, *b.breakdown])
+    parts = {k: (a.breakdown.get(k, 0.0), b.breakdown.get(k, 0.0)) for k in keys}
+    return Comparison(a, b, fields, figures, {k: v for k, v in parts.items() if v != (0.0, 0.0)})
+
+
+def _flat(table: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(table, dict):
+        return {path: table}
+    return {k: v for key, value in table.items() for k, v in _flat(value, f"{path}.{key}" if path else str(key)).items()}
+
+
+def _different(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    keys = dict.fromkeys([*a, *b])
+    return {k: (a.get(k), b.get(k)) for k in keys if a.get(k) != b.get(k) and not k.endswith("source")}
+
+
+def render(found: Comparison, width: int) -> RenderableType:
+    """The comparison for a terminal of `width` columns."""
+    lines: list[RenderableType] = [
+        Text(),
+        Text(f"A  {found.a.job.name}", style="bold"),
+        Text(f"B  {found.b.job.name}", style="bold"),
+        Text(),
+    ]
+    lines.append(Text(verdict(found)))
+    if found.fields:
+        lines += [Text(), Text("Fields that differ", style="bold underline"), _fields(found, 14)]
+    lines += [
+        Text(),
+        Text("Figures", style="bold underline"),
+        _figures(found),
+        Text(),
+        Text("Where the time goes", style="bold underline"),
+        _parts(found),
+    ]
+    if not (found.a.fits and found.b.fits):
+        short = [name for name, p in (("A", found.a), ("B", found.b)) if not p.fits]
+        lines += [Text(), Text(f"{' and '.join(short)} {'does' if len(short) == 1 else 'do'} not fit in memory.", style="bold red")]
+    return Group(*lines)
+
+
+def verdict(found: Comparison) -> str:
+    """One sentence: which is faster per token, by how much, and what made most of the difference."""
+    a, b = found.a, found.b
+    ratio = b.tokens_per_s / a.tokens_per_s if a.tokens_per_s else 1.0
+    if abs(ratio - 1.0) < 5e-4:
+        return "Both make the same number of tokens a second, within 0.05 %."
+    faster, factor = ("B", ratio) if ratio > 1.0 else ("A", 1.0 / ratio)
+    text = f"{faster} makes {say.percent(factor - 1.0)} more tokens a second"
+    moved = sorted(found.parts.items(), key=lambda kv: -abs(kv[1][1] - kv[1][0]))
+    if moved and a.job.plan.global_batch * a.job.plan.seq == b.job.plan.global_batch * b.job.plan.seq:
+        key, (x, y) = moved[0]
+        text += f"; the largest difference is {label_of(key)}: {say.seconds(x)} in A, {say.seconds(y)} in B"
+    return text + "."
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="left" if i == 0 else "right", overflow="fold")
+    return table
+
+
+def _fields(found: Comparison, most: int) -> RenderableType:
+    table = _table("", "A", "B")
+    for path, (x, y) in list(found.fields.items())[:most]:
+        table.add_row(Text(path), Text(_value(x)), Text(_value(y)))
+    left = len(found.fields) - most
+    return Group(table, Text(f"and {left} more", style="dim")) if left > 0 else table
+
+
+def _value(value: Any) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _figures(found: Comparison) -> Table:
+    table = _table("", "A", "B", "B / A")
+    for name, (x, y) in found.figures.items():
+        _, write, more = FIGURES[name]
+        ratio = y / x if x else float("nan")
+        better = abs(ratio - 1.0) > 5e-4 and (ratio > 1.0) == more
+        worse = abs(ratio - 1.0) > 5e-4 and not better
+        table.add_row(
+            Text(name.replace("_", " ")),
+            Text(write(x)),
+            Text(write(y)),
+            Text(f"{ratio:.3f}", style="green" if better else "red" if worse else "dim"),
+        )
+    return table
+
+
+def _parts(found: Comparison) -> Table:
+    table = _table("", "A", "B", "difference")
+    for key, (x, y) in sorted(found.parts.items(), key=lambda kv: -abs(kv[1][1] - kv[1][0])):
+        sign = "+" if y >= x else "-"
+        style = "dim" if abs(y - x) < 1e-3 * max(found.a.step_time_s, found.b.step_time_s) else "red" if y > x else "green"
+        table.add_row(
+            Text(label_of(key)), Text(say.seconds(x)), Text(say.seconds(y)), Text(f"{sign}{say.seconds(abs(y - x))}", style=style)
+        )
+    return table

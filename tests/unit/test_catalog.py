@@ -1,0 +1,162 @@
+"""Every catalogue entry loads, says where it comes from, and agrees with published sizes."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from windtunnel.spec import (
+    Model,
+    check,
+    load_cluster,
+    load_fabric,
+    load_gpu,
+    load_job,
+    load_model,
+    load_node,
+    load_runtime,
+    match_gpu,
+    names,
+)
+from windtunnel.spec.catalog import KINDS, ROOT
+
+BILLION = 1e9
+
+PUBLISHED = {
+    # Narayanan et al., SC'21, Table 1
+    "gpt-1.7b": 1.7, "gpt-3.6b": 3.6, "gpt-7.5b": 7.5, "gpt-18.4b": 18.4, "gpt-39.1b": 39.1, "gpt-76.1b": 76.1, "gpt-145.6b": 145.6,
+    "gpt-310.1b": 310.1, "gpt-529.6b": 529.6, "gpt-1008b": 1008.0,
+    # Korthikanti et al. 2022, Table 3; MegaScale, Table 1
+    "megatron-22b": 22, "gpt3-175b": 174.6, "mt-nlg-530b": 530, "megatron-1t": 1008, "megascale-175b": 175, "megascale-530b": 530,
+    # sizes of the released weights
+    "llama1-7b": 6.738, "llama1-13b": 13.016, "llama1-30b": 32.529, "llama1-65b": 65.286,
+    "llama2-7b": 6.738, "llama2-13b": 13.016, "llama2-70b": 68.977, "llama3-8b": 8.030, "llama3-70b": 70.554,
+    "llama3.1-8b": 8.030, "llama3.1-70b": 70.554, "llama3.1-405b": 405.853, "llama3.2-1b": 1.236, "llama3.2-3b": 3.213,
+    # llm-foundry scripts/train/benchmarking, NumParams at 2048 tokens (1B and below: at 2048 too)
+    "mpt-125m": 0.125, "mpt-350m": 0.356, "mpt-760m": 0.760, "mpt-1b": 1.316, "mpt-3b": 2.652, "mpt-7b": 6.659, "mpt-13b": 12.854,
+    "mpt-30b": 29.975, "mpt-70b": 64.862,
+    # BLOOM and OPT model cards
+    "bloom-560m": 0.559215, "bloom-1b1": 1.065314, "bloom-1b7": 1.722409, "bloom-3b": 3.002557, "bloom-7b1": 7.069016,
+    "bloom-176b": 176.247271,
+    "opt-125m": 0.125, "opt-350m": 0.35, "opt-1.3b": 1.316, "opt-2.7b": 2.652, "opt-6.7b": 6.658, "opt-13b": 12.853,
+    "opt-30b": 29.975,
+    "opt-66b": 65.72, "opt-175b": 175,
+    "gpt-neox-20b": 20.555, "gpt-j-6b": 6.05, "nemotron4-15b": 15.6, "nemotron4-340b": 341.0,
+    "qwen2.5-0.5b": 0.494, "qwen2.5-1.5b": 1.544, "qwen2.5-3b": 3.086, "qwen2.5-7b": 7.616, "qwen2.5-14b": 14.770,
+    "qwen2.5-32b": 32.764,
+    "qwen2.5-72b": 72.706,
+}
+"""Billions of parameters."""
+
+
+def parameters(model: Model) -> int:
+    """Weights, biases and norms of a dense decoder, counted from the block diagram (independently of `workload`)."""
+    h, f, queries, keys = model.hidden, model.ffn, model.q_heads_dim, model.groups * model.dim_per_head
+    norm = h * (2 if model.norm == "layernorm" else 1)
+    attention = h * (queries + 2 * keys) + queries * h
+    if model.attention_bias:
+        attention += queries + 2 * keys
+    if model.linear_bias:
+        attention += h
+    mlp = (3 if model.gated else 2) * h * f + ((f * (2 if model.gated else 1) + h) if model.linear_bias else 0)
+    outer = model.vocab * h * (1 if model.tied_embeddings else 2) + (model.max_seq * h if model.position == "learned" else 0)
+    outer += norm * (2 if model.embedding_norm else 1)
+    return model.layers * (attention + mlp + norm * (1 if model.parallel_block else 2)) + outer
+
+
+def test_every_model_has_a_published_size() -> None:
+    assert set(PUBLISHED) == set(names("models"))
+
+
+@pytest.mark.parametrize("name", names("models"))
+def test_parameters_within_two_percent_of_the_published_size(name: str) -> None:
+    rounding = 0.05 if name.startswith("gpt-") else 0.0  # SC'21 prints one decimal: 1.65 billion appear as 1.7
+    assert parameters(load_model(name)) / BILLION == pytest.approx(PUBLISHED[name], rel=0.02, abs=rounding)
+
+
+@pytest.mark.parametrize("name", ["bloom-560m", "bloom-176b", "llama3-8b", "llama3.1-405b", "qwen2.5-7b", "mpt-7b"])
+def test_parameters_of_released_weights_are_exact(name: str) -> None:
+    assert parameters(load_model(name)) / BILLION == pytest.approx(PUBLISHED[name], rel=2e-4)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in names(kind)])
+def test_entry_has_a_source_and_is_named_after_its_file(kind: str, name: str) -> None:
+    table = tomllib.loads((ROOT / kind / f"{name}.toml").read_text())
+    assert len(table["source"]) > 5
+    key = {"models": "name", "jobs": "name", "frameworks": "framework"}.get(kind, "id")
+    assert table.get(key, name) == name
+
+
+@pytest.mark.parametrize("name", names("gpus"))
+def test_gpu_is_found_by_what_its_tool_prints(name: str) -> None:
+    gpu = load_gpu(name)
+    assert gpu.names
+    for printed in (*gpu.names, gpu.id):
+        assert match_gpu(printed).id == name
+    if gpu.kernels_from is not None:
+        assert load_gpu(gpu.kernels_from).kernels_from is None
+    for precision, rate in gpu.achievable.items():
+        assert 0.3 * gpu.peak[precision] < rate < gpu.peak[precision]
+    assert 0.5e12 < gpu.memory_bandwidth < 10e12 and 15 * 2**30 < gpu.memory < 300 * 2**30
+
+
+@pytest.mark.parametrize("name", names("nodes"))
+def test_node(name: str) -> None:
+    node = load_node(name)
+    assert node.scale_up.source and (node.nic is None or node.nic.source)
+    assert node.scale_up.size % node.gpus == 0
+
+
+@pytest.mark.parametrize(("name", "scale_up", "per_node"), [
+    ("dgx-a100-80gb", 300e9, 200e9), ("hgx-a800-80gb", 200e9, 200e9), ("dgx-h100", 450e9, 400e9), ("hgx-h800", 200e9, 400e9),
+    ("hgx-b200", 900e9, 400e9),
+    ("gb200-nvl72", 900e9, 200e9), ("p4d.24xlarge", 300e9, 50e9), ("p5.48xlarge", 450e9, 400e9), ("jean-zay-a100", 300e9, 50e9),
+    ("dgx-2", 150e9, 100e9),
+    ("hgx-a100-80gb-4nic", 300e9, 100e9),
+])
+def test_published_bandwidths(name: str, scale_up: float, per_node: float) -> None:
+    node = load_node(name)
+    assert node.scale_up.bandwidth == scale_up
+    assert node.nic is not None and node.nic.count * node.nic.bandwidth == pytest.approx(per_node)
+
+
+@pytest.mark.parametrize("name", names("fabrics"))
+def test_fabric(name: str) -> None:
+    fabric = load_fabric(name)
+    assert fabric.id == name and fabric.pod_nodes >= fabric.leaf_nodes
+
+
+@pytest.mark.parametrize("name", names("clusters"))
+def test_cluster_is_whole_nodes(name: str) -> None:
+    cluster = load_cluster(name)
+    assert cluster.gpus % cluster.node.gpus == 0 and cluster.price_per_gpu_hour
+
+
+@pytest.mark.parametrize("launch", ["eager", "compile", "cuda_graph"])
+@pytest.mark.parametrize("name", names("frameworks"))
+def test_framework(name: str, launch: str) -> None:
+    runtime = load_runtime(name, launch=launch)
+    assert runtime.host.source and 0 < runtime.host.launch < 20e-6
+    for precision in ("fp16", "bf16"):
+        assert load_runtime(name, precision=precision).weight_dtype == precision
+
+
+@pytest.mark.parametrize("name", names("jobs"))
+def test_job_has_no_contradiction_and_says_days_and_dollars(name: str) -> None:
+    job = check(load_job(name))
+    assert job.tokens and job.cluster.price_per_gpu_hour and job.cluster.gpu.power_w
+
+
+def test_the_job_of_the_demo() -> None:
+    job = load_job("megascale-175b-12288")
+    assert (job.plan.tp, job.plan.pp, job.plan.vpp, job.dp, job.plan.global_batch, job.plan.seq) == (8, 8, 6, 192, 6144, 2048)
+    assert (job.cluster.gpus, job.model.vocab, job.micro_batches, job.tokens) == (12288, 64000, 32, 300e9)
+
+
+def test_gpus_of_the_published_rows_are_in_the_catalogue(shared: Path) -> None:
+    with (shared / "reality" / "training.csv").open() as file:
+        used = {row["gpu"] for row in csv.DictReader(file)}
+    assert used <= set(names("gpus"))

@@ -1,0 +1,117 @@
+"""Does a row become the job that was run, with every assumption said?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from windtunnel.reality import measurements
+from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.jobs import Draft, draft
+from windtunnel.reality.layout import uneven
+from windtunnel.reality.rows import TrainingRow, read
+from windtunnel.reality.software import release_of, software_date
+
+ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}
+
+
+def made(row: str | TrainingRow, **changes: Any) -> Draft:
+    found = draft(replace(ROWS[row] if isinstance(row, str) else row, **changes))
+    assert isinstance(found, Draft), found.reason
+    return found
+
+
+def refused(row: str, **changes: Any) -> str:
+    found = draft(replace(ROWS[row], **changes))
+    assert isinstance(found, Skipped)
+    return found.reason
+
+
+def test_complete_row_is_one_job() -> None:
+    """T0061: 1T, selective recompute, sequence parallelism, 512 A100 of Selene (Korthikanti et al. 2022, table 5)."""
+    draft_ = made("T0061")
+    assert draft_.blank == () and len(draft_.jobs) == 1
+    job = draft_.jobs[0]
+    assert (job.plan.tp, job.plan.pp, job.plan.vpp, job.dp, job.plan.recompute) == (8, 64, 1, 1, "selective")
+    assert job.plan.sequence_parallel and job.cluster.id == "selene" and job.cluster.gpus == 512
+    assert job.runtime.framework == "megatron-lm" and job.runtime.version == "3.0" and job.runtime.weight_dtype == "fp16"
+
+
+def test_blanks_give_candidates_and_are_named() -> None:
+    draft_ = made("T0010")
+    assert draft_.blank == ("micro batch", "virtual stages")
+    assert {job.plan.micro_batch for job in draft_.jobs} == {1, 2, 4, 8}
+    assert {job.plan.vpp for job in draft_.jobs} == {1, 2}
+    assert all(job.model.layers % (job.plan.pp * job.plan.vpp) == 0 for job in draft_.jobs)
+
+
+def test_a_blank_count_is_not_zero() -> None:
+    draft_ = made("T0054", vocab=None, kv_heads=None, gpus_per_node=None)
+    job = draft_.jobs[0]
+    assert job.model.vocab == 51200 and job.model.groups == job.model.heads and job.cluster.node.gpus == 8
+    assert sum("not published" in line for line in draft_.assumed) == 3
+
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"layers": None}, "layers not published"), ({"heads": 0}, "heads not published"), ({"arch": "moe"}, "'moe' is not modelled"),
+    ({"arch": None}, "not published"), ({"attention": "mla"}, "latent attention"), ({"experts": 8}, "MoE"), ({"ep": 2}, "expert"),
+    ({"model": "x-LoRA"}, "LoRA"), ({"gpu": "abacus"}, "'abacus'"), ({"fabric": "string"}, "'string'"),
+    ({"framework": "fortran"}, "fortran"), ({"precision": "int3"}, "precision"), ({"recompute": "some"}, "recompute"),
+    ({"tp": 3, "dp": None}, "tp"), ({"dp": 3}, "dp"), ({"gbs": 7, "dp": 2, "tp": 4}, "global_batch"), ({"sharding": "zero9"}, "sharding"),
+    ({"gbs": None}, "gbs"), ({"gpus": None}, "gpus"), ({"seq": 10**12}, "seq")])
+def test_what_cannot_be_a_job_has_a_reason(changes: dict[str, Any], reason: str) -> None:
+    assert reason in refused("T0054", **changes)
+
+
+def test_model_features_change_the_network() -> None:
+    plain, fast = made("T0063").jobs[0].model, made("T0078").jobs[0]
+    assert not plain.parallel_block and plain.window is None
+    assert fast.model.parallel_block and fast.model.window is not None
+    assert fast.runtime.optimizer == "lamb" and fast.runtime.overlap_tp
+    assert any("sliding window" in line for line in made("T0078").assumed)
+
+
+def test_bloom_is_bloom() -> None:
+    model = made("T0095").jobs[0].model
+    assert model.position == "alibi" and model.embedding_norm and not model.dropout and model.vocab == 250880
+
+
+@pytest.mark.parametrize(("layers", "stages", "greedy", "expected"), [
+    (70, 12, True, (5, *[6] * 10, 5)), (78, 12, True, (*[7] * 11, 1)), (105, 8, False, (14, *[13] * 7)),
+    (126, 64, False, (1, *[2] * 62, 1)), (126, 128, False, None)])
+def test_uneven_layers(layers: int, stages: int, greedy: bool, expected: tuple[int, ...] | None) -> None:
+    found = uneven(layers, stages, greedy)
+    assert (found[0] if found else None) == expected
+    if found:
+        assert sum(found[0]) == layers
+
+
+@pytest.mark.parametrize(("source", "date"), [
+    ("arXiv:2205.05198 Tables 3,5", (2022, 5)), ("README Jan 2021", (2021, 1)), ("images/cases_april2021.png", (2021, 4)),
+    ("summary.md (NeMo 24.07)", (2024, 7)), ("archive.md (26.02.01 container, x)", (2026, 2)), ("eos_n64_ngc23.09_nemo/r.txt", (2023, 9)),
+    ("llama3_h100_202412_torchtitan.md", (2024, 12)), ("asyncTP_2025-06_x.md", (2025, 6)), ("no date", None), ("", None)])
+def test_date_of_the_software(source: str, date: tuple[int, int] | None) -> None:
+    assert software_date(replace(ROWS["T0054"], source=source)) == date
+
+
+def test_release_is_not_younger_than_the_source() -> None:
+    row = ROWS["T0054"]
+    assert release_of(row, (2021, 4)) == ("megatron-lm", "2.0")
+    assert release_of(row, (2023, 8)) == ("megatron-lm", "3.0")
+    assert release_of(row, (2024, 7)) == ("megatron-core", "0.8")
+    assert release_of(replace(row, framework="nemo"), (2024, 7)) == ("nemo", "24.07")
+    assert release_of(replace(row, framework="none such"), None) is None
+
+
+def test_operator_recompute_is_not_megatrons() -> None:
+    assert made("T0102").jobs[0].plan.recompute == "ops"
+    assert made("T0102").jobs[0].runtime.launch == "compile" and made("T0101").jobs[0].runtime.launch == "eager"
+
+
+def test_share_of_dense_rows_that_become_jobs() -> None:
+    dense = [row for row in ROWS.values() if row.complete == "y" and row.arch in ("gpt", "mpt", "llama", "nemotron")
+             and row.precision in ("bf16", "fp16")]
+    assert len(dense) > 1000
+    assert sum(isinstance(draft(row), Draft) for row in dense) / len(dense) > 0.99

@@ -1,0 +1,181 @@
+"""Is the judge fair: right arithmetic, nothing scored twice, nothing dropped without a word?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from windtunnel.base.errors import EngineError, FileError, SpecError, UnknownName
+from windtunnel.predict.prediction import Prediction, StageMemory
+from windtunnel.reality import measurements
+from windtunnel.reality.blanks import choose
+from windtunnel.reality.jobs import Draft, draft
+from windtunnel.reality.markdown import markdown
+from windtunnel.reality.report import Report, Score, summary
+from windtunnel.reality.rows import TRAINING_NEEDS, TrainingRow, read
+from windtunnel.reality.validate import score_training, validate
+from windtunnel.spec import Job
+
+GIB = 2.0**30
+ROWS: dict[str, TrainingRow] = {row.id: row for row in read(measurements.FOLDER / "training.csv").training}
+
+
+def stage(number: int, gib: float, fits: bool = True) -> StageMemory:
+    return StageMemory(number, *[0.0] * 9, gib * GIB, (gib + 1) * GIB, (gib + 2) * GIB, 80 * GIB, fits)
+
+
+def answer(job: Job, seconds: float = 2.0, gib: float = 40.0, fits: bool = True) -> Prediction:
+    """A prediction of which only the fields that the judge reads mean anything."""
+    return Prediction(job, "closed", seconds, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, {}, (), {}, (stage(0, gib, fits), stage(1, gib - 5)), fits,
+                      {}, 0.1, (), (), ())
+
+
+def test_errors_are_signed_percentages_of_the_measured_value() -> None:
+    scores = [Score(str(n), "F", "step_time_s", 2.0, value) for n, value in enumerate((2.2, 1.0, 2.0))]
+    scores.append(Score("s", "F", "step_time_s", 2.0, skipped="why"))
+    line = summary("F", "step_time_s", scores)
+    assert (line.n, line.skipped) == (3, 1)
+    assert line.mape_pct == pytest.approx(20.0) and line.median_abs_pct == pytest.approx(10.0)
+    assert line.bias_pct == pytest.approx(-40 / 3) and line.max_abs_pct == pytest.approx(50.0)
+
+
+def test_nothing_scored_has_no_figures() -> None:
+    line = summary("F", "time_us", [Score("1", "F", "time_us", skipped="why")])
+    assert line.n == 0 and line.mape_pct is None and line.skipped == 1
+
+
+def test_memory_is_the_fullest_stage_of_the_kind_that_the_row_measured() -> None:
+    row = ROWS["T0102"]
+    assert row.mem_kind == "reserved"
+    scores = {score.quantity: score for score in score_training(row, answer)}
+    assert scores["memory_gib"].predicted == pytest.approx(41.0)
+    device = {score.quantity: score for score in score_training(replace(row, mem_kind="device"), answer)}
+    assert device["memory_gib"].predicted == pytest.approx(42.0)
+    unknown = {score.quantity: score for score in score_training(replace(row, mem_kind=None), answer)}
+    assert unknown["memory_gib"].skipped and unknown["step_time_s"].predicted == 2.0
+
+
+def test_throughput_beside_a_step_time_is_not_scored_again() -> None:
+    row = ROWS["T0054"]
+    assert row.iter_time_s
+    assert [score.quantity for score in score_training(replace(row, mfu_pct=50.0, tokens_s_gpu=1.0), answer)] == ["step_time_s"]
+
+
+def test_mfu_alone_is_scored_by_its_sources_count() -> None:
+    """MegaScale table 3, baseline, 256 GPUs, batch 256: MFU 47.7 % is a step of 14.85 s by 72 L h^2 (1 + s/6h + V/12Lh) a token."""
+    row = ROWS["T0079"]
+    score = score_training(row, lambda job: answer(job, 14.85))[0]
+    assert score.quantity == "mfu_pct" and score.measured == 47.7
+    assert score.predicted == pytest.approx(47.7, rel=0.02)
+    assert score_training(replace(row, source="elsewhere"), answer)[0].skipped
+    assert score_training(replace(row, features="sliding_window"), answer)[0].skipped
+
+
+def test_a_refusal_is_a_skip_and_a_bug_is_not() -> None:
+    def refuses(job: Job) -> Prediction:
+        raise EngineError("no progress")
+
+    def broken(job: Job) -> Prediction:
+        raise ZeroDivisionError
+
+    assert score_training(ROWS["T0054"], refuses)[0].skipped == "no progress"
+    with pytest.raises(ZeroDivisionError):
+        score_training(ROWS["T0054"], broken)
+
+
+def test_a_row_without_a_measurement_is_skipped() -> None:
+    bare = replace(ROWS["T0054"], iter_time_s=None, mfu_pct=None, mem_gib=None)
+    assert score_training(bare, answer)[0].skipped
+    assert score_training(replace(bare, iter_time_s=0.0), answer)[0].skipped
+
+
+def blank_row() -> Draft:
+    made = draft(ROWS["T0049"])
+    assert isinstance(made, Draft) and set(made.blank) == {"recompute", "micro batch", "virtual stages"}
+    return made
+
+
+def test_blanks_take_the_least_recompute_that_fits_then_the_fastest() -> None:
+    def predict(job: Job) -> Prediction:
+        seconds = 10.0 / job.plan.micro_batch + job.plan.vpp
+        return answer(job, seconds, fits=job.plan.recompute != "none" and job.plan.micro_batch <= 2)
+
+    chosen = choose(blank_row(), predict)
+    assert isinstance(chosen, tuple)
+    prediction, assumptions = chosen
+    plan = prediction.job.plan
+    assert (plan.recompute, plan.micro_batch, plan.vpp) == ("selective", 2, 1)
+    assert "recompute selective, micro batch 2, virtual stages 1" in assumptions[-1]
+
+
+def test_blanks_where_nothing_fits_take_the_smallest_and_say_so() -> None:
+    chosen = choose(blank_row(), lambda job: answer(job, gib=100.0 + job.plan.micro_batch - (job.plan.recompute == "full"), fits=False))
+    assert isinstance(chosen, tuple)
+    assert chosen[0].job.plan.recompute == "full" and chosen[0].job.plan.micro_batch == 1
+    assert "none fits" in chosen[1][-1]
+
+
+def test_the_choice_does_not_see_the_measurement() -> None:
+    row = ROWS["T0010"]
+    first = score_training(row, lambda job: answer(job, 100.0 + job.plan.vpp))[0]
+    second = score_training(replace(row, iter_time_s=1.0), lambda job: answer(job, 100.0 + job.plan.vpp))[0]
+    assert first.predicted == second.predicted and first.assumptions == second.assumptions
+
+
+def table(tmp_path: Path, *rows: str) -> Path:
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join([",".join((*TRAINING_NEEDS, "verified", "complete")), *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+GOOD = "X{n},{family},megatron,gpt,24,1024,16,4096,1024,64,8,a100-sxm-80gb,8,8,none,1,1,8,none,full,bf16,{time},{verified},y"
+
+
+def test_report_of_a_file(tmp_path: Path) -> None:
+    path = table(tmp_path, GOOD.format(n=1, family="A", time=2.0, verified="source seen"),
+                 GOOD.format(n=2, family="A", time=1.0, verified="memory"),
+                 GOOD.format(n=3, family="B", time="fast", verified="source seen"))
+    seen: list[tuple[int, int, str]] = []
+    report = validate([path], progress=lambda done, total, row: seen.append((done, total, row)), predict=answer)
+    data = report.as_dict()
+    assert [row["id"] for row in data["rows"]] == ["X1", "X2", "X3"]
+    assert data["rows"][0]["error_pct"] == pytest.approx(0.0) and "skipped" not in data["rows"][0]
+    assert "iter_time_s" in data["rows"][2]["skipped"] and "predicted" not in data["rows"][2]
+    families = {(line["family"], line["quantity"]): line for line in data["families"]}
+    assert families["A", "step_time_s"]["n"] == 2 and families["B", "step_time_s"]["skipped"] == 1
+    headline = {line["family"]: line for line in data["headline"]}
+    assert headline["all"]["n"] == 1  # the recalled number is kept apart
+    assert seen == [(1, 2, "X1"), (2, 2, "X2")]
+
+
+def test_family_filter_and_wrong_names(tmp_path: Path) -> None:
+    path = table(tmp_path, GOOD.format(n=1, family="A", time=2.0, verified=""), GOOD.format(n=2, family="B", time=2.0, verified=""))
+    assert [score.id for score in validate([path], family="B", predict=answer).rows] == ["X2"]
+    with pytest.raises(UnknownName, match="Did you mean|allowed: A, B"):
+        validate([path], family="C", predict=answer)
+    with pytest.raises(FileError):
+        validate([], predict=answer)
+    (tmp_path / "other.csv").write_text("a,b\n", encoding="utf-8")
+    with pytest.raises(SpecError, match="missing"):
+        validate([tmp_path / "other.csv"], predict=answer)
+
+
+def test_page_names_the_fitted_families_apart_and_lists_every_reason() -> None:
+    report = Report((Score("1", "New", "step_time_s", 1.0, 1.5, assumptions=("vocabulary assumed",)),
+                     Score("2", "Old", "step_time_s", 1.0, 1.01, fitted=True),
+                     Score("3", "New", "memory_gib", 10.0, skipped="no such kind")))
+    page = markdown(report)
+    test_only, fitted = page.index("### Test only"), page.index("### Fitted")
+    assert test_only < page.index("| New | step time | 1 | 50.0 %") < fitted < page.index("| Old | step time | 1 | 1.0 %")
+    assert "no such kind" in page and "vocabulary assumed" in page
+    assert markdown(report) == page
+
+
+def test_fitted_file_is_read_strictly(tmp_path: Path) -> None:
+    assert isinstance(measurements.fitted_families(), frozenset)
+    for text in ("families = 3", "families = [1]", "", "x"):
+        (tmp_path / "fitted.toml").write_text(text, encoding="utf-8")
+        with pytest.raises(FileError):
+            measurements.fitted_families(tmp_path / "fitted.toml")
