@@ -24,7 +24,8 @@ def _between(first: str, last: str) -> Pick:
 
 
 def _dense_half(row: TrainingRow) -> bool:
-    return row.id.startswith("T") and row.complete == "y" and row.arch in ("gpt", "mpt", "llama", "nemotron") and row.precision in ("bf16", "fp16")
+    dense = row.arch in ("gpt", "mpt", "llama", "nemotron")
+    return row.id.startswith("T") and row.complete == "y" and dense and row.precision in ("bf16", "fp16")
 
 
 _MEGASCALE: Pick = lambda row: row.family == "A100-ByteDance" and row.framework == "megatron" and bool(row.iter_time_s)  # noqa: E731

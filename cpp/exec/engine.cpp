@@ -17,7 +17,8 @@ Engine::Engine(const Program& program, net::Network& network)
   window_ = static_cast<std::uint32_t>(std::min<std::int64_t>(options.host_window, std::int64_t{1} << 31));
   rate_ = 1.0 - options.compute_tax;
   tax_ = options.compute_tax > 0.0;
-  states_.resize(program.instances.tmpl.size());
+  remaining_ = program.instances.tmpl.size();
+  states_.resize(remaining_);
   ranks_.resize(ranks);
   streams_.resize(ranks * streams_count_);
   busy_.resize(ranks * streams_count_ * categories_);
@@ -80,12 +81,12 @@ bool Engine::can_admit(Rank& rank) {
   return known >= needed;
 }
 
-void Engine::wait_for(std::int32_t source, std::int32_t target, bool soft) {
+void Engine::wait_for(std::int32_t source, std::int32_t target) {
   if (done(source)) return;
   State& s = state(source);
-  edges_.push_back({s.edges, target, soft});
+  edges_.push_back({s.edges, target});
   s.edges = static_cast<std::int32_t>(edges_.size()) - 1;
-  ++(soft ? state(target).soft : state(target).hard);
+  ++state(target).open;
 }
 
 // Host clock behind an instance that has no start yet; its operators enter the queue all the same.
@@ -124,33 +125,31 @@ void Engine::admit(Rank& rank) {
   Stream* const streams = streams_of_rank(rank);
   for (std::uint64_t mask = streams_of(i); mask != 0; mask &= mask - 1) {
     Stream& stream = streams[std::countr_zero(mask)];
-    if (stream.last_user >= 0) wait_for(stream.last_user, i, false);
+    if (stream.last_user >= 0) wait_for(stream.last_user, i);
     stream.last_user = i;
   }
   for (auto w = in.wait_start[static_cast<std::size_t>(i)]; w < in.wait_start[static_cast<std::size_t>(i) + 1]; ++w)
-    wait_for(rank.first + in.waits[static_cast<std::size_t>(w)], i, false);
-  if (tax_) {
-    const bool meets = row(i) >= 0;
-    if (!meets && info(i).computes) {
-      for (const std::int32_t c : rank.open_comm) wait_for(c, i, true);
-      rank.open_comm.clear();
-      if (rank.last_compute >= 0) wait_for(rank.last_compute, i, true);
-      rank.last_compute = i;
-    }
-    if (meets || info(i).communicates) rank.open_comm.push_back(i);
-  }
+    wait_for(rank.first + in.waits[static_cast<std::size_t>(w)], i);
+  const bool in_line = tax_ && computes(i);
+  if (in_line) rank.computing.push_back(i);
+  if (tax_ && (row(i) >= 0 || info(i).communicates)) rank.communicating.push_back(i);
   if (has_flag(i, kHostSync)) rank.sync = i;
-  const bool now = s.hard == 0 && s.soft == 0;
+  s.status = Status::kPending;
+  const bool now = s.open == 0 && (!in_line || (next_computing_is_known(rank) && rank.computing[rank.next_computing] == i));
   if (now && window_ > 0)
     rank.host_unknown = i;  // place() knows it better than a second walk over the operators
   else
     advance_host(rank, i);
-  if (now) {
-    place(rank, i);
-  } else {
-    s.status = Status::kPending;
-    if (s.hard == 0) rank.tax_waiting.push_back(i);
-  }
+  if (now) place(rank, i);
+}
+
+// With a tax: the next computing instance has its inputs, and all communication before it has ended.
+bool Engine::next_computing_is_known(Rank& rank) {
+  while (rank.next_computing < rank.computing.size() && done(rank.computing[rank.next_computing])) ++rank.next_computing;
+  if (rank.next_computing == rank.computing.size()) return false;
+  while (rank.first_open < rank.communicating.size() && done(rank.communicating[rank.first_open])) ++rank.first_open;
+  const std::int32_t next = rank.computing[rank.next_computing];
+  return state(next).open == 0 && (rank.first_open == rank.communicating.size() || rank.communicating[rank.first_open] >= next);
 }
 
 void Engine::post(Rank& rank, std::int32_t i) {
@@ -233,17 +232,13 @@ void Engine::complete(std::int32_t id, double end) {
 void Engine::finish(Rank& rank, std::int32_t i) {
   State& s = state(i);
   s.status = Status::kDone;
+  --remaining_;
   for (std::int32_t e = s.edges; e >= 0;) {
     const Edge edge = edges_[static_cast<std::size_t>(e)];
     State& target = state(edge.target);
-    --(edge.soft ? target.soft : target.hard);
-    if (target.status == Status::kPending && target.hard == 0) {
-      if (target.soft == 0) {
-        target.status = Status::kReady;
-        rank.ready.push_back(edge.target);
-      } else if (!edge.soft) {
-        rank.tax_waiting.push_back(edge.target);
-      }
+    if (--target.open == 0 && !(tax_ && computes(edge.target))) {
+      target.status = Status::kReady;
+      rank.ready.push_back(edge.target);
     }
     e = edge.next;
   }
@@ -265,6 +260,8 @@ void Engine::drain() {
         const std::int32_t i = rank.ready.back();
         rank.ready.pop_back();
         place(rank, i);
+      } else if (tax_ && next_computing_is_known(rank)) {
+        place(rank, rank.computing[rank.next_computing]);
       } else if (rank.cursor < rank.last && can_admit(rank)) {
         admit(rank);
       } else {
@@ -275,30 +272,38 @@ void Engine::drain() {
   }
 }
 
-// Earliest start among instances that wait for communication only because of the tax.
-double Engine::earliest_tax_waiting() {
+// Instances that could be placed but for the tax, with the earliest start of all; at most one of each rank: its next computing
+// one, or, where no rank has that, one further on (its stream goes on while the next one waits for another rank).
+std::vector<Engine::Candidate> Engine::held_by_the_tax() {
+  std::vector<Candidate> found;
   double earliest = kNever;
-  for (Rank& rank : ranks_) {
-    std::erase_if(rank.tax_waiting, [&](std::int32_t i) { return state(i).status != Status::kPending; });
-    for (const std::int32_t i : rank.tax_waiting) {
-      const Op& op = layout_.ops[static_cast<std::size_t>(info(i).first)];
-      const State& s = state(i);
-      earliest = std::min(earliest, std::max({streams_of_rank(rank)[op.stream].free, gate_of(rank, i).at, s.host.at + op.host}));
+  for (const bool further_on : {false, true}) {
+    for (Rank& rank : ranks_) {
+      Candidate best{&rank, -1, kNever};
+      for (std::size_t c = rank.next_computing; c < rank.computing.size() && (further_on || c == rank.next_computing); ++c) {
+        const std::int32_t i = rank.computing[c];
+        if (done(i) || state(i).open > 0) continue;
+        const Op& op = layout_.ops[static_cast<std::size_t>(info(i).first)];
+        const double start = std::max({streams_of_rank(rank)[op.stream].free, gate_of(rank, i).at, state(i).host.at + op.host});
+        if (start < best.start) best = {&rank, i, start};
+      }
+      if (best.instance < 0 || best.start > earliest) continue;
+      if (best.start < earliest) found.clear();
+      earliest = best.start;
+      found.push_back(best);
     }
+    if (!found.empty()) break;
   }
-  return earliest;
+  return found;
 }
 
-void Engine::relax(double start) {
-  for (Rank& rank : ranks_)
-    for (const std::int32_t i : rank.tax_waiting) {
-      const Op& op = layout_.ops[static_cast<std::size_t>(info(i).first)];
-      State& s = state(i);
-      if (std::max({streams_of_rank(rank)[op.stream].free, gate_of(rank, i).at, s.host.at + op.host}) > start) continue;
-      s.status = Status::kReady;
-      rank.ready.push_back(i);
-      enqueue(rank);
-    }
+// What each candidate sees is settled before any is placed, so that equal starts have no order.
+void Engine::relax(const std::vector<Candidate>& candidates) {
+  for (const Candidate& c : candidates) {
+    state(c.instance).status = Status::kRelaxed;
+    c.rank->flights.take_before(c.instance);
+  }
+  for (const Candidate& c : candidates) place(*c.rank, c.instance);
 }
 
 void Engine::deadlock() const {
@@ -335,16 +340,15 @@ Timeline Engine::run() {
   for (Rank& rank : ranks_) enqueue(rank);
   for (;;) {
     drain();
-    const bool all = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.cursor == r.last; }) &&
-                     std::all_of(states_.begin(), states_.end(), [](const State& s) { return s.status == Status::kDone; });
-    if (all) break;
+    if (remaining_ == 0) break;
     const double event = network_.next_event();
-    const double start = tax_ ? earliest_tax_waiting() : kNever;
-    if (event == kNever && start == kNever) deadlock();
+    const std::vector<Candidate> held = tax_ ? held_by_the_tax() : std::vector<Candidate>{};
+    const double start = held.empty() ? kNever : held.front().start;
+    if (event == kNever && held.empty()) deadlock();
     if (event <= start) {
       if (const auto completion = network_.advance()) complete(completion->id, completion->end);
     } else {
-      relax(start);
+      relax(held);
     }
   }
   return results();

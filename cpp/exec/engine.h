@@ -12,11 +12,11 @@
 // none of its operators before all of its streams are known.
 //
 // Compute tax. While communication of the rank is in flight (an operator with comm set, or a transfer from begin to end; not the
-// wait before it), computing advances at 1 - tax. A computing instance is placed once all communication issued before it in
-// program order has ended, and sees exactly that; communication issued behind an operator that turns out to overlap it is
-// ignored. Where every rank waits for that only (A computes beside a receive whose sender needs A's result), the instance with
-// the earliest start goes first without the unknown transfer, which cannot have begun before it. Communication itself is not
-// slowed by computing: state its seconds as they are beside computing.
+// wait before it), computing advances at 1 - tax. Computing instances of a rank are placed in program order, each once all
+// communication issued before it has ended, and see exactly that; communication issued behind an operator that turns out to
+// overlap it is ignored. Where every rank waits for that only (A computes beside a receive whose sender needs A's result), the
+// instance with the earliest start goes first without the unknown transfer, which cannot have begun before it. Communication
+// itself is not slowed by computing: state its seconds as they are beside computing.
 //
 // Networks. Timing of a rendezvous comes from net::Network; see there how one with a clock of its own fits.
 #pragma once
@@ -48,7 +48,8 @@ struct Host {
   Cause base_cause = Cause::kHost;      // kHost: that event's end (or the step's begin); kWindow: its start
 };
 
-enum class Status : std::uint8_t { kAhead, kPending, kReady, kPosted, kDone };
+// kRelaxed: about to be placed although communication before it has not ended.
+enum class Status : std::uint8_t { kAhead, kPending, kReady, kRelaxed, kPosted, kDone };
 
 struct State {
   Host host;  // when the host reaches the instance
@@ -56,7 +57,7 @@ struct State {
   std::uint32_t first_event = 0, last_event = kNoEvent;
   std::int32_t events = 1;
   std::int32_t edges = -1;         // head of the list of instances that wait for this one
-  std::int32_t hard = 0, soft = 0; // inputs that are not known yet; soft: the tax alone wants them
+  std::int32_t open = 0;           // inputs that are not known yet
   std::int32_t parts_left = 0, binding = -1;  // of a rendezvous: parts in flight, key of the part that ended last
   std::int32_t category = 0;       // of what ended last
   Status status = Status::kAhead;
@@ -81,8 +82,9 @@ struct Rank {
   std::uint32_t events = 0;
   Host host;
   std::int32_t sync = -1, host_unknown = -1;  // instances that the host waits for: to end; to be placed
-  std::vector<std::int32_t> ready, tax_waiting, open_comm;
-  std::int32_t last_compute = -1;
+  std::vector<std::int32_t> ready;
+  std::vector<std::int32_t> computing, communicating;  // with a tax: admitted instances in program order
+  std::size_t next_computing = 0, first_open = 0;      // into them: the first that has no times yet
   Flights flights;
   Trail trail;
   bool queued = false;
@@ -103,13 +105,12 @@ class Engine {
  private:
   struct Edge {
     std::int32_t next, target;
-    bool soft;
   };
 
   // admission, in program order
   [[nodiscard]] bool can_admit(Rank& rank);
   void admit(Rank& rank);
-  void wait_for(std::int32_t source, std::int32_t target, bool soft);
+  void wait_for(std::int32_t source, std::int32_t target);
   void advance_host(Rank& rank, std::int32_t i);
   void settle_sync(Rank& rank);
 
@@ -139,8 +140,15 @@ class Engine {
   // scheduling
   void enqueue(Rank& rank);
   void drain();
-  [[nodiscard]] double earliest_tax_waiting();
-  void relax(double start);
+  [[nodiscard]] bool computes(std::int32_t i) const { return row(i) < 0 && info(i).computes; }
+  [[nodiscard]] bool next_computing_is_known(Rank& rank);
+  struct Candidate {
+    Rank* rank;
+    std::int32_t instance;
+    double start;
+  };
+  [[nodiscard]] std::vector<Candidate> held_by_the_tax();
+  void relax(const std::vector<Candidate>& candidates);
   [[noreturn]] void deadlock() const;
 
   // results
@@ -167,6 +175,7 @@ class Engine {
   std::uint32_t window_;
   double rate_;
   bool tax_;
+  std::size_t remaining_;  // instances that are not done
   std::vector<State> states_;
   std::vector<Rank> ranks_;
   std::vector<Stream> streams_;

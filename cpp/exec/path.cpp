@@ -97,13 +97,14 @@ Path Engine::critical_path(double makespan) const {
 }
 
 void Engine::record(Record& out) const {
+  const auto wanted = [&](const Rank& rank) { return program_.options.record[static_cast<std::size_t>(rank.index)] != 0; };
+  std::size_t rows = 0;
+  for (const Rank& rank : ranks_) rows += wanted(rank) ? rank.events : 0;
+  for (auto* const column : {&out.rank, &out.instance, &out.repeat, &out.op}) column->reserve(rows);
+  for (auto* const column : {&out.start, &out.end}) column->reserve(rows);
   for (const Rank& rank : ranks_) {
-    if (program_.options.record[static_cast<std::size_t>(rank.index)] == 0) continue;
-    const std::size_t more = out.start.size() + rank.events;
-    out.rank.resize(more, rank.index);
-    out.instance.reserve(more);
-    out.repeat.reserve(more);
-    out.op.reserve(more);
+    if (!wanted(rank)) continue;
+    out.rank.insert(out.rank.end(), rank.events, rank.index);
     for (std::int32_t i = rank.first; i < rank.last; ++i) {
       const bool meets = row(i) >= 0;
       const std::int32_t size = meets ? 1 : info(i).size;

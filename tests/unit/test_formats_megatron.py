@@ -8,7 +8,8 @@ from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.formats import from_arguments, import_job
 from windtunnel.spec import load_job
 
-SMALL = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --micro-batch-size 4 --vocab-size 50257 --bf16"
+SMALL = ("--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --micro-batch-size 4 --vocab-size 50257 "
+         "--bf16")
 
 SCRIPT = r"""#!/bin/bash
 # GPT-3 175B
@@ -46,8 +47,8 @@ def test_launch_script() -> None:
 
 def test_llama_flags() -> None:
     made = from_arguments(SMALL + " --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
-                          "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 4 --ffn-hidden-size 2816 "
-                          "--kv-channels 128 --qk-layernorm --global-batch-size 64")
+                          "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 4 "
+                          "--ffn-hidden-size 2816 --kv-channels 128 --qk-layernorm --global-batch-size 64")
     model = made.model
     assert (model.activation, model.norm, model.position, model.groups) == ("swiglu", "rmsnorm", "rope", 4)
     assert not model.tied_embeddings and not model.linear_bias and model.qk_norm and model.dim_per_head == 128
@@ -71,7 +72,8 @@ def test_underscores_and_equals_signs() -> None:
     assert made.plan is not None and made.plan.micro_batch == 2 and made.plan.global_batch == 8
 
 
-@pytest.mark.parametrize("flag", ["num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size", "vocab-size"])
+@pytest.mark.parametrize("flag", ["num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size",
+                                  "vocab-size"])
 def test_missing_flag_is_named(flag: str) -> None:
     words = SMALL.split()
     index = words.index(f"--{flag}")
@@ -80,7 +82,8 @@ def test_missing_flag_is_named(flag: str) -> None:
 
 
 @pytest.mark.parametrize("more", [
-    "--num-experts 8", "--expert-model-parallel-size 4", "--multi-latent-attention", "--mtp-num-layers 1", "--hybrid-attention-ratio 0.1"])
+    "--num-experts 8", "--expert-model-parallel-size 4", "--multi-latent-attention", "--mtp-num-layers 1",
+    "--hybrid-attention-ratio 0.1"])
 def test_what_is_not_modelled_is_refused(more: str) -> None:
     with pytest.raises(SpecError, match=more.split()[0]):
         from_arguments(f"{SMALL} --global-batch-size 4 {more}")

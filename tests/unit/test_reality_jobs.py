@@ -59,7 +59,8 @@ def test_a_blank_count_is_not_zero() -> None:
     ({"arch": None}, "not published"), ({"attention": "mla"}, "latent attention"), ({"experts": 8}, "MoE"), ({"ep": 2}, "expert"),
     ({"model": "x-LoRA"}, "LoRA"), ({"gpu": "abacus"}, "'abacus'"), ({"fabric": "string"}, "'string'"),
     ({"framework": "fortran"}, "fortran"), ({"precision": "int3"}, "precision"), ({"recompute": "some"}, "recompute"),
-    ({"tp": 3, "dp": None}, "tp"), ({"dp": 3}, "dp"), ({"gbs": 7, "dp": 2, "tp": 4}, "global_batch"), ({"sharding": "zero9"}, "sharding"),
+    ({"tp": 3, "dp": None}, "tp"), ({"dp": 3}, "dp"), ({"gbs": 7, "dp": 2, "tp": 4}, "global_batch"),
+    ({"sharding": "zero9"}, "sharding"),
     ({"gbs": None}, "gbs"), ({"gpus": None}, "gpus"), ({"seq": 10**12}, "seq")])
 def test_what_cannot_be_a_job_has_a_reason(changes: dict[str, Any], reason: str) -> None:
     assert reason in refused("T0054", **changes)
@@ -90,7 +91,8 @@ def test_uneven_layers(layers: int, stages: int, greedy: bool, expected: tuple[i
 
 @pytest.mark.parametrize(("source", "date"), [
     ("arXiv:2205.05198 Tables 3,5", (2022, 5)), ("README Jan 2021", (2021, 1)), ("images/cases_april2021.png", (2021, 4)),
-    ("summary.md (NeMo 24.07)", (2024, 7)), ("archive.md (26.02.01 container, x)", (2026, 2)), ("eos_n64_ngc23.09_nemo/r.txt", (2023, 9)),
+    ("summary.md (NeMo 24.07)", (2024, 7)), ("archive.md (26.02.01 container, x)", (2026, 2)),
+    ("eos_n64_ngc23.09_nemo/r.txt", (2023, 9)),
     ("llama3_h100_202412_torchtitan.md", (2024, 12)), ("asyncTP_2025-06_x.md", (2025, 6)), ("no date", None), ("", None)])
 def test_date_of_the_software(source: str, date: tuple[int, int] | None) -> None:
     assert software_date(replace(ROWS["T0054"], source=source)) == date

@@ -28,8 +28,8 @@ def stage(number: int, gib: float, fits: bool = True) -> StageMemory:
 
 def answer(job: Job, seconds: float = 2.0, gib: float = 40.0, fits: bool = True) -> Prediction:
     """A prediction of which only the fields that the judge reads mean anything."""
-    return Prediction(job, "closed", seconds, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, {}, (), {}, (stage(0, gib, fits), stage(1, gib - 5)), fits,
-                      {}, 0.1, (), (), ())
+    stages = (stage(0, gib, fits), stage(1, gib - 5))
+    return Prediction(job, "closed", seconds, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, {}, (), {}, stages, fits, {}, 0.1, (), (), ())
 
 
 def test_errors_are_signed_percentages_of_the_measured_value() -> None:
@@ -111,7 +111,10 @@ def test_blanks_take_the_least_recompute_that_fits_then_the_fastest() -> None:
 
 
 def test_blanks_where_nothing_fits_take_the_smallest_and_say_so() -> None:
-    chosen = choose(blank_row(), lambda job: answer(job, gib=100.0 + job.plan.micro_batch - (job.plan.recompute == "full"), fits=False))
+    def predict(job: Job) -> Prediction:
+        return answer(job, gib=100.0 + job.plan.micro_batch - (job.plan.recompute == "full"), fits=False)
+
+    chosen = choose(blank_row(), predict)
     assert isinstance(chosen, tuple)
     assert chosen[0].job.plan.recompute == "full" and chosen[0].job.plan.micro_batch == 1
     assert "none fits" in chosen[1][-1]

@@ -68,6 +68,6 @@ def command(
     if not advice:
         console.print(
             Text(
-                "  No single change of the plan makes it fit: combine plan.tp or plan.pp with plan.recompute=full, or use more GPUs."
+                "  No single change of the plan makes it fit: combine several, or use more GPUs."
             )
         )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
+from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName
 from windtunnel.cli.common import told
-from windtunnel.spec import Cluster, Job, check, dump_job, load_cluster, load_job, names
+from windtunnel.formats import Imported, from_arguments, import_job
+from windtunnel.spec import Job, Noun, check, dump_job, load_cluster, load_job, names
 from windtunnel.spec.files import read_table
 
 JOB_SUFFIXES = (".toml", ".yaml", ".yml")
@@ -67,8 +68,6 @@ def is_foreign(source: str) -> bool:
 
 
 def _imported(text: Path | str, base: str | None, overrides: list[str], flags: bool = False) -> Loaded:
-    from windtunnel.formats import from_arguments, import_job
-
     first = from_arguments(str(text), "--megatron") if flags else import_job(text)
     if base is None:
         raise SpecError(
@@ -77,39 +76,43 @@ def _imported(text: Path | str, base: str | None, overrides: list[str], flags: b
             "a job or a cluster of the catalogue",
             f"{first.format} names no machine; for example --on {_example()}.",
         )
-    machine = _base(base)
+    early = overrides if first.plan is None else [o for o in overrides if o.split("=")[0].strip().startswith("cluster")]
+    machine = _base(base, early, first)
+    table = tomllib.loads(dump_job(machine))
+    made = first
     if first.plan is not None and first.runtime is not None:  # flags: everything but the machine
-        on = (
-            machine if isinstance(machine, Job) else Job(model=first.model, plan=first.plan, runtime=first.runtime, cluster=machine)
-        )
-        made = from_arguments(str(text), "--megatron", on) if flags else import_job(text, on)
-        table: dict[str, Any] = tomllib.loads(dump_job(made.job or on))
-    else:
-        made = first
-        dumped = {"model": first.model.model_dump(mode="json", exclude_none=True), "name": first.model.name}
-        if isinstance(machine, Job):
-            table = {**tomllib.loads(dump_job(machine)), **dumped}
-            table.pop("source", None)
-        else:
-            table = {
-                **dumped,
-                "plan": {},
-                "runtime": {"framework": "megatron-lm"},
-                "cluster": machine.model_dump(mode="json", exclude_none=True),
-            }
-    job = check(load_job(table, overrides))
-    return Loaded(job, made.format, made.built, made.ignored, made.assumed)
+        try:
+            made = from_arguments(str(text), "--megatron", machine) if flags else import_job(text, machine)
+            table = tomllib.loads(dump_job(made.job or machine))
+        except PlanError:
+            if not overrides:
+                raise
+            table.update(_dumped(plan=first.plan), runtime={"base": "none", **_dumped(runtime=first.runtime)["runtime"]})
+    table.update(_dumped(model=first.model), name=first.model.name, source=f"{made.format}, on {base}")
+    return Loaded(check(load_job(table, overrides)), made.format, made.built, made.ignored, made.assumed)
 
 
-def _base(base: str) -> Job | Cluster:
-    if base in names("clusters"):
-        return load_cluster(base)
+def _dumped(**nouns: Noun) -> dict[str, Any]:
+    return {name: noun.model_dump(mode="json", exclude_none=True) for name, noun in nouns.items()}
+
+
+def _base(base: str, overrides: list[str], first: Imported) -> Job:
+    """The job whose machine is used; around a bare cluster, a job of what was imported. Not checked: the plan is not final yet."""
     if base in names("jobs"):
-        return load_job(base)
-    if Path(base).suffix:
-        table = read_table(Path(base))
-        return load_job(Path(base)) if "model" in table or "base" in table else load_cluster(Path(base))
-    raise UnknownName("--on", base, [*names("jobs"), *names("clusters")])
+        return load_job(base, overrides)
+    if base in names("clusters"):
+        cluster: Any = base
+    elif Path(base).suffix:
+        cluster = read_table(Path(base))
+        if {"model", "base", "plan"} & set(cluster) and "node" not in cluster:
+            return load_job(Path(base), overrides)
+        cluster = _dumped(cluster=load_cluster(Path(base)))["cluster"]
+    else:
+        raise UnknownName("--on", base, [*names("jobs"), *names("clusters")])
+    runtime: Any = {"framework": "megatron-lm"} if first.runtime is None else {"base": "none", **_dumped(runtime=first.runtime)["runtime"]}
+    plan = {} if first.plan is None else _dumped(plan=first.plan)["plan"]
+    table = {"name": first.model.name, **_dumped(model=first.model), "plan": plan, "runtime": runtime, "cluster": cluster}
+    return load_job(table, overrides)
 
 
 def _example() -> str:

@@ -63,8 +63,8 @@ def device(gpu: GPU, kernels: Kernels) -> Device:
 def _shortfall(gpu: GPU, wide: float, kernels: Kernels) -> float:
     """Ceiling factor of a GPU without a measured matmul, from the power that it has per FLOP/s; 1 across architectures.
 
-    The clock under a power limit follows the cube root of power (dynamic power grows with f V^2 and V with f). A chip with twice the
-    fitted one's power per FLOP/s is taken not to be limited at all, so that it reaches what the fitted one loses.
+    The clock under a power limit follows the cube root of power (dynamic power grows with f V^2 and V with f). A chip with twice
+    the fitted one's power per FLOP/s is taken not to be limited at all, so that it reaches what the fitted one loses.
     """
     if gpu.power_w is None or gpu.architecture != kernels.architecture:
         return 1.0

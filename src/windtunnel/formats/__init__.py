@@ -27,9 +27,9 @@ def import_job(source: str | Path, on: Job | None = None) -> Imported:
         made = from_config(parse_json(text, where))
         if on is None:
             return made
-        job = check(Job(name=made.model.name, model=made.model, plan=on.plan, runtime=on.runtime, cluster=on.cluster, tokens=on.tokens,
-                        seed=on.seed, source=made.model.source))
+        job = check(Job(name=made.model.name, model=made.model, plan=on.plan, runtime=on.runtime, cluster=on.cluster,
+                        tokens=on.tokens, seed=on.seed, source=made.model.source))
         return Imported(made.format, made.model, job.plan, job.runtime, job, made.built, made.ignored, made.assumed)
     if "--" in text:
         return from_arguments(text, where, on)
-    raise SpecError(where, text.strip()[:60], "a JSON object with model_type (Hugging Face), or flags with --num-layers (Megatron-LM)")
+    raise SpecError(where, text.strip()[:60], "a Hugging Face config.json (model_type), or Megatron-LM flags (--num-layers)")

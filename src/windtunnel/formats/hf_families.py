@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu", "gelu_pytorch_tanh": "gelu",
-               "gelu_tanh": "gelu", "relu": "relu", "relu2": "squared_relu", "squared_relu": "squared_relu"}
+ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu",
+               "gelu_pytorch_tanh": "gelu", "gelu_tanh": "gelu",
+               "relu": "relu", "relu2": "squared_relu", "squared_relu": "squared_relu"}
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,15 @@ _GPT: dict[str, Any] = {"norm": "layernorm", "position": "learned"}
 FAMILIES: dict[str, Family] = {
     "llama": Family(_LLAMA, {"qkv_bias": ("attention_bias",), "linear_bias": ("mlp_bias",)},
                     {"activation": "silu", "tied_embeddings": False, "qkv_bias": False, "linear_bias": False}),
-    "mistral": Family(_LLAMA | {"linear_bias": False}, {"window": ("sliding_window",)}, {"activation": "silu", "tied_embeddings": False}),
+    "mistral": Family(_LLAMA | {"linear_bias": False}, {"window": ("sliding_window",)},
+                      {"activation": "silu", "tied_embeddings": False}),
     "qwen2": Family(_LLAMA | {"linear_bias": False, "qkv_bias": True}, {"window": ("sliding_window",)},
                     {"activation": "silu", "tied_embeddings": False}),
-    "qwen3": Family(_LLAMA | {"linear_bias": False, "qk_norm": True}, {"qkv_bias": ("attention_bias",), "window": ("sliding_window",)},
+    "qwen3": Family(_LLAMA | {"linear_bias": False, "qk_norm": True},
+                    {"qkv_bias": ("attention_bias",), "window": ("sliding_window",)},
                     {"activation": "silu", "tied_embeddings": False, "qkv_bias": False, "head_dim": 128}),
-    "phi3": Family(_LLAMA | {"linear_bias": False}, {"window": ("sliding_window",)}, {"activation": "silu", "tied_embeddings": False}),
+    "phi3": Family(_LLAMA | {"linear_bias": False}, {"window": ("sliding_window",)},
+                   {"activation": "silu", "tied_embeddings": False}),
     "gemma": Family(_LLAMA | {"linear_bias": False}, {"qkv_bias": ("attention_bias",)},
                     {"activation": "gelu_pytorch_tanh", "tied_embeddings": True, "head_dim": 256, "qkv_bias": False}),
     "nemotron": Family({"norm": "layernorm", "position": "rope"}, {"qkv_bias": ("attention_bias",), "linear_bias": ("mlp_bias",)},

@@ -27,8 +27,8 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     if isinstance(inner, Mapping) and isinstance(inner.get("model_type"), str):
         outer = [key for key in config if key != "text_config"]
         made = from_config(inner, name or str(config.get("model_type", "")))
-        left = (*outer, *(f"text_config.{key}" for key in made.ignored))
-        return Imported(FORMAT, made.model, built=made.built, ignored=tuple(sorted(left)),
+        left = tuple(sorted((*outer, *(f"text_config.{key}" for key in made.ignored))))
+        return Imported(FORMAT, made.model, built=made.built, ignored=left,
                         assumed=("the language model alone (text_config)", *made.assumed))
     kind = _kind(config)
     family = FAMILIES[kind]
@@ -46,13 +46,14 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     table["source"] = f"Hugging Face config.json, model_type {kind}"
     model = load_model({key: value for key, value in table.items() if value is not None})
     built = tuple(sorted(key for key in table if key not in ("name", "source")))
-    return Imported(FORMAT, model, built=built, ignored=tuple(sorted(key for key in ignored if key not in used)), assumed=tuple(assumed))
+    left = tuple(sorted(key for key in ignored if key not in used))
+    return Imported(FORMAT, model, built=built, ignored=left, assumed=tuple(assumed))
 
 
 def _kind(config: Mapping[str, Any]) -> str:
     kind = config.get("model_type")
     if not isinstance(kind, str):
-        raise SpecError("model_type", Nothing() if kind is None else kind, "the key model_type with one of " + ", ".join(sorted(FAMILIES)),
+        raise SpecError("model_type", Nothing() if kind is None else kind, "one of " + ", ".join(sorted(FAMILIES)),
                         "Is this a config.json of a Hugging Face model?")
     moe = [key for key in NOT_DENSE_KEYS if _is_set(config.get(key))]
     if kind in NOT_DENSE or moe:
@@ -86,7 +87,8 @@ def _read(config: Mapping[str, Any], family: Family, used: set[str], assumed: li
             table[field] = family.defaults[field]
             assumed.append(f"{field} {family.defaults[field]}: the type's default")
         elif field in _REQUIRED:
-            raise SpecError(_spellings(family, field)[0], Nothing(), f"the key {' or '.join(_spellings(family, field))} in config.json")
+            spelled = _spellings(family, field)
+            raise SpecError(spelled[0], Nothing(), f"the key {' or '.join(spelled)} in config.json")
         elif field == "kv_heads":
             assumed.append("kv_heads: as many as heads")
         elif field == "max_seq":

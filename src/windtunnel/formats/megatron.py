@@ -17,7 +17,9 @@ from windtunnel.spec.explain import explain
 
 FORMAT = "megatron"
 REQUIRED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size")
-_NOT_A_DECODER = ("hybrid-", "mamba-", "is-hybrid", "linear-attention", "experimental-attention", "encoder-", "decoder-num-layers", "bert-")
+_NOT_A_DECODER = ("hybrid-", "mamba-", "is-hybrid", "linear-attention", "experimental-attention", "encoder-", "decoder-num-layers",
+                  "bert-")
+_NOT_YET = "Not modelled in this version."
 _GPT2_VOCAB = 50257
 
 
@@ -42,20 +44,18 @@ def _refuse(args: Arguments) -> None:
     """What would change the network or its cost and has no counterpart here is an error, not an ignored flag."""
     for flag in args.given:
         if flag.startswith(_NOT_A_DECODER) and flag not in KINDS:
-            raise SpecError(f"--{flag}", " ".join(args.given[flag]) or True, "a decoder of equal dense layers",
-                            "Not modelled in this version.")
+            raise SpecError(f"--{flag}", " ".join(args.given[flag]) or True, "a decoder of equal dense layers", _NOT_YET)
     for flag in ("num-experts", "expert-model-parallel-size"):
         if (args.integer(flag) or 1) > 1:
-            raise SpecError(f"--{flag}", args.integer(flag), "a dense model", "Mixtures of experts are not modelled in this version.")
+            raise SpecError(f"--{flag}", args.integer(flag), "a dense model", _NOT_YET)
     if args.switch("multi-latent-attention"):
-        raise SpecError("--multi-latent-attention", True, "multi-head or grouped-query attention", "Not modelled in this version.")
+        raise SpecError("--multi-latent-attention", True, "multi-head or grouped-query attention", _NOT_YET)
     if args.integer("mtp-num-layers"):
-        raise SpecError("--mtp-num-layers", args.integer("mtp-num-layers"), "no multi-token prediction", "Not modelled in this version.")
+        raise SpecError("--mtp-num-layers", args.integer("mtp-num-layers"), "no multi-token prediction", _NOT_YET)
 
 
 def _model(args: Arguments) -> Model:
     hidden = args.needed("hidden-size")
-    gated = args.switch("swiglu") or args.switch("quick-geglu")
     ffn = args.integer("ffn-hidden-size")
     if ffn is None:
         ffn = int((4 * hidden * 2 / 3) // 64) * 64 if args.switch("swiglu") else 4 * hidden
@@ -64,7 +64,7 @@ def _model(args: Arguments) -> Model:
         "name": f"megatron-{hidden}x{args.needed('num-layers')}", "layers": args.needed("num-layers"), "hidden": hidden,
         "heads": args.needed("num-attention-heads"), "ffn": ffn, "vocab": _vocab(args),
         "max_seq": args.integer("max-position-embeddings") or args.needed("seq-length"),
-        "activation": "swiglu" if args.switch("swiglu") else "geglu" if gated else "squared_relu" if args.switch("squared-relu") else "gelu",
+        "activation": _activation(args),
         "norm": _norm(args), "position": _position(args), "tied_embeddings": not args.switch("untie-embeddings-and-output-weights"),
         "linear_bias": not args.switch("disable-bias-linear"), "qk_norm": args.switch("qk-layernorm"),
         "embedding_norm": args.switch("embed-layernorm"), "source": "Megatron-LM arguments",
@@ -82,6 +82,11 @@ def _model(args: Arguments) -> Model:
     if window := _window(args):
         table["window"] = window
     return load_model(table)
+
+
+def _activation(args: Arguments) -> str:
+    flags = {"swiglu": "swiglu", "quick-geglu": "geglu", "squared-relu": "squared_relu"}
+    return next((made for flag, made in flags.items() if args.switch(flag)), "gelu")
 
 
 def _vocab(args: Arguments) -> int:
@@ -109,8 +114,8 @@ def _position(args: Arguments) -> str:
     said = args.text("position-embedding-type")
     if args.switch("no-position-embedding") and said is None:
         return "none"
-    positions = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope", "yarn": "rope", "mrope": "rope",
-                 "alibi": "alibi", "none": "none"}
+    positions = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope", "yarn": "rope",
+                 "mrope": "rope", "alibi": "alibi", "none": "none"}
     if said is not None and said.lower() not in positions:
         raise SpecError("--position-embedding-type", said, ", ".join(sorted(positions)))
     return positions[(said or "learned_absolute").lower()]
@@ -136,7 +141,7 @@ def _plan(args: Arguments, model: Model, on: Job | None) -> Plan:
     batch = args.integer("global-batch-size")
     if batch is None:
         if dp is None:
-            raise SpecError("--global-batch-size", Nothing(), "a whole number of 1 or more", "Without it the number of GPUs must be known.")
+            raise SpecError("--global-batch-size", Nothing(), "a whole number of 1 or more", "Or say on how many GPUs.")
         batch = micro_batch * dp
         args.assumed.append(f"global batch {batch}: one micro batch for each data-parallel rank (--global-batch-size left out)")
     stages, vpp = layers_of(args, model.layers, pp)
@@ -194,7 +199,7 @@ def _recompute(args: Arguments) -> dict[str, Any]:
     if said == "full" and method == "block" and count is not None:
         made["recompute_layers"] = count
     elif count not in (None, 1):
-        args.assumed.append(f"--recompute-num-layers {count} changes only how many layers share one checkpoint: every layer recomputes")
+        args.assumed.append(f"every layer recomputes (--recompute-num-layers {count} is how many share one checkpoint)")
     modules = args.words_of("recompute-modules")
     if said == "selective" and modules and modules != ["core_attn"]:
         args.assumed.append(f"selective recompute is the attention core (--recompute-modules says {' '.join(modules)})")
@@ -214,13 +219,15 @@ def _runtime(args: Arguments) -> Runtime:
         fields["gradient_dtype"] = fields["reduce_dtype"] = half
     if args.switch("grad-reduce-in-bf16"):
         fields["gradient_dtype"] = fields["reduce_dtype"] = "bf16"
-    fields |= {"overlap_grad_reduce": args.switch("overlap-grad-reduce"), "overlap_param_gather": args.switch("overlap-param-gather"),
-               "overlap_tp": args.switch("tp-comm-overlap")}
+    fields |= {"overlap_grad_reduce": args.switch("overlap-grad-reduce"), "overlap_tp": args.switch("tp-comm-overlap"),
+               "overlap_param_gather": args.switch("overlap-param-gather")}
     interleaved = args.integer("num-layers-per-virtual-pipeline-stage") or args.integer("num-virtual-stages-per-pipeline-rank")
-    fields["overlap_p2p"] = (bool(interleaved) or args.switch("overlap-p2p-communication")) and not args.switch("no-overlap-p2p-communication")
+    wanted = args.switch("overlap-p2p-communication") or bool(interleaved)
+    fields["overlap_p2p"] = wanted and not args.switch("no-overlap-p2p-communication")
     for flag, field in (("no-gradient-accumulation-fusion", "fused_wgrad"), ("no-bias-gelu-fusion", "fused_activation"),
                         ("no-bias-swiglu-fusion", "fused_activation"), ("no-rope-fusion", "fused_rope"),
-                        ("no-bias-dropout-fusion", "fused_dropout_add"), ("no-async-tensor-model-parallel-allreduce", "overlap_tp_dgrad")):
+                        ("no-bias-dropout-fusion", "fused_dropout_add"),
+                        ("no-async-tensor-model-parallel-allreduce", "overlap_tp_dgrad")):
         if args.switch(flag):
             fields[field] = False
     fields["fused_cross_entropy"] = args.switch("cross-entropy-loss-fusion")
@@ -235,7 +242,8 @@ def _runtime(args: Arguments) -> Runtime:
         optimizer = "adam"
     fields["optimizer"] = optimizer
     name = "megatron-deepspeed" if args.switch("deepspeed") else "megatron-lm" if args.old_names else "megatron-core"
-    args.assumed.append(f"software {name}" + (f" ({', '.join(f'--{old}' for old in args.old_names)} is its spelling)" if args.old_names else ""))
+    old = ", ".join(f"--{flag}" for flag in args.old_names)
+    args.assumed.append(f"software {name}" + (f" ({old} is its spelling)" if old else ""))
     return load_runtime(name, **fields)
 
 

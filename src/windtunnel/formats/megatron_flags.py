@@ -7,7 +7,8 @@ from __future__ import annotations
 
 INTEGERS = (
     "num-layers", "hidden-size", "ffn-hidden-size", "num-attention-heads", "num-query-groups", "kv-channels", "vocab-size",
-    "padded-vocab-size", "make-vocab-size-divisible-by", "seq-length", "max-position-embeddings", "micro-batch-size", "global-batch-size",
+    "padded-vocab-size", "make-vocab-size-divisible-by", "seq-length", "max-position-embeddings", "micro-batch-size",
+    "global-batch-size",
     "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size", "expert-model-parallel-size",
     "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank", "recompute-num-layers", "num-experts",
     "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", "train-iters", "train-samples", "ddp-bucket-size",
@@ -15,20 +16,24 @@ INTEGERS = (
 )
 FLOATS = ("hidden-dropout", "attention-dropout")
 STRINGS = (
-    "position-embedding-type", "normalization", "fp8-format", "fp4-format", "fp8-recipe", "recompute-granularity", "recompute-method",
-    "optimizer", "tokenizer-type", "window-size", "transformer-impl", "data-parallel-sharding-strategy", "pipeline-model-parallel-layout",
+    "position-embedding-type", "normalization", "fp8-format", "fp4-format", "fp8-recipe", "recompute-granularity",
+    "recompute-method", "optimizer", "tokenizer-type", "window-size", "transformer-impl", "data-parallel-sharding-strategy",
+    "pipeline-model-parallel-layout",
     "cuda-graph-impl", "spec",
 )
 LISTS = ("recompute-modules",)
 SWITCHES = (
     "swiglu", "squared-relu", "quick-geglu", "disable-bias-linear", "add-qkv-bias", "qk-layernorm", "group-query-attention",
-    "untie-embeddings-and-output-weights", "apply-layernorm-1p", "sequence-parallel", "use-distributed-optimizer", "use-megatron-fsdp",
+    "untie-embeddings-and-output-weights", "apply-layernorm-1p", "sequence-parallel", "use-distributed-optimizer",
+    "use-megatron-fsdp",
     "use-torch-fsdp2", "overlap-grad-reduce", "overlap-param-gather", "tp-comm-overlap", "no-overlap-p2p-communication",
-    "overlap-p2p-communication", "fp16", "bf16", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16", "recompute-activations",
+    "overlap-p2p-communication", "fp16", "bf16", "accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16",
+    "recompute-activations",
     "use-flash-attn", "multi-latent-attention", "no-position-embedding", "no-gradient-accumulation-fusion", "no-bias-gelu-fusion",
     "no-bias-swiglu-fusion", "no-masked-softmax-fusion", "no-rope-fusion", "no-bias-dropout-fusion", "cross-entropy-loss-fusion",
     "enable-cuda-graph", "external-cuda-graph", "embed-layernorm", "deepspeed", "account-for-embedding-in-pipeline-split",
-    "account-for-loss-in-pipeline-split", "fp8-hybrid", "fp8-e4m3", "use-rotary-position-embeddings", "no-async-tensor-model-parallel-allreduce",
+    "account-for-loss-in-pipeline-split", "fp8-hybrid", "fp8-e4m3", "use-rotary-position-embeddings",
+    "no-async-tensor-model-parallel-allreduce",
 )
 
 KINDS: dict[str, str] = (dict.fromkeys(INTEGERS, "int") | dict.fromkeys(FLOATS, "float") | dict.fromkeys(STRINGS, "str")
@@ -48,5 +53,6 @@ OLD_NAMES = {
 
 KINDS["recompute-full"] = "switch"
 
-LAUNCHER = {"nproc-per-node": "per-node", "nnodes": "nodes", "gpus-per-node": "per-node", "num-gpus": "per-node", "num-nodes": "nodes"}
+LAUNCHER = {"nproc-per-node": "per-node", "nnodes": "nodes", "gpus-per-node": "per-node", "num-gpus": "per-node",
+            "num-nodes": "nodes"}
 """torchrun's and deepspeed's own flags, before the training script's name."""

@@ -22,14 +22,14 @@ def layers_of(args: Arguments, layers: int, pp: int) -> tuple[tuple[int, ...] | 
     vpp = chunks or 1
     if per_chunk is not None:
         if per_chunk < 1 or counted % (pp * per_chunk):
-            raise SpecError("--num-layers-per-virtual-pipeline-stage", per_chunk, f"a divisor of the layers of a stage ({counted}/{pp})")
+            raise SpecError("--num-layers-per-virtual-pipeline-stage", per_chunk, f"a divisor of a stage's layers ({counted}/{pp})")
         vpp = counted // (pp * per_chunk)
     if first is not None or last is not None:
         return _ends(layers, pp, vpp, first, last), vpp
     if counted == layers:
         return None, vpp
     if counted % (pp * vpp):
-        raise SpecError("--num-layers", layers, f"{counted} (embedding and loss counted) to be a multiple of {pp * vpp} virtual stages")
+        raise SpecError("--num-layers", layers, f"{counted} (with embedding and loss) as a multiple of {pp * vpp} virtual stages")
     made = [counted // (pp * vpp)] * (pp * vpp)
     made[0] -= args.switch("account-for-embedding-in-pipeline-split")
     made[-1] -= args.switch("account-for-loss-in-pipeline-split")
@@ -43,8 +43,9 @@ def _ends(layers: int, pp: int, vpp: int, first: int | None, last: int | None) -
     if vpp > 1:
         raise SpecError("--decoder-first-pipeline-num-layers", first, "one virtual stage per rank in this version")
     if middle < 0 or left < 0 or (middle and left % middle) or (not middle and left):
-        raise SpecError("--decoder-first-pipeline-num-layers", first, f"ends that leave a multiple of {middle} of the {layers} layers")
-    stages = ([first] if first is not None else []) + [left // middle if middle else 0] * middle + ([last] if last is not None else [])
+        raise SpecError("--decoder-first-pipeline-num-layers", first, f"ends that leave a multiple of {middle} of {layers} layers")
+    inner = [left // middle] * middle if middle else []
+    stages = ([] if first is None else [first]) + inner + ([] if last is None else [last])
     return _checked(stages, "--decoder-first-pipeline-num-layers", first)
 
 
@@ -67,5 +68,5 @@ def _written(layout: str, layers: int, pp: int) -> tuple[tuple[int, ...], int]:
 
 def _checked(stages: list[int], flag: str, got: object) -> tuple[int, ...]:
     if min(stages) < 1:
-        raise SpecError(flag, got, "at least one layer in every virtual stage", "A stage with only an embedding or a head is not modelled.")
+        raise SpecError(flag, got, "at least one layer in every virtual stage", "A stage without layers is not modelled.")
     return tuple(stages)

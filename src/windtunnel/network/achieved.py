@@ -17,6 +17,10 @@ from windtunnel.network.wires import Wires
 from windtunnel.workload.ops import Comm
 
 
+_ON_WIRE = (0.5, 120.0 / 128.0, 1.0)
+"""Data per byte sent: LL pairs each 4 bytes with a flag, LL128 gives 8 of 128 bytes to it."""
+
+
 class Cost(NamedTuple):
     """Seconds in all, and what of them does not depend on the size."""
 
@@ -49,7 +53,7 @@ def _ring(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, pro
     rate = wires.intra * node.ring[p] if group.per_node > 1 else math.inf
     latency = node.launch + (steps - crossing) * node.hop[p]
     if nodes > 1:
-        rate = min(rate, wires.inter * net.ring * (node.ring[p] / node.ring[2]))
+        rate = min(rate, wires.inter * net.ring * _ON_WIRE[p])
         latency += net.launch + crossing * (net.hop[p] + wires.hop)
     fill = 0.0
     if protocol == c.SIMPLE:
@@ -66,7 +70,7 @@ def _tree(size: float, group: Group, wires: Wires, graph: Graph, protocol: str, 
     depth = math.log2(group.nodes)
     if group.nodes > 1:
         # Two trees, each with half of the bytes: a node sends the whole buffer once on two nodes, twice on more.
-        reach = wires.inter * net.tree * (node.ring[p] / node.ring[2]) / min(2.0, group.nodes - 1.0)
+        reach = wires.inter * net.tree * _ON_WIRE[p] / min(2.0, group.nodes - 1.0)
         rate = min(rate, reach)
         latency += net.launch + 2 * depth * (net.tree_hop[p] + wires.hop)
     fill = 0.0
@@ -84,7 +88,7 @@ def _nvls(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, alg
     rate = wires.intra * node.nvls / traffic / (1.0 + node.nvls_overhead / chunk)
     latency = node.launch + node.nvls_hop
     if nodes > 1:
-        rate = min(rate, wires.inter * net.tree / (min(2.0, nodes - 1.0) if algorithm == c.NVLS_TREE else 1.0))
+        rate = min(rate * node.nvls_tree, wires.inter * net.tree / (min(2.0, nodes - 1.0) if algorithm == c.NVLS_TREE else 1.0))
         latency += net.launch + 2 * math.log2(nodes) * (net.nvls_hop + wires.hop)
     fill = node.nvls_fill if nodes == 1 else node.nvls_fill + net.nvls_fill * (1.0 + math.log2(nodes)) / 2
     return Cost(latency + size / rate + fill * min(loop, size) / rate, latency)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.achieved import achieved
-from windtunnel.network.calibration import Net, Node
-from windtunnel.network.collective import prepare
+from windtunnel.network.calibration import NETS, NODES, Net, Node
+from windtunnel.network.collective import Setup, prepare
 from windtunnel.network.group import Group
 from windtunnel.network.settings import parse_settings
 from windtunnel.spec.cluster import Cluster
@@ -52,17 +52,34 @@ class Accuracy:
     bias_pct: float
 
 
-def fit_node(samples: Sequence[Sample], start: Node, free: Sequence[str]) -> Node:
-    """`start` with the `free` constants refitted on samples inside one domain; a triple is named `ring.2` by its part."""
-    return _fit([s for s in samples if s.group.nodes == 1], start, None, free)[0]
+def fit(samples: Sequence[Sample], free: Sequence[str], nodes: Mapping[str, Node] = NODES,
+        nets: Mapping[str, Net] = NETS) -> tuple[dict[str, Node], dict[str, Net]]:
+    """The constants with the `free` ones refitted: a name is `hopper/launch` or `infiniband/tree_hop.1` (part 1 of a triple).
 
+    Raises SpecError without samples or on a name that no table has.
+    """
+    from scipy.optimize import least_squares  # type: ignore[import-untyped,unused-ignore]
 
-def fit_net(samples: Sequence[Sample], node: Node | Mapping[str, Node], start: Net, free: Sequence[str]) -> Net:
-    """`start` with the `free` constants refitted on samples between domains; `node` is one generation's constants, or a mapping."""
-    fitted = _fit([s for s in samples if s.group.nodes > 1], node, start, free)[1]
-    if fitted is None:
-        raise SpecError("start", start, "the constants of a fabric")
-    return fitted
+    if not samples:
+        raise SpecError("samples", 0, "at least one measured call")
+    tables: dict[str, Any] = {**nodes, **nets}
+    for name in free:
+        if name.split("/")[0] not in tables:
+            raise UnknownName("free", name, sorted(tables))
+    start = np.log([_get(tables, name) for name in free])
+    weights = np.sqrt([s.weight for s in samples])
+    calls = [_Call.of(s) for s in samples]
+
+    def residuals(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        moved = _put(tables, free, np.exp(x))
+        return np.array([math.log(call.predict(moved) / call.sample.seconds) for call in calls]) * weights
+
+    limit = math.log(12.0)
+    upper = np.array([min(limit, -v) if _is_fraction(name) else limit for v, name in zip(start, free, strict=True)])
+    found = least_squares(residuals, start, bounds=(start - limit, start + np.maximum(upper, 1e-6)), loss="soft_l1", f_scale=0.1,
+                          diff_step=1e-3)
+    best = _put(tables, free, np.exp(found.x))
+    return {name: best[name] for name in nodes}, {name: best[name] for name in nets}
 
 
 def accuracy(samples: Sequence[Sample]) -> list[Accuracy]:
@@ -80,55 +97,49 @@ def accuracy(samples: Sequence[Sample]) -> list[Accuracy]:
     return rows
 
 
-def _predict(sample: Sample, node: Node | Mapping[str, Node] | None, net: Net | None) -> float:
-    ready = prepare(sample.cluster, sample.comm, sample.group, parse_settings(sample.settings))
-    algorithm, protocol = ready.choose(sample.bytes)
-    inside = node.get(ready.wires.generation, ready.node) if isinstance(node, Mapping) else node or ready.node
-    cost = achieved(sample.comm, sample.bytes, sample.group, ready.wires, ready.graph, algorithm, protocol, inside, net or ready.net)
-    return cost.seconds
+@dataclass(frozen=True)
+class _Call:
+    """A sample with everything that the constants do not change."""
 
+    sample: Sample
+    ready: Setup
+    algorithm: str
+    protocol: str
 
-def _fit(samples: Sequence[Sample], node: Any, net: Net | None, free: Sequence[str]) -> tuple[Any, Net | None]:
-    from scipy.optimize import least_squares  # type: ignore[import-untyped]
+    @classmethod
+    def of(cls, sample: Sample) -> _Call:
+        ready = prepare(sample.cluster, sample.comm, sample.group, parse_settings(sample.settings))
+        return cls(sample, ready, *ready.choose(sample.bytes))
 
-    if not samples:
-        raise SpecError("samples", 0, "at least one measured call")
-    target: Any = net if net is not None else node
-    start = np.log([_get(target, name) for name in free])
-    weights = np.sqrt([s.weight for s in samples])
-
-    def residuals(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        moved = _put(target, free, np.exp(x))
-        pair = (node, moved) if net is not None else (moved, None)
-        return np.array([math.log(_predict(s, *pair) / s.seconds) for s in samples]) * weights
-
-    limit = math.log(12.0)
-    upper = [min(limit, -v) if _is_fraction(name) else limit for v, name in zip(start, free, strict=True)]
-    bounds = (start - limit, start + np.maximum(upper, 1e-6))
-    found = least_squares(residuals, start, bounds=bounds, loss="soft_l1", f_scale=0.1, diff_step=1e-3)
-    best = _put(target, free, np.exp(found.x))
-    return (node, best) if net is not None else (best, None)
+    def predict(self, tables: Mapping[str, Any]) -> float:
+        links, s = self.ready.wires, self.sample
+        node, net = tables[links.generation], tables[links.fabric]
+        return achieved(s.comm, s.bytes, s.group, links, self.ready.graph, self.algorithm, self.protocol, node, net).seconds
 
 
 def _is_fraction(name: str) -> bool:
     """Whether the constant is a part of a link's rate, which cannot exceed 1."""
-    return name.split(".")[0] in ("ring", "tree", "nvls", "p2p")
+    return name.split("/")[1].split(".")[0] in ("ring", "tree", "nvls", "p2p")
 
 
-def _get(target: Any, name: str) -> float:
-    field, _, part = name.partition(".")
-    value = getattr(target, field)
+def _get(tables: Mapping[str, Any], name: str) -> float:
+    table, _, rest = name.partition("/")
+    field, _, part = rest.partition(".")
+    if not hasattr(tables[table], field):
+        raise UnknownName("free", name, [f.name for f in fields(tables[table])])
+    value = getattr(tables[table], field)
     return float(value[int(part)] if part else value)
 
 
-def _put(target: Any, names: Sequence[str], values: npt.NDArray[np.float64]) -> Any:
-    changed: dict[str, Any] = {}
+def _put(tables: Mapping[str, Any], names: Sequence[str], values: npt.NDArray[np.float64]) -> dict[str, Any]:
+    moved = dict(tables)
     for name, value in zip(names, values, strict=True):
-        field, _, part = name.partition(".")
+        table, _, rest = name.partition("/")
+        field, _, part = rest.partition(".")
+        new: Any = float(value)
         if part:
-            triple = list(changed.get(field, getattr(target, field)))
-            triple[int(part)] = float(value)
-            changed[field] = tuple(triple)
-        else:
-            changed[field] = float(value)
-    return replace(target, **changed)
+            triple = list(getattr(moved[table], field))
+            triple[int(part)] = new
+            new = tuple(triple)
+        moved[table] = replace(moved[table], **{field: new})
+    return moved

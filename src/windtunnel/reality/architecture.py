@@ -2,7 +2,8 @@
 
 A table prints dimensions; the kind of norm, activation and position embedding follows from the architecture's name. Sources:
 Megatron-LM's GPT (arXiv:1909.08053; its default dropout is 0.1), Llama (arXiv:2302.13971), Nemotron-4 (arXiv:2402.16819), MPT as
-llm-foundry's benchmark configures it (learned positions, biases kept: the printed parameter counts say so), BLOOM (arXiv:2211.05100).
+llm-foundry's benchmark configures it (learned positions, biases kept: the printed parameter counts say so), BLOOM
+(arXiv:2211.05100).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _FACTS: dict[str, dict[str, Any]] = {
     "gpt": {"activation": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "linear_bias": True},
     "mpt": {"activation": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "linear_bias": True},
     "llama": {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "tied_embeddings": False, "linear_bias": False},
-    "nemotron": {"activation": "squared_relu", "norm": "layernorm", "position": "rope", "tied_embeddings": False, "linear_bias": False},
+    "nemotron": {"activation": "squared_relu", "norm": "layernorm", "position": "rope", "tied_embeddings": False,
+                 "linear_bias": False},
     "bloom": {"activation": "gelu", "norm": "layernorm", "position": "alibi", "tied_embeddings": True, "linear_bias": True,
               "embedding_norm": True},
 }

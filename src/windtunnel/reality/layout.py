@@ -29,7 +29,7 @@ def uneven(layers: int, stages: int, greedy: bool) -> tuple[tuple[int, ...], str
         if made:
             return made
     share, more = divmod(layers, stages)
-    return _checked([share + (1 if stage < more else 0) for stage in range(stages)], "stages differ by one layer, the large ones first")
+    return _checked([share + (stage < more) for stage in range(stages)], "stages differ by one layer, the large ones first")
 
 
 def _checked(plan: list[int], rule: str) -> tuple[tuple[int, ...], str] | None:

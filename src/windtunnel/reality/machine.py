@@ -14,7 +14,8 @@ from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.spec import Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_gpu, load_node, names
 
-KINDS = {"ib": "infiniband", "infiniband": "infiniband", "roce": "roce", "efa": "efa", "opa": "opa", "ethernet": "ethernet", "none": "none"}
+KINDS = {"ib": "infiniband", "infiniband": "infiniband", "roce": "roce", "efa": "efa", "opa": "opa", "ethernet": "ethernet",
+         "none": "none"}
 """Spellings of the `fabric` column."""
 
 _NOT_A_NAME = re.compile(r"^(aws|ib|roce|efa|opa|pcie|\d+gb|[abhlmv]\d+\w*|gb\d+|nvl\d+|p\d\w*)$")
@@ -41,7 +42,8 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
     if row.gpus_per_node is None:
         assumed.append("8 GPUs in a node (not published)")
     text = " ".join(filter(None, (row.family, row.source, row.network_text)))
-    return machine(Place(row.gpu, row.gpus_per_node or 8, row.scaleup_gpus, row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus, text))
+    return machine(Place(row.gpu, row.gpus_per_node or 8, row.scaleup_gpus, row.nics_per_node, row.nic_gbit_s, row.fabric,
+                         row.gpus, text))
 
 
 def machine(place: Place) -> Cluster | Skipped:
@@ -71,7 +73,8 @@ def machine(place: Place) -> Cluster | Skipped:
     node = node.model_copy(update={"gpu": gpu, "gpus": place.gpus_per_node, "scale_up": scale_up, "nic": nic})
     if known:
         return known.model_copy(update={"node": node, "fabric": fabric, "gpus": place.gpus})
-    return Cluster(id=f"{place.gpu}-{place.fabric or 'none'}", node=node, fabric=fabric, gpus=place.gpus, source="the row")
+    return Cluster(id=f"{place.gpu}-{place.fabric or 'none'}", node=node, fabric=fabric, gpus=place.gpus, price_per_gpu_hour=None,
+                   source="the row")
 
 
 def _known(place: Place, gpu: str, kind: str) -> Cluster | None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from windtunnel.reality.report import Family, Report, Score
 
 WORST = 15
-UNITS = {"step_time_s": "step time", "memory_gib": "memory", "time_us": "collective time", "mfu_pct": "MFU (no step time published)"}
+UNITS = {"step_time_s": "step time", "memory_gib": "memory", "time_us": "collective time",
+         "mfu_pct": "MFU (no step time published)"}
 
 PEERS: tuple[tuple[str, str, str, str], ...] = (
-    ("Korthikanti 2022 Table 5, 8 runs, 8–512 A100", "Calculon", "3.65 %", "re-run here; its authors validate on these eight (SC'23)"),
-    ("same", "SimuMax v1.2", "3.9 %", "re-run here with a hand-made A100-SXM file, one virtual stage"),
-    ("same", "llm-analysis, efficiency 0.5", "11.4 %", "re-run here; `using_flops`"),
+    ("Korthikanti 2022 Table 5, 8 runs, 8–512 A100", "Calculon", "3.65 %", "its code run on them; its authors' own test set (SC'23)"),
+    ("same", "SimuMax v1.2", "3.9 %", "its code run with a hand-made A100-SXM file, one virtual stage"),
+    ("same", "llm-analysis, efficiency 0.5", "11.4 %", "its code run on them, `using_flops`"),
     ("vTrain's 109 multi-node runs, 64–512 A100", "vTrain", "14.73 %", "published (MICRO'24), with kernels profiled on an A100"),
-    ("same", "Calculon, shipped A100 file", "15.33 %", "re-run here"),
-    ("same", "SimuMax, hand-made A100-SXM file", "13.73 %", "re-run here, straggler factor off"),
+    ("same", "Calculon, shipped A100 file", "15.33 %", "its code run on them"),
+    ("same", "SimuMax, hand-made A100-SXM file", "13.73 %", "its code run on them, straggler factor off"),
     ("vTrain's single-node runs", "vTrain", "8.37 %", "published (MICRO'24), over 1,440 points"),
-    ("same", "Calculon", "38.95 %", "re-run here"),
+    ("same", "Calculon", "38.95 %", "its code run on them"),
 )
 """(data, system, mean absolute error of the step time, how the figure came about)."""
 
@@ -36,7 +37,7 @@ def _headline(report: Report) -> str:
     lines = ["## In short",
              "Only rows whose number was read in its source. Families on which constants were fitted stand apart: their error is "
              "no test of foresight."]
-    return "\n\n".join([*lines, _table(report.headline, ("rows",))])
+    return "\n\n".join([*lines, _table(report.headline, "rows")])
 
 
 def _families(report: Report) -> str:
@@ -45,17 +46,19 @@ def _families(report: Report) -> str:
     for fitted, title in ((False, "Test only: no constant was fitted on these"), (True, "Fitted: some constant used these rows")):
         chosen = [family for family in report.families if family.fitted is fitted]
         if chosen:
-            parts += [f"### {title}", _table(chosen, ("family",), {name: f"{name} (*)" for name in recalled})]
+            parts += [f"### {title}", _table(chosen, "family", {name: f"{name} (*)" for name in recalled})]
     if recalled:
         parts.append("(*) holds rows whose number was recalled and not read again; they are left out of the figures in short.")
     return "\n\n".join(parts)
 
 
-def _table(lines: Iterable[Family], first: Sequence[str], names: dict[str, str] | None = None) -> str:
-    rows = [f"| {first[0]} | quantity | scored | MAPE | median | bias | largest | skipped |", "|---|---|---:|---:|---:|---:|---:|---:|"]
+def _table(lines: Iterable[Family], first: str, names: dict[str, str] | None = None) -> str:
+    rows = [f"| {first} | quantity | scored | MAPE | median | bias | largest | skipped |",
+            "|---|---|---:|---:|---:|---:|---:|---:|"]
     for line in lines:
         name = (names or {}).get(line.family, line.family)
-        figures = (_percent(line.mape_pct), _percent(line.median_abs_pct), _percent(line.bias_pct, sign=True), _percent(line.max_abs_pct))
+        figures = (_percent(line.mape_pct), _percent(line.median_abs_pct), _percent(line.bias_pct, sign=True),
+                   _percent(line.max_abs_pct))
         rows.append(f"| {name} | {UNITS.get(line.quantity, line.quantity)} | {line.n} | {' | '.join(figures)} | {line.skipped} |")
     return "\n".join(rows)
 
@@ -72,7 +75,8 @@ def _worst(report: Report) -> str:
                     key=lambda score: (-abs(score.error_pct or 0.0), score.id))[:WORST]
     if not scored:
         return ""
-    rows = ["| row | family | what | measured | predicted | error | not published, so assumed |", "|---|---|---|---:|---:|---:|---|"]
+    rows = ["| row | family | what | measured | predicted | error | not published, so assumed |",
+            "|---|---|---|---:|---:|---:|---|"]
     rows += [f"| {s.id} | {s.family} | {s.job} | {s.measured:.4g} | {s.predicted:.4g} | {_percent(s.error_pct, sign=True)} "
              f"| {'; '.join(s.assumptions) or 'nothing'} |" for s in scored if s.predicted is not None]
     return f"## The {len(scored)} worst rows\n\n" + "\n".join(rows)

@@ -21,7 +21,7 @@ LARGEST_FILE = 64 * 2**20
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """One training run. Times in s, memory in GiB, batches in sequences, NIC speed in Gbit/s per NIC each way, `params_b` in 1e9."""
+    """One training run: seconds, GiB, batches in sequences, NIC speed in Gbit/s per NIC each way, `params_b` in 1e9."""
 
     id: str
     family: str
@@ -223,7 +223,8 @@ def _row(kind: str, header: Sequence[str], cells: Sequence[str], number: int, ki
         try:
             values[name] = _value(cell, what)
         except ValueError:
-            return Unreadable(label, family, f"{name}: {cell[:40]!r} is not {'a whole number' if what == 'int' else 'a number'} of zero or more")
+            wanted = "a whole number" if what == "int" else "a number"
+            return Unreadable(label, family, f"{name}: {cell[:40]!r} is not {wanted} of zero or more")
     return TrainingRow(**values) if kind == "training" else CollectiveRow(**values)
 
 

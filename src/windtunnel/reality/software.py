@@ -49,7 +49,7 @@ def software_date(row: TrainingRow) -> tuple[int, int] | None:
 
 
 def catalogue_date(row: TrainingRow) -> tuple[int, int] | None:
-    """(year, month) of a framework that the catalogue knows in one version named by its year; stands in for a source without date."""
+    """(year, month) of a framework that the catalogue knows in one version named by its year, for a source without a date."""
     release = release_of(row, None)
     if release is None or release[0] in DATED or (row.framework or "").lower() in RELEASES:
         return None

@@ -154,9 +154,11 @@ def _figures(found: Comparison) -> Table:
 def _parts(found: Comparison) -> Table:
     table = _table("", "A", "B", "difference")
     for key, (x, y) in sorted(found.parts.items(), key=lambda kv: -abs(kv[1][1] - kv[1][0])):
+        if abs(y - x) < 1e-6 * max(x, y):
+            x = y  # rounding, not a difference
         sign = "+" if y >= x else "-"
         style = "dim" if abs(y - x) < 1e-3 * max(found.a.step_time_s, found.b.step_time_s) else "red" if y > x else "green"
         table.add_row(
-            Text(label_of(key)), Text(say.seconds(x)), Text(say.seconds(y)), Text(f"{sign}{say.seconds(abs(y - x))}", style=style)
+            Text(label_of(key)), Text(say.seconds(x)), Text(say.seconds(y)), Text(f"{sign}{say.seconds(abs(y - x))}" if x != y else "=", style=style)
         )
     return table

@@ -45,9 +45,8 @@ def headline(prediction: Prediction, width: int) -> RenderableType:
     job, plan = prediction.job, prediction.job.plan
     title = Text()
     title.append(job.name, style="bold")
-    title.append(
-        f"  {job.model.name}, {say.tokens(prediction.parameters)} parameters" if prediction.parameters else f"  {job.model.name}"
-    )
+    title.append("" if job.model.name == job.name else f"  {job.model.name}")
+    title.append(f", {say.tokens(prediction.parameters)} parameters" if prediction.parameters else "")
     title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {job.runtime.framework} {job.runtime.precision}")
     layout = f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp}" + (f" · vpp {plan.vpp}" if plan.vpp > 1 else "") + f" · dp {job.dp}"
     shape = Text(
@@ -126,7 +125,7 @@ def breakdown(prediction: Prediction, width: int) -> RenderableType:
     step = prediction.step_time_s
     table = Table.grid(padding=(0, 2, 0, 0))
     for justify in ("left", "right", "right"):
-        table.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(justify=justify, no_wrap=True)
     table.add_column()
     room = max(10, width - 58)
     parts = parts_of(prediction.breakdown, step)
@@ -181,7 +180,7 @@ def memory(stages: Sequence[Held], width: int) -> RenderableType:
     wide = width >= 110
     shown = _some(stages, 12 if wide else 8)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("stage", justify="right")
+    table.add_column("stage", justify="right", no_wrap=True)
     if wide:
         for part in parts:
             table.add_column(_SHORT.get(part, part), justify="right", style=MEMORY_COLOUR[part], no_wrap=True)
@@ -189,7 +188,8 @@ def memory(stages: Sequence[Held], width: int) -> RenderableType:
     table.add_column("of", justify="right", no_wrap=True)
     table.add_column("GiB", no_wrap=True)
     used = 6 + sum(2 + max(6, len(_SHORT.get(p, p))) for p in parts) if wide else 6
-    room = max(16, width - used - 26)
+    note = 0 if all(s.fits for s in stages) else 18  # " 67.45 GiB short" after the bar
+    room = max(16, width - used - (26 if wide else 14) - note)
     full = max(1.0, max(s.total / s.capacity for s in stages))
     for stage in shown:
         cells: list[RenderableType] = [Text(str(stage.stage))]

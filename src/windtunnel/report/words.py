@@ -64,4 +64,4 @@ def energy(joules: float) -> str:
 
 def duration(days: float) -> str:
     """`96.4 days`, or hours below two days."""
-    return f"{days:,.1f} days" if days >= 2.0 else f"{days * 24.0:.3g} hours"
+    return f"{days:,.{0 if days >= 200 else 1}f} days" if days >= 2.0 else f"{days * 24.0:.3g} hours"

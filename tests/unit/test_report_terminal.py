@@ -1,0 +1,115 @@
+"""The terminal report: what it says, that it fits the width, that it is plain without a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from report_fixture import GIB, STAGES, make_memory, make_prediction
+from rich.console import Console
+
+from windtunnel.predict.prediction import Prediction
+from windtunnel.report.parts import GROUPS, axis_of, group_of, group_sums, label_of, parts_of
+from windtunnel.report.reason import reasons
+from windtunnel.report.terminal import bar, evidence_sentence, report, stripe
+
+
+def text_of(prediction: Prediction, width: int = 100) -> str:
+    out = io.StringIO()
+    report(prediction, Console(file=out, width=width))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize("fits", [True, False])
+def test_no_line_is_wider_than_the_terminal(width: int, fits: bool) -> None:
+    capacity = (80 if fits else 50) * GIB
+    memory = tuple(make_memory(s, capacity) for s in range(STAGES))
+    lines = text_of(make_prediction(memory=memory, fits=fits), width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) > 30
+
+
+def test_no_colour_codes_without_a_terminal() -> None:
+    assert "\x1b" not in text_of(make_prediction())
+
+
+def test_headline_says_the_figures() -> None:
+    text = text_of(make_prediction(), 120)
+    for said in ("1.196 s", "42.0 %", "42.3 %", "131.2", "fits, 13.5 GiB free", "96.4 days", "$266,000", "91.67 MWh", "2.367 billion",
+                 "tp 8 · cp 1 · pp 4 · vpp 2 · dp 2", "18.4 billion parameters"):
+        assert said in text, said
+
+
+def test_what_does_not_fit_says_by_how_much_and_what_to_change() -> None:
+    memory = tuple(make_memory(s, 60 * GIB) for s in range(STAGES))
+    text = text_of(make_prediction(memory=memory, fits=False), 120)
+    assert "DOES NOT FIT, 6.5 GiB short" in text
+    assert "plan.sharding=zero1" in text
+
+
+def test_evidence_without_ground_truth_says_so() -> None:
+    assert "No ground truth" in evidence_sentence(make_prediction(provenance={"modelled": 0.9, "assumed": 0.1}))
+    assert "65 %" in evidence_sentence(make_prediction())
+
+
+def test_the_largest_loss_comes_first() -> None:
+    p = make_prediction(breakdown={"matmul": 0.5, "bubble": 0.1, "exposed_gradient_reduce": 0.4}, step_time_s=1.0)
+    first, second = reasons(p)[:2]
+    assert "gradient reduction" in first and "40.0 %" in first and "overlap_grad_reduce" in first
+    assert "bubble" in second and "8 over 4" in second
+
+
+def test_advice_follows_the_job() -> None:
+    job = make_prediction().job
+    overlapped = job.model_copy(update={"runtime": job.runtime.model_copy(update={"overlap_grad_reduce": True})})
+    p = make_prediction(job=overlapped, breakdown={"matmul": 0.5, "exposed_gradient_reduce": 0.5}, step_time_s=1.0)
+    assert "overlap_grad_reduce" not in reasons(p)[0]
+
+
+def test_all_computation_has_a_reason_too() -> None:
+    p = make_prediction(breakdown={"matmul": 1.0}, by_stage=({"matmul": 1.0},), step_time_s=1.0)
+    assert reasons(p) == ["100 % of the step is computation: faster kernels, a lower precision or a faster GPU are left."]
+
+
+def test_an_uneven_pipeline_is_named() -> None:
+    by_stage = ({"matmul": 1.0}, {"matmul": 1.0}, {"matmul": 1.6})
+    said = reasons(make_prediction(breakdown={"matmul": 1.6}, by_stage=by_stage, step_time_s=1.6))
+    assert any("Stage 2 computes 33 %" in s for s in said)
+
+
+@pytest.mark.parametrize(("key", "group"), [
+    ("matmul", "compute"), ("attention", "compute"), ("memory_bound", "compute"), ("recompute", "recompute"), ("optimizer", "optimizer"),
+    ("exposed_tensor_parallel", "communication"), ("exposed_gradient_reduce", "communication"), ("exposed_step_sync", "communication"),
+    ("overlap_slowdown", "communication"), ("bubble", "bubble"), ("other_stages", "waiting"), ("slowest_gpu", "waiting"), ("host", "host"),
+    ("checkpoint", "data"), ("something_new", "other")])
+def test_every_key_has_its_group(key: str, group: str) -> None:
+    assert group_of(key) == group
+    assert label_of(key)
+
+
+def test_axes_are_read_from_keys() -> None:
+    assert [axis_of(k) for k in ("exposed_tensor_parallel", "exposed_gradient_reduce", "exposed_pipeline_transfer", "matmul")] == [
+        "tp", "dp", "pp", ""]
+
+
+def test_parts_add_up_to_the_step() -> None:
+    p = make_prediction()
+    parts = parts_of(p.breakdown, p.step_time_s)
+    assert sum(x.share for x in parts) == pytest.approx(1.0)
+    assert [GROUPS.index(x.group) for x in parts] == sorted(GROUPS.index(x.group) for x in parts)
+    assert sum(group_sums(p.breakdown).values()) == pytest.approx(p.step_time_s)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.01, 0.5, 1.0, 1.7, -1.0])
+def test_bars_stay_inside(fraction: float) -> None:
+    assert 1 <= bar(fraction, 20, "#ffffff").cell_len <= 20
+
+
+def test_stripe_is_as_wide_as_asked() -> None:
+    assert stripe([("a", 0.3, "#111111"), ("b", 0.3, "#222222"), ("c", 0.4, "#333333")], 1.0, 71).cell_len == 71
+
+
+def test_names_with_markup_are_shown_as_they_are() -> None:
+    job = make_prediction().job.model_copy(update={"name": "[red]x[/red]"})
+    assert "[red]x[/red]" in text_of(make_prediction(job=job))
