@@ -297,15 +297,6 @@ std::vector<Engine::Candidate> Engine::held_by_the_tax() {
   return found;
 }
 
-// What each candidate sees is settled before any is placed, so that equal starts have no order.
-void Engine::relax(const std::vector<Candidate>& candidates) {
-  for (const Candidate& c : candidates) {
-    state(c.instance).status = Status::kRelaxed;
-    c.rank->flights.take_before(c.instance);
-  }
-  for (const Candidate& c : candidates) place(*c.rank, c.instance);
-}
-
 void Engine::deadlock() const {
   std::ostringstream text;
   text << "deadlock: no rank can go on";
@@ -348,7 +339,7 @@ Timeline Engine::run() {
     if (event <= start) {
       if (const auto completion = network_.advance()) complete(completion->id, completion->end);
     } else {
-      relax(held);
+      for (const Candidate& c : held) place(*c.rank, c.instance);  // touches its own rank only, so equal starts have no order
     }
   }
   return results();

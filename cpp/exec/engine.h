@@ -48,8 +48,7 @@ struct Host {
   Cause base_cause = Cause::kHost;      // kHost: that event's end (or the step's begin); kWindow: its start
 };
 
-// kRelaxed: about to be placed although communication before it has not ended.
-enum class Status : std::uint8_t { kAhead, kPending, kReady, kRelaxed, kPosted, kDone };
+enum class Status : std::uint8_t { kAhead, kPending, kReady, kPosted, kDone };
 
 struct State {
   Host host;  // when the host reaches the instance
@@ -148,7 +147,6 @@ class Engine {
     double start;
   };
   [[nodiscard]] std::vector<Candidate> held_by_the_tax();
-  void relax(const std::vector<Candidate>& candidates);
   [[noreturn]] void deadlock() const;
 
   // results

@@ -52,7 +52,7 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
   std::uint32_t gate_event = gate.instance >= 0 ? state(gate.instance).last_event : kNoEvent;
   std::int32_t gate_category = -1;  // of the repetition before this one, with join
   if constexpr (Tax)
-    if (tmpl.computes && self.status != Status::kRelaxed) rank.flights.take_before(i);
+    if (tmpl.computes) rank.flights.take_before(i);
 
   Host host = self.host;
   const double host_begin = host.at;

@@ -91,3 +91,20 @@ TEST(tax_does_not_deadlock_a_ring) {
   NEAR(t.end[0], 4.0);
   NEAR(t.makespan, 4.0);
 }
+
+TEST(ranks_that_tie_for_the_earliest_start_go_together) {
+  // The same ring, computing 1 s and 2 s: both start at 0 without a transfer, whichever rank comes first. Were the first one
+  // placed alone, the other would see the transfer that follows from it.
+  Builder b;
+  b.compute_tax = 0.25;
+  b.add_template({{.seconds = 1.0}});
+  b.add_template({{.seconds = 2.0}});
+  b.ranks = {{meet({{1, 3.0, 2}}, {}, 1), task(0), meet({{2, 3.0, 2}}, {1}, 2)}, {meet({{2, 3.0, 2}}, {}, 1), task(1), meet({{1, 3.0, 2}}, {1}, 2)}};
+  const Timeline t = b.run();
+  std::swap(b.ranks[0], b.ranks[1]);
+  const Timeline swapped = b.run();
+  NEAR(t.end[1], 1.0);
+  NEAR(t.end[4], 2.0);
+  NEAR(swapped.end[1], 2.0);
+  NEAR(swapped.end[4], 1.0);
+}

@@ -21,9 +21,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from windtunnel.base.errors import EngineError, FileError, PlanError, SpecError, UnknownName, WindtunnelError
     from windtunnel.formats import Imported, import_job
-    from windtunnel.memory import memory_of
+    from windtunnel.memory import StageMemory, memory_of
     from windtunnel.network import sweep
-    from windtunnel.predict.prediction import KernelRow, Prediction, Span, StageMemory
+    from windtunnel.predict.prediction import KernelRow, Prediction, Span
     from windtunnel.reality.report import Report
     from windtunnel.reality.validate import validate
     from windtunnel.report.answer import Answer
@@ -77,7 +77,7 @@ _HOME = {
     "memory_of": "memory:memory_of",
     "sweep": "network:sweep",
     "Prediction": "predict.prediction:Prediction",
-    "StageMemory": "predict.prediction:StageMemory",
+    "StageMemory": "memory:StageMemory",
     "KernelRow": "predict.prediction:KernelRow",
     "Span": "predict.prediction:Span",
     "Answer": "report.answer:Answer",

@@ -15,8 +15,14 @@ from windtunnel.report.compare import compare, render, verdict
 def faster() -> Answer:
     a = make_prediction()
     plan = a.job.plan.model_copy(update={"recompute": "full"})
-    return Answer.of(make_prediction(job=a.job.model_copy(update={"plan": plan}), step_time_s=a.step_time_s / 2,
-                                     tokens_per_s=a.tokens_per_s * 2, breakdown={**a.breakdown, "bubble": 0.0}))
+    return Answer.of(
+        make_prediction(
+            job=a.job.model_copy(update={"plan": plan}),
+            step_time_s=a.step_time_s / 2,
+            tokens_per_s=a.tokens_per_s * 2,
+            breakdown={**a.breakdown, "bubble": 0.0},
+        )
+    )
 
 
 def test_fields_figures_and_parts() -> None:

@@ -41,8 +41,18 @@ def test_it_asks_nobody_for_anything() -> None:
 
 def test_it_holds_every_section() -> None:
     text = page(make_prediction())
-    for said in ("Where the time goes", "The pipeline over one step", "Memory of the fullest GPU", "Kernels of the slowest stage",
-                 "Communication calls", "Critical path", "What this rests on", "1.196 s", "42.0 %", "capacity 80 GiB"):
+    for said in (
+        "Where the time goes",
+        "The pipeline over one step",
+        "Memory of the fullest GPU",
+        "Kernels of the slowest stage",
+        "Communication calls",
+        "Critical path",
+        "What this rests on",
+        "1.196 s",
+        "42.0 %",
+        "capacity 80 GiB",
+    ):
         assert said in text, said
 
 
@@ -50,10 +60,21 @@ def test_text_from_outside_is_escaped() -> None:
     p = make_prediction()
     job = p.job.model_copy(update={"name": EVIL, "model": p.job.model.model_copy(update={"name": EVIL})})
     kernel = p.kernels[0].__class__(**{**vars(p.kernels[0]), "name": EVIL, "module": EVIL, "shape": EVIL})
-    text = page(make_prediction(
-        job=job, warnings=(EVIL,), assumptions=(EVIL,), kernels=(kernel,), timeline=(Span(0, "compute", EVIL, "forward", 0.0, 1.0, 0, 0),),
-        collectives=({"name": EVIL, "axis": EVIL, "algorithm": EVIL},), critical_path=({"what": EVIL, "stage": EVIL, "seconds": 1.0},),
-        provenance={EVIL: 1.0}, network=EVIL, breakdown={EVIL: 1.0}, overlapped={EVIL: 1.0}))
+    text = page(
+        make_prediction(
+            job=job,
+            warnings=(EVIL,),
+            assumptions=(EVIL,),
+            kernels=(kernel,),
+            timeline=(Span(0, "compute", EVIL, "forward", 0.0, 1.0, 0, 0),),
+            collectives=({"name": EVIL, "axis": EVIL, "algorithm": EVIL},),
+            critical_path=({"what": EVIL, "stage": EVIL, "seconds": 1.0},),
+            provenance={EVIL: 1.0},
+            network=EVIL,
+            breakdown={EVIL: 1.0},
+            overlapped={EVIL: 1.0},
+        )
+    )
     found = tags(text)
     assert [t for t, _ in found].count("script") == 2
     assert "img" not in {t for t, _ in found}
@@ -71,7 +92,9 @@ def test_the_picture_has_every_block() -> None:
 
 
 def test_huge_timelines_leave_stages_out_and_say_so() -> None:
-    spans = tuple(Span(s, "compute", f"forward {m}", "forward", m * 1e-3, (m + 1) * 1e-3, m, 0) for s in range(64) for m in range(1000))
+    spans = tuple(
+        Span(s, "compute", f"forward {m}", "forward", m * 1e-3, (m + 1) * 1e-3, m, 0) for s in range(64) for m in range(1000)
+    )
     p = make_prediction(timeline=spans)
     data = pipeline(p)
     assert data is not None and len(data["spans"]) <= MOST_SPANS

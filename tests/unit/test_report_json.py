@@ -11,11 +11,37 @@ from report_fixture import make_prediction
 from windtunnel.report.json import SCHEMA, dumps, to_json
 from windtunnel.spec import Job
 
-KEYS = """
-assumptions breakdown by_stage collectives cost cost_per_step critical_path days energy_j energy_j_per_step fits hardware_tflops_per_gpu hfu
-job kernels memory mfu model_tflops_per_gpu network overlapped parameters provenance relative_error schema step_time_s tokens_per_day
-tokens_per_s tokens_per_s_per_gpu warnings
-""".split()
+KEYS = [
+    "assumptions",
+    "breakdown",
+    "by_stage",
+    "collectives",
+    "cost",
+    "cost_per_step",
+    "critical_path",
+    "days",
+    "energy_j",
+    "energy_j_per_step",
+    "fits",
+    "hardware_tflops_per_gpu",
+    "hfu",
+    "job",
+    "kernels",
+    "memory",
+    "mfu",
+    "model_tflops_per_gpu",
+    "network",
+    "overlapped",
+    "parameters",
+    "provenance",
+    "relative_error",
+    "schema",
+    "step_time_s",
+    "tokens_per_day",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "warnings",
+]
 
 
 def test_keys_are_stable() -> None:

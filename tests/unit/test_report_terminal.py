@@ -36,8 +36,19 @@ def test_no_colour_codes_without_a_terminal() -> None:
 
 def test_headline_says_the_figures() -> None:
     text = text_of(make_prediction(), 120)
-    for said in ("1.196 s", "42.0 %", "42.3 %", "131.2", "fits, 13.5 GiB free", "96.4 days", "$266,000", "91.67 MWh", "2.367 billion",
-                 "tp 8 · cp 1 · pp 4 · vpp 2 · dp 2", "18.4 billion parameters"):
+    for said in (
+        "1.196 s",
+        "42.0 %",
+        "42.3 %",
+        "131.2",
+        "fits, 13.5 GiB free",
+        "96.4 days",
+        "$266,000",
+        "91.67 MWh",
+        "2.367 billion",
+        "tp 8 · cp 1 · pp 4 · vpp 2 · dp 2",
+        "18.4 billion parameters",
+    ):
         assert said in text, said
 
 
@@ -78,11 +89,26 @@ def test_an_uneven_pipeline_is_named() -> None:
     assert any("Stage 2 computes 33 %" in s for s in said)
 
 
-@pytest.mark.parametrize(("key", "group"), [
-    ("matmul", "compute"), ("attention", "compute"), ("memory_bound", "compute"), ("recompute", "recompute"), ("optimizer", "optimizer"),
-    ("exposed_tensor_parallel", "communication"), ("exposed_gradient_reduce", "communication"), ("exposed_step_sync", "communication"),
-    ("overlap_slowdown", "communication"), ("bubble", "bubble"), ("other_stages", "waiting"), ("slowest_gpu", "waiting"), ("host", "host"),
-    ("checkpoint", "data"), ("something_new", "other")])
+@pytest.mark.parametrize(
+    ("key", "group"),
+    [
+        ("matmul", "compute"),
+        ("attention", "compute"),
+        ("memory_bound", "compute"),
+        ("recompute", "recompute"),
+        ("optimizer", "optimizer"),
+        ("exposed_tensor_parallel", "communication"),
+        ("exposed_gradient_reduce", "communication"),
+        ("exposed_step_sync", "communication"),
+        ("overlap_slowdown", "communication"),
+        ("bubble", "bubble"),
+        ("other_stages", "waiting"),
+        ("slowest_gpu", "waiting"),
+        ("host", "host"),
+        ("checkpoint", "data"),
+        ("something_new", "other"),
+    ],
+)
 def test_every_key_has_its_group(key: str, group: str) -> None:
     assert group_of(key) == group
     assert label_of(key)
@@ -90,7 +116,11 @@ def test_every_key_has_its_group(key: str, group: str) -> None:
 
 def test_axes_are_read_from_keys() -> None:
     assert [axis_of(k) for k in ("exposed_tensor_parallel", "exposed_gradient_reduce", "exposed_pipeline_transfer", "matmul")] == [
-        "tp", "dp", "pp", ""]
+        "tp",
+        "dp",
+        "pp",
+        "",
+    ]
 
 
 def test_parts_add_up_to_the_step() -> None:
@@ -113,3 +143,28 @@ def test_stripe_is_as_wide_as_asked() -> None:
 def test_names_with_markup_are_shown_as_they_are() -> None:
     job = make_prediction().job.model_copy(update={"name": "[red]x[/red]"})
     assert "[red]x[/red]" in text_of(make_prediction(job=job))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "recompute",
+        "optimizer",
+        "exposed_tensor_parallel",
+        "exposed_context_parallel",
+        "exposed_parameter_gather",
+        "exposed_gradient_reduce",
+        "exposed_pipeline_transfer",
+        "exposed_step_sync",
+        "overlap_slowdown",
+        "bubble",
+        "other_stages",
+        "slowest_gpu",
+        "host",
+        "checkpoint",
+        "new",
+    ],
+)
+def test_every_loss_has_a_sentence_with_its_cost(key: str) -> None:
+    (said,) = reasons(make_prediction(breakdown={"matmul": 0.7, key: 0.3}, by_stage=(), step_time_s=1.0))
+    assert "300 ms, 30.0 % of the step" in said and said.endswith(".")

@@ -26,8 +26,8 @@ VERBS: dict[str, tuple[str, str]] = {
 }
 """Verb -> module of this package that holds its `command`, and its line in the help."""
 
-INTERRUPTED, BROKEN_PIPE = 130, 141
-"""Exit codes of shells for SIGINT and SIGPIPE."""
+INTERRUPTED, BROKEN_PIPE = 130, 1
+"""Exit codes after SIGINT (as shells count it) and after a reader that left (as rich and click do)."""
 
 
 _USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")

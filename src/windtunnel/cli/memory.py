@@ -66,8 +66,4 @@ def command(
     for a in advice:
         console.print(Text(f"  --set {a.path}={a.value} makes it fit, with {say.size(a.spare)} free"))
     if not advice:
-        console.print(
-            Text(
-                "  No single change of the plan makes it fit: combine several, or use more GPUs."
-            )
-        )
+        console.print(Text("  No single change of the plan makes it fit: combine several, or use more GPUs."))

@@ -109,7 +109,9 @@ def _base(base: str, overrides: list[str], first: Imported) -> Job:
         cluster = _dumped(cluster=load_cluster(Path(base)))["cluster"]
     else:
         raise UnknownName("--on", base, [*names("jobs"), *names("clusters")])
-    runtime: Any = {"framework": "megatron-lm"} if first.runtime is None else {"base": "none", **_dumped(runtime=first.runtime)["runtime"]}
+    runtime: Any = (
+        {"framework": "megatron-lm"} if first.runtime is None else {"base": "none", **_dumped(runtime=first.runtime)["runtime"]}
+    )
     plan = {} if first.plan is None else _dumped(plan=first.plan)["plan"]
     table = {"name": first.model.name, **_dumped(model=first.model), "plan": plan, "runtime": runtime, "cluster": cluster}
     return load_job(table, overrides)

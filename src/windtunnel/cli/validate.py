@@ -21,8 +21,15 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json), ("--markdown", markdown))
+    console = notes()
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=notes(), transient=True
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
     ) as shown:
         task = shown.add_task("validating", total=None)
 

@@ -11,8 +11,9 @@ from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
 from windtunnel.compute.kernels import Choice, Kernels, Provenance, choose
-from windtunnel.compute.library import attention_library, memory_class
+from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.memory import memory_seconds
+from windtunnel.compute.training import training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.ops import Kind, OpTable, Phase
@@ -44,6 +45,7 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
     choice = choose(gpu)
     kernels = choice.kernels
     dev = device(gpu, kernels)
+    in_training = training_factor(gpu.architecture)
     rows = len(ops)
     seconds = np.zeros(rows)
     table = np.zeros(rows, np.int16)
@@ -59,7 +61,7 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
     launches = ops.launches.astype(np.float64)
     mask = ops.kind == Kind.GEMM
     if mask.any():
-        put(mask, _gemm(ops, mask, launches[mask], kernels, dev, runtime), "gemm")
+        put(mask, in_training.matmul * _gemm(ops, mask, launches[mask], kernels, dev, runtime), "gemm")
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
         mask = ops.kind == kind
@@ -69,14 +71,14 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
             # Launches beyond the first are the small kernels around the backward: row sums of dO O, casts of dQ.
             around = np.maximum(launches[mask] - 1.0, 0.0) * curve.latency
             core = attention_seconds(curve, dev, way, batch, m, n, k, ops.dtype[mask], ops.flops[mask])
-            put(mask, core + around, f"attention.{library}")
+            put(mask, in_training.attention * attention_factor(runtime) * core + around, f"attention.{library}")
     for kind, key in CLASSES.items():
         mask = ops.kind == kind
         if mask.any():
             one = np.maximum(launches[mask], 1.0)
             backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
             name = memory_class(key, runtime)
-            put(mask, one * memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward), name)
+            put(mask, in_training.memory * one * memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward), name)
     seconds[launches == 0.0] = 0.0  # a row that only waits
     error = np.array([value for value, _ in founded])
     code = np.array([value for _, value in founded], np.int8)

@@ -12,8 +12,21 @@ OTHERWISE = ("cudnn", "fa3", "fa2")
 """Transformer Engine (Megatron, NeMo and what builds on them) prefers cuDNN or FlashAttention-3 where the GPU has them."""
 
 
+FA1_OVER_FA2 = 2.0
+"""Time of FlashAttention 1 and of Triton's kernel over FlashAttention-2's: "around 2x" (Dao 2023, arXiv 2307.08691, abstract)."""
+
+
+def attention_factor(runtime: Runtime) -> float:
+    """Time over the curve of `attention_library`'s answer."""
+    return FA1_OVER_FA2 if runtime.attention_library == "fa1" else 1.0
+
+
 def attention_library(runtime: Runtime, kernels: Kernels) -> str:
     """Key of `Kernels.attention` that `runtime` uses."""
+    if runtime.attention_library is not None:
+        wanted = "fa2" if runtime.attention_library == "fa1" else runtime.attention_library
+        if wanted in kernels.attention:
+            return wanted
     for name in PREFERENCE.get(runtime.framework, OTHERWISE):
         if name in kernels.attention:
             return name

@@ -76,7 +76,7 @@ def _tree(size: float, group: Group, wires: Wires, graph: Graph, protocol: str, 
     fill = 0.0
     if protocol == c.SIMPLE:
         stages = group.per_node - 1 + depth
-        fill = net.tree_fill * stages * min(512 * 2.0**10 * graph.running, size / 8) / rate / 2 if rate < math.inf else 0.0
+        fill = net.tree_fill * stages * min(c.STEP_BYTES[c.SIMPLE] * graph.running, size / 4) / rate / 2 if rate < math.inf else 0.0
     return Cost(latency + size / rate + fill, latency)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from windtunnel.base.errors import SpecError
@@ -151,25 +151,12 @@ def _setup(key: _Key, comm: Comm, group: Group, settings: Settings) -> Setup:
     cluster = key.cluster
     links = wires(cluster, group)
     if group.nodes > 1:
-        crossing = _crossing(cluster, comm, group)
-        share = uplink_share(cluster, group, crossing)
-        if share < 1.0:
-            links = Wires(**{**links.__dict__, "inter": links.inter * share})
+        links = replace(links, inter=links.inter * uplink_share(cluster, group, comm))
     node, net = NODES[links.generation], NETS[links.fabric]
     exact = links.nvidia and bool(node.fitted_on) and (group.nodes == 1 or bool(net.fitted_on))
     error = node.relative_error if group.nodes == 1 else math.hypot(node.relative_error, net.relative_error)
     provenance = "modelled" if exact else "transferred" if links.nvidia else "assumed"
     return Setup(comm, group, settings, links, graph(group, links, settings), node, net, provenance, error if exact else max(0.3, error))
-
-
-def _crossing(cluster: Cluster, comm: Comm, group: Group) -> float:
-    """Part of a node's network traffic that leaves its leaf when all groups of the axis run at once."""
-    if comm == Comm.SEND_RECV:
-        return 1.0
-    inside = max(1, min(group.per_leaf or cluster.fabric.leaf_nodes, group.nodes))
-    if comm == Comm.ALL_TO_ALL:
-        return (group.nodes - inside) / max(1, group.nodes - 1)
-    return 1.0 / inside  # a ring or a tree laid out in order leaves a leaf once
 
 
 def sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, per_node: int | None = None, sharing: int = 1,

@@ -30,7 +30,8 @@ class Group:
 
     `ranks` GPUs over `nodes` domains (a node, or a scale-up domain that spans several), at most `per_node` of them in one domain;
     `sharing` groups of the same axis send through the NICs of one domain at the same time; `gpus_per_node` GPUs in a domain;
-    `span` the farthest switch level that the group crosses; `per_leaf` domains of the group below one leaf (0: as many as fit).
+    `span` the farthest switch level that the group crosses. `per_leaf` and `per_pod`: domains of the group below one leaf and pod
+    (0: as many as fit); of a pair, how many of the GPUs there send for each one whose message leaves the leaf or pod.
     """
 
     ranks: int
@@ -39,7 +40,8 @@ class Group:
     sharing: int = 1
     gpus_per_node: int = 8
     span: Span = "node"
-    per_leaf: int = 0
+    per_leaf: float = 0.0
+    per_pod: float = 0.0
 
 
 def domain_gpus(cluster: Cluster) -> int:
@@ -62,7 +64,7 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
 
 
 def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing: int = 1) -> Group:
-    """Group of `gpus` consecutive GPUs, or of every so-manieth one so that `per_node` sit in each domain (what nccl-tests runs)."""
+    """Group of `gpus` consecutive GPUs, or of the first `per_node` of each domain (what nccl-tests runs)."""
     domain = domain_gpus(cluster)
     here = min(gpus, domain, per_node or domain)
     if gpus < 1 or here < 1:
@@ -102,7 +104,7 @@ def _shape(axis: Axis, tp: int, cp: int, ep: int, dp: int, pp: int, shard: int, 
 def _pair(axis: Axis, stages: _Ids, stage: int | None, domain: int, server: int, leaf: int, pod: int) -> Group:
     pp = len(stages)
     if pp == 1:
-        return Group(1, 1, 1, 1, min(domain, stages.size), "device", 1)
+        return Group(1, 1, 1, 1, min(domain, stages.size), "device", 1.0, 1.0)
     if axis == Axis.EMBEDDING:
         senders, receivers = stages[:1], stages[-1:]
     elif stage is not None:
@@ -118,7 +120,7 @@ def _describe(rows: _Ids, sharing: int | None, domain: int, server: int, leaf: i
     ranks = rows.shape[1]
     present = min(domain, int(rows.max()) + 1)
     if ranks == 1:
-        return Group(1, 1, 1, 1, present, "device", 1)
+        return Group(1, 1, 1, 1, present, "device", 1.0, 1.0)
     home = np.sort(rows // domain, axis=1)
     changes = (home[:, 1:] != home[:, :-1]).sum(axis=1)
     nodes = int(changes.max()) + 1
@@ -126,18 +128,24 @@ def _describe(rows: _Ids, sharing: int | None, domain: int, server: int, leaf: i
     per_node = int(min(np.unique(row, return_counts=True)[1].max() for row in widest[:64]))
     servers = rows // server
     where: Span = "node"
-    per_leaf = 1
+    below = [1.0, 1.0]
     if nodes > 1:
         level = 1
         for index, size in ((2, leaf), (3, pod)):
             block = servers // size
-            if (block.max(axis=1) != block.min(axis=1)).any():
+            crosses = block.max(axis=1) != block.min(axis=1)
+            if crosses.any():
                 level = index
+            if pair:
+                leaving = np.bincount(block[crosses, 0]).max() if crosses.any() else 0
+                below[index - 2] = float(min(size * server, int(rows.max()) + 1) / max(1, leaving))
+            else:
+                home_block = widest[0] * domain // server // size
+                below[index - 2] = float(np.unique(home_block, return_counts=True)[1].max() / per_node)
         where = _ORDER[level]
-        per_leaf = max(1, int(np.unique(widest[0] * domain // server // leaf, return_counts=True)[1].max()) // max(1, per_node))
         if sharing is None:
             sharing = _sharing(rows // domain, pair)
-    return Group(ranks, per_node, nodes, sharing or 1, present, where, per_leaf)
+    return Group(ranks, per_node, nodes, sharing or 1, present, where, max(1.0, below[0]), max(1.0, below[1]))
 
 
 def _sharing(home: _Ids, pair: bool) -> int:

@@ -8,6 +8,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.network.group import Group, domain_gpus
 from windtunnel.network.nccl.constants import GENERATIONS
 from windtunnel.spec.cluster import Cluster
+from windtunnel.workload.ops import Comm
 
 # Switch links between two nodes, beyond the two inside a leaf that the fitted latencies contain.
 _EXTRA_LINKS = {"device": 0, "node": 0, "leaf": 0, "pod": 2, "core": 4}
@@ -99,11 +100,18 @@ def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) ->
     return part * (ranks - 1), part
 
 
-def uplink_share(cluster: Cluster, group: Group, crossing: float) -> float:
-    """Fraction of the NIC rate that leaf uplinks leave when `crossing` of a node's traffic goes beyond its leaf (0..1].
+def uplink_share(cluster: Cluster, group: Group, comm: Comm) -> float:
+    """Fraction of the NIC rate that the links out of a leaf and out of a pod leave a group (0..1].
 
-    Every node of the leaf sends alike; an oversubscribed leaf has 1/oversubscription of its nodes' rate going up.
+    All groups of the axis send alike. A ring or tree laid out in order leaves each leaf once, so 1 / per_leaf of a leaf's traffic
+    goes up; of an all-to-all it is the part of the peers that sit elsewhere. Oversubscription cuts what is over the capacity.
     """
-    if group.span not in ("pod", "core") or crossing <= 0.0:
-        return 1.0
-    return min(1.0, 1.0 / (cluster.fabric.oversubscription * crossing))
+    fabric, share = cluster.fabric, 1.0
+    levels = ((group.per_leaf, fabric.leaf_nodes, fabric.oversubscription, ("pod", "core")),
+              (group.per_pod, fabric.pod_nodes, fabric.pod_oversubscription, ("core",)))
+    for below, most, over, spans in levels:
+        if group.span in spans:
+            inside = below or float(max(1, min(most, group.nodes - 1)))
+            crossing = (group.nodes - inside) / max(1, group.nodes - 1) if comm == Comm.ALL_TO_ALL else 1.0 / inside
+            share = min(share, 1.0 / (over * crossing)) if crossing > 0.0 else share
+    return share

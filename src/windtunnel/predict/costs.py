@@ -54,7 +54,7 @@ def price(workload: Workload) -> Costs:
     job, ops = workload.job, workload.ops
     runtime = job.runtime
     estimated = estimate(ops, job.cluster.gpu, runtime)
-    slower = slowdown(runtime.jitter, job.cluster.gpus)
+    slower = slowdown(job.cluster)
     seconds = estimated.seconds * slower
     network = Network(job)
     comm = ops.kind == Kind.COMM

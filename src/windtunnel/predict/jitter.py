@@ -1,8 +1,10 @@
-"""Waiting for the slowest: what a spread in speed costs when ranks wait for each other."""
+"""Waiting for the slowest: what differences between equal GPUs cost when ranks wait for each other."""
 
 from __future__ import annotations
 
 from statistics import NormalDist
+
+from windtunnel.spec import Cluster
 
 
 def expected_maximum(ranks: int) -> float:
@@ -12,6 +14,12 @@ def expected_maximum(ranks: int) -> float:
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
 
 
-def slowdown(sigma: float, ranks: int) -> float:
-    """Factor on compute time when a step ends with its slowest of `ranks` GPUs, each with relative spread `sigma`."""
-    return 1.0 + sigma * expected_maximum(ranks)
+def slowdown(cluster: Cluster) -> float:
+    """Expected factor on compute time of a step that ends with the slowest of the cluster's GPUs.
+
+    Good GPUs are normal with `gpu_spread`; each node is slow with probability `slow_nodes`, and one slow node sets the pace.
+    """
+    nodes = -(-cluster.gpus // cluster.node.gpus)
+    good = 1.0 + cluster.gpu_spread * expected_maximum(cluster.gpus)
+    any_slow = 1.0 - (1.0 - cluster.slow_nodes) ** nodes
+    return (1.0 - any_slow) * good + any_slow * max(good, cluster.slow_node_factor)

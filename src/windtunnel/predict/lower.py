@@ -19,8 +19,9 @@ from windtunnel.predict.transfers import Transfers
 from windtunnel.workload import Axis, Comm, Stream, Workload
 from windtunnel.workload.schedules import Pass
 
-COMPUTE_TAX = 0.10
-"""Share of a GPU's compute rate that a concurrent communication kernel takes (its SMs and memory traffic); assumed, see docs/model.md."""
+OVERLAPPING = (Axis.TP, Axis.CP, Axis.DP, Axis.SHARD, Axis.REPLICA)
+DEFAULT_TAX = 0.1
+"""For accelerators whose compute units are not known; assumed."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,18 @@ class Lowered:
     calls: tuple[Counter[tuple[Comm, Axis, float]], ...]
 
 
+def compute_tax(costs: Costs) -> float:
+    """Share of the GPU's SMs that overlapping collectives hold: NCCL runs one block, and so one SM, a channel."""
+    job = costs.network.job
+    sms = job.cluster.gpu.sms
+    channels = max((price.channels for (_, axis, _), price in costs.network.prices.items() if axis in OVERLAPPING), default=0)
+    return min(0.5, channels / sms) if sms else DEFAULT_TAX
+
+
 def lower(workload: Workload, costs: Costs) -> Lowered:
     """The program of one step of every stage."""
     job = workload.job
-    builder = ProgramBuilder(categories=len(Category), compute_tax=COMPUTE_TAX)
+    builder = ProgramBuilder(categories=len(Category))
     templates = Templates(workload, costs, builder)
     transfers = Transfers(workload, costs)
     stages = []
@@ -43,11 +52,14 @@ def lower(workload: Workload, costs: Costs) -> Lowered:
         stage = Stage(index, builder.rank(), templates, workload, costs)
         _step(stage, transfers)
         stages.append(stage)
+    builder.compute_tax = compute_tax(costs)  # known once every call has a price
     return Lowered(builder.build(), tuple(tuple(s.labels) for s in stages), tuple(s.calls for s in stages))
 
 
 def _step(stage: Stage, transfers: Transfers) -> None:
     workload, runtime = stage.workload, stage.workload.job.runtime
+    # Megatron overlaps transfers in the interleaved schedule alone; plain 1F1B waits for each
+    overlap = runtime.overlap_p2p and workload.job.plan.vpp > 1
     sharding = sharding_for(stage)
     actions = workload.schedule[stage.index]
     tick = stage.templates.nothing(runtime.host.micro_batch)
@@ -58,7 +70,7 @@ def _step(stage: Stage, transfers: Transfers) -> None:
         label = Label("forward" if action.direction is Pass.FORWARD else "backward", action.micro_batch, action.chunk)
         if runtime.host.micro_batch:
             stage.run(tick, Label("host"))
-        waits = tuple(w for w in (received, sent if not runtime.overlap_p2p else None) if w is not None)
+        waits = tuple(w for w in (received, sent if not overlap else None) if w is not None)
         last = sharding.run(action, label, waits)
         sent = transfers.send(stage, action, (last,))
         following = actions[turn + 1] if turn + 1 < len(actions) else None

@@ -13,8 +13,9 @@ def assumptions(job: Job) -> tuple[str, ...]:
              f"{job.cluster.gpu.peak[runtime.precision] / 1e12:g} TFLOP/s ({runtime.precision}, dense)."]
     if job.padded_vocab != job.model.vocab:
         notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
-    if runtime.jitter:
-        notes.append(f"GPUs differ in speed by {runtime.jitter:.1%} (1 sigma); the step waits for the slowest of {job.cluster.gpus}.")
+    if job.cluster.gpus > 1:
+        notes.append(f"Equal GPUs differ in speed by {job.cluster.gpu_spread:.1%} (1 sigma) and {job.cluster.slow_nodes:.1%} of nodes are slow; "
+                     f"the step waits for the slowest of {job.cluster.gpus}.")
     if plan.dp is None and job.dp > 1:
         notes.append(f"Data parallelism fills the cluster: dp = {job.dp}.")
     return tuple(notes)

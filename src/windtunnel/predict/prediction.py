@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from windtunnel.memory.result import StageMemory
 from windtunnel.spec.job import Job
 
 
@@ -22,28 +23,6 @@ class KernelRow:
     share: float
     provenance: str
     relative_error: float
-
-
-@dataclass(frozen=True)
-class StageMemory:
-    """Bytes on the fullest GPU of one pipeline stage at its peak, by kind; `total` is what the driver would show."""
-
-    stage: int
-    weights: float
-    gradients: float
-    optimizer: float
-    activations: float
-    logits: float
-    buffers: float
-    workspace: float
-    context: float
-    fragmentation: float
-    allocated: float
-    reserved: float
-    total: float
-    capacity: float
-    fits: bool
-    curve: tuple[tuple[float, float], ...] = ()  # (second in the step, allocated bytes)
 
 
 @dataclass(frozen=True)

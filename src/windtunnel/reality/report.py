@@ -37,6 +37,7 @@ class Score:
     job: str = ""
     precision: str = ""
     framework: str = ""
+    table: str = ""
 
     @property
     def error_pct(self) -> float | None:
@@ -84,14 +85,16 @@ class Report:
 
     @property
     def headline(self) -> tuple[Family, ...]:
-        """One line a quantity, over rows whose source was seen: all, those of fitted families, those of the others."""
+        """Over rows whose source was seen: a line for each table and quantity, fitted families and test-only ones apart.
+
+        Tables stay apart so that a long one does not drown a short one.
+        """
         lines: list[Family] = []
-        for quantity in _in_order(score.quantity for score in self.rows):
-            seen = [score for score in self.rows if score.quantity == quantity and score.source_seen]
-            lines.append(summary("all", quantity, seen))
-            lines.append(summary("fitted families", quantity, [score for score in seen if score.fitted], fitted=True))
-            lines.append(summary("test-only families", quantity, [score for score in seen if not score.fitted]))
-        return tuple(lines)
+        for table, quantity, fitted in _in_order((score.table, score.quantity, score.fitted) for score in self.rows):
+            chosen = [score for score in self.rows if (score.table, score.quantity, score.fitted) == (table, quantity, fitted)]
+            name = f"{table or 'rows'}, {'fitted' if fitted else 'test only'}"
+            lines.append(summary(name, quantity, [score for score in chosen if score.source_seen], fitted))
+        return tuple(line for line in lines if line.n or line.skipped)
 
     @property
     def families(self) -> tuple[Family, ...]:

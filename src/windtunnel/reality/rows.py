@@ -17,6 +17,7 @@ from typing import Any, Literal
 from windtunnel.base.errors import FileError, SpecError
 
 LARGEST_FILE = 64 * 2**20
+LONGEST_HEADER = 2**16
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,12 @@ _LARGEST_INTEGER = 10**15
 
 def read(path: str | Path) -> Table:
     """The table in `path`; `FileError` if it cannot be read, `SpecError` naming the missing columns if it is neither kind."""
-    return parse(_text(Path(path)), str(path))
+    return parse(read_text(Path(path)), str(path))
+
+
+def header_of(text: str) -> list[str]:
+    """The names in the first line."""
+    return [name.strip().lstrip("\ufeff") for name in next(csv.reader(text[:LONGEST_HEADER].splitlines()[:1]), [])]
 
 
 def parse(text: str, path: str = "table") -> Table:
@@ -179,7 +185,8 @@ def parse(text: str, path: str = "table") -> Table:
     return Table(path, "collective", collective=tuple(good), unreadable=tuple(bad), ignored=ignored)
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The file's text; `FileError` if it is missing, larger than 64 MiB or not UTF-8."""
     try:
         size = path.stat().st_size
         if size > LARGEST_FILE:

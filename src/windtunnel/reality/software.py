@@ -19,6 +19,9 @@ RELEASES: dict[str, tuple[tuple[tuple[int, int], str, str], ...]] = {
 }
 """Frameworks whose catalogue entry changes its name over time: (first year and month, entry, version), oldest first."""
 
+_SHARDS_PARAMETERS = (2024, 1)
+"""Before that Megatron-LM did not shard parameters; runs with it that did so used DeepSpeed's ZeRO-3."""
+
 DATED = {"nemo": "{short:02d}.{month:02d}", "torchtitan": "{year}.{month:02d}"}
 """Frameworks whose versions are dates."""
 
@@ -87,6 +90,8 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
 def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str, str | None] | None:
     """(catalogue name, version or None for the entry's own) of the row's framework at that date; None if the catalogue lacks it."""
     said = (row.framework or "").lower()
+    if said == "megatron" and row.sharding in ("fsdp", "zero3") and software is not None and software < _SHARDS_PARAMETERS:
+        return "deepspeed", None
     if said in RELEASES:
         releases = RELEASES[said]
         if software is None:

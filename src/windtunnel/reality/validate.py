@@ -1,13 +1,15 @@
 """Predicted against measured, for every row of one or more tables.
 
 A row is scored in each quantity that it measured: `step_time_s`, `memory_gib` (fullest stage; `reserved` or whole-device, as the
-row's `mem_kind` says), `mfu_pct` where only that is published and its count is known, `time_us` for collectives. Throughput and
-utilisation columns beside a step time say the same thing again and are not scored. What cannot be scored is listed with its reason.
+row's `mem_kind` says), `mfu_pct` where only that is published and its count is known, `time_us` for collectives and kernels.
+Throughput and utilisation columns beside a step time say the same thing again and are not scored. What cannot be scored is listed
+with its reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.base.errors import FileError, UnknownName
@@ -19,8 +21,9 @@ from windtunnel.reality.blanks import Predict, choose
 from windtunnel.reality.collectives import score_collective
 from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.jobs import draft
+from windtunnel.reality.kernel_tables import is_kernel_table, kernel_scores
 from windtunnel.reality.report import Report, Score
-from windtunnel.reality.rows import Table, TrainingRow, read
+from windtunnel.reality.rows import Table, TrainingRow, header_of, parse, read_text
 
 Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""
@@ -35,25 +38,33 @@ def validate(paths: Sequence[str | Path] | None = None, family: str | None = Non
     Raises `SpecError` for a table of unknown columns, `UnknownName` for a family that no row has. A row that the model refuses
     is skipped with the refusal; any other exception is a bug and is raised.
     """
-    tables = [read(path) for path in (paths if paths is not None else measurements.tables())]
-    if not tables:
+    listed = [Path(path) for path in (paths if paths is not None else measurements.tables())]
+    if not listed:
         raise FileError("validate", "no table", "at least one CSV file")
     fitted = measurements.fitted_families()
-    known = sorted({name for table in tables for name in table.families})
+    tables: list[Table] = []
+    kernels: list[Score] = []
+    for path in listed:
+        text = read_text(path)
+        if is_kernel_table(header_of(text)):
+            kernels += [replace(score, table="kernels") for score in kernel_scores(path, text, fitted)]
+        else:
+            tables.append(parse(text, str(path)))
+    known = sorted({name for table in tables for name in table.families} | {score.family for score in kernels})
     if family is not None and family not in known:
         raise UnknownName("family", family, known)
     total = sum(family in (None, name) for table in tables for name in table.row_families)
-    scores: list[Score] = []
+    scores = [score for score in kernels if family in (None, score.family)]
     done = 0
     for table in tables:
         for row_id, made in _scores(table, family, fitted, predict):
-            scores += made
+            scores += [replace(score, table=Path(table.path).stem) for score in made]
             if row_id is not None:
                 done += 1
                 if progress is not None:
                     progress(done, total, row_id)
     ignored = tuple(dict.fromkeys(name for table in tables for name in table.ignored))
-    return Report(tuple(scores), ignored, tuple(table.path for table in tables))
+    return Report(tuple(scores), ignored, tuple(map(str, listed)))
 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: bool = False) -> list[Score]:

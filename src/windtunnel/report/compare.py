@@ -159,6 +159,9 @@ def _parts(found: Comparison) -> Table:
         sign = "+" if y >= x else "-"
         style = "dim" if abs(y - x) < 1e-3 * max(found.a.step_time_s, found.b.step_time_s) else "red" if y > x else "green"
         table.add_row(
-            Text(label_of(key)), Text(say.seconds(x)), Text(say.seconds(y)), Text(f"{sign}{say.seconds(abs(y - x))}" if x != y else "=", style=style)
+            Text(label_of(key)),
+            Text(say.seconds(x)),
+            Text(say.seconds(y)),
+            Text(f"{sign}{say.seconds(abs(y - x))}" if x != y else "=", style=style),
         )
     return table

@@ -11,7 +11,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
-from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, group_sums, label_of, parts_of
+from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, each_of, group_sums, label_of, parts_of
 from windtunnel.report.picture import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.reason import reasons
 from windtunnel.report.terminal import evidence_sentence, figures
@@ -194,7 +194,6 @@ def _kernels(prediction: Prediction) -> str:
         ("total", True),
         ("share", True),
         ("evidence", False),
-        ("error", True),
     ]
     rows = [
         [
@@ -204,11 +203,10 @@ def _kernels(prediction: Prediction) -> str:
             (k.phase, None),
             (k.shape, None),
             (f"{k.count:,}", float(k.count)),
-            (say.seconds(k.seconds_each), float(k.seconds_each)),
+            (say.seconds(each_of(k)), each_of(k)),
             (say.seconds(k.seconds_total), float(k.seconds_total)),
             (say.percent(k.share), float(k.share)),
-            (k.provenance, None),
-            (f"±{100 * k.relative_error:.0f} %", float(k.relative_error)),
+            (f"{k.provenance} ±{100 * k.relative_error:.0f} %", None),
         ]
         for k in ordered
     ]

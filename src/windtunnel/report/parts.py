@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from windtunnel.predict.prediction import KernelRow
+
 COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, WAITING, HOST, DATA, OTHER = (
     "compute",
     "recompute",
@@ -175,6 +177,11 @@ class Part:
     label: str
     seconds: float
     share: float
+
+
+def each_of(row: KernelRow) -> float:
+    """Seconds of one launch: `count` counts launches, while `seconds_each` is one execution with all of its launches."""
+    return row.seconds_total / row.count if row.count else 0.0
 
 
 def words(key: str) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def _loss(prediction: Prediction, part: Part) -> str:
     if part.group == WAITING:
         remedy = {
             "other_stages": " Try another split of the layers (plan.stages).",
-            "slowest_gpu": f" GPUs differ in speed by {say.percent(runtime.jitter)} (1 sigma); find and replace the slow ones.",
+            "slowest_gpu": f" All {job.cluster.gpus:,} GPUs wait for the slowest: find and replace it.",
         }
         return f"{part.label[:1].upper()}{part.label[1:]} costs {cost}.{remedy.get(part.key, '')}"
     if part.group == COMMUNICATION:

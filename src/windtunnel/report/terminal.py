@@ -11,7 +11,7 @@ from rich.text import Text
 
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
-from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, Held, group_sums, label_of, parts_of
+from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, Held, each_of, group_sums, label_of, parts_of
 from windtunnel.report.reason import reasons, shortfall
 
 BLOCKS = "▏▎▍▌▋▊▉█"
@@ -97,11 +97,11 @@ def _run(prediction: Prediction) -> list[tuple[str, str, str]]:
 
 
 def _cards(figures: Sequence[tuple[str, str, str]], width: int) -> Table:
-    pairs = 3 if width >= 110 else 2
+    pairs = next((n for n in (3, 2) if _cards_width(figures, n) <= width), 1)
     table = Table.grid(padding=(0, 3, 0, 0))
     for _ in range(pairs):
         table.add_column(style="dim", no_wrap=True)
-        table.add_column(no_wrap=width >= 80)
+        table.add_column(no_wrap=pairs > 1)
     down = -(-len(figures) // pairs)
     for row in range(down):
         cells: list[Text] = []
@@ -109,6 +109,12 @@ def _cards(figures: Sequence[tuple[str, str, str]], width: int) -> Table:
             cells += [Text(name), Text(value, style=style)]
         table.add_row(*cells)
     return table
+
+
+def _cards_width(figures: Sequence[tuple[str, str, str]], pairs: int) -> int:
+    down = -(-len(figures) // pairs)
+    columns = [figures[i : i + down] for i in range(0, len(figures), down)]
+    return sum(max(len(f[0]) for f in c) + max(len(f[1]) for f in c) + 6 for c in columns)
 
 
 def _reasons(prediction: Prediction) -> RenderableType:
@@ -275,7 +281,7 @@ def kernels(prediction: Prediction, rows: int, width: int) -> RenderableType:
             k.phase,
             *([k.shape] if wide else []),
             f"{k.count:,}",
-            *([say.seconds(k.seconds_each)] if wide else []),
+            *([say.seconds(each_of(k))] if wide else []),
             say.seconds(k.seconds_total),
             say.percent(k.share),
             f"{k.provenance} ±{100 * k.relative_error:.0f} %",

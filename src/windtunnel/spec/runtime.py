@@ -33,6 +33,7 @@ class Runtime(Noun):
     precision: Precision = "bf16"
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
+    attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(None, description="flash kernels; left out: the fastest that the GPU has")
     fused_norm: Flag = True
     fused_activation: Flag = True
     fused_rope: Flag = True
@@ -59,6 +60,5 @@ class Runtime(Noun):
     bucket: Size = Field(160e6, gt=0, description="bytes of gradient per reduction bucket when overlapped")
     host: Host
     pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")
-    jitter: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of one GPU's step compute time")
     allocator_overhead: NonNegativeFloat = Field(0.0, description="reserved over allocated memory, as a fraction")
     source: str = ""

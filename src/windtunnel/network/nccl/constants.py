@@ -67,3 +67,6 @@ THREADS = {LL: 512, LL128: 640, SIMPLE: 512}
 
 STEP_BYTES = {LL: 32 * 2.0**10, LL128: 562.5 * 2.0**10, SIMPLE: 512 * 2.0**10}  # data in one of a connection's 8 steps
 RING_SLICE = 2.0**20  # two steps of Simple
+
+# Fabrics whose NICs do not keep the order of 128 bytes: the vendor's plug-in then allows Simple alone (aws-ofi-nccl on p4, from memory).
+SIMPLE_ONLY = ("efa1",)

@@ -96,6 +96,8 @@ def options(comm: Comm, group: Group, wires: Wires, graph: Graph, settings: Sett
         for index, protocol in enumerate(c.PROTOCOLS):
             if protocol not in settings.protocols or algorithm not in (c.RING, c.TREE) and protocol != c.SIMPLE:
                 continue
+            if protocol != c.SIMPLE and group.nodes > 1 and wires.fabric in c.SIMPLE_ONLY and not settings.protocols_forced:
+                continue
             if protocol == c.LL128 and not settings.protocols_forced and wires.medium != "nvlink" and group.per_node > 1:
                 continue
             bandwidth = _bandwidth(algorithm, protocol, comm, group, wires, graph)

@@ -1,0 +1,32 @@
+"""Isolated loops against training runs: time factors by architecture, fitted on published runs (`catalog/calibration/training.toml`)."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+FILE = Path(__file__).resolve().parents[1] / "catalog" / "calibration" / "training.toml"
+
+
+@dataclass(frozen=True)
+class TrainingFactor:
+    """Time in training over time in a loop: matrix products, fused attention, kernels that move bytes."""
+
+    matmul: float = 1.0
+    attention: float = 1.0
+    memory: float = 1.0
+    fitted_on: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=1)
+def factors() -> dict[str, TrainingFactor]:
+    """Architecture -> factors; architectures that no published run covers are not in it."""
+    data = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return {name: TrainingFactor(row["matmul"], row["attention"], row["memory"], tuple(row["fitted_on"])) for name, row in data.items()}
+
+
+def training_factor(architecture: str) -> TrainingFactor:
+    """Factors of an architecture; all 1 where none were fitted."""
+    return factors().get(architecture, TrainingFactor())

@@ -1,0 +1,65 @@
+"""How far from measurements? Bounds with room above the figures in docs/accuracy.md: they catch a model that broke, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from windtunnel.reality import measurements
+from windtunnel.reality.collectives import score_collective
+from windtunnel.reality.jobs import Draft, draft
+from windtunnel.reality.report import Family, summary
+from windtunnel.reality.rows import TrainingRow, read
+from windtunnel.reality.validate import score_training
+
+TRAINING = read(measurements.FOLDER / "training.csv").training
+
+
+def scored(pick: Callable[[TrainingRow], bool], quantity: str = "step_time_s") -> Family:
+    scores = [score for row in TRAINING if pick(row) for score in score_training(row)]
+    line = summary("picked", quantity, [score for score in scores if score.quantity == quantity])
+    assert line.n > 0
+    return line
+
+
+def test_korthikanti_2022_table_5() -> None:
+    """Eight runs of 22B to 1T on 8 to 512 A100, full and selective recompute."""
+    line = scored(lambda row: "T0054" <= row.id <= "T0061")
+    assert line.n == 8 and line.mape_pct is not None and line.max_abs_pct is not None
+    assert line.mape_pct < 8 and line.max_abs_pct < 20
+
+
+@pytest.mark.parametrize(("billions", "bound"), [(3.6, 20.0), (39.1, 20.0), (175.0, 15.0)])
+def test_vtrains_multi_node_runs(billions: float, bound: float) -> None:
+    """64 to 512 A100, tp up to 16, 1F1B; vTrain itself reports 14.73 % over all of these rows."""
+    line = scored(lambda row: row.family == "A100-vTrain" and row.params_b == billions)
+    assert line.skipped == 0 and line.mape_pct is not None and line.mape_pct < bound
+
+
+def test_collectives_of_one_node() -> None:
+    calls = read(measurements.FOLDER / "collectives.csv").collective
+    picked = [call for call in calls if call.nodes == 1 and (call.bytes or 0) >= 2**24]
+    line = summary("one node", "time_us", [score_collective(call) for call in picked])
+    assert line.n > 100 and line.mape_pct is not None and line.mape_pct < 15
+
+
+def test_every_table_beside_the_project_is_read(shared: Path) -> None:
+    for name, share in (("training.csv", 0.75), ("training_single_node.csv", 1.0)):
+        rows = read(shared / "reality" / name)
+        assert not rows.unreadable
+        made = sum(isinstance(draft(row), Draft) for row in rows.training)
+        assert made / len(rows.training) >= share
+    assert not read(shared / "reality" / "collectives.csv").unreadable
+
+
+def test_the_catalogues_copy_says_what_the_source_says(shared: Path) -> None:
+    """Numbers of the copied rows are those of the tables they were copied from."""
+    for copy, source in (("training.csv", "training.csv"), ("single_node.csv", "training_single_node.csv")):
+        original = {row.id: row for row in read(shared / "reality" / source).training}
+        for row in read(measurements.FOLDER / copy).training:
+            other = original[row.id]
+            assert (row.iter_time_s or 0.0) == pytest.approx(other.iter_time_s or 0.0, rel=1e-5)
+            names = ("mem_gib", "tp", "pp", "dp", "mbs", "gbs", "verified")
+            assert all(getattr(row, name) == getattr(other, name) for name in names)

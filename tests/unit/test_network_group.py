@@ -1,0 +1,81 @@
+"""Shapes of communication groups, by hand."""
+
+from __future__ import annotations
+
+import pytest
+from network_machines import job, machine
+
+from windtunnel.base.errors import SpecError
+from windtunnel.network import flat_group, group
+from windtunnel.workload.ops import Axis
+
+
+def _shape(j, axis, **more):
+    g = group(j, axis, **more)
+    return g.ranks, g.per_node, g.nodes, g.sharing, g.span
+
+
+def test_tensor_parallel_inside_and_across_nodes():
+    assert _shape(job(machine(gpus=64), tp=8, pp=4), Axis.TP) == (8, 8, 1, 1, "node")
+    assert _shape(job(machine(gpus=64), tp=16, pp=2), Axis.TP) == (16, 8, 2, 1, "leaf")
+
+
+def test_data_parallel_stride_decides_how_many_ranks_share_a_node():
+    assert _shape(job(machine(gpus=64), tp=8), Axis.DP) == (8, 1, 8, 8, "leaf")
+    assert _shape(job(machine(gpus=64), tp=2, pp=4), Axis.DP) == (8, 4, 2, 2, "leaf")
+    assert _shape(job(machine(gpus=64)), Axis.DP) == (64, 8, 8, 1, "leaf")
+
+
+def test_an_odd_group_is_as_slow_as_the_one_that_straddles_two_nodes():
+    # tp = 3 on nodes of 8: ranks 6, 7, 8 sit on two nodes.
+    assert _shape(job(machine(gpus=24), tp=3), Axis.TP)[:3] == (3, 2, 2)
+
+
+def test_pipeline_pairs():
+    assert _shape(job(machine(gpus=64), tp=8, pp=8), Axis.PP) == (2, 1, 2, 8, "leaf")
+    # Four stages of two GPUs to a node: only the last stage of a node sends out of it.
+    j = job(machine(gpus=64), tp=2, pp=32)
+    assert _shape(j, Axis.PP) == (2, 1, 2, 2, "leaf")
+    assert _shape(j, Axis.PP, stage=0) == (2, 2, 1, 1, "node")
+    assert _shape(j, Axis.PP, stage=3) == (2, 1, 2, 2, "leaf")
+    assert _shape(j, Axis.EMBEDDING)[:3] == (2, 1, 2)
+    assert _shape(job(machine(gpus=64), tp=8), Axis.PP) == (1, 1, 1, 1, "device")
+
+
+def test_shard_and_replica_groups_of_hybrid_sharding():
+    j = job(machine(gpus=64), sharding="hsdp", shard_group=8)
+    assert _shape(j, Axis.SHARD) == (8, 8, 1, 1, "node")
+    assert _shape(j, Axis.REPLICA) == (8, 1, 8, 8, "leaf")
+    j = job(machine(gpus=64), tp=4, cp=2, pp=2)
+    assert _shape(j, Axis.SHARD) == (8, 2, 4, 4, "leaf")
+    assert _shape(j, Axis.CP) == (2, 2, 1, 1, "node")
+
+
+def test_placement_order_moves_the_pipeline_inside_the_node():
+    j = job(machine(gpus=64), tp=4, pp=2, placement=("tp", "pp", "cp", "ep", "dp"))
+    assert _shape(j, Axis.PP) == (2, 2, 1, 1, "node")
+    assert _shape(j, Axis.DP) == (8, 1, 8, 8, "leaf")
+
+
+def test_span_and_what_leaves_leaf_and_pod():
+    j = job(machine(gpus=16384), tp=8, pp=16)
+    dp, pp = group(j, Axis.DP), group(j, Axis.PP)
+    assert (dp.span, dp.per_leaf, dp.per_pod) == ("pod", 32.0, 128.0)
+    # A stage is a pod: every GPU sends out of its leaf and out of its pod.
+    assert (pp.span, pp.per_leaf, pp.per_pod) == ("core", 1.0, 1.0)
+
+
+def test_a_rack_scale_domain_counts_as_a_node():
+    rack = machine("blackwell", gpus=144, nics=4, domain=72, node_gpus=4)
+    assert _shape(job(rack, tp=8), Axis.TP) == (8, 8, 1, 1, "node")
+    assert _shape(job(rack), Axis.WORLD)[:4] == (144, 72, 2, 1)
+
+
+def test_flat_group_and_bad_input():
+    cluster = machine(gpus=64)
+    g = flat_group(cluster, 16, per_node=4)
+    assert (g.ranks, g.per_node, g.nodes) == (16, 4, 4)
+    with pytest.raises(SpecError):
+        flat_group(cluster, 0)
+    with pytest.raises(SpecError):
+        group(job(cluster), Axis.NONE)

@@ -1,0 +1,135 @@
+"""NCCL's tuner: tables, channel counts and selection against hand calculation."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from network_machines import machine
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.network import flat_group
+from windtunnel.network.nccl.channels import graph, log2_floor
+from windtunnel.network.nccl.tuner import _lines, _lowest, options, pieces
+from windtunnel.network.settings import DEFAULT, parse_settings
+from windtunnel.network.wires import _CUBE_RINGS, wires
+from windtunnel.workload.ops import Comm
+
+
+def _graph(cluster, gpus, settings=DEFAULT, per_node=None):
+    shape = flat_group(cluster, gpus, per_node)
+    links = wires(cluster, shape)
+    return shape, links, graph(shape, links, settings)
+
+
+@pytest.mark.parametrize(("generation", "gpus", "gbit", "channels", "running"), [
+    ("ampere", 8, 200, 12, 24), ("hopper", 8, 400, 12, 24), ("blackwell", 8, 400, 8, 32),
+    ("ampere", 16, 200, 8, 16), ("hopper", 16, 400, 8, 16),
+])
+def test_channel_counts(generation, gpus, gbit, channels, running):
+    g = _graph(machine(generation, 16, gbit=gbit), gpus)[2]
+    assert (g.channels, g.running) == (channels, running)
+
+
+def test_channel_settings():
+    cluster = machine("hopper", 16, gbit=400)
+    assert _graph(cluster, 16, parse_settings({"NCCL_MIN_NCHANNELS": "24"}))[2].running == 24
+    assert _graph(cluster, 16, parse_settings({"NCCL_MAX_CTAS": 4}))[2].running == 4
+
+
+def test_ring_simple_of_one_ampere_node_by_hand():
+    shape, links, g = _graph(machine("ampere", 8), 8)
+    table = {(a, p): (latency, rate) for a, p, latency, rate in options(Comm.ALL_REDUCE, shape, links, g, DEFAULT)}
+    latency, rate = table["ring", "Simple"]
+    assert latency == pytest.approx(8.4 + 14 * 3.4)
+    assert rate == pytest.approx(12 * 20 * 8 / 14)
+    latency, rate = table["tree", "LL128"]
+    assert latency == pytest.approx(14.0 + 2 * 7 * 1.25)
+    assert rate == pytest.approx(min(0.92 * 240 * 7 / 9, 12 * 20) / 2)
+    assert ("nvls", "Simple") not in table
+
+
+def test_tree_between_two_nodes_by_hand():
+    shape, links, g = _graph(machine("ampere", 16), 16)
+    table = {(a, p): (latency, rate) for a, p, latency, rate in options(Comm.ALL_REDUCE, shape, links, g, DEFAULT)}
+    assert table["tree", "Simple"][0] == pytest.approx(8.4 + 2 * (7 * 4 + 14))
+    # Eight channels of 24 GB/s out of the node; the tree may have 30 inside it, and 23.6 is NCCL's most on two nodes.
+    assert table["tree", "Simple"][1] == pytest.approx(8 * 23.6 / 2)
+    assert table["ring", "Simple"][1] == pytest.approx(8 * 24 * 16 / 30)
+
+
+def test_pieces_are_the_lower_envelope():
+    for cluster, gpus in ((machine("hopper", 32, gbit=400), 32), (machine("ampere", 8), 8), (machine("ampere", 16), 16)):
+        shape, links, g = _graph(cluster, gpus)
+        found = pieces(Comm.ALL_REDUCE, shape, links, g, DEFAULT)
+        candidates = options(Comm.ALL_REDUCE, shape, links, g, DEFAULT)
+        plateau = 64.0 * g.channels * shape.ranks if shape.nodes > 1 else 0.0
+        for step in range(30, 200):
+            size = 2.0 ** (step / 5)
+            best = candidates[_lowest(_lines(candidates, size, plateau, links.generation), size)]
+            here = [piece for piece in found if piece.start <= size][-1]
+            assert (here.algorithm, here.protocol) == best[:2], size
+
+
+def test_small_is_ll_and_large_is_the_switch_or_the_ring():
+    shape, links, g = _graph(machine("hopper", 8), 8)
+    found = pieces(Comm.ALL_REDUCE, shape, links, g, DEFAULT)
+    assert found[0].protocol == "LL" and found[-1].algorithm == "nvls"
+    gathered = pieces(Comm.ALL_GATHER, shape, links, g, DEFAULT)
+    assert {piece.algorithm for piece in gathered} == {"ring"}
+
+
+def test_settings_choose_and_unknown_ones_are_refused():
+    cluster = machine("hopper", 8)
+    for variables, expected in (({"NCCL_NVLS_ENABLE": "0"}, "ring"), ({"NCCL_ALGO": "Tree"}, "tree"), ({"NCCL_ALGO": "^NVLS,Ring"}, "tree")):
+        settings = parse_settings(variables)
+        shape, links, g = _graph(cluster, 8, settings)
+        assert pieces(Comm.ALL_REDUCE, shape, links, g, settings)[-1].algorithm == expected
+    assert parse_settings({"NCCL_PROTO": "simple"}).protocols == {"Simple"}
+    with pytest.raises(UnknownName, match="NCCL_ALGO"):
+        parse_settings({"NCCL_ALGOS": "Ring"})
+    with pytest.raises(UnknownName):
+        parse_settings({"NCCL_PROTO": "LL64"})
+    with pytest.raises(SpecError):
+        parse_settings({"NCCL_MIN_CTAS": "many"})
+
+
+def test_sharp_needs_the_fabric_and_the_switch():
+    on = parse_settings({"NCCL_COLLNET_ENABLE": "1"})
+    for reduction, settings, expected in ((True, on, True), (True, DEFAULT, False), (False, on, False)):
+        shape, links, g = _graph(machine("hopper", 32, gbit=400, in_network_reduction=reduction), 32, settings)
+        names = {option[0] for option in options(Comm.ALL_REDUCE, shape, links, g, settings)}
+        assert ("collnet_chain" in names) is expected
+
+
+def test_log2_floor():
+    assert [log2_floor(x) for x in (0.5, 1, 2, 3, 4, 1023, 1024)] == [0, 0, 1, 1, 2, 9, 10]
+
+
+# NVLink 2 between the GPUs of a DGX-1V: links per pair (NVIDIA DGX-1 white paper).
+_CUBE = {(0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2, (2, 6): 1, (3, 7): 1,
+         (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 2}
+
+
+@pytest.mark.parametrize("n", [3, 4, 6, 7, 8])
+def test_rings_of_the_cube_mesh(n):
+    """Most Hamiltonian cycles of the first n GPUs that use each NVLink once; a cycle carries a ring in each direction."""
+    cycles = []
+    for rest in permutations(range(1, n)):
+        if rest[0] < rest[-1]:
+            path = (0, *rest, 0)
+            edges = [tuple(sorted(pair)) for pair in zip(path, path[1:], strict=False)]
+            if all(_CUBE.get(edge, 0) for edge in edges):
+                cycles.append(edges)
+
+    def most(used: dict, start: int) -> int:
+        best = 0
+        for index in range(start, len(cycles)):
+            if all(used.get(edge, 0) < _CUBE[edge] for edge in cycles[index]):
+                after = dict(used)
+                for edge in cycles[index]:
+                    after[edge] = after.get(edge, 0) + 1
+                best = max(best, 1 + most(after, index))
+        return best
+
+    assert 2 * most({}, 0) == _CUBE_RINGS[n]
