@@ -59,7 +59,7 @@ lint: setup lint-imports
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy --strict src
 	@if command -v clang-format >/dev/null; then clang-format --dry-run --Werror $$(git ls-files 'cpp/*.h' 'cpp/*.cpp'); \
-	  else echo "clang-format is not installed: C++ layout not checked"; fi
+	  else echo "clang-format is not installed: C++ layout is not checked"; fi
 
 bench: setup
 	$(CMAKE) -B build/cpp >/dev/null

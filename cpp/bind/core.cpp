@@ -99,12 +99,10 @@ NB_MODULE(_core, m) {
   nb::exception<wt::Error>(m, "CoreError");
   using nb::literals::operator""_a;
   const auto column = [](const char* name) { return nb::arg(name).noconvert(); };  // a wrong type is an error, not a copy
-  m.def("run", &run, nb::kw_only(),
-        column("template_start"), column("op_stream"), column("op_seconds"), column("op_host"), column("op_category"),
-        column("op_comm"), column("op_wait0"), column("op_wait1"), column("rank_start"), column("template"), column("times"),
-        column("flags"), column("wait_start"), column("waits"), column("rv_stream"), column("rv_host"), column("rv_cat_wait"),
-        column("rv_cat_transfer"), column("part_start"), column("part_key"), column("part_seconds"), column("part_participants"),
-        column("record"),
-        "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
+  m.def("run", &run, nb::kw_only(), column("template_start"), column("op_stream"), column("op_seconds"), column("op_host"),
+        column("op_category"), column("op_comm"), column("op_wait0"), column("op_wait1"), column("rank_start"), column("template"),
+        column("times"), column("flags"), column("wait_start"), column("waits"), column("rv_stream"), column("rv_host"),
+        column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"), column("part_seconds"),
+        column("part_participants"), column("record"), "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
         "Executes a program given as columns; see windtunnel.engine.program.Program.");
 }

@@ -8,8 +8,7 @@
 
 namespace wt::exec {
 
-Engine::Engine(const Program& program, net::Network& network)
-    : program_(program), network_(network), layout_(validate(program)) {
+Engine::Engine(const Program& program, net::Network& network) : program_(program), network_(network), layout_(validate(program)) {
   const Options& options = program.options;
   const auto ranks = static_cast<std::size_t>(layout_.ranks);
   streams_count_ = static_cast<std::size_t>(layout_.streams);
@@ -208,7 +207,8 @@ void Engine::post(Rank& rank, std::int32_t i) {
 void Engine::complete(std::int32_t id, double end) {
   const Key& key = keys_[static_cast<std::size_t>(id)];
   if (!(end >= key.begin)) fail("the network ended key ", key.name, " at ", end, ", before its begin at ", key.begin);
-  for (auto m = layout_.member_start[static_cast<std::size_t>(id)]; m < layout_.member_start[static_cast<std::size_t>(id) + 1]; ++m) {
+  for (auto m = layout_.member_start[static_cast<std::size_t>(id)]; m < layout_.member_start[static_cast<std::size_t>(id) + 1];
+       ++m) {
     const Member member = layout_.members[static_cast<std::size_t>(m)];
     Rank& rank = ranks_[static_cast<std::size_t>(member.rank)];
     State& s = state(member.instance);
@@ -312,7 +312,8 @@ void Engine::deadlock() const {
         if (keys_[id].posted == keys_[id].participants) continue;
         text << "; rank " << rank.index << ", instance " << i - rank.first << " waits at key " << keys_[id].name << " ("
              << keys_[id].posted << " of " << keys_[id].participants << " have posted";
-        for (auto m = static_cast<std::size_t>(layout_.member_start[id]); m < static_cast<std::size_t>(layout_.member_start[id + 1]); ++m) {
+        for (auto m = static_cast<std::size_t>(layout_.member_start[id]);
+             m < static_cast<std::size_t>(layout_.member_start[id + 1]); ++m) {
           const Member& member = layout_.members[m];
           if (state(member.instance).status < Status::kPosted)
             text << "; missing: rank " << member.rank << ", instance "

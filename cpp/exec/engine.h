@@ -55,10 +55,10 @@ struct State {
   double begin = 0.0, end = -1.0, transfer = kUnset;
   std::uint32_t first_event = 0, last_event = kNoEvent;
   std::int32_t events = 1;
-  std::int32_t edges = -1;         // head of the list of instances that wait for this one
-  std::int32_t open = 0;           // inputs that are not known yet
+  std::int32_t edges = -1;                    // head of the list of instances that wait for this one
+  std::int32_t open = 0;                      // inputs that are not known yet
   std::int32_t parts_left = 0, binding = -1;  // of a rendezvous: parts in flight, key of the part that ended last
-  std::int32_t category = 0;       // of what ended last
+  std::int32_t category = 0;                  // of what ended last
   Status status = Status::kAhead;
 };
 

@@ -115,8 +115,12 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
       if constexpr (Trailed) {
         std::uint32_t before = kNoEvent;
         switch (cause) {
-          case Cause::kWait: before = gate_event; break;
-          case Cause::kInner: before = first_of_repeat + static_cast<std::uint32_t>(inner - 1); break;
+          case Cause::kWait:
+            before = gate_event;
+            break;
+          case Cause::kInner:
+            before = first_of_repeat + static_cast<std::uint32_t>(inner - 1);
+            break;
           case Cause::kHost:
             before = host.base_event;
             cause = host.base_cause;

@@ -50,8 +50,8 @@ struct Rendezvous {
 
 struct Options {
   std::int32_t categories = 1;
-  double compute_tax = 0.0;          // share of its rate that computing loses while communication is in flight, 0..1
-  std::int64_t host_window = 0;      // operators that the host may be ahead of the device; 0: any number
+  double compute_tax = 0.0;      // share of its rate that computing loses while communication is in flight, 0..1
+  std::int64_t host_window = 0;  // operators that the host may be ahead of the device; 0: any number
   bool critical_path = true;
   std::span<const std::uint8_t> record;  // [R] 1: keep the times of every operator of the rank
 };

@@ -8,13 +8,13 @@ namespace wt::exec {
 
 // What an event's start was bound by.
 enum class Cause : std::uint8_t {
-  kBegin = 0,   // the start of the step
-  kStream = 1,  // the operator before it on its stream
-  kWait = 2,    // an instance that it waits for (or the repetition before it, with kJoin)
-  kInner = 3,   // an operator of its own template
-  kHost = 4,    // the host had not enqueued it yet
-  kWindow = 5,  // the host could not enqueue it: the queue to the device was full
-  kPartner = 6, // the last participant of a rendezvous to post
+  kBegin = 0,    // the start of the step
+  kStream = 1,   // the operator before it on its stream
+  kWait = 2,     // an instance that it waits for (or the repetition before it, with kJoin)
+  kInner = 3,    // an operator of its own template
+  kHost = 4,     // the host had not enqueued it yet
+  kWindow = 5,   // the host could not enqueue it: the queue to the device was full
+  kPartner = 6,  // the last participant of a rendezvous to post
 };
 
 enum class HopKind : std::uint8_t { kOp = 0, kTransfer = 1, kHost = 2 };

@@ -60,8 +60,14 @@ void lay_out_templates(const Program& program, Layout& out) {
       info.streams |= std::uint64_t{1} << t.stream[i];
       (t.comm[i] != 0 ? info.communicates : info.computes) = true;
       out.streams = std::max(out.streams, t.stream[i] + 1);
-      out.ops[i] = Op{t.seconds[i],      info.host_total, t.host[i], t.wait0[i] + 1, t.wait1[i] + 1, static_cast<std::int16_t>(t.category[i]),
-                      static_cast<std::uint8_t>(t.stream[i]), t.comm[i] != 0};
+      out.ops[i] = Op{t.seconds[i],
+                      info.host_total,
+                      t.host[i],
+                      t.wait0[i] + 1,
+                      t.wait1[i] + 1,
+                      static_cast<std::int16_t>(t.category[i]),
+                      static_cast<std::uint8_t>(t.stream[i]),
+                      t.comm[i] != 0};
     }
   }
 }
@@ -93,8 +99,8 @@ void lay_out_instances(const Program& program, Layout& out) {
       for (std::int64_t w = in.wait_start[at]; w < in.wait_start[at + 1]; ++w) {
         const std::int32_t wait = in.waits[static_cast<std::size_t>(w)];
         if (wait < 0 || wait >= i - first)
-          fail("rank ", r, ", instance ", i - first, " waits for instance ", wait, "; it may wait for earlier ones of its rank (0 to ",
-               i - first - 1, ")");
+          fail("rank ", r, ", instance ", i - first, " waits for instance ", wait,
+               "; it may wait for earlier ones of its rank (0 to ", i - first - 1, ")");
       }
     }
     if (events >= (std::int64_t{1} << 31)) fail("rank ", r, " executes ", events, " operators; fewer than 2^31 are allowed");
@@ -197,7 +203,8 @@ void lay_out_rendezvous(const Program& program, Layout& out) {
 Layout validate(const Program& program) {
   const Options& options = program.options;
   if (options.categories < 1 || options.categories > 4096) fail("categories is ", options.categories, "; allowed: 1 to 4096");
-  if (!(options.compute_tax >= 0.0 && options.compute_tax <= 1.0)) fail("compute_tax is ", options.compute_tax, "; allowed: 0 to 1");
+  if (!(options.compute_tax >= 0.0 && options.compute_tax <= 1.0))
+    fail("compute_tax is ", options.compute_tax, "; allowed: 0 to 1");
   if (options.host_window < 0) fail("host_window is ", options.host_window, "; allowed: 0 (no limit) or more");
   Layout out;
   lay_out_templates(program, out);

@@ -242,7 +242,8 @@ bool check_program(Rng& rng) {
   std::size_t row = 0;
   for (const auto& rank : *want)
     for (const auto& [start, end] : rank) {
-      require(close(got->record.start[row], start) && close(got->record.end[row], end), "operator times agree with the slow evaluator");
+      require(close(got->record.start[row], start) && close(got->record.end[row], end),
+              "operator times agree with the slow evaluator");
       ++row;
     }
   check_laws(b, *got);

@@ -16,10 +16,10 @@
 namespace wt::net {
 
 struct Flow {
-  std::int32_t id = 0;       // dense, 0..number of keys
-  std::int64_t key = 0;      // what the caller named it
-  double begin = 0.0;        // seconds: the last participant has posted
-  double seconds = 0.0;      // the longest duration that a participant stated; what it takes alone
+  std::int32_t id = 0;   // dense, 0..number of keys
+  std::int64_t key = 0;  // what the caller named it
+  double begin = 0.0;    // seconds: the last participant has posted
+  double seconds = 0.0;  // the longest duration that a participant stated; what it takes alone
 };
 
 struct Completion {

@@ -72,8 +72,8 @@ inline int run_all() {
 
 }  // namespace check
 
-#define TEST(name)                                            \
-  static void test_##name();                                  \
+#define TEST(name)                                                  \
+  static void test_##name();                                        \
   static const check::Register register_##name(#name, test_##name); \
   static void test_##name()
 #define CHECK(expr) check::report((expr), #expr, __FILE__, __LINE__)

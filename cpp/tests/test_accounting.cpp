@@ -7,7 +7,9 @@ using namespace wt::exec;
 TEST(busy_and_idle_add_up) {
   Builder b;
   b.categories = 3;
-  b.add_template({{.seconds = 0.1, .category = 0, .host = 0.15}, {.seconds = 0.7, .stream = 1, .category = 1, .wait0 = 0}, {.seconds = 0.3, .category = 2, .wait0 = 1}});
+  b.add_template({{.seconds = 0.1, .category = 0, .host = 0.15},
+                  {.seconds = 0.7, .stream = 1, .category = 1, .wait0 = 0},
+                  {.seconds = 0.3, .category = 2, .wait0 = 1}});
   b.ranks = {{task(0, {}, 7)}, {task(0, {}, 3, kJoin)}};
   const Timeline t = b.run();
   for (std::size_t r = 0; r < 2; ++r) {
@@ -85,7 +87,8 @@ TEST(tax_does_not_deadlock_a_ring) {
   Builder b;
   b.compute_tax = 0.25;
   b.add_template({{.seconds = 1.0}});
-  b.ranks = {{meet({{1, 3.0, 2}}, {}, 1), task(0), meet({{2, 3.0, 2}}, {1}, 2)}, {meet({{2, 3.0, 2}}, {}, 1), task(0), meet({{1, 3.0, 2}}, {1}, 2)}};
+  b.ranks = {{meet({{1, 3.0, 2}}, {}, 1), task(0), meet({{2, 3.0, 2}}, {1}, 2)},
+             {meet({{2, 3.0, 2}}, {}, 1), task(0), meet({{1, 3.0, 2}}, {1}, 2)}};
   const Timeline t = b.run();
   NEAR(t.end[1], 1.0);
   NEAR(t.end[0], 4.0);
@@ -99,7 +102,8 @@ TEST(ranks_that_tie_for_the_earliest_start_go_together) {
   b.compute_tax = 0.25;
   b.add_template({{.seconds = 1.0}});
   b.add_template({{.seconds = 2.0}});
-  b.ranks = {{meet({{1, 3.0, 2}}, {}, 1), task(0), meet({{2, 3.0, 2}}, {1}, 2)}, {meet({{2, 3.0, 2}}, {}, 1), task(1), meet({{1, 3.0, 2}}, {1}, 2)}};
+  b.ranks = {{meet({{1, 3.0, 2}}, {}, 1), task(0), meet({{2, 3.0, 2}}, {1}, 2)},
+             {meet({{2, 3.0, 2}}, {}, 1), task(1), meet({{1, 3.0, 2}}, {1}, 2)}};
   const Timeline t = b.run();
   std::swap(b.ranks[0], b.ranks[1]);
   const Timeline swapped = b.run();

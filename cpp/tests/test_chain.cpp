@@ -64,9 +64,9 @@ TEST(host_sync_on_another_stream_is_charged_to_what_it_waits_for) {
   b.add_template({{.seconds = 1.0, .host = 2.0}});
   b.ranks = {{task(0), task(1, {0}, 1, kHostSync), task(2)}};
   const Timeline t = b.run();
-  NEAR(t.begin[2], 8.0);   // 1 + 5 + 2
-  NEAR(t.idle[1], 5.0);    // while the host was held by the 5 s
-  NEAR(t.idle[2], 2.0);    // while it enqueued
+  NEAR(t.begin[2], 8.0);  // 1 + 5 + 2
+  NEAR(t.idle[1], 5.0);   // while the host was held by the 5 s
+  NEAR(t.idle[2], 2.0);   // while it enqueued
 }
 
 TEST(two_streams_with_waits) {
@@ -120,8 +120,8 @@ TEST(host_window_of_two) {
   b.ranks = {{task(0, {}, 5)}};
   b.host_window = 2;
   const Timeline t = b.run();
-  NEAR(t.makespan, 51.0);       // device bound all the same
-  NEAR(t.host_end[0], 22.0);    // start(2) = 21, + 1
+  NEAR(t.makespan, 51.0);     // device bound all the same
+  NEAR(t.host_end[0], 22.0);  // start(2) = 21, + 1
 }
 
 TEST(host_window_of_one_serialises_host_and_device_starts) {

@@ -23,12 +23,12 @@ TEST(compute_walks_over_intervals) {
   f.add(4.0, 6.0);
   NEAR(f.compute(0.0, 1.0, 0.5), 1.0);
   NEAR(f.compute(0.0, 2.0, 0.5), 3.0);
-  NEAR(f.compute(0.0, 4.0, 0.5), 6.0);   // 1 + 1 + 1 + 1
+  NEAR(f.compute(0.0, 4.0, 0.5), 6.0);  // 1 + 1 + 1 + 1
   NEAR(f.compute(0.0, 5.0, 0.5), 7.0);
   NEAR(f.compute(5.0, 0.25, 0.5), 5.5);
-  NEAR(f.compute(2.0, 0.5, 0.5), 3.0);   // back in time
+  NEAR(f.compute(2.0, 0.5, 0.5), 3.0);  // back in time
   NEAR(f.compute(7.0, 1.0, 0.5), 8.0);
-  NEAR(f.compute(2.0, 1.0, 0.0), 4.0);   // nothing gets done in 2..3
+  NEAR(f.compute(2.0, 1.0, 0.0), 4.0);  // nothing gets done in 2..3
 }
 
 TEST(held_intervals_enter_in_program_order) {

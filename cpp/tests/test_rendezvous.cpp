@@ -52,12 +52,14 @@ TEST(parts_of_one_instance_post_together) {
   // rank 1 exchanges with both neighbours at once; the stream is held until the slower one is done
   Builder b;
   b.add_template({{.seconds = 1.0}});
-  b.ranks = {{meet({{1, 2.0, 2}})}, {meet({{1, 2.0, 2}, {2, 1.0, 2}}), meet({{3, 1.0, 2}})}, {task(0, {}, 5), meet({{2, 1.0, 2}}, {0}), meet({{3, 1.0, 2}})}};
+  b.ranks = {{meet({{1, 2.0, 2}})},
+             {meet({{1, 2.0, 2}, {2, 1.0, 2}}), meet({{3, 1.0, 2}})},
+             {task(0, {}, 5), meet({{2, 1.0, 2}}, {0}), meet({{3, 1.0, 2}})}};
   const Timeline t = b.run();
   NEAR(t.end[0], 2.0);
-  NEAR(t.end[1], 6.0);       // key 2 begins at 5
+  NEAR(t.end[1], 6.0);  // key 2 begins at 5
   NEAR(t.transfer[1], 5.0);
-  NEAR(t.begin[2], 6.0);     // behind it on its stream
+  NEAR(t.begin[2], 6.0);  // behind it on its stream
   NEAR(t.makespan, 7.0);
 }
 
@@ -102,7 +104,8 @@ TEST(streams_make_progress_past_a_blocked_one) {
   // stopped at the first open meeting would call this a deadlock.
   Builder b;
   b.add_template({{.seconds = 1.0}});
-  b.ranks = {{meet({{1, 0.5, 2}}, {}, 1), task(0, {0}), meet({{2, 0.5, 2}}, {}, 2)}, {meet({{2, 0.5, 2}}, {}, 2), meet({{1, 0.5, 2}}, {0}, 1)}};
+  b.ranks = {{meet({{1, 0.5, 2}}, {}, 1), task(0, {0}), meet({{2, 0.5, 2}}, {}, 2)},
+             {meet({{2, 0.5, 2}}, {}, 2), meet({{1, 0.5, 2}}, {0}, 1)}};
   const Timeline t = b.run();
   NEAR(t.end[2], 0.5);
   NEAR(t.end[0], 1.0);
@@ -122,7 +125,8 @@ TEST(host_sync_blocks_what_is_behind_it) {
 TEST(host_window_blocks_what_is_behind_it) {
   Builder b;
   b.add_template({{.seconds = 1.0}});
-  b.ranks = {{meet({{1, 0.5, 2}}, {}, 1), task(0, {0}), task(0), meet({{2, 0.5, 2}}, {}, 2)}, {meet({{2, 0.5, 2}}, {}, 2), meet({{1, 0.5, 2}}, {0}, 1)}};
+  b.ranks = {{meet({{1, 0.5, 2}}, {}, 1), task(0, {0}), task(0), meet({{2, 0.5, 2}}, {}, 2)},
+             {meet({{2, 0.5, 2}}, {}, 2), meet({{1, 0.5, 2}}, {0}, 1)}};
   NEAR(b.run().makespan, 3.0);
   b.host_window = 3;
   NEAR(b.run().makespan, 3.0);
@@ -198,7 +202,8 @@ TEST(a_network_with_its_own_clock) {
   // speed to 3; the second then has 1 s left and ends at 4. What waits for the first starts at 3.
   Builder b;
   b.add_template({{.seconds = 1.0}});
-  b.ranks = {{meet({{1, 2.0, 2}}), task(0, {0})}, {meet({{1, 2.0, 2}})}, {task(0), meet({{2, 2.0, 2}}, {0})}, {meet({{2, 2.0, 2}})}};
+  b.ranks = {
+      {meet({{1, 2.0, 2}}), task(0, {0})}, {meet({{1, 2.0, 2}})}, {task(0), meet({{2, 2.0, 2}}, {0})}, {meet({{2, 2.0, 2}})}};
   SharedLink link;
   const Timeline t = run(b.build(), link);
   NEAR(t.end[0], 3.0);

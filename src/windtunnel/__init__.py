@@ -21,7 +21,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from windtunnel.base.errors import EngineError, FileError, PlanError, SpecError, UnknownName, WindtunnelError
     from windtunnel.formats import Imported, import_job
-    from windtunnel.memory import StageMemory, memory_of
+    from windtunnel.memory import memory_of
+    from windtunnel.memory.result import StageMemory
     from windtunnel.network import sweep
     from windtunnel.predict.prediction import KernelRow, Prediction, Span
     from windtunnel.reality.report import Report
@@ -77,7 +78,7 @@ _HOME = {
     "memory_of": "memory:memory_of",
     "sweep": "network:sweep",
     "Prediction": "predict.prediction:Prediction",
-    "StageMemory": "memory:StageMemory",
+    "StageMemory": "memory.result:StageMemory",
     "KernelRow": "predict.prediction:KernelRow",
     "Span": "predict.prediction:Span",
     "Answer": "report.answer:Answer",

@@ -168,7 +168,7 @@ def test_columns_of_another_type_or_length_are_refused() -> None:
     builder.rank().add(builder.add_template([1.0]))
     program = builder.build()
     with pytest.raises(EngineError, match="op_seconds must be a contiguous one-dimensional array of float64, not float32"):
-        run(replace(program, op_seconds=program.op_seconds.astype(np.float32)))  # type: ignore[arg-type]
+        run(replace(program, op_seconds=program.op_seconds.astype(np.float32)))
     with pytest.raises(EngineError, match="column times has 0 rows; 1 were expected"):
         run(replace(program, times=np.zeros(0, np.int32)))
     with pytest.raises(EngineError, match="record_ops names rank 3"):

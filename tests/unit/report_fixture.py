@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from windtunnel.memory import StageMemory
+from windtunnel.memory.result import StageMemory
 from windtunnel.predict.prediction import KernelRow, Prediction, Span
 from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
 from windtunnel.spec.job import Job

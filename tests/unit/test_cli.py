@@ -338,3 +338,13 @@ def test_validate(tmp_path: Path, capsys: pytest.CaptureFixture[str], shared: Pa
     data = json.loads(out)
     assert len(data["rows"]) >= 3 and {"family", "quantity", "mape_pct", "skipped"} <= set(data["families"][0])
     assert "Error of predicted" in answer(capsys, "validate", str(path))[1]
+
+
+def test_an_ascii_terminal_gets_ascii() -> None:
+    code = f"import sys; from windtunnel.cli import main; sys.exit(main(['predict', '{JOB}', '--set', 'name=a\\x1b[31mb']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=60, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    text = done.stdout.decode("ascii")
+    assert done.returncode == 0, done.stderr
+    assert "####" in text and "a?[31mb" in text

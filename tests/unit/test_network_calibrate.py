@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from network_machines import machine
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network import collective, flat_group
-from windtunnel.network.calibrate import Sample, accuracy, fit
-from windtunnel.network.calibration import NODES
+from windtunnel.network.calibrate import RECIPE, Sample, accuracy, fit, refit
+from windtunnel.network.calibration import NETS, NODES
+from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 
 
@@ -18,7 +21,8 @@ def _samples():
     cluster = machine("ampere", 8)
     shape = flat_group(cluster, 8)
     sizes = [2.0**k for k in range(8, 33)]
-    return [Sample(cluster, Comm.ALL_REDUCE, s, shape, collective(cluster, Comm.ALL_REDUCE, s, shape).seconds, "made") for s in sizes]
+    seconds = [collective(cluster, Comm.ALL_REDUCE, s, shape).seconds for s in sizes]
+    return [Sample(cluster, Comm.ALL_REDUCE, s, shape, t, "made") for s, t in zip(sizes, seconds, strict=True)]
 
 
 def test_fit_recovers_moved_constants():
@@ -32,6 +36,47 @@ def test_accuracy_is_zero_on_its_own_predictions_and_sees_a_bias():
     assert all(row.mean_abs_pct < 1e-9 for row in accuracy(_samples()))
     slower = [replace(s, seconds=2 * s.seconds) for s in _samples()]
     assert {round(row.bias_pct) for row in accuracy(slower)} == {-50}
+
+
+_MACHINES = {("a100-sxm-80gb", "efa"): "aws-p4de", ("h100-sxm-80gb", "efa"): "aws-p5", ("h100-sxm-80gb", "ib"): "h100-ib",
+             ("a100-sxm-80gb", "ib"): "a100-ib", ("h200-sxm-141gb", "ib"): "h200-ib", ("v100-sxm2-32gb", "ib"): "dgx-1v"}
+# Rows that their transcriber marks as disturbed only in part: words of the mark, and the sizes in MiB that can be used.
+_USABLE = {"outlier at 8MiB": lambda mib: mib != 8, "except first sizes": lambda mib: mib >= 8,
+           "NOISY": lambda mib: mib >= 512, "single-process": lambda mib: mib >= 512}
+
+
+def _published(folder: Path) -> list[Sample]:
+    clusters = {key: load_cluster(name) for key, name in _MACHINES.items()}
+    found = []
+    for row in csv.DictReader((folder / "reality" / "collectives.csv").open()):
+        size = int(row["bytes"])
+        usable = row["clean"] == "y" or any(word in row["quality"] and ok(size / 2**20) for word, ok in _USABLE.items())
+        if size < 256 or not usable:
+            continue
+        cluster = clusters[row["gpu"], row["fabric"] or "ib"]
+        chosen = {"NCCL_NVLS_ENABLE": 0} if "NVLS off" in row["algo_proto"] or row["algo_proto"] == "Ring" else {}
+        gpus = int(row["gpus"])
+        found.append(Sample(cluster, Comm[row["collective"].upper()], size, flat_group(cluster, gpus, gpus // int(row["nodes"])),
+                            float(row["time_us"]) * 1e-6, row["family"], chosen))
+    return found
+
+
+def test_stored_constants_are_what_the_recipe_finds(shared):
+    nodes, nets = refit(_published(shared))
+    for _, _, free in RECIPE:
+        for name in free:
+            table, field = name.split("/")
+            field, _, part = field.partition(".")
+            stored, found = (getattr({**n, **t}[table], field) for n, t in ((NODES, NETS), (nodes, nets)))
+            if part:
+                stored, found = stored[int(part)], found[int(part)]
+            assert found == pytest.approx(stored, rel=0.1, abs=0.5e-6), name
+
+
+def test_errors_on_published_runs(shared):
+    """Median error of sizes from 1 MiB on and below 64 KiB, in percent."""
+    for row in accuracy(_published(shared)):
+        assert row.median_abs_pct < {">= 1 MiB": 8.0, "< 64 KiB": 20.0}.get(row.band, 25.0), row
 
 
 def test_bad_names():

@@ -81,7 +81,8 @@ def test_small_is_ll_and_large_is_the_switch_or_the_ring():
 
 def test_settings_choose_and_unknown_ones_are_refused():
     cluster = machine("hopper", 8)
-    for variables, expected in (({"NCCL_NVLS_ENABLE": "0"}, "ring"), ({"NCCL_ALGO": "Tree"}, "tree"), ({"NCCL_ALGO": "^NVLS,Ring"}, "tree")):
+    cases = (({"NCCL_NVLS_ENABLE": "0"}, "ring"), ({"NCCL_ALGO": "Tree"}, "tree"), ({"NCCL_ALGO": "^NVLS,Ring"}, "tree"))
+    for variables, expected in cases:
         settings = parse_settings(variables)
         shape, links, g = _graph(cluster, 8, settings)
         assert pieces(Comm.ALL_REDUCE, shape, links, g, settings)[-1].algorithm == expected

@@ -66,6 +66,14 @@ def test_what_cannot_be_a_job_has_a_reason(changes: dict[str, Any], reason: str)
     assert reason in refused("T0054", **changes)
 
 
+def test_unpublished_heads_are_about_128_wide() -> None:
+    """13824 wide on tp 8: 108 heads of 128 cannot be cut; 96 of 144 is the next nearest."""
+    assert made("T0095", heads=None, kv_heads=None).jobs[0].model.heads == 112
+    draft_ = made("T0095", heads=None, kv_heads=None, hidden=13824, tp=8, dp=4)
+    assert draft_.jobs[0].model.heads == 96
+    assert any("96 heads" in line for line in draft_.assumed)
+
+
 def test_model_features_change_the_network() -> None:
     plain, fast = made("T0063").jobs[0].model, made("T0078").jobs[0]
     assert not plain.parallel_block and plain.window is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,21 @@ INTERRUPTED, BROKEN_PIPE = 130, 1
 
 _USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """What typer raises for a command line that it cannot parse; the class lives in click or in typer, depending on typer's version."""
+
+
+_PLAIN = "windtunnel.plain"
+"""Name of the encoder's fallback for output that cannot hold every character, such as ASCII."""
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):  # standard output only encodes
+        raise error
+    near = {"·": ".", "µ": "u", "±": "~", "×": "x", "…": "~"}
+    lost = error.object[error.start : error.end]
+    return "".join(near.get(c, "#" if "\u2580" <= c <= "\u259f" else "?") for c in lost), error.end
+
+
+codecs.register_error(_PLAIN, _plain)
 
 
 class _Verbs(dict[str, Any]):
@@ -102,8 +118,8 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code, with every error of the user's told in one message on standard error."""
-    with suppress(AttributeError, ValueError):  # a terminal that cannot show a bar's blocks shows ?, instead of failing
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    with suppress(AttributeError, ValueError):  # where a terminal cannot show a bar's blocks it shows #
+        sys.stdout.reconfigure(errors=_PLAIN)  # type: ignore[union-attr]
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         code = typer.main.get_command(app).main(args=given or ["--help"], prog_name="windtunnel", standalone_mode=False)

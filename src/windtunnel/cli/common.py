@@ -49,7 +49,7 @@ def write(text: str, path: str, option: str) -> None:
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         return
     try:
-        Path(path).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        Path(path).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8", errors="replace")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileError(option, path, "a file that can be written", f"{reason}.") from error

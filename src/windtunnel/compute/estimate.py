@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +61,7 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
     launches = ops.launches.astype(np.float64)
     mask = ops.kind == Kind.GEMM
     if mask.any():
-        put(mask, in_training.matmul * _gemm(ops, mask, launches[mask], kernels, dev, runtime), "gemm")
+        put(mask, in_training.matmul * _gemm(ops, mask, launches[mask], kernels, dev, runtime, in_training.throttle), "gemm")
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
         mask = ops.kind == kind
@@ -85,7 +85,8 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
     return Estimate(seconds, code[table], error[table], table, tuple(names))
 
 
-def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, kernels: Kernels, dev: Device, runtime: Runtime) -> Array:
+def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, kernels: Kernels, dev: Device, runtime: Runtime,
+          throttle: float) -> Array:
     """GEMM rows. Work per launch follows from the FLOPs column, so a loop over experts and one batched call both come out right."""
     launches = np.maximum(launches, 1.0)
     batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
@@ -93,7 +94,7 @@ def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, kernels: K
     whole = 2.0 * batch * m * n * k
     share = np.where((ops.flops[mask] > 0) & (whole > 0), ops.flops[mask] / np.maximum(whole, 1.0), 1.0)
     each = batch * share / launches
-    curve = kernels.gemm
+    curve = replace(kernels.gemm, throttle=kernels.gemm.throttle * throttle)
     weight = phase == Phase.WGRAD
     accumulate = weight & (runtime.fused_wgrad and runtime.gradient_dtype == "fp32")
     stated = ops.bytes[mask] / launches

@@ -12,8 +12,13 @@ FILE = Path(__file__).resolve().parents[1] / "catalog" / "calibration" / "traini
 
 @dataclass(frozen=True)
 class TrainingFactor:
-    """Time in training over time in a loop: matrix products, fused attention, kernels that move bytes."""
+    """Time in training over time in a loop: matrix products, fused attention, kernels that move bytes.
 
+    `throttle` is the share of a loop's slowdown of long matrix products (the power limit, see `gemm.py`) that remains when other
+    kernels and waits lie between them.
+    """
+
+    throttle: float = 1.0
     matmul: float = 1.0
     attention: float = 1.0
     memory: float = 1.0
@@ -24,7 +29,7 @@ class TrainingFactor:
 def factors() -> dict[str, TrainingFactor]:
     """Architecture -> factors; architectures that no published run covers are not in it."""
     data = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    return {name: TrainingFactor(row["matmul"], row["attention"], row["memory"], tuple(row["fitted_on"])) for name, row in data.items()}
+    return {name: TrainingFactor(row["throttle"], row["matmul"], row["attention"], row["memory"], tuple(row["fitted_on"])) for name, row in data.items()}
 
 
 def training_factor(architecture: str) -> TrainingFactor:

@@ -16,7 +16,6 @@ from windtunnel.network.nccl.channels import Graph
 from windtunnel.network.wires import Wires
 from windtunnel.workload.ops import Comm
 
-
 _ON_WIRE = (0.5, 120.0 / 128.0, 1.0)
 """Data per byte sent: LL pairs each 4 bytes with a flag, LL128 gives 8 of 128 bytes to it."""
 
@@ -28,7 +27,8 @@ class Cost(NamedTuple):
     latency: float
 
 
-def achieved(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, algorithm: str, protocol: str, node: Node, net: Net) -> Cost:
+def achieved(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, algorithm: str, protocol: str,
+             node: Node, net: Net) -> Cost:
     """Cost of a collective of `size` bytes in total with the selected algorithm and protocol."""
     if comm == Comm.SEND_RECV:
         return _send_recv(size, group, wires, node, net)

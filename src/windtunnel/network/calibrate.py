@@ -1,7 +1,7 @@
 """Refit of `calibration.py` on measured collectives: the caller reads rows, these functions return constants.
 
-Selection is NCCL's tuner and does not depend on the constants, so the fit is smooth: least squares of log(predicted / measured) over
-the logarithms of the free constants, with a soft loss that outliers cannot steer. Needs scipy.
+Selection is NCCL's tuner and does not depend on the constants, so the fit is smooth: least squares of log(predicted / measured)
+over the logarithms of the free constants, with a soft loss that outliers cannot steer. Needs scipy.
 """
 
 from __future__ import annotations
@@ -25,6 +25,20 @@ from windtunnel.workload.ops import Comm
 
 BANDS = ((0, 65536, "< 64 KiB"), (65536, 2**20, "64 KiB to 1 MiB"), (2**20, math.inf, ">= 1 MiB"))
 
+INSIDE, BETWEEN = "inside one domain", "between domains"
+_RING = ("launch", "hop.1", "hop.2", "ring.0", "ring.1", "ring.2")
+RECIPE: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
+    (("vTrain-A100", "misc-A100"), INSIDE, tuple(f"ampere/{name}" for name in _RING)),
+    (("vTrain-V100",), INSIDE, tuple(f"volta/{name}" for name in _RING)),
+    (("AWS-H100", "DGXC-H100", "IB-NDR-H100", "stas-H200"), INSIDE, tuple(f"hopper/{name}" for name in (
+        "launch", "hop.0", "ring.0", "ring.2", "nvls", "nvls_overhead", "nvls_fill"))),
+    (("IB-NDR-H100", "AWS-H100"), BETWEEN, (
+        *(f"infiniband/{name}" for name in ("launch", "tree_hop.0", "tree_hop.1", "nvls_hop", "tree")),
+        *(f"efa/{name}" for name in ("tree_hop.0", "tree_hop.1", "nvls_hop")), "hopper/tree.1", "hopper/nvls_tree")),
+    (("AWS-A100",), BETWEEN, ("efa1/tree_hop.2", "efa1/tree", "efa1/tree_fill")),
+)
+"""How the stored constants came about: families, where their groups sit, and the constants that were free, stage after stage."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -42,7 +56,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Errors of one family and size band: number of samples, median and mean of the absolute error and mean signed error, percent."""
+    """Errors of one family and size band in percent: median and mean of the absolute error, and the mean signed error."""
 
     family: str
     band: str
@@ -50,6 +64,26 @@ class Accuracy:
     median_abs_pct: float
     mean_abs_pct: float
     bias_pct: float
+
+
+def refit(samples: Sequence[Sample], nodes: Mapping[str, Node] = NODES,
+          nets: Mapping[str, Net] = NETS) -> tuple[dict[str, Node], dict[str, Net]]:
+    """All stages of `RECIPE` on clean samples. Each family and size band weighs alike, sizes from 1 MiB on two and a half times."""
+    count: dict[tuple[str, bool, str], int] = {}
+    keys = [(s.family, s.group.nodes > 1, _band(s.bytes)) for s in samples]
+    for key in keys:
+        count[key] = count.get(key, 0) + 1
+    weighed = [replace(s, weight=(20.0 if s.bytes >= 2**20 else 8.0) / count[key]) for s, key in zip(samples, keys, strict=True)]
+    found = dict(nodes), dict(nets)
+    for families, where, free in RECIPE:
+        chosen = [s for s in weighed if s.family in families and (s.group.nodes > 1) == (where == BETWEEN)]
+        if chosen:
+            found = fit(chosen, free, *found)
+    return found
+
+
+def _band(size: float) -> str:
+    return next(name for low, high, name in BANDS if low <= size < high)
 
 
 def fit(samples: Sequence[Sample], free: Sequence[str], nodes: Mapping[str, Node] = NODES,
@@ -86,7 +120,7 @@ def accuracy(samples: Sequence[Sample]) -> list[Accuracy]:
     """Errors of the stored constants by family and size band."""
     found: dict[tuple[str, str], list[float]] = {}
     for sample in samples:
-        band = next(name for low, high, name in BANDS if low <= sample.bytes < high)
+        band = _band(sample.bytes)
         ready = prepare(sample.cluster, sample.comm, sample.group, parse_settings(sample.settings))
         predicted = ready.seconds(sample.bytes)[0].seconds
         found.setdefault((sample.family, band), []).append(100.0 * (predicted / sample.seconds - 1.0))

@@ -1,4 +1,4 @@
-"""Fitted constants of what collectives reach, a few per GPU generation and per kind of fabric. Redone by `calibrate.fit`.
+"""Fitted constants of what collectives reach, a few per GPU generation and per kind of fabric. Redone by `calibrate.refit`.
 
 Families named in `fitted_on` are those of the table of published nccl-tests runs that `windtunnel validate` reads; constants whose
 comment says "assumed" or "as ..." rest on no measurement of their own. An empty `fitted_on` makes estimates "transferred".
@@ -58,49 +58,54 @@ class Net:
     fitted_on: tuple[str, ...]
 
 
-# Tree hops inside a node and the tree's LL and Simple rates are NCCL's own (6.8 and 14 us rows of `tuning.cc`), as no run selects them
-# on one node; p2p of Ampere is from one-node send/recv of 2 KiB to 64 MiB (microsoft/vidur, a100_dgx), of the others assumed near it.
+# Tree hops inside a node are NCCL's own (`tuning.cc`) and the tree's LL and Simple rates are assumed, as no measured run on one
+# node
+# selects a tree. A ring's fill is assumed (a slice and a half), none on Volta, where a fit takes it to zero. NVLS entries of GPUs
+# without
+# it are never read. p2p of Ampere is from one-node send/recv of 2 KiB to 64 MiB (microsoft/vidur, a100_dgx), of the others near it.
 _AMPERE = Node(
-    launch=16e-6, hop=(0.7e-6, 2.8e-6, 7.5e-6), tree_hop=(0.7e-6, 1.25e-6, 4e-6), ring=(0.262, 0.598, 0.786), tree=(0.1, 0.2, 0.36),
-    fill=1.6, nvls=0.6, nvls_hop=2.1e-6, nvls_overhead=11150.0, nvls_fill=1.97, nvls_tree=0.9, p2p=0.9, p2p_launch=12e-6,
-    relative_error=0.08, fitted_on=("vTrain-A100", "misc-A100"),
+    launch=16.1e-6, hop=(0.7e-6, 2.78e-6, 7.53e-6), tree_hop=(0.7e-6, 1.25e-6, 4e-6), ring=(0.262, 0.598, 0.786), tree=(0.1, 0.2,
+    0.36),
+    fill=1.6, nvls=0.6, nvls_hop=0.0, nvls_overhead=11150.0, nvls_fill=1.97, nvls_tree=0.9,
+    p2p=0.9, p2p_launch=12e-6, relative_error=0.08, fitted_on=("vTrain-A100", "misc-A100"),
 )
 _VOLTA = Node(
-    launch=16.5e-6, hop=(0.7e-6, 3.4e-6, 5.0e-6), tree_hop=(0.7e-6, 1.25e-6, 4e-6), ring=(0.316, 0.655, 0.8945), tree=(0.1, 0.2, 0.36),
-    fill=0.13, nvls=0.6, nvls_hop=2.1e-6, nvls_overhead=11150.0, nvls_fill=1.97, nvls_tree=0.9, p2p=0.9, p2p_launch=12e-6,
-    relative_error=0.08, fitted_on=("vTrain-V100",),
+    launch=18e-6, hop=(0.7e-6, 3.26e-6, 4.84e-6), tree_hop=(0.7e-6, 1.25e-6, 4e-6), ring=(0.325, 0.658, 0.890),
+    tree=(0.1, 0.2, 0.36), fill=0.0, nvls=0.6, nvls_hop=0.0, nvls_overhead=11150.0, nvls_fill=1.97, nvls_tree=0.9,
+    p2p=0.9, p2p_launch=12e-6, relative_error=0.08, fitted_on=("vTrain-V100",),
 )
 # The LL128 rate and the hops of LL128 and Simple rings are Ampere's: every run of a Hopper node below 8 GiB selects LL or NVLS.
 _HOPPER = Node(
-    launch=5.6e-6, hop=(0.82e-6, 2.8e-6, 7.5e-6), tree_hop=(0.5e-6, 1.25e-6, 4e-6), ring=(0.401, 0.62, 0.8125), tree=(0.1, 0.17, 0.36),
-    fill=1.6, nvls=0.742, nvls_hop=2.1e-6, nvls_overhead=11150.0, nvls_fill=1.97, nvls_tree=0.905, p2p=0.85, p2p_launch=10e-6,
-    relative_error=0.06, fitted_on=("AWS-H100", "DGXC-H100", "IB-NDR-H100", "stas-H200"),
+    launch=7.7e-6, hop=(0.67e-6, 2.8e-6, 7.5e-6), tree_hop=(0.5e-6, 1.25e-6, 4e-6), ring=(0.401, 0.62, 0.8125),
+    tree=(0.1, 0.17, 0.36), fill=1.6, nvls=0.742, nvls_hop=0.0, nvls_overhead=11150.0, nvls_fill=1.97, nvls_tree=0.905,
+    p2p=0.85, p2p_launch=10e-6, relative_error=0.06, fitted_on=("AWS-H100", "DGXC-H100", "IB-NDR-H100", "stas-H200"),
 )
 # Rates of a B200 node are SimuMax's fits (all-gather 0.6735 of 900 GB/s, all-reduce 0.7424 of bus bandwidth); the rest as Hopper.
 _BLACKWELL = replace(_HOPPER, ring=(0.4, 0.51, 0.6735), nvls=0.51, p2p=0.8, relative_error=0.2, fitted_on=())
 NODES: dict[str, Node] = {"volta": _VOLTA, "ampere": _AMPERE, "hopper": _HOPPER, "blackwell": _BLACKWELL}
 """By GPU generation."""
 
-# InfiniBand: only trees were measured between nodes. Ring hops are NCCL's own share of the tree's (2.7/5, 4/8.5, 14/14); the ring's rate
-# and p2p are assumed; `tree_fill` is EFA's, as it belongs to NCCL and not to the fabric.
+# InfiniBand: only trees were measured between nodes. Ring hops are NCCL's own share of the tree's (2.7/5, 4/8.5, 14/14); the
+# ring's rate and p2p are assumed; `tree_fill` is EFA's, as it belongs to NCCL and not to the fabric.
 _IB = Net(
-    launch=3.4e-6, hop=(4.4e-6, 6.2e-6, 14e-6), tree_hop=(8.2e-6, 13.1e-6, 14e-6), nvls_hop=26e-6, ring=0.97, tree=0.904, fill=1.6,
+    launch=1.3e-6, hop=(4.4e-6, 6.2e-6, 14e-6), tree_hop=(8.2e-6, 13.1e-6, 14e-6), nvls_hop=26.7e-6, ring=0.97, tree=0.904,
+    fill=1.6,
     tree_fill=1.91, nvls_fill=0.5, p2p=0.97, p2p_launch=8e-6, message=1e-6, relative_error=0.10, fitted_on=("IB-NDR-H100",),
 )
 # EFA of p5 and later. One number of nodes was measured, so launch is InfiniBand's and the tree's rate that of the older EFA.
 _EFA = Net(
-    launch=3.4e-6, hop=(18e-6, 20e-6, 40e-6), tree_hop=(33e-6, 42e-6, 42e-6), nvls_hop=100e-6, ring=0.95, tree=0.95, fill=1.6,
+    launch=1.3e-6, hop=(18e-6, 20e-6, 40e-6), tree_hop=(33e-6, 42e-6, 42e-6), nvls_hop=101e-6, ring=0.95, tree=0.95, fill=1.6,
     tree_fill=1.91, nvls_fill=0.5, p2p=0.9, p2p_launch=20e-6, message=3e-6, relative_error=0.10, fitted_on=("AWS-H100",),
 )
 # EFA of p4: Simple alone; ring hops assumed equal to the tree's.
 _EFA1 = Net(
-    launch=3.4e-6, hop=(64e-6, 64e-6, 64e-6), tree_hop=(64e-6, 64e-6, 64e-6), nvls_hop=100e-6, ring=0.95, tree=0.975, fill=1.6,
+    launch=1.3e-6, hop=(64e-6, 64e-6, 64e-6), tree_hop=(64e-6, 64e-6, 64e-6), nvls_hop=100e-6, ring=0.95, tree=0.975, fill=1.6,
     tree_fill=1.91, nvls_fill=0.5, p2p=0.9, p2p_launch=40e-6, message=5e-6, relative_error=0.12, fitted_on=("AWS-A100",),
 )
 # Nothing measured: InfiniBand's constants, a third more latency for Ethernet's switches and NICs. Assumed.
 _ROCE = replace(_IB, hop=(5.8e-6, 8.2e-6, 18e-6), tree_hop=(10.8e-6, 17.3e-6, 18e-6), nvls_hop=34e-6, p2p_launch=10e-6,
                 relative_error=0.2, fitted_on=())
 _OTHER = replace(_IB, relative_error=0.25, fitted_on=())
-NETS: dict[str, Net] = {"infiniband": _IB, "efa": _EFA, "efa1": _EFA1, "roce": _ROCE, "ethernet": _ROCE, "opa": _OTHER, "ici": _OTHER,
-                        "none": _OTHER}
+NETS: dict[str, Net] = {"infiniband": _IB, "efa": _EFA, "efa1": _EFA1, "roce": _ROCE, "ethernet": _ROCE, "opa": _OTHER,
+                        "ici": _OTHER, "none": _OTHER}
 """By kind of fabric."""

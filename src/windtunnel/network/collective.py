@@ -153,15 +153,20 @@ def _setup(key: _Key, comm: Comm, group: Group, settings: Settings) -> Setup:
     if group.nodes > 1:
         links = replace(links, inter=links.inter * uplink_share(cluster, group, comm))
     node, net = NODES[links.generation], NETS[links.fabric]
-    exact = links.nvidia and bool(node.fitted_on) and (group.nodes == 1 or bool(net.fitted_on))
+    exact = links.nvidia and links.medium == "nvlink" and bool(node.fitted_on) and (group.nodes == 1 or bool(net.fitted_on))
     error = node.relative_error if group.nodes == 1 else math.hypot(node.relative_error, net.relative_error)
     provenance = "modelled" if exact else "transferred" if links.nvidia else "assumed"
-    return Setup(comm, group, settings, links, graph(group, links, settings), node, net, provenance, error if exact else max(0.3, error))
+    error = error if exact else max(0.2 if links.nvidia else 0.3, error)
+    return Setup(comm, group, settings, links, graph(group, links, settings), node, net, provenance, error)
 
 
 def sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, per_node: int | None = None, sharing: int = 1,
           settings: Mapping[str, str | int] | None = None) -> list[dict[str, object]]:
-    """The table of nccl-tests: a row per size with `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, `channels`."""
+    """The table of nccl-tests, a row per size: `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, `channels`, …
+
+    `per_node` ranks in each domain (left out: as many as fit) and `sharing` such groups on the same NICs. SpecError if the cluster
+    has fewer GPUs.
+    """
     if gpus > cluster.gpus:
         raise SpecError("gpus", gpus, f"at most the cluster's {cluster.gpus}")
     shape, options = flat_group(cluster, gpus, per_node, sharing), parse_settings(settings)

@@ -10,8 +10,8 @@ from windtunnel.network.nccl.constants import ALGORITHMS, PROTOCOLS
 
 _ALIASES = {"ring": "ring", "tree": "tree", "collnetdirect": "collnet_direct", "collnetchain": "collnet_chain", "nvls": "nvls",
             "nvlstree": "nvls_tree", "pat": "pat", "collnet": "collnet_direct"}
-KNOWN = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_NVLS_ENABLE",
-         "NCCL_COLLNET_ENABLE", "NCCL_PAT_ENABLE")
+KNOWN = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS",
+         "NCCL_NVLS_ENABLE", "NCCL_COLLNET_ENABLE", "NCCL_PAT_ENABLE")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,10 @@ DEFAULT = Settings()
 
 
 def parse_settings(variables: Mapping[str, str | int] | None) -> Settings:
-    """Settings from `{"NCCL_ALGO": "Ring,Tree", ...}`; `^` before a list excludes. UnknownName or SpecError on what is not honoured."""
+    """Settings from `{"NCCL_ALGO": "Ring,Tree", ...}`; `^` before a list excludes.
+
+    Raises UnknownName or SpecError on what is not honoured.
+    """
     if not variables:
         return DEFAULT
     for name in variables:
@@ -50,7 +53,8 @@ def parse_settings(variables: Mapping[str, str | int] | None) -> Settings:
     )
 
 
-def _listed(name: str, variables: Mapping[str, str | int], aliases: Mapping[str, str], everything: tuple[str, ...]) -> frozenset[str]:
+def _listed(name: str, variables: Mapping[str, str | int], aliases: Mapping[str, str],
+            everything: tuple[str, ...]) -> frozenset[str]:
     if name not in variables:
         return frozenset(everything)
     text = str(variables[name]).strip()

@@ -15,14 +15,18 @@ _EXTRA_LINKS = {"device": 0, "node": 0, "leaf": 0, "pod": 2, "core": 4}
 # Rings of single NVLinks that fit on the first n GPUs of an eight-GPU hybrid cube mesh (DGX-1V): two directions for each of the
 # edge-disjoint Hamiltonian cycles; a test counts them. Five GPUs have none, and NCCL goes through a neighbour.
 _CUBE_RINGS = {2: 1, 3: 2, 4: 4, 5: 2, 6: 2, 7: 4, 8: 6}
+_ACROSS_SOCKETS = 0.6  # of a ring that leaves a CPU's PCIe tree: all-reduce on 8 against 4 A100 PCIe (SimuMax, 0.4176 / 0.6924)
 _PCIE_RATE = {3: 13e9, 4: 26e9, 5: 52e9, 6: 104e9}  # what a GPU moves through x16, one direction
 
 
 @dataclass(frozen=True)
 class Wires:
-    """`intra`: per GPU inside the domain; `pair`: to one peer there; `inter`: what the whole group has out of one domain;
-    `line`: the same before the fabric's efficiency; `nics`: NIC devices of the group; `hop`: seconds of a network hop beyond those inside
-    a leaf; `stated`: latency that the NIC's description tells NCCL's tuner, which is a hint and not a measurement."""
+    """Rates of one group.
+
+    `intra`: per GPU inside the domain; `pair`: to one peer there; `inter`: what the whole group has out of one domain; `line`: the
+    same before the fabric's efficiency; `nics`: NIC devices of the group; `hop`: seconds of a network hop beyond a leaf's own;
+    `stated`: latency that the NIC's description tells NCCL's tuner, which is a hint and not a measurement.
+    """
 
     generation: str
     nvidia: bool
@@ -60,12 +64,13 @@ def wires(cluster: Cluster, group: Group) -> Wires:
     """Links of `group` on `cluster`. SpecError if it spans nodes that have no NIC."""
     node, fabric = cluster.node, cluster.fabric
     scale, nvidia = node.scale_up, node.gpu.vendor == "nvidia"
-    here = min(group.per_node, group.ranks)
+    here, pcie = min(group.per_node, group.ranks), _PCIE_RATE.get(node.pcie_gen, 13e9 if node.pcie_gen < 3 else 104e9)
     fast = scale.kind != "pcie" and here <= scale.size
     if fast:
         intra, pair = _scale_up(scale.kind, scale.bandwidth, scale.size, scale.links, here)
     else:
-        intra = pair = min(scale.bandwidth, _PCIE_RATE.get(node.pcie_gen, 26e9)) if scale.kind == "pcie" else _PCIE_RATE.get(node.pcie_gen, 26e9)
+        pair = min(scale.bandwidth, pcie)
+        intra = pair * (_ACROSS_SOCKETS if here > 4 else 1.0)
     line = inter = nics = hop = stated = 0.0
     if group.nodes > 1:
         if node.nic is None:
@@ -75,7 +80,7 @@ def wires(cluster: Cluster, group: Group) -> Wires:
         rate = node.nic.count * node.nic.bandwidth / devices
         # A rank drives the NIC beside it; with fewer NICs than GPUs the ranks of one domain share them.
         line = min(node.nic.count * node.nic.bandwidth * servers / group.sharing, group.per_node * rate)
-        line = min(line, group.per_node * _PCIE_RATE.get(node.pcie_gen, 26e9)) if node.pcie_gen < 6 else line
+        line = min(line, group.per_node * pcie)
         nics = max(1.0, line / rate)
         inter = line * fabric.efficiency
         if group.span in ("pod", "core"):
@@ -83,8 +88,9 @@ def wires(cluster: Cluster, group: Group) -> Wires:
         hop = _EXTRA_LINKS[group.span] * fabric.hop_latency
         stated = node.nic.latency
     nvls = fast and scale.in_switch_reduction and nvidia
-    return Wires(generation_of(node.gpu.architecture, nvidia), nvidia, "nvlink" if fast else "pci", intra, pair, inter, line, nics, hop, stated,
-                 net_of(fabric.kind, generation_of(node.gpu.architecture, nvidia)), nvls, fabric.in_network_reduction, node.cpu_vendor == "amd")
+    generation = generation_of(node.gpu.architecture, nvidia)
+    return Wires(generation, nvidia, "nvlink" if fast else "pci", intra, pair, inter, line, nics, hop, stated,
+                 net_of(fabric.kind, generation), nvls, fabric.in_network_reduction, node.cpu_vendor == "amd")
 
 
 def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) -> tuple[float, float]:

@@ -27,18 +27,12 @@ class Stage:
     def __init__(self, index: int, rank: RankBuilder, templates: Templates, workload: Workload, costs: Costs) -> None:
         self.index, self.rank, self.templates, self.workload, self.costs = index, rank, templates, workload, costs
         self.labels: list[Label] = []
-        self.last = -1  # latest computation
         self.calls: Counter[tuple[Comm, Axis, float]] = Counter()
 
     def run(self, template: int, label: Label, waits: tuple[int, ...] = (), host_sync: bool = False) -> int:
         """Append rows of a template; returns the instance."""
         self.labels.append(label)
-        if template in self.templates.leading and self.last >= 0:
-            waits += (self.last,)
-        instance = self.rank.add(template, waits=waits, host_sync=host_sync)
-        if label.kind in ("forward", "backward", "update"):
-            self.last = instance
-        return instance
+        return self.rank.add(template, waits=waits, host_sync=host_sync)
 
     def call(self, label: Label, stream: Stream, key: int, seconds: float, ranks: int, waits: tuple[int, ...] = (),
              waiting: Category = Category.OTHER_STAGES, moving: Category = Category.STEP_SYNC, host_sync: bool = False) -> int:

@@ -9,7 +9,6 @@ from windtunnel.predict.category import Category, categories
 from windtunnel.predict.costs import Costs
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Kind, Stream, Workload
-from windtunnel.workload.passes.link import BEFORE
 from windtunnel.workload.schedules import Pass
 
 
@@ -25,7 +24,6 @@ class Templates:
         pairs = [(w + (-1, -1))[:2] for w in workload.waits]
         self.waits = np.array(pairs, np.int32).reshape(-1, 2)
         self.known: dict[tuple[object, ...], int] = {}
-        self.leading: set[int] = set()  # templates whose first row is a collective: it awaits the computation before the template
         runtime = workload.job.runtime
         self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
         self.weight_width = DTYPE_BYTES[runtime.weight_dtype]
@@ -76,16 +74,9 @@ class Templates:
         starts = np.cumsum([0] + [len(r) for r in ranges[:-1]])
         base = np.repeat(starts, [len(r) for r in ranges]).astype(np.int32)
         waits = self.waits[index]
-        waits = np.where(waits >= 0, waits + base[:, None], waits)
-        computing = np.where(self.stream[index] == Stream.COMPUTE, np.arange(len(index)), -1)
-        last = np.concatenate(([-1], np.maximum.accumulate(computing)[:-1]))
-        leading = bool(((waits == BEFORE) & (last[:, None] < 0)).any())
-        waits = np.where(waits == BEFORE, last[:, None], waits).astype(np.int32)
+        waits = np.where(waits >= 0, waits + base[:, None], waits).astype(np.int32)
         host = self.costs.host[index].copy()
         host[starts] += first_host
-        template = self.program.add_template(stream=self.stream[index], seconds=self.costs.seconds[index], host=host,
+        return self.program.add_template(stream=self.stream[index], seconds=self.costs.seconds[index], host=host,
                                              category=self.category[index], comm=self.is_comm[index], wait0=waits[:, 0].copy(),
                                              wait1=waits[:, 1].copy())
-        if leading:
-            self.leading.add(template)
-        return template

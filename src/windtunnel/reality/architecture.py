@@ -20,6 +20,8 @@ DEFAULT_VOCAB = 51200
 _DROPOUT_UNTIL = (2023, 1)
 """Dropout 0.1 was Megatron's default and in use for GPT until about then; later recipes turn it off."""
 
+_MOST_HEADS = 4096
+
 _FACTS: dict[str, dict[str, Any]] = {
     "gpt": {"activation": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "linear_bias": True},
     "mpt": {"activation": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "linear_bias": True},
@@ -47,11 +49,14 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
         return Skipped("MoE or latent attention is not modelled in this version (dense decoders only)")
     if "lora" in f"{row.model} {row.source}".lower():
         return Skipped("LoRA trains only adapters: not modelled in this version")
-    layers, hidden, heads, ffn, seq = row.layers, row.hidden, row.heads, row.ffn, row.seq
+    layers, hidden, ffn, seq = row.layers, row.hidden, row.ffn, row.seq
+    heads = row.heads if row.heads is not None else _usual_heads(hidden or 0, row.tp or 1)
     if not (layers and hidden and heads and ffn and seq):
-        blank = [name for name in ("layers", "hidden", "heads", "ffn", "seq") if not getattr(row, name)]
+        blank = [name for name in ("layers", "hidden", "ffn", "seq") if not getattr(row, name)] or ["heads"]
         return Skipped(f"{', '.join(blank)} not published")
     facts = dict(_FACTS[arch])
+    if row.heads is None:
+        assumed.append(f"{heads} heads of {hidden // heads} (not published: the width nearest to 128 that the plan can cut)")
     if row.vocab is None:
         assumed.append(f"vocabulary {DEFAULT_VOCAB} (not published)")
     if row.kv_heads is None:
@@ -62,6 +67,12 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
     _features(row, seq, facts, assumed)
     return Model(name=row.model or f"{arch}-{hidden}x{layers}", layers=layers, hidden=hidden, heads=heads,
                  kv_heads=row.kv_heads, ffn=ffn, vocab=row.vocab or DEFAULT_VOCAB, max_seq=seq, source=row.source or "", **facts)
+
+
+def _usual_heads(hidden: int, tp: int) -> int:
+    """Heads whose width is nearest to 128, the usual one, of those that divide `hidden` and that `tp` divides; else 0."""
+    found = [heads for heads in range(tp, min(hidden, _MOST_HEADS) + 1, tp) if hidden % heads == 0]
+    return min(found, key=lambda heads: (abs(hidden / heads - 128.0), heads), default=0)
 
 
 def _features(row: TrainingRow, seq: int, facts: dict[str, Any], assumed: list[str]) -> None:

@@ -31,6 +31,7 @@ INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 _OPERATORS = re.compile(r"op-level|per-op", re.IGNORECASE)
 """What a note says where selective recompute means torchtitan's choice by operator, not Megatron's attention core."""
 
+_MOST_CHUNKS = 1024
 _SEQUENCE_PARALLEL_SINCE = (2022, 5)
 _DISTRIBUTED_OPTIMIZER_SINCE = (2022, 1)
 
@@ -133,7 +134,7 @@ def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, 
     if layers % pp:
         return (1,)
     share = layers // pp
-    return tuple(count for count in range(1, share + 1) if share % count == 0)
+    return tuple(count for count in range(1, min(share, _MOST_CHUNKS) + 1) if share % count == 0)
 
 
 def _words(row: TrainingRow) -> str:
@@ -144,6 +145,8 @@ def _stages(row: TrainingRow, layers: int, stages: int) -> tuple[tuple[int, ...]
     """Layers of each virtual stage where they do not divide evenly; () where there is no layout."""
     if layers % stages == 0:
         return None, None
+    if stages > layers + 2:
+        return (), None
     made = uneven(layers, stages, greedy=row.framework == "megatron-deepspeed")
     return made if made else ((), None)
 

@@ -73,8 +73,8 @@ def machine(place: Place) -> Cluster | Skipped:
     node = node.model_copy(update={"gpu": gpu, "gpus": place.gpus_per_node, "scale_up": scale_up, "nic": nic})
     if known:
         return known.model_copy(update={"node": node, "fabric": fabric, "gpus": place.gpus})
-    return Cluster.model_validate({"id": f"{place.gpu}-{place.fabric or 'none'}", "node": node, "fabric": fabric, "gpus": place.gpus,
-                                   "source": "the row"})
+    name = f"{place.gpu}-{place.fabric or 'none'}"
+    return Cluster.model_validate({"id": name, "node": node, "fabric": fabric, "gpus": place.gpus, "source": "the row"})
 
 
 def _known(place: Place, gpu: str, kind: str) -> Cluster | None:

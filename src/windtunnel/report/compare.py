@@ -80,8 +80,8 @@ def render(found: Comparison, width: int) -> RenderableType:
     """The comparison for a terminal of `width` columns."""
     lines: list[RenderableType] = [
         Text(),
-        Text(f"A  {found.a.job.name}", style="bold"),
-        Text(f"B  {found.b.job.name}", style="bold"),
+        Text(f"A  {say.clean(found.a.job.name)}", style="bold"),
+        Text(f"B  {say.clean(found.b.job.name)}", style="bold"),
         Text(),
     ]
     lines.append(Text(verdict(found)))

@@ -14,7 +14,7 @@ from windtunnel.report import words as say
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, each_of, group_sums, label_of, parts_of
 from windtunnel.report.picture import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.reason import reasons
-from windtunnel.report.terminal import evidence_sentence, figures
+from windtunnel.report.terminal import closing_sentence, evidence_sentence, figures
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
 MOST_ROWS = 400
@@ -24,7 +24,7 @@ MOST_ROWS = 400
 def write_html(prediction: Prediction, path: str | Path) -> None:
     """Write the page; FileError if the path cannot be written."""
     try:
-        Path(path).write_text(page(prediction), encoding="utf-8")
+        Path(path).write_text(page(prediction), encoding="utf-8", errors="replace")
     except OSError as error:
         raise FileError("--html", str(path), "a file that can be written", f"{error.strerror}.") from error
 
@@ -296,5 +296,5 @@ def _evidence(prediction: Prediction) -> str:
     listed = f'<h2 style="margin-top:16px">Assumptions</h2><ul class="notes">{notes}</ul>' if notes else ""
     return (
         f'<p>{escape(evidence_sentence(prediction))}</p><div class="parts" style="margin-top:8px">{shares}</div>{listed}'
-        f'<p class="soft">Network fidelity: {escape(prediction.network)}.</p>'
+        f'<p class="soft">{escape(closing_sentence(prediction))}</p>'
     )

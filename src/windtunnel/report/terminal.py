@@ -44,8 +44,8 @@ def headline(prediction: Prediction, width: int) -> RenderableType:
     """Job, step time, rates, fit, length and price of the run."""
     job, plan = prediction.job, prediction.job.plan
     title = Text()
-    title.append(job.name, style="bold")
-    title.append("" if job.model.name == job.name else f"  {job.model.name}")
+    title.append(say.clean(job.name), style="bold")
+    title.append("" if job.model.name == job.name else f"  {say.clean(job.model.name)}")
     title.append(f", {say.tokens(prediction.parameters)} parameters" if prediction.parameters else "")
     title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {job.runtime.framework} {job.runtime.precision}")
     layout = f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp}" + (f" · vpp {plan.vpp}" if plan.vpp > 1 else "") + f" · dp {job.dp}"
@@ -84,7 +84,7 @@ def _run(prediction: Prediction) -> list[tuple[str, str, str]]:
     """What a day and the whole run make, where the job says how long and how dear."""
     found = [("tokens a day", say.tokens(prediction.tokens_per_day), "")] if prediction.tokens_per_day else []
     if prediction.days is not None and prediction.job.tokens:
-        found.append((f"for {say.tokens(prediction.job.tokens)} tokens", f"{say.duration(prediction.days)}, no failures", ""))
+        found.append((f"{say.tokens(prediction.job.tokens)} tokens in", say.duration(prediction.days), ""))
     if prediction.cost is not None:
         found.append(("cost of the run", say.dollars(prediction.cost), ""))
     elif prediction.cost_per_step is not None:
@@ -333,8 +333,14 @@ def evidence(prediction: Prediction, width: int) -> RenderableType:
     if known:
         lines.append(Text(" · ".join(f"{name} {say.percent(share, 0)}" for name, share in known), style="dim"))
     lines += [Text(f"- {text}", style="dim") for text in prediction.assumptions]
-    lines.append(Text(f"Network: {prediction.network}.", style="dim"))
+    lines.append(Text(closing_sentence(prediction), style="dim"))
     return Group(*lines)
+
+
+def closing_sentence(prediction: Prediction) -> str:
+    """What the figures leave out."""
+    run = " Days, cost and energy of the run are without failures and restarts." if prediction.days is not None else ""
+    return f"Network fidelity: {prediction.network}.{run}"
 
 
 def evidence_sentence(prediction: Prediction) -> str:

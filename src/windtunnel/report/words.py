@@ -9,6 +9,11 @@ from windtunnel.base.units import show_size, show_time
 UNKNOWN = "unknown"
 
 
+def clean(text: str) -> str:
+    """`text` without the control characters by which a name could steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def seconds(value: float) -> str:
     """`12.35 ms`."""
     return show_time(value) if math.isfinite(value) else UNKNOWN

@@ -6,7 +6,8 @@ which algorithm and protocol NCCL *selects*; what a selected one then takes is i
 
 from __future__ import annotations
 
-RING, TREE, NVLS, NVLS_TREE, COLLNET_DIRECT, COLLNET_CHAIN, PAT = "ring", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain", "pat"
+RING, TREE, NVLS, NVLS_TREE, PAT = "ring", "tree", "nvls", "nvls_tree", "pat"
+COLLNET_DIRECT, COLLNET_CHAIN = "collnet_direct", "collnet_chain"
 ALGORITHMS = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
 LL, LL128, SIMPLE = "LL", "LL128", "Simple"
 PROTOCOLS = (LL, LL128, SIMPLE)
@@ -56,7 +57,9 @@ TREE_CORRECTION: dict[str, tuple[float, ...]] = {
 # Bandwidth per NVLink that NCCL counts, over the 25 (20 for Volta's 25, 50 for Blackwell) GB/s of the data sheet.
 NVLINK_COUNTED = {"volta": 20.0 / 25.0, "ampere": 20.0 / 25.0, "hopper": 20.6 / 25.0, "blackwell": 40.1 / 50.0}
 # Per-channel speeds that the ring search ends with on a full NVSwitch node, fastest first.
-INTRA_SPEEDS: dict[str, tuple[float, ...]] = {"volta": (20.0,), "ampere": (20.0,), "hopper": (30.0, 20.0), "blackwell": (90.0, 45.0, 20.0)}
+INTRA_SPEEDS: dict[str, tuple[float, ...]] = {
+    "volta": (20.0,), "ampere": (20.0,), "hopper": (30.0, 20.0), "blackwell": (90.0, 45.0, 20.0),
+}
 NVLS_CHANNELS: dict[str, tuple[int, int]] = {"hopper": (16, 16), "blackwell": (24, 32)}  # one node, several nodes
 NET_COUNTED = 0.96  # 12 GB/s per 100 Gb/s
 PCI_BANDWIDTH = {3: 12.0, 4: 24.0, 5: 48.0, 6: 96.0}  # x16, one direction
@@ -68,5 +71,6 @@ THREADS = {LL: 512, LL128: 640, SIMPLE: 512}
 STEP_BYTES = {LL: 32 * 2.0**10, LL128: 562.5 * 2.0**10, SIMPLE: 512 * 2.0**10}  # data in one of a connection's 8 steps
 RING_SLICE = 2.0**20  # two steps of Simple
 
-# Fabrics whose NICs do not keep the order of 128 bytes: the vendor's plug-in then allows Simple alone (aws-ofi-nccl on p4, from memory).
+# Fabrics whose NICs do not keep the order of 128 bytes: the vendor's plug-in then allows Simple alone (aws-ofi-nccl on p4,
+# from memory).
 SIMPLE_ONLY = ("efa1",)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from windtunnel.workload.ops import Kind, Op, Stream
-
-BEFORE = -2
-"""Wait for whatever ran last on the compute stream before this program."""
+from windtunnel.workload.ops import Kind, Op
 
 
 def link(units: list[list[Op]]) -> tuple[list[Op], list[tuple[int, ...]]]:
-    """Rows in order, and for each the earlier rows (or `BEFORE`) whose end it awaits; at most two each.
+    """Rows in order, and for each the earlier rows whose end it awaits; at most two each.
 
     A blocking communication row waits for the last computation, and the next computation waits for it. The others wait for what they
-    name, and the first computation after their unit waits for them.
+    name, and the first computation after their unit waits for them. A program begins and ends with computation, if need be with a row
+    that only waits: so it joins what comes before and after it, and a wait for another stage is never booked under a collective.
     """
     rows: list[Op] = []
     waits: list[tuple[int, ...]] = []
-    last = BEFORE
+    last = 0
     pending: dict[int, int] = {}  # stream -> latest communication row that the next computation awaits
+
+    def append(op: Op, awaited: list[int]) -> None:
+        rows.append(op)
+        waits.append(tuple(awaited[-2:]))
+
+    if units and units[0] and units[0][0].kind is Kind.COMM:
+        append(_joint(units[0][0]), [])
     for unit in units:
         base, late = len(rows), {}
         for op in unit:
@@ -30,11 +35,14 @@ def link(units: list[list[Op]]) -> tuple[list[Op], list[tuple[int, ...]]]:
                 explicit += pending.values()
                 pending = {}
                 last = len(rows)
-            rows.append(op)
-            waits.append(tuple(explicit[-2:]))
+            append(op, explicit)
         for stream, row in late.items():
             pending[stream] = max(row, pending.get(stream, -1))
     if pending:
-        rows.append(Op("wait", Kind.COPY, rows[-1].phase, rows[-1].module, launches=0, stream=Stream.COMPUTE))
-        waits.append(tuple(pending.values())[-2:])
+        append(_joint(rows[-1]), list(pending.values()))
     return rows, waits
+
+
+def _joint(beside: Op) -> Op:
+    """A row of no work in the pass and module of `beside`."""
+    return Op("wait", Kind.COPY, beside.phase, beside.module, launches=0)

@@ -1,0 +1,86 @@
+"""Whatever is fed to the importers and table readers ends in a value or in an error of ours."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.formats import from_config, import_job
+from windtunnel.formats.hf_families import COMMON_KEYS, FAMILIES
+from windtunnel.formats.megatron_flags import KINDS, OLD_NAMES
+from windtunnel.reality.jobs import draft
+from windtunnel.reality.rows import TRAINING_NEEDS, parse
+
+KEYS = [*(key for keys in COMMON_KEYS.values() for key in keys), "sliding_window", "attn_config", "text_config", "no_bias",
+        "dropout"]
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.integers(1, 256), st.floats(), st.text(max_size=5),
+                    st.sampled_from(["silu", "gelu", "relu"]))
+VALUES = st.recursive(SCALARS, max_leaves=4, extend=lambda inner: st.one_of(
+    st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner)))
+WORDS = st.one_of(st.sampled_from([f"--{flag}" for flag in (*KINDS, *OLD_NAMES)]), st.integers(-5, 10**6).map(str),
+                  st.sampled_from(["$X", "${Y:-3}", "A=(", ")", "torchrun", "x.py", "'", "\\\n", "1e3", "--", "RMSNorm", "t|t"]),
+                  st.text(max_size=6))
+BASE = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --micro-batch-size 4 --vocab-size 512 "
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(FAMILIES)), st.dictionaries(st.sampled_from(KEYS), VALUES))
+def test_configurations(kind: str, config: dict[str, Any]) -> None:
+    with suppress(WindtunnelError):
+        from_config({"model_type": kind, **config})
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.booleans(), st.lists(WORDS, max_size=12))
+def test_command_lines(based: bool, words: list[str]) -> None:
+    with suppress(WindtunnelError):
+        import_job((BASE if based else "\n") + " ".join(words))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(st.text(), VALUES.map(json.dumps)))
+def test_any_text(text: str) -> None:
+    with suppress(WindtunnelError):
+        import_job(text + "\n")
+
+
+CELLS = st.one_of(st.just(""), st.integers(-3, 300).map(str), st.floats().map(str), st.text(max_size=4),
+                  st.sampled_from(["gpt", "llama", "megatron", "a100-sxm-80gb", "ib", "none", "full", "bf16", "8", "1e300"]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(CELLS, min_size=len(TRAINING_NEEDS), max_size=len(TRAINING_NEEDS)))
+def test_rows_of_a_table(cells: list[str]) -> None:
+    quoted = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells)
+    table = parse(",".join(TRAINING_NEEDS) + "\n" + quoted + "\n")
+    for row in table.training:
+        draft(row)
+
+
+GOOD = ("X", "F", "megatron", "gpt", "24", "1024", "16", "4096", "1024", "64", "", "a100-sxm-80gb", "8", "8", "none", "1", "2", "4",
+        "none", "full", "bf16", "0.5")
+ROW = dict(zip(TRAINING_NEEDS, GOOD, strict=True))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(ROW)), max_size=4,
+                       values=st.one_of(CELLS, st.sampled_from(["0", "999999999999999", "7", "1e6", "-0.0"]))))
+def test_almost_good_rows(changes: dict[str, str]) -> None:
+    cells = {**ROW, **changes}
+    quoted = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells.values())
+    for row in parse(",".join(cells) + "\n" + quoted + "\n").training:
+        draft(row)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text())
+def test_any_table(text: str) -> None:
+    with suppress(WindtunnelError):
+        parse(text)
+    with suppress(WindtunnelError):
+        parse(",".join(TRAINING_NEEDS) + "\n" + text)
