@@ -1,4 +1,4 @@
-"""Fixtures for every suite, and the folder of this file on the path, for the helpers that lie in it (`jobs`)."""
+"""Fixtures for every suite, and the folder of this file on the path, for the helpers that lie in it (`jobs`, `random_jobs`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+# The same examples in every run, so that a change is judged and not a draw; `--hypothesis-profile=deep` looks for new ones.
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("stable", derandomize=True, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("deep", derandomize=False, deadline=None, max_examples=2000, suppress_health_check=[*_SLOW, HealthCheck.filter_too_much])
+settings.load_profile("stable")
 
 
 @pytest.fixture(scope="session")

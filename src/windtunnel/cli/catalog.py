@@ -15,6 +15,7 @@ from windtunnel.cli.common import Json, writable, write
 from windtunnel.report import words as say
 from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_model, load_node, names
 from windtunnel.spec.catalog import KINDS, entry
+from windtunnel.spec.toml import toml_lines
 
 
 def command(
@@ -44,9 +45,7 @@ def command(
     elif name is None:
         out.print(_list(kind))
     else:
-        import tomli_w
-
-        write(tomli_w.dumps(data), "-", "catalog")
+        write("\n".join(toml_lines(data)), "-", "catalog")
 
 
 def _list(kind: str) -> Table:

@@ -11,6 +11,7 @@ from windtunnel.cli.common import On, Sets, writable, write
 from windtunnel.cli.source import job_of
 from windtunnel.formats import import_job
 from windtunnel.spec import dump_job
+from windtunnel.spec.toml import toml_lines
 
 
 def command(
@@ -19,15 +20,13 @@ def command(
     sets: Sets = None,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where the TOML goes.")] = "-",
 ) -> None:
-    import tomli_w
-
     writable(("--out", out))
     notes: tuple[tuple[str, tuple[str, ...]], ...]
     if on is None and not sets:
         made = import_job(Path(source))
         nouns: dict[str, Any] = {"model": made.model, "plan": made.plan, "runtime": made.runtime}
         tables = {k: v.model_dump(mode="json", exclude_none=True) for k, v in nouns.items() if v is not None}
-        text = tomli_w.dumps(tables)
+        text = "\n".join(toml_lines(tables)).lstrip() + "\n"
         notes = (("ignored", made.ignored), ("assumed", made.assumed), ("missing", ("the machine: add --on JOB or --on CLUSTER",)))
         what = made.format
     else:

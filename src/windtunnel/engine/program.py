@@ -12,7 +12,6 @@ The engine knows tasks, streams, the host and meetings of ranks. What a category
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -77,43 +76,32 @@ class RankBuilder:
     """Instances of one rank, in program order. Indices that `add` returns are what later `waits` name."""
 
     def __init__(self) -> None:
-        # typed arrays: appending costs the same as to a list, and they become columns without a conversion
-        self._template = array("i")
-        self._times = array("i")
-        self._flags = array("B")
-        self._wait_end = array("q")
-        self._waits = array("i")
-        self._stream = array("i")
-        self._host = array("d")
-        self._cat_wait = array("i")
-        self._cat_transfer = array("i")
-        self._part_end = array("q")
-        self._key = array("q")
-        self._seconds = array("d")
-        self._participants = array("i")
+        # flat lists of plain numbers, so that a long program leaves nothing for the garbage collector to walk; `build` cuts the columns
+        self.rows: list[int] = []  # four an instance: template, times, flags, number of waits
+        self.waits: list[int] = []
+        self.meetings: list[int] = []  # four a rendezvous: stream, category of waiting, of transfer, number of parts
+        self.hosts: list[float] = []  # one a rendezvous
+        self.keys: list[int] = []  # two a part: key, participants
+        self.seconds: list[float] = []  # one a part
 
     def __len__(self) -> int:
-        return len(self._template)
+        return len(self.rows) // 4
 
-    def add(self, template: int, waits: Sequence[int] = (), times: int = 1, host_sync: bool = False, join: bool = False) -> int:
+    def add(
+        self, template: int, waits: Iterable[int] = (), times: int = 1, host_sync: bool = False, join: bool = False
+    ) -> int:
         """Runs `template` `times` times in a row once the instances in `waits` have ended; returns the instance's index.
 
         `host_sync`: the host enqueues nothing more until the instance has ended. `join`: each repetition starts no sooner than
         the end of the one before it; without it only the order on each stream holds them back.
         """
-        if waits:
-            self._waits.extend(waits)
-        self._wait_end.append(len(self._waits))
-        self._template.append(template)
-        self._times.append(times)
-        self._flags.append((HOST_SYNC if host_sync else 0) | (JOIN if join else 0))
-        return len(self._template) - 1
+        return self._append(template, times, (HOST_SYNC if host_sync else 0) | (JOIN if join else 0), waits)
 
     def add_rendezvous(
         self,
         stream: int,
         parts: Iterable[tuple[int, float, int]],
-        waits: Sequence[int] = (),
+        waits: Iterable[int] = (),
         host: float = 0.0,
         cat_wait: int = 0,
         cat_transfer: int = 0,
@@ -125,22 +113,19 @@ class RankBuilder:
         takes the longest of the seconds that they state; the instance ends, and the stream is free, with the last of them.
         Before its transfer begins the instance's time counts as `cat_wait`, then as `cat_transfer`.
         """
-        if waits:
-            self._waits.extend(waits)
-        self._wait_end.append(len(self._waits))
-        self._template.append(_RENDEZVOUS)
-        self._times.append(1)
-        self._flags.append(HOST_SYNC if host_sync else 0)
+        before = len(self.seconds)
         for key, seconds, participants in parts:
-            self._key.append(key)
-            self._seconds.append(seconds)
-            self._participants.append(participants)
-        self._part_end.append(len(self._key))
-        self._stream.append(stream)
-        self._host.append(host)
-        self._cat_wait.append(cat_wait)
-        self._cat_transfer.append(cat_transfer)
-        return len(self._template) - 1
+            self.keys += (key, participants)
+            self.seconds.append(seconds)
+        self.meetings += (stream, cat_wait, cat_transfer, len(self.seconds) - before)
+        self.hosts.append(host)
+        return self._append(_RENDEZVOUS, 1, HOST_SYNC if host_sync else 0, waits)
+
+    def _append(self, template: int, times: int, flags: int, waits: Iterable[int]) -> int:
+        before = len(self.waits)
+        self.waits += waits
+        self.rows += (template, times, flags, len(self.waits) - before)
+        return len(self.rows) // 4 - 1
 
 
 class ProgramBuilder:
@@ -188,49 +173,33 @@ class ProgramBuilder:
 
     def build(self) -> Program:
         """The program's columns; the builder may go on afterwards. What is wrong in them is found by `run`."""
+        ops = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else _NO_OPS
         ranks = self._ranks
-        ops = self._columns
+        rows = np.array([n for r in ranks for n in r.rows], np.int64).reshape(-1, 4)
+        meetings = np.array([n for r in ranks for n in r.meetings], np.int64).reshape(-1, 4)
+        keys = np.array([n for r in ranks for n in r.keys], np.int64).reshape(-1, 2)
+
+        def ints(column: Longs) -> Ints:
+            return np.ascontiguousarray(column, np.int32)
+
         return Program(
             template_start=_offsets(self._sizes),
-            op_stream=_column([c[0] for c in ops], np.int32),
-            op_seconds=_column([c[1] for c in ops], np.float64),
-            op_host=_column([c[2] for c in ops], np.float64),
-            op_category=_column([c[3] for c in ops], np.int32),
-            op_comm=_column([c[4] for c in ops], np.uint8),
-            op_wait0=_column([c[5] for c in ops], np.int32),
-            op_wait1=_column([c[6] for c in ops], np.int32),
+            op_stream=ops[0], op_seconds=ops[1], op_host=ops[2], op_category=ops[3], op_comm=ops[4], op_wait0=ops[5], op_wait1=ops[6],
             rank_start=_offsets([len(r) for r in ranks]),
-            template=_column([r._template for r in ranks], np.int32),
-            times=_column([r._times for r in ranks], np.int32),
-            flags=_column([r._flags for r in ranks], np.uint8),
-            wait_start=_ends([r._wait_end for r in ranks], [len(r._waits) for r in ranks]),
-            waits=_column([r._waits for r in ranks], np.int32),
-            rv_stream=_column([r._stream for r in ranks], np.int32),
-            rv_host=_column([r._host for r in ranks], np.float64),
-            rv_cat_wait=_column([r._cat_wait for r in ranks], np.int32),
-            rv_cat_transfer=_column([r._cat_transfer for r in ranks], np.int32),
-            part_start=_ends([r._part_end for r in ranks], [len(r._key) for r in ranks]),
-            part_key=_column([r._key for r in ranks], np.int64),
-            part_seconds=_column([r._seconds for r in ranks], np.float64),
-            part_participants=_column([r._participants for r in ranks], np.int32),
-            categories=self.categories,
-            compute_tax=self.compute_tax,
-            host_window=self.host_window,
-        )
+            template=ints(rows[:, 0]), times=ints(rows[:, 1]), flags=np.ascontiguousarray(rows[:, 2], np.uint8),
+            wait_start=_offsets(rows[:, 3]), waits=np.array([n for r in ranks for n in r.waits], np.int32),
+            rv_stream=ints(meetings[:, 0]), rv_host=np.array([n for r in ranks for n in r.hosts], np.float64),
+            rv_cat_wait=ints(meetings[:, 1]), rv_cat_transfer=ints(meetings[:, 2]), part_start=_offsets(meetings[:, 3]),
+            part_key=np.ascontiguousarray(keys[:, 0]), part_seconds=np.array([n for r in ranks for n in r.seconds], np.float64),
+            part_participants=ints(keys[:, 1]),
+            categories=self.categories, compute_tax=self.compute_tax, host_window=self.host_window,
+        )  # fmt: skip
 
 
-def _offsets(sizes: Sequence[int]) -> Longs:
-    out = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=out[1:])
-    return out
+_NO_OPS: list[npt.NDArray[np.generic]] = [
+    np.zeros(0, dtype) for dtype in (np.int32, np.float64, np.float64, np.int32, np.uint8, np.int32, np.int32)
+]
 
 
-def _column(parts: Sequence[Any], dtype: type[_Scalar]) -> npt.NDArray[_Scalar]:
-    # np.array copies, so that the builder's arrays can still grow
-    return np.concatenate([np.array(p, dtype) for p in parts]) if parts else np.zeros(0, dtype)
-
-
-def _ends(ends: Sequence[array[int]], sizes: Sequence[int]) -> Longs:
-    """Offsets over all ranks, from each rank's own ends and its number of items."""
-    shifted = [np.array(e, np.int64) + before for e, before in zip(ends, _offsets(sizes)[:-1], strict=True)]
-    return np.concatenate([np.zeros(1, np.int64), *shifted])
+def _offsets(sizes: Sequence[int] | Longs) -> Longs:
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(np.int64)

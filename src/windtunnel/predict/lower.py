@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from windtunnel.engine import Program, ProgramBuilder
 from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.sharding import sharding_for
-from windtunnel.predict.stage import Label, Stage
+from windtunnel.predict.stage import GATHER, HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
 from windtunnel.predict.transfers import Transfers
 from windtunnel.workload import Axis, Comm, Stream, Workload
-from windtunnel.workload.schedules import Pass
 
 OVERLAPPING = (Axis.TP, Axis.CP, Axis.DP, Axis.SHARD, Axis.REPLICA)
 DEFAULT_TAX = 0.1
@@ -26,10 +28,10 @@ DEFAULT_TAX = 0.1
 
 @dataclass(frozen=True)
 class Lowered:
-    """The engine program; by stage, a label for every instance and how often each call between whole passes is made."""
+    """The engine program; by stage, a label (`stage.Label`) for every instance [I, 3] and how often each call between whole passes is made."""
 
     program: Program
-    labels: tuple[tuple[Label, ...], ...]
+    labels: tuple[npt.NDArray[np.int32], ...]
     calls: tuple[Counter[tuple[Comm, Axis, float]], ...]
 
 
@@ -53,7 +55,7 @@ def lower(workload: Workload, costs: Costs) -> Lowered:
         _step(stage, transfers)
         stages.append(stage)
     builder.compute_tax = compute_tax(costs)  # known once every call has a price
-    return Lowered(builder.build(), tuple(tuple(s.labels) for s in stages), tuple(s.calls for s in stages))
+    return Lowered(builder.build(), tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages), tuple(s.calls for s in stages))
 
 
 def _step(stage: Stage, transfers: Transfers) -> None:
@@ -62,19 +64,13 @@ def _step(stage: Stage, transfers: Transfers) -> None:
     overlap = runtime.overlap_p2p and workload.job.plan.vpp > 1
     sharding = sharding_for(stage)
     actions = workload.schedule[stage.index]
-    tick = stage.templates.nothing(runtime.host.micro_batch)
-    sent: int | None = None
-    received = transfers.receive(stage, actions[0])
-    last = -1
+    received, last = transfers.receive(stage, actions[0]), -1
+    waits = (received,) if received is not None else ()
     for turn, action in enumerate(actions):
-        label = Label("forward" if action.direction is Pass.FORWARD else "backward", action.micro_batch, action.chunk)
-        if runtime.host.micro_batch:
-            stage.run(tick, Label("host"))
-        waits = tuple(w for w in (received, sent if not overlap else None) if w is not None)
-        last = sharding.run(action, label, waits)
-        sent = transfers.send(stage, action, (last,))
-        following = actions[turn + 1] if turn + 1 < len(actions) else None
-        received = transfers.receive(stage, following) if following else None
+        last = sharding.run(action, (action.direction, action.micro_batch, action.chunk), waits)
+        sent = transfers.send(stage, action, last)
+        received = transfers.receive(stage, actions[turn + 1]) if turn + 1 < len(actions) else None
+        waits = tuple(w for w in (received, None if overlap else sent) if w is not None)
     _finish(stage, sharding.reduce(last))
 
 
@@ -86,21 +82,23 @@ def _finish(stage: Stage, reduced: tuple[int, ...]) -> None:
     if job.model.tied_embeddings and plan.pp > 1 and index in (0, last_stage):
         size = job.padded_vocab // plan.tp * job.model.hidden * stage.templates.reduce_width
         seconds = stage.costs.network.price(Comm.ALL_REDUCE, Axis.EMBEDDING, size).seconds
-        reduced = (stage.call(Label("tied embedding"), Stream.WORLD, _EMBEDDING_KEY, seconds, 2, reduced, moving=Category.GRADIENT_REDUCE),)
-    norm = stage.run(stage.templates.optimizer(index, after_norm=False), Label("update"), reduced)
+        reduced = (stage.meet((Kind.TIED_EMBEDDING, -1, -1), Stream.WORLD, _EMBEDDING_KEY, seconds, 2, reduced, Category.OTHER_STAGES,
+                              Category.GRADIENT_REDUCE, False),)
+    norm = stage.run(stage.templates.optimizer(index, after_norm=False), UPDATE, reduced)
     seconds = stage.costs.network.price(Comm.ALL_REDUCE, Axis.WORLD, 8.0).seconds
     if job.cluster.gpus > 1:
-        waits: tuple[int, ...] = (stage.call(Label("gradient norm"), Stream.WORLD, _NORM_KEY, seconds, plan.pp, (norm,), host_sync=True)
-                                  if plan.pp > 1 else
-                                  stage.comm(Label("gradient norm"), Comm.ALL_REDUCE, Axis.WORLD, 8.0, Stream.WORLD, (norm,), Category.STEP_SYNC),)
+        waits: tuple[int, ...] = (stage.meet(_NORM, Stream.WORLD, _NORM_KEY, seconds, plan.pp, (norm,), Category.OTHER_STAGES,
+                                             Category.STEP_SYNC, True) if plan.pp > 1 else
+                                  stage.comm(_NORM, Comm.ALL_REDUCE, Axis.WORLD, 8.0, Stream.WORLD, (norm,), Category.STEP_SYNC),)
     else:
         waits = (norm,)
     if job.runtime.host.step:
-        stage.run(stage.templates.nothing(job.runtime.host.step), Label("host"))
-    update = stage.run(stage.templates.optimizer(index, after_norm=True), Label("update"), waits)
+        stage.run(stage.templates.nothing(job.runtime.host.step), HOST)
+    update = stage.run(stage.templates.optimizer(index, after_norm=True), UPDATE, waits)
     if plan.sharding in ("zero1", "zero2") and not job.runtime.overlap_param_gather and not job.runtime.reduce_every_micro_batch:
         size = stage.workload.stage_parameters[index] * stage.templates.weight_width
-        stage.comm(Label("gather"), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (update,), Category.PARAMETER_GATHER)
+        stage.comm(GATHER, Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (update,), Category.PARAMETER_GATHER)
 
 
 _EMBEDDING_KEY, _NORM_KEY = -1, -2
+_NORM = (int(Kind.GRADIENT_NORM), -1, -1)

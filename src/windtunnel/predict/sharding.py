@@ -6,7 +6,7 @@ import math
 from typing import Protocol
 
 from windtunnel.predict.category import Category
-from windtunnel.predict.stage import Label, Stage
+from windtunnel.predict.stage import REDUCE, Kind, Label, Stage
 from windtunnel.workload import Axis, Comm, Stream
 from windtunnel.workload.schedules import Action, Pass
 
@@ -49,7 +49,7 @@ class Replicated:
             for chunk in range(len(self.chunks)):
                 for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
                     size = self._parameters(pieces) * stage.templates.weight_width
-                    self.gathers[chunk, group] = stage.comm(Label("gather", chunk=chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER,
+                    self.gathers[chunk, group] = stage.comm((Kind.GATHER, -1, chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER,
                                                             (), Category.PARAMETER_GATHER)
 
     def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
@@ -57,11 +57,11 @@ class Replicated:
         final = action.direction is Pass.BACKWARD and action.micro_batch == self.last_micro_batch and self.overlap_reduce
         templates, stage = self.stage.templates, self.stage
         if not first and not final:
-            return stage.run(templates.pieces(self.chunks[action.chunk].blocks, action.direction), label, waits)
+            return stage.run(templates.pieces(self.chunks[action.chunk].blocks, action.direction, True), label, waits)
         last = -1
         for group, pieces in enumerate(self._groups(action.chunk, action.direction)):
             gathered = (self.gathers[action.chunk, group],) if first else ()
-            last = stage.run(templates.pieces(pieces, action.direction), label, waits + gathered)
+            last = stage.run(templates.pieces(pieces, action.direction, group == 0), label, waits + gathered)
             waits = ()
             if final:
                 self.pending.append(self._combine(self._parameters(pieces), (last,), action.chunk))
@@ -79,9 +79,9 @@ class Replicated:
         scatter = self.sharded and job.runtime.reduce_with == "reduce_scatter"
         call, axis = (Comm.REDUCE_SCATTER, Axis.SHARD) if scatter else (Comm.ALL_REDUCE, Axis.DP)
         size = parameters * self.stage.templates.reduce_width
-        done = self.stage.comm(Label("reduce", chunk=chunk), call, axis, size, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
+        done = self.stage.comm((Kind.REDUCE, -1, chunk), call, axis, size, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
         if scatter and job.shard_ranks < self.ranks:
-            done = self.stage.comm(Label("reduce", chunk=chunk), Comm.ALL_REDUCE, Axis.REPLICA, size / job.shard_ranks, Stream.REDUCE, (done,),
+            done = self.stage.comm((Kind.REDUCE, -1, chunk), Comm.ALL_REDUCE, Axis.REPLICA, size / job.shard_ranks, Stream.REDUCE, (done,),
                                    Category.GRADIENT_REDUCE)
         return done
 
@@ -133,7 +133,7 @@ class FullySharded:
             needed = ahead
             if gather and place + 1 < len(flat):
                 ahead = self._gather(flat[place + 1], action)
-            template = self.stage.templates.block(block, action.direction)
+            template = self.stage.templates.pieces(((block, 1),), action.direction, place == 0)
             last = self.stage.run(template, label, waits + ((needed,) if needed is not None else ()))
             self.done.append(last)
             waits = ()
@@ -150,7 +150,7 @@ class FullySharded:
         if not size or self.ranks == 1:
             return None
         waits = tuple(self.done[-1:])
-        return self.stage.comm(Label("gather", action.micro_batch, action.chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, waits,
+        return self.stage.comm((Kind.GATHER, action.micro_batch, action.chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, waits,
                                Category.PARAMETER_GATHER)
 
     def _scatter(self, block: int, after: int) -> None:
@@ -159,9 +159,9 @@ class FullySharded:
             return
         done = after
         if self.ranks > 1:
-            done = self.stage.comm(Label("reduce"), Comm.REDUCE_SCATTER, Axis.SHARD, size, Stream.REDUCE, (after,), Category.GRADIENT_REDUCE)
+            done = self.stage.comm(REDUCE, Comm.REDUCE_SCATTER, Axis.SHARD, size, Stream.REDUCE, (after,), Category.GRADIENT_REDUCE)
         if self.replicas > 1:
-            done = self.stage.comm(Label("reduce"), Comm.ALL_REDUCE, Axis.REPLICA, size / self.ranks, Stream.REDUCE, (done,),
+            done = self.stage.comm(REDUCE, Comm.ALL_REDUCE, Axis.REPLICA, size / self.ranks, Stream.REDUCE, (done,),
                                    Category.GRADIENT_REDUCE)
         if done != after:
             self.pending.append(done)

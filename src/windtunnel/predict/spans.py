@@ -8,6 +8,9 @@ from typing import overload
 from windtunnel.engine import Timeline
 from windtunnel.predict.lower import Lowered
 from windtunnel.predict.prediction import Span
+from windtunnel.predict.stage import Kind
+
+NAMES = tuple(kind.name.lower().replace("_", " ") for kind in Kind)
 
 STREAMS = {"forward": "compute", "backward": "compute", "update": "compute", "host": "host", "send": "send", "receive": "receive",
            "gather": "parameter gather", "reduce": "gradient reduce", "tied embedding": "world", "gradient norm": "world"}
@@ -48,10 +51,11 @@ def spans(lowered: Lowered, timeline: Timeline) -> Spans:
         for stage, labels in enumerate(lowered.labels):
             rows = timeline.of_rank(stage)
             begin, end = timeline.begin[rows].tolist(), timeline.end[rows].tolist()
-            for label, start, stop in zip(labels, begin, end, strict=True):
-                if label.kind != "host":
-                    name = f"{label.kind} {label.micro_batch}" if label.micro_batch >= 0 else label.kind
-                    out.append(Span(stage, STREAMS[label.kind], name, label.kind, start, stop, label.micro_batch, label.chunk))
+            for (kind, micro_batch, chunk), start, stop in zip(labels.tolist(), begin, end, strict=True):
+                if kind != Kind.HOST:
+                    what = NAMES[kind]
+                    name = f"{what} {micro_batch}" if micro_batch >= 0 else what
+                    out.append(Span(stage, STREAMS[what], name, what, start, stop, micro_batch, chunk))
         return tuple(out)
 
     return Spans(make)

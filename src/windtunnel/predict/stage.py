@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from enum import IntEnum
 
 from windtunnel.engine import RankBuilder
 from windtunnel.predict.category import Category
@@ -12,13 +12,25 @@ from windtunnel.predict.templates import Templates
 from windtunnel.workload import Axis, Comm, Stream, Workload
 
 
-@dataclass(frozen=True)
-class Label:
-    """What an instance of the program is, for timelines: kind is forward, backward, send, gather, reduce, update, sync or host."""
+class Kind(IntEnum):
+    """What an instance of the program does; names are what timelines show."""
 
-    kind: str
-    micro_batch: int = -1
-    chunk: int = -1
+    FORWARD = 0
+    BACKWARD = 1
+    SEND = 2
+    RECEIVE = 3
+    GATHER = 4
+    REDUCE = 5
+    UPDATE = 6
+    TIED_EMBEDDING = 7
+    GRADIENT_NORM = 8
+    HOST = 9
+
+
+Label = tuple[int, int, int]
+"""Kind, micro batch and virtual stage of an instance; -1 where it has none."""
+
+GATHER, REDUCE, UPDATE, HOST = (int(Kind.GATHER), -1, -1), (int(Kind.REDUCE), -1, -1), (int(Kind.UPDATE), -1, -1), (int(Kind.HOST), -1, -1)
 
 
 class Stage:
@@ -26,25 +38,24 @@ class Stage:
 
     def __init__(self, index: int, rank: RankBuilder, templates: Templates, workload: Workload, costs: Costs) -> None:
         self.index, self.rank, self.templates, self.workload, self.costs = index, rank, templates, workload, costs
-        self.labels: list[Label] = []
+        self.labels: list[int] = []  # flat, three numbers an instance
         self.calls: Counter[tuple[Comm, Axis, float]] = Counter()
+        host = workload.job.runtime.host
+        self.call_host = host.launch + host.collective
 
-    def run(self, template: int, label: Label, waits: tuple[int, ...] = (), host_sync: bool = False) -> int:
+    def run(self, template: int, label: Label, waits: tuple[int, ...] = ()) -> int:
         """Append rows of a template; returns the instance."""
-        self.labels.append(label)
-        return self.rank.add(template, waits=waits, host_sync=host_sync)
+        self.labels += label
+        return self.rank.add(template, waits)
 
-    def call(self, label: Label, stream: Stream, key: int, seconds: float, ranks: int, waits: tuple[int, ...] = (),
-             waiting: Category = Category.OTHER_STAGES, moving: Category = Category.STEP_SYNC, host_sync: bool = False) -> int:
-        """Append a transfer that `ranks` stages take part in; returns its instance."""
-        host = self.workload.job.runtime.host
-        self.labels.append(label)
-        return self.rank.add_rendezvous(stream=int(stream), parts=((key, seconds, ranks),), waits=waits, host=host.launch + host.collective,
-                                        cat_wait=int(waiting), cat_transfer=int(moving), host_sync=host_sync)
+    def meet(self, label: Label, stream: int, key: int, seconds: float, ranks: int, waits: tuple[int, ...], waiting: int, moving: int,
+             host_sync: bool) -> int:
+        """Append a transfer that `ranks` stages take part in; returns its instance. Its time is booked as `waiting`, then `moving`."""
+        self.labels += label
+        return self.rank.add_rendezvous(stream, ((key, seconds, ranks),), waits, self.call_host, waiting, moving, host_sync)
 
     def comm(self, label: Label, call: Comm, axis: Axis, size: float, stream: Stream, waits: tuple[int, ...], category: Category) -> int:
         """Append a collective among equal ranks (its duration is all there is to it); returns its instance."""
         self.calls[call, axis, size] += 1
         seconds = self.costs.network.price(call, axis, size).seconds
-        template = self.templates.transfer(stream, seconds, category)
-        return self.run(template, label, waits)
+        return self.run(self.templates.transfer(stream, seconds, category), label, waits)

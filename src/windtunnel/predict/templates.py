@@ -29,19 +29,19 @@ class Templates:
         self.weight_width = DTYPE_BYTES[runtime.weight_dtype]
         self.gather_width = DTYPE_BYTES["bf16"] if runtime.precision != "fp32" else 4.0
 
-    def block(self, block: int, direction: Pass) -> int:
-        """One pass of one block, with the framework's host cost of a layer on its first row."""
-        return self.pieces(((block, 1),), direction)
+    def pieces(self, blocks: tuple[tuple[int, int], ...], direction: Pass, opens: bool) -> int:
+        """A pass through `blocks` (with repeats) in model order; backward walks them in reverse.
 
-    def pieces(self, blocks: tuple[tuple[int, int], ...], direction: Pass) -> int:
-        """A pass through `blocks` (with repeats) in model order; backward walks them in reverse."""
-        key = (blocks, direction)
+        The framework's host cost of a layer is on each block's first row, and where the piece opens a pass, that of a micro batch.
+        """
+        key = (blocks, direction, opens)
         if key not in self.known:
             rows: list[range] = []
             for index, times in blocks if direction is Pass.FORWARD else reversed(blocks):
                 block = self.workload.blocks[index]
                 rows += [block.forward if direction is Pass.FORWARD else block.backward] * times
-            self.known[key] = self._add(rows, self.workload.job.runtime.host.layer)
+            host = self.workload.job.runtime.host
+            self.known[key] = self._add(rows, host.layer, host.micro_batch if opens else 0.0)
         return self.known[key]
 
     def optimizer(self, stage: int, after_norm: bool) -> int:
@@ -49,7 +49,7 @@ class Templates:
         rows = self.workload.optimizer[stage]
         names = self.workload.ops.names
         cut = next(r for r in rows if names[r] == "gradient norm") + 1
-        return self._add([range(cut, rows.stop) if after_norm else range(rows.start, cut)], 0.0)
+        return self._add([range(cut, rows.stop) if after_norm else range(rows.start, cut)], 0.0, 0.0)
 
     def transfer(self, stream: Stream, seconds: float, category: Category) -> int:
         """A collective among equal ranks: one row on its own stream."""
@@ -69,14 +69,15 @@ class Templates:
                 category=np.array([category], np.int32), comm=np.array([is_comm], np.uint8), wait0=none, wait1=none)
         return self.known[row]
 
-    def _add(self, ranges: list[range], first_host: float) -> int:
+    def _add(self, ranges: list[range], block_host: float, pass_host: float) -> int:
         index = np.concatenate([np.arange(r.start, r.stop) for r in ranges])
         starts = np.cumsum([0] + [len(r) for r in ranges[:-1]])
         base = np.repeat(starts, [len(r) for r in ranges]).astype(np.int32)
         waits = self.waits[index]
         waits = np.where(waits >= 0, waits + base[:, None], waits).astype(np.int32)
         host = self.costs.host[index].copy()
-        host[starts] += first_host
+        host[starts] += block_host
+        host[0] += pass_host
         return self.program.add_template(stream=self.stream[index], seconds=self.costs.seconds[index], host=host,
                                              category=self.category[index], comm=self.is_comm[index], wait0=waits[:, 0].copy(),
                                              wait1=waits[:, 1].copy())
