@@ -46,7 +46,7 @@ def command(
         from windtunnel.report.trace import write_trace
 
         with busy("writing the timeline"):
-            slices = write_trace(prediction, trace)
+            slices = write_trace(prediction, trace, prediction.kernel_timeline)
         notes().print(f"{trace}: {slices:,} slices", markup=False)
     if html is not None:
         from windtunnel.report.html import write_html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -28,4 +29,4 @@ class StageMemory:
     total: float
     capacity: float
     fits: bool
-    curve: tuple[tuple[float, float], ...] = ()  # (second in the step, allocated bytes)
+    curve: Sequence[tuple[float, float]] = ()  # (second in the step, allocated bytes)

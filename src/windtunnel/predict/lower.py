@@ -28,11 +28,16 @@ DEFAULT_TAX = 0.1
 
 @dataclass(frozen=True)
 class Lowered:
-    """The engine program; by stage, a label (`stage.Label`) for every instance [I, 3] and how often each call between whole passes is made."""
+    """The engine program; by stage, a label (`stage.Label`) for every instance [I, 3] and how often each call between whole passes is made.
+
+    `rows[t]` are the workload's rows that template t is made of (None for waits and transfers), `categories` the category of every row.
+    """
 
     program: Program
     labels: tuple[npt.NDArray[np.int32], ...]
     calls: tuple[Counter[tuple[Comm, Axis, float]], ...]
+    rows: tuple[npt.NDArray[np.int64] | None, ...]
+    categories: npt.NDArray[np.int32]
 
 
 def compute_tax(costs: Costs) -> float:
@@ -55,7 +60,8 @@ def lower(workload: Workload, costs: Costs) -> Lowered:
         _step(stage, transfers)
         stages.append(stage)
     builder.compute_tax = compute_tax(costs)  # known once every call has a price
-    return Lowered(builder.build(), tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages), tuple(s.calls for s in stages))
+    return Lowered(builder.build(), tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages), tuple(s.calls for s in stages),
+                   tuple(templates.rows), templates.category)
 
 
 def _step(stage: Stage, transfers: Transfers) -> None:
@@ -97,7 +103,8 @@ def _finish(stage: Stage, reduced: tuple[int, ...]) -> None:
     update = stage.run(stage.templates.optimizer(index, after_norm=True), UPDATE, waits)
     if plan.sharding in ("zero1", "zero2") and not job.runtime.overlap_param_gather and not job.runtime.reduce_every_micro_batch:
         size = stage.workload.stage_parameters[index] * stage.templates.weight_width
-        stage.comm(GATHER, Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (update,), Category.PARAMETER_GATHER)
+        gathered = stage.comm(GATHER, Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (update,), Category.PARAMETER_GATHER)
+        stage.run(stage.templates.nothing(0.0), HOST, (gathered,))  # the step ends with it: its time is nobody else's
 
 
 _EMBEDDING_KEY, _NORM_KEY = -1, -2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from windtunnel.memory.result import StageMemory
@@ -75,4 +76,5 @@ class Prediction:
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     parameters: float = 0.0
-    timeline: tuple[Span, ...] = field(default=(), repr=False)  # blocks: a pass of a virtual stage, a transfer, an optimizer step
+    timeline: Sequence[Span] = field(default=(), repr=False)  # a pass of a virtual stage, a transfer, an optimizer step
+    kernel_timeline: Sequence[Span] = field(default=(), repr=False)  # the kernels and collectives inside them

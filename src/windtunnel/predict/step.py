@@ -12,7 +12,7 @@ from windtunnel.predict.money import money
 from windtunnel.predict.notes import assumptions, warnings
 from windtunnel.predict.path import critical_path
 from windtunnel.predict.prediction import Prediction
-from windtunnel.predict.spans import spans
+from windtunnel.predict.spans import blocks, kernels, with_curves
 from windtunnel.spec import Job, check
 from windtunnel.workload import build, hardware_flops, model_flops, parameter_count
 
@@ -31,22 +31,23 @@ def predict(job: Job, network: str = "closed") -> Prediction:
     costs = price(workload)
     lowered = lower(workload, costs)
     timeline = run(lowered.program)
-    memory = memory_of(job, workload)
+    memory = with_curves(workload, lowered, timeline, memory_of(job, workload))
 
     step = timeline.makespan
     by_stage = tuple(breakdown(timeline, costs, stage) for stage in range(job.plan.pp))
-    busiest = max(range(job.plan.pp), key=lambda s: (float(timeline.busy[s, 0].sum()), -s))
+    # the stage that waits least for others is the one to look at: it sets the pace
+    pacing = min(range(job.plan.pp), key=lambda s: (by_stage[s].get("other_stages", 0.0), s))
     tokens = float(job.plan.global_batch * job.plan.seq)
     gpus = job.cluster.gpus
     model, hardware = model_flops(job), hardware_flops(workload)
     peak = gpus * job.cluster.gpu.peak[job.runtime.precision] * step
-    shares, error = evidence(workload, costs, busiest, step)
+    shares, error = evidence(workload, costs, pacing, step)
     return Prediction(
         job=job, network=network, step_time_s=step, tokens_per_s=tokens / step, tokens_per_s_per_gpu=tokens / step / gpus,
         model_tflops_per_gpu=model / step / gpus / 1e12, hardware_tflops_per_gpu=hardware / step / gpus / 1e12,
-        mfu=model / peak, hfu=hardware / peak, breakdown=by_stage[busiest], by_stage=by_stage, overlapped=overlapped(timeline, busiest, by_stage[busiest]),
+        mfu=model / peak, hfu=hardware / peak, breakdown=by_stage[pacing], by_stage=by_stage, overlapped=overlapped(timeline, pacing, by_stage[pacing]),
         memory=memory, fits=all(stage.fits for stage in memory), provenance=shares, relative_error=error,
-        kernels=kernel_rows(workload, costs, busiest, step), collectives=collective_rows(workload, costs, lowered, busiest),
+        kernels=kernel_rows(workload, costs, pacing, step), collectives=collective_rows(workload, costs, lowered, pacing),
         critical_path=critical_path(lowered, timeline), assumptions=assumptions(job), warnings=warnings(job, memory),
-        parameters=parameter_count(job.model), timeline=spans(lowered, timeline), **money(job, step, tokens),
+        parameters=parameter_count(job.model), timeline=blocks(lowered, timeline), kernel_timeline=kernels(workload, lowered), **money(job, step, tokens),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from windtunnel.engine import ProgramBuilder
 from windtunnel.predict.category import Category, categories
@@ -24,6 +25,7 @@ class Templates:
         pairs = [(w + (-1, -1))[:2] for w in workload.waits]
         self.waits = np.array(pairs, np.int32).reshape(-1, 2)
         self.known: dict[tuple[object, ...], int] = {}
+        self.rows: list[npt.NDArray[np.int64] | None] = []  # by template: rows of the workload, or None for one of our own
         runtime = workload.job.runtime
         self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
         self.weight_width = DTYPE_BYTES[runtime.weight_dtype]
@@ -64,6 +66,7 @@ class Templates:
         if row not in self.known:
             _, stream, seconds, host, category, is_comm = row
             none = np.full(1, -1, np.int32)
+            self.rows.append(None)
             self.known[row] = self.program.add_template(
                 stream=np.array([stream], np.int32), seconds=np.array([seconds]), host=np.array([host]),
                 category=np.array([category], np.int32), comm=np.array([is_comm], np.uint8), wait0=none, wait1=none)
@@ -78,6 +81,7 @@ class Templates:
         host = self.costs.host[index].copy()
         host[starts] += block_host
         host[0] += pass_host
+        self.rows.append(index)
         return self.program.add_template(stream=self.stream[index], seconds=self.costs.seconds[index], host=host,
                                              category=self.category[index], comm=self.is_comm[index], wait0=waits[:, 0].copy(),
                                              wait1=waits[:, 1].copy())

@@ -1,0 +1,144 @@
+"""Nothing gets lost in a step: seconds, transfers and calls add up, whatever the job."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from random_jobs import changed, examples, jobs
+
+from windtunnel.engine import Program, run
+from windtunnel.predict import predict
+from windtunnel.predict.category import COMPUTE
+from windtunnel.predict.costs import price
+from windtunnel.predict.lower import lower
+from windtunnel.predict.metrics import executions
+from windtunnel.spec import Job
+from windtunnel.workload import Comm, Kind, Stream, build
+
+TIGHT = 1e-9
+PARTS = [c.name.lower() for c in COMPUTE]
+
+
+@examples(120)
+@given(jobs())
+def test_seconds_add_up(job: Job) -> None:
+    p = predict(job)
+    step = p.step_time_s
+    assert sum(float(str(hop["seconds"])) for hop in p.critical_path) == pytest.approx(step, rel=TIGHT)
+    for parts in p.by_stage:
+        assert sum(parts.values()) == pytest.approx(step, rel=TIGHT)
+        assert sum(parts.get(name, 0.0) for name in PARTS) <= step * (1 + TIGHT)
+    assert p.breakdown in p.by_stage
+    assert sum(p.provenance.values()) == pytest.approx(1.0, rel=1e-6)
+    assert sum(row.seconds_total for row in p.kernels) <= step * (1 + TIGHT)
+
+
+@examples(80)
+@given(jobs())
+def test_streams_are_never_busier_than_the_step_is_long(job: Job) -> None:
+    workload = build(job)
+    costs = price(workload)
+    timeline = run(lower(workload, costs).program)
+    assert (timeline.busy >= 0.0).all() and (timeline.idle >= 0.0).all() and (timeline.stretch >= 0.0).all()
+    assert (timeline.busy.sum(axis=2) <= timeline.makespan * (1 + TIGHT)).all()
+    for stage in range(job.plan.pp):  # computing takes what its kernels take, and what the tax adds
+        kernels = (executions(workload, stage) * costs.seconds)[workload.ops.kind != Kind.COMM].sum()
+        busy = timeline.busy[stage, int(Stream.COMPUTE)].sum() - timeline.stretch[stage].sum()
+        assert busy == pytest.approx(kernels, rel=TIGHT)
+
+
+def meetings(program: Program) -> tuple[Counter[int], dict[int, set[tuple[float, int]]]]:
+    """How often each key is posted, and what its posts state."""
+    said: dict[int, set[tuple[float, int]]] = {}
+    for key, seconds, ranks in zip(program.part_key.tolist(), program.part_seconds.tolist(), program.part_participants.tolist(), strict=True):
+        said.setdefault(key, set()).add((seconds, ranks))
+    return Counter(program.part_key.tolist()), said
+
+
+@examples(80)
+@given(jobs())
+def test_each_send_has_one_receive(job: Job) -> None:
+    workload = build(job)
+    lowered = lower(workload, price(workload))
+    posts, said = meetings(lowered.program)
+    for key, times in posts.items():
+        assert len(said[key]) == 1, "both ends of a transfer state the same seconds"
+        assert times == next(iter(said[key]))[1], f"key {key}"
+    boundaries = job.plan.pp * job.plan.vpp - 1 if job.plan.pp > 1 else 0
+    kinds = Counter(label.kind for labels in lowered.labels for label in labels)
+    assert kinds["send"] == kinds["receive"] == 2 * boundaries * job.micro_batches
+    passes = Counter((stage, label.kind, label.micro_batch, label.chunk) for stage, labels in enumerate(lowered.labels) for label in labels)
+    for stage in range(job.plan.pp):
+        for micro_batch in range(job.micro_batches):
+            for chunk in range(job.plan.vpp):
+                assert passes[stage, "send", micro_batch, chunk] == passes[stage, "receive", micro_batch, chunk]
+
+
+@examples(80)
+@given(jobs())
+def test_every_pass_runs_once_and_sends_follow_it(job: Job) -> None:
+    p = predict(job)
+    ends = {(s.stage, s.category, s.micro_batch, s.chunk): s.end for s in p.timeline if s.category in ("forward", "backward")}
+    begins: dict[tuple[int, str, int, int], float] = {}
+    for s in p.timeline:
+        key = (s.stage, s.category, s.micro_batch, s.chunk)
+        begins[key] = min(begins.get(key, s.start), s.start)
+    wanted = {(stage, way, m, c) for stage in range(job.plan.pp) for way in ("forward", "backward") for m in range(job.micro_batches)
+              for c in range(job.plan.vpp)}
+    assert set(ends) == wanted
+    for stage, _, m, c in wanted:
+        assert begins[stage, "backward", m, c] >= ends[stage, "forward", m, c] * (1 - TIGHT)
+        before = (stage - 1, c) if stage else (job.plan.pp - 1, c - 1)
+        if before[1] >= 0 and job.plan.pp > 1:
+            assert begins[stage, "forward", m, c] >= ends[before[0], "forward", m, before[1]] * (1 - TIGHT)
+            assert begins[before[0], "backward", m, before[1]] >= ends[stage, "backward", m, c] * (1 - TIGHT)
+
+
+@examples(60)
+@given(jobs(tp=1, pp=1, dp=1))
+def test_one_gpu_communicates_nothing(job: Job) -> None:
+    if job.cluster.gpus > 1:  # context parallelism
+        return
+    p = predict(job)
+    assert not [row for row in p.collectives if row["count"] and row["time_us"]]
+    assert not p.overlapped and not [name for name in p.breakdown if name.startswith("exposed_")]
+    assert p.breakdown["bubble"] == 0.0 and p.breakdown.get("overlap_slowdown", 0.0) == 0.0
+
+
+@examples(60)
+@given(jobs())
+def test_tensor_parallel_calls_grow_with_layers_and_micro_batches(job: Job) -> None:
+    workload = build(job)
+    comm = workload.ops.kind == Kind.COMM
+    counts = sum(executions(workload, stage) for stage in range(job.plan.pp))
+    twice = build(changed(job, global_batch=2 * job.plan.global_batch))
+    again = sum(executions(twice, stage) for stage in range(job.plan.pp))
+    assert np.array_equal(np.asarray(again)[comm], 2 * np.asarray(counts)[comm])
+    if job.plan.tp * job.plan.cp == 1:
+        assert not np.asarray(counts)[comm].any()
+
+
+@examples(60)
+@given(jobs())
+def test_sharding_moves_as_many_bytes_as_replicas_need(job: Job) -> None:
+    """An all-reduce is a reduce-scatter and an all-gather of the same buffer: ZeRO-1 moves no more and no less than none.
+
+    Counted as bytes of the buffers that one stage passes in for gradients, with sharding over all ranks.
+    """
+    whole = changed(job, shard_group=None, reduce_every_micro_batch=False, reduce_with="reduce_scatter")
+    if whole.shard_ranks == 1:
+        return
+    for stage in range(whole.plan.pp):
+        moved = {}
+        for sharding in ("none", "zero1", "zero2"):
+            one = changed(whole, sharding=sharding)
+            workload = build(one)
+            lowered = lower(workload, price(workload))
+            moved[sharding] = sum(size * times * (2 if call is Comm.ALL_REDUCE else 1)
+                                  for (call, axis, size), times in lowered.calls[stage].items()
+                                  if axis.name in ("DP", "SHARD", "REPLICA") and call in (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER))
+        assert moved["none"] == pytest.approx(2 * moved["zero1"], rel=TIGHT)
+        assert moved["zero2"] == pytest.approx(moved["zero1"], rel=TIGHT)
