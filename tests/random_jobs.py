@@ -143,7 +143,7 @@ def scaled(job: Job, what: str, factor: float) -> Job:
     else:
         raise KeyError(what)
     node = node.model_copy(update={"gpu": gpu})
-    return Job.model_validate({**dict(job), "cluster": cluster.model_copy(update={"node": node})})
+    return job.model_copy(update={"cluster": cluster.model_copy(update={"node": node})})
 
 
 def changed(job: Job, **fields: Any) -> Job:
@@ -152,4 +152,4 @@ def changed(job: Job, **fields: Any) -> Job:
     for noun in ("plan", "model", "runtime", "cluster"):
         mine = {k: v for k, v in fields.items() if k in type(getattr(job, noun)).model_fields}
         parts[noun] = getattr(job, noun).model_copy(update=mine)
-    return Job.model_validate({**dict(job), **parts})
+    return job.model_copy(update=parts)

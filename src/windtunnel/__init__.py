@@ -21,8 +21,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from windtunnel.base.errors import EngineError, FileError, PlanError, SpecError, UnknownName, WindtunnelError
     from windtunnel.formats import Imported, import_job
-    from windtunnel.memory import memory_of
-    from windtunnel.memory.result import StageMemory
+    from windtunnel.memory import StageMemory, memory_of
     from windtunnel.network import sweep
     from windtunnel.predict.prediction import KernelRow, Prediction, Span
     from windtunnel.reality.report import Report

@@ -6,8 +6,14 @@ import pytest
 
 from windtunnel.workload.schedules import SCHEDULES, Action, Pass
 
-GRID = [(name, p, v, m) for name in SCHEDULES for p in (1, 2, 4, 8) for v in ((2, 3) if name == "interleaved" else (1,)) for m in (p, 2 * p, 4 * p)
-        if not (name == "interleaved" and p == 1)]
+GRID = [
+    (name, p, v, m)
+    for name in SCHEDULES
+    for p in (1, 2, 4, 8)
+    for v in ((2, 3) if name == "interleaved" else (1,))
+    for m in (p, 2 * p, 4 * p)
+    if not (name == "interleaved" and p == 1)
+]
 
 
 @pytest.mark.parametrize("name, stages, chunks, micro_batches", GRID)

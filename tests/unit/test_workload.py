@@ -20,26 +20,57 @@ def test_full_recompute_runs_every_layer_again() -> None:
     assert hardware_flops(build(job)) - model_flops(job) == pytest.approx(24 * b * layers * s * h * h * (1 + s / (6 * h)))
 
 
-@pytest.mark.parametrize("name, kwargs, published", [
-    ("GPT-3 175B", {"layers": 96, "hidden": 12288, "heads": 96, "ffn": 49152, "vocab": 50257}, 174.6e9),
-    ("Llama-3 8B", {"layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256, "activation": "swiglu",
-                    "norm": "rmsnorm", "position": "rope", "tied_embeddings": False, "linear_bias": False}, 8.03e9),
-])
+@pytest.mark.parametrize(
+    "name, kwargs, published",
+    [
+        ("GPT-3 175B", {"layers": 96, "hidden": 12288, "heads": 96, "ffn": 49152, "vocab": 50257}, 174.6e9),
+        (
+            "Llama-3 8B",
+            {
+                "layers": 32,
+                "hidden": 4096,
+                "heads": 32,
+                "kv_heads": 8,
+                "ffn": 14336,
+                "vocab": 128256,
+                "activation": "swiglu",
+                "norm": "rmsnorm",
+                "position": "rope",
+                "tied_embeddings": False,
+                "linear_bias": False,
+            },
+            8.03e9,
+        ),
+    ],
+)
 def test_parameters_match_the_published_count(name: str, kwargs: dict[str, object], published: float) -> None:
     assert parameter_count(make_job(**kwargs).model) == pytest.approx(published, rel=0.003), name
 
 
-@pytest.mark.parametrize("tp, sp, recompute, per_sbh", [
-    (1, False, "none", 34 + 5 * 16 * 1024 / 1024),
-    (8, False, "none", 10 + 24 / 8 + 5 * 16 * 1024 / 1024 / 8),
-    (8, True, "none", (34 + 5 * 16 * 1024 / 1024) / 8),
-    (8, True, "selective", 34 / 8),
-    (8, False, "full", 2),
-    (8, True, "full", 2 / 8),
-])
+@pytest.mark.parametrize(
+    "tp, sp, recompute, per_sbh",
+    [
+        (1, False, "none", 34 + 5 * 16 * 1024 / 1024),
+        (8, False, "none", 10 + 24 / 8 + 5 * 16 * 1024 / 1024 / 8),
+        (8, True, "none", (34 + 5 * 16 * 1024 / 1024) / 8),
+        (8, True, "selective", 34 / 8),
+        (8, False, "full", 2),
+        (8, True, "full", 2 / 8),
+    ],
+)
 def test_saved_bytes_are_korthikantis_table_2(tp: int, sp: bool, recompute: str, per_sbh: float) -> None:
-    job = make_job(layers=2, hidden=1024, heads=16, ffn=4096, seq=1024, tp=tp, sequence_parallel=sp, recompute=recompute,
-                   attention="fused_softmax", dropout=True)
+    job = make_job(
+        layers=2,
+        hidden=1024,
+        heads=16,
+        ffn=4096,
+        seq=1024,
+        tp=tp,
+        sequence_parallel=sp,
+        recompute=recompute,
+        attention="fused_softmax",
+        dropout=True,
+    )
     layer = build(job).blocks[1]
     assert layer.saved == pytest.approx(per_sbh * 1024 * 1024)
 
@@ -57,7 +88,9 @@ def test_sequence_parallelism_moves_the_same_bytes_in_other_calls() -> None:
         workload = build(make_job(tp=4, sequence_parallel=sp))
         ops = workload.ops
         factor = {Comm.ALL_REDUCE: 2.0, Comm.ALL_GATHER: 1.0, Comm.REDUCE_SCATTER: 1.0}
-        return sum(float(ops.bytes[r]) * factor[Comm(int(ops.comm[r]))] for r in workload.blocks[1].forward if ops.kind[r] == Kind.COMM)
+        return sum(
+            float(ops.bytes[r]) * factor[Comm(int(ops.comm[r]))] for r in workload.blocks[1].forward if ops.kind[r] == Kind.COMM
+        )
 
     assert moved(True) == moved(False)
 
@@ -86,7 +119,11 @@ def test_waits_point_backwards_and_every_collective_is_awaited() -> None:
 def test_uneven_stages_keep_every_layer_once() -> None:
     job = make_job(layers=7, pp=2, stages=(3, 4), global_batch=8)
     workload = build(job)
-    layers = [sum(times for block, times in chunk.blocks if workload.blocks[block].name == "layer") for chunks in workload.stages for chunk in chunks]
+    layers = [
+        sum(times for block, times in chunk.blocks if workload.blocks[block].name == "layer")
+        for chunks in workload.stages
+        for chunk in chunks
+    ]
     assert layers == [3, 4]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +76,7 @@ class RankBuilder:
     """Instances of one rank, in program order. Indices that `add` returns are what later `waits` name."""
 
     def __init__(self) -> None:
-        # flat lists of plain numbers, so that a long program leaves nothing for the garbage collector to walk; `build` cuts the columns
+        # flat lists of plain numbers, so that a long program leaves nothing for the garbage collector to walk
         self.rows: list[int] = []  # four an instance: template, times, flags, number of waits
         self.waits: list[int] = []
         self.meetings: list[int] = []  # four a rendezvous: stream, category of waiting, of transfer, number of parts
@@ -173,18 +173,20 @@ class ProgramBuilder:
 
     def build(self) -> Program:
         """The program's columns; the builder may go on afterwards. What is wrong in them is found by `run`."""
-        ops = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else _NO_OPS
+        columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 7
+        stream, seconds, host, category, comm, wait0, wait1 = columns
         ranks = self._ranks
         rows = np.array([n for r in ranks for n in r.rows], np.int64).reshape(-1, 4)
         meetings = np.array([n for r in ranks for n in r.meetings], np.int64).reshape(-1, 4)
         keys = np.array([n for r in ranks for n in r.keys], np.int64).reshape(-1, 2)
 
-        def ints(column: Longs) -> Ints:
+        def ints(column: npt.NDArray[np.generic]) -> Ints:
             return np.ascontiguousarray(column, np.int32)
 
         return Program(
             template_start=_offsets(self._sizes),
-            op_stream=ops[0], op_seconds=ops[1], op_host=ops[2], op_category=ops[3], op_comm=ops[4], op_wait0=ops[5], op_wait1=ops[6],
+            op_stream=ints(stream), op_seconds=np.asarray(seconds, np.float64), op_host=np.asarray(host, np.float64),
+            op_category=ints(category), op_comm=np.asarray(comm, np.uint8), op_wait0=ints(wait0), op_wait1=ints(wait1),
             rank_start=_offsets([len(r) for r in ranks]),
             template=ints(rows[:, 0]), times=ints(rows[:, 1]), flags=np.ascontiguousarray(rows[:, 2], np.uint8),
             wait_start=_offsets(rows[:, 3]), waits=np.array([n for r in ranks for n in r.waits], np.int32),
@@ -194,11 +196,6 @@ class ProgramBuilder:
             part_participants=ints(keys[:, 1]),
             categories=self.categories, compute_tax=self.compute_tax, host_window=self.host_window,
         )  # fmt: skip
-
-
-_NO_OPS: list[npt.NDArray[np.generic]] = [
-    np.zeros(0, dtype) for dtype in (np.int32, np.float64, np.float64, np.int32, np.uint8, np.int32, np.int32)
-]
 
 
 def _offsets(sizes: Sequence[int] | Longs) -> Longs:

@@ -1,6 +1,6 @@
 """The main path: job in, prediction out."""
 
+from windtunnel.predict.prediction import KernelRow, Prediction, Span
 from windtunnel.predict.step import NETWORKS, predict
-from windtunnel.predict.prediction import KernelRow, Prediction, Span, StageMemory
 
-__all__ = ["NETWORKS", "KernelRow", "Prediction", "Span", "StageMemory", "predict"]
+__all__ = ["NETWORKS", "KernelRow", "Prediction", "Span", "predict"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from windtunnel.workload.ops import Axis, Kind, OpTable, Phase
-
 import numpy as np
 import numpy.typing as npt
+
+from windtunnel.workload.ops import Axis, Kind, OpTable, Phase
 
 
 class Category(IntEnum):
@@ -31,12 +31,27 @@ class Category(IntEnum):
 
 COMPUTE = (Category.MATMUL, Category.ATTENTION, Category.MEMORY_BOUND, Category.RECOMPUTE, Category.OPTIMIZER)
 
-MOVING = (Category.TENSOR_PARALLEL, Category.CONTEXT_PARALLEL, Category.EXPERT_PARALLEL, Category.PARAMETER_GATHER, Category.GRADIENT_REDUCE,
-          Category.PIPELINE_TRANSFER, Category.STEP_SYNC)
+MOVING = (
+    Category.TENSOR_PARALLEL,
+    Category.CONTEXT_PARALLEL,
+    Category.EXPERT_PARALLEL,
+    Category.PARAMETER_GATHER,
+    Category.GRADIENT_REDUCE,
+    Category.PIPELINE_TRANSFER,
+    Category.STEP_SYNC,
+)
 
-_BY_AXIS = {Axis.TP: Category.TENSOR_PARALLEL, Axis.CP: Category.CONTEXT_PARALLEL, Axis.EP: Category.EXPERT_PARALLEL,
-            Axis.DP: Category.GRADIENT_REDUCE, Axis.SHARD: Category.PARAMETER_GATHER, Axis.REPLICA: Category.GRADIENT_REDUCE,
-            Axis.PP: Category.PIPELINE_TRANSFER, Axis.EMBEDDING: Category.GRADIENT_REDUCE, Axis.WORLD: Category.STEP_SYNC}
+_BY_AXIS = {
+    Axis.TP: Category.TENSOR_PARALLEL,
+    Axis.CP: Category.CONTEXT_PARALLEL,
+    Axis.EP: Category.EXPERT_PARALLEL,
+    Axis.DP: Category.GRADIENT_REDUCE,
+    Axis.SHARD: Category.PARAMETER_GATHER,
+    Axis.REPLICA: Category.GRADIENT_REDUCE,
+    Axis.PP: Category.PIPELINE_TRANSFER,
+    Axis.EMBEDDING: Category.GRADIENT_REDUCE,
+    Axis.WORLD: Category.STEP_SYNC,
+}
 
 
 def categories(ops: OpTable) -> npt.NDArray[np.int32]:

@@ -8,7 +8,7 @@ from windtunnel.spec import Cluster
 
 
 def expected_maximum(ranks: int) -> float:
-    """Expected largest of `ranks` standard normal draws, in sigmas (Blom 1958: quantile at (n - 0.375) / (n + 0.25)); 0 for one rank."""
+    """Expected largest of `ranks` standard normal draws, in sigmas; Blom 1958: the quantile at (n - 0.375) / (n + 0.25)."""
     if ranks < 2:
         return 0.0
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))

@@ -1,7 +1,7 @@
-"""Workload + costs -> engine program: one rank per pipeline stage (data-, tensor- and context-parallel ranks are equal and fold into it).
+"""Workload + costs -> engine program, one rank per pipeline stage: data-, tensor- and context-parallel ranks are equal and fold.
 
-What a stage does in a step, in program order: gather parameters if they are sharded, the passes of its schedule with their transfers,
-gradient reduction, update, parameter gather. Which of these overlap is the runtime's choice and the engine's result.
+What a stage does in a step, in program order: gather parameters if they are sharded, the passes of its schedule with their
+transfers, gradient reduction, update, parameter gather. Which of these overlap is the runtime's choice and the engine's result.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy.typing as npt
 from windtunnel.engine import Program, ProgramBuilder
 from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
-from windtunnel.predict.sharding import sharding_for
-from windtunnel.predict.stage import GATHER, HOST, UPDATE, Kind, Stage
+from windtunnel.predict.sharding import Sharding, sharding_for
+from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
 from windtunnel.predict.transfers import Transfers
-from windtunnel.workload import Axis, Comm, Stream, Workload
+from windtunnel.workload import Axis, Comm, Workload
 
 OVERLAPPING = (Axis.TP, Axis.CP, Axis.DP, Axis.SHARD, Axis.REPLICA)
 DEFAULT_TAX = 0.1
@@ -28,9 +28,10 @@ DEFAULT_TAX = 0.1
 
 @dataclass(frozen=True)
 class Lowered:
-    """The engine program; by stage, a label (`stage.Label`) for every instance [I, 3] and how often each call between whole passes is made.
+    """The engine program and what its parts are.
 
-    `rows[t]` are the workload's rows that template t is made of (None for waits and transfers), `categories` the category of every row.
+    `labels[s]` [I, 3] name stage s's instances (`stage.Label`); `calls[s]` counts its communication calls between passes; `rows[t]`
+    are the workload's rows that template t is made of (None for waits and transfers); `categories` [R] are the rows' categories.
     """
 
     program: Program
@@ -60,8 +61,13 @@ def lower(workload: Workload, costs: Costs) -> Lowered:
         _step(stage, transfers)
         stages.append(stage)
     builder.compute_tax = compute_tax(costs)  # known once every call has a price
-    return Lowered(builder.build(), tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages), tuple(s.calls for s in stages),
-                   tuple(templates.rows), templates.category)
+    return Lowered(
+        builder.build(),
+        tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages),
+        tuple(s.calls for s in stages),
+        tuple(templates.rows),
+        templates.category,
+    )
 
 
 def _step(stage: Stage, transfers: Transfers) -> None:
@@ -71,41 +77,25 @@ def _step(stage: Stage, transfers: Transfers) -> None:
     sharding = sharding_for(stage)
     actions = workload.schedule[stage.index]
     received, last = transfers.receive(stage, actions[0]), -1
-    waits = (received,) if received is not None else ()
+    waits: tuple[int, ...] = (received,) if received is not None else ()
     for turn, action in enumerate(actions):
         last = sharding.run(action, (action.direction, action.micro_batch, action.chunk), waits)
         sent = transfers.send(stage, action, last)
         received = transfers.receive(stage, actions[turn + 1]) if turn + 1 < len(actions) else None
         waits = tuple(w for w in (received, None if overlap else sent) if w is not None)
-    _finish(stage, sharding.reduce(last))
+    _finish(stage, sharding, sharding.reduce(last))
 
 
-def _finish(stage: Stage, reduced: tuple[int, ...]) -> None:
+def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
     """Tied embeddings, gradient norm over all stages, update, parameter gather."""
-    job, index = stage.workload.job, stage.index
+    job, index, templates = stage.workload.job, stage.index, stage.templates
     plan = job.plan
-    last_stage = plan.pp - 1
-    if job.model.tied_embeddings and plan.pp > 1 and index in (0, last_stage):
-        size = job.padded_vocab // plan.tp * job.model.hidden * stage.templates.reduce_width
-        seconds = stage.costs.network.price(Comm.ALL_REDUCE, Axis.EMBEDDING, size).seconds
-        reduced = (stage.meet((Kind.TIED_EMBEDDING, -1, -1), Stream.WORLD, _EMBEDDING_KEY, seconds, 2, reduced, Category.OTHER_STAGES,
-                              Category.GRADIENT_REDUCE, False),)
-    norm = stage.run(stage.templates.optimizer(index, after_norm=False), UPDATE, reduced)
-    seconds = stage.costs.network.price(Comm.ALL_REDUCE, Axis.WORLD, 8.0).seconds
+    if job.model.tied_embeddings and plan.pp > 1 and index in (0, plan.pp - 1):
+        size = job.padded_vocab // plan.tp * job.model.hidden * templates.reduce_width
+        reduced = (stage.sync(Kind.TIED_EMBEDDING, Axis.EMBEDDING, size, 2, reduced, Category.GRADIENT_REDUCE),)
+    waits = (stage.run(templates.optimizer(index, after_norm=False), UPDATE, reduced),)
     if job.cluster.gpus > 1:
-        waits: tuple[int, ...] = (stage.meet(_NORM, Stream.WORLD, _NORM_KEY, seconds, plan.pp, (norm,), Category.OTHER_STAGES,
-                                             Category.STEP_SYNC, True) if plan.pp > 1 else
-                                  stage.comm(_NORM, Comm.ALL_REDUCE, Axis.WORLD, 8.0, Stream.WORLD, (norm,), Category.STEP_SYNC),)
-    else:
-        waits = (norm,)
+        waits = (stage.sync(Kind.GRADIENT_NORM, Axis.WORLD, 8.0, plan.pp, waits, Category.STEP_SYNC, host_sync=True),)
     if job.runtime.host.step:
-        stage.run(stage.templates.nothing(job.runtime.host.step), HOST)
-    update = stage.run(stage.templates.optimizer(index, after_norm=True), UPDATE, waits)
-    if plan.sharding in ("zero1", "zero2") and not job.runtime.overlap_param_gather and not job.runtime.reduce_every_micro_batch:
-        size = stage.workload.stage_parameters[index] * stage.templates.weight_width
-        gathered = stage.comm(GATHER, Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (update,), Category.PARAMETER_GATHER)
-        stage.run(stage.templates.nothing(0.0), HOST, (gathered,))  # the step ends with it: its time is nobody else's
-
-
-_EMBEDDING_KEY, _NORM_KEY = -1, -2
-_NORM = (int(Kind.GRADIENT_NORM), -1, -1)
+        stage.run(templates.nothing(job.runtime.host.step), HOST)
+    sharding.finish(stage.run(templates.optimizer(index, after_norm=True), UPDATE, waits))

@@ -52,8 +52,8 @@ def executions(workload: Workload, stage: int) -> np.ndarray:
         for index, times in chunk.blocks:
             block = workload.blocks[index]
             for rows in (block.forward, block.backward):
-                counts[rows.start:rows.stop] += times * workload.job.micro_batches
-    counts[workload.optimizer[stage].start:workload.optimizer[stage].stop] = 1
+                counts[rows.start : rows.stop] += times * workload.job.micro_batches
+    counts[workload.optimizer[stage].start : workload.optimizer[stage].stop] = 1
     return counts
 
 
@@ -65,10 +65,21 @@ def kernel_rows(workload: Workload, costs: Costs, stage: int, step: float) -> tu
     for r in np.argsort(-totals, kind="stable"):
         if counts[r] == 0 or ops.kind[r] == Kind.COMM or ops.launches[r] == 0:
             continue
-        rows.append(KernelRow(
-            ops.names[r], ops.modules[r], Kind(int(ops.kind[r])).name.lower(), Phase(int(ops.phase[r])).name.lower(), describe(ops, int(r)),
-            int(counts[r] * ops.launches[r]), float(costs.seconds[r]), float(totals[r]), float(totals[r] / step),
-            PROVENANCES[int(costs.estimate.provenance[r])], float(costs.estimate.relative_error[r])))
+        rows.append(
+            KernelRow(
+                ops.names[r],
+                ops.modules[r],
+                Kind(int(ops.kind[r])).name.lower(),
+                Phase(int(ops.phase[r])).name.lower(),
+                describe(ops, int(r)),
+                int(counts[r] * ops.launches[r]),
+                float(costs.seconds[r]),
+                float(totals[r]),
+                float(totals[r] / step),
+                PROVENANCES[int(costs.estimate.provenance[r])],
+                float(costs.estimate.relative_error[r]),
+            )
+        )
     return tuple(rows)
 
 
@@ -80,7 +91,9 @@ def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple
     ops, counts = workload.ops, executions(workload, stage)
     compute = ops.kind != Kind.COMM
     seconds = counts * costs.seconds
-    shares = {name: float(seconds[compute & (costs.estimate.provenance == code)].sum()) / step for code, name in enumerate(PROVENANCES)}
+    shares = {
+        name: float(seconds[compute & (costs.estimate.provenance == code)].sum()) / step for code, name in enumerate(PROVENANCES)
+    }
     rest = max(0.0, 1.0 - sum(shares.values()))
     shares["modelled"] += rest
     error = float((seconds * costs.estimate.relative_error)[compute].sum()) / step + rest * 0.15
@@ -100,12 +113,22 @@ def collective_rows(workload: Workload, costs: Costs, lowered: Lowered, stage: i
     for key, price in costs.network.prices.items():
         call, axis, size = key
         group = costs.network.group(axis)
-        rows.append({
-            "name": names.get(key, f"{axis.name.lower()} {call.name.lower()}"), "axis": axis.name.lower(), "op": call.name.lower(), "bytes": size,
-            "ranks": group.ranks, "nodes": group.nodes, "algorithm": price.algorithm, "protocol": price.protocol, "channels": price.channels,
-            "time_us": price.seconds * 1e6, "busbw_GBs": price.bus_bandwidth / 1e9,
-            "count": int(calls.get(key, 0.0) or lowered.calls[stage][key]),
-        })
+        rows.append(
+            {
+                "name": names.get(key, f"{axis.name.lower()} {call.name.lower()}"),
+                "axis": axis.name.lower(),
+                "op": call.name.lower(),
+                "bytes": size,
+                "ranks": group.ranks,
+                "nodes": group.nodes,
+                "algorithm": price.algorithm,
+                "protocol": price.protocol,
+                "channels": price.channels,
+                "time_us": price.seconds * 1e6,
+                "busbw_GBs": price.bus_bandwidth / 1e9,
+                "count": int(calls.get(key, 0.0) or lowered.calls[stage][key]),
+            }
+        )
     return tuple(sorted(rows, key=lambda row: (str(row["axis"]), str(row["name"]), float(str(row["bytes"])))))
 
 

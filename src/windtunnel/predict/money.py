@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from windtunnel.spec.job import Job
 
 GPU_SHARE_OF_NODE_POWER = 0.6
@@ -10,19 +12,30 @@ GPU_SHARE_OF_NODE_POWER = 0.6
 DAY = 86400.0
 
 
-def money(job: Job, step: float, tokens: float) -> dict[str, float | None]:
-    """Fields of a Prediction that follow from the step time. What the job or cluster does not state stays None."""
+@dataclass(frozen=True)
+class Bill:
+    """What a step, and the whole run if the job states its tokens, takes. What the job or cluster does not state is None."""
+
+    energy_j_per_step: float | None
+    cost_per_step: float | None
+    days: float | None
+    cost: float | None
+    energy_j: float | None
+
+
+def bill(job: Job, step: float, tokens: float) -> Bill:
+    """Dollars, joules and days of steps of `step` seconds and `tokens` tokens, without failures and restarts."""
     cluster = job.cluster
     power = _power(job)
     energy = power * step if power is not None else None
     cost = cluster.gpus * cluster.price_per_gpu_hour * step / 3600.0 if cluster.price_per_gpu_hour is not None else None
     steps = job.tokens / tokens if job.tokens is not None else None
-    return {
-        "energy_j_per_step": energy, "cost_per_step": cost, "tokens_per_day": tokens / step * DAY,
-        "days": steps * step / DAY if steps is not None else None,
-        "cost": cost * steps if cost is not None and steps is not None else None,
-        "energy_j": energy * steps if energy is not None and steps is not None else None,
-    }
+
+    def whole(each: float | None) -> float | None:
+        return each * steps if each is not None and steps is not None else None
+
+    days = whole(step)
+    return Bill(energy, cost, days / DAY if days is not None else None, whole(cost), whole(energy))
 
 
 def _power(job: Job) -> float | None:

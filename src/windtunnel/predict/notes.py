@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from windtunnel.predict.prediction import StageMemory
+from windtunnel.memory import StageMemory
 from windtunnel.spec.job import Job
 
 
 def assumptions(job: Job) -> tuple[str, ...]:
     """Sentences that hold for this job's prediction."""
     plan, runtime = job.plan, job.runtime
-    notes = ["MFU counts full (not causal) attention and the logits; its peak is "
-             f"{job.cluster.gpu.peak[runtime.precision] / 1e12:g} TFLOP/s ({runtime.precision}, dense)."]
+    notes = [
+        "MFU counts full (not causal) attention and the logits; its peak is "
+        f"{job.cluster.gpu.peak[runtime.precision] / 1e12:g} TFLOP/s ({runtime.precision}, dense)."
+    ]
     if job.padded_vocab != job.model.vocab:
         notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
     if job.cluster.gpus > 1:
-        notes.append(f"Equal GPUs differ in speed by {job.cluster.gpu_spread:.1%} (1 sigma) and {job.cluster.slow_nodes:.1%} of nodes are slow; "
-                     f"the step waits for the slowest of {job.cluster.gpus}.")
+        notes.append(
+            f"{job.cluster.slow_nodes:.1%} of nodes run {job.cluster.slow_node_factor - 1:.0%} slow, and a step "
+            "waits for its slowest GPU."
+        )
     if plan.dp is None and job.dp > 1:
         notes.append(f"Data parallelism fills the cluster: dp = {job.dp}.")
     return tuple(notes)
@@ -26,9 +30,13 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     notes = []
     short = max(memory, key=lambda stage: stage.total - stage.capacity)
     if not short.fits:
-        notes.append(f"Does not fit: stage {short.stage} needs {(short.total - short.capacity) / 2**30:.1f} GiB more than its GPU has.")
+        notes.append(
+            f"Does not fit: stage {short.stage} needs {(short.total - short.capacity) / 2**30:.1f} GiB more than its GPU has."
+        )
     if plan_crosses_node(job):
-        notes.append(f"Tensor parallelism {job.plan.tp} is wider than the scale-up domain of {job.cluster.node.scale_up.size} GPUs.")
+        notes.append(
+            f"Tensor parallelism {job.plan.tp} is wider than the scale-up domain of {job.cluster.node.scale_up.size} GPUs."
+        )
     return tuple(notes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from windtunnel.memory.result import StageMemory
+from windtunnel.memory import StageMemory
 from windtunnel.spec.job import Job
 
 
@@ -65,7 +65,9 @@ class Prediction:
     provenance: dict[str, float]  # share of the step's seconds resting on each kind of evidence
     relative_error: float
     kernels: tuple[KernelRow, ...]
-    collectives: tuple[dict[str, object], ...]  # name, axis, bytes, ranks, nodes, algorithm, protocol, channels, time_us, busbw_GBs, count
+    collectives: tuple[
+        dict[str, object], ...
+    ]  # name, axis, bytes, ranks, nodes, algorithm, protocol, channels, time_us, busbw_GBs, count
     critical_path: tuple[dict[str, object], ...]
     energy_j_per_step: float | None = None
     cost_per_step: float | None = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Protocol
 
 from windtunnel.predict.category import Category
-from windtunnel.predict.stage import REDUCE, Kind, Label, Stage
+from windtunnel.predict.stage import HOST, REDUCE, Kind, Label, Stage
 from windtunnel.workload import Axis, Comm, Stream
 from windtunnel.workload.schedules import Action, Pass
 
@@ -22,6 +21,9 @@ class Sharding(Protocol):
     def reduce(self, last: int) -> tuple[int, ...]:
         """Append what is left of gradient reduction after pass `last`; returns what the update waits for."""
 
+    def finish(self, update: int) -> None:
+        """Append what follows the update."""
+
 
 def sharding_for(stage: Stage) -> Sharding:
     """The policy that the plan and the runtime ask for."""
@@ -32,13 +34,15 @@ def sharding_for(stage: Stage) -> Sharding:
 
 
 class Replicated:
-    """Every rank holds all parameters of its stage; gradients are combined once a step, in buckets during the last backward or at its end."""
+    """Every rank holds all parameters of its stage; gradients are combined once a step, bucket by bucket in the last backward
+    or after it."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         job = stage.workload.job
         self.chunks = stage.workload.stages[stage.index]
         self.ranks = job.dp * job.plan.cp
+        self.all_ranks = Axis.SHARD if job.shard_ranks == self.ranks else Axis.DP  # with context parallelism, both axes together
         self.sharded = job.plan.sharding != "none"
         self.overlap_reduce = job.runtime.overlap_grad_reduce and self.ranks > 1
         self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and self.ranks > 1
@@ -49,8 +53,9 @@ class Replicated:
             for chunk in range(len(self.chunks)):
                 for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
                     size = self._parameters(pieces) * stage.templates.weight_width
-                    self.gathers[chunk, group] = stage.comm((Kind.GATHER, -1, chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER,
-                                                            (), Category.PARAMETER_GATHER)
+                    self.gathers[chunk, group] = stage.comm(
+                        (Kind.GATHER, -1, chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (), Category.PARAMETER_GATHER
+                    )
 
     def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
         first = action.direction is Pass.FORWARD and action.micro_batch == 0 and self.overlap_gather
@@ -74,15 +79,31 @@ class Replicated:
             return (self._combine(self.stage.workload.stage_parameters[self.stage.index], (last,), -1),)
         return (last, self.pending[-1])
 
+    def finish(self, update: int) -> None:
+        if not self.sharded or self.overlap_gather or self.ranks == 1:
+            return
+        size = self.stage.workload.stage_parameters[self.stage.index] * self.stage.templates.weight_width
+        gathered = self.stage.comm(
+            (Kind.GATHER, -1, -1), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (update,), Category.PARAMETER_GATHER
+        )
+        self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))  # the step ends with it: its time is nobody else's
+
     def _combine(self, parameters: float, waits: tuple[int, ...], chunk: int) -> int:
         job = self.stage.workload.job
         scatter = self.sharded and job.runtime.reduce_with == "reduce_scatter"
-        call, axis = (Comm.REDUCE_SCATTER, Axis.SHARD) if scatter else (Comm.ALL_REDUCE, Axis.DP)
+        call, axis = (Comm.REDUCE_SCATTER, Axis.SHARD) if scatter else (Comm.ALL_REDUCE, self.all_ranks)
         size = parameters * self.stage.templates.reduce_width
         done = self.stage.comm((Kind.REDUCE, -1, chunk), call, axis, size, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
         if scatter and job.shard_ranks < self.ranks:
-            done = self.stage.comm((Kind.REDUCE, -1, chunk), Comm.ALL_REDUCE, Axis.REPLICA, size / job.shard_ranks, Stream.REDUCE, (done,),
-                                   Category.GRADIENT_REDUCE)
+            done = self.stage.comm(
+                (Kind.REDUCE, -1, chunk),
+                Comm.ALL_REDUCE,
+                Axis.REPLICA,
+                size / job.shard_ranks,
+                Stream.REDUCE,
+                (done,),
+                Category.GRADIENT_REDUCE,
+            )
         return done
 
     def _groups(self, chunk: int, direction: Pass) -> list[Pieces]:
@@ -108,7 +129,7 @@ class Replicated:
 
 
 class FullySharded:
-    """Parameters are gathered block by block before use, one block ahead; gradients are reduce-scattered after every backward pass."""
+    """Parameters are gathered block by block, one block ahead of use; gradients are reduce-scattered in every backward pass."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -144,14 +165,24 @@ class FullySharded:
     def reduce(self, last: int) -> tuple[int, ...]:
         return (last, self.pending[-1]) if self.pending else (last,)
 
+    def finish(self, update: int) -> None:
+        """Nothing: parameters are gathered when they are used."""
+
     def _gather(self, block: int, action: Action) -> int | None:
         """Gather a block's parameters; two gathered blocks may be alive, so it waits for the computation before the last."""
         size = self.stage.workload.blocks[block].parameters * self.stage.templates.gather_width
         if not size or self.ranks == 1:
             return None
         waits = tuple(self.done[-1:])
-        return self.stage.comm((Kind.GATHER, action.micro_batch, action.chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, waits,
-                               Category.PARAMETER_GATHER)
+        return self.stage.comm(
+            (Kind.GATHER, action.micro_batch, action.chunk),
+            Comm.ALL_GATHER,
+            Axis.SHARD,
+            size,
+            Stream.GATHER,
+            waits,
+            Category.PARAMETER_GATHER,
+        )
 
     def _scatter(self, block: int, after: int) -> None:
         size = self.stage.workload.blocks[block].parameters * self.stage.templates.reduce_width
@@ -161,7 +192,8 @@ class FullySharded:
         if self.ranks > 1:
             done = self.stage.comm(REDUCE, Comm.REDUCE_SCATTER, Axis.SHARD, size, Stream.REDUCE, (after,), Category.GRADIENT_REDUCE)
         if self.replicas > 1:
-            done = self.stage.comm(REDUCE, Comm.ALL_REDUCE, Axis.REPLICA, size / self.ranks, Stream.REDUCE, (done,),
-                                   Category.GRADIENT_REDUCE)
+            done = self.stage.comm(
+                REDUCE, Comm.ALL_REDUCE, Axis.REPLICA, size / self.ranks, Stream.REDUCE, (done,), Category.GRADIENT_REDUCE
+            )
         if done != after:
             self.pending.append(done)

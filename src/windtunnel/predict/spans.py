@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from windtunnel.engine import Timeline, run
-from windtunnel.memory import curve
+from windtunnel.memory import StageMemory, curve
 from windtunnel.predict.category import Category
 from windtunnel.predict.lazy import Lazy
 from windtunnel.predict.lower import Lowered
-from windtunnel.predict.prediction import Span, StageMemory
+from windtunnel.predict.prediction import Span
 from windtunnel.predict.stage import Kind
-from windtunnel.workload import Stream, Workload
 from windtunnel.workload import Kind as OpKind
+from windtunnel.workload import Stream, Workload
 
 NAMES = tuple(kind.name.lower().replace("_", " ") for kind in Kind)
 
-STREAMS = {"forward": "compute", "backward": "compute", "update": "compute", "host": "host", "send": "send", "receive": "receive",
-           "gather": "parameter gather", "reduce": "gradient reduce", "tied embedding": "world", "gradient norm": "world"}
+STREAMS = {
+    "forward": "compute",
+    "backward": "compute",
+    "update": "compute",
+    "host": "host",
+    "send": "send",
+    "receive": "receive",
+    "gather": "parameter gather",
+    "reduce": "gradient reduce",
+    "tied embedding": "world",
+    "gradient norm": "world",
+}
 """Track of each label kind."""
 
 
@@ -31,7 +39,8 @@ def blocks(lowered: Lowered, timeline: Timeline) -> Lazy[Span]:
         return tuple(
             Span(stage, STREAMS[NAMES[kind]], _title(kind, micro_batch), NAMES[kind], start, end, micro_batch, chunk)
             for stage in range(len(lowered.labels))
-            for (kind, micro_batch, chunk), start, end in _rows(lowered, timeline, stage) if kind != Kind.HOST
+            for (kind, micro_batch, chunk), start, end in _rows(lowered, timeline, stage)
+            if kind != Kind.HOST
         )
 
     return Lazy(make)
@@ -47,8 +56,14 @@ def kernels(workload: Workload, lowered: Lowered) -> Lazy[Span]:
         categories = [Category(int(c)).name.lower().replace("_", " ") for c in lowered.categories]
         streams = [Stream(int(s)).name.lower() for s in ops.stream]
         out = []
-        for rank, instance, op, start, end in zip(recorded.rank.tolist(), recorded.instance.tolist(), recorded.op.tolist(),
-                                                  recorded.start.tolist(), recorded.end.tolist(), strict=True):
+        for rank, instance, op, start, end in zip(
+            recorded.rank.tolist(),
+            recorded.instance.tolist(),
+            recorded.op.tolist(),
+            recorded.start.tolist(),
+            recorded.end.tolist(),
+            strict=True,
+        ):
             template = int(program.template[program.rank_start[rank] + instance])
             rows = lowered.rows[template] if template >= 0 else None
             if rows is None or not (seconds[rows[op]] or ops.kind[rows[op]] == OpKind.COMM):
@@ -61,7 +76,9 @@ def kernels(workload: Workload, lowered: Lowered) -> Lazy[Span]:
     return Lazy(make)
 
 
-def with_curves(workload: Workload, lowered: Lowered, timeline: Timeline, memory: tuple[StageMemory, ...]) -> tuple[StageMemory, ...]:
+def with_curves(
+    workload: Workload, lowered: Lowered, timeline: Timeline, memory: tuple[StageMemory, ...]
+) -> tuple[StageMemory, ...]:
     """The stages' memory with what is allocated after each pass."""
 
     def make(stage: StageMemory) -> Lazy[tuple[float, float]]:

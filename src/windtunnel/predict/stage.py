@@ -30,7 +30,9 @@ class Kind(IntEnum):
 Label = tuple[int, int, int]
 """Kind, micro batch and virtual stage of an instance; -1 where it has none."""
 
-GATHER, REDUCE, UPDATE, HOST = (int(Kind.GATHER), -1, -1), (int(Kind.REDUCE), -1, -1), (int(Kind.UPDATE), -1, -1), (int(Kind.HOST), -1, -1)
+REDUCE: Label = (int(Kind.REDUCE), -1, -1)
+UPDATE: Label = (int(Kind.UPDATE), -1, -1)
+HOST: Label = (int(Kind.HOST), -1, -1)
 
 
 class Stage:
@@ -48,14 +50,37 @@ class Stage:
         self.labels += label
         return self.rank.add(template, waits)
 
-    def meet(self, label: Label, stream: int, key: int, seconds: float, ranks: int, waits: tuple[int, ...], waiting: int, moving: int,
-             host_sync: bool) -> int:
-        """Append a transfer that `ranks` stages take part in; returns its instance. Its time is booked as `waiting`, then `moving`."""
+    def meet(
+        self,
+        label: Label,
+        stream: int,
+        key: int,
+        seconds: float,
+        ranks: int,
+        waits: tuple[int, ...],
+        waiting: int,
+        moving: int,
+        host_sync: bool,
+    ) -> int:
+        """Append a transfer among `ranks` stages; returns its instance. Its time is booked as `waiting`, then `moving`."""
         self.labels += label
         return self.rank.add_rendezvous(stream, ((key, seconds, ranks),), waits, self.call_host, waiting, moving, host_sync)
 
-    def comm(self, label: Label, call: Comm, axis: Axis, size: float, stream: Stream, waits: tuple[int, ...], category: Category) -> int:
+    def comm(
+        self, label: Label, call: Comm, axis: Axis, size: float, stream: Stream, waits: tuple[int, ...], category: Category
+    ) -> int:
         """Append a collective among equal ranks (its duration is all there is to it); returns its instance."""
         self.calls[call, axis, size] += 1
         seconds = self.costs.network.price(call, axis, size).seconds
         return self.run(self.templates.transfer(stream, seconds, category), label, waits)
+
+    def sync(
+        self, kind: Kind, axis: Axis, size: float, stages: int, waits: tuple[int, ...], category: Category, host_sync: bool = False
+    ) -> int:
+        """Append an all-reduce that stages meet for, or this one alone if `stages` is 1; returns its instance."""
+        label = (int(kind), -1, -1)
+        if stages == 1:
+            return self.comm(label, Comm.ALL_REDUCE, axis, size, Stream.WORLD, waits, category)
+        seconds = self.costs.network.price(Comm.ALL_REDUCE, axis, size).seconds
+        self.calls[Comm.ALL_REDUCE, axis, size] += 1
+        return self.meet(label, Stream.WORLD, -1 - kind, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync)

@@ -8,7 +8,7 @@ from windtunnel.memory import memory_of
 from windtunnel.predict.costs import price
 from windtunnel.predict.lower import lower
 from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows, overlapped
-from windtunnel.predict.money import money
+from windtunnel.predict.money import DAY, bill
 from windtunnel.predict.notes import assumptions, warnings
 from windtunnel.predict.path import critical_path
 from windtunnel.predict.prediction import Prediction
@@ -41,13 +41,37 @@ def predict(job: Job, network: str = "closed") -> Prediction:
     gpus = job.cluster.gpus
     model, hardware = model_flops(job), hardware_flops(workload)
     peak = gpus * job.cluster.gpu.peak[job.runtime.precision] * step
+    paid = bill(job, step, tokens)
     shares, error = evidence(workload, costs, pacing, step)
     return Prediction(
-        job=job, network=network, step_time_s=step, tokens_per_s=tokens / step, tokens_per_s_per_gpu=tokens / step / gpus,
-        model_tflops_per_gpu=model / step / gpus / 1e12, hardware_tflops_per_gpu=hardware / step / gpus / 1e12,
-        mfu=model / peak, hfu=hardware / peak, breakdown=by_stage[pacing], by_stage=by_stage, overlapped=overlapped(timeline, pacing, by_stage[pacing]),
-        memory=memory, fits=all(stage.fits for stage in memory), provenance=shares, relative_error=error,
-        kernels=kernel_rows(workload, costs, pacing, step), collectives=collective_rows(workload, costs, lowered, pacing),
-        critical_path=critical_path(lowered, timeline), assumptions=assumptions(job), warnings=warnings(job, memory),
-        parameters=parameter_count(job.model), timeline=blocks(lowered, timeline), kernel_timeline=kernels(workload, lowered), **money(job, step, tokens),
+        job=job,
+        network=network,
+        step_time_s=step,
+        tokens_per_s=tokens / step,
+        tokens_per_s_per_gpu=tokens / step / gpus,
+        model_tflops_per_gpu=model / step / gpus / 1e12,
+        hardware_tflops_per_gpu=hardware / step / gpus / 1e12,
+        mfu=model / peak,
+        hfu=hardware / peak,
+        breakdown=by_stage[pacing],
+        by_stage=by_stage,
+        overlapped=overlapped(timeline, pacing, by_stage[pacing]),
+        memory=memory,
+        fits=all(stage.fits for stage in memory),
+        provenance=shares,
+        relative_error=error,
+        kernels=kernel_rows(workload, costs, pacing, step),
+        collectives=collective_rows(workload, costs, lowered, pacing),
+        critical_path=critical_path(lowered, timeline),
+        assumptions=assumptions(job),
+        warnings=warnings(job, memory),
+        parameters=parameter_count(job.model),
+        timeline=blocks(lowered, timeline),
+        kernel_timeline=kernels(workload, lowered),
+        tokens_per_day=tokens / step * DAY,
+        energy_j_per_step=paid.energy_j_per_step,
+        cost_per_step=paid.cost_per_step,
+        days=paid.days,
+        cost=paid.cost,
+        energy_j=paid.energy_j,
     )

@@ -68,8 +68,14 @@ class Templates:
             none = np.full(1, -1, np.int32)
             self.rows.append(None)
             self.known[row] = self.program.add_template(
-                stream=np.array([stream], np.int32), seconds=np.array([seconds]), host=np.array([host]),
-                category=np.array([category], np.int32), comm=np.array([is_comm], np.uint8), wait0=none, wait1=none)
+                stream=np.array([stream], np.int32),
+                seconds=np.array([seconds]),
+                host=np.array([host]),
+                category=np.array([category], np.int32),
+                comm=np.array([is_comm], np.uint8),
+                wait0=none,
+                wait1=none,
+            )
         return self.known[row]
 
     def _add(self, ranges: list[range], block_host: float, pass_host: float) -> int:
@@ -82,6 +88,12 @@ class Templates:
         host[starts] += block_host
         host[0] += pass_host
         self.rows.append(index)
-        return self.program.add_template(stream=self.stream[index], seconds=self.costs.seconds[index], host=host,
-                                             category=self.category[index], comm=self.is_comm[index], wait0=waits[:, 0].copy(),
-                                             wait1=waits[:, 1].copy())
+        return self.program.add_template(
+            stream=self.stream[index],
+            seconds=self.costs.seconds[index],
+            host=host,
+            category=self.category[index],
+            comm=self.is_comm[index],
+            wait0=waits[:, 0].copy(),
+            wait1=waits[:, 1].copy(),
+        )

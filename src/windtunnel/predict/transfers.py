@@ -35,8 +35,17 @@ class Transfers:
         if not 0 <= boundary < self.boundaries:
             return None
         stage.calls[Comm.SEND_RECV, Axis.PP, self.size] += 1
-        return stage.meet((_SENT, micro_batch, chunk), _SEND[direction], self._key(boundary, direction, micro_batch), self.seconds, 2,
-                          (after,), _WAITING, _MOVING, False)
+        return stage.meet(
+            (_SENT, micro_batch, chunk),
+            _SEND[direction],
+            self._key(boundary, direction, micro_batch),
+            self.seconds,
+            2,
+            (after,),
+            _WAITING,
+            _MOVING,
+            False,
+        )
 
     def receive(self, stage: Stage, action: Action) -> int | None:
         """The transfer that `action` needs first, or None at the ends of the pipeline; posted as soon as the host gets there."""
@@ -44,8 +53,17 @@ class Transfers:
         boundary = chunk * self.stages + stage.index - 1 + direction
         if not 0 <= boundary < self.boundaries:
             return None
-        return stage.meet((_RECEIVED, micro_batch, chunk), _RECEIVE[direction], self._key(boundary, direction, micro_batch), self.seconds,
-                          2, (), _WAITING, _MOVING, self.sync)
+        return stage.meet(
+            (_RECEIVED, micro_batch, chunk),
+            _RECEIVE[direction],
+            self._key(boundary, direction, micro_batch),
+            self.seconds,
+            2,
+            (),
+            _WAITING,
+            _MOVING,
+            self.sync,
+        )
 
     def _key(self, boundary: int, direction: int, micro_batch: int) -> int:
         return (boundary * 2 + direction) * self.micro_batches + micro_batch

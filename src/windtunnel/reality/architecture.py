@@ -21,6 +21,8 @@ _DROPOUT_UNTIL = (2023, 1)
 """Dropout 0.1 was Megatron's default and in use for GPT until about then; later recipes turn it off."""
 
 _MOST_HEADS = 4096
+_SIZE_TOLERANCE = 0.03
+"""How far a printed parameter count may lie from the counted one: rounding, and sizes counted before the vocabulary was padded."""
 
 _FACTS: dict[str, dict[str, Any]] = {
     "gpt": {"activation": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "linear_bias": True},
@@ -49,12 +51,14 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
         return Skipped("MoE or latent attention is not modelled in this version (dense decoders only)")
     if "lora" in f"{row.model} {row.source}".lower():
         return Skipped("LoRA trains only adapters: not modelled in this version")
-    layers, hidden, ffn, seq = row.layers, row.hidden, row.ffn, row.seq
+    layers, hidden, ffn, seq = row.layers or _usual_layers(row), row.hidden, row.ffn, row.seq
     heads = row.heads if row.heads is not None else _usual_heads(hidden or 0, row.tp or 1)
     if not (layers and hidden and heads and ffn and seq):
         blank = [name for name in ("layers", "hidden", "ffn", "seq") if not getattr(row, name)] or ["heads"]
         return Skipped(f"{', '.join(blank)} not published")
     facts = dict(_FACTS[arch])
+    if row.layers is None:
+        assumed.append(f"{layers} layers (not published: the multiple of pp = {row.pp} nearest to {row.params_b:g}e9 parameters)")
     if row.heads is None:
         assumed.append(f"{heads} heads of {hidden // heads} (not published: the width nearest to 128 that the plan can cut)")
     if row.vocab is None:
@@ -73,6 +77,19 @@ def _usual_heads(hidden: int, tp: int) -> int:
     """Heads whose width is nearest to 128, the usual one, of those that divide `hidden` and that `tp` divides; else 0."""
     found = [heads for heads in range(tp, min(hidden, _MOST_HEADS) + 1, tp) if hidden % heads == 0]
     return min(found, key=lambda heads: (abs(hidden / heads - 128.0), heads), default=0)
+
+
+def _usual_layers(row: TrainingRow) -> int | None:
+    """Layers that divide evenly over the stages and come nearest to the printed size, where that is within 3 %; else None.
+
+    Counts 12 h^2 + 13 h for a layer and V h for the embedding (Narayanan et al. 2021, arXiv:2104.04473, equation 2).
+    """
+    hidden, pp, size = row.hidden or 0, row.pp or 0, 1e9 * (row.params_b or 0.0)
+    if not (hidden and pp and size) or row.ffn != 4 * hidden:
+        return None
+    layer, rest = 12.0 * hidden**2 + 13.0 * hidden, float((row.vocab or DEFAULT_VOCAB) * hidden)
+    layers = max(1, round((size - rest) / layer / pp)) * pp
+    return layers if abs(layers * layer + rest - size) <= _SIZE_TOLERANCE * size else None
 
 
 def _features(row: TrainingRow, seq: int, facts: dict[str, Any], assumed: list[str]) -> None:

@@ -1,56 +1,84 @@
 """What to put where a row is blank: one rule for all rows, said beside each row that it touched.
 
-Recompute: the least of none, selective, full with which any candidate fits the GPU's memory. Micro batch (1, 2, 4 or 8) and
-virtual stages (a divisor of the layers of a stage): the fastest predicted of those that fit. This is what the authors of a
-benchmark table do, and it reads nothing but the job; no measured value takes part in the choice.
+Recompute: the least of none, selective, full with which any candidate fits the GPU's memory; memory needs the graph alone, no
+step is predicted for it. Then virtual stages and micro batch in turn, from the smallest of each, the fastest predicted of those
+that fit, until neither changes. This is what the authors of a benchmark table do, and it reads nothing but the job; no measured
+value takes part in the choice. Where nothing fits, the candidate that lacks least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from windtunnel.base.errors import WindtunnelError
+from windtunnel.memory import memory_of
 from windtunnel.predict.prediction import Prediction
 from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.jobs import RECOMPUTE, Draft
 from windtunnel.spec import Job
+from windtunnel.workload import build
 
 Predict = Callable[[Job], Prediction]
+Memory = Callable[[Job], tuple[float, bool]]
+"""Bytes of a job's fullest stage, and whether all of its stages fit."""
 
 
-def choose(made: Draft, predict: Predict) -> tuple[Prediction, tuple[str, ...]] | Skipped:
+def memory_alone(job: Job) -> tuple[float, bool]:
+    """`Memory` by the model, without a prediction of time."""
+    stages = memory_of(job, build(job))
+    return max(stage.total for stage in stages), all(stage.fits for stage in stages)
+
+
+def choose(made: Draft, predict: Predict, memory: Memory = memory_alone) -> tuple[Prediction, tuple[str, ...]] | Skipped:
     """The prediction for the row's job and all assumptions behind it; `Skipped` where no candidate can be predicted."""
-    if not made.blank:
-        try:
+    try:
+        if not made.blank:
             return predict(made.jobs[0]), made.assumed
-        except WindtunnelError as error:
-            return Skipped(str(error))
-    refused: WindtunnelError | None = None
-    smallest: Prediction | None = None
-    for level in RECOMPUTE:
-        fitting: list[Prediction] = []
-        for job in made.jobs:
-            if job.plan.recompute != level:
-                continue
-            try:
-                prediction = predict(job)
-            except WindtunnelError as error:
-                refused = error
-                continue
-            if prediction.fits:
-                fitting.append(prediction)
-            if smallest is None or _fullest(prediction) < _fullest(smallest):
-                smallest = prediction
+        fitting, emptiest = _fitting(made.jobs, memory)
+        if not fitting:
+            why = "none fits in memory by the model's count, so the smallest"
+            return predict(emptiest), (*made.assumed, _said(made, emptiest, why))
+        best = _fastest(fitting, predict)
+        return best, (*made.assumed, _said(made, best.job, "the fastest predicted of those that fit in memory"))
+    except WindtunnelError as error:
+        return Skipped(str(error))
+
+
+def _fitting(jobs: Sequence[Job], memory: Memory) -> tuple[list[Job], Job]:
+    """The jobs that fit at the least recompute where any does, smallest first; and the job that needs least of all."""
+    needs: list[tuple[float, Job]] = []
+    for level in dict.fromkeys((*RECOMPUTE, *(job.plan.recompute for job in jobs))):
+        fitting = []
+        for job in sorted((job for job in jobs if job.plan.recompute == level), key=_size):
+            needed, fits = memory(job)
+            needs.append((needed, job))
+            if fits:
+                fitting.append(job)
         if fitting:
-            best = min(fitting, key=lambda p: p.step_time_s)
-            return best, (*made.assumed, _said(made, best.job, "the fastest predicted of those that fit in memory"))
-    if smallest is not None:
-        return smallest, (*made.assumed, _said(made, smallest.job, "none fits in memory by the model's count, so the smallest"))
-    return Skipped(str(refused) if refused else "no candidate job")
+            return fitting, fitting[0]
+    return [], min(needs, key=lambda need: need[0])[1]
 
 
-def _fullest(prediction: Prediction) -> float:
-    return max(stage.total for stage in prediction.memory)
+def _fastest(jobs: list[Job], predict: Predict) -> Prediction:
+    """Virtual stages and micro batch in turn, each time the fastest, until neither changes."""
+    known: dict[tuple[int, int], Prediction] = {}
+
+    def seconds(job: Job) -> float:
+        if _size(job) not in known:
+            known[_size(job)] = predict(job)
+        return known[_size(job)].step_time_s
+
+    best, before = jobs[0], None
+    while best is not before:
+        before = best
+        best = min((job for job in jobs if job.plan.micro_batch == best.plan.micro_batch), key=seconds)
+        best = min((job for job in jobs if job.plan.vpp == best.plan.vpp), key=seconds)
+    seconds(best)
+    return known[_size(best)]
+
+
+def _size(job: Job) -> tuple[int, int]:
+    return job.plan.micro_batch, job.plan.vpp
 
 
 def _said(made: Draft, job: Job, rule: str) -> str:

@@ -31,7 +31,10 @@ INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 _OPERATORS = re.compile(r"op-level|per-op", re.IGNORECASE)
 """What a note says where selective recompute means torchtitan's choice by operator, not Megatron's attention core."""
 
-_MOST_CHUNKS = 1024
+MOST_VIRTUAL_STAGES = 8
+"""Papers print 1 to 8 virtual stages: 3 (Korthikanti et al. 2022), 6 (MegaScale), up to 8 (Llama 3); finer cuts only add
+transfers."""
+
 _SEQUENCE_PARALLEL_SINCE = (2022, 5)
 _DISTRIBUTED_OPTIMIZER_SINCE = (2022, 1)
 
@@ -134,7 +137,7 @@ def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, 
     if layers % pp:
         return (1,)
     share = layers // pp
-    return tuple(count for count in range(1, min(share, _MOST_CHUNKS) + 1) if share % count == 0)
+    return tuple(count for count in range(1, min(share, MOST_VIRTUAL_STAGES) + 1) if share % count == 0)
 
 
 def _words(row: TrainingRow) -> str:

@@ -22,6 +22,10 @@ RELEASES: dict[str, tuple[tuple[tuple[int, int], str, str], ...]] = {
 _SHARDS_PARAMETERS = (2024, 1)
 """Before that Megatron-LM did not shard parameters; runs with it that did so used DeepSpeed's ZeRO-3."""
 
+_BF16_OPTIMIZER = {"megatron-deepspeed": (2022, 2, 28)}
+"""Frameworks that trained in fp16 alone until (year, month, day): DeepSpeed's BF16Optimizer, which keeps fp32 gradients, came with
+BLOOM's last planning runs (bigscience chronicles-prequel.md). Tables made of their runs print the final precision for all."""
+
 DATED = {"nemo": "{short:02d}.{month:02d}", "torchtitan": "{year}.{month:02d}"}
 """Frameworks whose versions are dates."""
 
@@ -31,6 +35,7 @@ _CONTAINER = re.compile(r"(?:ngc|nemo |bridge )(\d\d)\.(\d\d)|(\d\d)\.(\d\d)(?:\
 _MONTH_YEAR = re.compile(r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?[ _-]?(20[12]\d)", re.IGNORECASE)
 _ARXIV = re.compile(r"arxiv:(\d\d)(\d\d)\.\d{4,5}", re.IGNORECASE)
 _YEAR_MONTH = re.compile(r"(?<!\d)(20[12]\d)-?(0[1-9]|1[0-2])(?!\d)")
+_MONTH_DAY = re.compile(r"(?<![\d-])(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])")
 _YEAR = re.compile(r"(?<!\d)(20[12]\d)(?!\d)")
 
 
@@ -65,7 +70,7 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
     release = release_of(row, software)
     if release is None:
         return Skipped(f"framework {row.framework or 'not published'!r} is not in the catalogue")
-    fields: dict[str, Any] = {"precision": row.precision}
+    fields: dict[str, Any] = {"precision": _precision(row, software, assumed)}
     name, version = release
     if version:
         fields["version"] = version
@@ -85,6 +90,19 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
     runtime = load_runtime(name, **fields)
     assumed.append(f"software {name} {runtime.version}".rstrip())
     return _half(runtime)
+
+
+def _precision(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> str | None:
+    """The row's precision, or fp16 where its date (a note's month and day in the software's year) is before the framework had
+    bf16."""
+    since = _BF16_OPTIMIZER.get((row.framework or "").lower())
+    found = _MONTH_DAY.search(row.notes or "")
+    if row.precision != "bf16" or since is None or software is None or found is None:
+        return row.precision
+    if (software[0], int(found.group(1)), int(found.group(2))) >= since:
+        return row.precision
+    assumed.append(f"fp16 with 16-bit gradients: the run of {found.group()} is older than the framework's bf16 optimizer")
+    return "fp16"
 
 
 def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str, str | None] | None:

@@ -19,8 +19,8 @@ SCHEMA = "windtunnel.prediction/1"
 def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
     """Plain data of `prediction`: its fields by name, SI units, `schema`, and `job` as `load` reads it back.
 
-    Kernel by kernel the timeline is in the trace only. `detail` adds the timeline's spans and the memory curves, which grow with micro batches times stages. Numbers that are not
-    finite become null.
+    Kernel by kernel the timeline is in the trace only. `detail` adds the timeline's spans and the memory curves, which grow with
+    micro batches times stages. Numbers that are not finite become null.
     """
     answer = {f.name: getattr(prediction, f.name) for f in fields(Prediction)}
     del answer["kernel_timeline"]

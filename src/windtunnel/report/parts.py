@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from windtunnel.predict.prediction import KernelRow
 
@@ -151,21 +150,6 @@ MEMORY_COLOUR = dict(
     )
 )
 PROVENANCE = ("measured", "interpolated", "modelled", "transferred", "assumed")
-
-
-class Held(Protocol):
-    """What the pictures of memory need of a stage: bytes of its fullest GPU; the parts are the attributes in `MEMORY_PARTS`."""
-
-    @property
-    def stage(self) -> int: ...
-    @property
-    def total(self) -> float: ...
-    @property
-    def capacity(self) -> float: ...
-    @property
-    def fits(self) -> bool: ...
-    @property
-    def curve(self) -> tuple[tuple[float, float], ...]: ...
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction, Span
 from windtunnel.report import words as say
-from windtunnel.report.parts import COLOUR, COMMUNICATION, MEMORY_COLOUR, MEMORY_PARTS, OPTIMIZER, OTHER, RECOMPUTE, Held, group_of
+from windtunnel.report.parts import COLOUR, COMMUNICATION, MEMORY_COLOUR, MEMORY_PARTS, OPTIMIZER, OTHER, RECOMPUTE, group_of
 from windtunnel.report.reason import shortfall
 from windtunnel.report.tracks import direction, is_receive, is_send
 
@@ -81,7 +82,7 @@ def _drawn_stages(spans: Sequence[Span]) -> list[int]:
     return [stages[round(i * (len(stages) - 1) / (keep - 1))] for i in range(keep)]
 
 
-def memory_bars(stages: Sequence[Held]) -> str:
+def memory_bars(stages: Sequence[StageMemory]) -> str:
     """SVG: a stacked bar a stage, the capacity as a line."""
     gib, left, wide, tall = 2.0**30, 70.0, 1160.0, 30.0
     full = max(max(s.total, s.capacity) for s in stages) * 1.02 or 1.0

@@ -6,6 +6,7 @@ is for another prediction to say.
 
 from __future__ import annotations
 
+from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
 from windtunnel.report.parts import (
@@ -17,7 +18,6 @@ from windtunnel.report.parts import (
     OPTIMIZER,
     RECOMPUTE,
     WAITING,
-    Held,
     Part,
     axis_of,
     parts_of,
@@ -43,7 +43,7 @@ def reasons(prediction: Prediction, limit: int = 3) -> list[str]:
     return found[:limit]
 
 
-def shortfall(stage: Held) -> float:
+def shortfall(stage: StageMemory) -> float:
     """Bytes that the stage lacks; negative if it has room."""
     return stage.total - stage.capacity
 

@@ -9,9 +9,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
-from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, Held, each_of, group_sums, label_of, parts_of
+from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, each_of, group_sums, label_of, parts_of
 from windtunnel.report.reason import reasons, shortfall
 
 BLOCKS = "▏▎▍▌▋▊▉█"
@@ -179,7 +180,7 @@ def stripe(parts: Iterable[tuple[str, float, str]], total: float, width: int) ->
     return line
 
 
-def memory(stages: Sequence[Held], width: int) -> RenderableType:
+def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
     """One row a stage in GiB, with a bar against the capacity; columns that are zero everywhere are left out."""
     gib = 2.0**30
     parts = [p for p in MEMORY_PARTS if any(getattr(s, p) >= 0.005 * gib for s in stages)]
@@ -229,7 +230,7 @@ _LETTER = {
 }
 
 
-def _memory_bar(stage: Held, parts: Sequence[str], room: int, full: float) -> Text:
+def _memory_bar(stage: StageMemory, parts: Sequence[str], room: int, full: float) -> Text:
     """Parts as letters in colour, `|` where the capacity ends; the whole bar is `full` capacities long."""
     line = Text()
     at, done = 0, 0.0
@@ -248,7 +249,7 @@ def _memory_bar(stage: Held, parts: Sequence[str], room: int, full: float) -> Te
     return cells
 
 
-def _some(stages: Sequence[Held], most: int) -> list[Held]:
+def _some(stages: Sequence[StageMemory], most: int) -> list[StageMemory]:
     """First stages, last stage and the fullest where there are too many to list."""
     if len(stages) <= most:
         return list(stages)

@@ -99,7 +99,7 @@ class Cluster(Noun):
     price_per_gpu_hour: NonNegativeFloat | None = Field(None, description="US dollars")
     pue: PositiveFloat = 1.1
     gpu_spread: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of good GPUs' speed, if it was measured")
-    slow_nodes: NonNegativeFloat = Field(0.005, le=1, description="share of nodes that run slow: about 0.5 % (MegaScale, NSDI'24, section 5.1)")
+    slow_nodes: NonNegativeFloat = Field(0.005, le=1, description="share of nodes that run slow; 0.5 % in MegaScale (NSDI'24, 5.1)")
     slow_node_factor: PositiveFloat = Field(1.1, ge=1, description="their time over a good node's: about 10 % (same source)")
     source: str = ""
 

@@ -33,7 +33,8 @@ class Runtime(Noun):
     precision: Precision = "bf16"
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
-    attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(None, description="flash kernels; left out: the fastest that the GPU has")
+    attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(
+        None, description="flash kernels; left out: the fastest that the GPU has")
     fused_norm: Flag = True
     fused_activation: Flag = True
     fused_rope: Flag = True

@@ -5,5 +5,19 @@ from windtunnel.workload.flops import hardware_flops, model_flops, parameter_cou
 from windtunnel.workload.graph import Block, Chunk, Workload
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, OpTable, Phase, Stream
 
-__all__ = ["Axis", "Block", "Chunk", "Comm", "Kind", "Op", "OpTable", "Phase", "Stream", "Workload", "build", "hardware_flops",
-           "model_flops", "parameter_count"]
+__all__ = [
+    "Axis",
+    "Block",
+    "Chunk",
+    "Comm",
+    "Kind",
+    "Op",
+    "OpTable",
+    "Phase",
+    "Stream",
+    "Workload",
+    "build",
+    "hardware_flops",
+    "model_flops",
+    "parameter_count",
+]

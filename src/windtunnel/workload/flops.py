@@ -35,23 +35,28 @@ def model_flops(job: Job, causal: bool = False) -> float:
     """
     model, plan = job.model, job.plan
     tokens = plan.global_batch * plan.seq
-    weights = model.layers * (model.hidden * (model.heads + 2 * model.groups) * model.dim_per_head
-                              + model.q_heads_dim * model.hidden + model.hidden * model.ffn * (3 if model.gated else 2))
+    weights = model.layers * (
+        model.hidden * (model.heads + 2 * model.groups) * model.dim_per_head
+        + model.q_heads_dim * model.hidden
+        + model.hidden * model.ffn * (3 if model.gated else 2)
+    )
     weights += model.hidden * model.vocab
     keys = visible(plan.seq, model.window) if causal else float(min(plan.seq, model.window or plan.seq))
     return float(tokens) * (6.0 * weights + 12.0 * model.layers * model.q_heads_dim * keys)
 
 
 def hardware_flops(workload: Workload) -> float:
-    """Model FLOPs of one step plus what recompute runs again, over all GPUs, attention counted with every key as in `model_flops`."""
+    """Model FLOPs of one step plus what recompute runs again, over all GPUs; attention counts every key, as in `model_flops`."""
     job, table = workload.job, workload.ops
     again = np.where(table.phase == Phase.RECOMPUTE, table.flops, 0.0)
     fused = table.kind == Kind.ATTENTION
-    again[fused] = np.where(table.phase[fused] == Phase.RECOMPUTE, 4.0 * table.batch[fused] * table.m[fused] * table.n[fused] * table.k[fused], 0.0)
+    again[fused] = np.where(
+        table.phase[fused] == Phase.RECOMPUTE, 4.0 * table.batch[fused] * table.m[fused] * table.n[fused] * table.k[fused], 0.0
+    )
     one_pipeline = 0.0
     for chunks in workload.stages:
         for chunk in chunks:
             for index, times in chunk.blocks:
                 rows = workload.blocks[index].backward
-                one_pipeline += times * float(again[rows.start:rows.stop].sum())
+                one_pipeline += times * float(again[rows.start : rows.stop].sum())
     return model_flops(job) + one_pipeline * job.micro_batches * job.dp * job.plan.tp * job.plan.cp

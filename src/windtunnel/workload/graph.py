@@ -38,7 +38,8 @@ class Workload:
     """Everything the step does, for every pipeline stage; data-parallel replicas are equal and appear once.
 
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
-    `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer on one GPU.
+    `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
+    on one GPU.
     """
 
     job: Job

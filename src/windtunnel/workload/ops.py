@@ -18,7 +18,8 @@ class Kind(IntEnum):
     """Kernel class: what the estimator dispatches on."""
 
     GEMM = 0  # batch x (m,k)@(k,n)
-    ATTENTION = 1  # fused forward: batch = sequences x local heads, m = query tokens, n = key tokens, k = head dim, extra = heads per kv head
+    # fused forward: batch = sequences x local heads, m = query tokens, n = key tokens, k = head dim, extra = heads per kv head
+    ATTENTION = 1
     ATTENTION_BACKWARD = 2
     NORM = 3  # m rows, n columns
     ELEMENTWISE = 4  # bytes only
@@ -142,11 +143,20 @@ class OpTable:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(Op._fields)
         c = dict(zip(Op._fields, columns, strict=True))
         return cls(
-            names=tuple(c["name"]), modules=tuple(c["module"]),
-            kind=np.array(c["kind"], np.int8), phase=np.array(c["phase"], np.int8), dtype=np.array(c["dtype"], np.int8),
-            batch=np.array(c["batch"], np.int64), m=np.array(c["m"], np.int64), n=np.array(c["n"], np.int64),
-            k=np.array(c["k"], np.int64), extra=np.array(c["extra"], np.int64),
-            flops=np.array(c["flops"], np.float64), bytes=np.array(c["bytes"], np.float64),
-            launches=np.array(c["launches"], np.int64), comm=np.array(c["comm"], np.int8), axis=np.array(c["axis"], np.int8),
+            names=tuple(c["name"]),
+            modules=tuple(c["module"]),
+            kind=np.array(c["kind"], np.int8),
+            phase=np.array(c["phase"], np.int8),
+            dtype=np.array(c["dtype"], np.int8),
+            batch=np.array(c["batch"], np.int64),
+            m=np.array(c["m"], np.int64),
+            n=np.array(c["n"], np.int64),
+            k=np.array(c["k"], np.int64),
+            extra=np.array(c["extra"], np.int64),
+            flops=np.array(c["flops"], np.float64),
+            bytes=np.array(c["bytes"], np.float64),
+            launches=np.array(c["launches"], np.int64),
+            comm=np.array(c["comm"], np.int8),
+            axis=np.array(c["axis"], np.int8),
             stream=np.array(c["stream"], np.int8),
         )

@@ -53,8 +53,9 @@ class Tape:
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
-    def gemm(self, name: str, phase: Phase, m: int, n: int, k: int, batch: int = 1, dtype: int | None = None,
-             waits: tuple[int, ...] = ()) -> Op:
+    def gemm(
+        self, name: str, phase: Phase, m: int, n: int, k: int, batch: int = 1, dtype: int | None = None, waits: tuple[int, ...] = ()
+    ) -> Op:
         """Matrix product (m,k)x(k,n); FLOPs 2mnk, bytes of both operands and the result once."""
         dtype = self.linear_dtype if dtype is None else dtype
         width = DTYPE_BYTES[DTYPES[dtype]]
@@ -63,26 +64,80 @@ class Tape:
         moved = batch * (width * (m * k + k * n) + accumulate * out * m * n)
         return Op(name, Kind.GEMM, phase, self.module, dtype, batch, m, n, k, 1, 2.0 * batch * m * n * k, moved, waits=waits)
 
-    def elementwise(self, name: str, phase: Phase, elements: float, reads: float, writes: float, launches: int = 1,
-                    kind: Kind = Kind.ELEMENTWISE, m: int = 0, n: int = 0) -> Op:
+    def elementwise(
+        self,
+        name: str,
+        phase: Phase,
+        elements: float,
+        reads: float,
+        writes: float,
+        launches: int = 1,
+        kind: Kind = Kind.ELEMENTWISE,
+        m: int = 0,
+        n: int = 0,
+    ) -> Op:
         """A memory-bound kernel that reads and writes `reads`, `writes` activation-width numbers per element."""
-        return Op(name, kind, phase, self.module, self.activation_dtype, 1, m, n, 0, 1, 0.0,
-                  elements * self.width * (reads + writes), launches)
+        return Op(
+            name,
+            kind,
+            phase,
+            self.module,
+            self.activation_dtype,
+            1,
+            m,
+            n,
+            0,
+            1,
+            0.0,
+            elements * self.width * (reads + writes),
+            launches,
+        )
 
-    def comm(self, name: str, phase: Phase, call: Comm, axis: Axis, size: float, stream: Stream, blocking: bool = True,
-             waits: tuple[int, ...] = ()) -> Op:
+    def comm(
+        self,
+        name: str,
+        phase: Phase,
+        call: Comm,
+        axis: Axis,
+        size: float,
+        stream: Stream,
+        blocking: bool = True,
+        waits: tuple[int, ...] = (),
+    ) -> Op:
         """A communication call over `axis`; `size` is the total buffer in bytes."""
-        return Op(name, Kind.COMM, phase, self.module, self.activation_dtype, bytes=size, comm=call, axis=axis, stream=stream,
-                  blocking=blocking, waits=waits)
+        return Op(
+            name,
+            Kind.COMM,
+            phase,
+            self.module,
+            self.activation_dtype,
+            bytes=size,
+            comm=call,
+            axis=axis,
+            stream=stream,
+            blocking=blocking,
+            waits=waits,
+        )
 
     # -- units ------------------------------------------------------------------------------------------------------
 
     def add(self, unit: Unit) -> None:
         self.units.append(unit)
 
-    def pointwise(self, name: str, elements: float, forward: tuple[float, float], backward: tuple[float, float],
-                  saved: float = 0.0, launches: tuple[int, int] = (1, 1), parameters: float = 0.0, core: bool = False,
-                  kind: Kind = Kind.ELEMENTWISE, m: int = 0, n: int = 0) -> None:
+    def pointwise(
+        self,
+        name: str,
+        elements: float,
+        forward: tuple[float, float],
+        backward: tuple[float, float],
+        saved: float = 0.0,
+        launches: tuple[int, int] = (1, 1),
+        parameters: float = 0.0,
+        core: bool = False,
+        kind: Kind = Kind.ELEMENTWISE,
+        m: int = 0,
+        n: int = 0,
+    ) -> None:
         """Memory-bound forward and backward; the pairs are (reads, writes) per element, `saved` in bytes."""
         unit = Unit(name, saved=saved, parameters=parameters, core=core)
         if launches[0]:

@@ -21,8 +21,18 @@ def attention(tape: Tape) -> None:
     column(tape, "qkv", model.hidden, width * tape.tp, model.attention_bias, again=groups / (heads + 2 * groups))
     if model.qk_norm:
         elements = tape.tokens * (heads + groups) * dim
-        tape.pointwise("qk norm", elements, (1, 1), (2, 1), saved=elements * tape.width, launches=(2, 4), kind=Kind.NORM,
-                       m=tape.tokens * (heads + groups), n=dim, parameters=2 * dim)
+        tape.pointwise(
+            "qk norm",
+            elements,
+            (1, 1),
+            (2, 1),
+            saved=elements * tape.width,
+            launches=(2, 4),
+            kind=Kind.NORM,
+            m=tape.tokens * (heads + groups),
+            n=dim,
+            parameters=2 * dim,
+        )
     if model.position == "rope":
         elements = tape.tokens * (heads + groups) * dim
         if runtime.fused_rope:
@@ -65,11 +75,11 @@ def _flash(tape: Tape, heads: int, groups: int, dim: int) -> None:
     q, kv = tape.tokens * heads * dim, plan.micro_batch * keys * 2 * groups * dim
     moved = tape.width * (2 * q + kv)
     unit = Unit("attention core", core=True, saved=tape.width * (q + tape.tokens * 2 * groups * dim + q) + 4 * tape.tokens * heads)
-    common = {"batch": batch, "m": tape.seq, "n": keys, "k": dim, "extra": max(1, heads // groups)}
-    unit.forward.append(Op("attention", Kind.ATTENTION, Phase.FORWARD, tape.module, tape.activation_dtype,
-                           flops=forward, bytes=moved, **common))  # type: ignore[arg-type]
-    unit.backward.append(Op("attention grad", Kind.ATTENTION_BACKWARD, Phase.DGRAD, tape.module, tape.activation_dtype,
-                            flops=2.5 * forward, bytes=2.5 * moved, launches=3, **common))  # type: ignore[arg-type]
+    core = Op("attention", Kind.ATTENTION, Phase.FORWARD, tape.module, tape.activation_dtype, batch, tape.seq, keys, dim,
+              max(1, heads // groups), forward, moved)
+    unit.forward.append(core)
+    unit.backward.append(core._replace(name="attention grad", kind=Kind.ATTENTION_BACKWARD, phase=Phase.DGRAD, flops=2.5 * forward,
+                                       bytes=2.5 * moved, launches=3))
     tape.add(unit)
 
 
@@ -93,7 +103,9 @@ def _unfused(tape: Tape, heads: int, dim: int) -> None:
     if runtime.attention == "fused_softmax":
         tape.pointwise("softmax", score, (1, 1), (2, 1), saved=score * w, core=True, kind=Kind.SOFTMAX, m=rows, n=keys)
     else:
-        tape.pointwise("softmax", score, (5, 4), (5, 3), saved=2 * score * w, launches=(4, 4), core=True, kind=Kind.SOFTMAX, m=rows, n=keys)
+        tape.pointwise(
+            "softmax", score, (5, 4), (5, 3), saved=2 * score * w, launches=(4, 4), core=True, kind=Kind.SOFTMAX, m=rows, n=keys
+        )
     if model.dropout:
         tape.pointwise("attention dropout", score, (1, 1.5), (1.5, 1), saved=score * (w + 1), core=True)
     product("attention context", seq, dim, keys, q * w, (("probability grad", seq, keys, dim), ("value grad", keys, dim, seq)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.attention import attention
 from windtunnel.workload.blocks.mlp import mlp
@@ -12,18 +14,15 @@ from windtunnel.workload.tape import Tape, Unit
 def layer(job: Job) -> list[Unit]:
     """Units of one decoder layer on one GPU."""
     units: list[Unit] = []
-    sequence = ("norm1", attention, "add1", "norm2", mlp, "add2")
-    if job.model.parallel_block:
-        sequence = ("norm1", attention, mlp, "add2")
-    for step in sequence:
-        module = "attention" if step in ("norm1", attention, "add1") else "mlp"
+    steps: list[tuple[str, Callable[[Tape], None]]] = [
+        ("attention", lambda tape: norm(tape, "norm1")), ("attention", attention), ("attention", lambda tape: residual(tape,
+        "add1")), ("mlp", lambda tape: norm(tape, "norm2")), ("mlp", mlp), ("mlp", lambda tape: residual(tape, "add2")),
+    ]
+    if job.model.parallel_block:  # one norm feeds both, one residual takes both
+        steps = [steps[0], steps[1], steps[4], steps[5]]
+    for module, write in steps:
         tape = Tape(job, module)
-        if callable(step):
-            step(tape)
-        elif step.startswith("norm"):
-            norm(tape, step)
-        else:
-            residual(tape, step)
+        write(tape)
         units += tape.units
     return units
 
@@ -52,18 +51,33 @@ def residual(tape: Tape, name: str) -> None:
     parameters = model.hidden if model.linear_bias else 0
     mask = elements if model.dropout else 0.0
     if runtime.fused_dropout_add:
-        tape.pointwise(f"{name} bias dropout add" if model.dropout else name, elements, (2, 1.5 if mask else 1),
-                       (1.5, 1) if mask else (0, 0), saved=mask, launches=(1, 1 if mask else 0), parameters=parameters)
+        tape.pointwise(
+            f"{name} bias dropout add" if model.dropout else name,
+            elements,
+            (2, 1.5 if mask else 1),
+            (1.5, 1) if mask else (0, 0),
+            saved=mask,
+            launches=(1, 1 if mask else 0),
+            parameters=parameters,
+        )
     else:
         kernels = 1 + (1 if model.linear_bias else 0) + (1 if mask else 0)
-        tape.pointwise(name, elements, (kernels + 1, kernels), (1.5, 1) if mask else (0, 0), saved=mask,
-                       launches=(kernels, 1 if mask else 0), parameters=parameters)
+        tape.pointwise(
+            name,
+            elements,
+            (kernels + 1, kernels),
+            (1.5, 1) if mask else (0, 0),
+            saved=mask,
+            launches=(kernels, 1 if mask else 0),
+            parameters=parameters,
+        )
     if model.linear_bias:
         tape.units[-1].backward.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, elements, 1, 0, kind=Kind.REDUCE))
 
 
 def embedding(job: Job) -> list[Unit]:
-    """Token (and position) embedding; the vocabulary is cut over tp, the sum is all-reduced or, with sequence parallelism, scattered."""
+    """Token and position embedding. The vocabulary is cut over tp; the sum is all-reduced or, with sequence parallelism,
+    scattered."""
     tape = Tape(job, "embedding")
     model = job.model
     t, h = tape.tokens, model.hidden
@@ -75,9 +89,22 @@ def embedding(job: Job) -> list[Unit]:
         call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
         unit.forward.append(tape.comm("embedding sum", Phase.FORWARD, call, Axis.TP, t * h * tape.width, Stream.TP))
         if tape.sp:
-            unit.backward.append(tape.comm("embedding gather", Phase.DGRAD, Comm.ALL_GATHER, Axis.TP, t * h * tape.width, Stream.TP))
-    unit.backward.append(Op("embedding grad", Kind.EMBEDDING, Phase.WGRAD, tape.module, tape.activation_dtype, m=t, n=h,
-                            bytes=t * h * (tape.width + 2 * tape.grad_width), launches=3))
+            unit.backward.append(
+                tape.comm("embedding gather", Phase.DGRAD, Comm.ALL_GATHER, Axis.TP, t * h * tape.width, Stream.TP)
+            )
+    unit.backward.append(
+        Op(
+            "embedding grad",
+            Kind.EMBEDDING,
+            Phase.WGRAD,
+            tape.module,
+            tape.activation_dtype,
+            m=t,
+            n=h,
+            bytes=t * h * (tape.width + 2 * tape.grad_width),
+            launches=3,
+        )
+    )
     if positions:
         unit.forward.append(tape.elementwise("position add", Phase.FORWARD, tape.local_tokens * h, 2, 1))
         unit.backward.append(tape.elementwise("position grad", Phase.WGRAD, tape.local_tokens * h, 1, 0.1, 2))
@@ -98,8 +125,11 @@ def head(job: Job) -> list[Unit]:
     t, h = tape.tokens, model.hidden
     classes = job.padded_vocab // tape.tp
     size = t * h * tape.width
-    unit = Unit("logits", saved=tape.local_tokens * h * tape.width + t * classes * tape.width,
-                parameters=0 if model.tied_embeddings and job.plan.pp == 1 else classes * h)
+    unit = Unit(
+        "logits",
+        saved=tape.local_tokens * h * tape.width + t * classes * tape.width,
+        parameters=0 if model.tied_embeddings and job.plan.pp == 1 else classes * h,
+    )
     act = tape.activation_dtype
     if tape.sp:
         unit.forward.append(tape.comm("logits gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
@@ -107,8 +137,18 @@ def head(job: Job) -> list[Unit]:
     unit.backward.append(tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=act))
     if tape.tp > 1:
         call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
-        unit.backward.append(tape.comm("logits dgrad reduce", Phase.DGRAD, call, Axis.TP, size, Stream.TP,
-                                       blocking=not runtime.overlap_tp_dgrad, waits=(0,)))
+        unit.backward.append(
+            tape.comm(
+                "logits dgrad reduce",
+                Phase.DGRAD,
+                call,
+                Axis.TP,
+                size,
+                Stream.TP,
+                blocking=not runtime.overlap_tp_dgrad,
+                waits=(0,),
+            )
+        )
     unit.backward.append(tape.gemm("logits wgrad", Phase.WGRAD, classes, h, t, dtype=act))
     tape.add(unit)
 

@@ -1,7 +1,8 @@
-"""Linear layers: column parallel (output cut) and row parallel (input cut), with the collectives that tensor and sequence parallelism need.
+"""Linear layers with the collectives of tensor and sequence parallelism: column parallel (output cut), row parallel (input cut).
 
 Megatron's pairs (Shoeybi 2019; Korthikanti 2022): without sequence parallelism the column layer all-reduces its input gradient and
-the row layer its output; with it, the column layer gathers its input and reduce-scatters its input gradient, the row layer the reverse.
+the row layer its output. With it, the column layer gathers its input and reduce-scatters its input gradient; the row layer does the
+reverse.
 """
 
 from __future__ import annotations
@@ -34,14 +35,27 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
     overlap = runtime.overlap_tp_dgrad and tp > 1
     waits: tuple[int, ...] = ()
     if tape.sp:
-        b.append(tape.comm(f"{name} input gather", Phase.WGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP, blocking=not overlap,
-                           waits=(-1,)))
+        b.append(
+            tape.comm(
+                f"{name} input gather", Phase.WGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP, blocking=not overlap, waits=(-1,)
+            )
+        )
         waits = (len(b) - 1,)
     b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, out))
     if tp > 1:
         call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
-        b.append(tape.comm(f"{name} dgrad {'scatter' if tape.sp else 'reduce'}", Phase.DGRAD, call, Axis.TP, size, Stream.TP,
-                           blocking=not overlap, waits=(len(b) - 1,)))
+        b.append(
+            tape.comm(
+                f"{name} dgrad {'scatter' if tape.sp else 'reduce'}",
+                Phase.DGRAD,
+                call,
+                Axis.TP,
+                size,
+                Stream.TP,
+                blocking=not overlap,
+                waits=(len(b) - 1,),
+            )
+        )
     b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, out, inputs, t, waits=waits if overlap else ()))
     b += _accumulate(tape, name, inputs * out)
     tape.add(unit)
@@ -60,7 +74,9 @@ def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = Tru
         unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, cut))
         if tp > 1:
             call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
-            unit.forward.append(tape.comm(f"{name} {'scatter' if tape.sp else 'reduce'}", Phase.FORWARD, call, Axis.TP, size, Stream.TP))
+            unit.forward.append(
+                tape.comm(f"{name} {'scatter' if tape.sp else 'reduce'}", Phase.FORWARD, call, Axis.TP, size, Stream.TP)
+            )
     b = unit.backward
     b += _quantise(tape, name, Phase.DGRAD, tape.local_tokens * outputs)
     if tape.sp:
@@ -78,8 +94,18 @@ def _gather_then(tape: Tape, name: str, phase: Phase, size: float, m: int, n: in
         return [tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, size, Stream.TP), tape.gemm(name, phase, m, n, k)]
     rows: list[Op] = []
     for piece in range(CHUNKS):
-        rows.append(tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, size / CHUNKS, Stream.TP, blocking=False,
-                              waits=(-1,) if piece == 0 else ()))
+        rows.append(
+            tape.comm(
+                f"{name} gather",
+                phase,
+                Comm.ALL_GATHER,
+                Axis.TP,
+                size / CHUNKS,
+                Stream.TP,
+                blocking=False,
+                waits=(-1,) if piece == 0 else (),
+            )
+        )
     for piece in range(CHUNKS):
         rows.append(tape.gemm(name, phase, max(1, m // CHUNKS), n, k, waits=(piece,)))
     return rows
@@ -90,8 +116,18 @@ def _then_scatter(tape: Tape, name: str, phase: Phase, size: float, m: int, n: i
     rows: list[Op] = []
     for piece in range(CHUNKS):
         rows.append(tape.gemm(name, phase, max(1, m // CHUNKS), n, k))
-        rows.append(tape.comm(f"{name} scatter", phase, Comm.REDUCE_SCATTER, Axis.TP, size / CHUNKS, Stream.TP,
-                              blocking=piece == CHUNKS - 1, waits=(len(rows) - 1,)))
+        rows.append(
+            tape.comm(
+                f"{name} scatter",
+                phase,
+                Comm.REDUCE_SCATTER,
+                Axis.TP,
+                size / CHUNKS,
+                Stream.TP,
+                blocking=piece == CHUNKS - 1,
+                waits=(len(rows) - 1,),
+            )
+        )
     return rows
 
 

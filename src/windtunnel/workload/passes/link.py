@@ -8,8 +8,10 @@ from windtunnel.workload.ops import Kind, Op
 def link(units: list[list[Op]]) -> tuple[list[Op], list[tuple[int, ...]]]:
     """Rows in order, and for each the earlier rows whose end it awaits; at most two each.
 
-    A blocking communication row waits for the last computation, and the next computation waits for it. The others wait for what they
-    name, and the first computation after their unit waits for them. A program begins and ends with computation, if need be with a row
+    A blocking communication row waits for the last computation, and the next computation waits for it. The others wait for what
+    they
+    name, and the first computation after their unit waits for them. A program begins and ends with computation, if need be with a
+    row
     that only waits: so it joins what comes before and after it, and a wait for another stage is never booked under a collective.
     """
     rows: list[Op] = []
@@ -24,7 +26,8 @@ def link(units: list[list[Op]]) -> tuple[list[Op], list[tuple[int, ...]]]:
     if units and units[0] and units[0][0].kind is Kind.COMM:
         append(_joint(units[0][0]), [])
     for unit in units:
-        base, late = len(rows), {}
+        base = len(rows)
+        late: dict[int, int] = {}
         for op in unit:
             explicit = [last if w < 0 else base + w for w in op.waits]
             if op.kind is Kind.COMM:

@@ -1,4 +1,5 @@
-"""Interleaved 1F1B (Narayanan et al. 2021 §2.2): every stage holds several virtual stages and walks them in groups of `stages` micro batches."""
+"""Interleaved 1F1B (Narayanan et al. 2021, §2.2): stages hold several virtual stages and walk them `stages` micro batches at a
+time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""1F1B (PipeDream-flush; Narayanan et al. 2021, fig. 3): warm-up forwards, then one forward and one backward in turn, then cool-down."""
+"""1F1B (PipeDream-flush; Narayanan et al. 2021, fig. 3): warm-up forwards, forwards and backwards in turn, cool-down."""
 
 from __future__ import annotations
 

@@ -1,0 +1,108 @@
+"""Every example runs and prints its table; what it claims to show is there; every example file is a job that holds together."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import windtunnel as wt
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 6, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 11,
+         "from_hugging_face": 9}
+"""Script -> lines that it prints."""
+
+
+def rows(script: str) -> list[Any]:
+    """What the script's `rows` returns."""
+    found: list[Any] = runpy.run_path(str(EXAMPLES / f"{script}.py"))["rows"]()
+    return found
+
+
+def test_every_script_is_listed_here_and_in_the_readme() -> None:
+    assert {script.stem for script in SCRIPTS} == set(LINES)
+    readme = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{script.name}`" in readme for script in SCRIPTS)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_script_prints_its_table(script: Path, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, cwd=tmp_path,
+                          env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == LINES[script.stem]
+    assert "nan" not in done.stdout.lower()
+    assert not list(tmp_path.iterdir()), "an example writes nothing unless it is asked to"
+
+
+@pytest.mark.parametrize("file", sorted((EXAMPLES / "jobs").glob("*.toml")), ids=lambda path: path.stem)
+def test_job_file_holds_together(file: Path) -> None:
+    assert wt.check(wt.load(file)).source
+
+
+def test_the_trace_is_written(tmp_path: Path) -> None:
+    trace = tmp_path / "step.pftrace"
+    runpy.run_path(str(EXAMPLES / "from_hugging_face.py"))["main"](str(trace))
+    assert trace.stat().st_size > 1000
+
+
+def test_the_flags_are_the_catalogues_llama() -> None:
+    model = wt.import_job(EXAMPLES / "inputs" / "llama2-70b.args").model
+    known = wt.load_model("llama2-70b")
+    for field in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "activation", "norm", "position", "tied_embeddings"):
+        assert getattr(model, field) == getattr(known, field), field
+
+
+def test_the_config_is_the_catalogues_llama() -> None:
+    model = wt.import_job(EXAMPLES / "inputs" / "llama-3.1-8b" / "config.json").model
+    known = wt.load_model("llama3.1-8b")
+    for field in ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "activation", "norm", "position", "tied_embeddings"):
+        assert getattr(model, field) == getattr(known, field), field
+
+
+def test_recompute_buys_memory_with_time() -> None:
+    found = {(kind, sp): p for kind, sp, p in rows("recompute")}
+    for sp in (False, True):
+        times = [found[kind, sp].step_time_s for kind in ("none", "selective", "full")]
+        memory = [max(s.total for s in found[kind, sp].memory) for kind in ("none", "selective", "full")]
+        assert times == sorted(times) and memory == sorted(memory, reverse=True)
+        assert found["none", sp].hfu == pytest.approx(found["none", sp].mfu)
+
+
+def test_more_bandwidth_and_more_flops_each_help() -> None:
+    step = {name: p.step_time_s for name, p in rows("future_gpu")}
+    assert step["both"] < min(step["twice the bandwidth"], step["twice the FLOP/s"])
+    assert max(step["twice the bandwidth"], step["twice the FLOP/s"]) < step["H100"] < 2.0 * step["both"], "launches do not scale"
+
+
+def test_a_faster_network_never_hurts() -> None:
+    for gpus in (1024, 12288):
+        steps = [p.step_time_s for size, _, _, p in rows("fabric_bandwidth") if size == gpus]
+        assert all(later <= earlier * 1.001 for earlier, later in zip(steps, steps[1:], strict=False))
+        assert steps[0] > 1.2 * steps[-1]
+
+
+def test_a_cuda_graph_helps_the_small_and_not_the_large() -> None:
+    gain = [eager.step_time_s / graph.step_time_s for *_, eager, graph in rows("host_bound")]
+    assert gain[0] > 1.2 and all(g >= 0.999 for g in gain) and gain[-1] < 1.02
+
+
+def test_the_best_plan_fits() -> None:
+    found = rows("which_plan_70b")
+    steps = [p.step_time_s for *_, p in found]
+    assert steps == sorted(steps) and any(p.fits for *_, p in found) and not all(p.fits for *_, p in found)
+
+
+def test_megascales_published_speed_and_mfu_agree() -> None:
+    """The copied figures hold together: published MFU x time is the same work, and so is predicted MFU x time."""
+    for _, _, seconds, mfu, p in rows("megascale_tables"):
+        assert seconds * mfu / 100 == pytest.approx(p.step_time_s * p.mfu, rel=0.01)
