@@ -1,5 +1,4 @@
-"""Isolated loops against training runs: time factors by architecture, fitted on published runs
-(`catalog/calibration/training.toml`)."""
+"""Isolated loops against training runs: time factors by architecture, fitted on published runs."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ class TrainingFactor:
 def factors() -> dict[str, TrainingFactor]:
     """Architecture -> factors; architectures that no published run covers are not in it."""
     data = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    return {name: TrainingFactor(row["throttle"], row["matmul"], row["attention"], row["memory"], tuple(row["fitted_on"])) for
-    name, row in data.items()}
+    return {name: TrainingFactor(**{**row, "fitted_on": tuple(row["fitted_on"])}) for name, row in data.items()}
 
 
 def training_factor(architecture: str) -> TrainingFactor:

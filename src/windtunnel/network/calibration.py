@@ -59,14 +59,12 @@ class Net:
 
 
 # Tree hops inside a node are NCCL's own (`tuning.cc`) and the tree's LL and Simple rates are assumed, as no measured run on one
-# node
-# selects a tree. A ring's fill is assumed (a slice and a half), none on Volta, where a fit takes it to zero. NVLS entries of GPUs
-# without
-# it are never read. p2p of Ampere is from one-node send/recv of 2 KiB to 64 MiB (microsoft/vidur, a100_dgx), of the others near it.
+# node selects a tree. A ring's fill is assumed (a slice and a half), none on Volta, where a fit takes it to zero. NVLS entries of
+# GPUs without it are never read. p2p of Ampere is from one-node send/recv of 2 KiB to 64 MiB (microsoft/vidur, a100_dgx), of the others near it.
 _AMPERE = Node(
-    launch=16.1e-6, hop=(0.7e-6, 2.78e-6, 7.53e-6), tree_hop=(0.7e-6, 1.25e-6, 4e-6), ring=(0.262, 0.598, 0.786), tree=(0.1, 0.2,
-    0.36),
-    fill=1.6, nvls=0.6, nvls_hop=0.0, nvls_overhead=11150.0, nvls_fill=1.97, nvls_tree=0.9,
+    launch=16.1e-6, hop=(0.7e-6, 2.78e-6, 7.53e-6), tree_hop=(0.7e-6, 1.25e-6, 4e-6), ring=(0.262, 0.598, 0.786),
+    tree=(0.1, 0.2, 0.36), fill=1.6,
+    nvls=0.6, nvls_hop=0.0, nvls_overhead=11150.0, nvls_fill=1.97, nvls_tree=0.9,
     p2p=0.9, p2p_launch=12e-6, relative_error=0.08, fitted_on=("vTrain-A100", "misc-A100"),
 )
 _VOLTA = Node(
@@ -89,8 +87,8 @@ NODES: dict[str, Node] = {"volta": _VOLTA, "ampere": _AMPERE, "hopper": _HOPPER,
 # ring's rate and p2p are assumed; `tree_fill` is EFA's, as it belongs to NCCL and not to the fabric.
 _IB = Net(
     launch=1.3e-6, hop=(4.4e-6, 6.2e-6, 14e-6), tree_hop=(8.2e-6, 13.1e-6, 14e-6), nvls_hop=26.7e-6, ring=0.97, tree=0.904,
-    fill=1.6,
-    tree_fill=1.91, nvls_fill=0.5, p2p=0.97, p2p_launch=8e-6, message=1e-6, relative_error=0.10, fitted_on=("IB-NDR-H100",),
+    fill=1.6, tree_fill=1.91, nvls_fill=0.5, p2p=0.97, p2p_launch=8e-6, message=1e-6,
+    relative_error=0.10, fitted_on=("IB-NDR-H100",),
 )
 # EFA of p5 and later. One number of nodes was measured, so launch is InfiniBand's and the tree's rate that of the older EFA.
 _EFA = Net(

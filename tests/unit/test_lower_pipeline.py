@@ -1,0 +1,77 @@
+"""Pipelines by hand: layers of equal length, calls that are free or take a stated time."""
+
+from __future__ import annotations
+
+import pytest
+from free_parts import BACKWARD, FORWARD, calls_take, even_job, even_layers
+
+from windtunnel.predict import predict
+from windtunnel.workload import Comm
+
+T = FORWARD + BACKWARD
+SEND = 2.0**-12
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 8), (4, 1), (4, 3), (4, 8), (8, 32)])
+def test_m_plus_p_minus_one(schedule: str, stages: int, micro_batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narayanan et al. 2021, section 2.2.1: the bubble is (p - 1) (t_f + t_b)."""
+    even_layers(monkeypatch)
+    calls_take(monkeypatch)
+    p = predict(even_job(pp=stages, layers=stages, global_batch=micro_batches, schedule=schedule))
+    assert p.step_time_s == pytest.approx((micro_batches + stages - 1) * T, rel=1e-9)
+    for parts in p.by_stage:
+        assert parts["matmul"] + parts.get("memory_bound", 0.0) + parts.get("attention", 0.0) == pytest.approx(micro_batches * T, rel=1e-9)
+
+
+@pytest.mark.parametrize(("stages", "virtual", "micro_batches"), [(2, 2, 4), (4, 2, 8), (4, 3, 4), (4, 5, 16), (8, 4, 32)])
+def test_interleaving_divides_the_bubble(stages: int, virtual: int, micro_batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narayanan et al. 2021, section 2.2.2: the bubble over the ideal time is (p - 1) / (v m)."""
+    even_layers(monkeypatch)
+    calls_take(monkeypatch)
+    for overlap in (False, True):
+        p = predict(even_job(pp=stages, vpp=virtual, layers=stages * virtual, global_batch=micro_batches, overlap_p2p=overlap))
+        ideal = micro_batches * virtual * T
+        assert p.step_time_s / ideal - 1 == pytest.approx((stages - 1) / (virtual * micro_batches), rel=1e-9)
+
+
+def test_one_micro_batch_walks_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    even_layers(monkeypatch)
+    calls_take(monkeypatch, {Comm.SEND_RECV: SEND})
+    for stages in (2, 3, 4):
+        p = predict(even_job(pp=stages, layers=stages, global_batch=1))
+        assert p.step_time_s == pytest.approx(stages * T + 2 * (stages - 1) * SEND, rel=1e-9)
+
+
+def test_transfers_show_only_where_they_are_not_overlapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    even_layers(monkeypatch)
+    calls_take(monkeypatch, {Comm.SEND_RECV: SEND})
+    steps = {overlap: predict(even_job(pp=4, vpp=2, layers=8, global_batch=16, overlap_p2p=overlap)).step_time_s for overlap in (False, True)}
+    free = (16 * 2 + 3) * T
+    assert free < steps[True] < steps[False]
+
+
+def test_the_slowest_stage_sets_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One stage with three layers among stages of one: once it is full it never waits."""
+    even_layers(monkeypatch)
+    calls_take(monkeypatch)
+    p = predict(even_job(pp=4, layers=6, stages=[1, 3, 1, 1], global_batch=16))
+    assert p.step_time_s == pytest.approx((3 * 16 + 3) * T, rel=1e-9)
+
+
+def test_gradients_reduced_at_the_end_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    even_layers(monkeypatch)
+    calls_take(monkeypatch, {Comm.REDUCE_SCATTER: 64 * T, Comm.ALL_GATHER: 32 * T})
+    fields = {"dp": 2, "layers": 4, "global_batch": 8, "sharding": "zero1"}
+    assert predict(even_job(**fields)).step_time_s == pytest.approx((4 * 4 + 64 + 32) * T, rel=1e-9)
+
+
+def test_a_bucket_reduces_while_backward_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bucket a layer and free gathers: all but the last bucket's reduction hides behind the backward passes that follow."""
+    even_layers(monkeypatch)
+    calls_take(monkeypatch, {Comm.ALL_REDUCE: BACKWARD / 2})
+    job = even_job(dp=2, layers=4, global_batch=2, overlap_grad_reduce=True, bucket=1.0)
+    free = 4 * T
+    waits = predict(job).step_time_s - free
+    # embedding, whose backward is free here, adds a bucket behind the first layer's; then the norm
+    assert BACKWARD / 2 * (1 - 1e-9) <= waits <= 3 * BACKWARD / 2 + 4 * 0.5 * BACKWARD
