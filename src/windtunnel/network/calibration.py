@@ -60,7 +60,8 @@ class Net:
 
 # Tree hops inside a node are NCCL's own (`tuning.cc`) and the tree's LL and Simple rates are assumed, as no measured run on one
 # node selects a tree. A ring's fill is assumed (a slice and a half), none on Volta, where a fit takes it to zero. NVLS entries of
-# GPUs without it are never read. p2p of Ampere is from one-node send/recv of 2 KiB to 64 MiB (microsoft/vidur, a100_dgx), of the others near it.
+# GPUs without it are never read. p2p of Ampere is from one-node send/recv of 2 KiB to 64 MiB (microsoft/vidur, a100_dgx), of the
+# others near it.
 _AMPERE = Node(
     launch=16.1e-6, hop=(0.7e-6, 2.78e-6, 7.53e-6), tree_hop=(0.7e-6, 1.25e-6, 4e-6), ring=(0.262, 0.598, 0.786),
     tree=(0.1, 0.2, 0.36), fill=1.6,

@@ -36,6 +36,7 @@ class Runtime(Noun):
     attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(
         None, description="flash kernels; left out: the fastest that the GPU has")
     fused_norm: Flag = True
+    fused_rmsnorm: Flag | None = Field(None, description="RMS norm in one kernel; left out: as fused_norm")
     fused_activation: Flag = True
     fused_rope: Flag = True
     fused_dropout_add: Flag = True

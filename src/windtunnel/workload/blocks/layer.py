@@ -32,7 +32,8 @@ def norm(tape: Tape, name: str) -> None:
     model, runtime = tape.job.model, tape.job.runtime
     t, h = tape.local_tokens, model.hidden
     gains = h if model.norm == "rmsnorm" else 2 * h
-    if runtime.fused_norm:
+    fused = runtime.fused_norm if model.norm == "layernorm" or runtime.fused_rmsnorm is None else runtime.fused_rmsnorm
+    if fused:
         forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 2)
     elif model.norm == "rmsnorm":  # cast, square, mean, rsqrt, multiply, cast, multiply
         forward, backward, launches = (6.0, 5.0), (10.0, 7.0), (6, 10)
