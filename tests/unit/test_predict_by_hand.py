@@ -24,7 +24,7 @@ def kernel_seconds(job: Job, calls: bool = False) -> float:
 
 def bytes_of(p: Prediction, axis: str, op: str) -> float:
     """Bytes of all buffers of `op`; where every replica takes part in a shard's group, both names mean the same ranks."""
-    axes = ("data", "shard") if axis == "data" else (axis,)
+    axes = ("dp", "shard") if axis == "data" else (axis,)
     return sum(float(str(row["bytes"])) * int(str(row["count"])) for row in p.collectives if row["axis"] in axes and row["op"] == op)
 
 

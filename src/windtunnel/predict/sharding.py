@@ -28,7 +28,8 @@ class Sharding(Protocol):
 def sharding_for(stage: Stage) -> Sharding:
     """The policy that the plan and the runtime ask for."""
     plan, runtime = stage.workload.job.plan, stage.workload.job.runtime
-    if plan.shards_parameters or (plan.sharding == "zero2" and runtime.reduce_every_micro_batch):
+    # FSDP's SHARD_GRAD_OP is ZeRO-2 that frees parameters between steps, and so gathers them again before they are used
+    if plan.shards_parameters or (plan.sharding == "zero2" and runtime.reduce_every_micro_batch and runtime.overlap_param_gather):
         return FullySharded(stage)
     return Replicated(stage)
 
@@ -46,6 +47,8 @@ class Replicated:
         self.sharded = job.plan.sharding != "none"
         self.overlap_reduce = job.runtime.overlap_grad_reduce and self.ranks > 1
         self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and self.ranks > 1
+        # ZeRO-2 keeps a shard of the gradients, so every backward pass has to reduce
+        self.partitions = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and self.ranks > 1
         self.last_micro_batch = job.micro_batches - 1
         self.pending: list[int] = []
         self.gathers: dict[tuple[int, int], int] = {}
@@ -59,7 +62,8 @@ class Replicated:
 
     def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
         first = action.direction is Pass.FORWARD and action.micro_batch == 0 and self.overlap_gather
-        final = action.direction is Pass.BACKWARD and action.micro_batch == self.last_micro_batch and self.overlap_reduce
+        last_one = self.overlap_reduce and action.micro_batch == self.last_micro_batch
+        final = action.direction is Pass.BACKWARD and (last_one or self.partitions)
         templates, stage = self.stage.templates, self.stage
         if not first and not final:
             return stage.run(templates.pieces(self.chunks[action.chunk].blocks, action.direction, True), label, waits)
@@ -75,7 +79,7 @@ class Replicated:
     def reduce(self, last: int) -> tuple[int, ...]:
         if self.ranks == 1:
             return (last,)
-        if not self.overlap_reduce:
+        if not self.pending:
             return (self._combine(self.stage.workload.stage_parameters[self.stage.index], (last,), -1),)
         return (last, self.pending[-1])
 

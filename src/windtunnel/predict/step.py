@@ -36,7 +36,7 @@ def predict(job: Job, network: str = "closed") -> Prediction:
     step = timeline.makespan
     by_stage = tuple(breakdown(timeline, costs, stage) for stage in range(job.plan.pp))
     # the stage that waits least for others is the one to look at: it sets the pace
-    pacing = min(range(job.plan.pp), key=lambda s: (by_stage[s].get("other_stages", 0.0), s))
+    pacing = min(range(job.plan.pp), key=lambda s: (by_stage[s]["bubble"] + by_stage[s].get("other_stages", 0.0), s))
     tokens = float(job.plan.global_batch * job.plan.seq)
     gpus = job.cluster.gpus
     model, hardware = model_flops(job), hardware_flops(workload)

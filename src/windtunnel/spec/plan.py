@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from windtunnel.spec.common import Flag, Layers, NonNegativeInt, Noun, PositiveInt
+from windtunnel.spec.common import Flag, NonNegativeInt, Noun, PositiveInt
 
 Axis = Literal["tp", "cp", "ep", "dp", "pp"]
 
@@ -34,7 +34,7 @@ class Plan(Noun):
     recompute: Literal["none", "selective", "ops", "full"] = Field(
         "none", description="selective: the attention core; ops: every second matrix product and all cheap kernels (torchtitan)")
     recompute_layers: NonNegativeInt | None = Field(None, description="layers per virtual stage that recompute; left out: all")
-    stages: tuple[Layers, ...] | None = None
+    stages: tuple[NonNegativeInt, ...] | None = None
     placement: tuple[Axis, ...] = ("tp", "cp", "ep", "dp", "pp")
 
     @property

@@ -1,0 +1,122 @@
+"""The accuracy bars of the project: which rows, how far from them the model may be.
+
+A bar picks rows by what they are (family, framework, size, precision); it says nothing to the model. `measure` scores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from windtunnel.reality.report import Family, Report, Score, summary
+from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.validate import score_training
+
+NO_BAR = "no bar"
+Pick = Callable[[TrainingRow], bool]
+ScoreRow = Callable[[TrainingRow], list[Score]]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Rows by `pick`, their `quantity`, and the most that mean and median |error| may be, in percent; `share` of rows to predict."""
+
+    name: str
+    quantity: str
+    pick: Pick
+    mean: float | None = None
+    median: float | None = None
+    share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """A bar and what was measured under it."""
+
+    bar: Bar
+    found: Family
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bar is met; a bar without scored rows is not."""
+        bar, found = self.bar, self.found
+        if found.mape_pct is None or found.median_abs_pct is None or found.n < bar.share * (found.n + found.skipped):
+            return False
+        return (bar.mean is None or found.mape_pct <= bar.mean) and (bar.median is None or found.median_abs_pct <= bar.median)
+
+    @property
+    def wanted(self) -> str:
+        """The bar in words."""
+        parts = [f"{name} ≤ {limit:g} %" for name, limit in (("mean", self.bar.mean), ("median", self.bar.median)) if limit is not None]
+        return ", ".join([*parts, *([f"≥ {100 * self.bar.share:g} % predicted"] if self.bar.share else [])]) or NO_BAR
+
+
+def _ids(first: str, last: str) -> Pick:
+    return lambda row: first <= row.id <= last
+
+
+def _family(name: str, billions: float | None = None) -> Pick:
+    return lambda row: row.family == name and billions in (None, row.params_b)
+
+
+def _megascale(row: TrainingRow) -> bool:
+    return row.family == "A100-ByteDance" and row.framework == "megatron" and bool(row.iter_time_s)
+
+
+def _narayanan(row: TrainingRow) -> bool:
+    return row.family == "A100-Megatron-Selene" and "T0001" <= row.id <= "T0020"
+
+
+def _eos(row: TrainingRow) -> bool:
+    return row.family == "H100-Megatron-Eos"
+
+
+def _dense_half(row: TrainingRow) -> bool:
+    dense = row.arch in ("gpt", "mpt", "llama", "nemotron")
+    return row.id.startswith("T") and row.complete == "y" and dense and row.precision in ("bf16", "fp16")
+
+
+STEP, MEMORY = "step_time_s", "memory_gib"
+BARS: tuple[Bar, ...] = (
+    Bar("vTrain, 109 multi-node runs", STEP, _family("A100-vTrain"), mean=11, median=7),
+    Bar("vTrain, 175B", STEP, _family("A100-vTrain", 175), mean=4),
+    Bar("vTrain, 39.1B", STEP, _family("A100-vTrain", 39.1)),
+    Bar("vTrain, 18.4B", STEP, _family("A100-vTrain", 18.4)),
+    Bar("vTrain, 3.6B", STEP, _family("A100-vTrain", 3.6), mean=15),
+    Bar("Korthikanti et al. 2022, T0054–T0061", STEP, _ids("T0054", "T0061"), mean=3.5),
+    Bar("MegaScale's Megatron-LM rows", STEP, _megascale),
+    Bar("Narayanan et al. 2021 and README, T0001–T0020", STEP, _narayanan),
+    Bar("Megatron-Core on Eos", STEP, _eos),
+    Bar("the last three pooled", STEP, lambda row: _megascale(row) or _narayanan(row) or _eos(row), mean=7),
+    Bar("vTrain, single node", STEP, _family("A100-vTrain-node"), mean=15),
+    Bar("dense, bf16 or fp16, complete", STEP, _dense_half, median=10, share=0.9),
+    Bar("memory, all", MEMORY, lambda row: row.mem_gib is not None, median=10),
+    Bar("memory, BLOOM's planning runs", MEMORY, lambda row: row.mem_kind == "device"),
+    Bar("memory, torchtitan", MEMORY, lambda row: row.mem_kind == "reserved"),
+)
+
+
+def measure(rows: Sequence[TrainingRow], bars: Iterable[Bar] = BARS, score: ScoreRow = score_training) -> list[Line]:
+    """Every bar with rows among `rows`; a row under several bars is predicted once."""
+    known: dict[str, list[Score]] = {}
+    lines = []
+    for bar in bars:
+        picked = [row for row in rows if bar.pick(row)]
+        for row in picked:
+            if row.id not in known:
+                known[row.id] = score(row)
+        if picked:
+            lines.append(_line(bar, [each for row in picked for each in known[row.id]]))
+    return lines
+
+
+def from_report(rows: Sequence[TrainingRow], report: Report) -> list[Line]:
+    """The same of a validation that is already there."""
+    known: dict[str, list[Score]] = {}
+    for each in report.rows:
+        known.setdefault(each.id, []).append(each)
+    return measure([row for row in rows if row.id in known], score=lambda row: known[row.id])
+
+
+def _line(bar: Bar, scores: list[Score]) -> Line:
+    return Line(bar, summary(bar.name, bar.quantity, [each for each in scores if each.quantity == bar.quantity]))

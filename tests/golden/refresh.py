@@ -1,0 +1,36 @@
+"""Writes the expected figures anew: `python tests/golden/refresh.py`. Prints what moved, for the CHANGELOG's "numbers that moved"."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+EXPECTED = Path(__file__).parent / "expected"
+
+
+def main() -> int:
+    """0 if anything could be written; stale files go away."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from cases import CASES, figures, file_of
+
+    EXPECTED.mkdir(exist_ok=True)
+    for stale in {path.name for path in EXPECTED.glob("*.json")} - {file_of(case) for case in CASES}:
+        (EXPECTED / stale).unlink()
+    for case in CASES:
+        path = EXPECTED / file_of(case)
+        old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        new = figures(case)
+        path.write_text(json.dumps(new, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        was = old.get("step_time_s")
+        if was is None:
+            print(f"{case}: new, step time {new['step_time_s']:.6g} s")
+        elif abs(was / new["step_time_s"] - 1) > 1e-6:
+            print(f"{case}: step time {was:.6g} -> {new['step_time_s']:.6g} s ({new['step_time_s'] / was - 1:+.2%})")
+        if old and max(old["memory_bytes"]) != max(new["memory_bytes"]):
+            print(f"{case}: fullest GPU {max(old['memory_bytes']) / 2**30:.3f} -> {max(new['memory_bytes']) / 2**30:.3f} GiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
