@@ -1,4 +1,4 @@
-"""Write docs/accuracy.md from the measurements in the catalogue.
+"""Write docs/accuracy.md from the measurements in the catalogue, as `windtunnel validate --markdown docs/accuracy.md` does.
 
     python benchmarks/accuracy.py [CSV ...]
 """
@@ -25,7 +25,7 @@ def main(paths: list[str]) -> None:
             bar.update(task, completed=done, total=total, description=row)
 
         report = validate(paths or None, progress=show)
-    PAGE.write_text(markdown(report, "python benchmarks/accuracy.py"), encoding="utf-8")
+    PAGE.write_text(markdown(report, "windtunnel validate --markdown"), encoding="utf-8")
 
 
 if __name__ == "__main__":

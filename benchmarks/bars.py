@@ -14,11 +14,12 @@ from pathlib import Path
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.reality.bars import NO_BAR, measure
 from windtunnel.reality.fit import rows_of
+from windtunnel.reality.validate import score_training
 
 
 def main(folder: Path | None) -> None:
     """Print the bars for the tables in `folder`."""
-    for line in measure(rows_of(folder)):
+    for line in measure(rows_of(folder), score_training):
         found, total = line.found, line.found.n + line.found.skipped
         if found.mape_pct is None or found.median_abs_pct is None or found.bias_pct is None:
             print(f"{found.family:48s} {found.quantity:12s} none of {total} scored")

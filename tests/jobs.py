@@ -24,6 +24,7 @@ def make_job(gpus: int | None = None, **fields: Any) -> Job:
         values[owner][name] = value
     plan = Plan(**values[Plan])
     count = gpus or plan.tp * plan.pp * plan.cp * (plan.dp or 1)
-    node = Node(id="dgx-a100", gpu=_GPU, scale_up=ScaleUp(size=8, bandwidth="300GB/s per GPU each way"), nic=Nic(count=8, bandwidth="200Gb/s"))  # type: ignore[arg-type]
+    scale_up = ScaleUp(size=8, bandwidth="300GB/s per GPU each way")  # type: ignore[arg-type]
+    node = Node(id="dgx-a100", gpu=_GPU, scale_up=scale_up, nic=Nic(count=8, bandwidth="200Gb/s"))  # type: ignore[arg-type]
     cluster = Cluster(id="test", node=node, fabric=Fabric(id="ib", kind="infiniband"), gpus=count)
     return check(Job(model=Model(**values[Model]), plan=plan, runtime=Runtime(**values[Runtime]), cluster=cluster))

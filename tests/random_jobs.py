@@ -16,12 +16,46 @@ from windtunnel.spec import Job, check, load_job, names
 
 SHARDINGS = ("none", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 RECOMPUTES = ("none", "selective", "ops", "full")
-PLACEMENTS = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"), ("dp", "tp", "cp", "ep", "pp"), ("pp", "cp", "tp", "ep", "dp"))
-SWITCHES = ("fused_norm", "fused_activation", "fused_rope", "fused_dropout_add", "fused_cross_entropy", "fused_optimizer", "fused_wgrad",
-            "master_weights", "overlap_tp", "overlap_tp_dgrad", "overlap_grad_reduce", "overlap_param_gather", "overlap_p2p",
-            "reduce_every_micro_batch", "reshard_after_forward", "p2p_scatter", "p2p_sync")
-NODES = ("dgx-a100-80gb", "hgx-a100-80gb-4nic", "dgx-h100", "hgx-h200", "hgx-b200", "gb200-nvl72", "mi300x-8", "l40s-8", "a100-pcie-8",
-         "dgx-1v", "jean-zay-a100", "p4d.24xlarge", "gaudi2-8")
+PLACEMENTS = (
+    ("tp", "cp", "ep", "dp", "pp"),
+    ("tp", "cp", "ep", "pp", "dp"),
+    ("dp", "tp", "cp", "ep", "pp"),
+    ("pp", "cp", "tp", "ep", "dp"),
+)
+SWITCHES = (
+    "fused_norm",
+    "fused_activation",
+    "fused_rope",
+    "fused_dropout_add",
+    "fused_cross_entropy",
+    "fused_optimizer",
+    "fused_wgrad",
+    "master_weights",
+    "overlap_tp",
+    "overlap_tp_dgrad",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p",
+    "reduce_every_micro_batch",
+    "reshard_after_forward",
+    "p2p_scatter",
+    "p2p_sync",
+)
+NODES = (
+    "dgx-a100-80gb",
+    "hgx-a100-80gb-4nic",
+    "dgx-h100",
+    "hgx-h200",
+    "hgx-b200",
+    "gb200-nvl72",
+    "mi300x-8",
+    "l40s-8",
+    "a100-pcie-8",
+    "dgx-1v",
+    "jean-zay-a100",
+    "p4d.24xlarge",
+    "gaudi2-8",
+)
 DEEP = 40
 """How many times more examples `--hypothesis-profile=deep` runs."""
 
@@ -38,12 +72,23 @@ def models(draw: st.DrawFn, tp: int = 1, layers: int | None = None) -> dict[str,
     heads = tp * draw(st.sampled_from([1, 2, 3, 4]))
     kv = draw(st.sampled_from([d for d in range(1, heads + 1) if heads % d == 0 and max(d, tp) % min(d, tp) == 0]))
     table: dict[str, Any] = {
-        "name": "random", "layers": layers or draw(st.integers(1, 8)), "hidden": heads * draw(st.sampled_from([1, 8, 64, 100, 128])), "heads": heads,
-        "kv_heads": kv, "ffn": tp * draw(st.sampled_from([1, 7, 128, 1000, 2048])), "vocab": draw(st.sampled_from([1, 2, 1000, 32000, 51200])),
-        "max_seq": 8192, "activation": draw(st.sampled_from(["gelu", "relu", "squared_relu", "swiglu", "geglu"])),
-        "norm": draw(st.sampled_from(["layernorm", "rmsnorm"])), "position": draw(st.sampled_from(["learned", "rope", "alibi", "none"])),
-        "tied_embeddings": draw(st.booleans()), "linear_bias": draw(st.booleans()), "qk_norm": draw(st.booleans()),
-        "embedding_norm": draw(st.booleans()), "dropout": draw(st.booleans()), "parallel_block": draw(st.booleans()),
+        "name": "random",
+        "layers": layers or draw(st.integers(1, 8)),
+        "hidden": heads * draw(st.sampled_from([1, 8, 64, 100, 128])),
+        "heads": heads,
+        "kv_heads": kv,
+        "ffn": tp * draw(st.sampled_from([1, 7, 128, 1000, 2048])),
+        "vocab": draw(st.sampled_from([1, 2, 1000, 32000, 51200])),
+        "max_seq": 8192,
+        "activation": draw(st.sampled_from(["gelu", "relu", "squared_relu", "swiglu", "geglu"])),
+        "norm": draw(st.sampled_from(["layernorm", "rmsnorm"])),
+        "position": draw(st.sampled_from(["learned", "rope", "alibi", "none"])),
+        "tied_embeddings": draw(st.booleans()),
+        "linear_bias": draw(st.booleans()),
+        "qk_norm": draw(st.booleans()),
+        "embedding_norm": draw(st.booleans()),
+        "dropout": draw(st.booleans()),
+        "parallel_block": draw(st.booleans()),
     }
     if draw(st.integers(0, 3)) == 0:
         table["window"] = draw(st.sampled_from([1, 100, 100000]))
@@ -55,13 +100,17 @@ def models(draw: st.DrawFn, tp: int = 1, layers: int | None = None) -> dict[str,
 @st.composite
 def runtimes(draw: st.DrawFn) -> dict[str, Any]:
     """Any framework with any of its switches thrown."""
-    table: dict[str, Any] = {"framework": draw(st.sampled_from(names("frameworks"))), "precision": draw(st.sampled_from(["bf16", "fp16"])),
-                             "launch": draw(st.sampled_from(["eager", "compile", "cuda_graph"])),
-                             "attention": draw(st.sampled_from(["unfused", "fused_softmax", "flash"])),
-                             "optimizer": draw(st.sampled_from(["adam", "lamb", "sgd"])),
-                             "reduce_dtype": draw(st.sampled_from(["fp32", "bf16"])), "gradient_dtype": draw(st.sampled_from(["fp32", "bf16"])),
-                             "reduce_with": draw(st.sampled_from(["reduce_scatter", "all_reduce"])),
-                             "bucket": draw(st.sampled_from([1.0, 1e5, 160e6]))}
+    table: dict[str, Any] = {
+        "framework": draw(st.sampled_from(names("frameworks"))),
+        "precision": draw(st.sampled_from(["bf16", "fp16"])),
+        "launch": draw(st.sampled_from(["eager", "compile", "cuda_graph"])),
+        "attention": draw(st.sampled_from(["unfused", "fused_softmax", "flash"])),
+        "optimizer": draw(st.sampled_from(["adam", "lamb", "sgd"])),
+        "reduce_dtype": draw(st.sampled_from(["fp32", "bf16"])),
+        "gradient_dtype": draw(st.sampled_from(["fp32", "bf16"])),
+        "reduce_with": draw(st.sampled_from(["reduce_scatter", "all_reduce"])),
+        "bucket": draw(st.sampled_from([1.0, 1e5, 160e6])),
+    }
     for switch in draw(st.lists(st.sampled_from(SWITCHES), unique=True, max_size=8)):
         table[switch] = draw(st.booleans())
     return table
@@ -77,10 +126,19 @@ def tables(draw: st.DrawFn, pp: int | None = None, tp: int | None = None, dp: in
     vpp = draw(st.sampled_from([1, 1, 2, 3])) if pp > 1 else 1
     micro, batches = draw(st.sampled_from([1, 2, 3])), draw(st.integers(1, 8))
     batches = pp * max(1, batches // pp) if vpp > 1 else batches
-    plan: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "vpp": vpp, "sequence_parallel": draw(st.booleans()),
-                            "sharding": draw(st.sampled_from(SHARDINGS)), "micro_batch": micro, "global_batch": micro * batches * dp,
-                            "seq": draw(st.sampled_from([1, 7, 64, 512, 2048])) * 2 * cp * tp, "recompute": draw(st.sampled_from(RECOMPUTES)),
-                            "placement": draw(st.sampled_from(PLACEMENTS))}
+    plan: dict[str, Any] = {
+        "tp": tp,
+        "pp": pp,
+        "cp": cp,
+        "vpp": vpp,
+        "sequence_parallel": draw(st.booleans()),
+        "sharding": draw(st.sampled_from(SHARDINGS)),
+        "micro_batch": micro,
+        "global_batch": micro * batches * dp,
+        "seq": draw(st.sampled_from([1, 7, 64, 512, 2048])) * 2 * cp * tp,
+        "recompute": draw(st.sampled_from(RECOMPUTES)),
+        "placement": draw(st.sampled_from(PLACEMENTS)),
+    }
     if vpp == 1:
         plan["schedule"] = draw(st.sampled_from(["auto", "gpipe", "1f1b"]))
     per = draw(st.lists(st.integers(1, 3), min_size=pp * vpp, max_size=pp * vpp))
@@ -95,8 +153,14 @@ def tables(draw: st.DrawFn, pp: int | None = None, tp: int | None = None, dp: in
         plan["shard_group"] = draw(st.sampled_from([d for d in range(1, shards + 1) if shards % d == 0]))
     gpus = tp * pp * cp * dp
     node = draw(st.sampled_from(NODES))
-    cluster: dict[str, Any] = {"id": "random", "node": {"base": node}, "fabric": draw(st.sampled_from([f for f in names("fabrics") if f != "none"])), "gpus": gpus,
-                               "gpu_spread": draw(st.sampled_from([0.0, 0.02])), "price_per_gpu_hour": draw(st.sampled_from([0.0, 2.0]))}
+    cluster: dict[str, Any] = {
+        "id": "random",
+        "node": {"base": node},
+        "fabric": draw(st.sampled_from([f for f in names("fabrics") if f != "none"])),
+        "gpus": gpus,
+        "gpu_spread": draw(st.sampled_from([0.0, 0.02])),
+        "price_per_gpu_hour": draw(st.sampled_from([0.0, 2.0])),
+    }
     if draw(st.booleans()):
         cluster["node"]["gpu"] = draw(st.sampled_from(names("gpus")))
     job = {"name": "random", "plan": plan, "runtime": draw(runtimes()), "cluster": cluster}
@@ -135,11 +199,19 @@ def scaled(job: Job, what: str, factor: float) -> Job:
     if what == "memory":
         gpu = gpu.model_copy(update={"memory_bandwidth": gpu.memory_bandwidth * factor})
     elif what == "flops":
-        gpu = gpu.model_copy(update={name: {k: v * factor for k, v in getattr(gpu, name).items()} for name in ("peak", "achievable")})
+        gpu = gpu.model_copy(
+            update={name: {k: v * factor for k, v in getattr(gpu, name).items()} for name in ("peak", "achievable")}
+        )
     elif what == "nic":
-        node = node if node.nic is None else node.model_copy(update={"nic": node.nic.model_copy(update={"bandwidth": node.nic.bandwidth * factor})})
+        node = (
+            node
+            if node.nic is None
+            else node.model_copy(update={"nic": node.nic.model_copy(update={"bandwidth": node.nic.bandwidth * factor})})
+        )
     elif what == "scale_up":
-        node = node.model_copy(update={"scale_up": node.scale_up.model_copy(update={"bandwidth": node.scale_up.bandwidth * factor})})
+        node = node.model_copy(
+            update={"scale_up": node.scale_up.model_copy(update={"bandwidth": node.scale_up.bandwidth * factor})}
+        )
     else:
         raise KeyError(what)
     node = node.model_copy(update={"gpu": gpu})

@@ -9,13 +9,21 @@ from windtunnel.spec import check, load_job, names
 
 VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gpt3-175b-64 gpipe": ("gpt3-175b-64", ("plan.vpp=1", "plan.schedule=gpipe", "plan.recompute=full")),
-    "gpt3-175b-64 uneven": ("gpt3-175b-64", ("plan.vpp=1", "plan.stages=[11, 13, 12, 12, 12, 12, 13, 11]", "runtime.overlap_tp=true")),
+    "gpt3-175b-64 uneven": (
+        "gpt3-175b-64",
+        ("plan.vpp=1", "plan.stages=[11, 13, 12, 12, 12, 12, 13, 11]", "runtime.overlap_tp=true"),
+    ),
     "llama2-70b-64xh100 cp": ("llama2-70b-64xh100", ("plan.cp=2", "plan.dp=2", "plan.global_batch=64", "plan.sharding=zero2")),
-    "llama3-8b-8xh100 hsdp": ("llama3-8b-8xh100", ("cluster.gpus=16", "plan.dp=16", "plan.global_batch=32", "plan.sharding=hsdp",
-                                                  "plan.shard_group=8")),
+    "llama3-8b-8xh100 hsdp": (
+        "llama3-8b-8xh100",
+        ("cluster.gpus=16", "plan.dp=16", "plan.global_batch=32", "plan.sharding=hsdp", "plan.shard_group=8"),
+    ),
     "llama3-8b-8xh100 ops eager": ("llama3-8b-8xh100", ("plan.recompute=ops", "runtime.launch=eager")),
     "llama3-8b-8xh100 one gpu": ("llama3-8b-8xh100", ("cluster.gpus=1", "plan.dp=1", "plan.sharding=none", "plan.global_batch=2")),
-    "mpt-30b-64xa100 zero1": ("mpt-30b-64xa100", ("plan.sharding=zero1", "plan.tp=8", "plan.dp=8", "runtime.framework=megatron-deepspeed")),
+    "mpt-30b-64xa100 zero1": (
+        "mpt-30b-64xa100",
+        ("plan.sharding=zero1", "plan.tp=8", "plan.dp=8", "runtime.framework=megatron-deepspeed"),
+    ),
     "megatron-22b-8 on b200": ("megatron-22b-8", ("cluster=b200-ib", "cluster.gpus=8", "runtime.precision=bf16")),
 }
 """Name -> catalogue job and overrides."""
@@ -28,7 +36,11 @@ def figures(case: str) -> dict[str, Any]:
     job, overrides = CASES[case]
     p = predict(check(load_job(job, overrides)))
     return {
-        "step_time_s": p.step_time_s, "mfu": p.mfu, "hfu": p.hfu, "model_tflops_per_gpu": p.model_tflops_per_gpu, "parameters": p.parameters,
+        "step_time_s": p.step_time_s,
+        "mfu": p.mfu,
+        "hfu": p.hfu,
+        "model_tflops_per_gpu": p.model_tflops_per_gpu,
+        "parameters": p.parameters,
         "breakdown": dict(sorted(p.breakdown.items())),
         "memory_bytes": [stage.total for stage in p.memory],
         "activation_bytes": [stage.activations for stage in p.memory],

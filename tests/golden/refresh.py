@@ -1,4 +1,7 @@
-"""Writes the expected figures anew: `python tests/golden/refresh.py`. Prints what moved, for the CHANGELOG's "numbers that moved"."""
+"""Writes the expected figures anew and prints what moved, for the CHANGELOG's "numbers that moved".
+
+    python tests/golden/refresh.py
+"""
 
 from __future__ import annotations
 

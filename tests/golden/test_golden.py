@@ -18,7 +18,11 @@ TOLERANCE = 1e-6
 def moved(old: Any, new: Any, path: str = "") -> list[str]:
     """Lines for every number that differs by more than TOLERANCE, and for every key that came or went."""
     if isinstance(old, dict) and isinstance(new, dict):
-        return [line for key in sorted(old.keys() | new.keys()) for line in moved(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))]
+        return [
+            line
+            for key in sorted(old.keys() | new.keys())
+            for line in moved(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
+        ]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in moved(a, b, f"{path}[{i}]")]
     if isinstance(old, (int, float)) and isinstance(new, (int, float)) and new == pytest.approx(old, rel=TOLERANCE, abs=1e-12):
@@ -32,10 +36,15 @@ def test_numbers_have_not_moved(case: str) -> None:
     path = HERE / "expected" / file_of(case)
     assert path.exists(), f"{case} has no expected figures: run `python tests/golden/refresh.py`"
     lines = moved(json.loads(path.read_text(encoding="utf-8")), figures(case))
-    assert not lines, "\n".join([
-        f"{case}: {len(lines)} numbers moved.", *lines[:20], "",
-        "If that is what the change is for: run `python tests/golden/refresh.py`, read its output, and note the step times under",
-        '"numbers that moved" in CHANGELOG.md, with the reason. If not, the change broke something.'])
+    assert not lines, "\n".join(
+        [
+            f"{case}: {len(lines)} numbers moved.",
+            *lines[:20],
+            "",
+            "If that is what the change is for: run `python tests/golden/refresh.py`, read its output, and note step times under",
+            '"numbers that moved" in CHANGELOG.md, with the reason. If not, the change broke something.',
+        ]
+    )
 
 
 def test_no_file_is_left_behind() -> None:
@@ -51,6 +60,15 @@ def test_a_moved_number_is_seen() -> None:
 def test_figures_do_not_depend_on_the_process() -> None:
     """Hash seeds differ between processes; answers may not."""
     code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import json, cases; print(json.dumps(cases.figures('gpt3-175b-64')))"
-    outputs = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120,
-                              env={"PYTHONHASHSEED": seed, "PATH": ""}).stdout for seed in ("1", "2")}
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+        ).stdout
+        for seed in ("1", "2")
+    }
     assert len(outputs) == 1

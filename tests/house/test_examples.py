@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 import windtunnel as wt
+from windtunnel.cli import VERBS
+from windtunnel.predict.category import COMPUTE, Category
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -106,3 +109,37 @@ def test_megascales_published_speed_and_mfu_agree() -> None:
     """The copied figures hold together: published MFU x time is the same work, and so is predicted MFU x time."""
     for _, _, seconds, mfu, p in rows("megascale_tables"):
         assert seconds * mfu / 100 == pytest.approx(p.step_time_s * p.mfu, rel=0.01)
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *EXAMPLES.rglob("*.md")])
+
+
+def prompts(page: str) -> list[str]:
+    """Command lines after `$ ` in a page, with their continuations."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    return [" ".join(line[2:].split()) for line in text.splitlines() if line.startswith("$ windtunnel ")]
+
+
+def test_both_languages_show_the_same_commands() -> None:
+    assert len(prompts("README.md")) > 6
+    assert prompts("README.md") == prompts("README.zh-CN.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_verb_is_in_the_list_of_verbs() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert all(re.search(rf"^\| `{verb}[` ]", text, re.M) for verb in VERBS)
+
+
+def test_every_part_of_a_breakdown_is_explained() -> None:
+    text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+    short = {Category.PIPELINE_BUBBLE: "bubble", Category.OTHER_STAGES: "other_stages"}
+    later = {Category.EXPERT_PARALLEL}  # no experts in this version
+    keys = [c.name.lower() if c in COMPUTE else short.get(c, f"exposed_{c.name.lower()}") for c in Category if c not in later]
+    assert [key for key in (*keys, "overlap_slowdown", "slowest_gpu", "host") if f"| `{key}` |" not in text] == []

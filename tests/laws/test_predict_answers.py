@@ -30,7 +30,16 @@ def numbers(value: Any) -> list[float]:
 
 
 def sound(p: Prediction) -> None:
-    for name in ("step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "model_tflops_per_gpu", "hardware_tflops_per_gpu", "mfu", "hfu", "parameters"):
+    for name in (
+        "step_time_s",
+        "tokens_per_s",
+        "tokens_per_s_per_gpu",
+        "model_tflops_per_gpu",
+        "hardware_tflops_per_gpu",
+        "mfu",
+        "hfu",
+        "parameters",
+    ):
         assert getattr(p, name) > 0.0, name
     assert all(math.isfinite(n) for n in numbers(p))
     assert p.mfu < 1.0 and p.model_tflops_per_gpu <= p.hardware_tflops_per_gpu * (1 + 1e-9) or p.job.model.window is not None

@@ -53,7 +53,9 @@ def test_streams_are_never_busier_than_the_step_is_long(job: Job) -> None:
 def meetings(program: Program) -> tuple[Counter[int], dict[int, set[tuple[float, int]]]]:
     """How often each key is posted, and what its posts state."""
     said: dict[int, set[tuple[float, int]]] = {}
-    for key, seconds, ranks in zip(program.part_key.tolist(), program.part_seconds.tolist(), program.part_participants.tolist(), strict=True):
+    for key, seconds, ranks in zip(
+        program.part_key.tolist(), program.part_seconds.tolist(), program.part_participants.tolist(), strict=True
+    ):
         said.setdefault(key, set()).add((seconds, ranks))
     return Counter(program.part_key.tolist()), said
 
@@ -89,8 +91,13 @@ def test_every_pass_runs_once_and_sends_follow_it(job: Job) -> None:
     for s in p.timeline:
         key = (s.stage, s.category, s.micro_batch, s.chunk)
         begins[key] = min(begins.get(key, s.start), s.start)
-    wanted = {(stage, way, m, c) for stage in range(job.plan.pp) for way in ("forward", "backward") for m in range(job.micro_batches)
-              for c in range(job.plan.vpp)}
+    wanted = {
+        (stage, way, m, c)
+        for stage in range(job.plan.pp)
+        for way in ("forward", "backward")
+        for m in range(job.micro_batches)
+        for c in range(job.plan.vpp)
+    }
     assert set(ends) == wanted
     for stage, _, m, c in wanted:
         assert begins[stage, "backward", m, c] >= ends[stage, "forward", m, c] * (1 - TIGHT)
@@ -140,8 +147,10 @@ def test_sharding_moves_as_many_bytes_as_replicas_need(job: Job) -> None:
             one = changed(whole, sharding=sharding)
             workload = build(one)
             lowered = lower(workload, price(workload))
-            moved[sharding] = sum(size * times * (2 if call is Comm.ALL_REDUCE else 1)
-                                  for (call, axis, size), times in lowered.calls[stage].items()
-                                  if axis.name in ("DP", "SHARD", "REPLICA") and call in (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER))
+            moved[sharding] = sum(
+                size * times * (2 if call is Comm.ALL_REDUCE else 1)
+                for (call, axis, size), times in lowered.calls[stage].items()
+                if axis.name in ("DP", "SHARD", "REPLICA") and call in (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER)
+            )
         assert moved["none"] == pytest.approx(2 * moved["zero1"], rel=TIGHT)
         assert moved["zero2"] == pytest.approx(moved["zero1"], rel=TIGHT)

@@ -11,6 +11,8 @@ from random_jobs import RECOMPUTES, changed, examples, jobs, scaled
 
 from windtunnel.engine import run
 from windtunnel.memory import StageMemory, memory_of
+from windtunnel.memory.habits import habits
+from windtunnel.network.collective import prepare
 from windtunnel.predict import predict
 from windtunnel.predict.category import COMPUTE
 from windtunnel.predict.costs import Costs, price
@@ -24,12 +26,15 @@ PARTS = [c.name.lower() for c in COMPUTE]
 
 HARDWARE = st.sampled_from(["memory", "flops", "nic", "scale_up"])
 FACTORS = st.sampled_from([1.01, 1.5, 2.0, 10.0])
-MISTAKE = 1.5
-"""How much slower NCCL's choice on faster links may be than its choice on slower ones: its tuner guesses, see `network/nccl`."""
+MISTAKE = 3.0
+"""How much slower NCCL's choice on faster links may be than its choice on slower ones: its tuner guesses, see `network/nccl`.
+
+Most such mistakes cost less than a third; the worst found is a switch reduction (`nvls_tree`) over NICs of ten times today's rate.
+"""
 
 
 def machine_with_known_units(job: Job) -> Job:
-    """Where the number of SMs is not stated it follows from the FLOP rate, and then more FLOP/s are another chip with other waves."""
+    """Where the number of SMs is not stated it follows from the FLOP rate, and more FLOP/s are another chip with other waves."""
     node = job.cluster.node
     gpu = node.gpu if node.gpu.sms is not None else node.gpu.model_copy(update={"sms": 100})
     return job.model_copy(update={"cluster": job.cluster.model_copy(update={"node": node.model_copy(update={"gpu": gpu})})})
@@ -47,21 +52,27 @@ def step(job: Job, tax: float | None = None) -> tuple[float, Costs, float]:
 @examples(200)
 @given(jobs(), HARDWARE, FACTORS)
 def test_faster_hardware_is_never_slower(job: Job, what: str, factor: float) -> None:
-    """Kernels, calls and the step. Two discrete choices of NCCL are outside the law, as they are in life: another algorithm, protocol
-    or number of channels (then a call may be up to `MISTAKE` slower), and more channels holding more SMs (so that share is kept).
+    """Kernels, calls and the step. Two discrete choices of NCCL are outside the law, as they are in life: another algorithm,
+    protocol or number of channels may make a call up to `MISTAKE` slower, and more channels hold more SMs (that share is kept).
     """
     job = machine_with_known_units(job)
     before, slow, tax = step(job)
-    after, fast, _ = step(scaled(job, what, factor), tax)
+    better = scaled(job, what, factor)
+    after, fast, _ = step(better, tax)
     computing = build(job).ops.kind != Kind.COMM
     assert (fast.seconds <= slow.seconds * (1 + ROUNDING))[computing].all()
-    same_choice = True
-    for key, old in slow.network.prices.items():
-        new = fast.network.prices[key]
-        same = (new.algorithm, new.protocol, new.channels) == (old.algorithm, old.protocol, old.channels)
-        assert new.seconds <= old.seconds * (1 + ROUNDING if same else MISTAKE), key
-        same_choice &= same or new.seconds <= old.seconds
-    if same_choice:
+    no_call_slower = True
+    for (call, axis, size), old in slow.network.prices.items():
+        new = fast.network.prices[call, axis, size]
+        assert new.seconds <= old.seconds * MISTAKE
+        no_call_slower &= new.seconds <= old.seconds
+        if old.algorithm != "none":  # the algorithm by itself, without the choice
+            group = slow.network.group(axis)
+            alone = [prepare(one.cluster, call, group) for one in (job, better)]
+            if alone[0].graph.running == alone[1].graph.running and alone[0].graph.nvls == alone[1].graph.nvls:
+                seconds = [setup.cost(size, old.algorithm, old.protocol).seconds for setup in alone]
+                assert seconds[1] <= seconds[0] * (1 + ROUNDING), (call, axis, size)
+    if no_call_slower:
         assert after <= before * (1 + ROUNDING)
 
 
@@ -92,12 +103,14 @@ def compute(job: Job) -> float:
 @examples(60)
 @given(jobs(pp=1))
 def test_each_layer_costs_the_same(job: Job) -> None:
+    """All but the update, where a small state stays in the cache and a kernel covers 20 Mi elements."""
     plain = changed(job, stages=None, recompute_layers=None)
-    one, two, three = (compute(check(changed(plain, layers=n * job.model.layers))) for n in (1, 2, 3))
-    assert one < two < three
-    # the optimizer's kernels cover 20 Mi elements each, so their number is not quite linear
-    assert three - two == pytest.approx(two - one, rel=1e-2)
-    assert two <= 2 * one * (1 + 1e-2)
+    answers = [predict(check(changed(plain, layers=n * job.model.layers))) for n in (1, 2, 3)]
+    one, two, three = (sum(row.seconds_total for row in p.kernels if row.phase != "optimizer") for p in answers)
+    assert three - two == pytest.approx(two - one, rel=1e-9)
+    assert one < two <= 2 * one * (1 + ROUNDING)
+    updates = [sum(row.seconds_total for row in p.kernels if row.phase == "optimizer") for p in answers]
+    assert updates == sorted(updates)
 
 
 def held(job: Job, **fields: object) -> tuple[StageMemory, ...]:
@@ -108,11 +121,16 @@ def held(job: Job, **fields: object) -> tuple[StageMemory, ...]:
 @examples(80)
 @given(jobs())
 def test_stronger_sharding_never_holds_more_state(job: Job) -> None:
-    """Weights, gradients and optimizer; what FSDP gathers for a moment is `buffers`."""
+    """Weights, gradients and optimizer; what FSDP gathers for a moment is `buffers`. PyTorch's pipeline runtime is outside the law
+    between zero2 and zero3: it keeps gradients whole until the last micro batch (`memory/habits.py`).
+    """
     base = changed(job, shard_group=None)
-    states = [[s.weights + s.gradients + s.optimizer for s in held(base, sharding=kind)] for kind in ("none", "zero1", "zero2", "zero3")]
-    for weaker, stronger in zip(states, states[1:], strict=False):
-        assert all(b <= a * (1 + ROUNDING) for a, b in zip(weaker, stronger, strict=True))
+    found = {kind: held(base, sharding=kind) for kind in ("none", "zero1", "zero2", "zero3")}
+    whole = habits(job.runtime.framework).torch_pipeline and job.plan.pp > 1
+    for weaker, stronger in (("none", "zero1"), ("zero1", "zero2"), ("zero2", "zero3")):
+        for a, b in zip(found[weaker], found[stronger], strict=True):
+            assert b.optimizer <= a.optimizer * (1 + ROUNDING) and b.weights <= a.weights * (1 + ROUNDING)
+            assert b.gradients <= a.gradients * (1 + ROUNDING) or whole and stronger == "zero3"
 
 
 @examples(80)
@@ -134,8 +152,19 @@ def test_the_first_stage_keeps_most_activations_in_1f1b(job: Job) -> None:
     """Of equal stages: stage s keeps pp - s micro batches. Embedding and logits are counted by themselves."""
     if job.plan.pp == 1:
         return
-    plain = check(changed(job, schedule="1f1b", vpp=1, stages=None, recompute_layers=None, layers=2 * job.plan.pp, embedding_norm=False, dropout=False,
-                          global_batch=job.plan.micro_batch * job.dp * 8))
+    plain = check(
+        changed(
+            job,
+            schedule="1f1b",
+            vpp=1,
+            stages=None,
+            recompute_layers=None,
+            layers=2 * job.plan.pp,
+            embedding_norm=False,
+            dropout=False,
+            global_batch=job.plan.micro_batch * job.dp * 8,
+        )
+    )
     layers = [s.activations for s in held(plain)][1:-1]
     assert layers == sorted(layers, reverse=True)
     first = held(plain)[0]

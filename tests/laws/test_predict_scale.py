@@ -22,8 +22,13 @@ def work(gpus: int, sharding: str) -> dict[str, int]:
     workload = build(job)
     costs = price(workload)
     program = lower(workload, costs).program
-    return {"rows": len(workload.ops), "calls": len(costs.network.prices), "instances": len(program.template), "ranks": program.ranks,
-            "operators": run(program).ops}
+    return {
+        "rows": len(workload.ops),
+        "calls": len(costs.network.prices),
+        "instances": len(program.template),
+        "ranks": program.ranks,
+        "operators": run(program).ops,
+    }
 
 
 @pytest.mark.parametrize("sharding", ["none", "zero1", "fsdp"])

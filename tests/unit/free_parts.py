@@ -32,7 +32,11 @@ def even_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     def fake(ops, gpu, runtime):  # type: ignore[no-untyped-def]
         seconds = np.zeros(len(ops))
         for phase, total in ((Phase.FORWARD, FORWARD), (Phase.DGRAD, BACKWARD)):
-            rows = [r for r in range(len(ops)) if ops.phase[r] == phase and ops.modules[r] in ("attention", "mlp") and ops.kind[r] != Kind.COMM]
+            rows = [
+                r
+                for r in range(len(ops))
+                if ops.phase[r] == phase and ops.modules[r] in ("attention", "mlp") and ops.kind[r] != Kind.COMM
+            ]
             seconds[rows[0]] = total
         return replace(true(ops, gpu, runtime), seconds=seconds)
 

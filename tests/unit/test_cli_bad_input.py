@@ -41,74 +41,171 @@ def sets(*overrides: str) -> list[str]:
     return ["predict", JOB, *(word for one in overrides for word in ("--set", one))]
 
 
-@pytest.mark.parametrize(("overrides", "said"), [
-    # unknown keys and names: the nearest one is shown
-    (["plan.micro_bach=1"], "Did you mean 'micro_batch'"), (["runtim.precision=bf16"], "Did you mean 'runtime'"),
-    (["model.hiden=1024"], "Did you mean 'hidden'"), (["cluster.node.nic.banwidth=100Gb/s"], "Did you mean 'bandwidth'"),
-    (["cluster.fabric.hop_latncy=1us"], "Did you mean 'hop_latency'"), (["runtime.host.layr=1us"], "Did you mean 'layer'"),
-    (["model=gpt3-175"], "Did you mean 'gpt3-175b'"), (["cluster=eoz"], "Did you mean 'eos'"), (["cluster.node=dgx-h10"], "Did you mean 'dgx-h100'"),
-    (["cluster.fabric=infiniband-ndr"], "cluster.fabric"), (["cluster.node.gpu=h100-sxm-80g"], "Did you mean 'h100-sxm-80gb'"),
-    (["runtime.framework=megatron"], "Did you mean 'megatron-"), (["plan.sharding=zero4"], "Did you mean 'zero"),
-    (["plan.recompute=selectve"], "Did you mean 'selective'"), (["plan.schedule=1f1bb"], "Did you mean '1f1b'"),
-    (["runtime.optimizer=adamw"], "Did you mean 'adam'"),
-    # numbers that contradict each other
-    (["plan.tp=5", "cluster.gpus=40"], "model.heads = 96"), (["plan.tp=16"], "cluster.gpus"), (["cluster.gpus=63"], "cluster.gpus"),
-    (["plan.dp=3"], "plan.dp"), (["cluster.gpus=72", "plan.pp=9", "plan.vpp=1"], "model.layers = 96"), (["plan.pp=7", "plan.dp=1", "cluster.gpus=56"], "layers"),
-    (["plan.stages=[96]"], "pp*vpp"), (["plan.stages=[]"], "pp*vpp"), (["plan.global_batch=65"], "pp = 8"),
-    (["plan.micro_batch=3"], "multiple of micro_batch*dp = 3"), (["plan.shard_group=5"], "divisor of dp*cp"),
-    (["plan.recompute_layers=1000"], "layers of a virtual stage"), (["plan.cp=2"], "cluster.gpus"), (["plan.seq=2047"], "plan.seq"),
-    (["plan.seq=1000000000"], "plan.seq"), (["plan.schedule=1f1b"], "interleaved"), (["plan.placement=[\"tp\"]"], "each of tp, cp, ep, dp, pp once"),
-    (["runtime.precision=nvfp4"], "runtime.precision"), (["cluster.fabric=none"], "a network"), (["cluster.node.nic=none"], "no NIC"),
-    (["cluster.node.scale_up.size=3"], "scale_up.size"), (["model.heads=97"], "model.heads"), (["model.kv_heads=7"], "model.kv_heads"),
-    # sizes that are none
-    *[([f"{field}={value}"], field) for field in ("plan.tp", "plan.micro_batch", "model.layers", "cluster.gpus", "cluster.node.gpus")
-      for value in ("0", "-1", "nan", "inf", "1.5", "1e3", "true", "''", "[]", "{}", "99999999999999999999")],
-    *[([f"{field}={value}"], field) for field in ("runtime.bucket", "cluster.node.gpu.memory")
-      for value in ("0", "-1", "nan", "inf", "-inf", "true", "80 gigs", "[]", "1e400")],
-    *[([f"{field}={value}"], field) for field in ("runtime.host.launch", "cluster.fabric.hop_latency")
-      for value in ("-1us", "-1", "nan", "inf", "5 fortnights", "true", "1e400")],
-    *[([f"cluster.{field}={value}"], field) for field in ("pue", "price_per_gpu_hour", "slow_node_factor", "fabric.efficiency")
-      for value in ("-1", "nan", "inf", "'2'", "true")],
-    # bandwidths without a unit, or without an owner
-    (["cluster.node.nic.bandwidth=200"], "unit"), (["cluster.node.nic.bandwidth=200Gb"], "unit"), (["cluster.node.nic.bandwidth=0Gb/s"], "above zero"),
-    (["cluster.node.nic.bandwidth=-5Gb/s"], "unit"), (["cluster.node.nic.bandwidth=1e400Gb/s"], "finite"),
-    (["cluster.node.nic.bandwidth=200Gb/s per node"], "per NIC"), (["cluster.node.nic.bandwidth=200Gb/s per cable"], "per cable"),
-    (["cluster.node.scale_up.bandwidth=300GB/s"], "per what"), (["cluster.node.scale_up.bandwidth=300GB/s per GPU"], "each way"),
-    (["cluster.node.gpu.memory_bandwidth=2"], "unit"), (["cluster.node.gpu.peak.bf16=312"], "unit"), (["cluster.node.gpu.peak.bf16=0TFLOP/s"], "above zero"),
-    # --set itself
-    (["plan.tp"], "path.to.field=value"), (["=1"], "path.to.field=value"), (["plan.=1"], "path.to.field=value"), (["pl an.tp=1"], "path.to.field=value"),
-    (["plan.tp=1=2"], "plan.tp"), (["plan.tp.x=1"], "plan.tp"), (["plan=1"], "plan"), (["model=[1]"], "model"), ([""], "path.to.field=value"),
-    (["plan.tp=\x00"], "plan.tp"), (["a." * 300 + "b=1"], "levels"), (["plan.tp=" + "[" * 5000], "plan.tp"), (["plan.tp=" + "x" * 10**5], "plan.tp"),
-    (["plan.stages=" + str([1] * 2000)], "plan.stages"),
-])
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        # unknown keys and names: the nearest one is shown
+        (["plan.micro_bach=1"], "Did you mean 'micro_batch'"),
+        (["runtim.precision=bf16"], "Did you mean 'runtime'"),
+        (["model.hiden=1024"], "Did you mean 'hidden'"),
+        (["cluster.node.nic.banwidth=100Gb/s"], "Did you mean 'bandwidth'"),
+        (["cluster.fabric.hop_latncy=1us"], "Did you mean 'hop_latency'"),
+        (["runtime.host.layr=1us"], "Did you mean 'layer'"),
+        (["model=gpt3-175"], "Did you mean 'gpt3-175b'"),
+        (["cluster=eoz"], "Did you mean 'eos'"),
+        (["cluster.node=dgx-h10"], "Did you mean 'dgx-h100'"),
+        (["cluster.fabric=infiniband-ndr"], "cluster.fabric"),
+        (["cluster.node.gpu=h100-sxm-80g"], "Did you mean 'h100-sxm-80gb'"),
+        (["runtime.framework=megatron"], "Did you mean 'megatron-"),
+        (["plan.sharding=zero4"], "Did you mean 'zero"),
+        (["plan.recompute=selectve"], "Did you mean 'selective'"),
+        (["plan.schedule=1f1bb"], "Did you mean '1f1b'"),
+        (["runtime.optimizer=adamw"], "Did you mean 'adam'"),
+        # numbers that contradict each other
+        (["plan.tp=5", "cluster.gpus=40"], "model.heads = 96"),
+        (["plan.tp=16"], "cluster.gpus"),
+        (["cluster.gpus=63"], "cluster.gpus"),
+        (["plan.dp=3"], "plan.dp"),
+        (["cluster.gpus=72", "plan.pp=9", "plan.vpp=1"], "model.layers = 96"),
+        (["plan.pp=7", "plan.dp=1", "cluster.gpus=56"], "layers"),
+        (["plan.stages=[96]"], "pp*vpp"),
+        (["plan.stages=[]"], "pp*vpp"),
+        (["plan.global_batch=65"], "pp = 8"),
+        (["plan.micro_batch=3"], "multiple of micro_batch*dp = 3"),
+        (["plan.shard_group=5"], "divisor of dp*cp"),
+        (["plan.recompute_layers=1000"], "layers of a virtual stage"),
+        (["plan.cp=2"], "cluster.gpus"),
+        (["plan.seq=2047"], "plan.seq"),
+        (["plan.seq=1000000000"], "plan.seq"),
+        (["plan.schedule=1f1b"], "interleaved"),
+        (['plan.placement=["tp"]'], "each of tp, cp, ep, dp, pp once"),
+        (["runtime.precision=nvfp4"], "runtime.precision"),
+        (["cluster.fabric=none"], "a network"),
+        (["cluster.node.nic=none"], "no NIC"),
+        (["cluster.node.scale_up.size=3"], "scale_up.size"),
+        (["model.heads=97"], "model.heads"),
+        (["model.kv_heads=7"], "model.kv_heads"),
+        # sizes that are none
+        *[
+            ([f"{field}={value}"], field)
+            for field in ("plan.tp", "plan.micro_batch", "model.layers", "cluster.gpus", "cluster.node.gpus")
+            for value in ("0", "-1", "nan", "inf", "1.5", "1e3", "true", "''", "[]", "{}", "99999999999999999999")
+        ],
+        *[
+            ([f"{field}={value}"], field)
+            for field in ("runtime.bucket", "cluster.node.gpu.memory")
+            for value in ("0", "-1", "nan", "inf", "-inf", "true", "80 gigs", "[]", "1e400")
+        ],
+        *[
+            ([f"{field}={value}"], field)
+            for field in ("runtime.host.launch", "cluster.fabric.hop_latency")
+            for value in ("-1us", "-1", "nan", "inf", "5 fortnights", "true", "1e400")
+        ],
+        *[
+            ([f"cluster.{field}={value}"], field)
+            for field in ("pue", "price_per_gpu_hour", "slow_node_factor", "fabric.efficiency")
+            for value in ("-1", "nan", "inf", "'2'", "true")
+        ],
+        # bandwidths without a unit, or without an owner
+        (["cluster.node.nic.bandwidth=200"], "unit"),
+        (["cluster.node.nic.bandwidth=200Gb"], "unit"),
+        (["cluster.node.nic.bandwidth=0Gb/s"], "above zero"),
+        (["cluster.node.nic.bandwidth=-5Gb/s"], "unit"),
+        (["cluster.node.nic.bandwidth=1e400Gb/s"], "finite"),
+        (["cluster.node.nic.bandwidth=200Gb/s per node"], "per NIC"),
+        (["cluster.node.nic.bandwidth=200Gb/s per cable"], "per cable"),
+        (["cluster.node.scale_up.bandwidth=300GB/s"], "per what"),
+        (["cluster.node.scale_up.bandwidth=300GB/s per GPU"], "each way"),
+        (["cluster.node.gpu.memory_bandwidth=2"], "unit"),
+        (["cluster.node.gpu.peak.bf16=312"], "unit"),
+        (["cluster.node.gpu.peak.bf16=0TFLOP/s"], "above zero"),
+        # --set itself
+        (["plan.tp"], "path.to.field=value"),
+        (["=1"], "path.to.field=value"),
+        (["plan.=1"], "path.to.field=value"),
+        (["pl an.tp=1"], "path.to.field=value"),
+        (["plan.tp=1=2"], "plan.tp"),
+        (["plan.tp.x=1"], "plan.tp"),
+        (["plan=1"], "plan"),
+        (["model=[1]"], "model"),
+        ([""], "path.to.field=value"),
+        (["plan.tp=\x00"], "plan.tp"),
+        (["a." * 300 + "b=1"], "levels"),
+        (["plan.tp=" + "[" * 5000], "plan.tp"),
+        (["plan.tp=" + "x" * 10**5], "plan.tp"),
+        (["plan.stages=" + str([1] * 2000)], "plan.stages"),
+    ],
+)
 def test_overrides(overrides: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said in refused(sets(*overrides), capsys)
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (["predict", "gpt3-175b-65"], "Did you mean 'gpt3-175b-64'"), (["memory", "gpt3"], "Did you mean"), (["compare", JOB], "B"),
-    (["compare", JOB, "gpt-1t-51"], "Did you mean 'gpt-1t-512'"), (["prdict"], "Did you mean 'predict'"), (["predict", JOB, "--jsn"], "--json"),
-    (["predict", JOB, "extra"], "extra"), (["predict", ""], "job"), (["predict", " "], "job"), (["predict", "."], "."), (["predict", "/"], "/"),
-    (["predict", JOB, "--set"], "--set"), (["predict", JOB, "--network", ""], "--network"), (["predict", "-"], "-"), (["export"], "JOB"),
-    (["predict", "a\x00b"], "job"), (["predict", "x" * 5000], "job"), (["predict", "x" * 5000 + ".toml"], "too long"),
-    (["predict", JOB, "--json", ""], "--json"), (["catalog", "gpus", "nothing-like-it"], "gpus"), (["import", "absent.json"], "absent.json"),
-    (["validate", "/absent/rows.csv"], "rows.csv"), (["collective", "--cluster", "selene", "--gpus", "0"], "gpus"),
-    (["collective", "--cluster", "selene", "--gpus", "-8"], "gpus"), (["collective", "--cluster", "selene", "--bytes", "nan"], "--bytes"),
-    (["collective", "--cluster", "selene", "--gpus", "100000000"], "gpus"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["predict", "gpt3-175b-65"], "Did you mean 'gpt3-175b-64'"),
+        (["memory", "gpt3"], "Did you mean"),
+        (["compare", JOB], "B"),
+        (["compare", JOB, "gpt-1t-51"], "Did you mean 'gpt-1t-512'"),
+        (["prdict"], "Did you mean 'predict'"),
+        (["predict", JOB, "--jsn"], "--json"),
+        (["predict", JOB, "extra"], "extra"),
+        (["predict", ""], "job"),
+        (["predict", " "], "job"),
+        (["predict", "."], "."),
+        (["predict", "/"], "/"),
+        (["predict", JOB, "--set"], "--set"),
+        (["predict", JOB, "--network", ""], "--network"),
+        (["predict", "-"], "-"),
+        (["export"], "JOB"),
+        (["predict", "a\x00b"], "job"),
+        (["predict", "x" * 5000], "job"),
+        (["predict", "x" * 5000 + ".toml"], "too long"),
+        (["predict", JOB, "--json", ""], "--json"),
+        (["catalog", "gpus", "nothing-like-it"], "gpus"),
+        (["import", "absent.json"], "absent.json"),
+        (["validate", "/absent/rows.csv"], "rows.csv"),
+        (["collective", "--cluster", "selene", "--gpus", "0"], "gpus"),
+        (["collective", "--cluster", "selene", "--gpus", "-8"], "gpus"),
+        (["collective", "--cluster", "selene", "--bytes", "nan"], "--bytes"),
+        (["collective", "--cluster", "selene", "--gpus", "100000000"], "gpus"),
+    ],
+)
 def test_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said in refused(arguments, capsys)
 
 
 FILES: dict[str, bytes] = {
-    "empty.toml": b"", "blank.json": b" \n", "half.toml": GOOD.encode()[:40], "half.json": b'{"model": {"name": "m", "layers"', "zeros.toml": b"\x00" * 64,
-    "binary.json": bytes(range(256)), "picture.toml": b"\x89PNG\r\n\x1a\n" + bytes(range(255, 0, -1)), "latin.toml": 'name = "caf\xe9"'.encode("latin-1"),
-    "list.json": b"[1, 2, 3]", "text.json": b'"megascale"', "number.json": b"5", "null.json": b"null", "nan.json": b'{"tokens": NaN}',
-    "inf.json": b'{"tokens": 1e999}', "deep.json": b'{"a":' * 60 + b"1" + b"}" * 60, "abyss.json": b'{"a":' * 10**5, "abyss.toml": b"a = " + b"[" * 10**5,
-    "twice.json": b'{"base": "gpt3-175b-64", "base": "gpt-1t-512"}', "twice.toml": b"seed = 1\nseed = 1\n", "only.toml": GOOD.encode(),
-    "wrong.toml": b"model = 5\nplan = []\nruntime = true\ncluster = 1.5\n", "digits.json": b'{"seed": ' + b"9" * 10**4 + b"}", "crlf.toml": b"a\r\n= 1",
-    "loop.toml": b'base = "loop"', "escape.toml": b'base = "\\uD800"', "keys.toml": b'"" = 1', "dates.toml": b"seed = 2024-01-01",
-    "unknown.toml": b'base = "gpt3-175b-64"\nmodell = "gpt3-175b"\n', "bom.json": b"\xef\xbb\xbf{", "utf16.toml": "seed = 1".encode("utf-16"),
+    "empty.toml": b"",
+    "blank.json": b" \n",
+    "half.toml": GOOD.encode()[:40],
+    "half.json": b'{"model": {"name": "m", "layers"',
+    "zeros.toml": b"\x00" * 64,
+    "binary.json": bytes(range(256)),
+    "picture.toml": b"\x89PNG\r\n\x1a\n" + bytes(range(255, 0, -1)),
+    "latin.toml": 'name = "caf\xe9"'.encode("latin-1"),
+    "list.json": b"[1, 2, 3]",
+    "text.json": b'"megascale"',
+    "number.json": b"5",
+    "null.json": b"null",
+    "nan.json": b'{"tokens": NaN}',
+    "inf.json": b'{"tokens": 1e999}',
+    "deep.json": b'{"a":' * 60 + b"1" + b"}" * 60,
+    "abyss.json": b'{"a":' * 10**5,
+    "abyss.toml": b"a = " + b"[" * 10**5,
+    "twice.json": b'{"base": "gpt3-175b-64", "base": "gpt-1t-512"}',
+    "twice.toml": b"seed = 1\nseed = 1\n",
+    "only.toml": GOOD.encode(),
+    "wrong.toml": b"model = 5\nplan = []\nruntime = true\ncluster = 1.5\n",
+    "digits.json": b'{"seed": ' + b"9" * 10**4 + b"}",
+    "crlf.toml": b"a\r\n= 1",
+    "loop.toml": b'base = "loop"',
+    "escape.toml": b'base = "\\uD800"',
+    "keys.toml": b'"" = 1',
+    "dates.toml": b"seed = 2024-01-01",
+    "unknown.toml": b'base = "gpt3-175b-64"\nmodell = "gpt3-175b"\n',
+    "bom.json": b"\xef\xbb\xbf{",
+    "utf16.toml": "seed = 1".encode("utf-16"),
 }
 
 
@@ -137,7 +234,10 @@ def test_fifty_megabytes_are_refused_at_once(name: str, tmp_path: Path, capsys: 
     assert time.process_time() - start < 5.0
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\x00\xff", b"not flags at all \x07", b"--num-layers", b"--num-layers x --hidden-size -5", b"$(rm -r x) `x`"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\x00\xff", b"not flags at all \x07", b"--num-layers", b"--num-layers x --hidden-size -5", b"$(rm -r x) `x`"],
+)
 def test_descriptions_that_importers_refuse(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("flags.sh", "run.txt", "config.json"):
         path = tmp_path / name
@@ -145,12 +245,40 @@ def test_descriptions_that_importers_refuse(content: bytes, tmp_path: Path, caps
         assert refused(["predict", str(path), "--on", "selene"], capsys)
 
 
-@pytest.mark.parametrize("config", [
-    {}, {"hidden_size": 64}, {"model_type": "llama"}, {"model_type": "llama", "hidden_size": "big"}, {"model_type": 5, "hidden_size": 64},
-    {"model_type": "llama", "hidden_size": -64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 8},
-    {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 0, "num_attention_heads": 0, "intermediate_size": 8, "vocab_size": 8},
-    {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 1e9, "vocab_size": None},
-])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"hidden_size": 64},
+        {"model_type": "llama"},
+        {"model_type": "llama", "hidden_size": "big"},
+        {"model_type": 5, "hidden_size": 64},
+        {
+            "model_type": "llama",
+            "hidden_size": -64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 8,
+            "vocab_size": 8,
+        },
+        {
+            "model_type": "llama",
+            "hidden_size": 64,
+            "num_hidden_layers": 0,
+            "num_attention_heads": 0,
+            "intermediate_size": 8,
+            "vocab_size": 8,
+        },
+        {
+            "model_type": "llama",
+            "hidden_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 1e9,
+            "vocab_size": None,
+        },
+    ],
+)
 def test_configs_that_make_no_model(config: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
@@ -177,8 +305,13 @@ def test_a_full_disk(option: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 AS_TYPED = [
-    ["predict", JOB, "--set", "plan.tp=5"], ["predict", "no-such-job"], ["predict", "absent.toml"], ["predict", JOB, "--json", "/no/such/place/p.json"],
-    ["predict", JOB, "--set", "cluster.node.nic.bandwidth=200"], [], ["--nonsense"],
+    ["predict", JOB, "--set", "plan.tp=5"],
+    ["predict", "no-such-job"],
+    ["predict", "absent.toml"],
+    ["predict", JOB, "--json", "/no/such/place/p.json"],
+    ["predict", JOB, "--set", "cluster.node.nic.bandwidth=200"],
+    [],
+    ["--nonsense"],
 ]
 
 
@@ -198,10 +331,34 @@ def test_the_app_itself_raises_only_errors_of_ours() -> None:
     assert isinstance(result.exception, WindtunnelError)
 
 
-FIELDS = [f"{noun}.{field}" for noun, info in Job.model_fields.items() if noun in ("model", "plan", "runtime", "cluster")
-          for field in info.annotation.model_fields]  # type: ignore[union-attr]
-VALUES = st.one_of(st.integers(-2, 10**12).map(str), st.floats().map(str), st.text(max_size=12), st.sampled_from(
-    ["none", "true", "[]", "{}", "''", "1GB/s", "1e308", "80GiB", "fp8", "[1, 1]", "5us", *names("gpus")[:2], *names("clusters")[:2]]))
+FIELDS = [
+    f"{noun}.{field}"
+    for noun, info in Job.model_fields.items()
+    if noun in ("model", "plan", "runtime", "cluster")
+    for field in info.annotation.model_fields
+]  # type: ignore[union-attr]
+VALUES = st.one_of(
+    st.integers(-2, 10**12).map(str),
+    st.floats().map(str),
+    st.text(max_size=12),
+    st.sampled_from(
+        [
+            "none",
+            "true",
+            "[]",
+            "{}",
+            "''",
+            "1GB/s",
+            "1e308",
+            "80GiB",
+            "fp8",
+            "[1, 1]",
+            "5us",
+            *names("gpus")[:2],
+            *names("clusters")[:2],
+        ]
+    ),
+)
 
 
 @settings(max_examples=200, deadline=None)

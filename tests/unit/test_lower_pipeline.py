@@ -21,7 +21,9 @@ def test_m_plus_p_minus_one(schedule: str, stages: int, micro_batches: int, monk
     p = predict(even_job(pp=stages, layers=stages, global_batch=micro_batches, schedule=schedule))
     assert p.step_time_s == pytest.approx((micro_batches + stages - 1) * T, rel=1e-9)
     for parts in p.by_stage:
-        assert parts["matmul"] + parts.get("memory_bound", 0.0) + parts.get("attention", 0.0) == pytest.approx(micro_batches * T, rel=1e-9)
+        assert parts["matmul"] + parts.get("memory_bound", 0.0) + parts.get("attention", 0.0) == pytest.approx(
+            micro_batches * T, rel=1e-9
+        )
 
 
 @pytest.mark.parametrize(("stages", "virtual", "micro_batches"), [(2, 2, 4), (4, 2, 8), (4, 3, 4), (4, 5, 16), (8, 4, 32)])
@@ -46,13 +48,16 @@ def test_one_micro_batch_walks_there_and_back(monkeypatch: pytest.MonkeyPatch) -
 def test_transfers_show_only_where_they_are_not_overlapped(monkeypatch: pytest.MonkeyPatch) -> None:
     even_layers(monkeypatch)
     calls_take(monkeypatch, {Comm.SEND_RECV: SEND})
-    steps = {overlap: predict(even_job(pp=4, vpp=2, layers=8, global_batch=16, overlap_p2p=overlap)).step_time_s for overlap in (False, True)}
+    steps = {
+        overlap: predict(even_job(pp=4, vpp=2, layers=8, global_batch=16, overlap_p2p=overlap)).step_time_s
+        for overlap in (False, True)
+    }
     free = (16 * 2 + 3) * T
     assert free < steps[True] < steps[False]
 
 
 def test_the_slowest_stage_sets_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One stage with three layers among stages of one never waits once it has begun: before and after it, stage 0 runs one pass each."""
+    """A stage with three layers among stages of one never waits once it has begun; before and after it stage 0 runs a pass."""
     even_layers(monkeypatch)
     calls_take(monkeypatch)
     p = predict(even_job(pp=4, layers=6, stages=[1, 3, 1, 1], global_batch=16))

@@ -25,7 +25,9 @@ def kernel_seconds(job: Job, calls: bool = False) -> float:
 def bytes_of(p: Prediction, axis: str, op: str) -> float:
     """Bytes of all buffers of `op`; where every replica takes part in a shard's group, both names mean the same ranks."""
     axes = ("dp", "shard") if axis == "data" else (axis,)
-    return sum(float(str(row["bytes"])) * int(str(row["count"])) for row in p.collectives if row["axis"] in axes and row["op"] == op)
+    return sum(
+        float(str(row["bytes"])) * int(str(row["count"])) for row in p.collectives if row["axis"] in axes and row["op"] == op
+    )
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "ops", "full"])
@@ -67,7 +69,7 @@ def test_tensor_parallel_without_overlap_is_the_sum_of_kernels_and_calls(sequenc
 
 
 def test_tensor_parallel_moves_four_activations_a_layer() -> None:
-    """Shoeybi et al. 2019, section 3: two all-reduces of b s h in forward and two in backward, and in the embedding and logits one each."""
+    """Shoeybi et al. 2019, section 3: two all-reduces of b s h in each pass of a layer, and one each in embedding and logits."""
     p = predict(even_job(tp=4))
     activation = SEQ * HIDDEN * 2
     tiny = 3 * 4.0 * SEQ * BATCH  # the loss's maximum, target and sum
@@ -144,6 +146,8 @@ def test_the_slowest_gpu_stretches_computing_alone() -> None:
 def test_a_copied_job_forgets_the_numbers_of_the_old_plan() -> None:
     job = even_job(dp=2)
     assert (job.dp, job.micro_batches) == (2, 4)
-    again = job.model_copy(update={"plan": job.plan.model_copy(update={"dp": 4}), "cluster": job.cluster.model_copy(update={"gpus": 4})})
+    again = job.model_copy(
+        update={"plan": job.plan.model_copy(update={"dp": 4}), "cluster": job.cluster.model_copy(update={"gpus": 4})}
+    )
     assert (again.dp, again.micro_batches) == (4, 2)
     assert np.isclose(predict(again).tokens_per_s_per_gpu * 4, predict(again).tokens_per_s)

@@ -55,7 +55,7 @@ def test_a_blank_count_is_not_zero() -> None:
 
 
 @pytest.mark.parametrize(("changes", "reason"), [
-    ({"layers": None}, "layers not published"), ({"heads": 0}, "heads not published"), ({"arch": "moe"}, "'moe' is not modelled"),
+    ({"layers": None, "params_b": None}, "layers not published"), ({"heads": 0}, "heads not published"), ({"arch": "moe"}, "'moe' is not modelled"),
     ({"arch": None}, "not published"), ({"attention": "mla"}, "latent attention"), ({"experts": 8}, "MoE"), ({"ep": 2}, "expert"),
     ({"model": "x-LoRA"}, "LoRA"), ({"gpu": "abacus"}, "'abacus'"), ({"fabric": "string"}, "'string'"),
     ({"framework": "fortran"}, "fortran"), ({"precision": "int3"}, "precision"), ({"recompute": "some"}, "recompute"),
@@ -114,6 +114,35 @@ def test_release_is_not_younger_than_the_source() -> None:
     assert release_of(replace(row, sharding="fsdp"), (2021, 4)) == ("deepspeed", None)
     assert release_of(replace(row, framework="nemo"), (2024, 7)) == ("nemo", "24.07")
     assert release_of(replace(row, framework="none such"), None) is None
+
+
+def test_blooms_planning_runs_are_fp16_until_its_bf16_optimizer() -> None:
+    """BigScience's prequel: 16-bit gradients until 28 February 2022, fp32 ones from then on; the table prints bf16 for all."""
+    before, after = made("T0787"), made("T0846")
+    assert (before.jobs[0].runtime.precision, before.jobs[0].runtime.gradient_dtype) == ("fp16", "fp16")
+    assert (after.jobs[0].runtime.precision, after.jobs[0].runtime.gradient_dtype) == ("bf16", "fp32")
+    assert any("02-25" in line for line in before.assumed) and not any("fp16" in line for line in after.assumed)
+    assert made("T0787", notes="no date").jobs[0].runtime.precision == "bf16"
+    assert made("T0787", framework="torchtitan").jobs[0].runtime.precision == "bf16"
+
+
+@pytest.mark.parametrize(("row", "layers"), [("T0714", 80), ("T0716", 78), ("T0717", 77), ("T0719", 81), ("T0722", 72)])
+def test_unpublished_layers_follow_from_size_and_stages(row: str, layers: int) -> None:
+    """BigScience's 200B is 80 layers (its log says so); the others are cut to what its TFLOP/s times seconds imply."""
+    draft_ = made(row)
+    assert draft_.jobs[0].model.layers == layers and layers % draft_.jobs[0].plan.pp == 0
+    assert any(f"{layers} layers" in line for line in draft_.assumed)
+
+
+def test_layers_stay_unknown_where_the_size_does_not_tell() -> None:
+    assert "layers not published" in refused("T0714", params_b=None)
+    assert "layers not published" in refused("T0714", params_b=210.0, pp=48, dp=1)
+    assert "layers not published" in refused("T0714", ffn=1000)
+
+
+def test_virtual_stages_are_few_and_divide_a_stage() -> None:
+    counts = {job.plan.vpp for job in made("T0053").jobs}
+    assert max(counts) <= 8 and 1 in counts
 
 
 def test_operator_recompute_is_not_megatrons() -> None:

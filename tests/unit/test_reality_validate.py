@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.errors import EngineError, FileError, SpecError, UnknownName
+from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction, StageMemory
 from windtunnel.reality import measurements
-from windtunnel.reality.blanks import choose
+from windtunnel.reality.blanks import choose, memory_alone
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.markdown import markdown
 from windtunnel.reality.report import Report, Score, summary
@@ -91,6 +92,11 @@ def test_a_row_without_a_measurement_is_skipped() -> None:
     assert score_training(replace(bare, iter_time_s=0.0), answer)[0].skipped
 
 
+def full(job: Job) -> tuple[float, bool]:
+    """Memory by which nothing fits but full recompute, and that least with the smallest micro batch."""
+    return 100.0 + job.plan.micro_batch - (job.plan.recompute == "full"), False
+
+
 def blank_row() -> Draft:
     made = draft(ROWS["T0049"])
     assert isinstance(made, Draft) and set(made.blank) == {"recompute", "micro batch", "virtual stages"}
@@ -98,26 +104,52 @@ def blank_row() -> Draft:
 
 
 def test_blanks_take_the_least_recompute_that_fits_then_the_fastest() -> None:
-    def predict(job: Job) -> Prediction:
-        seconds = 10.0 / job.plan.micro_batch + job.plan.vpp
-        return answer(job, seconds, fits=job.plan.recompute != "none" and job.plan.micro_batch <= 2)
+    asked: list[Job] = []
 
-    chosen = choose(blank_row(), predict)
+    def predict(job: Job) -> Prediction:
+        asked.append(job)
+        return answer(job, 10.0 / job.plan.micro_batch + job.plan.vpp)
+
+    def memory(job: Job) -> tuple[float, bool]:
+        return 1.0, job.plan.recompute != "none" and job.plan.micro_batch <= 2
+
+    row = blank_row()
+    chosen = choose(row, predict, memory)
     assert isinstance(chosen, tuple)
     prediction, assumptions = chosen
     plan = prediction.job.plan
     assert (plan.recompute, plan.micro_batch, plan.vpp) == ("selective", 2, 1)
     assert "recompute selective, micro batch 2, virtual stages 1" in assumptions[-1]
+    assert {job.plan.recompute for job in asked} == {"selective"} and len(asked) < len(row.jobs)
+
+
+def test_virtual_stages_are_chosen_again_after_the_micro_batch() -> None:
+    """With micro batch 2 alone two virtual stages are the fastest: the search has to come back to them."""
+    def predict(job: Job) -> Prediction:
+        plan = job.plan
+        return answer(job, 5.0 + (plan.vpp == 1) if plan.micro_batch == 2 else 10.0 + plan.micro_batch + plan.vpp)
+
+    row = draft(ROWS["T0010"])
+    assert isinstance(row, Draft)
+    chosen = choose(row, predict, lambda job: (1.0, True))
+    assert isinstance(chosen, tuple)
+    assert (chosen[0].job.plan.micro_batch, chosen[0].job.plan.vpp) == (2, 2)
 
 
 def test_blanks_where_nothing_fits_take_the_smallest_and_say_so() -> None:
-    def predict(job: Job) -> Prediction:
-        return answer(job, gib=100.0 + job.plan.micro_batch - (job.plan.recompute == "full"), fits=False)
-
-    chosen = choose(blank_row(), predict)
+    chosen = choose(blank_row(), answer, full)
     assert isinstance(chosen, tuple)
     assert chosen[0].job.plan.recompute == "full" and chosen[0].job.plan.micro_batch == 1
     assert "none fits" in chosen[1][-1]
+
+
+def test_memory_alone_is_what_the_prediction_says() -> None:
+    """The choice of recompute must not differ from the `fits` that a reader is shown."""
+    made = draft(ROWS["T0056"])
+    assert isinstance(made, Draft)
+    prediction = predict(made.jobs[0])
+    needed, fits = memory_alone(made.jobs[0])
+    assert fits is prediction.fits and needed == max(stage.total for stage in prediction.memory)
 
 
 def test_the_choice_does_not_see_the_measurement() -> None:
@@ -177,8 +209,19 @@ def test_page_names_the_fitted_families_apart_and_lists_every_reason() -> None:
 
 
 def test_fitted_file_is_read_strictly(tmp_path: Path) -> None:
-    assert isinstance(measurements.fitted_families(), frozenset)
-    for text in ("families = 3", "families = [1]", "", "x"):
+    for text in ("step_time_s = 3", "step_time_s = [1]", "", "x"):
         (tmp_path / "fitted.toml").write_text(text, encoding="utf-8")
         with pytest.raises(FileError):
             measurements.fitted_families(tmp_path / "fitted.toml")
+
+
+def test_fitted_is_by_family_and_quantity() -> None:
+    fitted = measurements.fitted_families()
+    assert ("A100-JeanZay-BLOOM", "memory_gib") in fitted and ("A100-JeanZay-BLOOM", "step_time_s") not in fitted
+    scores = {score.quantity: score for score in score_training(ROWS["T0787"], answer, fitted)}
+    assert scores["memory_gib"].fitted and not scores["step_time_s"].fitted
+
+
+def test_every_fitted_family_has_rows_in_the_catalogue() -> None:
+    known = {name for path in measurements.tables() for name in read(path).families}
+    assert {name for name, _ in measurements.fitted_families() if "-kernels-" not in name} <= known

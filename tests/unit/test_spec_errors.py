@@ -50,7 +50,7 @@ def nested(levels: int) -> dict[str, Any]:
     ("cluster.node.scale_up.bandwidth=300GB/s", "cluster.node.scale_up.bandwidth", "per what"),
     ("cluster.node.gpu.peak.bf61=1TFLOP/s", "cluster.node.gpu.peak.bf61", "bf16"),
     ("cluster=5", "cluster", "name from the catalogue"), ("plan=5", "plan", "table"), ("plan.tp=[1]", "plan.tp", "whole number"),
-    ("plan.stages=[1, 0]", "plan.stages.1", "at least 1"), ("name=", "name", "not empty"),
+    ("plan.stages=[1, -1]", "plan.stages.1", "at least 0"), ("name=", "name", "not empty"),
     ("cluster.node.base=5", "cluster.node.base", "name"),
     ("plan", "override", "plan.tp=4"), ("=4", "override", "plan.tp=4"), ("plan..tp=4", "override", "plan.tp=4"),
     ("", "override", "plan.tp=4"),

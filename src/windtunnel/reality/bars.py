@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from windtunnel.reality.report import Family, Report, Score, summary
+from windtunnel.reality.report import Family, Score, summary
 from windtunnel.reality.rows import TrainingRow
-from windtunnel.reality.validate import score_training
 
 NO_BAR = "no bar"
 Pick = Callable[[TrainingRow], bool]
@@ -19,7 +19,7 @@ ScoreRow = Callable[[TrainingRow], list[Score]]
 
 @dataclass(frozen=True)
 class Bar:
-    """Rows by `pick`, their `quantity`, and the most that mean and median |error| may be, in percent; `share` of rows to predict."""
+    """Rows by `pick`, their `quantity`, the most that mean and median |error| may be, in percent, and the share to be predicted."""
 
     name: str
     quantity: str
@@ -44,11 +44,18 @@ class Line:
             return False
         return (bar.mean is None or found.mape_pct <= bar.mean) and (bar.median is None or found.median_abs_pct <= bar.median)
 
+    def as_dict(self) -> dict[str, Any]:
+        return {"name": self.bar.name, "wanted": self.wanted, "holds": self.holds if self.wanted != NO_BAR else None,
+                **{key: value for key, value in self.found.as_dict().items() if key not in ("family", "fitted")}}
+
     @property
     def wanted(self) -> str:
         """The bar in words."""
-        parts = [f"{name} ≤ {limit:g} %" for name, limit in (("mean", self.bar.mean), ("median", self.bar.median)) if limit is not None]
-        return ", ".join([*parts, *([f"≥ {100 * self.bar.share:g} % predicted"] if self.bar.share else [])]) or NO_BAR
+        limits = (("mean", self.bar.mean), ("median", self.bar.median))
+        parts = [f"{name} ≤ {limit:g} %" for name, limit in limits if limit is not None]
+        if self.bar.share:
+            parts.append(f"≥ {100 * self.bar.share:g} % predicted")
+        return ", ".join(parts) or NO_BAR
 
 
 def _ids(first: str, last: str) -> Pick:
@@ -96,8 +103,8 @@ BARS: tuple[Bar, ...] = (
 )
 
 
-def measure(rows: Sequence[TrainingRow], bars: Iterable[Bar] = BARS, score: ScoreRow = score_training) -> list[Line]:
-    """Every bar with rows among `rows`; a row under several bars is predicted once."""
+def measure(rows: Sequence[TrainingRow], score: ScoreRow, bars: Iterable[Bar] = BARS) -> list[Line]:
+    """Every bar with rows among `rows`; a row under several bars is scored once."""
     known: dict[str, list[Score]] = {}
     lines = []
     for bar in bars:
@@ -110,12 +117,12 @@ def measure(rows: Sequence[TrainingRow], bars: Iterable[Bar] = BARS, score: Scor
     return lines
 
 
-def from_report(rows: Sequence[TrainingRow], report: Report) -> list[Line]:
-    """The same of a validation that is already there."""
+def of_scores(rows: Sequence[TrainingRow], scores: Iterable[Score]) -> list[Line]:
+    """The same from scores that are already there."""
     known: dict[str, list[Score]] = {}
-    for each in report.rows:
+    for each in scores:
         known.setdefault(each.id, []).append(each)
-    return measure([row for row in rows if row.id in known], score=lambda row: known[row.id])
+    return measure([row for row in rows if row.id in known], lambda row: known[row.id])
 
 
 def _line(bar: Bar, scores: list[Score]) -> Line:

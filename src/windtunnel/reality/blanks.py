@@ -1,7 +1,7 @@
 """What to put where a row is blank: one rule for all rows, said beside each row that it touched.
 
 Recompute: the least of none, selective, full with which any candidate fits the GPU's memory; memory needs the graph alone, no
-step is predicted for it. Then virtual stages and micro batch in turn, from the smallest of each, the fastest predicted of those
+step is predicted for it. Then virtual stages and micro batch in turn, from the largest micro batch, the fastest predicted of those
 that fit, until neither changes. This is what the authors of a benchmark table do, and it reads nothing but the job; no measured
 value takes part in the choice. Where nothing fits, the candidate that lacks least.
 """
@@ -68,7 +68,7 @@ def _fastest(jobs: list[Job], predict: Predict) -> Prediction:
             known[_size(job)] = predict(job)
         return known[_size(job)].step_time_s
 
-    best, before = jobs[0], None
+    best, before = jobs[-1], None  # a step of few micro batches is the quickest to predict
     while best is not before:
         before = best
         best = min((job for job in jobs if job.plan.micro_batch == best.plan.micro_batch), key=seconds)

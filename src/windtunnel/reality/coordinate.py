@@ -11,7 +11,7 @@ Values = dict[str, float]
 
 
 def _steps(first: float, last: float, step: float, scale: float = 1.0) -> tuple[float, ...]:
-    return tuple(round(first + step * i, 6) * scale for i in range(round((last - first) / step) + 1))
+    return tuple(round((first + step * i) * scale, 9) for i in range(round((last - first) / step) + 1))
 
 
 GRIDS: dict[str, tuple[float, ...]] = {
@@ -37,10 +37,10 @@ def search(start: Values, error: Callable[[Values], float], gain: float = GAIN) 
 
 
 def _walk(start: Values, field: str, error: Callable[[Values], float], least: float) -> tuple[Values, float]:
-    grid = sorted({*GRIDS[field], start[field]})
+    grid = sorted({*GRIDS[field], round(start[field], 9)})
     best = start
     for direction in (1, -1):
-        at = grid.index(best[field]) + direction
+        at = grid.index(round(best[field], 9)) + direction
         while 0 <= at < len(grid):
             trial = {**best, field: grid[at]}
             if (found := error(trial)) >= least:

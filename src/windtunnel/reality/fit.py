@@ -8,7 +8,7 @@ model's or a row's name: a constant is one number for all rows of its recipe.
 
 Method: coordinate search over a grid of round values, from the stored ones, for the least mean over families of the mean |error| of
 the step time. A value moves only where that improves the error by more than 0.1 points, so constants that do not matter stay.
-At most `ROWS` rows of a family take part, spread evenly over its table; blanks of a row keep what they were before the fit.
+At most `Recipe.rows` rows of a family take part, spread evenly over its table; blanks of a row keep what they were before the fit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -38,7 +38,6 @@ from windtunnel.reality.validate import score_training
 from windtunnel.spec import Job, load_runtime
 from windtunnel.spec.catalog import ROOT
 
-ROWS = 24
 HOST_FRAMEWORK = "megatron-deepspeed"
 MEGATRON = ("megatron", "megatron-deepspeed")
 
@@ -52,11 +51,13 @@ FACTOR_FIELDS = ("throttle", "matmul", "attention", "memory")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Which rows a fit may use: families, frameworks and precisions as the tables spell them; no fully sharded Megatron."""
+    """Which rows a fit may use: families, frameworks and precisions as the tables spell them, no fully
+    sharded Megatron, and at most `rows` of a family, spread evenly."""
 
     families: tuple[str, ...]
     frameworks: tuple[str, ...] = MEGATRON
     precisions: tuple[str, ...] = ("bf16", "fp16")
+    rows: int = 24
 
     def takes(self, row: TrainingRow) -> bool:
         sharded = row.framework in MEGATRON and row.sharding in ("zero3", "fsdp")
@@ -64,7 +65,7 @@ class Recipe:
                 and bool(row.iter_time_s) and not sharded)
 
 
-HOST = Recipe(("A100-vTrain-node",))
+HOST = Recipe(("A100-vTrain-node",), rows=120)
 FACTORS = {"ampere": Recipe(("A100-vTrain", "A100-Megatron-Selene", "A100-ByteDance")),
            "hopper": Recipe(("MosaicML-H100", "H100-Megatron-Eos"), ("fsdp", "megatron"))}
 
@@ -79,18 +80,20 @@ def rows_of(folder: Path | None) -> list[TrainingRow]:
 
 
 def samples_of(rows: Sequence[TrainingRow], recipe: Recipe) -> list[Sample]:
-    """At most `ROWS` jobs of each family; those that the model refuses are left out."""
+    """At most `recipe.rows` jobs of each family; those that the model refuses are left out, and said."""
     found: list[Sample] = []
     for family in recipe.families:
         taken = [row for row in rows if row.family == family and recipe.takes(row)]
-        count = min(ROWS, len(taken))
+        count = min(recipe.rows, len(taken))
         for row in (taken[i * len(taken) // count] for i in range(count)):
             made = draft(row)
             chosen = made if isinstance(made, Skipped) else choose(made, predict)
-            if not isinstance(chosen, Skipped) and row.iter_time_s:
+            if isinstance(chosen, Skipped):
+                print(f"{row.id} left out: {chosen.reason[:100]}", file=sys.stderr)
+            elif row.iter_time_s:
                 found.append((family, chosen[0].job, row.iter_time_s))
-    if not found:
-        raise FileError("fit", "no row of " + ", ".join(recipe.families), "a table with rows of these families")
+    if lacking := sorted(set(recipe.families) - {family for family, _, _ in found}):
+        raise FileError("fit", "no usable row of " + ", ".join(lacking), "a table with rows of every family of the recipe")
     return found
 
 
@@ -136,28 +139,26 @@ def fit_host(rows: Sequence[TrainingRow]) -> tuple[Values, Values]:
     return old, new
 
 
-def fit_factors(rows: Sequence[TrainingRow]) -> tuple[dict[str, TrainingFactor], dict[str, TrainingFactor]]:
-    """(stored, fitted) factors by architecture."""
-    old = dict(training.factors())
-    new = dict(old)
-    for architecture, recipe in FACTORS.items():
-        samples = samples_of(rows, recipe)
-        start = {field: float(asdict(old[architecture])[field]) for field in FACTOR_FIELDS}
+def fit_factors(rows: Sequence[TrainingRow], architecture: str) -> tuple[TrainingFactor, TrainingFactor]:
+    """(stored, fitted) factors of an architecture."""
+    recipe, table = FACTORS[architecture], dict(training.factors())
+    stored = table[architecture]
+    samples = samples_of(rows, recipe)
+    old = {field: float(getattr(stored, field)) for field in FACTOR_FIELDS}
 
-        def seconds(job: Job, values: Values, architecture: str = architecture) -> float:
-            with factors_as({**old, architecture: replace(old[architecture], **values)}):
-                return predict(job).step_time_s
+    def seconds(job: Job, values: Values) -> float:
+        with factors_as({**table, architecture: _factor(values)}):
+            return predict(job).step_time_s
 
-        def error(values: Values, samples: list[Sample] = samples, seconds: Callable[[Job, Values], float] = seconds) -> float:
-            return fmean(errors(samples, lambda job: seconds(job, values)).values())
+    new = search(old, lambda values: fmean(errors(samples, lambda job: seconds(job, values)).values()))
+    for field in FACTOR_FIELDS:
+        print(f"{architecture:20s} {field:12s} {old[field]:8.2f}    -> {new[field]:8.2f}")
+    _compare(samples, lambda job: seconds(job, old), lambda job: seconds(job, new))
+    return stored, _factor(new, recipe.families)
 
-        found = search(start, error)
-        new[architecture] = TrainingFactor(**found, fitted_on=recipe.families)
-        for field in FACTOR_FIELDS:
-            print(f"{architecture:20s} {field:12s} {start[field]:8.2f}    -> {found[field]:8.2f}")
-        _compare(samples, lambda job, start=start, seconds=seconds: seconds(job, start),  # type: ignore[misc]
-                 lambda job, found=found, seconds=seconds: seconds(job, found))  # type: ignore[misc]
-    return old, new
+
+def _factor(values: Values, families: tuple[str, ...] = ()) -> TrainingFactor:
+    return TrainingFactor(values["throttle"], values["matmul"], values["attention"], values["memory"], families)
 
 
 def _compare(samples: Sequence[Sample], before: Callable[[Job], float], after: Callable[[Job], float]) -> None:
@@ -191,7 +192,7 @@ def written_factors(text: str, table: dict[str, TrainingFactor]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fit, print, and with `--write` store what is better and keeps the bars."""
-    parser = argparse.ArgumentParser(prog="python -m windtunnel.reality.fit", description="Redo constants on published training runs.")
+    parser = argparse.ArgumentParser(prog="python -m windtunnel.reality.fit", description="Redo constants.")
     parser.add_argument("what", choices=("host", "training"))
     parser.add_argument("--rows", type=Path, metavar="FOLDER", help="tables to fit on; left out: the catalogue's measurements")
     parser.add_argument("--write", action="store_true", help="store the result if all accuracy bars hold with it")
@@ -211,17 +212,28 @@ def _host(rows: Sequence[TrainingRow], write: bool) -> int:
         return score_training(row, lambda job: predict(with_host(job, new) if job.runtime.framework == HOST_FRAMEWORK else job))
 
     path = ROOT / "frameworks" / f"{HOST_FRAMEWORK}.toml"
-    return _store(path, old != new, write, lambda: measure(rows, score=score), lambda text: written_host(text, new))
+    return _store(path, old != new, write, lambda: measure(rows, score), lambda text: written_host(text, new))
 
 
 def _training(rows: Sequence[TrainingRow], write: bool) -> int:
-    old, new = fit_factors(rows)
+    """Each architecture by itself: a bar that forbids one does not stop the other."""
+    failed = 0
+    table = dict(training.factors())
+    for architecture in FACTORS:
+        old, new = fit_factors(rows, architecture)
+        trial = {**table, architecture: new}
 
-    def lines() -> list[Line]:
-        with factors_as(new):
-            return measure(rows)
+        def lines(trial: dict[str, TrainingFactor] = trial) -> list[Line]:
+            with factors_as(trial):
+                return measure(rows, score_training)
 
-    return _store(training.FILE, old != new, write, lines, lambda text: written_factors(text, new))
+        def text(stored: str, trial: dict[str, TrainingFactor] = trial) -> str:
+            return written_factors(stored, trial)
+
+        code = _store(training.FILE, old != new, write, lines, text)
+        table = trial if code == 0 and write else table
+        failed = max(failed, code)
+    return failed
 
 
 def _store(path: Path, changed: bool, write: bool, bars: Callable[[], list[Line]], text: Callable[[str], str]) -> int:

@@ -18,6 +18,7 @@ from windtunnel.compute import estimate
 from windtunnel.network import collective, flat_group
 from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.machine import Place, machine
+from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Score
 from windtunnel.spec import load_gpu, load_runtime
 from windtunnel.workload.ops import Comm, Kind, Op, OpTable, Phase
@@ -37,13 +38,13 @@ def is_kernel_table(header: Sequence[str]) -> bool:
     return all(name in header for name in VIDUR) or all(name in header for name in NCCL)
 
 
-def kernel_scores(path: Path, text: str, fitted: frozenset[str]) -> list[Score]:
+def kernel_scores(path: Path, text: str, fitted: Fitted) -> list[Score]:
     """A score for every kernel of the file; `SpecError` where the path does not name the GPU."""
     header, *rows = list(csv.reader(text.splitlines()))
     gpu = _gpu(path)
     made = _vidur if VIDUR[0] in header else _nccl
     family = f"{'vidur' if made is _vidur else 'nccl'}-kernels-{gpu}"
-    return made(path, gpu, family, header, rows, family in fitted)
+    return made(path, gpu, family, header, rows, (family, "time_us") in fitted)
 
 
 def _gpu(path: Path) -> str:

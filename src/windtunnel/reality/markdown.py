@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from windtunnel.reality.bars import NO_BAR
+from windtunnel.reality.known import KNOWN
 from windtunnel.reality.report import Family, Report, Score
 
 WORST = 15
@@ -29,8 +31,26 @@ def markdown(report: Report, command: str = "windtunnel validate") -> str:
     parts = ["# How far from measurements",
              f"Written by `{command}`; do not edit. Every figure is predicted against published: "
              "error = (predicted − measured) / measured. MAPE is the mean of its absolute value.",
-             _headline(report), _families(report), _peers(), _worst(report), _skipped(report), _method()]
+             _bars(report), _headline(report), _families(report), _peers(), _worst(report), _unexplained(report),
+             _skipped(report), _method()]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _bars(report: Report) -> str:
+    if not report.bars:
+        return ""
+    rows = ["## Bars", "What the project holds itself to, over all rows of each kind, recalled numbers included.", "",
+            "| rows | quantity | scored | MAPE | median | bias | largest | wanted | holds |",
+            "|---|---|---:|---:|---:|---:|---:|---|---|"]
+    for line in report.bars:
+        found = line.found
+        figures = (_percent(found.mape_pct), _percent(found.median_abs_pct), _percent(found.bias_pct, sign=True),
+                   _percent(found.max_abs_pct))
+        verdict = "" if line.wanted == NO_BAR else "yes" if line.holds else "**no**"
+        wanted = "" if line.wanted == NO_BAR else line.wanted
+        rows.append(f"| {found.family} | {UNITS.get(found.quantity, found.quantity)} | {found.n} of {found.n + found.skipped} | "
+                    f"{' | '.join(figures)} | {wanted} | {verdict} |")
+    return rows[0] + "\n\n" + "\n".join(rows[1:])
 
 
 def _headline(report: Report) -> str:
@@ -44,7 +64,8 @@ def _headline(report: Report) -> str:
 def _families(report: Report) -> str:
     parts = ["## By family"]
     recalled = {score.family for score in report.rows if not score.source_seen}
-    for fitted, title in ((False, "Test only: no constant was fitted on these"), (True, "Fitted: some constant used these rows")):
+    for fitted, title in ((False, "Test only: no constant was fitted on these in this quantity"),
+                          (True, "Fitted: some constant used these rows in this quantity")):
         chosen = [family for family in report.families if family.fitted is fitted]
         if chosen:
             parts += [f"### {title}", _table(chosen, "family", {name: f"{name} (*)" for name in recalled})]
@@ -83,6 +104,12 @@ def _worst(report: Report) -> str:
     return f"## The {len(scored)} worst rows\n\n" + "\n".join(rows)
 
 
+def _unexplained(report: Report) -> str:
+    known = {score.family for score in report.rows}
+    told = [f"* **{title}.** {text}" for family, title, text in KNOWN if family in known]
+    return "\n\n".join(["## Known misses", "\n".join(told)]) if told else ""
+
+
 def _skipped(report: Report) -> str:
     reasons: Counter[str] = Counter()
     who: dict[str, set[str]] = defaultdict(set)
@@ -104,10 +131,11 @@ def _skipped(report: Report) -> str:
 def _method() -> str:
     return ("## How a row becomes a job\n\n"
             "Dimensions, plan and machine come from the row; norm, activation and position embedding from the architecture's name; "
-            "kernels and overlaps from the framework's release of the source's date. A blank recompute becomes the least of none, "
-            "selective and full that fits in memory; a blank micro batch (1, 2, 4, 8) and blank virtual stages become the fastest "
-            "predicted of those that fit. No measured value takes part in any of these. Each row's assumptions are in "
-            "`windtunnel validate --json`.")
+            "kernels and overlaps from the framework's release of the source's date. Blank layers are those nearest to the printed "
+            "size that divide evenly over the stages. A blank recompute becomes the least of none, selective and full that fits in "
+            "memory; a blank micro batch (1, 2, 4, 8) and blank virtual stages (a divisor of a stage's layers, at most 8) become "
+            "the fastest predicted of those that fit, one after the other. No measured value takes part in any of these. A row's "
+            "assumptions are in `windtunnel validate --json`.")
 
 
 def _percent(value: float | None, sign: bool = False) -> str:

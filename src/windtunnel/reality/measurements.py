@@ -15,13 +15,19 @@ def tables() -> tuple[Path, ...]:
     return tuple(sorted(FOLDER.glob("*.csv")))
 
 
-def fitted_families(path: Path = FOLDER / "fitted.toml") -> frozenset[str]:
-    """Families whose rows took part in a fit of constants; all others are test only. `FileError` if the file is not as expected."""
+Fitted = frozenset[tuple[str, str]]
+"""(family, quantity) of rows that took part in a fit."""
+
+
+def fitted_families(path: Path = FOLDER / "fitted.toml") -> Fitted:
+    """What constants were fitted on, by family and quantity; all else is test only. `FileError` if the file is not as expected."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FileError(str(path), str(error), "a readable TOML file") from None
-    names = data.get("families")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise FileError(str(path), names, "`families = [...]`, a list of names")
-    return frozenset(names)
+    for quantity, names in data.items():
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise FileError(str(path), f"{quantity} = {names}", "for each quantity a list of families")
+    if not data:
+        raise FileError(str(path), "nothing", "for each quantity a list of families")
+    return frozenset((name, quantity) for quantity, names in data.items() for name in names)

@@ -9,7 +9,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from windtunnel.reality.bars import Line
 
 _T = TypeVar("_T")
 
@@ -82,6 +85,7 @@ class Report:
     rows: tuple[Score, ...]
     ignored_columns: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    bars: tuple[Line, ...] = ()
 
     @property
     def headline(self) -> tuple[Family, ...]:
@@ -108,7 +112,8 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The shape that `validate --json` prints."""
         return {"rows": [score.as_dict() for score in self.rows], "families": [family.as_dict() for family in self.families],
-                "headline": [family.as_dict() for family in self.headline], "sources": list(self.sources),
+                "headline": [family.as_dict() for family in self.headline],
+                "bars": [line.as_dict() for line in self.bars], "sources": list(self.sources),
                 "ignored_columns": list(self.ignored_columns)}
 
 

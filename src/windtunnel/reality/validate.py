@@ -17,11 +17,13 @@ from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.reality import measurements
 from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.bars import of_scores
 from windtunnel.reality.blanks import Predict, choose
 from windtunnel.reality.collectives import score_collective
 from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.jobs import draft
 from windtunnel.reality.kernel_tables import is_kernel_table, kernel_scores
+from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Report, Score
 from windtunnel.reality.rows import Table, TrainingRow, header_of, parse, read_text
 
@@ -64,11 +66,13 @@ def validate(paths: Sequence[str | Path] | None = None, family: str | None = Non
                 if progress is not None:
                     progress(done, total, row_id)
     ignored = tuple(dict.fromkeys(name for table in tables for name in table.ignored))
-    return Report(tuple(scores), ignored, tuple(map(str, listed)))
+    rows = [row for table in tables for row in table.training]
+    bars = tuple(of_scores(rows, scores)) if family is None else ()
+    return Report(tuple(scores), ignored, tuple(map(str, listed)), bars)
 
 
-def score_training(row: TrainingRow, predict: Predict = _predict, fitted: bool = False) -> list[Score]:
-    """The scores of one training run, one a measured quantity."""
+def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:
+    """The scores of one training run, one a measured quantity; `fitted` as `measurements.fitted_families` says it."""
     measured = _measured(row)
     if not measured:
         return [_score(row, "step_time_s", None, fitted, skipped="no step time, memory or MFU published")]
@@ -87,17 +91,17 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: bool =
     return scores
 
 
-def _scores(table: Table, family: str | None, fitted: frozenset[str], predict: Predict) -> Iterator[tuple[str | None, list[Score]]]:
+def _scores(table: Table, family: str | None, fitted: Fitted, predict: Predict) -> Iterator[tuple[str | None, list[Score]]]:
     for row in table.training:
         if family in (None, row.family):
-            yield row.id, score_training(row, predict, row.family in fitted)
+            yield row.id, score_training(row, predict, fitted)
     for call in table.collective:
         if family in (None, call.family):
-            yield call.id, [score_collective(call, call.family in fitted)]
+            yield call.id, [score_collective(call, (call.family, "time_us") in fitted)]
     quantity = "time_us" if table.kind == "collective" else "step_time_s"
     for bad in table.unreadable:
         if family in (None, bad.family):
-            yield None, [Score(bad.id, bad.family, quantity, skipped=bad.reason, fitted=bad.family in fitted)]
+            yield None, [Score(bad.id, bad.family, quantity, skipped=bad.reason, fitted=(bad.family, quantity) in fitted)]
 
 
 def _measured(row: TrainingRow) -> list[tuple[str, float]]:
@@ -124,10 +128,10 @@ def _predicted(row: TrainingRow, quantity: str, prediction: Prediction) -> float
     return Skipped("what the memory figure counts is not published (neither reserved nor device)")
 
 
-def _score(row: TrainingRow, quantity: str, measured: float | None, fitted: bool, predicted: float | None = None,
+def _score(row: TrainingRow, quantity: str, measured: float | None, fitted: Fitted, predicted: float | None = None,
            assumptions: tuple[str, ...] = (), prediction: Prediction | None = None, skipped: str | None = None) -> Score:
     return Score(row.id, row.family, quantity, measured, predicted, skipped, assumptions,
-                 source_seen=row.verified != "memory", fitted=fitted, complete=row.complete == "y",
+                 source_seen=row.verified != "memory", fitted=(row.family, quantity) in fitted, complete=row.complete == "y",
                  claimed_pct=100.0 * prediction.relative_error if prediction and quantity == "step_time_s" else None,
                  job=_described(row, prediction), precision=row.precision or "", framework=row.framework or "")
 

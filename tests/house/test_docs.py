@@ -1,0 +1,86 @@
+"""What the documents tell people to type exists and works."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from docs_commands import PLACEHOLDER, ROOT, blocks, documents, fenced, inline, words
+
+from windtunnel.cli import VERBS, app, main
+
+DOCUMENTS = documents()
+CHEAP = ("predict", "memory", "collective", "catalog", "compare", "export", "import", "--version", "--help")
+FILE = re.compile(r"\.(toml|ya?ml|json|csv|txt|args|sh)$")
+BUDGET = 40
+"""Commands of one document that are run, at most; of the rest only verbs and options are checked."""
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def of_windtunnel(path: Path) -> list[str]:
+    return [line for line in fenced(path) if line.startswith("windtunnel ")]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_verbs_and_options_exist(path: Path) -> None:
+    group = typer.main.get_command(app)
+    for command in of_windtunnel(path) + inline(path):
+        told = words(command)
+        if not told or told[0].startswith("-") or told[0] in ("VERB", "..."):
+            continue
+        assert told[0] in VERBS, f"{command}: no verb {told[0]!r}"
+        verb = group.get_command(None, told[0])  # type: ignore[attr-defined,arg-type]
+        known = {option for parameter in verb.params for option in parameter.opts} | {"--help", "-h"}
+        for word in told[1:]:
+            option = word.split("=")[0].strip("[],.")
+            if option.startswith("-") and len(option) > 1 and not re.fullmatch(r"-[\d.]+", option):
+                assert option in known, f"{command}: no option {option}"
+
+
+def files_of(arguments: list[str]) -> list[str]:
+    """Arguments that name files to be read."""
+    outputs = ("--json", "--trace", "--html", "--out")
+    return [word for before, word in zip(["", *arguments], arguments, strict=False) if FILE.search(word) and before not in outputs]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_commands_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the order of the document, in a folder that looks like the project's and takes what they write."""
+    for entry in ROOT.iterdir():
+        if entry.name in ("examples", "docs", "src", "README.md"):
+            (tmp_path / entry.name).symlink_to(entry)
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for command in [c for c in of_windtunnel(path) if not PLACEHOLDER.search(c)][:BUDGET]:
+        arguments = words(command)
+        if arguments[0] not in CHEAP or not all(os.path.exists(file) for file in files_of(arguments)):
+            continue
+        code = main(arguments)
+        told = capsys.readouterr()
+        assert code == 0, f"{command}\n{told.err}"
+
+
+@pytest.mark.skipif(not (ROOT / "README.md").exists(), reason="no README.md yet")
+def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for entry in ("examples", "docs"):
+        (tmp_path / entry).symlink_to(ROOT / entry)
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {"__name__": "readme"}
+    for body in blocks(ROOT / "README.md", ("python", "py")):
+        exec(compile(body, "README.md", "exec"), scope)
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_make_targets_exist(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    typed = [match for line in fenced(path) for match in re.findall(r"^make ([a-z][\w-]*)", line)]
+    typed += re.findall(r"`make ([a-z][\w-]*)`", path.read_text(encoding="utf-8"))
+    assert set(typed) <= targets

@@ -1,0 +1,162 @@
+"""The rules of the house: sizes of files, floors, docstrings, words that may not appear, sources of facts."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from inspect import isclass, isfunction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windtunnel.predict import predict
+from windtunnel.spec import load_job, names
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src" / "windtunnel"
+CATALOG = SRC / "catalog"
+ROOMS = sorted(path.parent.name for path in SRC.glob("*/__init__.py"))
+MEDIAN, MOST = 150, 500
+
+
+def text_files() -> list[Path]:
+    """Everything that the project keeps, whether or not git is there to say so."""
+    skip = {".git", ".venv", "build", "out", "dist", "__pycache__", "node_modules"}
+    kinds = {".py", ".pyi", ".toml", ".md", ".h", ".cpp", ".csv", ".json", ".css", ".js", ".txt", ".yaml", ".yml", ".args", ""}
+    found = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [f for f in folders if f not in skip and not f.startswith(".") or f == ".ci"]
+        found += [Path(folder) / f for f in files if Path(f).suffix in kinds]
+    return found
+
+
+@pytest.mark.parametrize(("folder", "kinds"), [("src", (".py",)), ("cpp", (".h", ".cpp")), ("tests", (".py",))])
+def test_a_file_holds_one_idea(folder: str, kinds: tuple[str, ...]) -> None:
+    sizes = {
+        path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / folder).rglob("*") if path.suffix in kinds
+    }
+    assert sizes
+    assert statistics.median(sizes.values()) <= MEDIAN
+    assert not {str(path.relative_to(ROOT)): lines for path, lines in sizes.items() if lines > MOST}
+
+
+def test_imports_go_down_the_floors() -> None:
+    lint = Path(sys.executable).parent / "lint-imports"
+    if not lint.exists():
+        pytest.skip("import-linter is not installed")
+    done = subprocess.run([str(lint), "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_a_door_offers_is_explained(room: str) -> None:
+    module = import_module(f"windtunnel.{room}")
+    for name in getattr(module, "__all__", ()):
+        thing = getattr(module, name)
+        if (isclass(thing) or isfunction(thing)) and str(thing.__module__).startswith("windtunnel"):
+            own = thing.__dict__.get("__doc__") if isclass(thing) else thing.__doc__
+            assert own and not (isclass(thing) and own.startswith(f"{name}(")), f"{room}.{name} has no docstring"
+
+
+@pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda path: str(path.relative_to(SRC)))
+def test_every_file_says_what_it_is_for(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree) or not tree.body
+
+
+FORBIDDEN = {
+    "a path of one machine": re.compile(r"(?<![\w.~-])/(?:work|root|home|Users)/\w"),
+    "a package registry": re.compile(r"(?:extra-)?index-url|pythonhosted|pypi\.org/simple|artifactory|trusted-host", re.IGNORECASE),
+    "a secret": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY|(?:api[_-]?key|password)\s*=\s*['\"]\w{8,}", re.IGNORECASE),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_nothing_of_the_machine_it_was_written_on(what: str) -> None:
+    found = []
+    for path in text_files():
+        if path == Path(__file__).resolve():
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (UnicodeDecodeError, OSError):
+            continue
+        found += [f"{path.relative_to(ROOT)}: {match.group(0)}" for match in FORBIDDEN[what].finditer(text)]
+    assert not found
+
+
+def test_nothing_is_left_for_later() -> None:
+    words = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group(0)}"
+        for folder in ("src", "cpp")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".h", ".cpp", ".toml")
+        for match in words.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert not found
+
+
+def test_nothing_below_the_doors_reads_clock_environment_or_network() -> None:
+    """A prediction depends on the job alone."""
+    forbidden = {"time", "datetime", "random", "socket", "urllib", "requests", "secrets", "uuid"}
+    found = []
+    for room in ("base", "spec", "records", "engine", "workload", "compute", "memory", "network", "predict"):
+        for path in (SRC / room).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            for node in ast.walk(ast.parse(text)):
+                names = (
+                    [a.name for a in node.names]
+                    if isinstance(node, ast.Import)
+                    else [node.module or ""]
+                    if isinstance(node, ast.ImportFrom)
+                    else []
+                )
+                found += [f"{path.relative_to(SRC)} imports {n}" for n in names if n.split(".")[0] in forbidden]
+            found += [f"{path.relative_to(SRC)} reads the environment" for _ in re.finditer(r"os\.environ|getenv", text)]
+            if not path.stem.startswith("fit"):  # fits are run by those who keep the project, on files of the project
+                found += [f"{path.relative_to(SRC)} asserts" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assert)]
+    assert not found
+
+
+def sourced(table: dict[str, Any]) -> bool:
+    """Whether a table says where its facts come from, or every table in it does; `reference` repeats the GPU's own entry."""
+    if any(table.get(key) for key in ("source", "fitted_on")):
+        return True
+    inner = [value for key, value in table.items() if isinstance(value, dict) and key != "reference"]
+    inner += [one for value in table.values() if isinstance(value, list) for one in value if isinstance(one, dict)]
+    return bool(inner) and all(sourced(value) for value in inner)
+
+
+FACTS = sorted(path for path in CATALOG.rglob("*.toml") if path.name != "fitted.toml")  # a list of families, see below
+
+
+@pytest.mark.parametrize("path", FACTS, ids=lambda path: str(path.relative_to(CATALOG)))
+def test_every_fact_has_a_source(path: Path) -> None:
+    assert sourced(tomllib.loads(path.read_text(encoding="utf-8")))
+
+
+def test_sources_are_looked_for() -> None:
+    assert not sourced({"id": "x", "peak": 1.0}) and not sourced({"source": ""}) and not sourced({"a": {"source": "s"}, "b": {}})
+
+
+@pytest.mark.parametrize("path", sorted((CATALOG / "measurements").glob("*.csv")), ids=lambda path: path.name)
+def test_every_measurement_has_a_source(path: Path) -> None:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows and all(row["source"].strip() for row in rows)
+
+
+@pytest.mark.parametrize("name", names("jobs"))
+def test_job_of_the_catalogue_predicts_and_fits(name: str) -> None:
+    p = predict(load_job(name))
+    assert p.fits and not p.warnings
+    assert 0.2 < p.mfu < 0.7
