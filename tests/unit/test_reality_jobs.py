@@ -55,7 +55,8 @@ def test_a_blank_count_is_not_zero() -> None:
 
 
 @pytest.mark.parametrize(("changes", "reason"), [
-    ({"layers": None, "params_b": None}, "layers not published"), ({"heads": 0}, "heads not published"), ({"arch": "moe"}, "'moe' is not modelled"),
+    ({"layers": None, "params_b": None}, "layers not published"),
+    ({"heads": 0}, "heads not published"), ({"arch": "moe"}, "'moe' is not modelled"),
     ({"arch": None}, "not published"), ({"attention": "mla"}, "latent attention"), ({"experts": 8}, "MoE"), ({"ep": 2}, "expert"),
     ({"model": "x-LoRA"}, "LoRA"), ({"gpu": "abacus"}, "'abacus'"), ({"fabric": "string"}, "'string'"),
     ({"framework": "fortran"}, "fortran"), ({"precision": "int3"}, "precision"), ({"recompute": "some"}, "recompute"),

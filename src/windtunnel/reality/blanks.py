@@ -45,17 +45,25 @@ def choose(made: Draft, predict: Predict, memory: Memory = memory_alone) -> tupl
 
 
 def _fitting(jobs: Sequence[Job], memory: Memory) -> tuple[list[Job], Job]:
-    """The jobs that fit at the least recompute where any does, smallest first; and the job that needs least of all."""
+    """The jobs that fit at the least recompute where any does, smallest first; and the job that needs least of all.
+
+    Where a micro batch fits, so do the smaller ones with as many virtual stages: they keep less, and no more of them at a time.
+    """
     needs: list[tuple[float, Job]] = []
     for level in dict.fromkeys((*RECOMPUTE, *(job.plan.recompute for job in jobs))):
+        largest: dict[int, int] = {}
         fitting = []
-        for job in sorted((job for job in jobs if job.plan.recompute == level), key=_size):
+        for job in sorted((job for job in jobs if job.plan.recompute == level), key=_size, reverse=True):
+            if job.plan.micro_batch < largest.get(job.plan.vpp, 0):
+                fitting.append(job)
+                continue
             needed, fits = memory(job)
             needs.append((needed, job))
             if fits:
+                largest[job.plan.vpp] = job.plan.micro_batch
                 fitting.append(job)
         if fitting:
-            return fitting, fitting[0]
+            return fitting[::-1], fitting[-1]
     return [], min(needs, key=lambda need: need[0])[1]
 
 

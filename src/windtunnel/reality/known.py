@@ -7,11 +7,11 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
      "Predicted 15 to 37 % too fast, while most neighbours on tp 4 and tp 8 are right. No physical reason is known; they stay in "
      "every figure."),
     ("A100-JeanZay-BLOOM", "BLOOM's planning runs",
-     "Predicted too fast throughout. Their scripts set CUDA_LAUNCH_BLOCKING=1 (tr11-176B-ml.slurm), so the host waits for each kernel "
-     "and its own time adds to the device's: not modelled, worth 3 points when put in by hand (the authors saw 0 to 6 %). Rows of "
-     "hidden size 14400 lose another 20 %: head size 150 is no multiple of 8 and slices of 1800 columns are none of 64, which the "
-     "matrix-product model does not price; nor does it for head size 108. The rest is not explained. Each time is one second "
-     "iteration; the same job run twice differs by 9 %."),
+     "Predicted too fast throughout. Their scripts set CUDA_LAUNCH_BLOCKING=1 (tr11-176B-ml.slurm), so the host waits for every "
+     "kernel and its own time adds to the device's: not modelled, worth 3 points when put in by hand (the authors saw 0 to 6 %). "
+     "Rows of hidden size 14400 lose another 20 %: head size 150 is no multiple of 8 and slices of 1800 columns are none of 64, "
+     "which the matrix-product model does not price; nor does it for head size 108. The rest is not explained. Each time is one "
+     "second iteration; the same job run twice differs by 9 %."),
     ("A100-Megatron-Selene", "ZeRO-3 without model parallelism, T0021–T0026",
      "The comparison runs of Narayanan et al. 2021, recalled numbers: ZeRO-3 of early 2021, whose gathers were not prefetched. The "
      "catalogue's DeepSpeed is a later one that overlaps them."),
