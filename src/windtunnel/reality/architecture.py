@@ -17,8 +17,10 @@ from windtunnel.spec.model import Model
 DEFAULT_VOCAB = 51200
 """GPT-2's 50,257 tokens padded as Megatron pads them for 8-way tensor parallelism."""
 
-_DROPOUT_UNTIL = (2023, 1)
-"""Dropout 0.1 was Megatron's default and in use for GPT until about then; later recipes turn it off."""
+_DROPOUT = ("megatron", "megatron-deepspeed", "megascale")
+_DROPOUT_UNTIL = (2024, 7)
+"""Dropout 0.1 is Megatron-LM's default (megatron/arguments.py), which its GPT runs keep; Megatron-Core's recipes, from about
+then, turn it off."""
 
 _MOST_HEADS = 4096
 _SIZE_TOLERANCE = 0.03
@@ -65,7 +67,7 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
         assumed.append(f"vocabulary {DEFAULT_VOCAB} (not published)")
     if row.kv_heads is None:
         assumed.append("as many key/value heads as heads (not published)")
-    if arch == "gpt" and software is not None and software < _DROPOUT_UNTIL:
+    if arch == "gpt" and row.framework in _DROPOUT and software is not None and software < _DROPOUT_UNTIL:
         facts["dropout"] = True
         assumed.append("dropout 0.1, Megatron's default at that time")
     _features(row, seq, facts, assumed)

@@ -6,7 +6,6 @@ Columns that the row leaves blank and that a plan needs (micro batch, virtual st
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -27,9 +26,6 @@ RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 MICRO_BATCHES = (1, 2, 4, 8)
 INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 """Frameworks that have the interleaved schedule; the others run 1F1B."""
-
-_OPERATORS = re.compile(r"op-level|per-op", re.IGNORECASE)
-"""What a note says where selective recompute means torchtitan's choice by operator, not Megatron's attention core."""
 
 MOST_VIRTUAL_STAGES = 8
 """Papers print 1 to 8 virtual stages: 3 (Korthikanti et al. 2022), 6 (MegaScale), up to 8 (Llama 3); finer cuts only add
@@ -115,8 +111,8 @@ def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator
     recomputes: tuple[Recompute, ...] = RECOMPUTE
     if row.recompute is None:
         blank.append("recompute")
-    elif row.recompute == "selective" and _OPERATORS.search(row.notes or ""):
-        recomputes = ("ops",)
+    elif row.recompute == "selective" and row.framework == "torchtitan":
+        recomputes = ("ops",)  # its selective mode chooses by operator, not Megatron's attention core
     elif row.recompute in RECOMPUTE:
         recomputes = (row.recompute,)
     else:

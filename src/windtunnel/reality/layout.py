@@ -33,4 +33,4 @@ def uneven(layers: int, stages: int, greedy: bool) -> tuple[tuple[int, ...], str
 
 
 def _checked(plan: list[int], rule: str) -> tuple[tuple[int, ...], str] | None:
-    return (tuple(plan), rule) if min(plan) >= 1 else None
+    return (tuple(plan), rule) if min(plan[1:-1], default=1) >= 1 and min(plan) >= 0 else None
