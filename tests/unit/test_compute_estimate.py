@@ -10,6 +10,7 @@ from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.kernels import AttentionCurve, MemoryCurve, available, choose, load
 from windtunnel.compute.memory import memory_seconds
+from windtunnel.compute.training import training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Host, Runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
@@ -69,7 +70,7 @@ def test_row_that_only_waits_takes_no_time() -> None:
 
 
 def test_launches_share_the_work_and_each_pays_the_latency() -> None:
-    latency = load("a100-sxm-80gb").memory["elementwise"].latency
+    latency = load("a100-sxm-80gb").memory["elementwise"].latency * training_factor("ampere").memory
     one, four = seconds(
         Op("a", Kind.ELEMENTWISE, Phase.FORWARD, bytes=4e9), Op("b", Kind.ELEMENTWISE, Phase.FORWARD, bytes=4e9, launches=4)
     )

@@ -90,7 +90,7 @@ def test_bloom_is_bloom() -> None:
 
 @pytest.mark.parametrize(("layers", "stages", "greedy", "expected"), [
     (70, 12, True, (5, *[6] * 10, 5)), (78, 12, True, (*[7] * 11, 1)), (105, 8, False, (14, *[13] * 7)),
-    (126, 64, False, (1, *[2] * 62, 1)), (126, 128, False, None)])
+    (126, 64, False, (1, *[2] * 62, 1)), (126, 128, False, (0, *[1] * 126, 0)), (126, 129, False, None)])
 def test_uneven_layers(layers: int, stages: int, greedy: bool, expected: tuple[int, ...] | None) -> None:
     found = uneven(layers, stages, greedy)
     assert (found[0] if found else None) == expected

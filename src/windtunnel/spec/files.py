@@ -19,7 +19,7 @@ _WANTED = "a TOML, YAML or JSON file (.toml, .yaml, .yml, .json) of at most 16 M
 
 def read_table(path: Path) -> dict[str, Any]:
     """The table in the file at `path`; FileError if it cannot be read, decoded or parsed, or is not a table."""
-    text = _text(path)
+    text = read_text(path, MAX_BYTES, _WANTED)
     parser = _PARSERS.get(path.suffix.lower())
     if parser is None:
         raise FileError(str(path), path.suffix or "no suffix", _WANTED)
@@ -68,39 +68,45 @@ def shape_trouble(value: object) -> tuple[str, str] | None:
     return None
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path, largest: int, wanted: str) -> str:
+    """UTF-8 text of the file at `path`; FileError, with what is `wanted`, if it is missing, empty, binary or over `largest` bytes."""
+    shown = str(path)[:200]
     try:
         if path.is_dir():
-            raise FileError(str(path), "a directory", _WANTED)
+            raise FileError(shown, "a directory", wanted)
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(largest + 1)
     except FileNotFoundError:
-        raise FileError(str(path), "no such file", _WANTED) from None
+        raise FileError(shown, "no such file", wanted) from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(str(path)[:200], reason, _WANTED) from None
-    if len(data) > MAX_BYTES:
-        raise FileError(str(path), "more than 16 MiB", _WANTED)
+        raise FileError(shown, getattr(error, "strerror", None) or str(error), wanted) from None
+    if len(data) > largest:
+        raise FileError(shown, f"more than {largest >> 20} MiB", wanted)
     if not data.strip():
-        raise FileError(str(path), "an empty file", _WANTED)
+        raise FileError(shown, "an empty file", wanted)
+    if b"\0" in data:
+        raise FileError(shown, "a binary file", wanted)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise FileError(str(path), "bytes that are not UTF-8 text", _WANTED) from None
+        raise FileError(shown, "bytes that are not UTF-8 text", wanted) from None
 
 
-def _json(text: str) -> object:
-    def constant(name: str) -> object:
-        raise ValueError(f"{name} is not a number that can be used")
+def parse_json(text: str) -> object:
+    """The document in `text`; ValueError if it is cut off, repeats a key or holds NaN, RecursionError if it nests without end."""
+    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_once)
 
-    def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) != len(pairs):
-            names = [key for key, _ in pairs]
-            raise ValueError(f"key {next(k for k in names if names.count(k) > 1)!r} is written twice")
-        return made
 
-    return json.loads(text, parse_constant=constant, object_pairs_hook=table)
+def _refuse(name: str) -> object:
+    raise ValueError(f"{name} is not a number that can be used")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in names if names.count(key) > 1)!r} is written twice")
+    return made
 
 
 class _YamlTrouble(Exception):
@@ -120,4 +126,4 @@ def _yaml(text: str) -> object:
         raise _YamlTrouble(str(error)) from None
 
 
-_PARSERS: dict[str, Callable[[str], object]] = {".toml": tomllib.loads, ".json": _json, ".yaml": _yaml, ".yml": _yaml}
+_PARSERS: dict[str, Callable[[str], object]] = {".toml": tomllib.loads, ".json": parse_json, ".yaml": _yaml, ".yml": _yaml}
