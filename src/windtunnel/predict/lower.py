@@ -83,6 +83,7 @@ def _step(stage: Stage, transfers: Transfers) -> None:
         sent = transfers.send(stage, action, last)
         received = transfers.receive(stage, actions[turn + 1]) if turn + 1 < len(actions) else None
         waits = tuple(w for w in (received, None if overlap else sent) if w is not None)
+    transfers.count(stage)
     _finish(stage, sharding, sharding.reduce(last))
 
 

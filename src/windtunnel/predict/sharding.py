@@ -51,6 +51,7 @@ class Replicated:
         self.partitions = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and self.ranks > 1
         self.last_micro_batch = job.micro_batches - 1
         self.pending: list[int] = []
+        self.whole: dict[int, int] = {}
         self.gathers: dict[tuple[int, int], int] = {}
         if self.overlap_gather:
             for chunk in range(len(self.chunks)):
@@ -61,20 +62,29 @@ class Replicated:
                     )
 
     def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
-        first = action.direction is Pass.FORWARD and action.micro_batch == 0 and self.overlap_gather
-        last_one = self.overlap_reduce and action.micro_batch == self.last_micro_batch
-        final = action.direction is Pass.BACKWARD and (last_one or self.partitions)
-        templates, stage = self.stage.templates, self.stage
-        if not first and not final:
-            return stage.run(templates.pieces(self.chunks[action.chunk].blocks, action.direction, True), label, waits)
+        direction, chunk, micro_batch = action
+        if direction is Pass.FORWARD:
+            gathers, combines = self.overlap_gather and micro_batch == 0, False
+        else:
+            gathers, combines = False, self.partitions or self.overlap_reduce and micro_batch == self.last_micro_batch
+        stage = self.stage
+        if not gathers and not combines:
+            return stage.run(self._whole(chunk, direction), label, waits)
         last = -1
-        for group, pieces in enumerate(self._groups(action.chunk, action.direction)):
-            gathered = (self.gathers[action.chunk, group],) if first else ()
-            last = stage.run(templates.pieces(pieces, action.direction, group == 0), label, waits + gathered)
+        for group, pieces in enumerate(self._groups(chunk, direction)):
+            gathered = (self.gathers[chunk, group],) if gathers else ()
+            last = stage.run(stage.templates.pieces(pieces, direction, group == 0), label, waits + gathered)
             waits = ()
-            if final:
-                self.pending.append(self._combine(self._parameters(pieces), (last,), action.chunk))
+            if combines:
+                self.pending.append(self._combine(self._parameters(pieces), (last,), chunk))
         return last
+
+    def _whole(self, chunk: int, direction: Pass) -> int:
+        """Template of a whole pass; thousands of passes share few of them."""
+        key = 2 * chunk + direction
+        if key not in self.whole:
+            self.whole[key] = self.stage.templates.pieces(self.chunks[chunk].blocks, direction, True)
+        return self.whole[key]
 
     def reduce(self, last: int) -> tuple[int, ...]:
         if self.ranks == 1:

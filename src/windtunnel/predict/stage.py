@@ -42,6 +42,7 @@ class Stage:
         self.index, self.rank, self.templates, self.workload, self.costs = index, rank, templates, workload, costs
         self.labels: list[int] = []  # flat, three numbers an instance
         self.calls: Counter[tuple[Comm, Axis, float]] = Counter()
+        self.sent = 0  # pipeline transfers
         host = workload.job.runtime.host
         self.call_host = host.launch + host.collective
 

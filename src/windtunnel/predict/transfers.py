@@ -34,7 +34,7 @@ class Transfers:
         boundary = chunk * self.stages + stage.index - direction
         if not 0 <= boundary < self.boundaries:
             return None
-        stage.calls[Comm.SEND_RECV, Axis.PP, self.size] += 1
+        stage.sent += 1
         return stage.meet(
             (_SENT, micro_batch, chunk),
             _SEND[direction],
@@ -64,6 +64,11 @@ class Transfers:
             _MOVING,
             self.sync,
         )
+
+    def count(self, stage: Stage) -> None:
+        """Books the sends of a stage among its communication calls."""
+        if stage.sent:
+            stage.calls[Comm.SEND_RECV, Axis.PP, self.size] = stage.sent
 
     def _key(self, boundary: int, direction: int, micro_batch: int) -> int:
         return (boundary * 2 + direction) * self.micro_batches + micro_batch

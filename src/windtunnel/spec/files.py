@@ -69,7 +69,7 @@ def shape_trouble(value: object) -> tuple[str, str] | None:
 
 
 def read_text(path: Path, largest: int, wanted: str) -> str:
-    """UTF-8 text of the file at `path`; FileError, with what is `wanted`, if it is missing, empty, binary or over `largest` bytes."""
+    """UTF-8 text of a file; FileError, with what is `wanted`, if it is missing, empty, binary or over `largest` bytes."""
     shown = str(path)[:200]
     try:
         if path.is_dir():
