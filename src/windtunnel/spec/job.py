@@ -56,8 +56,8 @@ class Job(Noun):
 
 def check(job: Job) -> Job:
     """Return `job`, or raise `PlanError` at the first contradiction between its fields."""
-    _check_ranks(job)
     _check_widths(job)
+    _check_ranks(job)
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)
