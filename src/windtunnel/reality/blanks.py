@@ -1,8 +1,8 @@
 """What to put where a row is blank: one rule for all rows, said beside each row that it touched.
 
-Recompute: the least of none, selective, full with which any candidate fits the GPU's memory; memory needs the graph alone, no
-step is predicted for it. Then virtual stages and micro batch in turn, from the largest micro batch, the fastest predicted of those
-that fit, until neither changes. This is what the authors of a benchmark table do, and it reads nothing but the job; no measured
+Recompute: the least of none, selective, full (on one, two, three or all quarters of a stage's layers) with which any candidate fits
+the GPU's memory; memory needs the graph alone, no step is predicted for it. Then virtual stages and micro batch in turn, from the
+largest micro batch, the fastest predicted of those that fit, until neither changes. This is what the authors of a benchmark table do, and it reads nothing but the job; no measured
 value takes part in the choice. Where nothing fits, the candidate that lacks least.
 """
 
@@ -14,7 +14,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import memory_of
 from windtunnel.predict.prediction import Prediction
 from windtunnel.reality.architecture import Skipped
-from windtunnel.reality.jobs import RECOMPUTE, Draft
+from windtunnel.reality.jobs import LEVELS, Draft, level_of
 from windtunnel.spec import Job
 from windtunnel.workload import build
 
@@ -50,10 +50,10 @@ def _fitting(jobs: Sequence[Job], memory: Memory) -> tuple[list[Job], Job]:
     Where a micro batch fits, so do the smaller ones with as many virtual stages: they keep less, and no more of them at a time.
     """
     needs: list[tuple[float, Job]] = []
-    for level in dict.fromkeys((*RECOMPUTE, *(job.plan.recompute for job in jobs))):
+    for level in dict.fromkeys((*LEVELS, *map(level_of, jobs))):
         largest: dict[int, int] = {}
         fitting = []
-        for job in sorted((job for job in jobs if job.plan.recompute == level), key=_size, reverse=True):
+        for job in sorted((job for job in jobs if level_of(job) == level), key=_size, reverse=True):
             if job.plan.micro_batch < largest.get(job.plan.vpp, 0):
                 fitting.append(job)
                 continue
@@ -90,6 +90,8 @@ def _size(job: Job) -> tuple[int, int]:
 
 
 def _said(made: Draft, job: Job, rule: str) -> str:
-    values = {"recompute": job.plan.recompute, "micro batch": str(job.plan.micro_batch), "virtual stages": str(job.plan.vpp)}
+    some = job.plan.recompute_layers
+    recompute = job.plan.recompute if some is None else f"{job.plan.recompute} on {some} layers of a virtual stage"
+    values = {"recompute": recompute, "micro batch": str(job.plan.micro_batch), "virtual stages": str(job.plan.vpp)}
     chosen = ", ".join(f"{name} {values[name]}" for name in made.blank)
     return f"{chosen} (not published: {rule}, {len(made.jobs)} candidates)"

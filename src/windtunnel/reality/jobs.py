@@ -6,6 +6,7 @@ Columns that the row leaves blank and that a plan needs (micro batch, virtual st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -23,6 +24,12 @@ from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
 
 Recompute = Literal["none", "selective", "ops", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+Level = tuple[Recompute, int]
+"""Recompute and the quarters of a virtual stage's layers that do it."""
+
+LEVELS: tuple[Level, ...] = (("none", 4), ("selective", 4), ("full", 1), ("full", 2), ("full", 3), ("full", 4))
+"""What a blank may stand for, least first: recipes recompute no more layers than memory asks for."""
+
 MICRO_BATCHES = (1, 2, 4, 8)
 INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 """Frameworks that have the interleaved schedule; the others run 1F1B."""
@@ -86,13 +93,14 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
     blank: list[str] = []
     jobs: list[Job] = []
     refused: WindtunnelError | None = None
-    for recompute, micro_batch, vpp in _open(row, model, dp, blank):
+    for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank):
         layout, rule = _stages(row, model.layers, pp * vpp)
         if layout == ():
             refused = PlanError("plan.stages", model.layers, f"at least one layer in each of {pp * vpp} virtual stages",
                                 "a stage that holds only the embedding or the head is not modelled in this version")
             continue
-        plan = Plan(**common, recompute=recompute, micro_batch=micro_batch, vpp=vpp, stages=layout)
+        some = math.ceil(quarters * max(layout or (model.layers // (pp * vpp),)) / 4) if quarters < 4 else None
+        plan = Plan(**common, recompute=recompute, recompute_layers=some, micro_batch=micro_batch, vpp=vpp, stages=layout)
         job = Job(name=row.id, model=model, plan=plan, runtime=runtime, cluster=cluster, source=row.source or "")
         try:
             jobs.append(check(job))
@@ -106,15 +114,22 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
     return Draft(row, tuple(jobs), tuple(blank), tuple(assumed))
 
 
-def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator[tuple[Recompute, int, int]]:
+def level_of(job: Job) -> Level:
+    """The job's entry of `LEVELS`, or the next above it where a quarter of its layers is not a whole number."""
+    most = max(max(stage) for stage in job.layers_per_stage)
+    some = job.plan.recompute_layers
+    return job.plan.recompute, 4 if some is None else math.ceil(4 * some / most)
+
+
+def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator[tuple[Level, int, int]]:
     """What may stand in the row's blanks; names them in `blank`."""
-    recomputes: tuple[Recompute, ...] = RECOMPUTE
+    levels = LEVELS
     if row.recompute is None:
         blank.append("recompute")
     elif row.recompute == "selective" and row.framework == "torchtitan":
-        recomputes = ("ops",)  # its selective mode chooses by operator, not Megatron's attention core
+        levels = (("ops", 4),)  # its selective mode chooses by operator, not Megatron's attention core
     elif row.recompute in RECOMPUTE:
-        recomputes = (row.recompute,)
+        levels = ((row.recompute, 4),)
     else:
         raise SpecError("recompute", row.recompute, ", ".join(RECOMPUTE))
     per_rank = max(1, (row.gbs or 1) // dp)
@@ -122,7 +137,7 @@ def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator
         blank.append("micro batch")
     sizes = (row.mbs,) if row.mbs is not None else tuple(size for size in MICRO_BATCHES if per_rank % size == 0)
     interleaves = (row.vpp,) if row.vpp is not None else _interleaves(row, model.layers, blank)
-    return product(recomputes, sizes, interleaves)
+    return product(levels, sizes, interleaves)
 
 
 def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, ...]:
