@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+from typing import Any
+
+import numpy as np
 import pytest
 from free_parts import BACKWARD, FORWARD, calls_take, even_job, even_layers
+from jobs import make_job
 
+from windtunnel.engine import Program
 from windtunnel.predict import predict
-from windtunnel.workload import Comm
+from windtunnel.predict.costs import price
+from windtunnel.predict.lower import lower
+from windtunnel.predict.sharding import Sharding, sharding_for
+from windtunnel.predict.stage import Stage
+from windtunnel.workload import Comm, build
 
 T = FORWARD + BACKWARD
 SEND = 2.0**-12
@@ -80,3 +91,25 @@ def test_a_bucket_reduces_while_backward_goes_on(monkeypatch: pytest.MonkeyPatch
     waits = predict(job).step_time_s - free
     # embedding, whose backward is free here, adds a bucket behind the first layer's; then the norm
     assert BACKWARD / 2 * (1 - 1e-9) <= waits <= 3 * BACKWARD / 2 + 4 * 0.5 * BACKWARD
+
+
+@pytest.mark.parametrize("fields", [
+    {"pp": 1}, {"pp": 4, "global_batch": 16}, {"pp": 4, "vpp": 3, "layers": 12, "global_batch": 16}, {"pp": 4, "schedule": "gpipe"},
+    {"pp": 2, "vpp": 2, "global_batch": 8, "overlap_p2p": True}, {"pp": 3, "layers": 6, "global_batch": 9, "p2p_sync": True},
+])
+def test_passes_at_once_are_the_passes_one_by_one(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = build(make_job(**fields))
+    costs = price(workload)
+    at_once = lower(workload, costs)
+
+    def one_by_one(stage: Stage) -> Sharding:
+        policy = sharding_for(stage)
+        policy.whole_passes = False
+        return policy
+
+    monkeypatch.setattr(sys.modules["windtunnel.predict.lower"], "sharding_for", one_by_one)
+    singly = lower(workload, costs)
+    for field in dataclasses.fields(Program):
+        assert np.array_equal(getattr(at_once.program, field.name), getattr(singly.program, field.name)), field.name
+    assert all(np.array_equal(a, b) for a, b in zip(at_once.labels, singly.labels, strict=True))
+    assert at_once.calls == singly.calls

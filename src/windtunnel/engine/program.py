@@ -121,6 +121,35 @@ class RankBuilder:
         self.hosts.append(host)
         return self._append(_RENDEZVOUS, 1, HOST_SYNC if host_sync else 0, waits)
 
+    def extend(
+        self,
+        template: Longs,
+        flags: Longs,
+        waits: Longs,
+        stream: Longs,
+        key: Longs,
+        seconds: float,
+        participants: int,
+        host: float,
+        cat_wait: int,
+        cat_transfer: int,
+    ) -> None:
+        """Many instances at once, as `add` and `add_rendezvous` one by one would append them.
+
+        `template`, `flags` [n]: a template, or -1 for a rendezvous; HOST_SYNC and JOIN. `waits` [n, w]: instances, -1 for none.
+        `stream`, `key` [n]: of the rendezvous, each of one part; all of them share the other arguments.
+        """
+        given = waits >= 0
+        meets = template < 0
+        count = int(meets.sum())
+        self.rows += np.stack([template, np.ones_like(template), flags, given.sum(axis=1)], axis=1).ravel().tolist()
+        self.waits += waits[given].tolist()
+        same = np.ones(count, np.int64)
+        self.meetings += np.stack([stream[meets], same * cat_wait, same * cat_transfer, same], axis=1).ravel().tolist()
+        self.hosts += [host] * count
+        self.keys += np.stack([key[meets], same * participants], axis=1).ravel().tolist()
+        self.seconds += [seconds] * count
+
     def _append(self, template: int, times: int, flags: int, waits: Iterable[int]) -> int:
         before = len(self.waits)
         self.waits += waits

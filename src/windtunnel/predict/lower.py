@@ -20,6 +20,7 @@ from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
 from windtunnel.predict.transfers import Transfers
 from windtunnel.workload import Axis, Comm, Workload
+from windtunnel.workload.schedules import Pass
 
 OVERLAPPING = (Axis.TP, Axis.CP, Axis.DP, Axis.SHARD, Axis.REPLICA)
 DEFAULT_TAX = 0.1
@@ -76,6 +77,18 @@ def _step(stage: Stage, transfers: Transfers) -> None:
     overlap = runtime.overlap_p2p and workload.job.plan.vpp > 1
     sharding = sharding_for(stage)
     actions = workload.schedule[stage.index]
+    if sharding.whole_passes:
+        templates = [sharding.pass_template(chunk, way) for chunk in range(workload.job.plan.vpp) for way in Pass]
+        last = transfers.passes(stage, actions, np.array(templates), overlap)
+    else:
+        last = _one_by_one(stage, transfers, sharding, overlap)
+    transfers.count(stage)
+    _finish(stage, sharding, sharding.reduce(last))
+
+
+def _one_by_one(stage: Stage, transfers: Transfers, sharding: Sharding, overlap: bool) -> int:
+    """Passes between which parameters are gathered or gradients combined; returns the last one."""
+    actions = stage.workload.schedule[stage.index]
     received, last = transfers.receive(stage, actions[0]), -1
     waits: tuple[int, ...] = (received,) if received is not None else ()
     for turn, action in enumerate(actions):
@@ -83,8 +96,7 @@ def _step(stage: Stage, transfers: Transfers) -> None:
         sent = transfers.send(stage, action, last)
         received = transfers.receive(stage, actions[turn + 1]) if turn + 1 < len(actions) else None
         waits = tuple(w for w in (received, None if overlap else sent) if w is not None)
-    transfers.count(stage)
-    _finish(stage, sharding, sharding.reduce(last))
+    return last
 
 
 def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:

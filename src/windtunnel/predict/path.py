@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from windtunnel.engine import HopKind, Timeline
+from windtunnel.engine import Hop, HopKind, Timeline
 from windtunnel.predict.lower import Lowered
 from windtunnel.predict.spans import NAMES
 
 
 def critical_path(lowered: Lowered, timeline: Timeline) -> tuple[dict[str, object], ...]:
-    """Runs of equal work on the path, in time order: stage, what, seconds, how many instances."""
+    """Stretches of the path on one stage, in time order: stage, seconds, how many instances, and `what` they were, longest first.
+
+    Seconds add up to the step; `parts` splits them by what they went to.
+    """
     rows: list[dict[str, object]] = []
-    for hop in timeline.path:
-        rank, seconds = hop.rank, hop.seconds
-        kind = "host" if hop.kind is HopKind.HOST else NAMES[lowered.labels[rank][hop.instance, 0]]
-        if rows and rows[-1]["stage"] == rank and rows[-1]["what"] == kind:
-            rows[-1]["seconds"] = float(str(rows[-1]["seconds"])) + seconds
-            rows[-1]["count"] = int(str(rows[-1]["count"])) + 1
-        else:
-            rows.append({"stage": rank, "what": kind, "seconds": seconds, "count": 1})
+    parts: dict[str, float] = {}
+    count = 0
+    for hop, following in zip(timeline.path, (*timeline.path[1:], None), strict=True):
+        what = _what(lowered, hop)
+        parts[what] = parts.get(what, 0.0) + hop.seconds
+        count += 1
+        if following is None or following.rank != hop.rank:
+            longest = sorted(parts, key=lambda name: (-parts[name], name))
+            seconds = sum(parts.values())
+            rows.append({"stage": hop.rank, "what": ", ".join(longest), "seconds": seconds, "count": count, "parts": parts})
+            parts, count = {}, 0
     return tuple(rows)
+
+
+def _what(lowered: Lowered, hop: Hop) -> str:
+    return "host" if hop.kind is HopKind.HOST else NAMES[lowered.labels[hop.rank][hop.instance, 0]]

@@ -15,6 +15,12 @@ Pieces = tuple[tuple[int, int], ...]
 class Sharding(Protocol):
     """Runs passes and, at the end of the step, combines gradients."""
 
+    whole_passes: bool
+    """Whether every pass of the step is one run of `pass_template`, so that all can be appended at once."""
+
+    def pass_template(self, chunk: int, direction: Pass) -> int:
+        """Template of a whole pass of a virtual stage."""
+
     def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
         """Append one pass; returns the instance that later transfers wait for."""
 
@@ -51,7 +57,7 @@ class Replicated:
         self.partitions = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and self.ranks > 1
         self.last_micro_batch = job.micro_batches - 1
         self.pending: list[int] = []
-        self.whole: dict[int, int] = {}
+        self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions)
         self.gathers: dict[tuple[int, int], int] = {}
         if self.overlap_gather:
             for chunk in range(len(self.chunks)):
@@ -69,7 +75,7 @@ class Replicated:
             gathers, combines = False, self.partitions or self.overlap_reduce and micro_batch == self.last_micro_batch
         stage = self.stage
         if not gathers and not combines:
-            return stage.run(self._whole(chunk, direction), label, waits)
+            return stage.run(self.pass_template(chunk, direction), label, waits)
         last = -1
         for group, pieces in enumerate(self._groups(chunk, direction)):
             gathered = (self.gathers[chunk, group],) if gathers else ()
@@ -79,12 +85,8 @@ class Replicated:
                 self.pending.append(self._combine(self._parameters(pieces), (last,), chunk))
         return last
 
-    def _whole(self, chunk: int, direction: Pass) -> int:
-        """Template of a whole pass; thousands of passes share few of them."""
-        key = 2 * chunk + direction
-        if key not in self.whole:
-            self.whole[key] = self.stage.templates.pieces(self.chunks[chunk].blocks, direction, True)
-        return self.whole[key]
+    def pass_template(self, chunk: int, direction: Pass) -> int:
+        return self.stage.templates.pieces(self.chunks[chunk].blocks, direction, True)
 
     def reduce(self, last: int) -> tuple[int, ...]:
         if self.ranks == 1:
@@ -147,6 +149,7 @@ class FullySharded:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        self.whole_passes = False
         job = stage.workload.job
         self.ranks = job.shard_ranks
         self.replicas = job.dp * job.plan.cp // job.shard_ranks
@@ -175,6 +178,9 @@ class FullySharded:
             if not forward:
                 self._scatter(block, last)
         return last
+
+    def pass_template(self, chunk: int, direction: Pass) -> int:
+        return self.stage.templates.pieces(self.chunks[chunk].blocks, direction, True)
 
     def reduce(self, last: int) -> tuple[int, ...]:
         return (last, self.pending[-1]) if self.pending else (last,)

@@ -260,27 +260,27 @@ def _collectives(prediction: Prediction) -> str:
 def _critical_path(prediction: Prediction) -> str:
     """What the chain that sets the step time consists of, in sum and link by link."""
     links = [
-        (str(e.get("what", "")), e.get("stage"), _number(e.get("seconds")), _number(e.get("count", 1)))
+        (str(e.get("what", "")), e.get("stage"), _number(e.get("seconds")), _number(e.get("count", 1)), e.get("parts"))
         for e in prediction.critical_path
         if _number(e.get("seconds")) > 0.0
     ]
-    whole = sum(seconds for _, _, seconds, _ in links) or 1.0
-    sums: dict[str, tuple[float, float]] = {}
-    for what, _, seconds, count in links:
-        before = sums.get(what, (0.0, 0.0))
-        sums[what] = (before[0] + seconds, before[1] + count)
+    whole = sum(seconds for _, _, seconds, _, _ in links) or 1.0
+    sums: dict[str, float] = {}
+    for what, _, seconds, _, parts in links:
+        for name, part in (parts if isinstance(parts, dict) else {what: seconds}).items():
+            sums[str(name)] = sums.get(str(name), 0.0) + _number(part)
     total: list[list[Cell]] = [
-        [(what, None), (say.seconds(s), s), (say.percent(s / whole), s / whole), (f"{n:,.0f}", n)]
-        for what, (s, n) in sorted(sums.items(), key=lambda kv: -kv[1][0])
+        [(what, None), (say.seconds(s), s), (say.percent(s / whole), s / whole)]
+        for what, s in sorted(sums.items(), key=lambda kv: -kv[1])
     ]
     chain: list[list[Cell]] = [
         [(f"{i}", float(i)), (f"{stage}", None), (what, None), (say.seconds(s), s), (f"{n:,.0f}", n)]
-        for i, (what, stage, s, n) in enumerate(links[:MOST_ROWS], start=1)
+        for i, (what, stage, s, n, _) in enumerate(links[:MOST_ROWS], start=1)
     ]
     left = f'<p class="soft">and {len(links) - MOST_ROWS} more</p>' if len(links) > MOST_ROWS else ""
     heads = [("link", True), ("stage", False), ("what", False), ("time", True), ("times", True)]
     return (
-        f"{_table('path', [('what', False), ('time', True), ('share', True), ('times', True)], total)}"
+        f"{_table('path', [('what', False), ('time', True), ('share', True)], total)}"
         f'<details style="margin-top:10px"><summary>Link by link</summary>{_table("chain", heads, chain)}{left}</details>'
     )
 
