@@ -11,7 +11,7 @@ import pytest
 from free_parts import BACKWARD, FORWARD, calls_take, even_job, even_layers
 from jobs import make_job
 
-from windtunnel.engine import Program
+from windtunnel.engine import Program, run
 from windtunnel.predict import predict
 from windtunnel.predict.costs import price
 from windtunnel.predict.lower import lower
@@ -109,7 +109,11 @@ def test_passes_at_once_are_the_passes_one_by_one(fields: dict[str, Any], monkey
 
     monkeypatch.setattr(sys.modules["windtunnel.predict.lower"], "sharding_for", one_by_one)
     singly = lower(workload, costs)
-    for field in dataclasses.fields(Program):
-        assert np.array_equal(getattr(at_once.program, field.name), getattr(singly.program, field.name)), field.name
+    for field in dataclasses.fields(Program):  # templates may be numbered in another order, so theirs are compared by what they do
+        if not field.name.startswith(("template", "op_")):
+            assert np.array_equal(getattr(at_once.program, field.name), getattr(singly.program, field.name)), field.name
+    first, second = run(at_once.program), run(singly.program)
+    assert np.array_equal(first.begin, second.begin) and np.array_equal(first.end, second.end)
+    assert np.array_equal(first.busy, second.busy) and np.array_equal(first.idle, second.idle)
     assert all(np.array_equal(a, b) for a, b in zip(at_once.labels, singly.labels, strict=True))
     assert at_once.calls == singly.calls
