@@ -129,3 +129,23 @@ def test_no_spans_is_a_valid_file() -> None:
 def test_a_path_that_cannot_be_written_is_a_file_error(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="--trace"):
         write_trace(make_prediction(), tmp_path / "no" / "dir.perfetto")
+
+
+def test_perfettos_own_definitions_read_every_field(tmp_path: Path) -> None:
+    """The reader of the other tests is ours; this one is generated from Perfetto's .proto files."""
+    protos = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    target = tmp_path / "step.pftrace"
+    slices = write_trace(make_prediction(), target)
+    trace = protos.Trace()
+    trace.ParseFromString(target.read_bytes())
+    events = [packet for packet in trace.packet if packet.HasField("track_event")]
+    kinds = [packet.track_event.type for packet in events]
+    assert kinds.count(protos.TrackEvent.TYPE_SLICE_BEGIN) == kinds.count(protos.TrackEvent.TYPE_SLICE_END) == slices
+    assert all(a.timestamp <= b.timestamp for a, b in zip(events, events[1:], strict=False))
+    names = {entry.iid: entry.name for packet in trace.packet for entry in packet.interned_data.event_names}
+    begins = [packet.track_event for packet in events if packet.track_event.type == protos.TrackEvent.TYPE_SLICE_BEGIN]
+    assert {names[event.name_iid] for event in begins} == {span.name for span in make_prediction().timeline}
+    tracks = {packet.track_descriptor.uuid for packet in trace.packet if packet.HasField("track_descriptor")}
+    assert {event.track_uuid for event in begins} <= tracks
+    trace.DiscardUnknownFields()
+    assert trace.SerializeToString() == target.read_bytes() or trace.ByteSize() == target.stat().st_size
