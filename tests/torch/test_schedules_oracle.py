@@ -1,4 +1,4 @@
-"""Our schedules are PyTorch's, action for action (`torch.distributed.pipelining.schedules`), over a grid of stages and micro batches."""
+"""Our schedules are those of `torch.distributed.pipelining.schedules`, action for action, over a grid of sizes."""
 
 from __future__ import annotations
 
