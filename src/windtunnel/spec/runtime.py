@@ -57,6 +57,7 @@ class Runtime(Noun):
         "reduce_scatter", description="how gradients are combined where the optimizer state is sharded (zero1 and up)")
     reduce_every_micro_batch: Flag = Field(False, description="gradients are reduced in every backward pass, not once a step")
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
+    sharding_copies: Flag = Field(False, description="zero3/fsdp: parameters and gradients are copied to and from call buffers")
     p2p_scatter: Flag = Field(True, description="pipeline transfers are cut over tp and gathered again inside the node")
     p2p_sync: Flag = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
     bucket: Size = Field(160e6, gt=0, description="bytes of gradient per reduction bucket when overlapped")

@@ -7,6 +7,7 @@ from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.graph import Block, Chunk, Workload
 from windtunnel.workload.ops import Op, OpTable
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
+from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.optimizer import optimizer_rows
 from windtunnel.workload.passes.recompute import saved_bytes
@@ -27,14 +28,16 @@ def build(job: Job) -> Workload:
 
     def block(name: str, units: list[Unit], recompute: str) -> Block:
         parts = []
-        for grouped in (forward_rows(units), backward_rows(units, recompute)):
-            linked, awaited = link(grouped)
+        parameters = sum(u.parameters for u in units)
+        before, again, after = sharding_copies(job, parameters)
+        for grouped in ([before, *forward_rows(units)], [again, *backward_rows(units, recompute), after]):
+            linked, awaited = link([group for group in grouped if group])
             parts.append(range(len(rows), len(rows) + len(linked)))
             rows.extend(linked)
             waits.extend(awaited)
         saved = saved_bytes(units, recompute, boundary)
         whole = sum(u.saved for u in units)
-        return Block(name, parts[0], parts[1], sum(u.parameters for u in units), saved, max(0.0, whole - saved))
+        return Block(name, parts[0], parts[1], parameters, saved, max(0.0, whole - saved))
 
     units = layer(job)
     blocks = [block("embedding", embedding(job), "none"), block("layer", units, plan.recompute), block("head", head(job), "none")]
