@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from windtunnel.engine import Timeline, run
+import numpy as np
+
+from windtunnel.engine import HOST_SYNC, Timeline, run
 from windtunnel.memory import StageMemory, curve
 from windtunnel.predict.category import Category
 from windtunnel.predict.lazy import Lazy
 from windtunnel.predict.lower import Lowered
 from windtunnel.predict.prediction import Span
-from windtunnel.predict.stage import Kind
+from windtunnel.predict.stage import Kind, Label
 from windtunnel.workload import Kind as OpKind
 from windtunnel.workload import Stream, Workload
+
+Row = tuple[Label, float, float]
+"""Label of an instance, begin and end in seconds."""
 
 NAMES = tuple(kind.name.lower().replace("_", " ") for kind in Kind)
 
@@ -21,7 +26,6 @@ STREAMS = {
     "forward": "compute",
     "backward": "compute",
     "update": "compute",
-    "host": "host",
     "send": "send",
     "receive": "receive",
     "gather": "parameter gather",
@@ -33,17 +37,43 @@ STREAMS = {
 
 
 def blocks(lowered: Lowered, timeline: Timeline) -> Lazy[Span]:
-    """Every pass, transfer and collective of every stage."""
+    """Every pass, transfer and collective of every stage, and when its host launched the passes."""
 
     def make() -> tuple[Span, ...]:
-        return tuple(
-            Span(stage, STREAMS[NAMES[kind]], _title(kind, micro_batch), NAMES[kind], start, end, micro_batch, chunk)
-            for stage in range(len(lowered.labels))
-            for (kind, micro_batch, chunk), start, end in _rows(lowered, timeline, stage)
-            if kind != Kind.HOST
-        )
+        out = []
+        for stage in range(len(lowered.labels)):
+            for (kind, micro_batch, chunk), start, end in _rows(lowered, timeline, stage):
+                if kind != Kind.HOST:
+                    name = NAMES[kind]
+                    out.append(Span(stage, STREAMS[name], _title(kind, micro_batch), name, start, end, micro_batch, chunk))
+            for (kind, micro_batch, chunk), start, end in launches(lowered, timeline, stage):
+                out.append(Span(stage, "host launch", _title(kind, micro_batch), "host", start, end, micro_batch, chunk))
+        return tuple(out)
 
     return Lazy(make)
+
+
+def launches(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[Row]:
+    """When the host of a stage enqueued each pass: one after the other, waiting only where it synchronises with the device.
+
+    The last one's end is the engine's `host_end`, as no queue limit is set.
+    """
+    program, rows = lowered.program, timeline.of_rank(stage)
+    each = np.add.reduceat(np.append(program.op_host, 0.0), program.template_start[:-1])
+    meets = program.template[rows] < 0
+    cost = np.where(meets, 0.0, each[program.template[rows]] * program.times[rows])
+    first = int((program.template[: rows.start] < 0).sum())
+    cost[meets] = program.rv_host[first : first + int(meets.sum())]
+    synced = (program.flags[rows] & HOST_SYNC) > 0
+    now = 0.0
+    for label, meeting, seconds, sync, end in zip(
+        lowered.labels[stage].tolist(), meets.tolist(), cost.tolist(), synced.tolist(), timeline.end[rows].tolist(), strict=True
+    ):
+        begin, now = now, now + seconds
+        if seconds and not meeting:
+            yield (label[0], label[1], label[2]), begin, now
+        if sync:
+            now = max(now, end)
 
 
 def kernels(workload: Workload, lowered: Lowered) -> Lazy[Span]:
@@ -95,9 +125,9 @@ def _pass_ends(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[flo
             yield end
 
 
-def _rows(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[tuple[tuple[int, int, int], float, float]]:
+def _rows(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[Row]:
     rows = timeline.of_rank(stage)
-    labels = [tuple(label) for label in lowered.labels[stage].tolist()]
+    labels = [(kind, micro_batch, chunk) for kind, micro_batch, chunk in lowered.labels[stage].tolist()]
     return zip(labels, timeline.begin[rows].tolist(), timeline.end[rows].tolist(), strict=True)
 
 

@@ -1,0 +1,32 @@
+"""The timeline's host track is the engine's own host clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from windtunnel.engine import run
+from windtunnel.predict import predict
+from windtunnel.predict.costs import price
+from windtunnel.predict.lower import lower
+from windtunnel.predict.spans import launches
+from windtunnel.spec import load_job
+from windtunnel.workload import build
+
+
+@pytest.mark.parametrize("name", ["megatron-22b-8", "gpt3-175b-64", "bloom-176b-384", "llama3-8b-8xh100", "mpt-30b-64xa100"])
+def test_the_last_launch_ends_when_the_engines_host_does(name: str) -> None:
+    workload = build(load_job(name))
+    lowered = lower(workload, price(workload))
+    timeline = run(lowered.program)
+    for stage in range(len(lowered.labels)):
+        rows = list(launches(lowered, timeline, stage))
+        assert all(start <= end for _, start, end in rows)
+        assert all(before[2] <= after[1] for before, after in zip(rows, rows[1:], strict=False))
+        assert rows[-1][2] == pytest.approx(float(timeline.host_end[stage]), rel=1e-12)
+
+
+def test_no_pass_starts_before_its_launch_begins() -> None:
+    spans = predict(load_job("llama3-8b-8xh100", ["runtime.host.launch=1ms"])).timeline
+    launched = [s.start for s in spans if s.stream == "host launch" and s.name.startswith(("forward", "backward"))]
+    started = [s.start for s in spans if s.stream == "compute" and s.name.startswith(("forward", "backward"))]
+    assert len(launched) == len(started) and all(a <= b for a, b in zip(launched, started, strict=True))
