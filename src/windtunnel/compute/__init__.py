@@ -3,5 +3,6 @@
 from windtunnel.compute.describe import describe
 from windtunnel.compute.estimate import Estimate, estimate
 from windtunnel.compute.kernels import Provenance
+from windtunnel.compute.training import Factors, TrainingFactor
 
-__all__ = ["Estimate", "Provenance", "describe", "estimate"]
+__all__ = ["Estimate", "Factors", "Provenance", "TrainingFactor", "describe", "estimate"]

@@ -13,7 +13,7 @@ from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
 from windtunnel.compute.kernels import Choice, Kernels, Provenance, choose
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.memory import memory_seconds
-from windtunnel.compute.training import training_factor
+from windtunnel.compute.training import Factors, training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.ops import Kind, OpTable, Phase
@@ -40,12 +40,15 @@ class Estimate:
     sources: tuple[str, ...]
 
 
-def estimate(ops: OpTable, gpu: GPU, runtime: Runtime) -> Estimate:
-    """Device seconds of every row of `ops` on `gpu`; see `Estimate`. Raises FileError if a constants file is broken."""
+def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None = None) -> Estimate:
+    """Device seconds of every row of `ops` on `gpu`; see `Estimate`. `factors` stand in for the stored training factors.
+
+    Raises FileError if a constants file is broken.
+    """
     choice = choose(gpu)
     kernels = choice.kernels
     dev = device(gpu, kernels)
-    in_training = training_factor(gpu.architecture)
+    in_training = training_factor(gpu.architecture, factors)
     rows = len(ops)
     seconds = np.zeros(rows)
     table = np.zeros(rows, np.int16)

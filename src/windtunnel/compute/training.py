@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,10 @@ class TrainingFactor:
     fitted_on: tuple[str, ...] = ()
 
 
+Factors = Mapping[str, TrainingFactor]
+"""Architecture -> its factors."""
+
+
 @lru_cache(maxsize=1)
 def factors() -> dict[str, TrainingFactor]:
     """Architecture -> factors; architectures that no published run covers are not in it."""
@@ -32,6 +37,6 @@ def factors() -> dict[str, TrainingFactor]:
     return {name: TrainingFactor(**{**row, "fitted_on": tuple(row["fitted_on"])}) for name, row in data.items()}
 
 
-def training_factor(architecture: str) -> TrainingFactor:
-    """Factors of an architecture; all 1 where none were fitted."""
-    return factors().get(architecture, TrainingFactor())
+def training_factor(architecture: str, table: Factors | None = None) -> TrainingFactor:
+    """Factors of an architecture, from `table` or the stored ones; all 1 where none were fitted."""
+    return (factors() if table is None else table).get(architecture, TrainingFactor())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.compute import Estimate, estimate
+from windtunnel.compute import Estimate, Factors, estimate
 from windtunnel.network import CommEstimate, Group, collective, group
 from windtunnel.predict.jitter import slowdown
 from windtunnel.spec.job import Job
@@ -49,11 +49,14 @@ class Costs:
     slowdown: float
 
 
-def price(workload: Workload) -> Costs:
-    """Cost of every row. Compute seconds carry the wait for the slowest GPU of the job (`Costs.slowdown`)."""
+def price(workload: Workload, factors: Factors | None = None) -> Costs:
+    """Cost of every row; `factors` stand in for the stored training factors.
+
+    Compute seconds carry the wait for the slowest GPU of the job (`Costs.slowdown`).
+    """
     job, ops = workload.job, workload.ops
     runtime = job.runtime
-    estimated = estimate(ops, job.cluster.gpu, runtime)
+    estimated = estimate(ops, job.cluster.gpu, runtime, factors)
     slower = slowdown(job.cluster)
     seconds = estimated.seconds * slower
     network = Network(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.base.errors import SpecError
+from windtunnel.compute import Factors
 from windtunnel.engine import run
 from windtunnel.memory import memory_of
 from windtunnel.predict.costs import price
@@ -20,15 +21,16 @@ NETWORKS = ("closed",)
 """Network fidelities of this version."""
 
 
-def predict(job: Job, network: str = "closed") -> Prediction:
+def predict(job: Job, network: str = "closed", factors: Factors | None = None) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
-    Deterministic: depends on `job` alone. Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`.
+    Deterministic: depends on `job` and the catalogue alone. `factors` stand in for the stored training factors, for their fit.
+    Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`.
     """
     if network not in NETWORKS:
         raise SpecError("network", network, ", ".join(NETWORKS))
     workload = build(check(job))
-    costs = price(workload)
+    costs = price(workload, factors)
     lowered = lower(workload, costs)
     timeline = run(lowered.program)
     memory = with_curves(workload, lowered, timeline, memory_of(job, workload))

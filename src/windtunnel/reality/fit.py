@@ -16,15 +16,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.compute import training
-from windtunnel.compute.training import TrainingFactor
+from windtunnel.compute.training import Factors, TrainingFactor
 from windtunnel.predict import predict
 from windtunnel.reality import measurements
 from windtunnel.reality.architecture import Skipped
@@ -116,15 +115,9 @@ def host_seconds(job: Job, values: Values) -> float:
     return predict(with_host(job, values)).step_time_s
 
 
-@contextmanager
-def factors_as(table: dict[str, TrainingFactor]) -> Iterator[None]:
-    """Inside, `compute` takes `table` for the stored training factors."""
-    stored = training.factors
-    training.factors = lambda: table  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        training.factors = stored
+def factor_seconds(job: Job, table: Factors) -> float:
+    """Predicted step with other training factors."""
+    return predict(job, factors=table).step_time_s
 
 
 def fit_host(rows: Sequence[TrainingRow]) -> tuple[Values, Values]:
@@ -147,8 +140,7 @@ def fit_factors(rows: Sequence[TrainingRow], architecture: str) -> tuple[Trainin
     old = {field: float(getattr(stored, field)) for field in FACTOR_FIELDS}
 
     def seconds(job: Job, values: Values) -> float:
-        with factors_as({**table, architecture: _factor(values)}):
-            return predict(job).step_time_s
+        return factor_seconds(job, {**table, architecture: _factor(values)})
 
     new = search(old, lambda values: fmean(errors(samples, lambda job: seconds(job, values)).values()))
     for field in FACTOR_FIELDS:
@@ -224,8 +216,7 @@ def _training(rows: Sequence[TrainingRow], write: bool) -> int:
         trial = {**table, architecture: new}
 
         def lines(trial: dict[str, TrainingFactor] = trial) -> list[Line]:
-            with factors_as(trial):
-                return measure(rows, score_training)
+            return measure(rows, lambda row: score_training(row, lambda job: predict(job, factors=trial)))
 
         def text(stored: str, trial: dict[str, TrainingFactor] = trial) -> str:
             return written_factors(stored, trial)
