@@ -29,7 +29,7 @@ def even_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer's passes take FORWARD and BACKWARD seconds, and nothing else on the device takes any."""
     true = costs.estimate
 
-    def fake(ops, gpu, runtime):  # type: ignore[no-untyped-def]
+    def fake(ops, gpu, runtime, factors=None):  # type: ignore[no-untyped-def]
         seconds = np.zeros(len(ops))
         for phase, total in ((Phase.FORWARD, FORWARD), (Phase.DGRAD, BACKWARD)):
             rows = [
