@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.cli.common import Json, writable, write
+from windtunnel.cli.common import Json, writable, write, write_json
 from windtunnel.report import words as say
+from windtunnel.report.table import listing
 from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_model, load_node, names
 from windtunnel.spec.catalog import KINDS, entry
 from windtunnel.spec.toml import toml_lines
@@ -32,9 +33,7 @@ def command(
             raise UnknownName("catalog kind", kind.removesuffix("s"), KINDS)
         data = list(names(kind)) if name is None else entry(kind, name, kind)
     if json is not None:
-        from windtunnel.report.json import dumps
-
-        write(dumps({"names": data} if isinstance(data, list) else data), json, "--json")
+        write_json({"names": data} if isinstance(data, list) else data, json)
         if json == "-":
             return
     out = Console(highlight=False)
@@ -49,9 +48,7 @@ def command(
 
 
 def _list(kind: str) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(kind, no_wrap=True)
-    table.add_column("in short")
+    table = listing((kind, "left"), ("in short", "left"), wraps=("in short",))
     for name in names(kind):
         short = SHORT.get(kind)
         table.add_row(Text(name), Text(short(name) if short else str(entry(kind, name, kind).get("source", ""))))

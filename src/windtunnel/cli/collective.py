@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.cli.common import Json, Network, network_of, writable, write
+from windtunnel.cli.common import Json, Network, network_of, writable, write, write_json
 from windtunnel.network import sweep
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
@@ -53,9 +53,7 @@ def command(
     machine = load_cluster(cluster)
     rows = sweep(machine, OPS[name], gpus, sizes_of(sizes))
     if json is not None:
-        from windtunnel.report.json import dumps
-
-        write(dumps({"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "rows": rows}), json, "--json")
+        write_json({"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "rows": rows}, json)
         if json == "-":
             return
     write(table(name, gpus, machine.id, rows), "-", "--bytes")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -53,6 +53,13 @@ def write(text: str, path: str, option: str) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileError(option, path, "a file that can be written", f"{reason}.") from error
+
+
+def write_json(data: Any, path: str) -> None:
+    """`data` as `report.json` writes it, for `--json`."""
+    from windtunnel.report.json import dumps
+
+    write(dumps(data), path, "--json")
 
 
 def writable(*targets: tuple[str, str | None]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.common import Json, Network, Sets, busy, network_of, writable, write
+from windtunnel.cli.common import Json, Network, Sets, busy, network_of, writable, write_json
 from windtunnel.cli.source import job_of
 from windtunnel.predict import predict
 from windtunnel.report.compare import compare, render
@@ -32,9 +32,7 @@ def command(
         first, second = (predict(job, fidelity) for job in jobs)
     found = compare(first, second)
     if json is not None:
-        from windtunnel.report.json import dumps
-
-        write(dumps(found.as_dict()), json, "--json")
+        write_json(found.as_dict(), json)
     if json != "-":
         from rich.console import Console
 

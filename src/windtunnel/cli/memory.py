@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, busy, writable, write
+from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, busy, writable, write_json
 from windtunnel.cli.source import job_of
 from windtunnel.memory import memory_of, shortfall
 from windtunnel.workload import build
@@ -30,22 +30,15 @@ def command(
         missing, advice = shortfall(loaded.job, stages)
     loaded.tell()
     if json is not None:
-        from windtunnel.report.json import dumps
-
         rows = [{k: v for k, v in vars(stage).items() if k != "curve"} for stage in stages]
-        write(
-            dumps(
-                {
-                    "job": loaded.job,
-                    "memory": rows,
-                    "fits": missing <= 0.0,
-                    "shortfall_bytes": missing,
-                    "advice": [{"set": f"{a.path}={a.value}", "spare_bytes": a.spare} for a in advice],
-                }
-            ),
-            json,
-            "--json",
-        )
+        answer = {
+            "job": loaded.job,
+            "memory": rows,
+            "fits": missing <= 0.0,
+            "shortfall_bytes": missing,
+            "advice": [{"set": f"{a.path}={a.value}", "spare_bytes": a.spare} for a in advice],
+        }
+        write_json(answer, json)
     if quiet or json == "-":
         return
     from rich.console import Console

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.common import Json, Megatron, ModelFile, Network, On, Quiet, Sets, busy, network_of, notes, writable, write
+from windtunnel.cli.common import Json, Megatron, ModelFile, Network, On, Quiet, Sets, busy, network_of, notes, writable, write_json
 from windtunnel.cli.source import job_of
 from windtunnel.predict import predict
 
@@ -39,9 +39,7 @@ def command(
         prediction = predict(loaded.job, fidelity)
     loaded.tell()
     if json is not None:
-        from windtunnel.report.json import dumps
-
-        write(dumps(prediction), json, "--json")
+        write_json(prediction, json)
     if trace is not None:
         from windtunnel.report.trace import write_trace
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from windtunnel.cli.common import Json, Quiet, notes, writable, write
+from windtunnel.cli.common import Json, Quiet, notes, writable, write, write_json
 from windtunnel.reality.validate import validate
 
 
@@ -38,9 +38,7 @@ def command(
 
         report = validate(list(tables) if tables else None, family=family, progress=step)
     if json is not None:
-        from windtunnel.report.json import dumps
-
-        write(dumps(report.as_dict()), json, "--json")
+        write_json(report.as_dict(), json)
     if markdown is not None:
         from windtunnel.reality.markdown import markdown as page
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.reality.report import Family, Report, Score
+from windtunnel.report.table import listing
 
 UNITS = {"step_time_s": "s", "memory_gib": "GiB", "time_us": "µs", "mfu_pct": "%"}
 
@@ -20,10 +21,10 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
     out.print(Text("Error of predicted against measured, in percent of measured", style="bold"))
     out.print(_families([*report.headline, *report.families], len(report.headline)))
     scored = [s for s in report.rows if s.error_pct is not None]
-    for title, rows in (("Largest errors", sorted(scored, key=lambda s: -abs(s.error_pct or 0.0))[:worst]),):
-        if rows:
-            out.print(Text(f"\n{title}", style="bold"))
-            out.print(_rows(rows))
+    largest = sorted(scored, key=lambda s: -abs(s.error_pct or 0.0))[:worst]
+    if largest:
+        out.print(Text("\nLargest errors", style="bold"))
+        out.print(_rows(largest))
     reasons = Counter(s.skipped for s in report.rows if s.skipped is not None)
     if reasons:
         out.print(Text(f"\n{sum(reasons.values())} skipped", style="bold"))
@@ -34,8 +35,7 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
 
 
 def _families(families: Sequence[Family], heads: int) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
-    for name, justify in (
+    table = listing(
         ("family", "left"),
         ("quantity", "left"),
         ("rows", "right"),
@@ -44,8 +44,8 @@ def _families(families: Sequence[Family], heads: int) -> Table:
         ("bias", "right"),
         ("largest", "right"),
         ("skipped", "right"),
-    ):
-        table.add_column(name, justify=justify, no_wrap=justify == "right")  # type: ignore[arg-type]
+        wraps=("family", "quantity"),
+    )
     for at, line in enumerate(families):
         cells = [
             line.family + (" (fitted)" if line.fitted and at >= heads else ""),
@@ -66,9 +66,14 @@ def _figure(value: float | None, sign: str = "") -> str:
 
 
 def _rows(rows: Sequence[Score]) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
-    for name, justify in (("row", "left"), ("quantity", "left"), ("measured", "right"), ("predicted", "right"), ("error", "right")):
-        table.add_column(name, justify=justify, no_wrap=justify == "right")  # type: ignore[arg-type]
+    table = listing(
+        ("row", "left"),
+        ("quantity", "left"),
+        ("measured", "right"),
+        ("predicted", "right"),
+        ("error", "right"),
+        wraps=("row", "quantity"),
+    )
     for score in rows:
         unit = UNITS.get(score.quantity, "")
         table.add_row(

@@ -2,7 +2,7 @@
 
 from windtunnel.compute.describe import describe
 from windtunnel.compute.estimate import Estimate, estimate
-from windtunnel.compute.kernels import Provenance
+from windtunnel.compute.kernels import PROVENANCES, Provenance
 from windtunnel.compute.training import Factors, TrainingFactor
 
-__all__ = ["Estimate", "Factors", "Provenance", "TrainingFactor", "describe", "estimate"]
+__all__ = ["PROVENANCES", "Estimate", "Factors", "Provenance", "TrainingFactor", "describe", "estimate"]

@@ -35,6 +35,10 @@ class Provenance(IntEnum):
     ASSUMED = 4
 
 
+PROVENANCES = tuple(code.name.lower() for code in Provenance)
+"""Names of the codes, as answers show them."""
+
+
 @dataclass(frozen=True)
 class GemmCurve:
     """Constants of the tile/wave model; see `gemm.py` for the equations."""

@@ -30,7 +30,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
 def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -> float:
     """Fully sharded: full-size copies of the blocks in flight, their gradients, and the reduce-scatter's input."""
     job = workload.job
-    compute = 4.0 if job.runtime.precision == "fp32" else DTYPE_BYTES["bf16"]
+    compute = job.runtime.compute_width
     reduced = DTYPE_BYTES[job.runtime.reduce_dtype]
     used = [b for chunk in workload.stages[stage] for b, _ in chunk.blocks]
     size = [block.parameters for block in workload.blocks]

@@ -45,11 +45,11 @@ def nccl_bytes(job: Job) -> float:
     for axis in (a for a in plan.placement if a in sizes):
         ranks = sizes[axis]
         if ranks > 1:
-            inside = stride * ranks <= max(node.gpus, node.scale_up.size)
+            inside = stride * ranks <= node.domain
             total += _communicator(job, inside, point_to_point=axis == "pp")
         stride *= ranks
     if stride > 1:
-        total += _communicator(job, stride <= max(node.gpus, node.scale_up.size), point_to_point=False)
+        total += _communicator(job, stride <= node.domain, point_to_point=False)
     return total
 
 

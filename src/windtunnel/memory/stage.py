@@ -57,7 +57,7 @@ def raw_gradient_bytes(job: Job) -> float:
     whole_chunk = habits(runtime.framework).raw_gradients == "chunk"
     if not whole_chunk or plan.shards_parameters or runtime.fused_wgrad or runtime.gradient_dtype == runtime.precision:
         return 0.0
-    compute = 4.0 if runtime.precision == "fp32" else DTYPE_BYTES["bf16"]
+    compute = runtime.compute_width
     return compute if DTYPE_BYTES[runtime.gradient_dtype] > compute else 0.0
 
 

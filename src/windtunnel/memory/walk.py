@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.memory.habits import Habits, habits
-from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload.graph import Block, Chunk, Workload
 from windtunnel.workload.ops import Axis, Comm, Kind, Phase
 from windtunnel.workload.schedules import Pass
@@ -52,7 +51,7 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
 
 def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     table, runtime, plan = workload.ops, workload.job.runtime, workload.job.plan
-    width = 4.0 if runtime.precision == "fp32" else DTYPE_BYTES["bf16"]
+    width = runtime.compute_width
     rows = slice(block.backward.start, block.backward.stop)
     ahead = slice(block.forward.start, block.forward.stop)
     kind, phase = table.kind[rows], table.phase[rows]

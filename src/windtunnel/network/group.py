@@ -44,11 +44,6 @@ class Group:
     per_pod: float = 0.0
 
 
-def domain_gpus(cluster: Cluster) -> int:
-    """GPUs that count as one node for bandwidth: the node, or the scale-up domain where that is larger (NVL72)."""
-    return max(cluster.node.gpus, cluster.node.scale_up.size)
-
-
 def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
     """Shape of the group that a communication row of `axis` runs over.
 
@@ -59,13 +54,13 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
     ep = getattr(plan, "ep", 1) or 1
     return _shape(
         Axis(axis), plan.tp, plan.cp, ep, job.dp, plan.pp, job.shard_ranks, tuple(plan.placement), cluster.gpus,
-        domain_gpus(cluster), cluster.node.gpus, cluster.fabric.leaf_nodes, cluster.fabric.pod_nodes, stage,
+        cluster.node.domain, cluster.node.gpus, cluster.fabric.leaf_nodes, cluster.fabric.pod_nodes, stage,
     )
 
 
 def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing: int = 1) -> Group:
     """Group of `gpus` consecutive GPUs, or of the first `per_node` of each domain (what nccl-tests runs)."""
-    domain = domain_gpus(cluster)
+    domain = cluster.node.domain
     here = min(gpus, domain, per_node or domain)
     if gpus < 1 or here < 1:
         raise SpecError("gpus", gpus, "at least 1")

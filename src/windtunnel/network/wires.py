@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.group import Group, domain_gpus
+from windtunnel.network.group import Group
 from windtunnel.network.nccl.constants import GENERATIONS
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -75,7 +75,7 @@ def wires(cluster: Cluster, group: Group) -> Wires:
     if group.nodes > 1:
         if node.nic is None:
             raise SpecError("cluster.node.nic", None, f"a NIC, since the group spans {group.nodes} nodes")
-        servers = domain_gpus(cluster) / node.gpus
+        servers = node.domain / node.gpus
         devices = min(node.nic.count, node.gpus)
         rate = node.nic.count * node.nic.bandwidth / devices
         # A rank drives the NIC beside it; with fewer NICs than GPUs the ranks of one domain share them.

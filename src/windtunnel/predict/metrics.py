@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from windtunnel.compute import describe
+from windtunnel.compute import PROVENANCES, describe
 from windtunnel.engine import HOST, TAIL, Timeline
 from windtunnel.predict.category import COMPUTE, MOVING, Category
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.lower import Lowered
 from windtunnel.predict.prediction import KernelRow
 from windtunnel.workload import Axis, Comm, Kind, Phase, Stream, Workload
-
-PROVENANCES = ("measured", "interpolated", "modelled", "transferred", "assumed")
-"""Names of the estimator's provenance codes, best first."""
 
 
 def breakdown(timeline: Timeline, costs: Costs, stage: int) -> dict[str, float]:

@@ -29,7 +29,7 @@ class Templates:
         runtime = workload.job.runtime
         self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
         self.weight_width = DTYPE_BYTES[runtime.weight_dtype]
-        self.gather_width = DTYPE_BYTES["bf16"] if runtime.precision != "fp32" else 4.0
+        self.gather_width = runtime.compute_width
 
     def pieces(self, blocks: tuple[tuple[int, int], ...], direction: Pass, opens: bool) -> int:
         """A pass through `blocks` (with repeats) in model order; backward walks them in reverse.

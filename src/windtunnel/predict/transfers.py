@@ -76,7 +76,7 @@ class Transfers:
     def passes(self, stage: Stage, actions: Sequence[Action], templates: npt.NDArray[np.int64], overlap: bool) -> int:
         """All `actions` and their transfers at once, each a run of `templates[2 chunk + direction]`; returns the last pass.
 
-        The same program as the loop in `lower._step` builds, for the thousands of passes between which nothing else happens.
+        The same program as the loop in `lower._one_by_one` builds, for the thousands of passes between which nothing else happens.
         """
         direction, chunk, micro_batch = np.array(actions, np.int64).reshape(-1, 3).T
         here = chunk * self.stages + stage.index

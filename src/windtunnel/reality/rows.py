@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -154,14 +154,14 @@ def read(path: str | Path) -> Table:
 
 def header_of(text: str) -> list[str]:
     """The names in the first line."""
-    return [name.strip().lstrip("\ufeff") for name in next(csv.reader(text[:LONGEST_HEADER].splitlines()[:1]), [])]
+    return _header(csv.reader(text[:LONGEST_HEADER].splitlines()[:1]))
 
 
 def parse(text: str, path: str = "table") -> Table:
     """The table in CSV `text`; `path` is only used in messages."""
     reader = csv.reader(io.StringIO(text), strict=False)
     try:
-        header = [name.strip().lstrip("\ufeff") for name in next(reader, [])]
+        header = _header(reader)
         kind, kinds, needs = _recognise(header, path)
         ignored = tuple(name for name in header if name not in kinds)
         good: list[Any] = []
@@ -183,6 +183,10 @@ def parse(text: str, path: str = "table") -> Table:
     if kind == "training":
         return Table(path, "training", training=tuple(good), unreadable=tuple(bad), ignored=ignored)
     return Table(path, "collective", collective=tuple(good), unreadable=tuple(bad), ignored=ignored)
+
+
+def _header(lines: Iterator[list[str]]) -> list[str]:
+    return [name.strip().lstrip("\ufeff") for name in next(lines, [])]
 
 
 def read_text(path: Path) -> str:

@@ -14,6 +14,7 @@ from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
 from windtunnel.report.json import to_json
 from windtunnel.report.parts import label_of
+from windtunnel.report.table import listing
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def verdict(found: Comparison) -> str:
 
 
 def _table(*heads: str) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    table = listing()
     for i, head in enumerate(heads):
         table.add_column(head, justify="left" if i == 0 else "right", overflow="fold")
     return table

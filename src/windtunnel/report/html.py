@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.compute import PROVENANCES
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
-from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, each_of, group_sums, label_of, parts_of
+from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.picture import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.reason import reasons
 from windtunnel.report.terminal import closing_sentence, evidence_sentence, figures
@@ -289,7 +290,7 @@ def _evidence(prediction: Prediction) -> str:
     shares = "".join(
         f'<div>{escape(k)}</div><div class="n">{say.percent(prediction.provenance[k])}</div><div></div>'
         f'<div class="bar" style="width:{100 * min(1.0, max(0.0, prediction.provenance[k])):.2f}%;background:var(--accent)"></div>'
-        for k in (*PROVENANCE, *sorted(set(prediction.provenance) - set(PROVENANCE)))
+        for k in (*PROVENANCES, *sorted(set(prediction.provenance) - set(PROVENANCES)))
         if prediction.provenance.get(k, 0.0) > 0
     )
     notes = "".join(f"<li>{escape(text)}</li>" for text in prediction.assumptions)

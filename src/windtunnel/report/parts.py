@@ -149,7 +149,6 @@ MEMORY_COLOUR = dict(
         strict=True,
     )
 )
-PROVENANCE = ("measured", "interpolated", "modelled", "transferred", "assumed")
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.compute import PROVENANCES
 from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
-from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, PROVENANCE, each_of, group_sums, label_of, parts_of
+from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.reason import reasons, shortfall
+from windtunnel.report.table import listing
 
 BLOCKS = "▏▎▍▌▋▊▉█"
 
@@ -186,8 +188,7 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
     parts = [p for p in MEMORY_PARTS if any(getattr(s, p) >= 0.005 * gib for s in stages)]
     wide = width >= 110
     shown = _some(stages, 12 if wide else 8)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("stage", justify="right", no_wrap=True)
+    table = listing(("stage", "right"))
     if wide:
         for part in parts:
             table.add_column(_SHORT.get(part, part), justify="right", style=MEMORY_COLOUR[part], no_wrap=True)
@@ -261,19 +262,12 @@ def _some(stages: Sequence[StageMemory], most: int) -> list[StageMemory]:
 def kernels(prediction: Prediction, rows: int, width: int) -> RenderableType:
     """The `rows` operators that take the most time in a step."""
     wide = width >= 110
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name, justify, shown in (
-        ("kernel", "left", True),
-        ("phase", "left", True),
-        ("shape", "left", wide),
-        ("times", "right", True),
-        ("each", "right", wide),
-        ("total", "right", True),
-        ("share", "right", True),
-        ("evidence", "left", True),
-    ):
-        if shown:
-            table.add_column(name, justify=justify, no_wrap=name != "kernel", overflow="ellipsis")  # type: ignore[arg-type]
+    heads: list[tuple[str, JustifyMethod]] = [("kernel", "left"), ("phase", "left")]
+    heads += [("shape", "left")] if wide else []
+    heads += [("times", "right")]
+    heads += [("each", "right")] if wide else []
+    heads += [("total", "right"), ("share", "right"), ("evidence", "left")]
+    table = listing(*heads, wraps=("kernel",))
     ordered = sorted(prediction.kernels, key=lambda k: -k.seconds_total)
     for k in ordered[:rows]:
         name = f"{k.module}.{k.name}" if k.module and not k.name.startswith(k.module) else k.name
@@ -294,11 +288,11 @@ def kernels(prediction: Prediction, rows: int, width: int) -> RenderableType:
 def collectives(prediction: Prediction, rows: int, width: int) -> RenderableType:
     """The communication calls with what the library would choose for them; busbw as nccl-tests counts it."""
     wide = width >= 110
-    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0), header_style="dim", pad_edge=False)
-    heads = [("call", "left"), ("ranks on nodes" if wide else "on nodes", "right"), ("buffer", "right"), ("algorithm", "left")]
+    heads: list[tuple[str, JustifyMethod]] = [("call", "left"), ("ranks on nodes" if wide else "on nodes", "right")]
+    heads += [("buffer", "right"), ("algorithm", "left")]
     heads += [("channels", "right")] if wide else []
-    for name, justify in (*heads, ("time", "right"), ("busbw GB/s" if wide else "GB/s", "right"), ("times", "right")):
-        table.add_column(name, justify=justify, no_wrap=name != "call")  # type: ignore[arg-type]
+    heads += [("time", "right"), ("busbw GB/s" if wide else "GB/s", "right"), ("times", "right")]
+    table = listing(*heads, wraps=("call",), gap=2 if wide else 1)
 
     def weight(call: dict[str, object]) -> float:
         return -_number(call.get("time_us")) * _number(call.get("count"))
@@ -330,7 +324,7 @@ def _number(value: object) -> float:
 def evidence(prediction: Prediction, width: int) -> RenderableType:
     """Shares of the step by kind of evidence, the stated error, assumptions."""
     lines: list[RenderableType] = [Text(evidence_sentence(prediction))]
-    known = [(k, prediction.provenance[k]) for k in PROVENANCE if prediction.provenance.get(k, 0.0) >= 0.005]
+    known = [(k, prediction.provenance[k]) for k in PROVENANCES if prediction.provenance.get(k, 0.0) >= 0.005]
     if known:
         lines.append(Text(" · ".join(f"{name} {say.percent(share, 0)}" for name, share in known), style="dim"))
     lines += [Text(f"- {text}", style="dim") for text in prediction.assumptions]

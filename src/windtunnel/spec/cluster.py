@@ -70,6 +70,11 @@ class Node(Noun):
     power_w: PositiveFloat | None = Field(None, description="whole node under load; left out: GPUs / 0.6")
     source: str = ""
 
+    @property
+    def domain(self) -> int:
+        """GPUs that count as one node for bandwidth: the node, or the scale-up domain where that is larger (NVL72)."""
+        return max(self.gpus, self.scale_up.size)
+
 
 class Fabric(Noun):
     """The scale-out network between nodes."""

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from windtunnel.base.units import Seconds, Size
-from windtunnel.spec.common import Flag, Name, NonNegativeFloat, Noun, PositiveInt, Precision
+from windtunnel.spec.common import DTYPE_BYTES, Flag, Name, NonNegativeFloat, Noun, PositiveInt, Precision
 
 
 class Host(Noun):
@@ -65,3 +65,8 @@ class Runtime(Noun):
     pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")
     allocator_overhead: NonNegativeFloat = Field(0.0, description="reserved over allocated memory, as a fraction")
     source: str = ""
+
+    @property
+    def compute_width(self) -> float:
+        """Bytes of an element of activations and gathered parameters: fp32, or 16 bits (FP8 is an input format of products)."""
+        return DTYPE_BYTES["fp32" if self.precision == "fp32" else "bf16"]

@@ -41,15 +41,15 @@ def build(job: Job) -> Workload:
 
     units = layer(job)
     blocks = [block("embedding", embedding(job), "none"), block("layer", units, plan.recompute), block("head", head(job), "none")]
-    partial = plan.recompute_layers is not None and plan.recompute != "none"
-    if partial:
+    recomputed = plan.recompute_layers if plan.recompute != "none" else None
+    if recomputed is not None:
         blocks.append(block("kept layer", units, "none"))
 
     stages = []
     for stage, counts in enumerate(job.layers_per_stage):
         chunks = []
         for virtual, count in enumerate(counts):
-            again = min(count, plan.recompute_layers) if partial and plan.recompute_layers is not None else count
+            again = count if recomputed is None else min(count, recomputed)
             parts = [(LAYER, again)] if again else []
             if count > again:
                 parts.append((KEPT_LAYER, count - again))
@@ -60,11 +60,11 @@ def build(job: Job) -> Workload:
             chunks.append(Chunk(tuple(parts)))
         stages.append(tuple(chunks))
     schedule = SCHEDULES[plan.schedule_name](plan.pp, plan.vpp, job.micro_batches)
-    held = [sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages]
+    held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     optimizer = []
     for parameters in held:
         linked = optimizer_rows(job, parameters)
         optimizer.append(range(len(rows), len(rows) + len(linked)))
         rows.extend(linked)
         waits.extend(() for _ in linked)
-    return Workload(job, OpTable.of(rows), tuple(waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer), boundary)
+    return Workload(job, OpTable.of(rows), tuple(waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer), boundary, held)

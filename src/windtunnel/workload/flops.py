@@ -14,10 +14,8 @@ from windtunnel.workload.ops import Kind, Phase
 def parameter_count(model: Model) -> float:
     """Trainable parameters of the unpadded model; tied embeddings count once."""
     h, d = model.hidden, model.dim_per_head
-    qkv = (model.heads + 2 * model.groups) * d
     gain = h if model.norm == "rmsnorm" else 2 * h
-    layer = h * qkv + (qkv if model.attention_bias else 0) + model.q_heads_dim * h
-    layer += h * model.ffn * (3 if model.gated else 2) + gain * (1 if model.parallel_block else 2)
+    layer = _layer_matrices(model) + (_qkv_width(model) if model.attention_bias else 0) + gain * (1 if model.parallel_block else 2)
     layer += 2 * d if model.qk_norm else 0
     if model.linear_bias:
         layer += h + h + model.ffn * (2 if model.gated else 1)
@@ -25,6 +23,15 @@ def parameter_count(model: Model) -> float:
     total += model.max_seq * h if model.position == "learned" else 0
     total += gain if model.embedding_norm else 0
     return float(total)
+
+
+def _qkv_width(model: Model) -> int:
+    return (model.heads + 2 * model.groups) * model.dim_per_head
+
+
+def _layer_matrices(model: Model) -> int:
+    """Elements of a layer's matrices: query, key and value, attention output, MLP."""
+    return model.hidden * (_qkv_width(model) + model.q_heads_dim + model.ffn * (3 if model.gated else 2))
 
 
 def model_flops(job: Job, causal: bool = False) -> float:
@@ -35,12 +42,7 @@ def model_flops(job: Job, causal: bool = False) -> float:
     """
     model, plan = job.model, job.plan
     tokens = plan.global_batch * plan.seq
-    weights = model.layers * (
-        model.hidden * (model.heads + 2 * model.groups) * model.dim_per_head
-        + model.q_heads_dim * model.hidden
-        + model.hidden * model.ffn * (3 if model.gated else 2)
-    )
-    weights += model.hidden * model.vocab
+    weights = model.layers * _layer_matrices(model) + model.hidden * model.vocab
     keys = visible(plan.seq, model.window) if causal else float(min(plan.seq, model.window or plan.seq))
     return float(tokens) * (6.0 * weights + 12.0 * model.layers * model.q_heads_dim * keys)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from windtunnel.spec.job import Job
 from windtunnel.workload.ops import OpTable
@@ -39,7 +38,7 @@ class Workload:
 
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
-    on one GPU.
+    on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding.
     """
 
     job: Job
@@ -50,10 +49,4 @@ class Workload:
     schedule: tuple[tuple[Action, ...], ...]
     optimizer: tuple[range, ...]
     boundary: float
-
-    @cached_property
-    def stage_parameters(self) -> tuple[float, ...]:
-        """Elements on one GPU of each stage, before data-parallel sharding."""
-        return tuple(
-            sum(self.blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in self.stages
-        )
+    stage_parameters: tuple[float, ...]

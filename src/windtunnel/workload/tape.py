@@ -45,7 +45,7 @@ class Tape:
         self.seq = plan.seq // plan.cp
         self.tokens = plan.micro_batch * self.seq
         self.local_tokens = self.tokens // self.tp if self.sp else self.tokens
-        self.width = DTYPE_BYTES["bf16"] if runtime.precision != "fp32" else 4.0
+        self.width = runtime.compute_width
         self.activation_dtype = DTYPES.index(runtime.precision if runtime.precision in ("fp32", "fp16", "bf16") else "bf16")
         self.linear_dtype = DTYPES.index(runtime.precision)
         self.linear_width = DTYPE_BYTES[runtime.precision]

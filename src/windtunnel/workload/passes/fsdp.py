@@ -16,7 +16,7 @@ def sharding_copies(job: Job, parameters: float) -> tuple[list[Op], list[Op], li
     runtime = job.runtime
     if not (job.plan.shards_parameters and runtime.sharding_copies and job.shard_ranks > 1 and parameters):
         return [], [], []
-    width = 4.0 if runtime.precision == "fp32" else DTYPE_BYTES["bf16"]
+    width = runtime.compute_width
 
     def copy(name: str, phase: Phase, read: float, write: float) -> list[Op]:
         return [Op(name, Kind.COPY, phase, "sharding", bytes=parameters * (read + write))]

@@ -9,10 +9,9 @@ def link(units: list[list[Op]]) -> tuple[list[Op], list[tuple[int, ...]]]:
     """Rows in order, and for each the earlier rows whose end it awaits; at most two each.
 
     A blocking communication row waits for the last computation, and the next computation waits for it. The others wait for what
-    they
-    name, and the first computation after their unit waits for them. A program begins and ends with computation, if need be with a
-    row
-    that only waits: so it joins what comes before and after it, and a wait for another stage is never booked under a collective.
+    they name, and the first computation after their unit waits for them. A program begins and ends with computation, if need be
+    with a row that only waits: so it joins what comes before and after it, and a wait for another stage is never booked under a
+    collective.
     """
     rows: list[Op] = []
     waits: list[tuple[int, ...]] = []

@@ -11,6 +11,9 @@ from windtunnel.workload.ops import Kind, Op, Phase
 TENSORS_PER_CHUNK = 320 * 65536
 """Elements that one multi-tensor kernel covers (Apex and PyTorch foreach: 320 blocks of 64 Ki elements)."""
 
+MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}
+"""fp32 numbers of optimizer state per parameter, beside a master copy."""
+
 
 def updated_parameters(job: Job, parameters: float) -> float:
     """Elements whose optimizer state this GPU holds: all, or a shard under ZeRO and FSDP."""
@@ -23,7 +26,7 @@ def optimizer_rows(job: Job, parameters: float) -> list[Op]:
     n = updated_parameters(job, parameters)
     grad, weight = DTYPE_BYTES[runtime.gradient_dtype], DTYPE_BYTES[runtime.weight_dtype]
     launches = max(1, math.ceil(n / TENSORS_PER_CHUNK))
-    state = {"adam": 2, "lamb": 2, "sgd": 1}[runtime.optimizer]
+    state = MOMENTS[runtime.optimizer]
     rows = []
 
     def add(name: str, moved: float, kernels: int, kind: Kind = Kind.OPTIMIZER) -> None:

@@ -64,7 +64,7 @@ def _core_inputs(units: list[Unit]) -> float:
 
 
 def _runs_again(op: Op, unit: Unit) -> bool:
-    if op.kind in (Kind.GEMM,):
+    if op.kind is Kind.GEMM:
         return unit.again > 0.0
     if op.kind is Kind.COMM:
         return op.comm is not Comm.REDUCE_SCATTER

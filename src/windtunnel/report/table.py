@@ -1,0 +1,16 @@
+"""The one look of tables in the terminal: no lines, dim heads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rich.console import JustifyMethod
+from rich.table import Table
+
+
+def listing(*columns: tuple[str, JustifyMethod], wraps: Collection[str] = (), gap: int = 2) -> Table:
+    """An empty table with `columns` (head, justification), `gap` blanks between them; only columns named in `wraps` break lines."""
+    table = Table(box=None, header_style="dim", padding=(0, gap, 0, 0), pad_edge=False)
+    for head, justify in columns:
+        table.add_column(head, justify=justify, no_wrap=head not in wraps)
+    return table
