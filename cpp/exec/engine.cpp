@@ -104,12 +104,7 @@ void Engine::advance_host(Rank& rank, std::int32_t i) {
   Host host = rank.host;
   for (std::int32_t k = 0; k < s.events; ++k) {
     const std::uint32_t event = s.first_event + static_cast<std::uint32_t>(k);
-    if (event >= window_ && rank.trail.start[event - window_] > host.at) {
-      host.at = host.base_at = rank.trail.start[event - window_];
-      host.base_event = event - window_;
-      host.base_instance = -1;
-      host.base_cause = Cause::kWindow;
-    }
+    wait_for_queue(rank, event, host);
     host.at += meets ? program_.rendezvous.host[static_cast<std::size_t>(row(i))]
                      : layout_.ops[static_cast<std::size_t>(info(i).first + k % info(i).size)].host;
   }
@@ -158,12 +153,7 @@ void Engine::post(Rank& rank, std::int32_t i) {
   const int on = rv.stream[at];
   Stream& stream = streams_of_rank(rank)[on];
   Host host = s.host;
-  if (window_ > 0 && s.first_event >= window_ && rank.trail.start[s.first_event - window_] > host.at) {
-    host.at = host.base_at = rank.trail.start[s.first_event - window_];
-    host.base_event = s.first_event - window_;
-    host.base_instance = -1;
-    host.base_cause = Cause::kWindow;
-  }
+  if (window_ > 0) wait_for_queue(rank, s.first_event, host);
   host.at += rv.host[at];
   if (rank.host_unknown == i) {
     rank.host = host;

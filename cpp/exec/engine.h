@@ -112,6 +112,12 @@ class Engine {
   void wait_for(std::int32_t source, std::int32_t target);
   void advance_host(Rank& rank, std::int32_t i);
   void settle_sync(Rank& rank);
+  // With a window: event e enters the queue once event e - window has started.
+  void wait_for_queue(const Rank& rank, std::uint32_t event, Host& host) const {
+    if (event < window_ || !(rank.trail.start[event - window_] > host.at)) return;
+    const double start = rank.trail.start[event - window_];
+    host = Host{start, start, event - window_, -1, Cause::kWindow};
+  }
 
   // placement
   void place(Rank& rank, std::int32_t i);

@@ -66,12 +66,7 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
       const Op& op = ops[k];
       Stream& stream = streams[op.stream];
       if constexpr (Window) {
-        if (event >= window_ && rank.trail.start[event - window_] > host.at) {
-          host.at = host.base_at = rank.trail.start[event - window_];
-          host.base_event = event - window_;
-          host.base_instance = -1;
-          host.base_cause = Cause::kWindow;
-        }
+        wait_for_queue(rank, event, host);
         host.at += op.host;
       } else {
         host.at = host_repeat + op.host_until;
