@@ -30,3 +30,8 @@ class StageMemory:
     capacity: float
     fits: bool
     curve: Sequence[tuple[float, float]] = ()  # (second in the step, allocated bytes)
+
+    @property
+    def missing(self) -> float:
+        """Bytes of `total` beyond `capacity`; negative is what is free."""
+        return self.total - self.capacity

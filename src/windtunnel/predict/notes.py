@@ -28,10 +28,10 @@ def assumptions(job: Job) -> tuple[str, ...]:
 def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     """What is wrong or doubtful about running this job."""
     notes = []
-    short = max(memory, key=lambda stage: stage.total - stage.capacity)
+    short = max(memory, key=lambda stage: stage.missing)
     if not short.fits:
         notes.append(
-            f"Does not fit: stage {short.stage} needs {(short.total - short.capacity) / 2**30:.1f} GiB more than its GPU has."
+            f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more than its GPU has."
         )
     if plan_crosses_node(job):
         notes.append(

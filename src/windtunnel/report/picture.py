@@ -10,7 +10,6 @@ from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction, Span
 from windtunnel.report import words as say
 from windtunnel.report.parts import COLOUR, COMMUNICATION, MEMORY_COLOUR, MEMORY_PARTS, OPTIMIZER, OTHER, RECOMPUTE, group_of
-from windtunnel.report.reason import shortfall
 from windtunnel.report.tracks import direction, is_receive, is_send
 
 KINDS = (
@@ -107,7 +106,7 @@ def memory_bars(stages: Sequence[StageMemory]) -> str:
                     f'<text x="{x + w / 2:.1f}" y="{y + 15:.1f}" text-anchor="middle" style="fill:#fff">{size / gib:.1f}</text>'
                 )
             x += w
-        note = f"{stage.total / gib:.1f} GiB" + ("" if stage.fits else f", {say.size(shortfall(stage))} short")
+        note = f"{stage.total / gib:.1f} GiB" + ("" if stage.fits else f", {say.size(stage.missing)} short")
         x = max(x, left + stage.capacity * scale)  # beyond the capacity line, which is drawn last
         colour = "" if stage.fits else ' style="fill:var(--bad);font-weight:600"'
         out.append(f'<text class="strong" x="{x + 8:.1f}" y="{y + 15:.1f}"{colour}>{escape(note)}</text>')

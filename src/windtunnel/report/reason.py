@@ -6,7 +6,6 @@ is for another prediction to say.
 
 from __future__ import annotations
 
-from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
 from windtunnel.report.parts import (
@@ -43,18 +42,13 @@ def reasons(prediction: Prediction, limit: int = 3) -> list[str]:
     return found[:limit]
 
 
-def shortfall(stage: StageMemory) -> float:
-    """Bytes that the stage lacks; negative if it has room."""
-    return stage.total - stage.capacity
-
-
 def _memory(prediction: Prediction) -> list[str]:
     if prediction.fits or not prediction.memory:
         return []
-    worst = max(prediction.memory, key=shortfall)
+    worst = max(prediction.memory, key=lambda stage: stage.missing)
     largest = max(MEMORY_PARTS, key=lambda part: float(getattr(worst, part)))
     return [
-        f"Stage {worst.stage} lacks {say.size(shortfall(worst))} of memory; the largest part is {largest} with "
+        f"Stage {worst.stage} lacks {say.size(worst.missing)} of memory; the largest part is {largest} with "
         f"{say.size(getattr(worst, largest))}. {_memory_remedy(prediction, largest)}"
     ]
 

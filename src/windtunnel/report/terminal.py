@@ -14,7 +14,7 @@ from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
-from windtunnel.report.reason import reasons, shortfall
+from windtunnel.report.reason import reasons
 from windtunnel.report.table import listing
 
 BLOCKS = "▏▎▍▌▋▊▉█"
@@ -77,10 +77,10 @@ def figures(prediction: Prediction) -> list[tuple[str, str, str]]:
 def _fit(prediction: Prediction) -> tuple[str, str]:
     if not prediction.memory:
         return ("not estimated", "dim")
-    worst = max(prediction.memory, key=shortfall)
+    worst = max(prediction.memory, key=lambda stage: stage.missing)
     if prediction.fits:
-        return (f"fits, {say.size(-shortfall(worst))} free", "bold green")
-    return (f"DOES NOT FIT, {say.size(shortfall(worst))} short", "bold red")
+        return (f"fits, {say.size(-worst.missing)} free", "bold green")
+    return (f"DOES NOT FIT, {say.size(worst.missing)} short", "bold red")
 
 
 def _run(prediction: Prediction) -> list[tuple[str, str, str]]:
@@ -246,7 +246,7 @@ def _memory_bar(stage: StageMemory, parts: Sequence[str], room: int, full: float
     cells.append("|", style="bold")
     cells.append_text(line[limit:])
     if not stage.fits:
-        cells.append(f" {say.size(shortfall(stage))} short", style="bold red")
+        cells.append(f" {say.size(stage.missing)} short", style="bold red")
     return cells
 
 
@@ -254,7 +254,7 @@ def _some(stages: Sequence[StageMemory], most: int) -> list[StageMemory]:
     """First stages, last stage and the fullest where there are too many to list."""
     if len(stages) <= most:
         return list(stages)
-    worst = max(stages, key=shortfall)
+    worst = max(stages, key=lambda stage: stage.missing)
     kept = {s.stage for s in (*stages[: most - 2], worst, stages[-1])}
     return [s for s in stages if s.stage in kept]
 
