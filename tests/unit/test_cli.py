@@ -190,6 +190,15 @@ def test_set_changes_the_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert more["step_time_s"] > base["step_time_s"]
 
 
+def test_memory_and_predict_agree_between_what_cuda_offers_and_the_data_sheet(capsys: pytest.CaptureFixture[str]) -> None:
+    stages = json.loads(answer(capsys, "memory", JOB, "--json", "-")[1])["memory"]
+    needed = max(stage["allocated"] + stage["context"] for stage in stages)
+    for share, fits in ((0.98, True), (0.995, False), (1.02, False)):
+        tight = ["--set", f"cluster.node.gpu.memory={needed / share:.0f}", "--json", "-"]
+        assert json.loads(answer(capsys, "memory", JOB, *tight)[1])["fits"] is fits
+        assert json.loads(answer(capsys, "predict", JOB, *tight)[1])["fits"] is fits
+
+
 def test_memory_gives_advice_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     wide = ["--set", "plan.micro_batch=16", "--set", "plan.global_batch=16", "--set", "plan.recompute=none"]
     code, out, _ = answer(capsys, "memory", JOB, *wide, "--json", "-")

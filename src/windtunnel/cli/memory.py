@@ -28,13 +28,14 @@ def command(
     with busy(f"counting the memory of {loaded.job.name}"):
         stages = memory_of(loaded.job, build(loaded.job))
         missing, advice = shortfall(loaded.job, stages)
+    fits = all(stage.fits for stage in stages)
     loaded.tell()
     if json is not None:
         rows = [{k: v for k, v in vars(stage).items() if k != "curve"} for stage in stages]
         answer = {
             "job": loaded.job,
             "memory": rows,
-            "fits": missing <= 0.0,
+            "fits": fits,
             "shortfall_bytes": missing,
             "advice": [{"set": f"{a.path}={a.value}", "spare_bytes": a.spare} for a in advice],
         }
@@ -50,9 +51,9 @@ def command(
     console = Console()
     console.print(Text(f"{loaded.job.name}: fullest GPU of each pipeline stage", style="bold"))
     console.print(memory(stages, console.width))
-    if missing <= 0.0:
+    if fits:
         console.print(
-            Text(f"Fits, with {say.size(min(s.capacity - s.total for s in stages))} free on the fullest stage.", style="green")
+            Text(f"Fits, with {say.size(-max(s.missing for s in stages))} free on the fullest stage.", style="green")
         )
         return
     console.print(Text(f"DOES NOT FIT: {say.size(missing)} missing on the fullest stage.", style="bold red"))
