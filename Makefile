@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?= -q
 # What pip needs to build the C++ module, and the C++ tests need to build: kept in .venv so that a rebuild is incremental.
 BUILD_TOOLS := 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
-CORE := $(wildcard cpp/base/*.h cpp/exec/*.h cpp/exec/*.cpp cpp/net/*.h cpp/net/*/*.h cpp/net/*/*.cpp cpp/bind/*.cpp)
+CORE := $(shell find cpp/base cpp/exec cpp/fabric cpp/net cpp/bind -name '*.h' -o -name '*.cpp')
 CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_PYTHON=OFF -DWINDTUNNEL_TESTS=ON
 JOBS ?= 2
 
@@ -36,7 +36,7 @@ test: test-cpp lint-imports test-python
 test-cpp: setup
 	$(CMAKE) -B build/cpp >/dev/null
 	$(BIN)/cmake --build build/cpp -j $(JOBS)
-	build/cpp/exec_tests
+	build/cpp/core_tests
 	build/cpp/exec_fuzz 3000 1
 
 lint-imports: setup
@@ -70,11 +70,11 @@ bench: setup
 sanitize: setup
 	$(CMAKE) -B build/asan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWINDTUNNEL_SANITIZE=address,undefined >/dev/null
 	$(BIN)/cmake --build build/asan -j $(JOBS)
-	UBSAN_OPTIONS=halt_on_error=1 build/asan/exec_tests
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/core_tests
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/exec_fuzz 2000 3
 	$(CMAKE) -B build/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWINDTUNNEL_SANITIZE=thread >/dev/null
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
-	build/tsan/exec_tests
+	build/tsan/core_tests
 	build/tsan/exec_fuzz 500 4
 
 clean:

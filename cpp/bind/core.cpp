@@ -1,43 +1,16 @@
 // The Python module windtunnel.engine._core: columns in, columns out. The only file that sees Python headers.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
 #include <cstdint>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "base/check.h"
+#include "bind/columns.h"
+#include "bind/parts.h"
 #include "exec/engine.h"
 #include "net/closed/closed.h"
 
-namespace nb = nanobind;
+using namespace wt::bind;
 
 namespace {
-
-template <class T>
-using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <class T>
-std::span<const T> span_of(const Column<T>& column) {
-  return {column.data(), column.size()};
-}
-
-// Hands a vector's memory to numpy without a copy.
-template <class T>
-nb::ndarray<nb::numpy, T> array_of(std::vector<T>&& values, std::initializer_list<std::size_t> shape) {
-  auto held = std::make_unique<std::vector<T>>(std::move(values));
-  T* const data = held->data();
-  nb::capsule owner(held.get(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  held.release();
-  return nb::ndarray<nb::numpy, T>(data, shape, owner);
-}
-
-template <class T>
-nb::ndarray<nb::numpy, T> array_of(std::vector<T>&& values) {
-  const std::size_t n = values.size();
-  return array_of(std::move(values), {n});
-}
 
 nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32_t>& op_stream, const Column<double>& op_seconds,
              const Column<double>& op_host, const Column<std::int32_t>& op_category, const Column<std::uint8_t>& op_comm,
@@ -98,11 +71,13 @@ NB_MODULE(_core, m) {
   m.doc() = "windtunnel's C++ core; use windtunnel.engine instead.";
   nb::exception<wt::Error>(m, "CoreError");
   using nb::literals::operator""_a;
-  const auto column = [](const char* name) { return nb::arg(name).noconvert(); };  // a wrong type is an error, not a copy
   m.def("run", &run, nb::kw_only(), column("template_start"), column("op_stream"), column("op_seconds"), column("op_host"),
         column("op_category"), column("op_comm"), column("op_wait0"), column("op_wait1"), column("rank_start"), column("template"),
         column("times"), column("flags"), column("wait_start"), column("waits"), column("rv_stream"), column("rv_host"),
         column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"), column("part_seconds"),
         column("part_participants"), column("record"), "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
         "Executes a program given as columns; see windtunnel.engine.program.Program.");
+  bind_fabric(m);
+  bind_flow(m);
+  bind_packet(m);
 }

@@ -1,0 +1,12 @@
+// What each part of the core adds to the Python module; one file a part.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace wt::bind {
+
+void bind_fabric(nanobind::module_& m);
+void bind_flow(nanobind::module_& m);
+void bind_packet(nanobind::module_& m);
+
+}  // namespace wt::bind

@@ -1,0 +1,79 @@
+"""The link graph that network engines run on, and the links that flows take over it.
+
+Nodes and directed links in columns; who builds them and what a topology is called lies above. A cable is two links. A link is the
+output port of the node that it leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int32]
+Shorts = npt.NDArray[np.int16]
+Longs = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float64]
+
+
+class NodeKind(IntEnum):
+    """What a node is; only drawings, routes inside a server and buffers care."""
+
+    SWITCH = 0
+    HOST = 1
+    GPU = 2
+    NIC = 3
+    PCIE = 4
+    CPU = 5
+    NVSWITCH = 6
+
+
+@dataclass(frozen=True)
+class Graph:
+    """N nodes, L directed links, H endpoints (the numbers that flows name). SI units: B/s and seconds.
+
+    `node_site`: the server (or scale-up domain) that a node belongs to, -1 for the fabric between servers; a NIC belongs to its server.
+    `link_latency` is propagation and whatever fixed delay the receiving node adds. `link_axis`: dimension of a torus or
+    N-dimensional link, else -1. `nics[nic_start[h]:nic_start[h+1]]`: nodes of the NICs that endpoint h drives, nearest first; none if
+    the endpoint sits on the fabric itself. `rail` [H]: index of the endpoint's rail, -1 for none.
+    """
+
+    node_kind: Bytes
+    node_site: Ints
+    link_from: Ints
+    link_to: Ints
+    link_rate: Floats
+    link_latency: Floats
+    link_axis: Shorts
+    link_up: Bytes
+    endpoint: Ints
+    nic_start: Longs
+    nics: Ints
+    rail: Ints
+    names: tuple[str, ...] = ()  # [N] for people; not passed to the core
+
+    @property
+    def nodes(self) -> int:
+        return len(self.node_kind)
+
+    @property
+    def links(self) -> int:
+        return len(self.link_from)
+
+    @property
+    def endpoints(self) -> int:
+        return len(self.endpoint)
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Links of P paths: those of path p are `links[start[p]:start[p+1]]`, in order."""
+
+    start: Longs
+    links: Ints
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
