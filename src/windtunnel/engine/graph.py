@@ -35,10 +35,10 @@ class NodeKind(IntEnum):
 class Graph:
     """N nodes, L directed links, H endpoints (the numbers that flows name). SI units: B/s and seconds.
 
-    `node_site`: the server (or scale-up domain) that a node belongs to, -1 for the fabric between servers; a NIC belongs to its server.
-    `link_latency` is propagation and whatever fixed delay the receiving node adds. `link_axis`: dimension of a torus or
-    N-dimensional link, else -1. `nics[nic_start[h]:nic_start[h+1]]`: nodes of the NICs that endpoint h drives, nearest first; none if
-    the endpoint sits on the fabric itself. `rail` [H]: index of the endpoint's rail, -1 for none.
+    `node_site`: the server (or scale-up domain) that a node belongs to, -1 for the fabric between servers; a NIC belongs to its
+    server. `link_latency` is propagation and whatever fixed delay the receiving node adds. `link_axis`: dimension of a torus or
+    N-dimensional link, else -1. `nics[nic_start[h]:nic_start[h+1]]`: nodes of the NICs that endpoint h drives, nearest first; none
+    if the endpoint sits on the fabric itself. `rail` [H]: index of the endpoint's rail, -1 for none.
     """
 
     node_kind: Bytes
