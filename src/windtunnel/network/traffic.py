@@ -194,7 +194,8 @@ def _drawing(graph: Graph, tier: Ids, load: Floats) -> tuple[tuple[Box, ...], tu
 def _leaves(graph: Graph, tier: Ids, unit: Ids) -> npt.NDArray[np.bool_]:
     """Links that are not inside one server."""
     a, b = graph.link_from, graph.link_to
-    return (tier[a] > 0) | (tier[b] > 0) | (unit[a] != unit[b])
+    outside: npt.NDArray[np.bool_] = (tier[a] > 0) | (tier[b] > 0) | (unit[a] != unit[b])
+    return outside
 
 
 def _max_at(size: int, index: npt.NDArray[np.integer], values: Floats) -> Floats:

@@ -56,7 +56,7 @@ def fabric(traffic: Traffic) -> str:
     edges = [0.0, *(most for most, _ in _STEPS)]
     key = []
     for (most, shade), least in zip(_STEPS, edges, strict=False):
-        text = f"under {100 * most:.0f} %" if least == 0.0 else f"over {100 * least:.0f} %" if most > 1 else f"to {100 * most:.0f} %"
+        text = f"under {most:.0%}" if least == 0.0 else f"over {least:.0%}" if most > 1 else f"to {most:.0%}"
         key.append(f'<span><i style="background:{shade}"></i>{text}</span>')
     return "".join(out) + f'</svg><div class="key">{"".join(key)}<span>load of the fullest link over the run</span></div>'
 
