@@ -49,7 +49,7 @@ def load_model(source: Source) -> Model:
 
 
 def load_cluster(source: Source, overrides: Sequence[str] = ()) -> Cluster:
-    """A cluster from a catalogue name, a file or a table, with `path.to.field=value` overrides on top (`fabric.hop_latency=2us`)."""
+    """A cluster from a catalogue name, a file or a table, with overrides on top, such as `fabric.hop_latency=2us`."""
     table = _table("clusters", source, "cluster")
     for text in overrides:
         table = merge(table, _override(text))
