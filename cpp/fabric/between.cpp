@@ -111,11 +111,12 @@ void Between::towards(const Anchor& anchor, std::int32_t node) {
   }
 }
 
-void Between::into(std::int32_t node, std::int32_t target) {
+std::span<const std::int32_t> Between::direct(std::int32_t node, std::int32_t target) {
   scratch_.clear();
   for (const std::int32_t link : adjacency_.in(target)) {
     if (graph_.link_from[static_cast<std::size_t>(link)] == node) scratch_.push_back(link);
   }
+  return scratch_;
 }
 
 const std::vector<std::int32_t>* Between::kept() { return &*lists_.insert(scratch_).first; }
@@ -137,8 +138,8 @@ std::span<const std::int32_t> Between::next(std::int32_t node, std::int32_t targ
   if (keep) {
     if (const auto found = kept_.find(key); found != kept_.end()) return *found->second;
   }
-  into(node, target);  // a direct link is the shortest way there is
-  if (scratch_.empty() && index != kNoWay) towards(anchors_[static_cast<std::size_t>(index)], node);
+  // a direct link is the shortest way there is
+  if (direct(node, target).empty() && index != kNoWay) towards(anchors_[static_cast<std::size_t>(index)], node);
   if (!keep) return scratch_;
   return *(kept_[key] = kept());
 }

@@ -23,6 +23,15 @@ class Between {
 
   // Links that leave `node` on a shortest path to `target`; valid until the next call, unless `keep`: then for good.
   std::span<const std::int32_t> next(std::int32_t node, std::int32_t target, bool keep);
+  // The links from `node` into `target`; valid until the next call.
+  std::span<const std::int32_t> direct(std::int32_t node, std::int32_t target);
+
+  [[nodiscard]] bool forwards(std::int32_t node) const { return dense_[static_cast<std::size_t>(node)] >= 0; }
+  // Number of the set of switches that the target hangs on; -1 if nothing leads to it.
+  std::int32_t anchor_of(std::int32_t target);
+  [[nodiscard]] std::uint16_t hops_to(std::int32_t anchor, std::int32_t node) const {
+    return hops(anchors_[static_cast<std::size_t>(anchor)], node);
+  }
 
  private:
   struct Anchor {
@@ -34,12 +43,9 @@ class Between {
     std::size_t operator()(const std::vector<std::int32_t>& links) const;
   };
 
-  [[nodiscard]] bool forwards(std::int32_t node) const { return dense_[static_cast<std::size_t>(node)] >= 0; }
   [[nodiscard]] std::uint16_t hops(const Anchor& anchor, std::int32_t node) const;
-  std::int32_t anchor_of(std::int32_t target);
   Anchor search(std::span<const std::int32_t> roots) const;
   void towards(const Anchor& anchor, std::int32_t node);
-  void into(std::int32_t node, std::int32_t target);
   const std::vector<std::int32_t>* kept();
 
   const Graph& graph_;

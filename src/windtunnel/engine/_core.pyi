@@ -77,4 +77,15 @@ def route(
     nic: int,
     seed: int,
 ) -> tuple[_Longs, _Ints]: ...
+def spread(
+    *,
+    graph: dict[str, npt.NDArray[Any]],
+    src: _Ints,
+    dst: _Ints,
+    key: npt.NDArray[np.uint64],
+    weight: _Floats,
+    policy: int,
+    nic: int,
+    seed: int,
+) -> _Floats: ...
 def check_graph(*, graph: dict[str, npt.NDArray[Any]]) -> None: ...

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.graph import Graph, Paths
+from windtunnel.engine.graph import Floats, Graph, Ints, Paths
 
 
 class Policy(IntEnum):
@@ -55,19 +56,56 @@ def route(
     `key` [F]: what distinguishes flows of the same two endpoints (ports of a queue pair); left out, the flow's number.
     Raises EngineError for an endpoint that does not exist, a graph that is wrong, and where nothing that is up connects the two.
     """
+    flows = _flows(graph, src, dst, key, options)
+    try:
+        start, links = _core.route(graph=graph.columns(), **flows)
+    except _core.CoreError as error:
+        raise EngineError(str(error)) from None
+    return Paths(start, links)
+
+
+def spread(
+    graph: Graph,
+    src: npt.ArrayLike,
+    dst: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    key: npt.ArrayLike | None = None,
+    options: RouteOptions | None = None,
+) -> Floats:
+    """What each link [L] would carry if every switch split each flow evenly over all of its equal next links.
+
+    `weight` [F]: 1 counts flows, bytes count bytes. The load that hash collisions are measured against; NICs and ways inside
+    servers are those of `route`. Where a NIC hangs on several switches its flows arrive through them as all flows to that set do.
+    Raises EngineError as `route` does.
+    """
+    flows = _flows(graph, src, dst, key, options)
+    try:
+        return _core.spread(graph=graph.columns(), weight=np.ascontiguousarray(weight, np.float64), **flows)
+    except _core.CoreError as error:
+        raise EngineError(str(error)) from None
+
+
+class _Flows(TypedDict):
+    src: Ints
+    dst: Ints
+    key: npt.NDArray[np.uint64]
+    policy: int
+    nic: int
+    seed: int
+
+
+def _flows(
+    graph: Graph, src: npt.ArrayLike, dst: npt.ArrayLike, key: npt.ArrayLike | None, options: RouteOptions | None
+) -> _Flows:
     chosen = options or RouteOptions()
     sources, destinations = endpoints(graph, src), endpoints(graph, dst)
     keys = np.arange(len(sources), dtype=np.uint64) if key is None else np.ascontiguousarray(key).astype(np.uint64, copy=False)
     if not 0 <= chosen.seed < 2**64:
         raise EngineError(f"a route's seed is a number from 0 to 2**64 - 1, not {chosen.seed}")
-    try:
-        start, links = _core.route(
-            graph=graph.columns(), src=sources, dst=destinations, key=keys,
-            policy=int(chosen.policy), nic=int(chosen.nic), seed=chosen.seed,
-        )  # fmt: skip
-    except _core.CoreError as error:
-        raise EngineError(str(error)) from None
-    return Paths(start, links)
+    return {
+        "src": sources, "dst": destinations, "key": keys,
+        "policy": int(chosen.policy), "nic": int(chosen.nic), "seed": chosen.seed,
+    }  # fmt: skip
 
 
 def check(graph: Graph) -> None:

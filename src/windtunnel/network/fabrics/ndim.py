@@ -26,7 +26,7 @@ class NDim(Builder):
     NAME = "ndim"
     kinds: tuple[str, ...] = words("ring+fully_connected+switch", "ring, fully_connected or switch for each dimension", KINDS)
     sizes: tuple[int, ...] = sizes("4x8x2", "accelerators along each dimension")
-    link: tuple[float, ...] = rates("200GB/s+100GB/s+50GB/s", "a cable, each way; one for all dimensions, or one each with + between")
+    link: tuple[float, ...] = rates("200GB/s+100GB/s+50GB/s", "a cable, each way; one for all, or one each with + between")
     latency: tuple[float, ...] = times("50ns+500ns+2us", "a cable, one way; likewise")
 
     def build(self) -> Graph:

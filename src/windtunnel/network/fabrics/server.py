@@ -17,8 +17,8 @@ from windtunnel.spec.cluster import Node
 PCIE_RATE = {3: 13e9, 4: 26e9, 5: 52e9, 6: 104e9}
 """B/s each way that a GPU or NIC moves through x16: line rate less headers of 256-byte packets and flow control (about 17 %)."""
 CPU_RATE = {"intel": 22e9, "amd": 16e9, "arm": 52e9, "other": 16e9}
-"""B/s between sockets: NCCL's figures for peer traffic over UPI (Sapphire Rapids) and Infinity Fabric (src/graph/topo.h); Arm servers
-of this class join their chips by NVLink-C2C, which is not the limit: assumed to carry what PCIe gen 5 does."""
+"""B/s between sockets: NCCL's figures for peer traffic over UPI (Sapphire Rapids) and Infinity Fabric (src/graph/topo.h); Arm
+servers of this class join their chips by NVLink-C2C, which is not the limit: assumed to carry what PCIe gen 5 does."""
 NVLINK_LATENCY = 25e-9  # s a link; default of SimAI's topology template (nv_latency)
 PCIE_LATENCY = 100e-9  # s a link; port-to-port figure of PCIe switches of this class (Broadcom PEX, vendor)
 CUBE_MESH = (
@@ -26,6 +26,9 @@ CUBE_MESH = (
     (2, 6, 1), (3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2), (5, 7, 1), (6, 7, 2),
 )  # fmt: skip
 """NVLinks (a, b, how many) of the hybrid cube mesh of eight V100, six at each GPU (NVIDIA DGX-1V)."""
+
+
+Cable = tuple[int, int, float, float]  # numbers inside the site, B/s, s
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,10 @@ class Inside:
 
 @dataclass(frozen=True)
 class Servers:
-    """Nodes of `count` servers: `gpus` [servers, g], `nics` [servers, n]; which NICs each GPU drives, and its rail [servers * g]."""
+    """`gpus` [servers, g] and `nics` [servers, n] as nodes; the NICs that GPU i drives are `driven[nic_start[i]:nic_start[i + 1]]`.
+
+    `rail` [servers * g]: the GPU's rail, -1 without NICs.
+    """
 
     gpus: Ints
     nics: Ints
@@ -76,19 +82,21 @@ def add_servers(columns: Columns, inside: Inside, count: int) -> Servers:
         width = len(kinds)
         first = site * trays
         labels = [
-            f"n{first + s * size + tray}.{name}" if tray >= 0 else f"d{site + s}.{name}" for s in range(sites) for tray, name in names
+            f"n{first + s * size + tray}.{name}" if tray >= 0 else f"d{site + s}.{name}"
+            for s in range(sites)
+            for tray, name in names
         ]
         all_sites = np.repeat(np.arange(site, site + sites, dtype=np.int32), width)
         ids = columns.nodes(np.tile(np.array(kinds, np.uint8), sites), labels, all_sites)
-        base = ids[::width][:, None] if sites else ids[:0, None]
+        base = ids[::width][:, None]
         a, b, rate, latency = (np.array(column) for column in zip(*cables, strict=True))
         shape = (sites, len(cables))
         columns.cables(
             base + a.astype(np.int32), base + b.astype(np.int32), np.broadcast_to(rate, shape), np.broadcast_to(latency, shape)
         )
-        offset = np.arange(size, dtype=np.int32)[:, None] * _width(inside)
-        gpus.append((base[:, :, None] + offset + np.arange(inside.gpus, dtype=np.int32)).reshape(sites * size, inside.gpus))
-        nics.append((base[:, :, None] + offset + inside.gpus + np.arange(inside.nics, dtype=np.int32)).reshape(sites * size, inside.nics))
+        tray = (base + np.arange(size) * _width(inside)).reshape(-1, 1)
+        gpus.append(tray + np.arange(inside.gpus))
+        nics.append(tray + inside.gpus + np.arange(inside.nics))
         site += sites
     shares = _driven(inside)
     all_gpus = np.concatenate(gpus).astype(np.int32)
@@ -120,19 +128,17 @@ def _width(inside: Inside) -> int:
     return inside.gpus + inside.nics + _switches(inside) + _cpus(inside)
 
 
-def _site(inside: Inside, trays: int) -> tuple[list[int], list[tuple[int, str]], list[tuple[int, int, float, float]]]:
-    """(kinds, (tray, name), cables between local numbers) of one domain: tray by tray GPUs, NICs, PCIe switches, CPUs; then NVSwitches."""
+def _site(inside: Inside, trays: int) -> tuple[list[int], list[tuple[int, str]], list[Cable]]:
+    """(kinds, (tray, name), cables) of one domain: tray by tray GPUs, NICs, PCIe switches, CPUs; then NVSwitches."""
     gpus, nics, switches, cpus, width = inside.gpus, inside.nics, _switches(inside), _cpus(inside), _width(inside)
     kinds: list[int] = []
     names: list[tuple[int, str]] = []
-    cables: list[tuple[int, int, float, float]] = []
+    cables: list[Cable] = []
     for tray in range(trays):
         nic, pcie, cpu = tray * width + gpus, tray * width + gpus + nics, tray * width + gpus + nics + switches
-        for kind, number, name in (
-            (NodeKind.GPU, gpus, "gpu"), (NodeKind.NIC, nics, "nic"), (NodeKind.PCIE, switches, "pcie"), (NodeKind.CPU, cpus, "cpu"),
-        ):  # fmt: skip
+        for kind, number in ((NodeKind.GPU, gpus), (NodeKind.NIC, nics), (NodeKind.PCIE, switches), (NodeKind.CPU, cpus)):
             kinds += [kind] * number
-            names += [(tray, f"{name}{i}") for i in range(number)]
+            names += [(tray, f"{kind.name.lower()}{i}") for i in range(number)]
         cables += [(tray * width + g, pcie + g * switches // gpus, inside.pcie_rate, PCIE_LATENCY) for g in range(gpus)]
         cables += [(nic + i, pcie + i * switches // nics, inside.pcie_rate, PCIE_LATENCY) for i in range(nics)]
         cables += [(pcie + s, cpu + s * cpus // switches, inside.pcie_rate, PCIE_LATENCY) for s in range(switches)]
@@ -151,7 +157,7 @@ def _site(inside: Inside, trays: int) -> tuple[list[int], list[tuple[int, str]],
     return kinds, names, cables
 
 
-def _mesh(inside: Inside, together: list[int]) -> list[tuple[int, int, float, float]]:
+def _mesh(inside: Inside, together: list[int]) -> list[Cable]:
     """Direct links of GPUs without a switch: the cube mesh of eight with six links, else every pair owns an equal part."""
     if inside.kind == "nvlink_mesh" and len(together) == 8 and inside.links == 6:
         return [(together[a], together[b], inside.bandwidth / 6 * links, NVLINK_LATENCY) for a, b, links in CUBE_MESH]
