@@ -84,7 +84,7 @@ class _Shape:
         if comm != Comm.ALL_GATHER:
             for node in range(nodes):
                 pulled = [self._lane(node * here + g, n + node, here, MOVE, []) for g in range(here)]
-                ready[node] = [[self._lane(n + node, node * here + h, 1, COPY, pulled)] for h in range(here)]
+                ready[node] = [[self._lane(n + node, node * here + h, 1, ADD, pulled)] for h in range(here)]
         if nodes > 1:
             self._between(parents, here, ready)
         if comm != Comm.REDUCE_SCATTER:
