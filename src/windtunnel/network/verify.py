@@ -29,7 +29,7 @@ def _start(pattern: Pattern, call: Call) -> list[dict[int, int]]:
     held: list[dict[int, int]] = [{} for _ in range(ends)]
     for rank in range(call.ranks):
         for piece in range(pattern.pieces):
-            if call.comm in (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER) or pattern.home(piece) == rank:
+            if call.comm in (Comm.ALL_REDUCE, Comm.REDUCE_SCATTER, Comm.REDUCE) or pattern.home(piece) == rank:
                 held[rank][piece] = 1 << (_BITS * rank)
     return held
 
@@ -84,7 +84,7 @@ def _run(pattern: Pattern, held: list[dict[int, int]], order: random.Random) -> 
 
 
 def _check(pattern: Pattern, call: Call, held: list[dict[int, int]]) -> None:
-    if call.comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV) and pattern.target is None:
+    if call.comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER) and pattern.target is None:
         raise EngineError("an exchange without targets proves nothing")
     every = sum(1 << (_BITS * rank) for rank in range(call.ranks))
     for rank in range(call.ranks):
@@ -94,6 +94,7 @@ def _check(pattern: Pattern, call: Call, held: list[dict[int, int]]) -> None:
             wanted = {
                 Comm.ALL_REDUCE: every,
                 Comm.REDUCE_SCATTER: every if home == rank else None,
+                Comm.REDUCE: every if call.root == rank else None,
                 Comm.ALL_GATHER: own,
                 Comm.BROADCAST: own,
             }.get(call.comm)

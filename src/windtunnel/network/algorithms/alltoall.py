@@ -13,7 +13,7 @@ import numpy as np
 
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Longs
-from windtunnel.network.algorithms.pattern import ALL, Call, Cargo, Pattern, cut, deps, whole
+from windtunnel.network.algorithms.pattern import ALL, COPY, Call, Cargo, Pattern, cut, deps, whole
 from windtunnel.workload.ops import Comm
 
 _KIB = 1024
@@ -45,8 +45,10 @@ def all_to_all(call: Call) -> Pattern:
     """n(n - 1) lanes, rank by rank and round by round."""
     if call.comm == Comm.SEND_RECV:
         return send_recv(call)
+    if call.comm in (Comm.GATHER, Comm.SCATTER):
+        return rooted(call)
     if call.comm != Comm.ALL_TO_ALL:
-        raise SpecError("algorithm", "p2p", "all_to_all or send_recv")
+        raise SpecError("algorithm", "p2p", "all_to_all, send_recv, gather or scatter")
     n = call.ranks
     size, groups, places = schedule(n, call.per_node)
     count, rank = n // size, np.arange(n, dtype=np.int64)[:, None]
@@ -105,4 +107,26 @@ def send_recv(call: Call) -> Pattern:
         lambda local, net: net if far.any() else local, lanes,
         lambda lane, slice: ((lane,) if slice == -(-size // int(slices[lane])) - 1 else (), False), lambda piece: piece,
         lambda piece: (piece + 1) % n,
+    )
+
+
+def rooted(call: Call) -> Pattern:
+    """Gather to `call.root` or scatter from it: n - 1 messages of size / n, all posted at once."""
+    n, gathers = call.ranks, call.comm == Comm.GATHER
+    other = (call.root + np.arange(1, n, dtype=np.int32)) % n
+    root = np.full(n - 1, call.root, dtype=np.int32)
+    src, dst = (other, root) if gathers else (root, other)
+    block, _ = cut(call.size, n, math.inf)
+    local = call.node_of(src) == call.node_of(dst)
+    slices = np.where(local, min(block, int(p2p_slice(block, False))), min(block, int(p2p_slice(block, True)))).astype(np.int64)
+
+    def carries(lane: int, slice: int) -> Cargo:
+        return ((int(other[lane]),) if slice == -(-block // int(slices[lane])) - 1 else ()), COPY
+
+    return Pattern(
+        src, dst, np.full(n - 1, block, dtype=np.int64), slices, whole(n - 1, 8), np.arange(n - 1, dtype=np.int32),
+        whole(n - 1, 0), np.full(n - 1, float(block)), np.zeros(n, dtype=np.int64), np.zeros(0, dtype=np.int32),
+        np.zeros(0, dtype=np.int64), 0 if call.nodes > 1 else 1, 1 if call.nodes > 1 else 0, max, n, carries,
+        (lambda piece: piece) if gathers else (lambda piece: call.root),
+        (lambda piece: call.root) if gathers else (lambda piece: piece),
     )

@@ -19,14 +19,15 @@ from windtunnel.network.nccl import constants as c
 from windtunnel.workload.ops import Comm
 
 _STEPS = 8
+_CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.BROADCAST, Comm.REDUCE)
 
 
 def ring(call: Call) -> Pattern:
-    """Lanes of a ring all-reduce, all-gather, reduce-scatter or broadcast: `channels` x n of them, n - 1 for a broadcast."""
-    if call.comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.NONE):
-        raise SpecError("algorithm", "ring", "all_reduce, all_gather, reduce_scatter or broadcast")
-    if call.comm == Comm.BROADCAST:
-        return chain(call, reduces=False)
+    """Lanes of a ring all-reduce, all-gather or reduce-scatter, n for each channel; of a broadcast or reduce n - 1."""
+    if call.comm not in _CALLS:
+        raise SpecError("algorithm", "ring", "all_reduce, all_gather, reduce_scatter, broadcast or reduce")
+    if call.comm in (Comm.BROADCAST, Comm.REDUCE):
+        return chain(call, reduces=call.comm == Comm.REDUCE)
     n, channels = call.ranks, call.channels
     order = call.orders((call.exits() + 1) % call.per_node)
     together = 4 if call.protocol == c.SIMPLE else 1
