@@ -21,8 +21,11 @@ from windtunnel.network.achieved import achieved
 from windtunnel.network.algorithms import LOWERINGS, OTHERS, Call, Pattern
 from windtunnel.network.collective import Setup, prepare
 from windtunnel.network.group import Group
+from windtunnel.network.joining import join
 from windtunnel.network.nccl import constants as c
+from windtunnel.network.sends import Sends
 from windtunnel.network.settings import DEFAULT, Settings
+from windtunnel.network.timing import seconds
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -31,6 +34,7 @@ _WIRE = {c.LL: 2.0, c.LL128: 128.0 / 120.0, c.SIMPLE: 1.0}
 _SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
 _BATCH = 8  # peers of one channel's batch
 _HUGE = 1e30
+_MOST_SLICES = 300_000  # that are timed one by one where no formula is exact
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,7 @@ def speed_of(cluster: Cluster, setup: Setup, call: Call, algorithm: str) -> Spee
         hops = ready.node.nvls_hop, ready.net.nvls_hop
     elif algorithm == "p2p":
         launch = ready.node.p2p_launch + (ready.net.p2p_launch if group.nodes > 1 else 0.0)
-        hops = ready.node.hop[2], ready.net.message
+        hops = ready.node.hop[2], ready.node.hop[2]
     local, net = _bytes_only(ready, call, algorithm, call.comm)
     chosen = ready.choose(call.size) == (algorithm, call.protocol)
     cost = ready.seconds(call.size)[0] if chosen else ready.cost(call.size, algorithm, call.protocol)
@@ -180,8 +184,8 @@ def put_speed(pattern: Pattern, call: Call, speed: Speed, ends: Ints) -> tuple[L
     left = total - speed.launch - busy
     part = max(0.0, left) / hops if hops > 0 else 0.0
     between = call.node_of(pattern.src) != call.node_of(pattern.dst)
-    seconds = np.where(between, net, local)
-    rate = np.divide(pattern.pace, seconds, out=np.full(len(pattern), np.inf), where=seconds > 0)
+    taken = np.where(between, net, local)
+    rate = np.divide(pattern.pace, taken, out=np.full(len(pattern), np.inf), where=taken > 0)
     wire = _WIRE[call.protocol]
     slice_, bytes_ = on_wire(pattern, wire)
     lanes = Lanes(
@@ -190,6 +194,8 @@ def put_speed(pattern: Pattern, call: Call, speed: Speed, ends: Ints) -> tuple[L
         np.full(len(pattern), speed.launch + min(0.0, left)).clip(min=0.0), pattern.group, pattern.dep_start, pattern.dep_lane,
         pattern.dep_lead,
     )
+    if speed.total is None and len(pattern) and int(pattern.slices.sum()) <= _MOST_SLICES:
+        total = seconds(lanes)
     bound = float((bytes_ / lanes.rate).max())
     return lanes, total, max(0.0, total - bound)
 
@@ -207,3 +213,40 @@ def on_wire(pattern: Pattern, wire: float) -> tuple[Longs, Longs]:
 def with_paths(lanes: Lanes, latency: Floats) -> Lanes:
     """Lanes whose delays leave out `latency` [K], seconds that their links take by themselves: the fitted hop holds both."""
     return replace(lanes, delay=np.maximum(0.0, lanes.delay - latency))
+
+
+def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, ranks: Ints, group: Group,
+                   settings: Settings = DEFAULT) -> Lowered:
+    """Lanes of an algorithm from a file, scaled to `size` where the file says what size it is for.
+
+    What a send leaves open is what a library takes for a step of Simple: its hop, and all of the rank's links of that kind.
+    SpecError if it has more ranks than `ranks`.
+    """
+    if sends.ranks > len(ranks):
+        raise SpecError("algorithm", sends.ranks, f"at most {len(ranks)} ranks", "The file names more ranks than the call has.")
+    scaled = sends.scaled(size)
+    setup = prepare(cluster, comm, group, settings)
+    call = call_of(setup, comm, size, OTHERS[0], c.SIMPLE)
+    speed = speed_of(cluster, setup, replace(call, size=max(call.size, 1.0)), OTHERS[0])
+    lines = join(scaled)
+    firsts = [scaled.sends[at] for at in lines.first]
+    src = np.array([s.src for s in firsts], dtype=np.int32)
+    dst = np.array([s.dst for s in firsts], dtype=np.int32)
+    count = len(firsts)
+    pattern = Pattern(
+        src, dst, lines.bytes, lines.slice, np.zeros(count, dtype=np.int32), lines.group,
+        np.array([s.channel for s in firsts], dtype=np.int32), np.full(count, max(call.size, 1.0)), lines.dep_start, lines.dep_lane,
+        lines.dep_lead, 0, 0, lambda local, net: 0.0, 0, lambda lane, slice: ((), 0), lambda piece: 0,
+    )
+    plain, _, _ = put_speed(pattern, call, replace(speed, total=None), ranks)
+    between = call.node_of(src) != call.node_of(dst)
+    hop = np.where(between, speed.net_hop, speed.local_hop)
+    lanes = replace(
+        plain,
+        delay=np.array([h if s.delay_s is None else s.delay_s for h, s in zip(hop, firsts, strict=True)]),
+        rate=np.array([r if s.rate is None else s.rate for r, s in zip(plain.rate, firsts, strict=True)]),
+        begin=np.array([speed.launch if s.begin_s is None else s.begin_s for s in firsts]),
+    )
+    total = seconds(lanes)
+    bound = float((lanes.bytes / lanes.rate).max())
+    return Lowered(lanes, pattern, call, "file", c.SIMPLE, total, max(0.0, total - bound), ranks.astype(np.int32))

@@ -40,7 +40,7 @@ def _collnet(call: Call, direct: bool) -> Pattern:
     leaves = call.leaves or (0,) * nodes
     groups = sorted(set(leaves))
     parts = len(heads) if direct else 1
-    chunk, loops = cut(call.size, channels * parts, call.step)
+    chunk, loops = cut(call.size, channels * parts, _chunk(call, parts, 1 if direct else here))
     rows: list[tuple[int, int, int, bool]] = []  # src, dst, part, adds
     after: list[tuple[int, int]] = []
     starts = [0]
@@ -93,3 +93,12 @@ def _collnet(call: Call, direct: bool) -> Pattern:
         whole(lanes, 0), channel_of, bytes_.astype(np.float64), dep_start, dep_lane, lead, inside, between, alone,
         channels * loops * parts, carries, lambda piece: 0,
     )
+
+
+def _chunk(call: Call, parts: int, levels: int) -> float:
+    """Bytes of a slice: a step, halved where few would be under way (`calcCollChunking`)."""
+    chunk = min(call.step, 256 * 1024.0)
+    for times, least in ((64, 128), (8, 64), (8, 32)):
+        while call.size / (call.channels * parts * chunk) < levels * times and chunk > least * 1024:
+            chunk /= 2
+    return chunk

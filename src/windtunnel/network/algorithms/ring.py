@@ -19,6 +19,7 @@ from windtunnel.network.nccl import constants as c
 from windtunnel.workload.ops import Comm
 
 _STEPS = 8
+_LEAST = 512  # bytes
 _CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.BROADCAST, Comm.REDUCE)
 
 
@@ -67,7 +68,8 @@ def chain(call: Call, reduces: bool) -> Pattern:
     order = np.take_along_axis(order, (at[:, None] + np.arange(n)) % n, axis=1)
     if reduces:
         order = np.roll(order, -1, axis=1)
-    chunk, slices = cut(call.size, channels, call.step)
+    # At least n chunks, so that a short message is under way on all links too; the closed form has the fill of about that.
+    chunk, slices = cut(call.size, channels, min(call.step, max(_LEAST, call.size / channels / n)))
     lanes = channels * (n - 1)
     position = np.tile(np.arange(n - 1), channels)
     later = np.nonzero(position)[0]
