@@ -1,6 +1,6 @@
 """Types of the C++ module; see `windtunnel.engine.program.Program` for shapes."""
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -66,3 +66,26 @@ def run(
     host_window: int,
     critical_path: bool,
 ) -> RawTimeline: ...
+
+def route(
+    *,
+    graph: dict[str, npt.NDArray[Any]],
+    src: _Ints,
+    dst: _Ints,
+    key: npt.NDArray[np.uint64],
+    policy: int,
+    nic: int,
+    seed: int,
+) -> tuple[_Longs, _Ints]: ...
+def spread(
+    *,
+    graph: dict[str, npt.NDArray[Any]],
+    src: _Ints,
+    dst: _Ints,
+    key: npt.NDArray[np.uint64],
+    weight: _Floats,
+    policy: int,
+    nic: int,
+    seed: int,
+) -> _Floats: ...
+def check_graph(*, graph: dict[str, npt.NDArray[Any]]) -> None: ...
