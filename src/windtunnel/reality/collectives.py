@@ -15,7 +15,8 @@ from windtunnel.spec import Cluster
 from windtunnel.workload.ops import Comm
 
 COMMS = {"all_reduce": Comm.ALL_REDUCE, "all_gather": Comm.ALL_GATHER, "reduce_scatter": Comm.REDUCE_SCATTER,
-         "alltoall": Comm.ALL_TO_ALL, "all_to_all": Comm.ALL_TO_ALL, "broadcast": Comm.BROADCAST, "sendrecv": Comm.SEND_RECV}
+         "alltoall": Comm.ALL_TO_ALL, "all_to_all": Comm.ALL_TO_ALL, "broadcast": Comm.BROADCAST, "sendrecv": Comm.SEND_RECV,
+         "send_recv": Comm.SEND_RECV, "reduce": Comm.REDUCE, "gather": Comm.GATHER, "scatter": Comm.SCATTER}
 
 WARM_UP_BYTES = 256
 """Below this the first call of a sweep is a warm-up artefact."""

@@ -54,6 +54,9 @@ class Comm(IntEnum):
     ALL_TO_ALL = 4
     BROADCAST = 5
     SEND_RECV = 6
+    REDUCE = 7
+    GATHER = 8
+    SCATTER = 9
 
 
 class Axis(IntEnum):
