@@ -22,7 +22,7 @@ ALIASES = {
     "sendrecv": "send_recv",
     "all2all": "all_to_all",
 }
-SPLIT = frozenset({Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL})
+SPLIT = frozenset({Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.GATHER, Comm.SCATTER})
 """Calls whose `count` column nccl-tests gives per rank."""
 MOST_SIZES = 1000
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMG]?)(?:(i?)B)?", re.IGNORECASE)
@@ -100,7 +100,7 @@ def _bytes(part: str, text: str, wanted: str) -> float:
 
 def table(op: str, gpus: int, cluster: str, rows: list[dict[str, object]]) -> str:
     """Columns of nccl-tests (out of place), then what the library is taken to choose."""
-    reduces = op in ("all_reduce", "reduce_scatter")
+    reduces = op in ("all_reduce", "reduce_scatter", "reduce")
     lines = [
         f"# {op} on {gpus} GPUs of {cluster}: predicted, not run",
         "#",
@@ -111,7 +111,7 @@ def table(op: str, gpus: int, cluster: str, rows: list[dict[str, object]]) -> st
     for row in rows:
         size = float(str(row["size"]))
         count = int(size / 4 / (gpus if OPS[op] in SPLIT else 1))
-        root = 0 if op == "broadcast" else -1
+        root = 0 if op in ("broadcast", "reduce", "gather", "scatter") else -1
         lines.append(
             f"{size:>14.0f}  {count:>12d}  {'float':>8}  {'sum' if reduces else 'none':>6}  {root:>6}  {_fit(row['time_us'], 9)}  "
             f"{_fit(row['algbw_GBs'], 7)}  {_fit(row['busbw_GBs'], 7)}  {'N/A':>6}  "

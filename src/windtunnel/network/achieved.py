@@ -16,8 +16,8 @@ from windtunnel.network.nccl.channels import Graph
 from windtunnel.network.wires import Wires
 from windtunnel.workload.ops import Comm
 
-_ON_WIRE = (0.5, 120.0 / 128.0, 1.0)
-"""Data per byte sent: LL pairs each 4 bytes with a flag, LL128 gives 8 of 128 bytes to it."""
+_ON_WIRE, _ON_WIRE_RCCL = (0.5, 120.0 / 128.0, 1.0), (0.5, 56.0 / 64.0, 1.0)
+"""Data per byte sent: LL pairs each 4 bytes with a flag, LL128 gives 8 of 128 bytes to it, RCCL's 8 of 64 (its `device.h`)."""
 
 
 class Cost(NamedTuple):
@@ -34,6 +34,8 @@ def achieved(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, 
         return _send_recv(size, group, wires, node, net)
     if comm == Comm.ALL_TO_ALL:
         return _all_to_all(size, group, wires, node, net)
+    if comm in (Comm.GATHER, Comm.SCATTER):
+        return _rooted(size, group, wires, node, net)
     if algorithm == c.RING:
         return _ring(comm, size, group, wires, graph, protocol, node, net)
     if algorithm == c.TREE:
@@ -49,28 +51,29 @@ def _ring(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, pro
     n, nodes, p = group.ranks, group.nodes, c.PROTOCOLS.index(protocol)
     rounds = 2 if comm == Comm.ALL_REDUCE else 1
     steps, crossing = rounds * (n - 1), rounds * (nodes - 1)
-    traffic = 1.0 if comm == Comm.BROADCAST else rounds * (n - 1) / n
-    rate = wires.intra * node.ring[p] if group.per_node > 1 else math.inf
+    chain = comm in (Comm.BROADCAST, Comm.REDUCE)
+    traffic = 1.0 if chain else rounds * (n - 1) / n
+    rate = wires.chain * node.ring[p] if group.per_node > 1 else math.inf
     latency = node.launch + (steps - crossing) * node.hop[p]
     if nodes > 1:
-        rate = min(rate, wires.inter * net.ring * _ON_WIRE[p])
+        rate = min(rate, wires.inter * net.ring * _on_wire(wires)[p])
         latency += net.launch + crossing * (net.hop[p] + wires.hop)
     fill = 0.0
     if protocol == c.SIMPLE:
         # One slice per channel is under way before the first result can leave; a ring's chunk is two slices of at most 1 MiB.
-        chunk = size / (graph.running * (1 if comm == Comm.BROADCAST else n))
+        chunk = size / (graph.running * (1 if chain else n))
         fill = (node.fill if nodes == 1 else net.fill) * min(c.RING_SLICE, chunk / 2) * graph.running / rate
     return Cost(latency + size * traffic / rate + fill, latency)
 
 
 def _tree(size: float, group: Group, wires: Wires, graph: Graph, protocol: str, node: Node, net: Net) -> Cost:
     p = c.PROTOCOLS.index(protocol)
-    rate = wires.intra * node.tree[p] if group.per_node > 1 else math.inf
+    rate = wires.chain * node.tree[p] if group.per_node > 1 else math.inf
     latency = node.launch + 2 * (group.per_node - 1) * node.tree_hop[p]
     depth = math.log2(group.nodes)
     if group.nodes > 1:
         # Two trees, each with half of the bytes: a node sends the whole buffer once on two nodes, twice on more.
-        reach = wires.inter * net.tree * _ON_WIRE[p] / min(2.0, group.nodes - 1.0)
+        reach = wires.inter * net.tree * _on_wire(wires)[p] / min(2.0, group.nodes - 1.0)
         rate = min(rate, reach)
         latency += net.launch + 2 * depth * (net.tree_hop[p] + wires.hop)
     fill = 0.0
@@ -80,16 +83,24 @@ def _tree(size: float, group: Group, wires: Wires, graph: Graph, protocol: str, 
     return Cost(latency + size / rate + fill, latency)
 
 
+def _on_wire(wires: Wires) -> tuple[float, float, float]:
+    return _ON_WIRE if wires.nvidia else _ON_WIRE_RCCL
+
+
 def _nvls(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, algorithm: str, node: Node, net: Net) -> Cost:
     here, nodes = group.per_node, group.nodes
-    # The switch pulls a GPU's whole buffer once, and the GPU multicasts its part of the sum: (1 + 1/n) per direction.
-    traffic = (here + 1) / here if comm == Comm.ALL_REDUCE else 1.0
+    # The switch pulls a GPU's whole buffer once, and the GPU multicasts its part of the sum: (1 + 1/n) per direction. Beyond eight
+    # ranks nothing more is gained: 64 and 72 of an NVL72 reach what 8 do.
+    heads = min(here, _NVLS_GAIN)
+    traffic = (heads + 1) / heads if comm == Comm.ALL_REDUCE else 1.0
     chunk, loop = nvls_chunk(size, graph.nvls, here, nodes, algorithm)
     rate = wires.intra * node.nvls / traffic / (1.0 + node.nvls_overhead / chunk)
     latency = node.launch + node.nvls_hop
     if nodes > 1:
-        rate = min(rate * node.nvls_tree, wires.inter * net.tree / (min(2.0, nodes - 1.0) if algorithm == c.NVLS_TREE else 1.0))
-        latency += net.launch + 2 * math.log2(nodes) * (net.nvls_hop + wires.hop)
+        # Of two nodes each sends the buffer once and to one peer; on more, twice, and its NIC meets the flows of three.
+        outside = net.pair if nodes == 2 else net.tree / (min(2.0, nodes - 1.0) if algorithm == c.NVLS_TREE else 1.0)
+        rate = min(rate * node.nvls_tree, wires.inter * outside)
+        latency += net.launch + 2 * math.log2(nodes) * (net.nvls_hop + wires.hop) + node.nvls_head * max(0, here - _NVLS_GAIN)
     fill = node.nvls_fill if nodes == 1 else node.nvls_fill + net.nvls_fill * (1.0 + math.log2(nodes)) / 2
     return Cost(latency + size / rate + fill * min(loop, size) / rate, latency)
 
@@ -109,6 +120,7 @@ def nvls_cuts(channels: int, heads: int, nodes: int, algorithm: str) -> list[flo
     return sorted(times * channels * heads * chunk for chunk, times in _chunk_rule(nodes, algorithm))
 
 
+_NVLS_GAIN = 8
 _KIB = 2.0**10
 _SMALLEST_CHUNK = 16 * _KIB
 
@@ -139,17 +151,37 @@ def _pat(size: float, group: Group, wires: Wires, node: Node, net: Net) -> Cost:
 
 
 def _send_recv(size: float, group: Group, wires: Wires, node: Node, net: Net) -> Cost:
-    if group.nodes == 1:
-        return Cost(node.p2p_launch + size / (wires.pair * node.p2p), node.p2p_launch)
-    latency = node.p2p_launch + net.p2p_launch + wires.hop
-    return Cost(latency + size / (wires.inter * net.p2p), latency)
+    """Every rank to the next one: the slowest message is inside the node, or leaves it through the one NIC of its rank."""
+    rate = wires.pair * node.p2p
+    if node.p2p_channel > 0.0:
+        few, most = c.P2P_CHANNELS
+        rate = min(rate, node.p2p_channel * min(most, max(few, size / c.P2P_PART)))
+    latency = node.p2p_launch
+    if group.nodes > 1:
+        latency += net.p2p_launch + wires.hop
+        rate = min(rate if group.per_node > 1 else math.inf, wires.inter / group.per_node * net.p2p)
+    return Cost(latency + size / rate, latency)
+
+
+def _rooted(size: float, group: Group, wires: Wires, node: Node, net: Net) -> Cost:
+    """Gather and scatter are sends between the root and all others: the root's own links and its one NIC bound them."""
+    n, here = group.ranks, group.per_node
+    part, latency = size / n, node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]
+    inside = part * (here - 1) / (wires.intra * node.p2p) if here > 1 else 0.0
+    outside = 0.0
+    if group.nodes > 1:
+        outside = part * (n - here) / (wires.inter / here * net.p2p)
+        latency += net.p2p_launch + wires.hop + math.ceil((n - here) / 8) * net.message
+    return Cost(latency + max(inside, outside), latency)
 
 
 def _all_to_all(size: float, group: Group, wires: Wires, node: Node, net: Net) -> Cost:
     """n-1 sends of size/n each from every rank; NVLink and NIC parts run side by side, eight peers at a time."""
     n, here = group.ranks, group.per_node
     part = size / n
-    inside = part * (here - 1) / (wires.intra * node.p2p) if here > 1 else 0.0
+    moved = part * (here - 1)
+    lost = node.p2p_fill * moved / (node.p2p_fill + moved) if node.p2p_fill > 0.0 else 0.0
+    inside = (moved + lost) / (wires.intra * node.p2p) if here > 1 else 0.0
     latency = node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]
     outside = 0.0
     if group.nodes > 1:

@@ -36,6 +36,15 @@ RECIPE: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
         *(f"infiniband/{name}" for name in ("launch", "tree_hop.0", "tree_hop.1", "nvls_hop", "tree")),
         *(f"efa/{name}" for name in ("tree_hop.0", "tree_hop.1", "nvls_hop")), "hopper/tree.1", "hopper/nvls_tree")),
     (("AWS-A100",), BETWEEN, ("efa1/tree_hop.2", "efa1/tree", "efa1/tree_fill")),
+    (("Vultr-B200",), INSIDE, tuple(f"blackwell/{name}" for name in (
+        "launch", "hop.0", "hop.2", "ring.0", "ring.2", "fill", "nvls", "nvls_overhead", "nvls_fill"))),
+    (("Vultr-B200-p2p",), INSIDE, tuple(f"blackwell/{name}" for name in ("p2p", "p2p_launch", "p2p_channel", "p2p_fill"))),
+    (("OCI-GB200",), BETWEEN, ("blackwell/nvls_head",)),
+    (("AAC-MI300X",), INSIDE, ("cdna3/hop.0", *(f"cdna3/{name}" for name in _RING))),
+    (("Vultr-MI355X",), INSIDE, ("cdna4/ring.2",)),
+    (("Vultr-MI355X",), BETWEEN, ("rccl/hop.0", "rccl/hop.1", "rccl/tree_hop.0", "rccl/p2p_launch", "rccl/message")),
+    (("HCCL-Gaudi2",), INSIDE, ("gaudi/ring.2",)),
+    (("GCP-H100",), BETWEEN, tuple(f"ethernet/{name}" for name in ("hop.1", "tree_hop.0", "tree_hop.1", "nvls_hop"))),
 )
 """How the stored constants came about: families, where their groups sit, and the constants that were free, stage after stage."""
 
@@ -137,18 +146,18 @@ class _Call:
 
     sample: Sample
     ready: Setup
-    algorithm: str
-    protocol: str
+    options: tuple[tuple[str, str], ...]
 
     @classmethod
     def of(cls, sample: Sample) -> _Call:
         ready = prepare(sample.cluster, sample.comm, sample.group, parse_settings(sample.settings))
-        return cls(sample, ready, *ready.choose(sample.bytes))
+        return cls(sample, ready, ready.open or (ready.choose(sample.bytes),))
 
     def predict(self, tables: Mapping[str, Any]) -> float:
         links, s = self.ready.wires, self.sample
         node, net = tables[links.generation], tables[links.fabric]
-        return achieved(s.comm, s.bytes, s.group, links, self.ready.graph, self.algorithm, self.protocol, node, net).seconds
+        return min(achieved(s.comm, s.bytes, s.group, links, self.ready.graph, algorithm, protocol, node, net).seconds
+                   for algorithm, protocol in self.options)
 
 
 def _is_fraction(name: str) -> bool:

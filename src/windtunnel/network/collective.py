@@ -50,7 +50,12 @@ class Setup:
     relative_error: float
 
     def choose(self, size: float) -> tuple[str, str]:
-        """(algorithm, protocol) that NCCL's tuner selects; sends and receives have none to select."""
+        """(algorithm, protocol) that NCCL's tuner selects; sends and receives have none to select.
+
+        RCCL's tables and those of other libraries are tuned machine by machine, so there it is what the constants say is fastest.
+        """
+        if self.open:
+            return min(self.open, key=lambda option: self.cost(size, *option).seconds)
         piece = self.pieces[bisect_right(self.starts, size) - 1]
         return piece.algorithm, piece.protocol
 
@@ -59,10 +64,19 @@ class Setup:
         return achieved(self.comm, size, self.group, self.wires, self.graph, algorithm, protocol, self.node, self.net)
 
     @cached_property
+    def open(self) -> tuple[tuple[str, str], ...]:
+        """What a library other than NCCL chooses from; empty where NCCL's tables choose."""
+        if self.wires.nvidia or self.comm in _SENDS:
+            return ()
+        between = self.comm == Comm.ALL_REDUCE and self.group.nodes > 1
+        names = [a for a in ("ring", "tree") if a in self.settings.algorithms and (a == "ring" or between)] or ["ring"]
+        return tuple((a, p) for a in names for p in ("LL", "LL128", "Simple") if p in self.settings.protocols)
+
+    @cached_property
     def pieces(self) -> tuple[Piece, ...]:
         """The selection by size, cut again where the chunk of a switch reduction changes."""
-        if self.comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV):
-            return (Piece(0.0, "p2p", "Simple"),)
+        if self.comm in _SENDS or self.open:
+            return (Piece(0.0, "p2p" if self.comm in _SENDS else "ring", "Simple"),)
         found = []
         chosen = pieces(self.comm, self.group, self.wires, self.graph, self.settings)
         for piece, following in zip(chosen, (*chosen[1:], None), strict=True):
@@ -88,6 +102,9 @@ class Setup:
 
     def seconds(self, size: float) -> tuple[Cost, str, str]:
         """Cost of `size` bytes with its algorithm and protocol; it never falls as the size grows."""
+        if self.open:
+            algorithm, protocol = self.choose(size)
+            return self.cost(size, algorithm, protocol), algorithm, protocol
         at = bisect_right(self.starts, size) - 1
         piece, ceiling = self.pieces[at], self.ceilings[at]
         cost = self.cost(size, piece.algorithm, piece.protocol)
@@ -96,6 +113,7 @@ class Setup:
         return cost, piece.algorithm, piece.protocol
 
 
+_SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
 NOTHING = CommEstimate(0.0, "none", "none", 0, 0.0, 0.0, "modelled", 0.0)
 
 
@@ -103,7 +121,8 @@ def bus_factor(comm: Comm, ranks: int) -> float:
     """busbw / algbw of nccl-tests (`doc/PERFORMANCE.md`)."""
     if comm == Comm.ALL_REDUCE:
         return 2.0 * (ranks - 1) / ranks
-    return (ranks - 1) / ranks if comm in (Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL) else 1.0
+    split = (Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.GATHER, Comm.SCATTER)
+    return (ranks - 1) / ranks if comm in split else 1.0
 
 
 def collective(cluster: Cluster, comm: Comm, bytes: float, group: Group, *,
@@ -153,7 +172,7 @@ def _setup(key: _Key, comm: Comm, group: Group, settings: Settings) -> Setup:
     if group.nodes > 1:
         links = replace(links, inter=links.inter * uplink_share(cluster, group, comm))
     node, net = NODES[links.generation], NETS[links.fabric]
-    exact = links.nvidia and links.medium == "nvlink" and bool(node.fitted_on) and (group.nodes == 1 or bool(net.fitted_on))
+    exact = links.medium == "nvlink" and bool(node.fitted_on) and (group.nodes == 1 or bool(net.fitted_on))
     error = node.relative_error if group.nodes == 1 else math.hypot(node.relative_error, net.relative_error)
     provenance = "modelled" if exact else "transferred" if links.nvidia else "assumed"
     error = error if exact else max(0.2 if links.nvidia else 0.3, error)

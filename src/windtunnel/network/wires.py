@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from windtunnel.base.errors import SpecError
 from windtunnel.network.group import Group
 from windtunnel.network.nccl.constants import GENERATIONS
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.cluster import Cluster, ScaleUp
 from windtunnel.workload.ops import Comm
 
 # Switch links between two nodes, beyond the two inside a leaf that the fitted latencies contain.
@@ -16,14 +16,15 @@ _EXTRA_LINKS = {"device": 0, "node": 0, "leaf": 0, "pod": 2, "core": 4}
 # edge-disjoint Hamiltonian cycles; a test counts them. Five GPUs have none, and NCCL goes through a neighbour.
 _CUBE_RINGS = {2: 1, 3: 2, 4: 4, 5: 2, 6: 2, 7: 4, 8: 6}
 _ACROSS_SOCKETS = 0.6  # of a ring that leaves a CPU's PCIe tree: all-reduce on 8 against 4 A100 PCIe (SimuMax, 0.4176 / 0.6924)
+_OWN_PORTS = ("ethernet", "ici")  # accelerators whose network ports are on the chip and not behind PCIe
 _PCIE_RATE = {3: 13e9, 4: 26e9, 5: 52e9, 6: 104e9}  # what a GPU moves through x16, one direction
 
 
 @dataclass(frozen=True)
 class Wires:
-    """Rates of one group.
+    """Rates of one group. `generation` and `fabric` are the keys of the fitted constants.
 
-    `intra`: per GPU inside the domain; `pair`: to one peer there; `inter`: what the whole group has out of one domain; `line`: the
+    `intra`: per GPU inside the domain; `chain`: the same for a ring that goes on to other domains; `pair`: to one peer there; `inter`: what the whole group has out of one domain; `line`: the
     same before the fabric's efficiency; `nics`: NIC devices of the group; `hop`: seconds of a network hop beyond a leaf's own;
     `stated`: latency that the NIC's description tells NCCL's tuner, which is a hint and not a measurement.
     """
@@ -32,6 +33,7 @@ class Wires:
     nvidia: bool
     medium: str  # nvlink or pci
     intra: float
+    chain: float
     pair: float
     inter: float
     line: float
@@ -44,20 +46,26 @@ class Wires:
     amd: bool
 
 
+_OTHERS = (("cdna4", "cdna4"), ("cdna2", "cdna2"), ("cdna", "cdna3"), ("gaudi", "gaudi"), ("tpu", "tpu"))
+
+
 def generation_of(architecture: str, nvidia: bool) -> str:
-    """The generation whose tables are used; accelerators of other makers take Ampere's, which is an assumption."""
-    if not nvidia:
-        return "ampere"
-    known = {"pascal": "volta", "turing": "volta", "ada": "ampere", "rubin": "blackwell", "grace_hopper": "hopper"}
+    """The generation whose constants are used: of NVIDIA by the tables of NCCL's tuner, of other makers by the start of the name."""
     name = architecture.lower()
+    if not nvidia:
+        return next((found for start, found in _OTHERS if name.startswith(start)), "other")
+    known = {"pascal": "volta", "turing": "volta", "ada": "ampere", "rubin": "blackwell", "grace_hopper": "hopper"}
     if name in GENERATIONS:
         return name
     return known.get(name, next((g for g in GENERATIONS if name.startswith(g)), "hopper"))
 
 
 def net_of(kind: str, generation: str) -> str:
-    """Key of the fabric's fitted constants; EFA comes in a generation with each instance generation (p4, then p5 and later)."""
-    return "efa1" if kind == "efa" and generation in ("volta", "ampere") else kind
+    """Key of the fabric's fitted constants: EFA comes in a generation with each instance generation (p4, then p5 and later), and RCCL
+    drives InfiniBand and RoCE with constants of its own."""
+    if kind == "efa" and generation in ("volta", "ampere"):
+        return "efa1"
+    return "rccl" if kind in ("infiniband", "roce", "ethernet") and generation.startswith("cdna") else kind
 
 
 def wires(cluster: Cluster, group: Group) -> Wires:
@@ -71,6 +79,9 @@ def wires(cluster: Cluster, group: Group) -> Wires:
     else:
         pair = min(scale.bandwidth, pcie)
         intra = pair * (_ACROSS_SOCKETS if here > 4 else 1.0)
+    # A ring over a full mesh takes n - 1 of its parts; without the closing edge in each domain all n fit.
+    mesh = fast and scale.kind in ("xgmi", "ethernet", "nvlink_mesh") and group.nodes > 1 and here > 1 and not _cube(scale)
+    chain = intra * here / (here - 1) if mesh else intra
     line = inter = nics = hop = stated = 0.0
     if group.nodes > 1:
         if node.nic is None:
@@ -80,7 +91,8 @@ def wires(cluster: Cluster, group: Group) -> Wires:
         rate = node.nic.count * node.nic.bandwidth / devices
         # A rank drives the NIC beside it; with fewer NICs than GPUs the ranks of one domain share them.
         line = min(node.nic.count * node.nic.bandwidth * servers / group.sharing, group.per_node * rate)
-        line = min(line, group.per_node * pcie)
+        if scale.kind not in _OWN_PORTS:
+            line = min(line, group.per_node * pcie)
         nics = max(1.0, line / rate)
         inter = line * fabric.efficiency
         if group.span in ("pod", "core"):
@@ -89,14 +101,20 @@ def wires(cluster: Cluster, group: Group) -> Wires:
         stated = node.nic.latency
     nvls = fast and scale.in_switch_reduction and nvidia
     generation = generation_of(node.gpu.architecture, nvidia)
-    return Wires(generation, nvidia, "nvlink" if fast else "pci", intra, pair, inter, line, nics, hop, stated,
+    return Wires(generation, nvidia, "nvlink" if fast else "pci", intra, chain, pair, inter, line, nics, hop, stated,
                  net_of(fabric.kind, generation), nvls, fabric.in_network_reduction, node.cpu_vendor == "amd")
+
+
+def _cube(scale: ScaleUp) -> bool:
+    return scale.kind == "nvlink_mesh" and scale.size == 8 and scale.links == 6
 
 
 def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) -> tuple[float, float]:
     """(rate that a ring has, rate to one peer), per GPU each way."""
-    if kind in ("nvswitch", "ici") or ranks < 2:
+    if kind == "nvswitch" or ranks < 2:
         return bandwidth, bandwidth
+    if kind == "ici":  # a torus: rings on all axes at once, one link to a neighbour
+        return bandwidth, bandwidth / links
     if kind == "nvlink_mesh" and size == 8 and links == 6:
         return bandwidth / 6 * _CUBE_RINGS.get(ranks, 6), bandwidth / 6
     if size <= 2:

@@ -15,7 +15,8 @@ from windtunnel.spec import Cluster
 from windtunnel.workload.ops import Comm
 
 COMMS = {"all_reduce": Comm.ALL_REDUCE, "all_gather": Comm.ALL_GATHER, "reduce_scatter": Comm.REDUCE_SCATTER,
-         "alltoall": Comm.ALL_TO_ALL, "all_to_all": Comm.ALL_TO_ALL, "broadcast": Comm.BROADCAST, "sendrecv": Comm.SEND_RECV}
+         "alltoall": Comm.ALL_TO_ALL, "all_to_all": Comm.ALL_TO_ALL, "broadcast": Comm.BROADCAST, "sendrecv": Comm.SEND_RECV,
+         "send_recv": Comm.SEND_RECV, "reduce": Comm.REDUCE, "gather": Comm.GATHER, "scatter": Comm.SCATTER}
 
 WARM_UP_BYTES = 256
 """Below this the first call of a sweep is a warm-up artefact."""
@@ -27,13 +28,13 @@ _FROM = re.compile(r"use ?>= ?(\d+) ?MiB", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Call:
-    """One call as the network model takes it: `bytes` the whole buffer, `gpus` consecutive ranks on `cluster`."""
+    """One call as the network model takes it: `bytes` the whole buffer, `gpus` ranks on `cluster`, `per_domain` in a scale-up domain."""
 
     cluster: Cluster
     comm: Comm
     bytes: float
     gpus: int
-    per_node: int
+    per_domain: int
 
 
 def call_of(row: CollectiveRow) -> Call | Skipped:
@@ -58,7 +59,8 @@ def call_of(row: CollectiveRow) -> Call | Skipped:
     if _ring_only(row):
         scale_up = cluster.node.scale_up.model_copy(update={"in_switch_reduction": False})
         cluster = cluster.model_copy(update={"node": cluster.node.model_copy(update={"scale_up": scale_up})})
-    return Call(cluster, comm, float(row.bytes), row.gpus, per_node)
+    servers = max(1, cluster.node.domain // cluster.node.gpus)
+    return Call(cluster, comm, float(row.bytes), row.gpus, min(row.gpus, per_node * servers))
 
 
 def score_collective(row: CollectiveRow, fitted: bool = False) -> Score:
@@ -69,7 +71,7 @@ def score_collective(row: CollectiveRow, fitted: bool = False) -> Score:
     if isinstance(call, Skipped):
         return Score(row.id, row.family, "time_us", row.time_us, skipped=call.reason, source_seen=seen, fitted=fitted)
     try:
-        estimate = collective(call.cluster, call.comm, call.bytes, flat_group(call.cluster, call.gpus, call.per_node))
+        estimate = collective(call.cluster, call.comm, call.bytes, flat_group(call.cluster, call.gpus, call.per_domain))
     except WindtunnelError as error:
         return Score(row.id, row.family, "time_us", row.time_us, skipped=str(error), source_seen=seen, fitted=fitted)
     label = f"{row.collective} of {row.bytes} B on {row.gpus} {row.gpu} ({row.fabric})"

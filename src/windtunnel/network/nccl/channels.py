@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from windtunnel.network.group import Group
-from windtunnel.network.nccl.constants import INTRA_SPEEDS, MAX_CHANNELS, NET_COUNTED, NVLINK_COUNTED, NVLS_CHANNELS
+from windtunnel.network.nccl.constants import INTRA_SPEEDS, MAX_CHANNELS, NET_COUNTED, NVLINK_COUNTED, NVLS_CHANNELS, OTHER_CHANNELS
 from windtunnel.network.settings import Settings
 from windtunnel.network.wires import Wires
 
@@ -30,6 +30,10 @@ class Graph:
 
 def graph(group: Group, wires: Wires, settings: Settings) -> Graph:
     """Rings of `group` on `wires`."""
+    if not wires.nvidia:
+        running = min(max(OTHER_CHANNELS, settings.min_channels or 1), settings.max_channels or MAX_CHANNELS)
+        rates = wires.intra * 1e-9 / running, wires.line * 1e-9 / running
+        return Graph(running, rates[0], rates[1], rates[0], running, 0, 0.0)
     counted = wires.intra * 1e-9 * (NVLINK_COUNTED[wires.generation] if wires.medium == "nvlink" else 0.92)
     late = wires.generation in ("hopper", "blackwell")
     if group.nodes == 1:

@@ -181,7 +181,7 @@ def _latency(algorithm: str, protocol: int, comm: Comm, group: Group, wires: Wir
         overhead = (0.0 if nodes == 1 else 2.0 if wires.amd else 1.0) * (3.0 if protocol == 2 else 1.0)
         crossing = (2 if comm == Comm.ALL_REDUCE else 1) * (nodes - 1)
         steps = _steps(comm, n)
-        if comm == Comm.BROADCAST:
+        if comm in (Comm.BROADCAST, Comm.REDUCE):
             return total + steps * (inter if nodes > 1 else intra)
         return total + (steps - crossing) * max(intra, overhead) + crossing * inter
     if algorithm == c.TREE:
