@@ -2,6 +2,7 @@
 // Parameters are doubles in SI units (s, B, B/s); switches are 0 or 1.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -20,11 +21,20 @@ inline constexpr Time kNoTime = std::numeric_limits<Time>::max();
 struct Parameter {
   std::string_view name;
   std::string_view unit;  // "B/s", "s", "B", "0/1" or "" (a plain number)
-  double value;           // default
-  double least;
-  double most;
+  double value = 0.0;     // default
+  double least = 0.0;
+  double most = 0.0;
   std::string_view meaning;
 };
+
+// The parameters of `a`, then those of `b`.
+template <std::size_t N, std::size_t M>
+constexpr std::array<Parameter, N + M> joined(const std::array<Parameter, N>& a, const std::array<Parameter, M>& b) {
+  std::array<Parameter, N + M> out{};
+  for (std::size_t i = 0; i < N; ++i) out[i] = a[i];
+  for (std::size_t i = 0; i < M; ++i) out[N + i] = b[i];
+  return out;
+}
 
 // One value for each parameter of an algorithm, by name.
 class Values {

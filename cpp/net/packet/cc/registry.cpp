@@ -4,13 +4,18 @@
 #include <cmath>
 
 #include "net/packet/cc/dcqcn.h"
+#include "net/packet/cc/hpcc.h"
+#include "net/packet/cc/hybrid.h"
+#include "net/packet/cc/none.h"
+#include "net/packet/cc/swift.h"
+#include "net/packet/cc/timely.h"
 
 namespace wt::net::packet {
 
 namespace {
 
 constexpr std::array kAlgorithms{
-    kDcqcn,
+    kNone, kDcqcn, kHpcc, kSwift, kTimely, kHybrid,
 };
 
 template <class Rows>
