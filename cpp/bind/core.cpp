@@ -77,6 +77,7 @@ NB_MODULE(_core, m) {
         column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"), column("part_seconds"),
         column("part_participants"), column("record"), "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
         "Executes a program given as columns; see windtunnel.engine.program.Program.");
+  bind_control(m);
   bind_fabric(m);
   bind_flow(m);
   bind_packet(m);
