@@ -23,13 +23,18 @@ def with_tables(text: str) -> str:
 
 
 def parameter_table(name: str) -> str:
-    rows = [f"| {p.name} | {_shown(p, p.default)} | {_shown(p, p.least)} to {_shown(p, p.most)} | {p.meaning} |" for p in controls()[name].parameters]
-    return "\n".join(["| parameter | default | bounds | meaning |", "|---|---|---|---|", *rows]) + "\n"
+    rows = ["| parameter | default | bounds | meaning |", "|---|---|---|---|"]
+    for p in controls()[name].parameters:
+        rows.append(f"| {p.name} | {_shown(p, p.default)} | {_shown(p, p.least)} to {_shown(p, p.most)} | {p.meaning} |")
+    return "\n".join(rows) + "\n"
 
 
 def preset_table() -> str:
-    rows = [f"| `{name}` | {made.algorithm} | {_heard(made)} | {_marked(made)} |" for name in presets() for made in [load_congestion(name)]]
-    return "\n".join(["| preset | algorithm | marks arrive as | kmin / kmax / pmax at 400 Gb/s |", "|---|---|---|---|", *rows]) + "\n"
+    rows = ["| preset | algorithm | marks arrive as | kmin / kmax / pmax at 400 Gb/s |", "|---|---|---|---|"]
+    for name in presets():
+        made = load_congestion(name)
+        rows.append(f"| `{name}` | {made.algorithm} | {_heard(made)} | {_marked(made)} |")
+    return "\n".join(rows) + "\n"
 
 
 def _heard(made: Congestion) -> str:
