@@ -169,7 +169,7 @@ def _bytes_only(ready: Setup, call: Call, algorithm: str, comm: Comm) -> tuple[f
     return found[0], found[1] if ready.group.nodes > 1 else 0.0
 
 
-def _zero(table: Any, names: tuple[str, ...]) -> dict[str, float]:
+def _zero(table: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {f.name: 0.0 for f in fields(table) if f.name in names}
 
 

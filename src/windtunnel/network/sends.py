@@ -72,8 +72,8 @@ def read_sends(path: str) -> Sends:
     except (OSError, UnicodeDecodeError) as error:
         raise FileError("--algorithm", path, "a readable text file", str(error)) from None
     if kind == ".xml":
-        connections, ranks, size = read_msccl(text, path)
-        return checked([Send(*row) for row in connections], ranks, size)
+        connections, ranks, whole = read_msccl(text, path)
+        return checked([Send(*row) for row in connections], ranks, whole)
     try:
         rows, size = _csv(text) if kind == ".csv" else _table(json.loads(text) if kind == ".json" else tomllib.loads(text), path)
     except (json.JSONDecodeError, tomllib.TOMLDecodeError, csv.Error, RecursionError) as error:
@@ -148,13 +148,13 @@ def _after_steps(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
 
 
 def _csv(text: str) -> tuple[list[dict[str, Any]], float | None]:
-    size = None
+    size: float | None = None
     lines = text.splitlines()
     while lines and (not lines[0].strip() or lines[0].lstrip().startswith("#")):
         note = lines.pop(0).strip().lstrip("#").strip()
         if note.startswith("size="):
             size = _size(note.removeprefix("size="))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for row in csv.DictReader(io.StringIO("\n".join(lines))):
         if None in row:
             raise SpecError(f"sends[{len(rows)}]", row[None], "as many columns as the header")

@@ -58,11 +58,13 @@ def _collnet(call: Call, direct: bool) -> Pattern:
             order = [(local + i) % here for i in range(here)]
             up: dict[int, list[int]] = {group: [] for group in groups}
             for node in range(nodes):
-                base, waits = node * here, []
+                base = node * here
+                waits: list[int] = []
                 for i in range(here - 1, 0, -1):
                     sent = lane(base + order[i], base + order[0 if direct else i - 1], part, True, [] if direct else waits)
                     waits = [*waits, sent] if direct else [sent]
-                up[leaves[node]].append(lane(base + local, n + nodes + groups.index(leaves[node]) * len(heads) + at, part, True, waits))
+                leaf = n + nodes + groups.index(leaves[node]) * len(heads) + at
+                up[leaves[node]].append(lane(base + local, leaf, part, True, waits))
             if len(groups) > 1:
                 top = n + nodes + len(groups) * len(heads) + at
                 sums = [lane(n + nodes + k * len(heads) + at, top, part, True, up[group]) for k, group in enumerate(groups)]
