@@ -1,4 +1,5 @@
-"""Lanes as variables of the flow engine: what is pipelined together is one fluid with a demand on every link that its lanes take."""
+"""Lanes as variables of the flow engine: what is pipelined together is one fluid with a demand on every link that its lanes
+take."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Programs of MSCCL (Microsoft's collective compiler) in XML, as sends.
 
-A GPU has thread blocks; each has at most one peer that it sends to and one that it receives from, on a channel, and runs its steps in
-order. A step may wait for a step of another block of its GPU (`depid`, `deps`). Of a step only what it receives and sends matters here
-(https://github.com/microsoft/msccl-tools, `msccl/language/ir.py`: s, r, rcs, rrs, rrc, rrcs; re, cpy and nop move nothing).
+A GPU has thread blocks; each has at most one peer that it sends to and one that it receives from, on a channel, and runs its
+steps in order. A step may wait for a step of another block of its GPU (`depid`, `deps`). Of a step only what it receives and
+sends matters here (https://github.com/microsoft/msccl-tools, `msccl/language/ir.py`: s, r, rcs, rrs, rrc, rrcs; re, cpy and nop
+move nothing).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Any algorithm as a file of sends: read into lanes, or written from a listing.
 
-CSV with a header, or JSON or TOML with a list `sends`. A send has `src`, `dst`, `bytes`; `after`: numbers of the sends (rows, from 0) that
-must have arrived at its source, in CSV with blanks between; or `step`: it waits for all sends of earlier steps that end at its source.
-Optional: `channel` (sends of one source, destination and channel leave in order), `delay_s`, `rate` (B/s), `begin_s`.
-JSON and TOML may say the `size` of the call, and a CSV file in a first line `# size=1048576`: sends then scale with the size asked for.
-`.xml` is read as a program of MSCCL (msccl.py).
+CSV with a header, or JSON or TOML with a list `sends`. A send has `src`, `dst`, `bytes`; `after`: numbers of the sends (rows,
+from 0) that must have arrived at its source, in CSV with blanks between; or `step`: it waits for all sends of earlier steps that
+end at its source. Optional: `channel` (sends of one source, destination and channel leave in order), `delay_s`, `rate` (B/s),
+`begin_s`. JSON and TOML may say the `size` of the call, and a CSV file in a first line `# size=1048576`: sends then scale with
+the size asked for. `.xml` is read as a program of MSCCL (msccl.py).
 """
 
 from __future__ import annotations
@@ -83,20 +83,13 @@ def read_sends(path: str) -> Sends:
 
 def from_rows(rows: Sequence[Mapping[str, Any]], size: float | None = None) -> Sends:
     """Sends from rows with the fields above; raises as `read_sends`."""
-    if not 0 < len(rows) <= MOST_SENDS:
-        raise SpecError("sends", len(rows), f"from 1 to {MOST_SENDS} sends")
-    for at, row in enumerate(rows):
-        for name in row:
-            if name not in FIELDS:
-                raise UnknownName(f"sends[{at}]", str(name), FIELDS)
-    by_step = not any("after" in row and row["after"] not in (None, "") for row in rows)
-    waits = _after_steps(rows) if by_step else [_numbers(row.get("after"), at) for at, row in enumerate(rows)]
-    found = [
-        Send(_whole(row, "src", at), _whole(row, "dst", at), _whole(row, "bytes", at), tuple(waits[at]), _whole(row, "channel", at, 0),
-             _real(row, "delay_s", at), _real(row, "rate", at), _real(row, "begin_s", at))
-        for at, row in enumerate(rows)
-    ]
-    return checked(found, 1 + max(max(s.src, s.dst) for s in found), size)
+        if not 0 < len(rows) <= MOST_SENDS: raise SpecError("sends", len(rows), f"from 1 to {MOST_SENDS} sends") for at, row in
+        enumerate(rows): for name in row: if name not in FIELDS: raise UnknownName(f"sends[{at}]", str(name), FIELDS) by_step =
+        not any("after" in row and row["after"] not in (None, "") for row in rows) waits = _after_steps(rows) if by_step else
+        [_numbers(row.get("after"), at) for at, row in enumerate(rows)] found = [ Send(_whole(row, "src", at), _whole(row, "dst",
+        at), _whole(row, "bytes", at), tuple(waits[at]), _whole(row, "channel", at, 0), _real(row, "delay_s", at), _real(row,
+        "rate", at), _real(row, "begin_s", at)) for at, row in enumerate(rows) ] return checked(found, 1 + max(max(s.src, s.dst)
+        for s in found), size)
 
 
 def checked(sends: Sequence[Send], ranks: int, size: float | None) -> Sends:

@@ -46,7 +46,8 @@ IGNORED = {
 class Settings:
     """Parsed variables; the defaults are NCCL's. SHARP (CollNet) is off until NCCL_COLLNET_ENABLE=1, as in NCCL.
 
-    `buffers`: bytes of a connection's buffer by protocol, where given. `ib_timeout` is the exponent, `qps` connections a channel, `p2p_pxn` PXN of sends.
+    `buffers`: bytes of a connection's buffer by protocol, where given. `ib_timeout` is the exponent, `qps` connections a channel,
+    `p2p_pxn` PXN of sends.
     """
 
     algorithms: frozenset[str] = field(default_factory=lambda: frozenset(ALGORITHMS))

@@ -1,10 +1,11 @@
 """CollNet (SHARP): the fabric's switches add. Each node's heads send the buffer up once and get the sum once.
 
-Direct: every GPU of a node hands each head its part, the heads go out by their own NICs. Chain: as a tree's chain inside the node, one
-head a channel. Leaf switches add what their nodes send, a switch above them adds the leaves (NCCL 2.30.7, `src/device/all_reduce.h`;
-reduction tree as in the SHARP paper, Graham et al. 2016).
+Direct: every GPU of a node hands each head its part, the heads go out by their own NICs. Chain: as a tree's chain inside the
+node, one head a channel. Leaf switches add what their nodes send, a switch above them adds the leaves (NCCL 2.30.7,
+`src/device/all_reduce.h`; reduction tree as in the SHARP paper, Graham et al. 2016).
 
-Numbers: the switch of leaf group l and head h is n + nodes + l * heads + h; above several leaf groups, after all of those, one a head.
+Numbers: the switch of leaf group l and head h is n + nodes + l * heads + h; above several leaf groups, after all of those, one a
+head.
 """
 
 from __future__ import annotations
