@@ -1,5 +1,4 @@
-"""Lanes as variables of the flow engine: what is pipelined together is one fluid with a demand on every link that its lanes
-take."""
+"""Lanes as variables of the flow engine: what is pipelined together is one fluid with a demand on every link of its lanes."""
 
 from __future__ import annotations
 

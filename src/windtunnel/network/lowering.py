@@ -134,7 +134,7 @@ def speed_of(cluster: Cluster, setup: Setup, call: Call, algorithm: str) -> Spee
     group = setup.group
     alone = replace(group, sharing=1, span="leaf") if group.nodes > 1 else group
     ready = prepare(cluster, call.comm, alone, setup.settings)
-    at, p = ready.wires, c.PROTOCOLS.index(call.protocol)
+    p = c.PROTOCOLS.index(call.protocol)
     launch = ready.node.launch + (ready.net.launch if group.nodes > 1 else 0.0)
     hops = ready.node.hop[p], ready.net.hop[p]
     if algorithm in OTHERS:

@@ -76,7 +76,8 @@ def read_msccl(text: str, path: str) -> tuple[list[Row], int, float]:
             missing = [b for b in before if b not in seen]
             if missing:
                 if len(stack) > len(seen) + 10**5 or any(b in stack for b in missing):
-                    raise SpecError(f"{path}: gpu {now[0]} tb {now[1]} step {now[2]}", missing[0], "steps that do not wait in a circle")
+                    where = f"{path}: gpu {now[0]} tb {now[1]} step {now[2]}"
+                    raise SpecError(where, missing[0], "steps that do not wait in a circle")
                 stack.extend(missing)
                 continue
             known: dict[tuple[int, int, int], int] = {}

@@ -83,13 +83,20 @@ def read_sends(path: str) -> Sends:
 
 def from_rows(rows: Sequence[Mapping[str, Any]], size: float | None = None) -> Sends:
     """Sends from rows with the fields above; raises as `read_sends`."""
-        if not 0 < len(rows) <= MOST_SENDS: raise SpecError("sends", len(rows), f"from 1 to {MOST_SENDS} sends") for at, row in
-        enumerate(rows): for name in row: if name not in FIELDS: raise UnknownName(f"sends[{at}]", str(name), FIELDS) by_step =
-        not any("after" in row and row["after"] not in (None, "") for row in rows) waits = _after_steps(rows) if by_step else
-        [_numbers(row.get("after"), at) for at, row in enumerate(rows)] found = [ Send(_whole(row, "src", at), _whole(row, "dst",
-        at), _whole(row, "bytes", at), tuple(waits[at]), _whole(row, "channel", at, 0), _real(row, "delay_s", at), _real(row,
-        "rate", at), _real(row, "begin_s", at)) for at, row in enumerate(rows) ] return checked(found, 1 + max(max(s.src, s.dst)
-        for s in found), size)
+    if not 0 < len(rows) <= MOST_SENDS:
+        raise SpecError("sends", len(rows), f"from 1 to {MOST_SENDS} sends")
+    for at, row in enumerate(rows):
+        for name in row:
+            if name not in FIELDS:
+                raise UnknownName(f"sends[{at}]", str(name), FIELDS)
+    by_step = not any("after" in row and row["after"] not in (None, "") for row in rows)
+    waits = _after_steps(rows) if by_step else [_numbers(row.get("after"), at) for at, row in enumerate(rows)]
+    found = [
+        Send(_whole(row, "src", at), _whole(row, "dst", at), _whole(row, "bytes", at), tuple(waits[at]),
+             _whole(row, "channel", at, 0), _real(row, "delay_s", at), _real(row, "rate", at), _real(row, "begin_s", at))
+        for at, row in enumerate(rows)
+    ]
+    return checked(found, 1 + max(max(s.src, s.dst) for s in found), size)
 
 
 def checked(sends: Sequence[Send], ranks: int, size: float | None) -> Sends:

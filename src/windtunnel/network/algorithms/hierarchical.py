@@ -65,8 +65,9 @@ def hierarchical(call: Call) -> Pattern:
     for chunk, order in enumerate(orders(dims, call.speeds, chunks)):
         if comm != Comm.ALL_GATHER:
             stages += [(chunk, dim, True, order[:i], order[i + 1 :]) for i, dim in enumerate(order) if dims[dim] > 1]
+        backwards = list(enumerate(order))[::-1]
         if comm != Comm.REDUCE_SCATTER:
-            stages += [(chunk, dim, False, order[:i], order[i + 1 :]) for i, dim in reversed(list(enumerate(order))) if dims[dim] > 1]
+            stages += [(chunk, dim, False, order[:i], order[i + 1 :]) for i, dim in backwards if dims[dim] > 1]
     waits, on, leads = [], [], []
     before = []
     for dim, (s, d) in enumerate(zip(stride, dims, strict=True)):
@@ -95,7 +96,8 @@ def hierarchical(call: Call) -> Pattern:
     unit = [part * math.prod(dims[d] for d in left) for _, _, _, _, left in stages]  # bytes of a slice
     slice_ = np.repeat(np.array(unit, dtype=np.int64), n)
     turns = np.repeat(np.array([dims[dim] - 1 for _, dim, _, _, _ in stages], dtype=np.int64), n)
-    far = [bool((call.node_of(src[i * n : (i + 1) * n]) != call.node_of(dst[i * n : (i + 1) * n])).any()) for i in range(len(stages))]
+    crosses = (call.node_of(src) != call.node_of(dst)).reshape(len(stages), n).any(axis=1)
+    far = [bool(crossing) for crossing in crosses]
 
     def carries(lane: int, slice: int) -> Cargo:
         at, r = divmod(lane, n)

@@ -31,8 +31,7 @@ def binary_tree(nodes: int) -> list[int]:
 
 
 def double_tree(nodes: int) -> tuple[list[int], list[int]]:
-    """Both trees: the second is the first seen from the other end (even) or moved by one (odd), so that leaves become inner
-    nodes."""
+    """Both trees: the second is the first seen from the other end (even) or moved by one (odd); leaves become inner nodes."""
     first = binary_tree(nodes)
     if nodes % 2 == 0:
         return first, [-1 if first[nodes - 1 - i] < 0 else nodes - 1 - first[nodes - 1 - i] for i in range(nodes)]
