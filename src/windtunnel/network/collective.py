@@ -14,7 +14,7 @@ from windtunnel.network.calibration import NETS, NODES, Net, Node
 from windtunnel.network.group import Group, flat_group
 from windtunnel.network.nccl.channels import Graph, graph
 from windtunnel.network.nccl.tuner import Piece, pieces
-from windtunnel.network.settings import DEFAULT, Settings, parse_settings
+from windtunnel.network.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.network.wires import Wires, uplink_share, wires
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -146,10 +146,10 @@ def collective(cluster: Cluster, comm: Comm, bytes: float, group: Group, *,
 
 def prepare(cluster: Cluster, comm: Comm, group: Group, settings: Settings = DEFAULT) -> Setup:
     """Links, channels and constants of `group`, kept between calls."""
-    return _setup(_Key(cluster), Comm(comm), group, settings)
+    return _setup(Key(as_set(cluster, settings)), Comm(comm), group, settings)
 
 
-class _Key:
+class Key:
     """A cluster as a key by identity of its content: hashing a whole spec costs more than the estimate."""
 
     __slots__ = ("cluster", "hashed")
@@ -162,11 +162,11 @@ class _Key:
         return self.hashed
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and (self.cluster is other.cluster or self.cluster == other.cluster)
+        return isinstance(other, Key) and (self.cluster is other.cluster or self.cluster == other.cluster)
 
 
 @lru_cache(maxsize=1024)
-def _setup(key: _Key, comm: Comm, group: Group, settings: Settings) -> Setup:
+def _setup(key: Key, comm: Comm, group: Group, settings: Settings) -> Setup:
     cluster = key.cluster
     links = wires(cluster, group)
     if group.nodes > 1:

@@ -1,4 +1,4 @@
-"""Lanes as variables of the flow engine: what is pipelined together is one fluid with a demand on every link that its lanes take."""
+"""Lanes as variables of the flow engine: what is pipelined together is one fluid with a demand on every link of its lanes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _demands(lanes: Lanes, paths: Paths, groups: int) -> tuple[Longs, Ints, Floa
     nbytes = np.repeat(lanes.bytes.astype(np.float64), hops)
     width = int(paths.links.max(initial=0)) + 1
     key, at = np.unique(group * width + paths.links, return_inverse=True)
-    demand = np.bincount(at, weights=nbytes, minlength=len(key))
+    demand: Floats = np.bincount(at, weights=nbytes, minlength=len(key)).astype(np.float64)
     start = np.searchsorted(key // width, np.arange(groups + 1)).astype(np.int64)
     return start, (key % width).astype(np.int32), demand
 

@@ -1,7 +1,8 @@
 """Sends of a file as lanes: those of one source, destination and channel that wait slice by slice become one lane.
 
-Sends of a connection are one lane if they are equally long (the last may be shorter) and what each waits for moves on with it, one slice
-for each slice, or is the whole of another lane. Otherwise each is a lane of its own, and their order is only what `after` says.
+Sends of a connection are one lane if they are equally long (the last may be shorter) and what each waits for moves on with it,
+one slice for each slice, or is the whole of another lane. Otherwise each is a lane of its own, and their order is only what
+`after` says.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A collective as lanes: an algorithm's pattern with the speed that the library reaches put on it.
 
-The closed form says what a call takes alone: launch, steps and fill, and its bytes at a rate inside a node and one between nodes. Lanes get
-that rate shared out among them, and what is left of the closed form's seconds as a delay before each slice, by the hops of its
-algorithm and protocol. So a call that is alone on its links takes the closed form's time in every engine.
+The closed form says what a call takes alone: launch, steps and fill, and its bytes at a rate inside a node and one between nodes.
+Lanes get that rate shared out among them, and what is left of the closed form's seconds as a delay before each slice, by the hops
+of its algorithm and protocol. So a call that is alone on its links takes the closed form's time in every engine.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ _MOST_SLICES = 300_000  # that are timed one by one where no formula is exact
 
 @dataclass(frozen=True)
 class Speed:
-    """What the library reaches. Seconds: `launch` before the first slice, `local` and `net` for all of the call's bytes inside nodes
-    and between them, hops per slice of each kind; `total` the closed form's seconds, None where it has none for the algorithm."""
+    """What the library reaches. Seconds: `launch` before the first slice, `local` and `net` for all of the call's bytes inside
+    nodes and between them, hops per slice of each kind; `total` the closed form's seconds, None where it has none for the
+    algorithm."""
 
     launch: float
     local: float
@@ -133,7 +134,7 @@ def speed_of(cluster: Cluster, setup: Setup, call: Call, algorithm: str) -> Spee
     group = setup.group
     alone = replace(group, sharing=1, span="leaf") if group.nodes > 1 else group
     ready = prepare(cluster, call.comm, alone, setup.settings)
-    at, p = ready.wires, c.PROTOCOLS.index(call.protocol)
+    p = c.PROTOCOLS.index(call.protocol)
     launch = ready.node.launch + (ready.net.launch if group.nodes > 1 else 0.0)
     hops = ready.node.hop[p], ready.net.hop[p]
     if algorithm in OTHERS:
@@ -157,8 +158,8 @@ def speed_of(cluster: Cluster, setup: Setup, call: Call, algorithm: str) -> Spee
 
 
 def _bytes_only(ready: Setup, call: Call, algorithm: str, comm: Comm) -> tuple[float, float]:
-    """Seconds that the closed form has for the bytes on links inside a node, and on those between nodes, without fills: what is left
-    of its answer when the other links are endless."""
+    """Seconds that the closed form has for the bytes on links inside a node, and on those between nodes, without fills: what is
+    left of its answer when the other links are endless."""
     node = replace(ready.node, **_zero(ready.node, ("fill", "nvls_fill")))
     net = replace(ready.net, **_zero(ready.net, ("fill", "tree_fill", "nvls_fill")))
     inside = {f.name: _HUGE for f in fields(ready.wires) if f.name in ("intra", "chain", "pair")}
@@ -169,7 +170,7 @@ def _bytes_only(ready: Setup, call: Call, algorithm: str, comm: Comm) -> tuple[f
     return found[0], found[1] if ready.group.nodes > 1 else 0.0
 
 
-def _zero(table: Any, names: tuple[str, ...]) -> dict[str, float]:
+def _zero(table: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {f.name: 0.0 for f in fields(table) if f.name in names}
 
 

@@ -1,8 +1,9 @@
 """Programs of MSCCL (Microsoft's collective compiler) in XML, as sends.
 
-A GPU has thread blocks; each has at most one peer that it sends to and one that it receives from, on a channel, and runs its steps in
-order. A step may wait for a step of another block of its GPU (`depid`, `deps`). Of a step only what it receives and sends matters here
-(https://github.com/microsoft/msccl-tools, `msccl/language/ir.py`: s, r, rcs, rrs, rrc, rrcs; re, cpy and nop move nothing).
+A GPU has thread blocks; each has at most one peer that it sends to and one that it receives from, on a channel, and runs its
+steps in order. A step may wait for a step of another block of its GPU (`depid`, `deps`). Of a step only what it receives and
+sends matters here (https://github.com/microsoft/msccl-tools, `msccl/language/ir.py`: s, r, rcs, rrs, rrc, rrcs; re, cpy and nop
+move nothing).
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def read_msccl(text: str, path: str) -> tuple[list[Row], int, float]:
             missing = [b for b in before if b not in seen]
             if missing:
                 if len(stack) > len(seen) + 10**5 or any(b in stack for b in missing):
-                    raise SpecError(f"{path}: gpu {now[0]} tb {now[1]} step {now[2]}", missing[0], "steps that do not wait in a circle")
+                    where = f"{path}: gpu {now[0]} tb {now[1]} step {now[2]}"
+                    raise SpecError(where, missing[0], "steps that do not wait in a circle")
                 stack.extend(missing)
                 continue
             known: dict[tuple[int, int, int], int] = {}

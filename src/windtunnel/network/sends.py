@@ -1,10 +1,10 @@
 """Any algorithm as a file of sends: read into lanes, or written from a listing.
 
-CSV with a header, or JSON or TOML with a list `sends`. A send has `src`, `dst`, `bytes`; `after`: numbers of the sends (rows, from 0) that
-must have arrived at its source, in CSV with blanks between; or `step`: it waits for all sends of earlier steps that end at its source.
-Optional: `channel` (sends of one source, destination and channel leave in order), `delay_s`, `rate` (B/s), `begin_s`.
-JSON and TOML may say the `size` of the call, and a CSV file in a first line `# size=1048576`: sends then scale with the size asked for.
-`.xml` is read as a program of MSCCL (msccl.py).
+CSV with a header, or JSON or TOML with a list `sends`. A send has `src`, `dst`, `bytes`; `after`: numbers of the sends (rows,
+from 0) that must have arrived at its source, in CSV with blanks between; or `step`: it waits for all sends of earlier steps that
+end at its source. Optional: `channel` (sends of one source, destination and channel leave in order), `delay_s`, `rate` (B/s),
+`begin_s`. JSON and TOML may say the `size` of the call, and a CSV file in a first line `# size=1048576`: sends then scale with
+the size asked for. `.xml` is read as a program of MSCCL (msccl.py).
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def read_sends(path: str) -> Sends:
     except (OSError, UnicodeDecodeError) as error:
         raise FileError("--algorithm", path, "a readable text file", str(error)) from None
     if kind == ".xml":
-        connections, ranks, size = read_msccl(text, path)
-        return checked([Send(*row) for row in connections], ranks, size)
+        connections, ranks, whole = read_msccl(text, path)
+        return checked([Send(*row) for row in connections], ranks, whole)
     try:
         rows, size = _csv(text) if kind == ".csv" else _table(json.loads(text) if kind == ".json" else tomllib.loads(text), path)
     except (json.JSONDecodeError, tomllib.TOMLDecodeError, csv.Error, RecursionError) as error:
@@ -92,8 +92,8 @@ def from_rows(rows: Sequence[Mapping[str, Any]], size: float | None = None) -> S
     by_step = not any("after" in row and row["after"] not in (None, "") for row in rows)
     waits = _after_steps(rows) if by_step else [_numbers(row.get("after"), at) for at, row in enumerate(rows)]
     found = [
-        Send(_whole(row, "src", at), _whole(row, "dst", at), _whole(row, "bytes", at), tuple(waits[at]), _whole(row, "channel", at, 0),
-             _real(row, "delay_s", at), _real(row, "rate", at), _real(row, "begin_s", at))
+        Send(_whole(row, "src", at), _whole(row, "dst", at), _whole(row, "bytes", at), tuple(waits[at]),
+             _whole(row, "channel", at, 0), _real(row, "delay_s", at), _real(row, "rate", at), _real(row, "begin_s", at))
         for at, row in enumerate(rows)
     ]
     return checked(found, 1 + max(max(s.src, s.dst) for s in found), size)
@@ -148,13 +148,13 @@ def _after_steps(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
 
 
 def _csv(text: str) -> tuple[list[dict[str, Any]], float | None]:
-    size = None
+    size: float | None = None
     lines = text.splitlines()
     while lines and (not lines[0].strip() or lines[0].lstrip().startswith("#")):
         note = lines.pop(0).strip().lstrip("#").strip()
         if note.startswith("size="):
             size = _size(note.removeprefix("size="))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for row in csv.DictReader(io.StringIO("\n".join(lines))):
         if None in row:
             raise SpecError(f"sends[{len(rows)}]", row[None], "as many columns as the header")

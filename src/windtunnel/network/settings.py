@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.nccl.constants import ALGORITHMS, LL, LL128, PROTOCOLS, SIMPLE
+from windtunnel.spec.cluster import Cluster
 
 _ALIASES = {"ring": "ring", "tree": "tree", "collnetdirect": "collnet_direct", "collnetchain": "collnet_chain", "nvls": "nvls",
             "nvlstree": "nvls_tree", "pat": "pat", "collnet": "collnet_direct"}
@@ -22,7 +23,7 @@ KNOWN = {
     "NCCL_BUFFSIZE": "buffer of Simple: its slices", "NCCL_LL_BUFFSIZE": "buffer of LL", "NCCL_LL128_BUFFSIZE": "buffer of LL128",
     "NCCL_NCHANNELS_PER_NET_PEER": "channels of a send over the network: how many peers go at once",
     "NCCL_P2P_PXN_LEVEL": "0: sends leave by the sender's own NIC; 1 and 2: through the GPU on the receiver's rail",
-    "NCCL_PXN_DISABLE": "1: as NCCL_P2P_PXN_LEVEL=0, for collectives too",
+    "NCCL_PXN_DISABLE": "1: the same for sends and collectives",
     "NCCL_CROSS_NIC": "0: rings keep to a rail, 1: they may leave it, 2: they leave it if that is faster",
     "NCCL_IB_QPS_PER_CONNECTION": "connections of a channel between two nodes: each has a path of its own",
     "NCCL_IB_SPLIT_DATA_ON_QPS": "1: each slice is split over them; 0: they take turns, which is run the same way",
@@ -45,7 +46,8 @@ IGNORED = {
 class Settings:
     """Parsed variables; the defaults are NCCL's. SHARP (CollNet) is off until NCCL_COLLNET_ENABLE=1, as in NCCL.
 
-    `buffers`: bytes of a connection's buffer by protocol, where given. `ib_timeout` is the exponent, `qps` connections a channel.
+    `buffers`: bytes of a connection's buffer by protocol, where given. `ib_timeout` is the exponent, `qps` connections a channel,
+    `p2p_pxn` PXN of sends.
     """
 
     algorithms: frozenset[str] = field(default_factory=lambda: frozenset(ALGORITHMS))
@@ -60,6 +62,7 @@ class Settings:
     buffer: tuple[tuple[str, int], ...] = ()
     channels_per_peer: int | None = None
     pxn: bool = True
+    p2p_pxn: bool = True
     cross_nic: int = 2
     qps: int = 1
     peer_access: bool = True
@@ -76,8 +79,8 @@ class Settings:
 DEFAULT = Settings()
 
 
-def parse_settings(variables: Mapping[str, str | int] | None) -> Settings:
-    """Settings from `{"NCCL_ALGO": "Ring,Tree", ...}`; `^` before a list excludes.
+def parse_settings(variables: Mapping[str, str | int] | None, path: str = "settings") -> Settings:
+    """Settings from `{"NCCL_ALGO": "Ring,Tree", ...}`; `^` before a list excludes. `path` is where they were written.
 
     Raises UnknownName or SpecError on what is not honoured.
     """
@@ -85,7 +88,10 @@ def parse_settings(variables: Mapping[str, str | int] | None) -> Settings:
         return DEFAULT
     for name in variables:
         if name not in KNOWN and name not in IGNORED:
-            raise UnknownName("settings", str(name), [*KNOWN, *IGNORED])
+            raise UnknownName(path, str(name), [*KNOWN, *IGNORED])
+    low, high = variables.get("NCCL_MIN_NCHANNELS"), variables.get("NCCL_MAX_NCHANNELS")
+    if low is not None and high is not None and str(low).isdecimal() and str(high).isdecimal() and int(low) > int(high):
+        raise SpecError(f"{path}.NCCL_MIN_NCHANNELS", low, f"at most NCCL_MAX_NCHANNELS ({high})")
     protocols = {p.lower(): p for p in PROTOCOLS}
     buffers = {SIMPLE: "NCCL_BUFFSIZE", LL: "NCCL_LL_BUFFSIZE", LL128: "NCCL_LL128_BUFFSIZE"}
     sizes = {p: _whole(variables, name, low=4096, high=2**30) for p, name in buffers.items()}
@@ -105,12 +111,28 @@ def parse_settings(variables: Mapping[str, str | int] | None) -> Settings:
         threads=_whole(variables, "NCCL_NTHREADS", low=32, high=1024),
         buffer=tuple((p, n) for p, n in sizes.items() if n is not None),
         channels_per_peer=_whole(variables, "NCCL_NCHANNELS_PER_NET_PEER"),
-        pxn=level != 0 and not _switch(variables, "NCCL_PXN_DISABLE", False),
+        pxn=not _switch(variables, "NCCL_PXN_DISABLE", False), p2p_pxn=level != 0,
         cross_nic=2 if cross is None else cross,
         qps=_whole(variables, "NCCL_IB_QPS_PER_CONNECTION", low=1, high=128) or 1,
         peer_access=not off, shared_memory=not _switch(variables, "NCCL_SHM_DISABLE", False),
         ib_timeout=20 if timeout is None else timeout, ib_retries=7 if retries is None else retries,
     )
+
+
+def as_set(cluster: Cluster, settings: Settings) -> Cluster:
+    """The cluster as NCCL then uses it. Without peer access GPUs of a node meet in host memory: at PCIe's rate, without NVLink.
+
+    SpecError where shared memory is off, too: every pair would talk over the network, which is not modelled.
+    """
+    if settings.peer_access:
+        return cluster
+    if not settings.shared_memory:
+        raise SpecError("settings.NCCL_SHM_DISABLE", 1, "0 with NCCL_P2P_DISABLE=1",
+                        "GPUs of one node would talk over the network only.")
+    node = cluster.node
+    slow = {"kind": "pcie", "size": node.gpus, "in_switch_reduction": False}
+    scale = node.scale_up.model_copy(update=slow)
+    return cluster.model_copy(update={"node": node.model_copy(update={"scale_up": scale})})
 
 
 def _listed(name: str, variables: Mapping[str, str | int], aliases: Mapping[str, str],

@@ -18,8 +18,9 @@ def arrivals(lanes: Lanes, latency: Floats | None = None) -> list[list[float]]:
     EngineError if lanes wait for each other in a circle.
     """
     count = len(lanes)
-    slices = (-(-lanes.bytes // lanes.slice)).tolist()
-    size, last, rate = lanes.slice.tolist(), (lanes.bytes - (-(-lanes.bytes // lanes.slice) - 1) * lanes.slice).tolist(), lanes.rate.tolist()
+    slices = slices_of(lanes).tolist()
+    size, rate = lanes.slice.tolist(), lanes.rate.tolist()
+    last = (lanes.bytes - (slices_of(lanes) - 1) * lanes.slice).tolist()
     extra = [0.0] * count if latency is None else latency.tolist()
     delay, begin, window = lanes.delay.tolist(), lanes.begin.tolist(), lanes.window.tolist()
     start, on, lead = lanes.dep_start.tolist(), lanes.dep_lane.tolist(), lanes.dep_lead.tolist()

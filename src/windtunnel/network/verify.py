@@ -11,6 +11,7 @@ import random
 import numpy as np
 
 from windtunnel.base.errors import EngineError
+from windtunnel.engine.graph import Floats
 from windtunnel.network.algorithms.pattern import COPY, MOVE, Call, Pattern
 from windtunnel.workload.ops import Comm
 
@@ -104,7 +105,7 @@ def _check(pattern: Pattern, call: Call, held: list[dict[int, int]]) -> None:
                 raise EngineError(f"rank {rank} ends with {held[rank].get(piece, 0):#x} of piece {piece}, not {wanted:#x}")
 
 
-def payload(pattern: Pattern) -> np.ndarray:  # type: ignore[type-arg]
+def payload(pattern: Pattern) -> Floats:
     """[pieces] bytes of each piece, from the slices that carry it; 0 for one that never moves."""
     sizes = np.zeros(pattern.pieces)
     for lane, count in enumerate(pattern.slices):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.compute import Estimate, Factors, estimate
 from windtunnel.network import CommEstimate, Group, collective, group
+from windtunnel.network.settings import Settings, parse_settings
 from windtunnel.predict.jitter import slowdown
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm, Kind, Workload
@@ -24,6 +26,11 @@ class Network:
     groups: dict[Axis, Group] = field(default_factory=dict)
     prices: dict[tuple[Comm, Axis, float], CommEstimate] = field(default_factory=dict)
 
+    @cached_property
+    def settings(self) -> Settings:
+        """NCCL's variables of the job."""
+        return parse_settings(self.job.runtime.nccl, "runtime.nccl")
+
     def group(self, axis: Axis) -> Group:
         """The group of ranks behind an axis."""
         if axis not in self.groups:
@@ -34,7 +41,7 @@ class Network:
         """Estimate of one call with a total buffer of `size` bytes."""
         key = (call, axis, size)
         if key not in self.prices:
-            self.prices[key] = collective(self.job.cluster, call, size, self.group(axis))
+            self.prices[key] = collective(self.job.cluster, call, size, self.group(axis), settings=self.settings)
         return self.prices[key]
 
 

@@ -61,6 +61,7 @@ class Runtime(Noun):
     p2p_scatter: Flag = Field(True, description="pipeline transfers are cut over tp and gathered again inside the node")
     p2p_sync: Flag = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
     bucket: Size = Field(160e6, gt=0, description="bytes of gradient per reduction bucket when overlapped")
+    nccl: dict[str, str | int] = Field({}, description="NCCL_* variables of the job; `windtunnel collective --help` lists them")
     host: Host
     pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")
     allocator_overhead: NonNegativeFloat = Field(0.0, description="reserved over allocated memory, as a fraction")

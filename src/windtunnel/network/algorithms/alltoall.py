@@ -13,7 +13,7 @@ import numpy as np
 
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Longs
-from windtunnel.network.algorithms.pattern import ALL, COPY, Call, Cargo, Pattern, cut, deps, whole
+from windtunnel.network.algorithms.pattern import ALL, COPY, Call, Cargo, Pattern, cut, whole
 from windtunnel.workload.ops import Comm
 
 _KIB = 1024

@@ -1,10 +1,11 @@
 """CollNet (SHARP): the fabric's switches add. Each node's heads send the buffer up once and get the sum once.
 
-Direct: every GPU of a node hands each head its part, the heads go out by their own NICs. Chain: as a tree's chain inside the node, one
-head a channel. Leaf switches add what their nodes send, a switch above them adds the leaves (NCCL 2.30.7, `src/device/all_reduce.h`;
-reduction tree as in the SHARP paper, Graham et al. 2016).
+Direct: every GPU of a node hands each head its part, the heads go out by their own NICs. Chain: as a tree's chain inside the
+node, one head a channel. Leaf switches add what their nodes send, a switch above them adds the leaves (NCCL 2.30.7,
+`src/device/all_reduce.h`; reduction tree as in the SHARP paper, Graham et al. 2016).
 
-Numbers: the switch of leaf group l and head h is n + nodes + l * heads + h; above several leaf groups, after all of those, one a head.
+Numbers: the switch of leaf group l and head h is n + nodes + l * heads + h; above several leaf groups, after all of those, one a
+head.
 """
 
 from __future__ import annotations
@@ -58,11 +59,13 @@ def _collnet(call: Call, direct: bool) -> Pattern:
             order = [(local + i) % here for i in range(here)]
             up: dict[int, list[int]] = {group: [] for group in groups}
             for node in range(nodes):
-                base, waits = node * here, []
+                base = node * here
+                waits: list[int] = []
                 for i in range(here - 1, 0, -1):
                     sent = lane(base + order[i], base + order[0 if direct else i - 1], part, True, [] if direct else waits)
                     waits = [*waits, sent] if direct else [sent]
-                up[leaves[node]].append(lane(base + local, n + nodes + groups.index(leaves[node]) * len(heads) + at, part, True, waits))
+                leaf = n + nodes + groups.index(leaves[node]) * len(heads) + at
+                up[leaves[node]].append(lane(base + local, leaf, part, True, waits))
             if len(groups) > 1:
                 top = n + nodes + len(groups) * len(heads) + at
                 sums = [lane(n + nodes + k * len(heads) + at, top, part, True, up[group]) for k, group in enumerate(groups)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.errors import SpecError
+from windtunnel.engine.graph import Ints
 from windtunnel.network.algorithms.pattern import Call, Cargo, Pattern, cut, deps, whole
 from windtunnel.workload.ops import Comm
 
@@ -30,16 +31,17 @@ def direct(call: Call) -> Pattern:
         into = np.argsort(dst, kind="stable").reshape(n, n - 1)  # lanes that end at each rank
         waiting = np.repeat(np.arange(each, lanes), n - 1)
         start, lane, lead = deps(lanes, waiting, np.repeat(into, n - 1, axis=0).ravel(), 0)
-    src, dst = np.tile(src, steps).astype(np.int32), np.tile(dst, steps).astype(np.int32)
+    source: Ints = np.tile(src, steps).astype(np.int32)
+    target: Ints = np.tile(dst, steps).astype(np.int32)
     bytes_ = np.full(lanes, chunk * slices, dtype=np.int64)
-    local = call.node_of(src) == call.node_of(dst)
+    local = call.node_of(source) == call.node_of(target)
     # All lanes of a rank share its port: a lane has its part of it, in units of the rank's whole buffer.
     ports = np.where(local, min(n, call.per_node) - 1, n - min(n, call.per_node))
     pace = call.size / np.maximum(1, ports)
     gather = np.repeat([call.comm == Comm.ALL_GATHER] if steps == 1 else [False, True], each)
 
     def carries(lane: int, slice: int) -> Cargo:
-        s, d = int(src[lane]), int(dst[lane])
+        s, d = int(source[lane]), int(target[lane])
         if call.comm == Comm.ALL_TO_ALL:
             return ((s * n + d) * slices + slice,), False
         return ((s if gather[lane] else d) * slices + slice,), not gather[lane]
@@ -52,7 +54,7 @@ def direct(call: Call) -> Pattern:
 
     all_to_all = call.comm == Comm.ALL_TO_ALL
     return Pattern(
-        src, dst, bytes_, np.full(lanes, chunk, dtype=np.int64), whole(lanes, 8), whole(lanes, 0) if steps == 2 else
+        source, target, bytes_, np.full(lanes, chunk, dtype=np.int64), whole(lanes, 8), whole(lanes, 0) if steps == 2 else
         np.arange(lanes, dtype=np.int32), whole(lanes, 0), pace, start, lane, lead, steps if call.nodes == 1 else 0,
         steps if call.nodes > 1 else 0, alone, (n * n if all_to_all else n) * slices, carries,
         (lambda piece: piece // slices // n) if all_to_all else (lambda piece: piece // slices),

@@ -53,7 +53,7 @@ def halving_doubling(call: Call) -> Pattern:
     group = np.repeat(np.arange(len(width), dtype=np.int32), width)
     src, dst = np.concatenate(sources).astype(np.int32), np.concatenate(targets).astype(np.int32)
     bytes_ = np.array(counts, dtype=np.int64)[group] * chunk
-    crossing = [bool((call.node_of(s) != call.node_of(d)).any()) for s, d in zip(sources, targets, strict=True)]
+    crossing = [bool((s // call.per_node != d // call.per_node).any()) for s, d in zip(sources, targets, strict=True)]
 
     def carries(lane: int, slice: int) -> Cargo:
         step, sender, receiver = int(group[lane]), int(src[lane]), int(dst[lane])

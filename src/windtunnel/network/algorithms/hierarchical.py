@@ -1,9 +1,10 @@
 """Hierarchical over dimensions: reduce-scatter inward out, all-gather back, in chunks so that all dimensions are busy.
 
-The buffer is cut in chunks. A chunk is reduced and scattered in one dimension after the other, each on the part that the one before left,
-and gathered in the reverse order; inside a dimension by a ring. While one chunk is in the second dimension the next one is in the first.
-With `speeds` each chunk takes the order of dimensions that leaves the busiest one least loaded, by the loads that earlier chunks
-have put on them (as Themis, Rashidi et al., ISCA 2022, schedules chunks); without, the innermost dimension comes first.
+The buffer is cut in chunks. A chunk is reduced and scattered in one dimension after the other, each on the part that the one
+before left, and gathered in the reverse order; inside a dimension by a ring. While one chunk is in the second dimension the next
+one is in the first. With `speeds` each chunk takes the order of dimensions that leaves the busiest one least loaded, by the loads
+that earlier chunks have put on them (as Themis, Rashidi et al., ISCA 2022, schedules chunks); without, the innermost dimension
+comes first.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ def hierarchical(call: Call) -> Pattern:
     for chunk, order in enumerate(orders(dims, call.speeds, chunks)):
         if comm != Comm.ALL_GATHER:
             stages += [(chunk, dim, True, order[:i], order[i + 1 :]) for i, dim in enumerate(order) if dims[dim] > 1]
+        backwards = list(enumerate(order))[::-1]
         if comm != Comm.REDUCE_SCATTER:
-            stages += [(chunk, dim, False, order[:i], order[i + 1 :]) for i, dim in reversed(list(enumerate(order))) if dims[dim] > 1]
+            stages += [(chunk, dim, False, order[:i], order[i + 1 :]) for i, dim in backwards if dims[dim] > 1]
     waits, on, leads = [], [], []
     before = []
     for dim, (s, d) in enumerate(zip(stride, dims, strict=True)):
@@ -94,7 +96,8 @@ def hierarchical(call: Call) -> Pattern:
     unit = [part * math.prod(dims[d] for d in left) for _, _, _, _, left in stages]  # bytes of a slice
     slice_ = np.repeat(np.array(unit, dtype=np.int64), n)
     turns = np.repeat(np.array([dims[dim] - 1 for _, dim, _, _, _ in stages], dtype=np.int64), n)
-    far = [bool((call.node_of(src[i * n : (i + 1) * n]) != call.node_of(dst[i * n : (i + 1) * n])).any()) for i in range(len(stages))]
+    crosses = (call.node_of(src) != call.node_of(dst)).reshape(len(stages), n).any(axis=1)
+    far = [bool(crossing) for crossing in crosses]
 
     def carries(lane: int, slice: int) -> Cargo:
         at, r = divmod(lane, n)

@@ -1,8 +1,8 @@
 """NVLS: the NVSwitch adds and copies. NVLSTree: between nodes the sums go up and down NCCL's double binary tree.
 
-A loop of a channel hands each GPU (head) one chunk. All-reduce: the switch reads the chunk from every GPU, gives the head their sum, takes it
-back and copies it to every GPU. A GPU's link so carries S up for the sums and S/g for its own part, and the same down: (g + 1)/g of
-the buffer each way (`src/device/all_reduce.h`, NCCL 2.30.7).
+A loop of a channel hands each GPU (head) one chunk. All-reduce: the switch reads the chunk from every GPU, gives the head their
+sum, takes it back and copies it to every GPU. A GPU's link so carries S up for the sums and S/g for its own part, and the same
+down: (g + 1)/g of the buffer each way (`src/device/all_reduce.h`, NCCL 2.30.7).
 """
 
 from __future__ import annotations

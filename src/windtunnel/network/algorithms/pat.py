@@ -1,7 +1,7 @@
 """PAT: all-gather and reduce-scatter by shifted binomial trees, in log2 n rounds, for one GPU a node (NCCL from 2.23 on).
 
-All-gather, far distances first: in the round of distance d a rank passes the chunks that lie 0, 2d, 4d, … ranks behind it to the rank d
-ahead, as far as they have not been around. Reduce-scatter runs the same trees backwards, near distances first.
+All-gather, far distances first: in the round of distance d a rank passes the chunks that lie 0, 2d, 4d, … ranks behind it to the
+rank d ahead, as far as they have not been around. Reduce-scatter runs the same trees backwards, near distances first.
 """
 
 from __future__ import annotations

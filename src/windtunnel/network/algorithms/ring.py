@@ -1,12 +1,12 @@
 """Rings of NCCL: per channel a cycle through all ranks, node after node, that leaves a node at the channel's NIC.
 
-Rank p of the cycle sends a stream of chunks to rank p + 1 and may send chunk k once chunk k - 1 came in from rank p - 1. All-reduce: 2(n-1)
-chunks a loop, of which the first n - 1 are sums under way; all-gather and reduce-scatter n - 1; broadcast and reduce are
-a chain. (NCCL 2.30.7, `src/device/all_reduce.h`, `src/graph/connect.cc`.)
+Rank p of the cycle sends a stream of chunks to rank p + 1 and may send chunk k once chunk k - 1 came in from rank p - 1.
+All-reduce: 2(n-1) chunks a loop, of which the first n - 1 are sums under way; all-gather and reduce-scatter n - 1; broadcast and
+reduce are a chain. (NCCL 2.30.7, `src/device/all_reduce.h`, `src/graph/connect.cc`.)
 
-A chunk of Simple is four steps of the buffer, of others one, and is cut evenly where the message is shorter. NCCL lets a Simple chunk
-leave in two slices. Measured rings do not hide their hops behind the second one (the closed form's fit needs all of them), so
-a slice of a lane is a chunk.
+A chunk of Simple is four steps of the buffer, of others one, and is cut evenly where the message is shorter. NCCL lets a Simple
+chunk leave in two slices. Measured rings do not hide their hops behind the second one (the closed form's fit needs all of them),
+so a slice of a lane is a chunk.
 """
 
 from __future__ import annotations

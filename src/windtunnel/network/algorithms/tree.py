@@ -1,8 +1,8 @@
 """NCCL's double binary tree: two trees over the nodes, half of the channels each, and a chain of the GPUs inside a node.
 
-Sums go up, results come down, slice after slice; in the second tree the leaves of the first are inner nodes. A node's GPU beside the
-channel's NIC speaks to the parent; the children of a node reach its first and second GPU (`src/graph/trees.cc`,
-`connect.cc` of NCCL 2.30.7).
+Sums go up, results come down, slice after slice; in the second tree the leaves of the first are inner nodes. A node's GPU beside
+the channel's NIC speaks to the parent; the children of a node reach its first and second GPU (`src/graph/trees.cc`, `connect.cc`
+of NCCL 2.30.7).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def binary_tree(nodes: int) -> list[int]:
 
 
 def double_tree(nodes: int) -> tuple[list[int], list[int]]:
-    """Both trees: the second is the first seen from the other end (even) or moved by one (odd), so that leaves become inner nodes."""
+    """Both trees: the second is the first seen from the other end (even) or moved by one (odd); leaves become inner nodes."""
     first = binary_tree(nodes)
     if nodes % 2 == 0:
         return first, [-1 if first[nodes - 1 - i] < 0 else nodes - 1 - first[nodes - 1 - i] for i in range(nodes)]

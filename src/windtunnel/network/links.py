@@ -1,0 +1,146 @@
+"""Where a call's ranks sit in a cluster's graph, which switches add for it, and the links that its lanes take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from windtunnel.base.errors import SpecError
+from windtunnel.engine.graph import Floats, Graph, Ints, NodeKind, Paths
+from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
+from windtunnel.network.collective import Key
+from windtunnel.network.fabrics import cluster_graph
+from windtunnel.network.group import Group
+from windtunnel.network.settings import Settings
+from windtunnel.spec.cluster import Cluster
+from windtunnel.workload.ops import Comm
+
+
+@dataclass(frozen=True)
+class Links:
+    """A graph and, in it, the endpoints of ranks [n] and of switches that add: NVSwitches of the call's nodes, then of the fabric
+    as collnet.py numbers them (empty if there are none). `leaves` [nodes]: which set of leaf switches a node hangs on."""
+
+    graph: Graph
+    ranks: Ints
+    switches: Ints
+    leaves: tuple[int, ...]
+
+
+def links_of(cluster: Cluster, group: Group) -> Links:
+    """Consecutive GPUs, `group.per_node` in each domain from its first on, as nccl-tests places them."""
+    return _links(Key(cluster), group.ranks, group.per_node)
+
+
+@lru_cache(maxsize=8)
+def _links(key: Key, count: int, here: int) -> Links:
+    cluster = key.cluster
+    domain = cluster.node.domain
+    ranks = (np.arange(count) // here) * domain + np.arange(count) % here
+    placed = cluster_graph(cluster, int(ranks[-1]) // cluster.node.gpus + 1)
+    ends = placed.endpoint[ranks].astype(np.int32)
+    return add_switches(placed.graph, ends, here, cluster.fabric.in_network_reduction)
+
+
+def add_switches(graph: Graph, ranks: Ints, per_node: int, reduces: bool = False) -> Links:
+    """The graph with the switches that can add for these ranks as endpoints; `reduces`: those of the fabric can, too."""
+    nodes = -(-len(ranks) // per_node)
+    home = graph.endpoint[ranks]
+    site = graph.node_site[home[::per_node]]
+    nvswitch = np.nonzero(graph.node_kind == NodeKind.NVSWITCH)[0]
+    where = {int(graph.node_site[node]): int(node) for node in reversed(nvswitch)}
+    inside = [where.get(int(s), -1) for s in site]
+    if min(inside) < 0:
+        return Links(graph, ranks, np.zeros(0, dtype=np.int32), (0,) * nodes)
+    found, leaves = (_fabric(graph, ranks, per_node) if reduces and nodes > 1 else None) or ([], (0,) * nodes)
+    made = np.array([*inside, *found], dtype=np.int32)
+    ends = np.arange(graph.endpoints, graph.endpoints + len(made), dtype=np.int32)
+    wider = replace(
+        graph, endpoint=np.concatenate([graph.endpoint, made]), rail=np.concatenate([graph.rail, np.full_like(made, -1)]),
+        nic_start=np.concatenate([graph.nic_start, np.full(len(made), graph.nic_start[-1], dtype=np.int64)]),
+    )
+    return Links(wider, ranks, ends, leaves)
+
+
+def _fabric(graph: Graph, ranks: Ints, per_node: int) -> tuple[list[int], tuple[int, ...]] | None:
+    """(leaf switches by group and head, then the switch above them for each head; group of each node), or None where no single
+    switch joins the leaves."""
+    fabric = (graph.node_kind == NodeKind.SWITCH) & (graph.node_site < 0)
+    upward: dict[int, list[int]] = {}
+    for a, b in zip(graph.link_from.tolist(), graph.link_to.tolist(), strict=True):
+        if fabric[b]:
+            upward.setdefault(a, []).append(b)
+    first = ranks[::per_node]
+    nics = [graph.nics[graph.nic_start[e] : graph.nic_start[e + 1]].tolist() for e in ranks.tolist()]
+    heads = _heads(nics[:per_node])
+    sets = []
+    for node in range(len(first)):
+        ports = [nics[node * per_node + head] for head in heads]
+        if not all(ports) or not all(upward.get(p[0]) for p in ports):
+            return None
+        sets.append(tuple(upward[p[0]][0] for p in ports))
+    groups = sorted(set(sets))
+    found = [leaf for group in groups for leaf in group]
+    if len(groups) > 1:
+        for head in range(len(heads)):
+            above = [set(upward.get(group[head], [])) for group in groups]
+            common = sorted(set.intersection(*above))
+            if not common:
+                return None
+            found.append(common[head % len(common)])
+    return found, tuple(groups.index(s) for s in sets)
+
+
+def _heads(nics: list[list[int]]) -> list[int]:
+    """Local ranks that have a NIC of their own, as `collnet.heads_of` numbers them."""
+    count = max(1, min(len({n for own in nics for n in own}), len(nics)))
+    return [head * len(nics) // count for head in range(count)]
+
+
+def route_options(cluster: Cluster, comm: Comm, settings: Settings, seed: int = 1) -> RouteOptions:
+    """How NCCL leaves a node: over the NVLink to the GPU on the receiver's rail (PXN), where it has NVLink and may."""
+    sends = comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
+    if settings.pxn and (settings.p2p_pxn or not sends) and cluster.node.scale_up.kind == "nvswitch":
+        return RouteOptions(Policy.ECMP, NicChoice.PXN, seed)
+    return RouteOptions(Policy.ECMP, NicChoice.RAIL if settings.cross_nic == 0 else NicChoice.NEAREST, seed)
+
+
+def ways(links: Links, lanes: Lanes, key: Ints, options: RouteOptions) -> Paths:
+    """Links of each lane; `key` [K] tells connections of the same two endpoints apart."""
+    return route(links.graph, lanes.src, lanes.dst, key.astype(np.uint64), options)
+
+
+def latencies(graph: Graph, paths: Paths, packet: Floats | None = None) -> tuple[Floats, Floats]:
+    """(own, extra) seconds of each path: what a fitted hop contains, which was measured below one leaf, and what the links between
+    switches add. `packet` [P]: bytes that each node takes in before it sends them on; their seconds count as own."""
+    between = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
+    own = _sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
+    extra = _sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)
+    if packet is not None:
+        slow = 1.0 / graph.link_rate[paths.links]
+        own = own + packet * (_sums(slow, paths) - _most(slow, paths))
+    return own, extra
+
+
+def _sums(values: Floats, paths: Paths) -> Floats:
+    total = np.zeros(len(values) + 1)
+    np.cumsum(values, out=total[1:])
+    at = total[paths.start]
+    return at[1:] - at[:-1]
+
+
+def _most(values: Floats, paths: Paths) -> Floats:
+    found = np.zeros(len(paths))
+    some = np.nonzero(np.diff(paths.start))[0]
+    if len(some):
+        found[some] = np.maximum.reduceat(values, paths.start[some])
+    return found
+
+
+def check_switches(links: Links, algorithm: str) -> None:
+    """SpecError if the algorithm needs a switch that adds and the graph offers none."""
+    if algorithm.startswith(("nvls", "collnet")) and not len(links.switches):
+        raise SpecError("algorithm", algorithm, "an algorithm without switches that add", "These nodes have no NVSwitch.")
