@@ -11,22 +11,26 @@ constexpr double kSame = 1e-12;     // levels and loads that differ by less are 
 constexpr double kFull = 1e-11;     // a link is full if it has less than this left
 constexpr double kCancel = 1e-4;    // a remainder below this share of the whole is summed up again
 constexpr double kCertify = 1e-9;
+constexpr std::int64_t kPatience = 3;    // what an incremental sweep may look at, in entries of all that is active
+constexpr std::int64_t kAlways = 1000;   // and this many beside
+constexpr std::int32_t kMostSkips = 31;
 
 }  // namespace
 
 Solver::Solver(const Demands& demands, const Unknowns& unknowns, std::span<const double> capacity, std::vector<std::uint8_t> passive)
     : demands_(demands),
-      unknowns_(unknowns),
+      bound_(unknowns.bound),
       passive_(std::move(passive)),
       unknown_(unknowns.size()),
-      stop_(unknowns.size(), kOwnBound),
-      stamp_(unknowns.size(), 0),
-      seen_(unknowns.size(), 0),
       links_(capacity.size()),
       meter_(capacity.size()) {
   for (std::size_t l = 0; l < links_.size(); ++l) links_[l].capacity = capacity[l];
-  for (std::size_t c = 0; c < unknowns.size(); ++c)
+  for (std::size_t c = 0; c < unknowns.size(); ++c) {
+    const auto r = static_cast<std::size_t>(unknowns.row[c]);
+    unknown_[c].first = static_cast<std::size_t>(demands.start[r]);
+    unknown_[c].links = static_cast<std::int32_t>(demands.start[r + 1] - demands.start[r]);
     each_link(static_cast<std::int32_t>(c), [&](std::int32_t l, double) { ++links_[index(l)].slot; });
+  }
   std::int64_t total = 0;
   for (Link& link : links_) {
     const std::int64_t own = link.slot;
@@ -44,7 +48,7 @@ void Solver::tidy(Link& l) {
   const auto first = static_cast<std::size_t>(l.slot);
   std::size_t kept = first;
   for (std::size_t i = first; i < first + index(l.listed); ++i) {
-    if (stamp_[index(slots_[i].unknown)] != slots_[i].stamp) continue;
+    if (unknown_[index(slots_[i].unknown)].stamp != slots_[i].stamp) continue;
     slots_[kept] = slots_[i];
     if (!slot_demand_.empty()) slot_demand_[kept] = slot_demand_[i];
     ++kept;
@@ -56,10 +60,11 @@ template <class Body>
 void Solver::each_unknown(std::int32_t link, Body&& body) {
   Link& l = links_[index(link)];
   if (l.listed > l.live + l.live / 2 + 8) tidy(l);
+  work_ += l.listed;
   const auto first = static_cast<std::size_t>(l.slot);
   const bool weighted = !slot_demand_.empty();
   for (std::size_t i = first; i < first + index(l.listed); ++i)
-    if (const Slot s = slots_[i]; stamp_[index(s.unknown)] == s.stamp) body(s.unknown, weighted ? slot_demand_[i] : 1.0);
+    if (const Slot s = slots_[i]; unknown_[index(s.unknown)].stamp == s.stamp) body(s.unknown, weighted ? slot_demand_[i] : 1.0);
 }
 
 void Solver::enter(std::int32_t link, std::int32_t unknown, double demand) {
@@ -68,7 +73,7 @@ void Solver::enter(std::int32_t link, std::int32_t unknown, double demand) {
   const std::int64_t end = next < links_.size() ? links_[next].slot : static_cast<std::int64_t>(slots_.size());
   if (l.slot + l.listed == end) tidy(l);  // a slot for each unknown that could be here: some of them are of what has gone
   const auto at = static_cast<std::size_t>(l.slot + l.listed++);
-  slots_[at] = {unknown, stamp_[index(unknown)]};
+  slots_[at] = {unknown, unknown_[index(unknown)].stamp};
   if (!slot_demand_.empty()) slot_demand_[at] = demand;
 }
 
@@ -91,13 +96,13 @@ void Solver::remember(std::int32_t unknown) {
     moved_.clear();
     moved_is_old_ = false;
   }
-  if (seen_[index(unknown)] == epoch_) return;
-  seen_[index(unknown)] = epoch_;
+  if (unknown_[index(unknown)].seen == epoch_) return;
+  unknown_[index(unknown)].seen = epoch_;
   moved_.push_back({unknown, unknown_[index(unknown)].level});
 }
 
 void Solver::forget_stop(std::int32_t unknown) {
-  std::int32_t& by = stop_[index(unknown)];
+  std::int32_t& by = unknown_[index(unknown)].stop;
   if (by == kOwnBound) return;
   Link& l = links_[index(by)];
   if (--l.stops == 0) l.full_at = kFree;
@@ -110,7 +115,7 @@ void Solver::set_weight(std::int32_t unknown, double weight) {
   remember(unknown);
   const bool was = u.weight > 0.0, is = weight > 0.0, was_free = was && u.level == kFree;
   if (was && !was_free) forget_stop(unknown);
-  if (is != was) ++stamp_[index(unknown)];
+  if (is != was) ++unknown_[index(unknown)].stamp;
   each_link(unknown, [&](std::int32_t link, double demand) {
     Link& l = touch(link);
     if (was_free) {
@@ -132,9 +137,11 @@ void Solver::set_weight(std::int32_t unknown, double weight) {
     if (l.open == 0) l.free = 0.0;
     if (l.open == l.live) l.load = 0.0;
   });
+  entries_ += (static_cast<int>(is) - static_cast<int>(was)) * u.links;
   active_ += static_cast<std::size_t>(is) - static_cast<std::size_t>(was);
   open_ += static_cast<std::size_t>(is) - static_cast<std::size_t>(was_free);
-  u = {is ? kFree : 0.0, weight};
+  u.level = is ? kFree : 0.0;
+  u.weight = weight;
 }
 
 void Solver::set_capacity(std::int32_t link, double capacity) { touch(link).capacity = capacity; }
@@ -149,15 +156,25 @@ void Solver::solve() {
   if (moved_is_old_) moved_.clear();
   moved_is_old_ = false;
   ++stats_.solves;
-  const bool full = open_ * 4 > active_;
-  if (full && open_ < active_) restart();
-  sweep();
-  if (!full && !plausible()) {
-    ++stats_.fallbacks;
-    restart();
-    sweep();
+  const bool idle = open_ == 0 && std::ranges::all_of(touched_, [this](std::int32_t l) { return enters_at(l) == kFree; });
+  bool full = !idle && (open_ * 4 > active_ || skip_ > 0);
+  if (full && skip_ > 0) --skip_;
+  if (!full) {
+    const bool finished = idle || sweep(kPatience * entries_ + kAlways);
+    if (finished && plausible()) {
+      ++stats_.incremental;
+      if (!idle) skips_ = 0;
+    } else {
+      ++(finished ? stats_.fallbacks : stats_.abandoned);
+      skip_ = skips_ = std::min(2 * skips_ + 1, kMostSkips);
+      full = true;
+    }
   }
-  ++(full ? stats_.full : stats_.incremental);
+  if (full) {
+    ++stats_.full;
+    if (open_ < active_) restart();
+    (void)sweep(std::numeric_limits<std::int64_t>::max());
+  }
   touched_.clear();
   moved_is_old_ = true;
   ++epoch_;
@@ -177,7 +194,7 @@ void Solver::restart() {
     if (u.weight == 0.0) continue;
     const auto c = static_cast<std::int32_t>(i);
     remember(c);
-    stop_[i] = kOwnBound;
+    u.stop = kOwnBound;
     u.level = kFree;
     each_link(c, [&](std::int32_t link, double demand) {
       Link& l = links_[index(link)];
@@ -189,17 +206,17 @@ void Solver::restart() {
   open_ = active_;
 }
 
-void Solver::sweep() {
+// False if it has looked at more than `budget` entries; then nothing that it leaves is of use.
+bool Solver::sweep(std::int64_t budget) {
   level_ = 0.0;
+  work_ = 0;
   for (const Moved& m : moved_)
-    if (const Unknown& u = unknown_[index(m.unknown)]; u.level == kFree && u.weight > 0.0 && std::isfinite(unknowns_.bound[index(m.unknown)]))
-      bounds_.push_back({unknowns_.bound[index(m.unknown)], m.unknown});
-  std::make_heap(bounds_.begin(), bounds_.end(), later);
+    if (unknown_[index(m.unknown)].level == kFree) offer_bound(m.unknown);
   for (const std::int32_t l : touched_) offer_link(l);
   while (!queue_.empty() || !bounds_.empty()) {
     const double link_at = queue_.empty() ? kFree : queue_.front().level;
     const double bound_at = bounds_.empty() ? kFree : bounds_.front().level;
-    const bool link_first = !queue_.empty() && link_at < bound_at;
+    const bool link_first = link_at < bound_at;
     std::vector<Entry>& from = link_first ? queue_ : bounds_;
     const Entry next = from.front();
     std::pop_heap(from.begin(), from.end(), later);
@@ -210,7 +227,14 @@ void Solver::sweep() {
       level_ = std::max(level_, next.level);
       stop(next.id, next.level, kOwnBound);
     }
+    if (work_ > budget) {
+      for (const Entry& e : queue_) links_[index(e.id)].queued = kFree;
+      queue_.clear();
+      bounds_.clear();
+      return false;
+    }
   }
+  return true;
 }
 
 // The least level at which the link may fill up, given what stands on it and what is free; infinity: it does not.
@@ -301,8 +325,9 @@ void Solver::fill_up(std::int32_t link) {
 void Solver::set_free(std::int32_t link) {
   each_unknown(link, [&](std::int32_t unknown, double) {
     Unknown& u = unknown_[index(unknown)];
-    if (stop_[index(unknown)] != link || u.level == kFree) return;
+    if (u.stop != link || u.level == kFree) return;
     remember(unknown);
+    work_ += u.links;
     each_link(unknown, [&](std::int32_t other, double demand) {
       Link& l = touch(other);
       l.load -= demand * u.weight * u.level;
@@ -313,7 +338,7 @@ void Solver::set_free(std::int32_t link) {
       if (other != link) offer_link(other);
     });
     u.level = kFree;
-    stop_[index(unknown)] = kOwnBound;
+    u.stop = kOwnBound;
     ++open_;
     offer_bound(unknown);
   });
@@ -323,7 +348,7 @@ void Solver::set_free(std::int32_t link) {
 }
 
 void Solver::offer_bound(std::int32_t unknown) {
-  const double bound = unknowns_.bound[index(unknown)];
+  const double bound = bound_[index(unknown)];
   if (!std::isfinite(bound)) return;
   bounds_.push_back({bound, unknown});
   std::push_heap(bounds_.begin(), bounds_.end(), later);
@@ -338,7 +363,7 @@ void Solver::stop(std::int32_t unknown, double level, std::int32_t by) {
     l.free = --l.open == 0 ? 0.0 : l.free - demand * u.weight;
   });
   u.level = level;
-  stop_[index(unknown)] = by;
+  u.stop = by;
   if (by != kOwnBound) ++links_[index(by)].stops;
   --open_;
 }
@@ -347,6 +372,7 @@ void Solver::lower(std::int32_t unknown, double level, std::int32_t by) {
   Unknown& u = unknown_[index(unknown)];
   remember(unknown);
   forget_stop(unknown);
+  work_ += u.links;
   each_link(unknown, [&](std::int32_t link, double demand) {
     Link& l = touch(link);
     l.load += demand * u.weight * (level - u.level);
@@ -354,7 +380,7 @@ void Solver::lower(std::int32_t unknown, double level, std::int32_t by) {
     if (link != by) offer_link(link);
   });
   u.level = level;
-  stop_[index(unknown)] = by;
+  u.stop = by;
   ++links_[index(by)].stops;
 }
 
@@ -369,9 +395,9 @@ bool Solver::plausible() const {
   for (const Moved& m : moved_) {
     const Unknown& u = unknown_[index(m.unknown)];
     if (u.weight == 0.0) continue;
-    const std::int32_t by = stop_[index(m.unknown)];
+    const std::int32_t by = unknown_[index(m.unknown)].stop;
     if (by == kOwnBound) {
-      if (u.level < unknowns_.bound[index(m.unknown)] * (1.0 - kCertify)) return false;
+      if (u.level < bound_[index(m.unknown)] * (1.0 - kCertify)) return false;
       continue;
     }
     const Link& l = links_[index(by)];  // nothing on it was left above full_at when it filled up
@@ -394,7 +420,7 @@ bool Solver::certified() const {
     if (load[l] > links_[l].capacity * (1.0 + kCertify)) return false;
   for (std::size_t i = 0; i < unknown_.size(); ++i) {
     const Unknown& u = unknown_[i];
-    if (u.weight == 0.0 || u.level >= unknowns_.bound[i] * (1.0 - kCertify)) continue;
+    if (u.weight == 0.0 || u.level >= bound_[i] * (1.0 - kCertify)) continue;
     bool stopped = false;
     each_link(static_cast<std::int32_t>(i), [&](std::int32_t link, double) {
       stopped = stopped || (load[index(link)] >= links_[index(link)].capacity * (1.0 - kCertify) &&

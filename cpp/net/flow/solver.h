@@ -9,6 +9,9 @@
 // Levels below a change are never looked at, so the cost is that of the links and unknowns whose level moves. The result is the same
 // as that of a sweep from zero, which is what is done when a large share is new. E log L in all for E incidences and L links.
 //
+// Where a change disturbs nearly everything (completions in random order under one bottleneck after the other), a sweep from zero is
+// cheaper, and is done once that shows.
+//
 // After every incremental sweep a certificate is checked on all that was touched (feasible; every unknown at its bound or stopped
 // by a full link on which no level is higher), and if rounding has broken it, the sweep is repeated from zero.
 #pragma once
@@ -34,7 +37,9 @@ struct Unknowns {
 };
 
 struct SolverStats {
-  std::int64_t solves = 0, incremental = 0, full = 0, fallbacks = 0;  // fallbacks: incremental ones whose certificate failed
+  std::int64_t solves = 0, incremental = 0, full = 0;
+  std::int64_t abandoned = 0;  // incremental ones that grew past the cost of a full one, which then was done
+  std::int64_t fallbacks = 0;  // incremental ones whose certificate failed, likewise
 };
 
 class Solver {
@@ -59,7 +64,7 @@ class Solver {
   [[nodiscard]] double level(std::int32_t unknown) const { return unknown_[index(unknown)].level; }
   [[nodiscard]] double weight(std::int32_t unknown) const { return unknown_[index(unknown)].weight; }
   // The link that stopped it, or kOwnBound.
-  [[nodiscard]] std::int32_t stopped_by(std::int32_t unknown) const { return stop_[index(unknown)]; }
+  [[nodiscard]] std::int32_t stopped_by(std::int32_t unknown) const { return unknown_[index(unknown)].stop; }
   [[nodiscard]] double load(std::int32_t link) const { return links_[index(link)].load; }
   [[nodiscard]] const SolverStats& stats() const { return stats_; }
   [[nodiscard]] Meter& meter() { return meter_; }
@@ -70,10 +75,12 @@ class Solver {
 
   template <class Body>
   void each_link(std::int32_t unknown, Body&& body) const {
-    const auto r = static_cast<std::size_t>(unknowns_.row[index(unknown)]);
-    const auto last = static_cast<std::size_t>(demands_.start[r + 1]);
-    for (auto i = static_cast<std::size_t>(demands_.start[r]); i < last; ++i)
-      body(demands_.links[i], demands_.demand.empty() ? 1.0 : demands_.demand[i]);
+    const Unknown& u = unknown_[index(unknown)];
+    const std::size_t last = u.first + static_cast<std::size_t>(u.links);
+    if (demands_.demand.empty())
+      for (std::size_t i = u.first; i < last; ++i) body(demands_.links[i], 1.0);
+    else
+      for (std::size_t i = u.first; i < last; ++i) body(demands_.links[i], demands_.demand[i]);
   }
 
  private:
@@ -81,20 +88,26 @@ class Solver {
 
   struct Unknown {
     double level = 0.0, weight = 0.0;
+    std::size_t first = 0;          // of its row
+    std::int32_t links = 0;         // in its row
+    std::int32_t stop = kOwnBound;  // the link that stopped it
+    std::uint32_t stamp = 0;        // counts its arrivals and departures
+    std::uint32_t seen = 0;         // epoch in which it was last remembered
   };
   struct Link {
-    double capacity = 0.0;
-    double load = 0.0;               // of what is not free
-    double free = 0.0, peak = 0.0;   // weight of what is free, and the most that it was in this sweep
-    double full_at = kFree;          // level at which it filled up and stopped something
-    double floor = 0.0;              // it does not fill up below
-    double queued = kFree;           // its entry in the queue
-    std::int64_t slot = 0;           // first of its slots
-    std::int32_t listed = 0;         // slots in use, some of them by what has gone
+    double load = 0.0;  // of what is not free
+    double free = 0.0;  // weight of what is free
     std::int32_t live = 0, open = 0, settled = 0;  // unknowns on it; those that are free; those stopped in this sweep
-    std::int32_t stops = 0;          // unknowns that it stopped
     std::uint32_t epoch = 0;
-    bool committed = false;          // it has filled up in this sweep
+    double capacity = 0.0;
+    double peak = 0.0;         // the most that `free` was in this sweep
+    double full_at = kFree;    // level at which it filled up and stopped something
+    double floor = 0.0;        // it does not fill up below
+    double queued = kFree;     // its entry in the queue
+    std::int64_t slot = 0;     // first of its slots
+    std::int32_t listed = 0;   // slots in use, some of them by what has gone
+    std::int32_t stops = 0;    // unknowns that it stopped
+    bool committed = false;    // it has filled up in this sweep
   };
   struct Slot {
     std::int32_t unknown;
@@ -116,7 +129,7 @@ class Solver {
   void remember(std::int32_t unknown);
   void forget_stop(std::int32_t unknown);
 
-  void sweep();
+  [[nodiscard]] bool sweep(std::int64_t budget);
   void restart();
   void offer_link(std::int32_t link);
   void offer_bound(std::int32_t unknown);
@@ -131,11 +144,9 @@ class Solver {
   [[nodiscard]] bool plausible() const;
 
   const Demands demands_;
-  const Unknowns& unknowns_;
+  const std::vector<double> bound_;
   std::vector<std::uint8_t> passive_;
   std::vector<Unknown> unknown_;
-  std::vector<std::int32_t> stop_;
-  std::vector<std::uint32_t> stamp_, seen_;
   std::vector<Link> links_;
   std::vector<Slot> slots_;
   std::vector<double> slot_demand_;  // empty where all demands are 1
@@ -146,6 +157,9 @@ class Solver {
   std::uint32_t epoch_ = 1;
   std::size_t active_ = 0;
   std::size_t open_ = 0;  // unknowns that are free
+  std::int64_t entries_ = 0;  // of the rows of what is active
+  std::int64_t work_ = 0;     // entries looked at in this sweep
+  std::int32_t skip_ = 0, skips_ = 0;  // sweeps from zero still to come before an incremental one is tried again
   double level_ = 0.0;    // of the sweep
   std::vector<std::int32_t> touched_;
   std::vector<Moved> moved_;
