@@ -17,7 +17,7 @@ GB = 1e9 / 8
 
 def test_the_presets_that_the_docs_promise() -> None:
     dcqcn = {"dcqcn", "dcqcn-paper", "dcqcn-connectx", "dcqcn-hpcc-fork", "dcqcn-simai"}
-    promised = dcqcn | {"none", "hpcc", "swift", "timely", "megascale"}
+    promised = dcqcn | {"none", "hpcc", "swift", "timely", "megascale", "nscc"}
     assert promised <= set(presets())
 
 
@@ -31,7 +31,7 @@ def test_every_value_of_a_preset_has_a_source(name: str) -> None:
         assert preset.given == set(known) and all(preset.sources[p] for p in known)
 
 
-@pytest.mark.parametrize("name", ["none", "dcqcn", "hpcc", "swift", "timely"])
+@pytest.mark.parametrize("name", ["none", "dcqcn", "hpcc", "swift", "timely", "nscc"])
 def test_the_preset_of_an_algorithm_s_name_is_the_core_s_default(name: str) -> None:
     defaults = {p.name: p.default for p in controls()[name].parameters}
     assert load_congestion(name).parameters == pytest.approx(defaults, rel=1e-12)
