@@ -55,6 +55,9 @@ def test_marking_follows_the_port_s_rate() -> None:
     assert simai.marking(200 * GB) == Ecn(200 * GB, 300e3, 1200e3, 0.8)
     assert simai.marking(400 * GB) == Ecn(400 * GB, 800e3, 3200e3, 0.2)
     assert simai.marking(800 * GB) == Ecn(800 * GB, 1600e3, 6400e3, 0.2)  # as far from 400 as from 1600: the slower one
+    conweave = load_congestion("dcqcn-conweave")
+    assert conweave.marking(400 * GB) == Ecn(400 * GB, 100e3, 400e3, 0.2) and conweave.parameters["scale"] == 25 * GB
+    assert load_congestion("nscc").notification == ("ack", 0.0)
     assert load_congestion("hpcc").marking(50 * GB) is None and load_congestion("hpcc").notification == ("none", 0.0)
 
 
