@@ -58,4 +58,5 @@ int main() {
   preset("dcqcn-paper", "dcqcn", paper_dcqcn(), {50e3, 2000e3, 0.01});
   preset("dcqcn-hpcc-fork", "dcqcn", fork_dcqcn());
   preset("timely", "timely", {});
+  preset("nscc", "nscc", {}, {120e3, 480e3, 1.0});
 }

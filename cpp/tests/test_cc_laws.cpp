@@ -48,7 +48,7 @@ void any_events(const Algorithm& a, std::uint64_t seed) {
   const Settings settings = seed % 4 == 0 ? Settings{} : any_settings(a, random);
   const Line line{std::pow(10.0, 8 + 3 * random.unit()), 1 + random.below(100 * kUs), static_cast<std::int32_t>(random.below(8)), 4096};
   Pair p(a.name, settings, line);
-  const bool floor = a.name != "hybrid" && a.name != "swift";  // those also have windows below a packet
+  const bool floor = a.name != "hybrid" && a.name != "swift";  // their windows also shrink below a packet
   const double least = floor ? std::min(setting(settings, "rmin"), line.rate) * (1 - 1e-12) : 0.0;
   Time now = 0;
   std::int64_t seq = 0;
@@ -122,6 +122,8 @@ TEST(closed_loops_share_a_port) {
   CHECK(hybrid.used > 0.97 && hybrid.fairness > 0.98 && hybrid.queue < 2e6);
   const Share dcqcn = share("dcqcn", {}, kSpectrum);
   CHECK(dcqcn.used > 0.9 && dcqcn.fairness > 0.95 && dcqcn.queue < 1e6);
+  const Share nscc = share("nscc", {}, {120e3, 480e3, 1.0});
+  CHECK(nscc.used > 0.99 && nscc.fairness > 0.99 && nscc.queue < 0.9e6);  // the target is 600 KB
   const Share none = share("none", {});
   CHECK(none.used > 0.999 && none.queue > 1e9);  // nobody slows down; a lossless fabric would pause
 }

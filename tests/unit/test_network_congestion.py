@@ -17,7 +17,7 @@ GB = 1e9 / 8
 
 def test_the_presets_that_the_docs_promise() -> None:
     dcqcn = {"dcqcn", "dcqcn-paper", "dcqcn-connectx", "dcqcn-hpcc-fork", "dcqcn-simai"}
-    promised = dcqcn | {"none", "hpcc", "swift", "timely", "megascale"}
+    promised = dcqcn | {"none", "hpcc", "swift", "timely", "megascale", "nscc"}
     assert promised <= set(presets())
 
 
@@ -31,7 +31,7 @@ def test_every_value_of_a_preset_has_a_source(name: str) -> None:
         assert preset.given == set(known) and all(preset.sources[p] for p in known)
 
 
-@pytest.mark.parametrize("name", ["none", "dcqcn", "hpcc", "swift", "timely"])
+@pytest.mark.parametrize("name", ["none", "dcqcn", "hpcc", "swift", "timely", "nscc"])
 def test_the_preset_of_an_algorithm_s_name_is_the_core_s_default(name: str) -> None:
     defaults = {p.name: p.default for p in controls()[name].parameters}
     assert load_congestion(name).parameters == pytest.approx(defaults, rel=1e-12)
@@ -55,6 +55,9 @@ def test_marking_follows_the_port_s_rate() -> None:
     assert simai.marking(200 * GB) == Ecn(200 * GB, 300e3, 1200e3, 0.8)
     assert simai.marking(400 * GB) == Ecn(400 * GB, 800e3, 3200e3, 0.2)
     assert simai.marking(800 * GB) == Ecn(800 * GB, 1600e3, 6400e3, 0.2)  # as far from 400 as from 1600: the slower one
+    conweave = load_congestion("dcqcn-conweave")
+    assert conweave.marking(400 * GB) == Ecn(400 * GB, 100e3, 400e3, 0.2) and conweave.parameters["scale"] == 25 * GB
+    assert load_congestion("nscc").notification == ("ack", 0.0)
     assert load_congestion("hpcc").marking(50 * GB) is None and load_congestion("hpcc").notification == ("none", 0.0)
 
 

@@ -58,7 +58,7 @@ class Congestion:
     def notification(self) -> tuple[str, float]:
         """How marks reach the sender: ("cnp", least seconds between two of a receiver), ("ack", 0) in ACKs, or ("none", 0)."""
         if "echo" not in self.parameters:
-            return "none", 0.0
+            return "ack" if self.ecn else "none", 0.0
         return ("ack", 0.0) if self.parameters["echo"] else ("cnp", self.parameters["cnp_interval"])
 
     def marking(self, rate: float) -> Ecn | None:

@@ -7,6 +7,7 @@
 #include "net/packet/cc/hpcc.h"
 #include "net/packet/cc/hybrid.h"
 #include "net/packet/cc/none.h"
+#include "net/packet/cc/nscc.h"
 #include "net/packet/cc/swift.h"
 #include "net/packet/cc/timely.h"
 
@@ -15,7 +16,7 @@ namespace wt::net::packet {
 namespace {
 
 constexpr std::array kAlgorithms{
-    kNone, kDcqcn, kHpcc, kSwift, kTimely, kHybrid,
+    kNone, kDcqcn, kHpcc, kSwift, kTimely, kHybrid, kNscc,
 };
 
 template <class Rows>
