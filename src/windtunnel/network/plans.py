@@ -1,0 +1,136 @@
+"""All groups of an axis at once, as traffic on a cluster's graph: what a network engine needs to run a call of folded ranks.
+
+Groups of an axis are equal, so the lanes of one are made once and laid over the endpoints of each. For the flow engine the lanes of
+all groups advance together: ranks that are folded into one wait for the slowest of them anyway, and so a call is one variable,
+however many GPUs take part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.errors import SpecError
+from windtunnel.engine.graph import Floats, Graph, Ints, NodeKind, Paths
+from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.routes import RouteOptions, route, spread
+from windtunnel.network.fabrics import ClusterGraph, cluster_graph
+from windtunnel.network.group import Group
+from windtunnel.network.links import latencies, route_options
+from windtunnel.network.lowering import lanes_of
+from windtunnel.network.members import Ids
+from windtunnel.network.settings import DEFAULT, Settings
+from windtunnel.network.timing import slices_of
+from windtunnel.spec.cluster import Cluster
+from windtunnel.workload.ops import Comm
+
+SPRAYED = ("infiniband", "efa")
+"""Fabrics that spread a flow's packets over all equal ways: adaptive routing of InfiniBand, EFA's SRD."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A cluster's graph with one NVSwitch of each server as an endpoint: `switch` [servers], -1 where there is none."""
+
+    cluster: Cluster
+    placed: ClusterGraph
+    graph: Graph
+    switch: Ints
+    settings: Settings = DEFAULT
+    seed: int = 1
+
+    def options(self, comm: Comm) -> RouteOptions:
+        """How flows of a call leave their servers and choose among equal ways."""
+        return route_options(self.cluster, comm, self.settings, self.seed)
+
+    @property
+    def sprays(self) -> bool:
+        """Whether packets of one flow take all equal ways."""
+        return self.cluster.fabric.kind in SPRAYED
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A call of `groups` groups: K lanes in all. `seconds` the closed form's for one group alone; `latency` of these what moves no
+    bytes, `wait` what of that comes before the first byte; `extra` seconds of links between switches, which the closed form's hops
+    do not contain; `way` [K] keys of the lanes' connections."""
+
+    lanes: Lanes
+    options: RouteOptions
+    way: npt.NDArray[np.uint64]
+    paths: Paths
+    seconds: float
+    latency: float
+    wait: float
+    extra: float
+
+
+def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, placement: str = "packed") -> Machine:
+    """The graph of the nodes that `gpus` ranks fill."""
+    placed = cluster_graph(cluster, -(-gpus // cluster.node.gpus), placement)
+    graph = placed.graph
+    nodes = np.nonzero((graph.node_kind == NodeKind.NVSWITCH) & (graph.node_site >= 0))[0]
+    sites = int(graph.node_site.max(initial=-1)) + 1
+    switch = np.full(sites, -1, np.int32)
+    distinct, first = np.unique(graph.node_site[nodes], return_index=True)
+    switch[distinct] = graph.endpoints + np.arange(len(distinct), dtype=np.int32)
+    wider = replace(
+        graph,
+        endpoint=np.concatenate([graph.endpoint, nodes[first].astype(np.int32)]),
+        rail=np.concatenate([graph.rail, np.full(len(first), -1, np.int32)]),
+        nic_start=np.concatenate([graph.nic_start, np.full(len(first), graph.nic_start[-1], np.int64)]),
+    )
+    return Machine(cluster, placed, wider, switch, settings, seed)
+
+
+def plan_of(on: Machine, comm: Comm, size: float, rows: Ids, group: Group) -> Plan:
+    """The call of `size` bytes that every group makes; `rows` [groups, ranks] are rank numbers.
+
+    SpecError where NCCL would let the fabric's switches add (SHARP), which is not modelled for whole jobs.
+    """
+    count, ranks = rows.shape
+    local = np.arange(ranks, dtype=np.int32)
+    homes = -(-ranks // group.per_node)
+    lowered = lanes_of(on.cluster, comm, size, local, group, settings=on.settings,
+                       switches=np.arange(ranks, ranks + homes, dtype=np.int32))
+    if lowered.algorithm.startswith("collnet"):
+        raise SpecError("runtime.nccl.NCCL_COLLNET_ENABLE", 1, "0 for a whole job over the flow or packet engine")
+    ends = on.placed.endpoint[np.sort(rows, axis=1) if comm != Comm.SEND_RECV else rows]
+    sites = on.graph.node_site[on.graph.endpoint[ends[:, :: group.per_node]]]
+    where = np.concatenate([ends, on.switch[sites]], axis=1).astype(np.int32)
+    one = lowered.lanes
+    lanes = _tile(one, where, count)
+    if (np.minimum(lanes.src, lanes.dst) < 0).any():
+        raise SpecError("cluster.node.scale_up", on.cluster.node.scale_up.kind, "NVSwitches, for an algorithm that adds in them")
+    options = on.options(comm)
+    way = np.tile(lowered.pattern.channel.astype(np.uint64), count)
+    paths = route(on.graph, lanes.src, lanes.dst, way, options)
+    own, above = latencies(on.graph, paths)
+    lanes = replace(lanes, delay=np.maximum(0.0, lanes.delay - own))
+    steps = float(slices_of(one).max()) if len(one.dep_lane) and not (one.group == np.arange(len(one))).all() else 1.0
+    wait = float(one.begin.min(initial=np.inf))
+    return Plan(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, steps * float(above.max(initial=0.0)))
+
+
+def demand_of(on: Machine, plan: Plan) -> Floats:
+    """Bytes that the plan puts on each link [L]: on the lanes' paths, or evenly over all equal ways where the fabric sprays."""
+    nbytes = plan.lanes.bytes.astype(np.float64)
+    if on.sprays:
+        return spread(on.graph, plan.lanes.src, plan.lanes.dst, nbytes, plan.way, plan.options)
+    weights = np.repeat(nbytes, np.diff(plan.paths.start))
+    return np.bincount(plan.paths.links, weights, minlength=on.graph.links).astype(np.float64, copy=False)
+
+
+def _tile(one: Lanes, where: Ints, count: int) -> Lanes:
+    """The lanes over each row of endpoints; lanes and groups of each copy are its own."""
+    size, groups, depth = len(one), int(one.group.max(initial=-1)) + 1, len(one.dep_lane)
+    copy = np.arange(count)[:, None]
+    return Lanes(
+        src=where[:, one.src].ravel(), dst=where[:, one.dst].ravel(), bytes=np.tile(one.bytes, count), slice=np.tile(one.slice, count),
+        window=np.tile(one.window, count), delay=np.tile(one.delay, count), rate=np.tile(one.rate, count),
+        begin=np.tile(one.begin, count), group=(one.group + copy * groups).ravel().astype(np.int32),
+        dep_start=np.append((one.dep_start[:-1] + copy * depth).ravel(), count * depth).astype(np.int64),
+        dep_lane=(one.dep_lane + copy * size).ravel().astype(np.int32), dep_lead=np.tile(one.dep_lead, count),
+    )  # fmt: skip
