@@ -34,6 +34,13 @@ class Call(NamedTuple):
     extra: float = 0.0
 
 
+def name_of(call: Call) -> str:
+    """What people call it."""
+    if call.comm == Comm.SEND_RECV:
+        return f"gradients back to stage {call.stage}" if call.back else f"activations on from stage {call.stage}"
+    return f"{call.comm.name.lower()} over {call.axis.name.lower()} of stage {call.stage}"
+
+
 @dataclass
 class Live:
     """Collects the calls of a program while it is written; `keys` of the engine's transfers say which call each one is."""
