@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from windtunnel.engine import flow
+from windtunnel.engine._core import FlowNetwork
 from windtunnel.engine.flow import Demands, Variables
+from windtunnel.engine.graph import Longs
 from windtunnel.network.collisions import collisions
 from windtunnel.network.members import members
 from windtunnel.network.plans import Machine, Plan, demand_of, plan_of
 from windtunnel.network.traffic import Traffic, traffic
 from windtunnel.predict.costs import Network
-from windtunnel.predict.live import Call, Live, name_of
+from windtunnel.predict.live import Call, name_of
 
 
 def plans(on: Machine, prices: Network, calls: Sequence[Call]) -> list[Plan]:
@@ -28,47 +30,64 @@ def plans(on: Machine, prices: Network, calls: Sequence[Call]) -> list[Plan]:
 class FlowStep:
     """The calls of a step as plans of a flow network."""
 
-    def __init__(self, on: Machine, prices: Network, live: Live) -> None:
-        self.on, self.live = on, live
-        self.calls = list(live.calls)
+    engine = "flow"
+
+    def __init__(self, on: Machine, prices: Network, calls: Sequence[Call]) -> None:
+        self.on, self.calls = on, list(calls)
         self.plans = plans(on, prices, self.calls)
         loads = [demand_of(on, plan) for plan in self.plans]
         links = [np.nonzero(load)[0] for load in loads]
-        start = np.concatenate([[0], np.cumsum([len(at) for at in links])]).astype(np.int64)
         none = np.zeros(0)
         self.demands = Demands(
-            start, np.concatenate([none, *links]).astype(np.int32), np.concatenate([none, *(d[at] for d, at in zip(loads, links, strict=True))])
+            np.concatenate([[0], np.cumsum([len(at) for at in links])]).astype(np.int64),
+            np.concatenate([none, *links]).astype(np.int32),
+            np.concatenate([none, *(load[at] for load, at in zip(loads, links, strict=True))]),
         )
-        moving = np.array([max(p.seconds - p.latency, 1e-12) for p in self.plans])
         self.variables = Variables(
             begin=np.zeros(len(self.plans)),
             size=np.ones(len(self.plans)),
-            weight=np.array([1.0 / max(1.0, float(p.lanes.bytes.max())) for p in self.plans]),  # so that each connection counts the same
-            bound=1.0 / moving,
-            latency=np.array([p.latency - p.wait + p.extra for p in self.plans]),
+            weight=np.array([1.0 / max(1.0, float(p.lanes.bytes.max())) for p in self.plans]),  # each connection counts the same
+            bound=np.array([1.0 / max(p.seconds - p.latency, 1e-12) for p in self.plans]),
+            latency=np.array([max(0.0, p.latency - p.wait) + p.extra for p in self.plans]),
             delay=np.array([p.wait + call.extra for p, call in zip(self.plans, self.calls, strict=True)]),
         )
 
-    def network(self) -> flow._core.FlowNetwork:
-        """A network for one run of the step's program."""
-        key, plan = self.live.table()
+    def network(self, key: Longs, plan: Longs) -> FlowNetwork:
+        """A network for one run of a program in which transfers `key` are runs of the calls `plan`."""
         starts = np.arange(len(self.plans) + 1, dtype=np.int64)
         return flow.network(self.on.graph.link_rate, self.demands, starts, self.variables, key, plan.astype(np.int32))
 
-    def traffic(self, ran: flow._core.FlowNetwork, seconds: float) -> Traffic:
-        """What the run did to the links."""
-        use = flow.report(ran)
-        slow = [
-            {"name": name_of(call), "count": int(n), "seconds": total / n, "slowdown": total / n / max(plan.seconds + call.extra, 1e-12)}
-            for call, plan, n, total in zip(self.calls, self.plans, use.starts.tolist(), use.total.tolist(), strict=True) if n
-        ]  # fmt: skip
-        slow.sort(key=lambda row: (-float(str(row["slowdown"])), str(row["name"])))
-        return traffic(self.on.graph, "flow", use.use.bytes, seconds, use.use.full, self._collisions(), slowest=tuple(slow[:12]))
+    def alone(self) -> list[float]:
+        """Seconds of each call with nothing else on the links."""
+        none = np.zeros(0, np.int64)
+        return flow.report(self.network(none, none)).alone.tolist() if self.plans else []
 
-    def _collisions(self) -> dict[str, float]:
-        """Hash collisions of the largest plan's connections, over an even spread."""
-        if self.on.sprays or not self.plans:
-            return {}
-        largest = max(self.plans, key=lambda p: float(p.lanes.bytes.sum()))
-        found = collisions(self.on.graph, largest.paths, largest.lanes.src, largest.lanes.dst, largest.lanes.bytes, largest.options)
-        return {"worst": found.worst_factor, "mean": found.mean_factor}
+    def seen(self, ran: FlowNetwork) -> list[tuple[int, float]]:
+        """Of each call, how often it ran and its mean seconds."""
+        use = flow.report(ran)
+        return [(int(n), float(total) / n if n else 0.0) for n, total in zip(use.starts.tolist(), use.total.tolist(), strict=True)]
+
+    def traffic(self, ran: FlowNetwork, seconds: float) -> Traffic:
+        """What the run did to the links."""
+        use = flow.report(ran).use
+        slowest = slowed(self.calls, self.plans, self.seen(ran))
+        return traffic(self.on.graph, self.engine, use.bytes, seconds, use.full, spread_of(self.on, self.plans), slowest=slowest)
+
+
+def slowed(calls: Sequence[Call], plans: Sequence[Plan], seen: Sequence[tuple[int, float]]) -> tuple[dict[str, object], ...]:
+    """Calls that took longest over what the closed form has for them alone, the worst first."""
+    rows = [
+        (mean / max(plan.seconds + call.extra, 1e-12), name_of(call), times, mean)
+        for call, plan, (times, mean) in zip(calls, plans, seen, strict=True) if times
+    ]  # fmt: skip
+    rows.sort(key=lambda row: (-row[0], row[1]))
+    return tuple({"name": name, "count": times, "seconds": mean, "slowdown": ratio} for ratio, name, times, mean in rows[:12])
+
+
+def spread_of(on: Machine, plans: Sequence[Plan]) -> dict[str, float]:
+    """Hash collisions of the largest call's connections: load over an even spread, of the worst link and of the mean byte."""
+    if on.sprays or not plans:
+        return {}
+    largest = max(plans, key=lambda p: float(p.lanes.bytes.sum()))
+    found = collisions(on.graph, largest.paths, largest.lanes.src, largest.lanes.dst, largest.lanes.bytes, largest.options)
+    return {"worst": found.worst_factor, "mean": found.mean_factor}

@@ -10,6 +10,7 @@ import numpy as np
 from windtunnel.engine import HOST_SYNC, Timeline, run
 from windtunnel.memory import StageMemory, curve
 from windtunnel.predict.category import Category
+from windtunnel.predict.fidelity import Run
 from windtunnel.predict.lazy import Lazy
 from windtunnel.predict.lower import Lowered
 from windtunnel.predict.prediction import Span
@@ -76,11 +77,12 @@ def launches(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[Row]:
             now = max(now, end)
 
 
-def kernels(workload: Workload, lowered: Lowered) -> Lazy[Span]:
+def kernels(workload: Workload, lowered: Lowered, links: Run | None = None) -> Lazy[Span]:
     """Every kernel and collective inside the passes of every stage: the program runs once more with its operators recorded."""
 
     def make() -> tuple[Span, ...]:
-        recorded = run(lowered.program, record_ops="all", critical_path=False).recorded
+        network = links.network() if links is not None else None
+        recorded = run(lowered.program, record_ops="all", critical_path=False, network=network).recorded
         ops, program = workload.ops, lowered.program
         seconds = ops.launches > 0
         categories = [Category(int(c)).name.lower().replace("_", " ") for c in lowered.categories]

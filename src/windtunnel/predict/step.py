@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import UnknownName
 from windtunnel.compute import Factors
 from windtunnel.engine import run
 from windtunnel.memory import memory_of
 from windtunnel.predict.costs import price
+from windtunnel.predict.fidelity import NETWORKS, Fidelity, Run
+from windtunnel.predict.live import Live
 from windtunnel.predict.lower import lower
 from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows, overlapped
 from windtunnel.predict.money import DAY, bill
@@ -17,25 +19,31 @@ from windtunnel.predict.spans import blocks, kernels, with_curves
 from windtunnel.spec import Job, check
 from windtunnel.workload import build, hardware_flops, model_flops, parameter_count
 
-NETWORKS = ("closed",)
-"""Network fidelities of this version."""
 
 
-def predict(job: Job, network: str = "closed", factors: Factors | None = None) -> Prediction:
+def predict(job: Job, network: str = "closed", factors: Factors | None = None, seed: int = 1) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
-    Deterministic: depends on `job` and the catalogue alone. `factors` stand in for the stored training factors, for their fit.
-    Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`.
+    `network` is one of NETWORKS. Deterministic: depends on `job`, the catalogue and, where flows choose their ways by hash, `seed`.
+    `factors` stand in for the stored training factors, for their fit. Raises PlanError for a job that contradicts itself, SpecError
+    for an unknown `network`.
     """
     if network not in NETWORKS:
-        raise SpecError("network", network, ", ".join(NETWORKS))
+        raise UnknownName("network", network, NETWORKS)
     workload = build(check(job))
     costs = price(workload, factors)
-    lowered = lower(workload, costs)
-    timeline = run(lowered.program)
+    over = Fidelity(network, costs.network, seed) if network != "closed" else None
+    if over is not None:
+        costs = over.reprice(workload, costs)
+    live = Live(costs.network) if over is not None else None
+    lowered = lower(workload, costs, live)
+    links = Run(over, live) if over is not None and live is not None else None
+    ran = links.network() if links is not None else None
+    timeline = run(lowered.program, network=ran)
     memory = with_curves(workload, lowered, timeline, memory_of(job, workload))
 
     step = timeline.makespan
+    carried = links.finish(ran, step) if links is not None and ran is not None else None
     by_stage = tuple(breakdown(timeline, costs, stage) for stage in range(job.plan.pp))
     # the stage that waits least for others is the one to look at: it sets the pace
     pacing = min(range(job.plan.pp), key=lambda s: (by_stage[s]["bubble"] + by_stage[s].get("other_stages", 0.0), s))
@@ -68,8 +76,9 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None) -
         assumptions=assumptions(job),
         warnings=warnings(job, memory),
         parameters=parameter_count(job.model),
+        traffic=carried,
         timeline=blocks(lowered, timeline),
-        kernel_timeline=kernels(workload, lowered),
+        kernel_timeline=kernels(workload, lowered, links),
         tokens_per_day=tokens / step * DAY,
         energy_j_per_step=paid.energy_j_per_step,
         cost_per_step=paid.cost_per_step,

@@ -1,0 +1,92 @@
+"""Network fidelities of a step: what prices a call, and what transfers run over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from windtunnel.engine import _core
+from windtunnel.engine.graph import Longs
+from windtunnel.network.plans import machine
+from windtunnel.network.traffic import Traffic
+from windtunnel.predict.costs import Costs, Network
+from windtunnel.predict.live import Call, Live
+from windtunnel.predict.over_flow import FlowStep
+from windtunnel.workload import Axis, Comm, Kind, Workload
+
+NETWORKS = ("closed", "flow")
+"""Closed form; fluid flows on the link graph."""
+
+Priced = Mapping[tuple[Comm, Axis, float], float]
+
+
+class Step(Protocol):
+    """The calls of a step, ready to run over an engine."""
+
+    def network(self, key: Longs, plan: Longs) -> _core.Network: ...
+    def alone(self) -> list[float]: ...
+    def seen(self, ran: _core.Network) -> list[tuple[int, float]]: ...
+    def traffic(self, ran: _core.Network, seconds: float) -> Traffic: ...
+
+
+class Fidelity:
+    """A network engine under one job."""
+
+    def __init__(self, network: str, prices: Network, seed: int = 1) -> None:
+        self.network_name, self.prices = network, prices
+        self.on = machine(prices.job.cluster, prices.job.cluster.gpus, prices.settings, seed)
+
+    def step(self, calls: list[Call]) -> Step:
+        """`calls` over the engine."""
+        return FlowStep(self.on, self.prices, calls)
+
+    def reprice(self, workload: Workload, costs: Costs) -> Costs:
+        """Costs in which calls inside layers that leave a scale-up domain take what the engine says, all groups of the job at once.
+
+        These calls are rows of the workload and do not meet others on the links.
+        """
+        ops, live = workload.ops, Live(self.prices)
+        rows: dict[tuple[Comm, Axis, float], list[int]] = {}
+        for row in np.nonzero(ops.kind == Kind.COMM)[0].tolist():
+            if live.crosses(Axis(int(ops.axis[row]))):
+                rows.setdefault((Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row])), []).append(row)
+        if not rows:
+            return costs
+        alone = self.step([Call(comm, axis, size, None) for comm, axis, size in rows]).alone()
+        seconds = costs.seconds.copy()
+        for at, value in zip(rows.values(), alone, strict=True):
+            seconds[at] = value
+        observe(self.prices, dict(zip(rows, alone, strict=True)))
+        return replace(costs, seconds=seconds)
+
+
+def observe(prices: Network, seconds: Priced) -> None:
+    """What calls took over an engine replaces their closed form's seconds in reports."""
+    for key, value in seconds.items():
+        price = prices.prices[key]
+        scale = price.seconds / value if value > 0.0 else 1.0
+        prices.prices[key] = replace(price, seconds=value, bus_bandwidth=price.bus_bandwidth * scale)
+
+
+class Run:
+    """The engine's calls of one lowered program."""
+
+    def __init__(self, fidelity: Fidelity, live: Live) -> None:
+        self.live, self.prices = live, fidelity.prices
+        self.step = fidelity.step(list(live.calls))
+
+    def network(self) -> _core.Network:
+        """A network for one run of the program."""
+        return self.step.network(*self.live.table())
+
+    def finish(self, ran: _core.Network, seconds: float) -> Traffic:
+        """What the links carried; reports then have the mean seconds that the engine found for each call."""
+        total: dict[tuple[Comm, Axis, float], tuple[int, float]] = {}
+        for call, (times, mean) in zip(self.live.calls, self.step.seen(ran), strict=True):
+            before = total.get((call.comm, call.axis, call.size), (0, 0.0))
+            total[call.comm, call.axis, call.size] = before[0] + times, before[1] + times * mean
+        observe(self.prices, {key: whole / times for key, (times, whole) in total.items() if times})
+        return self.step.traffic(ran, seconds)
