@@ -28,7 +28,7 @@ _FROM = re.compile(r"use ?>= ?(\d+) ?MiB", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Call:
-    """One call as the network model takes it: `bytes` the whole buffer, `gpus` ranks on `cluster`, `per_domain` in a scale-up domain."""
+    """One call as the network model takes it: `bytes` the whole buffer, `gpus` ranks, `per_domain` of them in a scale-up domain."""
 
     cluster: Cluster
     comm: Comm
