@@ -92,6 +92,13 @@ def test_faster_nics_never_slow_large_messages_down(size, shape):
     assert fast <= slow * (1 + 1e-9)
 
 
+@given(st.sampled_from(["ampere", "hopper", "blackwell", "cdna4"]), sizes, shapes, comms)
+def test_more_nics_never_slow_large_messages_down(generation, size, shape, comm):
+    few, many = (collective(c, comm, size * 2.0**27, _shape(c, shape)).seconds
+                 for c in (machine(generation, 1024, nics=4), machine(generation, 1024, nics=8)))
+    assert many <= few * (1 + 1e-9)
+
+
 @given(clusters, sizes, comms)
 def test_one_rank_costs_nothing(cluster, size, comm):
     assert collective(cluster, comm, size, Group(1, 1, 1)).seconds == 0.0
