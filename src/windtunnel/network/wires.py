@@ -123,7 +123,7 @@ def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) ->
     if size <= 2:
         return bandwidth, bandwidth
     # A full mesh: every peer owns an equal part of the links, and a ring over n of them reaches n - 1 parts.
-    part = bandwidth / (size - 1)
+    part = bandwidth / max(size - 1, links if kind == "xgmi" else 0)
     return part * (ranks - 1), part
 
 
