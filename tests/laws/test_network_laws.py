@@ -18,9 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from network_machines import machine  # noqa: E402
 
 CLUSTERS = {(g, nics, gbit): machine(g, 1024, nics=nics, gbit=gbit, oversubscription=2.0, leaf_nodes=16)
-            for g in ("volta", "ampere", "hopper", "blackwell") for nics, gbit in ((8, 400), (4, 100), (32, 100))}
+            for g in ("volta", "ampere", "hopper", "blackwell", "cdna3", "cdna4", "gaudi")
+            for nics, gbit in ((8, 400), (4, 100), (32, 100))}
 clusters = st.sampled_from(list(CLUSTERS.values()))
-comms = st.sampled_from([Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.BROADCAST])
+comms = st.sampled_from([c for c in Comm if c is not Comm.NONE])
 sizes = st.floats(3, 37).map(lambda x: 2.0**x)
 shapes = st.sampled_from([(2, 2), (4, 4), (8, 8), (5, 5), (16, 8), (16, 1), (24, 8), (64, 8), (64, 1), (256, 4), (1024, 8)])
 
@@ -50,21 +51,26 @@ def test_never_faster_around_the_switches(cluster, comm, shape, where):
 @given(clusters, comms, shapes, sizes)
 def test_never_below_the_links(cluster, comm, shape, size):
     """Bus rate within the link's, except for what adds on the way: the switch reduction of NVLS halves a GPU's traffic (bound
-    S(n+1)/n on NVLink), and a tree sends a buffer once out of each of two nodes (bound S on the NICs), twice on more (2S)."""
+    S(n+1)/n on NVLink), and a tree sends a buffer once out of each of two nodes (bound S on the NICs), twice on more (2S). A ring
+    that leaves a full mesh takes a link less of each of its GPUs there (`chain`)."""
     g = _shape(cluster, shape)
     found, links = collective(cluster, comm, size, g), wires(cluster, g)
     moved = size * bus_factor(comm, g.ranks)
     outside = size * min(2, g.nodes - 1) / links.line if g.nodes > 1 else 0.0
     if found.algorithm in ("ring", "pat"):
-        bounds = [moved / links.intra if g.per_node > 1 else 0.0, moved / links.line if g.nodes > 1 else 0.0]
+        bounds = [moved / links.chain if g.per_node > 1 else 0.0, moved / links.line if g.nodes > 1 else 0.0]
+        assert links.chain * (g.per_node - 1) <= links.intra * g.per_node * (1 + 1e-12)
     elif found.algorithm == "tree":
-        bounds = [size / links.intra if g.per_node > 1 else 0.0, outside]
+        bounds = [size / links.chain if g.per_node > 1 else 0.0, outside]
     elif found.algorithm in ("nvls", "nvls_tree"):
         bounds = [size * (g.per_node + 1) / g.per_node / links.intra, outside]
     else:
         assert found.algorithm == "p2p"
-        bounds = [size * (g.per_node - 1) / g.ranks / links.intra,
-                  size * (g.ranks - g.per_node) / g.ranks * g.per_node / links.line if g.nodes > 1 else 0.0]
+        if comm == Comm.SEND_RECV:
+            bounds = [size / links.pair if g.per_node > 1 else 0.0, size * g.per_node / links.line if g.nodes > 1 else 0.0]
+        else:
+            bounds = [size * (g.per_node - 1) / g.ranks / links.intra,
+                      size * (g.ranks - g.per_node) / g.ranks * g.per_node / links.line if g.nodes > 1 else 0.0]
     assert found.seconds >= max(bounds)
 
 
@@ -84,6 +90,13 @@ def test_faster_nics_never_slow_large_messages_down(size, shape):
     slow, fast = (collective(c, Comm.ALL_REDUCE, size * 2.0**27, _shape(c, shape)).seconds
                   for c in (machine("ampere", 1024, gbit=100), machine("ampere", 1024, gbit=200)))
     assert fast <= slow * (1 + 1e-9)
+
+
+@given(st.sampled_from(["ampere", "hopper", "blackwell", "cdna4"]), sizes, shapes, comms)
+def test_more_nics_never_slow_large_messages_down(generation, size, shape, comm):
+    few, many = (collective(c, comm, size * 2.0**27, _shape(c, shape)).seconds
+                 for c in (machine(generation, 1024, nics=4), machine(generation, 1024, nics=8)))
+    assert many <= few * (1 + 1e-9)
 
 
 @given(clusters, sizes, comms)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from windtunnel.reality import measurements
-from windtunnel.reality.collectives import score_collective
+from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.collectives import call_of, score_collective
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.report import Family, summary
 from windtunnel.reality.rows import TrainingRow, read
@@ -51,6 +52,25 @@ def test_collectives_of_one_node() -> None:
     picked = [call for call in calls if call.nodes == 1 and (call.bytes or 0) >= 2**24]
     line = summary("one node", "time_us", [score_collective(call) for call in picked])
     assert line.n > 100 and line.mape_pct is not None and line.mape_pct < 15
+
+
+@pytest.mark.parametrize(("low", "high", "bound"), [(0, 2**20, 25.0), (2**20, 2**40, 10.0)])
+def test_collectives_of_machines_that_no_constant_was_fitted_on(low: int, high: int, bound: float) -> None:
+    """B200, GB200 and GB300 racks, MI300X to MI355X, H200 and A100 of other clouds: median error by size."""
+    known = {family for family, quantity in measurements.fitted_families() if quantity == "time_us"}
+    calls = read(measurements.FOLDER / "collectives_other.csv").collective
+    picked = [call for call in calls if call.family not in known and low <= (call.bytes or 0) < high]
+    line = summary("held out", "time_us", [score_collective(call) for call in picked])
+    assert line.n > 100 and line.median_abs_pct is not None and line.median_abs_pct < bound
+
+
+def test_a_rack_is_one_domain() -> None:
+    """72 GPUs of 18 trays, on their NVLink switches: no NIC, the reduction of the switch."""
+    calls = {call.id: call for call in read(measurements.FOLDER / "collectives_other.csv").collective}
+    row = next(call for call in calls.values() if call.family == "CoreWeave-GB200" and call.gpus == 72)
+    call = call_of(row)
+    assert not isinstance(call, Skipped)
+    assert (call.gpus, call.per_domain, call.cluster.node.gpus) == (72, 72, 4)
 
 
 def test_every_table_beside_the_project_is_read(shared: Path) -> None:

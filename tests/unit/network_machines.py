@@ -7,14 +7,17 @@ from typing import Any
 from windtunnel.spec import GPU, Cluster, Fabric, Job, Model, Nic, Node, Plan, Runtime, ScaleUp
 from windtunnel.spec.runtime import Host
 
-_GPUS = {"volta": ("150GB/s", 6, 3), "ampere": ("300GB/s", 12, 4), "hopper": ("450GB/s", 18, 5), "blackwell": ("900GB/s", 18, 5)}
+_GPUS = {"volta": ("150GB/s", 6, 3), "ampere": ("300GB/s", 12, 4), "hopper": ("450GB/s", 18, 5), "blackwell": ("900GB/s", 18, 5),
+         "cdna3": ("448GB/s", 7, 5), "cdna4": ("537.6GB/s", 7, 5), "gaudi": ("262.5GB/s", 21, 4)}
+_OTHERS = {"cdna3": ("amd", "xgmi"), "cdna4": ("amd", "xgmi"), "gaudi": ("intel", "ethernet")}
 
 
 def machine(generation: str = "ampere", gpus: int = 16, *, nics: int = 8, gbit: float = 200, domain: int = 8, node_gpus: int = 8,
             kind: str = "nvswitch", nvls: bool | None = None, link: float = 1.0, **fabric: Any) -> Cluster:
-    """A cluster of nodes of one generation; `link` scales the NVLink rate."""
+    """A cluster of nodes of one generation; `link` scales the NVLink rate. Other makers' GPUs come in their own full mesh."""
     rate, links, pcie = _GPUS[generation]
-    gpu = GPU(id=generation, name=generation, architecture=generation, peak={"bf16": "300TFLOP/s"}, memory="80GiB",
+    vendor, kind = _OTHERS.get(generation, ("nvidia", kind))
+    gpu = GPU(id=generation, name=generation, vendor=vendor, architecture=generation, peak={"bf16": "300TFLOP/s"}, memory="80GiB",
               memory_bandwidth="2TB/s")
     number = float(rate.removesuffix("GB/s")) * link
     scale_up = ScaleUp(kind=kind, size=domain, bandwidth=f"{number}GB/s per GPU each way", links=links,

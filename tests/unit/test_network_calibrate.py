@@ -13,6 +13,9 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network import collective, flat_group
 from windtunnel.network.calibrate import RECIPE, Sample, accuracy, fit, refit
 from windtunnel.network.calibration import NETS, NODES
+from windtunnel.reality.collectives import call_of
+from windtunnel.reality.measurements import FOLDER
+from windtunnel.reality.rows import read
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 
@@ -61,9 +64,29 @@ def _published(folder: Path) -> list[Sample]:
     return found
 
 
+def _others() -> list[Sample]:
+    """The catalogue's sweeps of other machines, of the families that constants were fitted on."""
+    fitted = {family for families, _, _ in RECIPE for family in families}
+    calls = [(row, call_of(row)) for row in read(FOLDER / "collectives_other.csv").collective if row.family in fitted]
+    return [Sample(c.cluster, c.comm, c.bytes, flat_group(c.cluster, c.gpus, c.per_domain), row.time_us * 1e-6, row.family)
+            for row, c in calls if hasattr(c, "cluster")]
+
+
+def test_stored_constants_of_other_machines_are_what_the_recipe_finds():
+    samples = _others()
+    seen = {sample.family for sample in samples}
+    _same(*refit(samples), [free for families, _, free in RECIPE if seen & set(families)])
+
+
 def test_stored_constants_are_what_the_recipe_finds(shared):
-    nodes, nets = refit(_published(shared))
-    for _, _, free in RECIPE:
+    samples = _published(shared)
+    seen = {sample.family for sample in samples}
+    _same(*refit(samples), [free for families, _, free in RECIPE if seen & set(families)])
+
+
+def _same(nodes, nets, stages):
+    assert len(stages) > 4
+    for free in stages:
         for name in free:
             table, field = name.split("/")
             field, _, part = field.partition(".")

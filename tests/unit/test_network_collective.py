@@ -24,9 +24,18 @@ GIB = 2.0**30
     ("hopper", 8, Comm.ALL_GATHER, 16 * GIB, 41.595e-3),  # 8 x H200, ring
     ("hopper", 16, Comm.ALL_REDUCE, 8 * GIB, 34.381e-3),  # two XE9680, 8 x 400 Gb/s InfiniBand each, NVLSTree
     ("hopper", 32, Comm.ALL_REDUCE, 8 * GIB, 45.606e-3),  # four of them
+    ("blackwell", 8, Comm.ALL_REDUCE, 8 * GIB, 17.92e-3),  # HGX B200, NVLS
+    ("blackwell", 8, Comm.ALL_GATHER, GIB / 16, 139.1e-6),
+    ("blackwell", 8, Comm.ALL_TO_ALL, GIB, 1.553e-3),
+    ("cdna3", 8, Comm.ALL_REDUCE, 8 * GIB, 47.62e-3),  # eight MI300X
+    ("cdna3", 8, Comm.ALL_REDUCE, GIB / 64, 149.9e-6),
+    ("cdna3", 8, Comm.ALL_REDUCE, 4096.0, 13.7e-6),
+    ("cdna4", 8, Comm.ALL_REDUCE, 16 * GIB, 73.9e-3),  # eight MI355X, not in the fit
+    ("cdna4", 8, Comm.ALL_TO_ALL, 16 * GIB, 41.6e-3),
+    ("cdna4", 16, Comm.ALL_REDUCE, 16 * GIB, 87.0e-3),
 ])
 def test_measured_points(generation, gpus, comm, size, seconds):
-    cluster = machine(generation, max(gpus, 8), gbit=400 if generation == "hopper" else 200)
+    cluster = machine(generation, max(gpus, 8), gbit=200 if generation in ("volta", "ampere") else 400)
     found = collective(cluster, comm, size, flat_group(cluster, gpus))
     assert found.seconds == pytest.approx(seconds, rel=0.15)
     assert found.provenance == "modelled"
@@ -101,7 +110,13 @@ def test_refusals():
 
 def test_what_was_not_measured_says_so():
     shape = Group(8, 8, 1)
-    assert collective(machine("blackwell", 8), Comm.ALL_REDUCE, 1e9, shape).provenance == "transferred"
+    pcie = machine("ampere", 8, kind="pcie")
+    assert collective(pcie, Comm.ALL_REDUCE, 1e9, shape).provenance == "transferred"
+    assert collective(machine("cdna3", 8), Comm.ALL_REDUCE, 1e9, shape).provenance == "modelled"
+    unknown = machine("cdna3", 8)
+    other = unknown.node.gpu.model_copy(update={"architecture": "something", "vendor": "other"})
+    unknown = unknown.model_copy(update={"node": unknown.node.model_copy(update={"gpu": other})})
+    assert collective(unknown, Comm.ALL_REDUCE, 1e9, shape).provenance == "assumed"
     roce = machine("ampere", 16, kind="nvswitch", **{})
     roce = roce.model_copy(update={"fabric": roce.fabric.model_copy(update={"kind": "roce"})})
     assert collective(roce, Comm.ALL_REDUCE, 1e9, flat_group(roce, 16)).provenance == "transferred"
@@ -110,4 +125,65 @@ def test_what_was_not_measured_says_so():
 def test_bus_factor():
     assert bus_factor(Comm.ALL_REDUCE, 8) == 1.75
     assert bus_factor(Comm.ALL_GATHER, 8) == 0.875
-    assert bus_factor(Comm.BROADCAST, 8) == 1.0
+    assert bus_factor(Comm.BROADCAST, 8) == bus_factor(Comm.REDUCE, 8) == 1.0
+    assert bus_factor(Comm.GATHER, 8) == bus_factor(Comm.SCATTER, 8) == 0.875
+
+
+def test_gather_is_bound_by_the_root():
+    cluster = machine("hopper", 16, gbit=400)
+    inside = collective(cluster, Comm.GATHER, GIB, flat_group(cluster, 8))
+    assert inside.seconds == pytest.approx(GIB * 7 / 8 / (450e9 * 0.85), rel=0.01)
+    # Eight of sixteen parts come through the root's one NIC of 50 GB/s.
+    outside = collective(cluster, Comm.SCATTER, GIB, flat_group(cluster, 16))
+    assert outside.seconds == pytest.approx(GIB / 2 / (50e9 * 0.95 * 0.97), rel=0.01)
+
+
+def test_reduce_is_a_broadcast_backwards():
+    cluster = machine("hopper", 16, gbit=400)
+    shape = flat_group(cluster, 16)
+    for size in (1024.0, 2.0**20, GIB):
+        assert collective(cluster, Comm.REDUCE, size, shape).seconds == collective(cluster, Comm.BROADCAST, size, shape).seconds
+
+
+def test_a_ring_of_sends_leaves_a_node_through_one_nic():
+    cluster = machine("hopper", 16, gbit=400)
+    ring, pair = flat_group(cluster, 16), Group(2, 1, 2, sharing=8, span="leaf")
+    found = [collective(cluster, Comm.SEND_RECV, GIB, shape).seconds for shape in (ring, pair)]
+    assert found[0] == pytest.approx(found[1]) == pytest.approx(GIB / (50e9 * 0.95 * 0.97), rel=0.01)
+
+
+def test_a_message_inside_one_blackwell_node_has_few_channels():
+    cluster = machine("blackwell", 8)
+    def time(mib):
+        return collective(cluster, Comm.SEND_RECV, mib * 2.0**20, flat_group(cluster, 8)).seconds
+
+    # Four channels of 20 GB/s up to 64 MiB, then as many as keep a part at 16 MiB: the same time up to 512 MiB.
+    assert time(64) == pytest.approx(10.1e-6 + 64 * 2**20 / 80e9)
+    assert time(256) == pytest.approx(time(64))
+    assert time(2048) == pytest.approx(10.1e-6 + 2**31 / min(900e9 * 0.712, 32 * 20e9))
+    rack = machine("blackwell", 72, domain=72, node_gpus=4)
+    assert collective(rack, Comm.SEND_RECV, 2.0**26, flat_group(rack, 8)).seconds < 0.2 * time(64)
+
+
+def test_a_ring_that_leaves_a_full_mesh_has_all_its_links():
+    one, two = machine("cdna3", 8), machine("cdna3", 16, gbit=1600)
+    inside = collective(one, Comm.ALL_GATHER, 16 * GIB, flat_group(one, 8))
+    between = collective(two, Comm.ALL_GATHER, 16 * GIB, flat_group(two, 16))
+    # 7 and 8 parts of 64 GB/s, of which RCCL reaches 0.715.
+    assert inside.bus_bandwidth == pytest.approx(7 * 64e9 * 0.715, rel=0.01)
+    assert between.bus_bandwidth == pytest.approx(8 * 64e9 * 0.715, rel=0.01)
+
+
+def test_other_libraries_take_the_fastest_protocol():
+    cluster = machine("cdna3", 8)
+    shape = flat_group(cluster, 8)
+    taken = [collective(cluster, Comm.ALL_REDUCE, size, shape) for size in (1024.0, 2.0**22, GIB)]
+    assert [t.protocol for t in taken] == ["LL", "LL128", "Simple"]
+    forced = collective(cluster, Comm.ALL_REDUCE, GIB, shape, settings={"NCCL_PROTO": "LL"})
+    assert forced.protocol == "LL" and forced.seconds > taken[2].seconds
+
+
+def test_beyond_eight_ranks_a_switch_reduction_gains_nothing():
+    rack = machine("blackwell", 72, domain=72, node_gpus=4)
+    few, many = (collective(rack, Comm.ALL_REDUCE, 64 * GIB, flat_group(rack, n)) for n in (8, 72))
+    assert many.algorithm == "nvls" and many.seconds == pytest.approx(few.seconds, rel=0.03)

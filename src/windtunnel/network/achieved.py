@@ -153,7 +153,7 @@ def _pat(size: float, group: Group, wires: Wires, node: Node, net: Net) -> Cost:
 def _send_recv(size: float, group: Group, wires: Wires, node: Node, net: Net) -> Cost:
     """Every rank to the next one: the slowest message is inside the node, or leaves it through the one NIC of its rank."""
     rate = wires.pair * node.p2p
-    if node.p2p_channel > 0.0:
+    if node.p2p_channel > 0.0 and wires.hosts == 1:  # of a domain with several hosts NCCL doubles the channels 32 times sooner
         few, most = c.P2P_CHANNELS
         rate = min(rate, node.p2p_channel * min(most, max(few, size / c.P2P_PART)))
     latency = node.p2p_launch

@@ -109,8 +109,8 @@ _GAUDI = replace(_CDNA3, launch=5e-6, hop=(0.5e-6, 0.5e-6, 0.5e-6), ring=(0.5, 0
 _TPU = replace(_AMPERE, ring=(0.5, 0.8, 0.9), relative_error=0.4, fitted_on=())
 _UNKNOWN = replace(_AMPERE, relative_error=0.4, fitted_on=())
 NODES: dict[str, Node] = {
-    "volta": _VOLTA, "ampere": _AMPERE, "hopper": _HOPPER, "blackwell": _BLACKWELL, "cdna2": _CDNA2, "cdna3": _CDNA3, "cdna4": _CDNA4,
-    "gaudi": _GAUDI, "tpu": _TPU, "other": _UNKNOWN,
+    "volta": _VOLTA, "ampere": _AMPERE, "hopper": _HOPPER, "blackwell": _BLACKWELL,
+    "cdna2": _CDNA2, "cdna3": _CDNA3, "cdna4": _CDNA4, "gaudi": _GAUDI, "tpu": _TPU, "other": _UNKNOWN,
 }
 """By GPU generation."""
 
@@ -131,13 +131,13 @@ _EFA1 = Net(
     launch=1.3e-6, hop=(64e-6, 64e-6, 64e-6), tree_hop=(64e-6, 64e-6, 64e-6), nvls_hop=100e-6, ring=0.95, tree=0.975, fill=1.6,
     tree_fill=1.91, nvls_fill=0.5, p2p=0.9, p2p_launch=40e-6, message=5e-6, relative_error=0.12, fitted_on=("AWS-A100",),
 )
-# RoCE under NCCL: InfiniBand's constants, a third more latency for Ethernet's switches and NICs. Assumed; published runs lie on both
-# sides (docs/network.md).
+# RoCE under NCCL: InfiniBand's constants, a third more latency for Ethernet's switches and NICs. Assumed; published runs lie on
+# both sides (docs/network.md).
 _ROCE = replace(_IB, hop=(5.8e-6, 8.2e-6, 18e-6), tree_hop=(10.8e-6, 17.3e-6, 18e-6), nvls_hop=34e-6, p2p_launch=10e-6,
                 relative_error=0.2, fitted_on=())
 # Ethernet without RDMA: a transport that the host or the NIC runs (GPUDirect-TCPXO).
-_ETHERNET = replace(_ROCE, hop=(50e-6, 66.6e-6, 60e-6), tree_hop=(61.9e-6, 74.9e-6, 60e-6), nvls_hop=367e-6, ring=0.99, relative_error=0.3,
-                    fitted_on=("GCP-H100",))
+_ETHERNET = replace(_ROCE, hop=(50e-6, 66.6e-6, 60e-6), tree_hop=(61.9e-6, 74.9e-6, 60e-6), nvls_hop=367e-6, ring=0.99,
+                    relative_error=0.3, fitted_on=("GCP-H100",))
 # RCCL over RoCE and InfiniBand. Rates of the ring and of sends are all that the fabric's payload rate leaves; Simple's hops and the
 # tree's rate are not seen in the rows.
 _RCCL = Net(

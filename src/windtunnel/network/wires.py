@@ -24,9 +24,10 @@ _PCIE_RATE = {3: 13e9, 4: 26e9, 5: 52e9, 6: 104e9}  # what a GPU moves through x
 class Wires:
     """Rates of one group. `generation` and `fabric` are the keys of the fitted constants.
 
-    `intra`: per GPU inside the domain; `chain`: the same for a ring that goes on to other domains; `pair`: to one peer there; `inter`: what the whole group has out of one domain; `line`: the
-    same before the fabric's efficiency; `nics`: NIC devices of the group; `hop`: seconds of a network hop beyond a leaf's own;
-    `stated`: latency that the NIC's description tells NCCL's tuner, which is a hint and not a measurement.
+    `intra`: per GPU inside the domain; `chain`: the same for a ring that goes on to other domains; `pair`: to one peer there;
+    `inter`: what the whole group has out of one domain; `line`: the same before the fabric's efficiency; `nics`: NIC devices of the
+    group; `hop`: seconds of a network hop beyond a leaf's own; `stated`: latency that the NIC's description tells NCCL's tuner,
+    which is a hint and not a measurement; `hosts`: servers of a domain.
     """
 
     generation: str
@@ -44,13 +45,14 @@ class Wires:
     nvls: bool
     sharp: bool
     amd: bool
+    hosts: int = 1
 
 
 _OTHERS = (("cdna4", "cdna4"), ("cdna2", "cdna2"), ("cdna", "cdna3"), ("gaudi", "gaudi"), ("tpu", "tpu"))
 
 
 def generation_of(architecture: str, nvidia: bool) -> str:
-    """The generation whose constants are used: of NVIDIA by the tables of NCCL's tuner, of other makers by the start of the name."""
+    """The generation whose constants are used: NVIDIA's are those of NCCL's tuner, others go by the start of the name."""
     name = architecture.lower()
     if not nvidia:
         return next((found for start, found in _OTHERS if name.startswith(start)), "other")
@@ -61,8 +63,8 @@ def generation_of(architecture: str, nvidia: bool) -> str:
 
 
 def net_of(kind: str, generation: str) -> str:
-    """Key of the fabric's fitted constants: EFA comes in a generation with each instance generation (p4, then p5 and later), and RCCL
-    drives InfiniBand and RoCE with constants of its own."""
+    """Key of the fabric's fitted constants: EFA comes in a generation with each instance generation (p4, then p5 and later), and
+    RCCL has constants of its own."""
     if kind == "efa" and generation in ("volta", "ampere"):
         return "efa1"
     return "rccl" if kind in ("infiniband", "roce", "ethernet") and generation.startswith("cdna") else kind
@@ -102,7 +104,8 @@ def wires(cluster: Cluster, group: Group) -> Wires:
     nvls = fast and scale.in_switch_reduction and nvidia
     generation = generation_of(node.gpu.architecture, nvidia)
     return Wires(generation, nvidia, "nvlink" if fast else "pci", intra, chain, pair, inter, line, nics, hop, stated,
-                 net_of(fabric.kind, generation), nvls, fabric.in_network_reduction, node.cpu_vendor == "amd")
+                 net_of(fabric.kind, generation), nvls, fabric.in_network_reduction, node.cpu_vendor == "amd",
+                 node.domain // node.gpus)
 
 
 def _cube(scale: ScaleUp) -> bool:
@@ -120,7 +123,7 @@ def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) ->
     if size <= 2:
         return bandwidth, bandwidth
     # A full mesh: every peer owns an equal part of the links, and a ring over n of them reaches n - 1 parts.
-    part = bandwidth / (size - 1)
+    part = bandwidth / max(size - 1, links if kind == "xgmi" else 0)
     return part * (ranks - 1), part
 
 

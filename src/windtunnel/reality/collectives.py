@@ -14,9 +14,8 @@ from windtunnel.reality.rows import CollectiveRow
 from windtunnel.spec import Cluster
 from windtunnel.workload.ops import Comm
 
-COMMS = {"all_reduce": Comm.ALL_REDUCE, "all_gather": Comm.ALL_GATHER, "reduce_scatter": Comm.REDUCE_SCATTER,
-         "alltoall": Comm.ALL_TO_ALL, "all_to_all": Comm.ALL_TO_ALL, "broadcast": Comm.BROADCAST, "sendrecv": Comm.SEND_RECV,
-         "send_recv": Comm.SEND_RECV, "reduce": Comm.REDUCE, "gather": Comm.GATHER, "scatter": Comm.SCATTER}
+COMMS = {comm.name.lower().replace("_", ""): comm for comm in Comm if comm is not Comm.NONE}
+"""By the name of the nccl-tests program, without `_`, `-` and `_perf`."""
 
 WARM_UP_BYTES = 256
 """Below this the first call of a sweep is a warm-up artefact."""
@@ -28,7 +27,7 @@ _FROM = re.compile(r"use ?>= ?(\d+) ?MiB", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Call:
-    """One call as the network model takes it: `bytes` the whole buffer, `gpus` ranks on `cluster`, `per_domain` in a scale-up domain."""
+    """One call as the network model takes it: `bytes` the whole buffer, `gpus` ranks, `per_domain` of them in a scale-up domain."""
 
     cluster: Cluster
     comm: Comm
@@ -41,7 +40,7 @@ def call_of(row: CollectiveRow) -> Call | Skipped:
     """The call that `row` timed, or why it cannot be rebuilt or is not fit for a comparison."""
     if not (row.time_us and row.bytes and row.gpus and row.gpu and row.collective):
         return Skipped("time, bytes, gpus, gpu or collective not published")
-    comm = COMMS.get(row.collective)
+    comm = COMMS.get(re.sub(r"[-_ ]|perf$", "", row.collective.lower()))
     if comm is None:
         return Skipped(f"collective {row.collective!r} is not modelled")
     if reason := _unclean(row):

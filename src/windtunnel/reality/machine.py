@@ -12,10 +12,11 @@ from functools import lru_cache
 from windtunnel.base.errors import UnknownName
 from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.rows import TrainingRow
-from windtunnel.spec import Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_gpu, load_node, names
+from windtunnel.spec import GPU, Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_node, match_gpu, names
 
 KINDS = {"ib": "infiniband", "infiniband": "infiniband", "roce": "roce", "efa": "efa", "opa": "opa", "ethernet": "ethernet",
-         "none": "none"}
+         "tcp": "ethernet", "slingshot": "ethernet", "none": "none", "nvlink": "none", "xgmi": "none", "pcie": "none",
+         "ici": "none"}
 """Spellings of the `fabric` column."""
 
 _NOT_A_NAME = re.compile(r"^(aws|ib|roce|efa|opa|pcie|\d+gb|[abhlmv]\d+\w*|gb\d+|nvl\d+|p\d\w*)$")
@@ -49,7 +50,7 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
 def machine(place: Place) -> Cluster | Skipped:
     """A cluster of `place.gpus` GPUs; `Skipped` for a GPU or fabric that the catalogue lacks."""
     try:
-        gpu = load_gpu(place.gpu)
+        gpu = _gpu(place.gpu)
     except UnknownName:
         return Skipped(f"GPU {place.gpu!r} is not in the catalogue")
     kind = KINDS.get((place.fabric or "none").lower())
@@ -107,6 +108,11 @@ def _fabric(kind: str) -> Fabric | None:
     """The catalogue's fabric of that kind with the shortest name: the generic one."""
     same = [fabric for fabric in _fabrics() if fabric.kind == kind]
     return min(same, key=lambda fabric: (len(fabric.id), fabric.id), default=None)
+
+
+@lru_cache(maxsize=256)
+def _gpu(name: str) -> GPU:
+    return match_gpu(name)
 
 
 @lru_cache(maxsize=1)
