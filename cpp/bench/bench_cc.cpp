@@ -1,4 +1,4 @@
-// Congestion control: CPU time a packet of each algorithm, and what the presets make of one port of 400 Gb/s. Prints, asserts nothing.
+// Congestion control: CPU time a packet of each algorithm, and what presets make of one port of 400 Gb/s. Prints, asserts nothing.
 #include <ctime>
 #include <cstdio>
 
@@ -34,13 +34,13 @@ void cost(const Algorithm& a, int marks) {
     }
   }
   const double seconds = cpu_seconds() - begin;
-  std::printf("%-8s %s %6.1f ns a packet   (mean rate %.3g B/s)\n", std::string(a.name).c_str(), marks > 0 ? "marked  " : "unmarked",
+  std::printf("%-8s %s %6.1f ns a packet  (mean rate %.3g B/s)\n", std::string(a.name).c_str(), marks > 0 ? "marked  " : "unmarked",
               seconds / kPairs / kRounds * 1e9, sum / kPairs / kRounds);
 }
 
 void preset(const char* name, std::string_view algorithm, const Settings& settings, const Marking& marking = {}) {
   const Share s = share(algorithm, settings, marking);
-  std::printf("%-16s port used %.3f  fairness %.3f  queue %8.0f B  back at 90 %% after %8.0f us\n", name, s.used, s.fairness, s.queue,
+  std::printf("%-16s port used %.3f  fairness %.3f  queue %8.0f B  back after %8.0f us\n", name, s.used, s.fairness, s.queue,
               recovery(algorithm, settings, marking) * 1e6);
 }
 

@@ -27,7 +27,8 @@ nb::list congestion_controls() {
 }  // namespace
 
 void bind_control(nb::module_& m) {
-  m.def("congestion_controls", &congestion_controls, "Name, meaning, parameters and need of telemetry of each; see windtunnel.engine.control.");
+  m.def("congestion_controls", &congestion_controls,
+        "Name, meaning, parameters and need of telemetry of each; see windtunnel.engine.control.");
 }
 
 }  // namespace wt::bind

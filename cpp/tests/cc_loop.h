@@ -36,7 +36,8 @@ struct Flow {
 
 class Loop {
  public:
-  Loop(std::string_view algorithm, const Settings& settings, std::vector<Flow> flows, const Marking& marking = {}, Line line = line400())
+  Loop(std::string_view algorithm, const Settings& settings, std::vector<Flow> flows, const Marking& marking = {},
+       Line line = line400())
       : flows_(std::move(flows)), marking_(marking), line_(line),
         control_(make_control(algorithm, settings, static_cast<std::int32_t>(flows_.size()))) {
     for (std::size_t f = 0; f < flows_.size(); ++f) {

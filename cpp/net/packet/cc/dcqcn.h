@@ -21,8 +21,8 @@ inline constexpr std::array kDcqcnParameters{
     Parameter{"g", "", 5.0 / 1024.0, 0.0, 1.0, "gain of alpha [1 - dce_tcp_g/1024]"},
     Parameter{"alpha_first", "", 1023.0 / 1024.0, 0.0, 1.0, "alpha at the first notification [initial_alpha_value/1024]"},
     Parameter{"alpha_period", "s", 1e-6, 1e-9, 10.0, "time between updates of alpha [dce_tcp_rtt]"},
-    Parameter{"alpha_by_timer", "0/1", 1.0, 0.0, 1.0, "1: alpha is updated once a period; 0: on each notification and each quiet period"},
-    Parameter{"cut_window", "s", 4e-6, 0.0, 10.0, "at most one cut in each, at its end; 0: cut on every notification [rate_reduce_monitor_period]"},
+    Parameter{"alpha_by_timer", "0/1", 1.0, 0.0, 1.0, "1: alpha moves once a period; 0: on each notification and quiet period"},
+    Parameter{"cut_window", "s", 4e-6, 0.0, 10.0, "one cut in each at most, at its end; 0: no limit [rate_reduce_monitor_period]"},
     Parameter{"min_factor", "", 0.5, 0.0, 1.0, "smallest factor of one cut [rpg_min_dec_fac/100]"},
     Parameter{"clamp", "0/1", 0.0, 0.0, 1.0, "1: every cut lowers the target too [clamp_tgt_rate]"},
     Parameter{"first_factor", "", 1.0, 0.0, 1.0, "factor on the rate at the first notification"},
@@ -34,8 +34,8 @@ inline constexpr std::array kDcqcnParameters{
     Parameter{"hyper_grows", "0/1", 0.0, 0.0, 1.0, "1: the hyper increase is multiplied with min(i,j) - F"},
     Parameter{"rmin", "B/s", 1e6 / 8.0, 1.0, 1e15, "smallest rate [rpg_min_rate]"},
     Parameter{"scale", "B/s", 0.0, 0.0, 1e15, "line rate that rai and rhai are stated for and scale with; 0: they do not scale"},
-    Parameter{"cnp_interval", "s", 4e-6, 0.0, 10.0, "least time between notifications that a receiver sends [min_time_between_cnps]"},
-    Parameter{"echo", "0/1", 0.0, 0.0, 1.0, "1: marks come back in ACKs, each of them a notification; 0: in notifications (CNPs)"},
+    Parameter{"cnp_interval", "s", 4e-6, 0.0, 10.0, "least time between notifications of a receiver [min_time_between_cnps]"},
+    Parameter{"echo", "0/1", 0.0, 0.0, 1.0, "1: marks come back in ACKs, each a notification; 0: in CNPs"},
     Parameter{"window", "", 0.0, 0.0, 1e6, "bytes outstanding in units of rate x idle round trip; 0: no limit"},
 };
 

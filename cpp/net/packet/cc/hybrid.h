@@ -25,7 +25,7 @@ inline constexpr std::array kHybridParameters = joined(
         Parameter{"alpha_period", "s", 1e-6, 1e-9, 10.0, "time between updates of alpha"},
         Parameter{"rmin", "B/s", 100e6 / 8.0, 1.0, 1e15, "smallest rate that notifications cut to"},
         Parameter{"cnp_interval", "s", 4e-6, 0.0, 10.0, "least time between notifications that a receiver sends"},
-        Parameter{"echo", "0/1", 0.0, 0.0, 1.0, "1: marks come back in ACKs, each of them a notification; 0: in notifications (CNPs)"},
+        Parameter{"echo", "0/1", 0.0, 0.0, 1.0, "1: marks come back in ACKs, each a notification; 0: in CNPs"},
     });
 
 class Hybrid final : public Control {

@@ -1,5 +1,5 @@
-// NSCC, the sender's algorithm of Ultra Ethernet: a window steered by two signals together, marks and queueing delay, which does not
-// mind packets that take different paths. T: idle round trip; a = line rate x T / 150 000 B; mss: a packet; q = rtt - T.
+// NSCC, the sender's algorithm of Ultra Ethernet: a window steered by two signals together, marks and queueing delay. Packets may
+// take different paths. T: idle round trip; a = line rate x T / 150 000 B; mss: a packet; q = rtt - T.
 // Per ACK of n bytes, with A += gain (s - A), s = T/4 for unmarked ACKs with q > target, else q:
 //   unmarked, q <  target:  inc += n alpha mss a (target - q) / 12 us;  but n more than the window with q < `fast_below` and
 //                           from then on w += n fast a instead
