@@ -1,8 +1,7 @@
 """Types of the C++ module; see `windtunnel.engine.program.Program` for shapes."""
 
-from typing import Any, TypedDict
 from collections.abc import Callable
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt

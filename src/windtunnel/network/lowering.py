@@ -89,6 +89,8 @@ def lanes_of(cluster: Cluster, comm: Comm, size: float, ranks: Ints, group: Grou
     if how not in c.PROTOCOLS:
         raise UnknownName("protocol", how, c.PROTOCOLS)
     call = call_of(setup, comm, size, name, how, dims=tuple(dims), speeds=tuple(speeds), chunks=chunks, leaves=tuple(leaves))
+    if group.nodes > 1 and group.sharing > 1:  # NICs beside the group's GPUs, whoever else sends through them
+        call = replace(call, nics=max(1, round(prepare(cluster, comm, replace(group, sharing=1), settings).wires.nics)))
     pattern = LOWERINGS[name](call)
     speed = speed_of(cluster, setup, call, name)
     ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)

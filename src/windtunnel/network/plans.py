@@ -46,6 +46,11 @@ class Machine:
         return route_options(self.cluster, comm, self.settings, self.seed)
 
     @property
+    def flows(self) -> int:
+        """Hash values that one connection uses side by side: queue pairs of a connection, or the fabric's own."""
+        return max(self.settings.qps, self.cluster.fabric.flows_per_connection)
+
+    @property
     def sprays(self) -> bool:
         """Whether packets of one flow take all equal ways."""
         return self.cluster.fabric.kind in SPRAYED
@@ -115,12 +120,22 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Ids, group: Group) -> Pl
 
 
 def demand_of(on: Machine, plan: Plan) -> Floats:
-    """Bytes that the plan puts on each link [L]: on the lanes' paths, or evenly over all equal ways where the fabric sprays."""
+    """Bytes that the plan puts on each link [L]: on the lanes' paths; in equal parts on several hash values of each pair of
+    endpoints where connections have several; evenly over all equal ways where the fabric sprays."""
     nbytes = plan.lanes.bytes.astype(np.float64)
     if on.sprays:
         return spread(on.graph, plan.lanes.src, plan.lanes.dst, nbytes, plan.way, plan.options)
-    weights = np.repeat(nbytes, np.diff(plan.paths.start))
-    return np.bincount(plan.paths.links, weights, minlength=on.graph.links).astype(np.float64, copy=False)
+    if on.flows == 1:
+        return _load(on.graph, plan.paths, nbytes)
+    pair, index = np.unique(plan.lanes.src.astype(np.int64) * on.graph.endpoints + plan.lanes.dst, return_inverse=True)
+    src, dst = np.repeat(pair // on.graph.endpoints, on.flows), np.repeat(pair % on.graph.endpoints, on.flows)
+    each = np.repeat(np.bincount(index, nbytes) / on.flows, on.flows)
+    return _load(on.graph, route(on.graph, src, dst, np.arange(len(src)), plan.options), each)
+
+
+def _load(graph: Graph, paths: Paths, nbytes: Floats) -> Floats:
+    weights = np.repeat(nbytes, np.diff(paths.start))
+    return np.bincount(paths.links, weights, minlength=graph.links).astype(np.float64, copy=False)
 
 
 def _tile(one: Lanes, where: Ints, count: int) -> Lanes:

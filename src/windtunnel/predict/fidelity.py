@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,12 +24,12 @@ Priced = Mapping[tuple[Comm, Axis, float], float]
 
 
 class Step(Protocol):
-    """The calls of a step, ready to run over an engine."""
+    """The calls of a step, ready to run over an engine. `ran` is a network that `network` made, after the run that it was for."""
 
     def network(self, key: Longs, plan: Longs) -> _core.Network: ...
     def alone(self) -> list[float]: ...
-    def seen(self, ran: _core.Network) -> list[tuple[int, float]]: ...
-    def traffic(self, ran: _core.Network, seconds: float) -> Traffic: ...
+    def seen(self, ran: Any) -> list[tuple[int, float]]: ...
+    def traffic(self, ran: Any, seconds: float) -> Traffic: ...
 
 
 class Fidelity:

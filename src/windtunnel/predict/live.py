@@ -23,8 +23,8 @@ FIRST_KEY = 1 << 48
 
 
 class Call(NamedTuple):
-    """One kind of traffic: a collective of all groups of `axis` in `stage` (None: of the whole job), or the transfers from a stage to the next (`back`: to
-    the one before it). `extra` seconds come before the transfer (a gather inside the node)."""
+    """One kind of traffic: a collective of all groups of `axis` in `stage` (None: of the whole job), or the transfers from a stage
+    to the next (`back`: to the one before it). `extra` seconds come before the transfer (a gather inside the node)."""
 
     comm: Comm
     axis: Axis

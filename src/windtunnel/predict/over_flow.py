@@ -1,4 +1,4 @@
-"""A step over the flow engine: every call that leaves a scale-up domain is a fluid on the cluster's graph, and all of them meet there."""
+"""A step over the flow engine: calls that leave a scale-up domain are fluids on the cluster's graph, and all of them meet there."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class FlowStep:
         """What the run did to the links."""
         use = flow.report(ran).use
         slowest = slowed(self.calls, self.plans, self.seen(ran))
-        return traffic(self.on.graph, self.engine, use.bytes, seconds, use.full, spread_of(self.on, self.plans), slowest=slowest)
+        return traffic(self.on.graph, self.engine, use.bytes, seconds, use.full, collided(self.on, self.plans), slowest=slowest)
 
 
 def slowed(calls: Sequence[Call], plans: Sequence[Plan], seen: Sequence[tuple[int, float]]) -> tuple[dict[str, object], ...]:
@@ -84,10 +84,13 @@ def slowed(calls: Sequence[Call], plans: Sequence[Plan], seen: Sequence[tuple[in
     return tuple({"name": name, "count": times, "seconds": mean, "slowdown": ratio} for ratio, name, times, mean in rows[:12])
 
 
-def spread_of(on: Machine, plans: Sequence[Plan]) -> dict[str, float]:
-    """Hash collisions of the largest call's connections: load over an even spread, of the worst link and of the mean byte."""
-    if on.sprays or not plans:
+def collided(on: Machine, plans: Sequence[Plan]) -> dict[str, float]:
+    """Hash collisions of the call that has most of them: load over an even spread, of the worst link and of the mean byte."""
+    if on.sprays or on.flows > 1:
         return {}
-    largest = max(plans, key=lambda p: float(p.lanes.bytes.sum()))
-    found = collisions(on.graph, largest.paths, largest.lanes.src, largest.lanes.dst, largest.lanes.bytes, largest.options)
-    return {"worst": found.worst_factor, "mean": found.mean_factor}
+    most = (1.0, 1.0)
+    for size in sorted({float(p.lanes.bytes.sum()) for p in plans})[-8:]:
+        plan = next(p for p in plans if float(p.lanes.bytes.sum()) == size)
+        found = collisions(on.graph, plan.paths, plan.lanes.src, plan.lanes.dst, plan.lanes.bytes, plan.options)
+        most = max(most, (found.worst_factor, found.mean_factor))
+    return {"worst": most[0], "mean": most[1]}

@@ -20,7 +20,6 @@ from windtunnel.spec import Job, check
 from windtunnel.workload import build, hardware_flops, model_flops, parameter_count
 
 
-
 def predict(job: Job, network: str = "closed", factors: Factors | None = None, seed: int = 1) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
