@@ -1,11 +1,9 @@
 """Types of the C++ module; see `windtunnel.engine.program.Program` for shapes."""
-
 from collections.abc import Callable
 from typing import Any, TypedDict
-
+from typing import TypedDict
 import numpy as np
 import numpy.typing as npt
-
 _Ints = npt.NDArray[np.int32]
 _Longs = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
@@ -82,6 +80,7 @@ def route(
     nic: int,
     seed: int,
 ) -> tuple[_Longs, _Ints]: ...
+
 def spread(
     *,
     graph: dict[str, npt.NDArray[Any]],
@@ -93,11 +92,15 @@ def spread(
     nic: int,
     seed: int,
 ) -> _Floats: ...
+
 def closed_flows(
     *, graph: dict[str, npt.NDArray[Any]], start: _Longs, links: _Ints, bytes: _Floats, begin: _Floats
 ) -> _Floats: ...
+
 def check_graph(*, graph: dict[str, npt.NDArray[Any]]) -> None: ...
+
 def congestion_controls() -> list[tuple[str, str, list[tuple[str, str, float, float, float, str]], bool]]: ...
+
 class RawFlows(TypedDict):
     start: _Floats
     end: _Floats
