@@ -110,8 +110,10 @@ def _numbers(body: str, width: int) -> npt.NDArray[np.float64] | None:
     lines = re.sub(r"\n[ \t]*(?=\n)", "", "\n" + body.replace("\r", "").strip("\n \t"))[1:]
     if not lines.strip():
         return np.zeros((0, width))
-    rows = lines.count("\n") + 1
-    if lines.count(",") != rows * (width - 1):
+    letters = np.frombuffer(f"{lines}\n".encode(), np.uint8)
+    ends = np.flatnonzero(letters == ord("\n"))
+    rows, commas = len(ends), np.searchsorted(np.flatnonzero(letters == ord(",")), ends)
+    if (commas != np.arange(1, rows + 1) * (width - 1)).any():
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)  # what numpy says of text that is not a number
