@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from windtunnel.base.errors import EngineError, FileError, SpecError, UnknownName
+from windtunnel.base.rng import Draws
 from windtunnel.cli import main
 from windtunnel.engine.closed import closed_flows
 from windtunnel.engine.routes import Policy, RouteOptions, route, spread
@@ -30,6 +32,16 @@ def test_patterns_are_those_of_the_published_runs(shared: Path) -> None:
         made, read = load_flows(pattern, 128), read_flows(str(shared / "reality" / "network" / f"{file}.csv"), 128)
         for column in ("src", "dst", "bytes", "start"):
             assert (getattr(made, column) == getattr(read, column)).all(), (file, column)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7, 2**40 + 3])
+def test_draws_are_those_of_cpython(seed: int) -> None:
+    ours, theirs = Draws(seed), random.Random(seed)
+    mine, yours = list(range(300)), list(range(300))
+    ours.shuffle(mine)
+    theirs.shuffle(yours)
+    assert mine == yours
+    assert ours.sample(list(range(127)), 31) == theirs.sample(range(127), 31)
 
 
 def test_csv(tmp_path: Path) -> None:
