@@ -1,7 +1,7 @@
 """Draws that are the same on every machine, and the same as other tools': CPython's shuffle and sample, from a seed.
 
-csg-htsim's connection matrices and the published flows of network simulators are made with Python's `random`; these methods follow its
-documented Mersenne Twister, so the same seed gives the same flows. State is the caller's; nothing here is global.
+The published flows of network simulators are made with Python's `random`; these methods follow its Mersenne Twister, so the same
+seed gives the same flows. State is the caller's; nothing here is global.
 """
 
 from __future__ import annotations

@@ -51,9 +51,8 @@ def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "
     columns = Columns()
     servers = add_servers(columns, inside, many)
     trays = max(1, inside.domain // inside.gpus)
-    if many > trays:
-        if node.nic is None or fabric.topology == "none":
-            raise SpecError("nodes", many, f"at most {trays}: {cluster.id} has no network between nodes")
+    if many > trays and (node.nic is None or fabric.topology == "none"):
+        raise SpecError("nodes", many, f"at most {trays}: {cluster.id} has no network between nodes")
     if node.nic is not None and fabric.topology != "none":
         _fabric(columns, fabric, node.nic.bandwidth * fabric.efficiency, servers.nics)
     graph = ends(columns, servers)
