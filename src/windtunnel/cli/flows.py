@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -44,7 +45,9 @@ def command(
         graph = apply_faults(parse_fabric(fabric), [parse_fault(text) for text in fault or ()])
         wanted = load_flows(flows, graph.endpoints)
     with stoppable(f"{len(wanted):,} flows") as progress:
+        began = time.process_time()
         result = run_flows(graph, wanted, options, progress)
+        result.stats["cpu_s"] = time.process_time() - began
     from windtunnel.report.flows import flows_json, flows_report
 
     if json is not None:

@@ -45,6 +45,7 @@ def stoppable(what: str) -> Iterator[Callable[[float], bool]]:
     try:
         yield report
     finally:
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()
         if here:
             signal.signal(signal.SIGINT, before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import warnings
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.base.rng import Draws
 from windtunnel.base.units import parse_size, parse_time
 from windtunnel.engine.graph import Floats, Ints, Longs
 
@@ -110,8 +110,10 @@ def _numbers(body: str, width: int) -> npt.NDArray[np.float64] | None:
     lines = re.sub(r"\n[ \t]*(?=\n)", "", "\n" + body.replace("\r", "").strip("\n \t"))[1:]
     if not lines.strip():
         return np.zeros((0, width))
-    rows = lines.count("\n") + 1
-    if lines.count(",") != rows * (width - 1):
+    letters = np.frombuffer(f"{lines}\n".encode(), np.uint8)
+    ends = np.flatnonzero(letters == ord("\n"))
+    rows, commas = len(ends), np.searchsorted(np.flatnonzero(letters == ord(",")), ends)
+    if (commas != np.arange(1, rows + 1) * (width - 1)).any():
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)  # what numpy says of text that is not a number
@@ -141,7 +143,7 @@ def permutation(endpoints: int, seed: int) -> Ints:
     """Destination of each endpoint: a random permutation without a fixed point, drawn with CPython's shuffle."""
     if endpoints < 2:
         raise SpecError("permutation", endpoints, "a fabric of at least two endpoints")
-    draw, order = random.Random(seed), list(range(endpoints))
+    draw, order = Draws(seed), list(range(endpoints))
     draw.shuffle(order)
     while any(i == d for i, d in enumerate(order)):
         draw.shuffle(order)
@@ -157,7 +159,7 @@ def _incast(n: int, v: dict[str, int]) -> tuple[Ints, Ints]:
     if dst >= n or not 1 <= senders < n:
         raise SpecError("--flows incast", f"dst={dst},senders={senders}", f"dst and senders below the {n} endpoints")
     others = np.setdiff1d(np.arange(n, dtype=np.int32), [dst])
-    chosen = np.array(sorted(random.Random(v["seed"]).sample(others.tolist(), senders)), np.int32)
+    chosen = np.array(sorted(Draws(v["seed"]).sample(others.tolist(), senders)), np.int32)
     return chosen, np.full(len(chosen), dst, np.int32)
 
 

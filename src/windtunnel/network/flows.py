@@ -7,7 +7,6 @@ flow to its own endpoint, needs no network: it ends as it starts, in each of the
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -125,7 +124,6 @@ def run_flows(graph: Graph, flows: Flows, options: FlowOptions | None = None, pr
             "--routing", chosen.routing, ", ".join(name for name, policy in ROUTINGS.items() if policy is not None),
             f"The {chosen.network} network gives each flow one way; the packet network chooses for each packet.",
         )  # fmt: skip
-    began = time.process_time()
     sends = (flows.bytes > 0) & (graph.endpoint[flows.src] != graph.endpoint[flows.dst])
     some = Flows(flows.src[sends], flows.dst[sends], flows.bytes[sends], flows.start[sends], flows.source)
     paths = _paths(graph, some, routes)
@@ -135,7 +133,7 @@ def run_flows(graph: Graph, flows: Flows, options: FlowOptions | None = None, pr
     met = None
     if ROUTINGS[chosen.routing] is not None:
         met = collisions(graph, paths, some.src, some.dst, some.bytes, routes)
-    stats = {**dict.fromkeys(STATS, 0), **answer.stats, "cpu_s": time.process_time() - began}
+    stats = {**dict.fromkeys(STATS, 0), **answer.stats}
     return FlowsResult(graph, flows, chosen, fct, stats, answer.link_bytes, met, answer.assumed, answer.finished)
 
 
