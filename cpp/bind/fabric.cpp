@@ -9,6 +9,7 @@
 #include "bind/parts.h"
 #include "fabric/router.h"
 #include "fabric/spread.h"
+#include "net/closed/share.h"
 
 namespace wt::bind {
 
@@ -54,6 +55,20 @@ nb::ndarray<nb::numpy, double> spread(const nb::dict& graph, const Column<std::i
   return array_of(std::move(load));
 }
 
+nb::ndarray<nb::numpy, double> closed_flows(const nb::dict& graph, const Column<std::int64_t>& start,
+                                            const Column<std::int32_t>& links, const Column<double>& bytes,
+                                            const Column<double>& begin) {
+  const GraphColumns columns(graph);
+  const fabric::Graph view = columns.view();
+  std::vector<double> seconds;
+  {
+    const nb::gil_scoped_release released;
+    fabric::validate(view);
+    seconds = net::share(view, net::Paths{span_of(start), span_of(links)}, span_of(bytes), span_of(begin));
+  }
+  return array_of(std::move(seconds));
+}
+
 void check(const nb::dict& graph) { fabric::validate(GraphColumns(graph).view()); }
 
 }  // namespace
@@ -64,6 +79,8 @@ void bind_fabric(nb::module_& m) {
         "Links of each flow's path; see windtunnel.engine.routes.route.");
   m.def("spread", &spread, nb::kw_only(), "graph"_a, column("src"), column("dst"), column("key"), column("weight"), "policy"_a,
         "nic"_a, "seed"_a, "Load of each link if switches split evenly; see windtunnel.engine.routes.spread.");
+  m.def("closed_flows", &closed_flows, nb::kw_only(), "graph"_a, column("start"), column("links"), column("bytes"), column("begin"),
+        "Seconds of each flow by formula; see windtunnel.network.closed_flows.");
   m.def("check_graph", &check, "graph"_a, "Throws if a column of the graph is wrong.");
 }
 

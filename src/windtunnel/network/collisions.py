@@ -1,7 +1,10 @@
-"""How far hashing falls short of an even spread: load of each link over what it would be if every switch split evenly (ECMP collisions).
+"""How far hashing falls short of an even spread (ECMP collisions): how long a link's flows need, over how long they would have
+to.
 
-A factor of 2 means that the link carries twice its share, so that, everything else being idle, flows through it take twice as long
-as they could. A host's or NIC's only link is not counted: where there is one way, there is nothing to collide about.
+What a link's flows need is their bytes over its rate. What they would have to is the longer of two: the bytes that the link
+would carry if every switch split every flow evenly over its equal next links, and the longest of its flows alone (a single flow
+on a link is no collision, and two that share an up-link of twice their rate are none either). A factor of 2 means twice as long
+as need be.
 """
 
 from __future__ import annotations
@@ -15,15 +18,15 @@ from windtunnel.engine.graph import Floats, Graph, NodeKind, Paths
 from windtunnel.engine.routes import RouteOptions, spread
 
 EDGES = (0.5, 0.9, 1.1, 1.5, 2.0, 3.0)
-"""Bounds of the histogram's bins of load over even spread; below the first and above the last are bins too."""
+"""Bounds of the histogram's bins; below the first and above the last are bins too."""
 
 
 @dataclass(frozen=True)
 class Collisions:
-    """`links`: those on which flows could fall, but for a host's or NIC's only one. Factors are load over even spread.
+    """`links`: those on which flows could fall, but for a host's or NIC's only one. Factors as the module says; below 1 is luck.
 
-    `worst_link` has the highest factor, `worst_flows` flows where an even spread has `worst_flows_even`; `mean_factor` is weighted by
-    load: what the average byte meets. `histogram`: links by factor, in the bins of EDGES.
+    `worst_link` has the highest factor, `worst_flows` flows where an even spread has `worst_flows_even`; `mean_factor` is what the
+    average byte meets. `histogram`: links by factor, in the bins of EDGES.
     """
 
     links: int
@@ -38,7 +41,16 @@ class Collisions:
 def loads(graph: Graph, paths: Paths, weight: npt.ArrayLike) -> Floats:
     """[L] sum of `weight` [P] of the paths over each link."""
     weights = np.repeat(np.asarray(weight, np.float64), np.diff(paths.start))
-    return np.bincount(paths.links, weights, minlength=graph.links)
+    return np.bincount(paths.links, weights, minlength=graph.links).astype(np.float64, copy=False)
+
+
+def alone(graph: Graph, paths: Paths, bytes: npt.ArrayLike) -> Floats:
+    """[P] seconds of the bytes on each path's slowest link; 0 for an empty path."""
+    slowest = np.full(len(paths), np.inf)
+    used = np.diff(paths.start) > 0
+    if used.any():  # empty paths have no entries, so the starts of the others cut the entries without a gap
+        slowest[used] = np.minimum.reduceat(graph.link_rate[paths.links], paths.start[:-1][used])
+    return np.asarray(np.asarray(bytes, np.float64) / slowest)
 
 
 def collisions(
@@ -49,15 +61,20 @@ def collisions(
     bytes: npt.ArrayLike,
     options: RouteOptions | None = None,
 ) -> Collisions:
-    """Collisions of flows on their `paths` (those of `route` with the same arguments); all flows are taken to be there at once."""
+    """Collisions of flows on their `paths` (those of `route` with the same arguments), all flows taken to be there at once."""
     even = spread(graph, src, dst, bytes, options=options)
     got = loads(graph, paths, bytes)
     flows = np.bincount(paths.links, minlength=graph.links)
-    even_flows = spread(graph, src, dst, np.ones(len(paths)), options=options)
-    chosen = _choosable(graph) & (even > 0.0)
+    sizes = np.asarray(bytes, np.float64)
+    same = len(sizes) > 0 and sizes[0] > 0 and bool((sizes == sizes[0]).all())
+    even_flows = even / sizes[0] if same else spread(graph, src, dst, np.ones(len(paths)), options=options)
+    longest = np.zeros(graph.links)
+    np.maximum.at(longest, paths.links, np.repeat(alone(graph, paths, bytes), np.diff(paths.start)))
+    needed = np.maximum(even / graph.link_rate, longest)
+    chosen = choosable(graph) & (needed > 0.0)
     if not chosen.any():
         return Collisions(0, -1, 1.0, 1.0, 0, 0.0, (0,) * (len(EDGES) + 1))
-    factor = np.divide(got, even, out=np.ones(graph.links), where=chosen)
+    factor = np.divide(got / graph.link_rate, needed, out=np.ones(graph.links), where=chosen)
     worst = int(np.argmax(np.where(chosen, factor, -1.0)))
     mean = float((factor * got)[chosen].sum() / got[chosen].sum()) if got[chosen].sum() > 0 else 1.0
     bins = np.histogram(factor[chosen], bins=[0.0, *EDGES, np.inf])[0]
@@ -66,7 +83,7 @@ def collisions(
     )
 
 
-def _choosable(graph: Graph) -> npt.NDArray[np.bool_]:
+def choosable(graph: Graph) -> npt.NDArray[np.bool_]:
     """[L] links on the fabric but for those that are a host's or NIC's only one."""
     a, b = graph.link_from, graph.link_to
     fabric = (graph.node_site[a] < 0) | (graph.node_site[a] != graph.node_site[b])

@@ -19,7 +19,7 @@ from windtunnel.network.fabrics.parameters import Builder, count, word
 from windtunnel.network.fabrics.placement import place
 from windtunnel.network.fabrics.server import Inside, add_servers
 from windtunnel.network.fabrics.servers import ends
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.cluster import Cluster, Fabric
 from windtunnel.spec.load import load_cluster
 
 
@@ -54,24 +54,17 @@ def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "
     if many > trays:
         if node.nic is None or fabric.topology == "none":
             raise SpecError("nodes", many, f"at most {trays}: {cluster.id} has no network between nodes")
-        _fabric(columns, cluster, servers.nics)
-    elif node.nic is not None and fabric.topology != "none":
-        leaves(columns, servers.nics, fabric.leaf_nodes, fabric.topology == "rail", _rate(cluster), fabric.hop_latency)
+    if node.nic is not None and fabric.topology != "none":
+        _fabric(columns, fabric, node.nic.bandwidth * fabric.efficiency, servers.nics)
     graph = ends(columns, servers)
     home = np.repeat(np.arange(many, dtype=np.int32), inside.gpus)
     leaf, pod = home // fabric.leaf_nodes, home // fabric.pod_nodes
     return ClusterGraph(graph, place(placement, home, leaf, pod, graph.rail), home, leaf, pod, max(inside.gpus, inside.domain))
 
 
-def _rate(cluster: Cluster) -> float:
-    assert cluster.node.nic is not None
-    return cluster.node.nic.bandwidth * cluster.fabric.efficiency
-
-
-def _fabric(columns: Columns, cluster: Cluster, nics: Ints) -> None:
-    """Leaves, and the tiers above them that the job reaches; a NIC with several ports has one on a leaf of each plane set."""
-    fabric = cluster.fabric
-    rate, hop, rail = _rate(cluster), fabric.hop_latency, fabric.topology == "rail"
+def _fabric(columns: Columns, fabric: Fabric, rate: float, nics: Ints) -> None:
+    """Leaves, and the tiers above them that the job reaches; each port of a NIC (together `rate` B/s) has leaves of its own."""
+    hop, rail = fabric.hop_latency, fabric.topology == "rail"
     ports = fabric.nic_ports
     sets = [
         leaves(columns, nics, fabric.leaf_nodes, rail, rate / ports, hop, "leaf" if ports == 1 else f"leaf{port}-")

@@ -7,6 +7,7 @@ line, the docs and the catalogue read the same fields.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
@@ -30,7 +31,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Builder:
+class Builder(ABC):
     """Base of all builders: range checks, and reading from text."""
 
     NAME: ClassVar[str] = ""
@@ -62,8 +63,9 @@ class Builder:
         """(name, default as text, explanation) of each parameter, for help and docs."""
         return [(f.name, f.metadata["shown"], f.metadata["text"]) for f in fields(cls)]
 
+    @abstractmethod
     def build(self) -> Graph:
-        raise NotImplementedError
+        """The graph; SpecError for parameters that contradict each other."""
 
     def wrong(self, parameter: str, allowed: str, hint: str = "") -> SpecError:
         """The error for a parameter whose value does not go with the others."""

@@ -1,0 +1,49 @@
+"""Draws that are the same on every machine, and the same as other tools': CPython's shuffle and sample, from a seed.
+
+csg-htsim's connection matrices and the published flows of network simulators are made with Python's `random`; these methods follow its
+documented Mersenne Twister, so the same seed gives the same flows. State is the caller's; nothing here is global.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+_CHUNK = 4096
+
+
+class Draws:
+    """Whole numbers from a seed >= 0, as `random.Random(seed)` draws them."""
+
+    def __init__(self, seed: int) -> None:
+        digits = [seed >> shift & 0xFFFFFFFF for shift in range(0, max(seed.bit_length(), 1), 32)]
+        self._words = self._stream(np.random.RandomState(digits))
+
+    @staticmethod
+    def _stream(state: np.random.RandomState) -> Iterator[int]:
+        while True:
+            yield from np.frombuffer(state.bytes(4 * _CHUNK), "<u4").tolist()
+
+    def below(self, limit: int) -> int:
+        """A number from 0 to limit - 1; limit at most 2^32 - 1."""
+        shift = 32 - limit.bit_length()
+        while True:
+            drawn = next(self._words) >> shift
+            if drawn < limit:
+                return drawn
+
+    def shuffle(self, values: list[int]) -> None:
+        """Shuffles in place (Fisher-Yates from the end)."""
+        for i in range(len(values) - 1, 0, -1):
+            j = self.below(i + 1)
+            values[i], values[j] = values[j], values[i]
+
+    def sample(self, values: list[int], count: int) -> list[int]:
+        """`count` different values, in the order drawn; CPython's for populations that are not much larger than the sample."""
+        pool, found = list(values), []
+        for i in range(count):
+            j = self.below(len(pool) - i)
+            found.append(pool[j])
+            pool[j] = pool[len(pool) - i - 1]
+        return found
