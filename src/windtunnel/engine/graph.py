@@ -18,6 +18,7 @@ Shorts = npt.NDArray[np.int16]
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 class NodeKind(IntEnum):

@@ -215,12 +215,18 @@ def _numbers(value: object, at: int) -> list[int]:
 
 
 def rows_of(listing: Transfers) -> list[dict[str, object]]:
-    """The listing as rows that `from_rows` reads back. SpecError if it is not the whole."""
+    """The listing as rows that `from_rows` reads back; each lane between two ranks has a channel there. SpecError if it is not the
+    whole."""
     if len(listing) < listing.total:
         raise SpecError("transfers", listing.total, f"at most {len(listing)} to write them to a file", "Take fewer ranks or bytes.")
+    lines: dict[tuple[int, int], dict[int, int]] = {}
+    line = []
+    for src, dst, lane in zip(listing.src.tolist(), listing.dst.tolist(), listing.lane.tolist(), strict=True):
+        known = lines.setdefault((src, dst), {})
+        line.append(known.setdefault(lane, len(known)))
     return [
         {"step": int(listing.step[t]), "src": int(listing.src[t]), "dst": int(listing.dst[t]), "bytes": int(listing.bytes[t]),
-         "after": listing.after[listing.after_start[t] : listing.after_start[t + 1]].tolist(), "channel": int(listing.channel[t]),
+         "after": listing.after[listing.after_start[t] : listing.after_start[t + 1]].tolist(), "channel": line[t],
          "delay_s": float(listing.delay[t]), "rate": float(listing.rate[t]), "begin_s": float(listing.begin[t])}
         for t in range(len(listing))
     ]

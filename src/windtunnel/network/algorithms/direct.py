@@ -14,7 +14,7 @@ MOST_RANKS = 256
 
 def direct(call: Call) -> Pattern:
     """All-to-all, all-gather, reduce-scatter, or an all-reduce of both: n(n - 1) lanes a step, rank r first to rank r + 1."""
-    if call.comm in (Comm.BROADCAST, Comm.SEND_RECV, Comm.NONE):
+    if call.comm not in (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL):
         raise SpecError("algorithm", "direct", "all_reduce, all_gather, reduce_scatter or all_to_all")
     n = call.ranks
     if call.comm == Comm.ALL_REDUCE and n > MOST_RANKS:

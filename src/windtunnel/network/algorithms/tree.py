@@ -18,6 +18,9 @@ from windtunnel.network.algorithms.pattern import Call, Cargo, Pattern, cut, dep
 from windtunnel.network.nccl import constants as c
 from windtunnel.workload.ops import Comm
 
+SWEEPS = {c.LL: 512 * 8.0, c.LL128: 640 * 15.0}
+"""Data that a block's threads pass on at a time where every line carries its own flag: the next rank need not wait for the step."""
+
 
 def binary_tree(nodes: int) -> list[int]:
     """Parent of each node in NCCL's tree, -1 for the root (node 0): a node's lowest set bit is its height, and it hangs on the
@@ -76,7 +79,7 @@ def tree(call: Call) -> Pattern:
         raise SpecError("algorithm", "tree", "an algorithm that has this call", "NCCL's trees reduce; ring does all calls.")
     n, channels = call.ranks, call.channels
     order = call.orders(call.exits())
-    chunk, slices = cut(call.size, channels, tree_chunk(call))
+    chunk, slices = cut(call.size, channels, min(tree_chunk(call), SWEEPS.get(call.protocol, math.inf)))
     shapes = [_shape(n, call.per_node, which) for which in (0, 1)]
     half = -(-channels // 2)
     each = 2 * (n - 1)

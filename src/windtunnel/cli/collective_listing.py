@@ -1,0 +1,49 @@
+"""`windtunnel collective --show-transfers`: what is sent, step by step, as text, or as a file that `--algorithm` reads."""
+
+from __future__ import annotations
+
+from windtunnel.network.lowering import Lowered
+from windtunnel.network.sends import csv_of, rows_of
+from windtunnel.network.transfers import Transfers
+
+MOST_LINES = 200
+
+
+def listing(lowered: Lowered, found: Transfers, op: str) -> str:
+    """A table of the first transfers."""
+    lines = [
+        f"# {op} of {lowered.call.size:.0f} B on {lowered.call.ranks} GPUs: {lowered.algorithm}, {lowered.protocol}, "
+        f"{lowered.call.channels} channels, {found.total} transfers on {len(lowered.lanes)} lanes",
+        f"# {'transfer':>8}  {'step':>5}  {'from':>6}  {'to':>6}  {'bytes':>10}  {'channel':>7}  after",
+    ]
+    names = _names(lowered)
+    for t in range(min(len(found), MOST_LINES)):
+        after = found.after[found.after_start[t] : found.after_start[t + 1]].tolist()
+        lines.append(
+            f"{t:>10}  {found.step[t]:>5}  {names(int(found.src[t])):>6}  {names(int(found.dst[t])):>6}  {found.bytes[t]:>10}  "
+            f"{found.channel[t]:>7}  {' '.join(map(str, after)) or '-'}"
+        )
+    if found.total > MOST_LINES:
+        lines.append(f"# {found.total - MOST_LINES} more; --json writes up to {len(found)} of them")
+    return "\n".join(lines)
+
+
+def as_json(lowered: Lowered, found: Transfers, op: str) -> dict[str, object]:
+    """All that is listed; `sends` and `size` are what `--algorithm` reads from a JSON file."""
+    rows = rows_of(found)
+    return {"op": op, "size": lowered.call.size, "gpus": lowered.call.ranks, "algorithm": lowered.algorithm,
+            "protocol": lowered.protocol, "channels": lowered.call.channels, "total": found.total, "sends": rows}
+
+
+def as_csv(lowered: Lowered, found: Transfers) -> str:
+    """The CSV that `--algorithm` reads."""
+    return f"# size={lowered.call.size:.0f}\n{csv_of(found)}"
+
+
+def _names(lowered: Lowered):  # type: ignore[no-untyped-def]
+    ranks, nodes = lowered.call.ranks, lowered.call.nodes
+
+    def name(number: int) -> str:
+        return str(number) if number < ranks else f"nvs{number - ranks}" if number < ranks + nodes else f"sw{number - ranks - nodes}"
+
+    return name

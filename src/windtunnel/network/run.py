@@ -1,0 +1,135 @@
+"""One collective over the links of a cluster: closed form, fluid or packet by packet, with the same algorithm and the same lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windtunnel.base.errors import UnknownName
+from windtunnel.engine import flow
+from windtunnel.engine.graph import Floats, Graph, Paths
+from windtunnel.engine.lanes import Lanes
+from windtunnel.network.algorithms import LOWERINGS
+from windtunnel.network.collective import bus_factor, prepare
+from windtunnel.network.connections import split
+from windtunnel.network.fluid import fluid
+from windtunnel.network.group import Group, flat_group
+from windtunnel.network.links import Links, latencies, links_of, route_options, ways
+from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends, with_paths
+from windtunnel.network.sends import Sends
+from windtunnel.network.settings import DEFAULT, Settings, as_set, parse_settings
+from windtunnel.spec.cluster import Cluster
+from windtunnel.workload.ops import Comm
+
+
+@dataclass(frozen=True)
+class Wired:
+    """A call on links: its lanes, the way of each, `own` and `extra` seconds of those ways (links.latencies)."""
+
+    lowered: Lowered
+    links: Links
+    lanes: Lanes
+    paths: Paths
+    own: Floats
+    extra: Floats
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a call took. `link_bytes` [L] of the graph (empty in closed form); `mtu` bytes of a packet, 0 without packets."""
+
+    seconds: float
+    lowered: Lowered
+    graph: Graph
+    link_bytes: Floats
+    mtu: int
+    stats: Mapping[str, float]
+
+
+def run_collective(cluster: Cluster, comm: Comm, size: float, group: Group, *, network: str = "flow", algorithm: str | None = None,
+                   protocol: str | None = None, sends: Sends | None = None, settings: Settings = DEFAULT, seed: int = 1,
+                   dims: Sequence[int] = (), speeds: Sequence[float] = (), mtu: int | None = None,
+                   progress: Callable[[float], None] | None = None) -> Ran:
+    """Runs `comm` of `size` bytes over consecutive GPUs of `cluster`, shaped as `group`.
+
+    `network`: a name of `NETWORKS`. `algorithm` and `protocol` instead of NCCL's choice, or `sends` from a file. `seed` salts the
+    hashes of routes. `mtu`: bytes of a packet (left out: `packet_size`). Raises as `lanes_of` and the engines do.
+    """
+    if network not in NETWORKS:
+        raise UnknownName("network", network, list(NETWORKS))
+    machine = as_set(cluster, settings)
+    wired = wire(machine, comm, size, group, algorithm=algorithm, protocol=protocol, sends=sends, settings=settings, seed=seed,
+                 dims=dims, speeds=speeds)
+    return NETWORKS[network](wired, machine, settings, seed, mtu, progress)
+
+
+def wire(cluster: Cluster, comm: Comm, size: float, group: Group, *, algorithm: str | None = None, protocol: str | None = None,
+         sends: Sends | None = None, settings: Settings = DEFAULT, seed: int = 1, dims: Sequence[int] = (),
+         speeds: Sequence[float] = ()) -> Wired:
+    """The call's lanes on the cluster's links."""
+    links = links_of(cluster, group)
+    if sends is not None:
+        lowered = lanes_of_sends(cluster, comm, size, sends, links.ranks, group, settings)
+    else:
+        if algorithm is None and not len(links.switches):
+            chosen = prepare(cluster, comm, group, settings).choose(size)[0]
+            algorithm = "ring" if chosen.startswith(("nvls", "collnet")) else None
+        lowered = lanes_of(cluster, comm, size, links.ranks, group, algorithm=algorithm, protocol=protocol, settings=settings,
+                           switches=links.switches, dims=dims, speeds=speeds, leaves=links.leaves)
+    pattern = lowered.pattern
+    between = lowered.call.node_of(pattern.src) != lowered.call.node_of(pattern.dst)
+    lanes, old, part = split(lowered.lanes, between, settings.qps)
+    key = pattern.channel[old] * settings.qps + part
+    paths = ways(links, lanes, key, route_options(cluster, comm, settings, seed))
+    own, extra = latencies(links.graph, paths)
+    return Wired(lowered, links, lanes, paths, own, extra)
+
+
+def _closed(wired: Wired, cluster: Cluster, settings: Settings, seed: int, mtu: int | None,
+            progress: Callable[[float], None] | None) -> Ran:
+    return Ran(wired.lowered.seconds, wired.lowered, wired.links.graph, np.zeros(0), 0, {})
+
+
+def _flow(wired: Wired, cluster: Cluster, settings: Settings, seed: int, mtu: int | None,
+          progress: Callable[[float], None] | None) -> Ran:
+    demands, variables = fluid(wired.lanes, wired.paths, wired.extra, wired.lowered.latency)
+    found = flow.run(wired.links.graph.link_rate * wired.links.graph.link_up, demands, variables, progress=progress)
+    return Ran(found.last, wired.lowered, wired.links.graph, found.use.bytes, 0, found.stats)
+
+
+NETWORKS: dict[str, Callable[[Wired, Cluster, Settings, int, int | None, Callable[[float], None] | None], Ran]] = {
+    "closed": _closed, "flow": _flow,
+}
+"""The fidelities."""
+
+
+def engine_sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, network: str, algorithm: str | None = None,
+                 protocol: str | None = None, sends: Sends | None = None, settings: Mapping[str, str | int] | None = None,
+                 per_node: int | None = None, seed: int = 1, dims: Sequence[int] = (), mtu: int | None = None,
+                 progress: Callable[[float], None] | None = None) -> list[dict[str, object]]:
+    """The rows of `sweep`, run over links: also `lanes` and, of packets, `mtu` and `packet_hops`.
+
+    `progress` is told the share of the sizes that is done.
+    """
+    shape, options = flat_group(cluster, gpus, per_node), parse_settings(settings)
+    ready = prepare(as_set(cluster, options), comm, shape, options)
+    rows: list[dict[str, object]] = []
+    wanted = list(sizes)
+    for at, size in enumerate(wanted):
+        ran = run_collective(cluster, comm, size, shape, network=network, algorithm=algorithm, protocol=protocol, sends=sends,
+                             settings=options, seed=seed, dims=dims, mtu=mtu)
+        if progress is not None:
+            progress((at + 1) / len(wanted))
+        busy = ran.seconds if ran.seconds > 0 else float("inf")
+        rows.append({
+            "size": size, "time_us": ran.seconds * 1e6, "algbw_GBs": size / busy * 1e-9,
+            "busbw_GBs": size * bus_factor(comm, gpus) / busy * 1e-9, "algorithm": ran.lowered.algorithm,
+            "protocol": ran.lowered.protocol, "channels": int(ran.lowered.pattern.channel.max()) + 1,
+            "provenance": ready.provenance, "relative_error": ready.relative_error, "lanes": len(ran.lowered.lanes),
+        } | ({"mtu": ran.mtu, "packet_hops": int(ran.stats.get("data_packet_hops", 0))} if ran.mtu else {}))
+    return rows
+
+
+__all__ = ["LOWERINGS", "NETWORKS", "Ran", "Wired", "engine_sweep", "replace", "run_collective", "wire", "with_paths"]
