@@ -63,7 +63,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
     assert " ".join(VERBS[verb][1].split()[:3]) in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("verb", ["goodput", "search", "flows", "profile", "fleet", "serve"])
+@pytest.mark.parametrize("verb", ["goodput", "search", "profile", "fleet", "serve"])
 def test_verbs_of_later_versions_do_not_exist(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = answer(capsys, verb)
     assert code == 2 and "verb" in err and not out
@@ -86,8 +86,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["predict", JOB, "--set", "plan.tpp=2"], "Did you mean 'tp'"),
         (["predict", JOB, "--set", "plan.tp"], "path.to.field=value"),
         (["predict", JOB, "--set", "plan.tp=7"], "plan."),
-        (["predict", JOB, "--network", "flow"], "flow network is not in this version"),
-        (["predict", JOB, "--network", "packet"], "--network closed"),
+        (["predict", JOB, "--network", "flows"], "Did you mean 'flow'"),
         (["predict", JOB, "--network", "clsed"], "Did you mean 'closed'"),
         (["predict", JOB, "--on", "selene"], "--on"),
         (["predict", JOB, "--html", "-"], "--html"),
@@ -130,7 +129,7 @@ def test_a_full_disk_is_a_message(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import windtunnel.cli.predict as verb
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(verb, "predict", interrupted)

@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.common import Json, Megatron, ModelFile, Network, On, Quiet, Sets, busy, network_of, notes, writable, write_json
+from windtunnel.cli.common import (
+    Json,
+    Megatron,
+    ModelFile,
+    Network,
+    On,
+    Quiet,
+    Seed,
+    Sets,
+    busy,
+    network_of,
+    notes,
+    writable,
+    write_json,
+)
 from windtunnel.cli.source import job_of
 from windtunnel.predict import predict
 
@@ -25,6 +39,7 @@ def command(
     on: On = None,
     model: ModelFile = None,
     megatron: Megatron = None,
+    seed: Seed = 1,
     quiet: Quiet = False,
 ) -> None:
     fidelity = network_of(network)
@@ -36,7 +51,7 @@ def command(
             raise SpecError(option, "-", "a file name", "Only --json prints to standard output.")
     loaded = job_of(job, sets, on, model, megatron)
     with busy(f"predicting {loaded.job.name}"):
-        prediction = predict(loaded.job, fidelity)
+        prediction = predict(loaded.job, fidelity, seed=seed)
     loaded.tell()
     if json is not None:
         write_json(prediction, json)

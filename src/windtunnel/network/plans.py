@@ -16,11 +16,13 @@ from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Floats, Graph, Ints, NodeKind, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.routes import RouteOptions, route, spread
+from windtunnel.network.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
 from windtunnel.network.group import Group
 from windtunnel.network.links import latencies, route_options
 from windtunnel.network.lowering import lanes_of
 from windtunnel.network.members import Ids
+from windtunnel.network.nccl import constants as c
 from windtunnel.network.settings import DEFAULT, Settings
 from windtunnel.network.timing import slices_of
 from windtunnel.spec.cluster import Cluster
@@ -96,12 +98,13 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Ids, group: Group) -> Pl
     SpecError where NCCL would let the fabric's switches add (SHARP), which is not modelled for whole jobs.
     """
     count, ranks = rows.shape
+    chosen = prepare(on.cluster, comm, group, on.settings).choose(size)[0]
+    if chosen in (c.COLLNET_DIRECT, c.COLLNET_CHAIN) or chosen == c.NVLS and group.nodes > 1:
+        raise SpecError("runtime.nccl.NCCL_COLLNET_ENABLE", 1, "0 for a whole job over the flow or packet engine")
     local = np.arange(ranks, dtype=np.int32)
     homes = -(-ranks // group.per_node)
     lowered = lanes_of(on.cluster, comm, size, local, group, settings=on.settings,
                        switches=np.arange(ranks, ranks + homes, dtype=np.int32))
-    if lowered.algorithm.startswith("collnet"):
-        raise SpecError("runtime.nccl.NCCL_COLLNET_ENABLE", 1, "0 for a whole job over the flow or packet engine")
     ends = on.placed.endpoint[np.sort(rows, axis=1) if comm != Comm.SEND_RECV else rows]
     sites = on.graph.node_site[on.graph.endpoint[ends[:, :: group.per_node]]]
     where = np.concatenate([ends, on.switch[sites]], axis=1).astype(np.int32)
@@ -143,9 +146,9 @@ def _tile(one: Lanes, where: Ints, count: int) -> Lanes:
     size, groups, depth = len(one), int(one.group.max(initial=-1)) + 1, len(one.dep_lane)
     copy = np.arange(count)[:, None]
     return Lanes(
-        src=where[:, one.src].ravel(), dst=where[:, one.dst].ravel(), bytes=np.tile(one.bytes, count), slice=np.tile(one.slice, count),
-        window=np.tile(one.window, count), delay=np.tile(one.delay, count), rate=np.tile(one.rate, count),
-        begin=np.tile(one.begin, count), group=(one.group + copy * groups).ravel().astype(np.int32),
+        src=where[:, one.src].ravel(), dst=where[:, one.dst].ravel(), bytes=np.tile(one.bytes, count),
+        slice=np.tile(one.slice, count), window=np.tile(one.window, count), delay=np.tile(one.delay, count),
+        rate=np.tile(one.rate, count), begin=np.tile(one.begin, count), group=(one.group + copy * groups).ravel().astype(np.int32),
         dep_start=np.append((one.dep_start[:-1] + copy * depth).ravel(), count * depth).astype(np.int64),
         dep_lane=(one.dep_lane + copy * size).ravel().astype(np.int32), dep_lead=np.tile(one.dep_lead, count),
     )  # fmt: skip

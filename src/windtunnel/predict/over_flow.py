@@ -71,7 +71,7 @@ class FlowStep:
         """What the run did to the links."""
         use = flow.report(ran).use
         slowest = slowed(self.calls, self.plans, self.seen(ran))
-        return traffic(self.on.graph, self.engine, use.bytes, seconds, use.full, collided(self.on, self.plans), slowest=slowest)
+        return traffic(self.on.placed.graph, self.engine, use.bytes, seconds, use.full, collided(self.on, self.plans), slowest=slowest)
 
 
 def slowed(calls: Sequence[Call], plans: Sequence[Plan], seen: Sequence[tuple[int, float]]) -> tuple[dict[str, object], ...]:

@@ -8,7 +8,9 @@ from windtunnel.network.traffic import Traffic
 from windtunnel.report import words as say
 
 _WIDE, _ROW, _BOX, _LEFT = 1160.0, 92.0, 30.0, 78.0
-_STEPS = ((0.02, "#94a3b8"), (0.25, "#3b82f6"), (0.5, "#14b8a6"), (0.75, "#eab308"), (0.9, "#f97316"), (1.01, "#dc2626"))
+_STEPS = (
+    (0.01, "#94a3b8"), (0.05, "#7dd3fc"), (0.1, "#3b82f6"), (0.25, "#14b8a6"), (0.5, "#eab308"), (0.75, "#f97316"), (1.01, "#dc2626"),
+)  # fmt: skip
 MOST_EDGES = 1200
 
 

@@ -263,6 +263,9 @@ def _collectives(prediction: Prediction) -> str:
     return _table("collectives", heads, rows)
 
 
+_HEAD = '<h2 style="margin-top:20px">{}</h2>'
+
+
 def _traffic(traffic: Traffic) -> str:
     """The drawing, load by level, hot links, the transfers that others slowed most, and what the fabric had to do."""
     levels: list[list[Cell]] = [
@@ -272,7 +275,7 @@ def _traffic(traffic: Traffic) -> str:
     ]  # fmt: skip
     hot: list[list[Cell]] = [
         [(h.name, None), (say.rate(h.rate), h.rate), (say.size(h.bytes), h.bytes), (say.percent(h.utilisation), h.utilisation)]
-        for h in traffic.hot
+        for h in traffic.hot[:12]
     ]
     slow: list[list[Cell]] = [
         [(str(t["name"]), None), (f"{_number(t['count']):,.0f}", _number(t["count"])),
@@ -284,10 +287,10 @@ def _traffic(traffic: Traffic) -> str:
     parts = [fabric(traffic), f'<p class="soft">{escape(network_sentence(traffic))}</p>']
     parts.append(_table("levels", [("from → to", False), ("links", True), *carried, *loads], levels))
     if hot:
-        parts.append("<h2>Hot links</h2>" + _table("hot", [("link", False), *carried, ("load", True)], hot))
+        parts.append(_HEAD.format("Hot links") + _table("hot", [("link", False), *carried, ("load", True)], hot))
     if slow:
         heads = [("transfer", False), ("times", True), ("mean time", True), ("over its time alone", True)]
-        parts.append("<h2>Slowed most by others</h2>" + _table("slowed", heads, slow))
+        parts.append(_HEAD.format("Slowed most by others") + _table("slowed", heads, slow))
     return "".join(parts)
 
 
