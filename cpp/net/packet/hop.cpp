@@ -1,0 +1,193 @@
+// Ports: a packet arrives, joins a queue, is served, and is on the wire.
+#include <algorithm>
+
+#include "net/packet/part.h"
+#include "net/packet/random.h"
+
+namespace wt::net::packet {
+
+void Part::arrive(std::uint32_t l) {
+  const LinkInfo& info = w_.info[l];
+  Frame frame;
+  if (info.cut < 0) [[likely]] {
+    Link& link = w_.links[l];
+    Ring& ring = link.data;
+    advance(l, link, now_);
+    if (!ring.on_wire() || ring[ring.head].time > now_) [[unlikely]] {  // a control frame or a pause went first
+      link.armed = false;
+      arm(l, link);
+      return;
+    }
+    frame = ring[ring.head++].frame;
+    if (ring.on_wire()) {
+      wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l}));
+    } else {
+      link.armed = false;
+      arm(l, link);
+    }
+  } else {
+    Ring& ring = w_.wires[info.cut].data;
+    frame = ring[ring.head++].frame;
+    if (ring.on_wire()) wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l}));
+  }
+  ++stats.data_hops;
+  ++stats.events;
+  if (frame.left == 0) {
+    receive(l, frame);
+    return;
+  }
+  --frame.left;
+  ++frame.hop;
+  forward(static_cast<std::uint32_t>(w_.paths.links[frame.hop]), frame, static_cast<std::int32_t>(l));
+}
+
+void Part::forward(std::uint32_t out, Frame frame, std::int32_t in) {
+  Link& link = w_.links[out];
+  if (link.source >= 0) [[unlikely]] advance_on(out, link, now_);
+  frame.other = in;
+  if (!admit(out, frame, in)) [[unlikely]] {
+    ++stats.drops;
+    return;
+  }
+  const bool first = !link.data.waiting();
+  link.joined += frame.size;
+  link.data.push(now_, frame);
+  if (first && link.free <= now_ && !link.paused) {
+    commit(out, link, now_);
+  } else if (link.joined - link.left > link.peak) {
+    advance_on(out, link, now_);
+    link.peak = std::max(link.peak, link.joined - link.left);
+  }
+  if (!link.armed) arm(out, link);
+  if (w_.nodes[w_.info[out].from].paused > 0) [[unlikely]] watch_from(out, link);
+}
+
+void Part::advance_on(std::uint32_t l, Link& link, Time limit) {
+  if (link.source >= 0) {
+    advance_source(l, link, limit);
+    return;
+  }
+  while (link.data.waiting() && !link.paused) {
+    const Time start = std::max(link.data[link.data.sent].time, link.free);
+    if (start >= limit) return;
+    commit(l, link, start);
+  }
+}
+
+void Part::commit(std::uint32_t l, Link& link, Time start) {
+  Slot& slot = link.data[link.data.sent];
+  link.left += slot.frame.size;
+  if (link.joined - link.left > link.kmin) mark(l, link, start, slot);
+  ++link.data.sent;
+  link.free = start + serial(link.cost, slot.frame.size);
+  slot.time = link.free + link.latency;
+  if (slot.frame.other >= 0) release(slot.frame, w_.info[l].from);  // last: it may lead back here
+}
+
+// Bytes that waited behind a packet when its service began, at `start`: what joined at that very moment does not count.
+std::int64_t Part::behind(const Link& link, Time start) const {
+  std::int64_t bytes = link.joined - link.left;
+  for (std::uint32_t i = link.data.tail; i != link.data.sent + 1;) {
+    const Slot& slot = link.data[--i];
+    if (slot.time < start) break;
+    bytes -= slot.frame.size;
+  }
+  return bytes;
+}
+
+void Part::mark(std::uint32_t l, const Link& link, Time start, Slot& slot) {
+  const std::int64_t bytes = behind(link, start);
+  if (bytes <= link.kmin) return;
+  if (bytes <= link.kmax) {
+    const double p = w_.options.pmax * static_cast<double>(bytes - link.kmin) / static_cast<double>(link.kmax - link.kmin);
+    if (uniform(w_.options.seed, l, link.data.sent) >= p) return;
+  }
+  slot.frame.flags |= kMarked;
+  ++stats.marks;
+}
+
+// The event of the first packet on the wire; if none is, of the earliest arrival that there can be.
+void Part::arm(std::uint32_t l, Link& link) {
+  if (w_.info[l].cut >= 0) {
+    if (!link.dirty) dirty_.push_back(l);
+    link.dirty = true;
+    return;
+  }
+  const Ring& ring = link.data;
+  if (ring.on_wire()) {
+    wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l}));
+    link.armed = true;
+  } else if (link.paused) {
+    return;
+  } else if (ring.waiting()) {
+    const Slot& slot = ring[ring.sent];
+    wheel_.insert(std::max(slot.time, link.free) + serial(link.cost, slot.frame.size) + link.latency, id(kArrival, 2 * std::uint64_t{l}));
+    link.armed = true;
+  } else if (link.source >= 0) {
+    Source& source = w_.sources[link.source];
+    const Time at = next_own(source, link);
+    if (at >= source.wake) return;
+    source.wake = at;
+    wheel_.insert(at, id(kWatch, l));
+  }
+}
+
+// The start of a service that something waits for: a source's packet, or buffer space for a paused ingress.
+void Part::watch(std::uint32_t l) {
+  Link& link = w_.links[l];
+  link.watched = false;
+  if (link.source >= 0 && w_.sources[link.source].wake <= now_) w_.sources[link.source].wake = kForever;
+  advance(l, link, now_ + 1);
+  if (!link.armed) arm(l, link);
+  if (w_.nodes[w_.info[l].from].paused > 0) watch_from(l, link);
+}
+
+void Part::watch_from(std::uint32_t l, Link& link) {
+  if (link.watched || link.paused || !link.data.waiting()) return;
+  wheel_.insert(std::max({link.data[link.data.sent].time, link.free, now_}), id(kWatch, l));
+  link.watched = true;
+}
+
+// Control frames go before all data that has not begun, behind each other.
+void Part::send_control(std::uint32_t out, Frame frame) {
+  Link& link = w_.links[out];
+  advance(out, link, now_);
+  link.free = std::max(link.free, now_) + serial(link.cost, frame.size);
+  link.control_bytes += frame.size;
+  const bool first = !link.control.on_wire();
+  const Time time = link.free + link.latency;
+  link.control.push(time, frame);
+  ++link.control.sent;
+  if (w_.info[out].cut >= 0) {
+    if (!link.dirty) dirty_.push_back(out);
+    link.dirty = true;
+  } else if (first) {
+    wheel_.insert(time, id(kArrival, 2 * std::uint64_t{out} + 1));
+  }
+}
+
+void Part::arrive_control(std::uint32_t l) {
+  const LinkInfo& info = w_.info[l];
+  Ring& ring = info.cut < 0 ? w_.links[l].control : w_.wires[info.cut].control;
+  Frame frame = ring[ring.head++].frame;
+  if (ring.on_wire()) wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l} + 1));
+  ++stats.events;
+  if (frame.kind == Kind::kAck || frame.kind == Kind::kNack) {
+    ++stats.ack_hops;
+  } else {
+    ++stats.control_hops;
+    if (frame.kind == Kind::kPause || frame.kind == Kind::kResume) {
+      pause(static_cast<std::uint32_t>(info.reverse), frame.kind == Kind::kPause);
+      return;
+    }
+  }
+  if (frame.left == 0) {
+    hear(frame);
+    return;
+  }
+  --frame.left;
+  --frame.hop;
+  send_control(static_cast<std::uint32_t>(w_.info[w_.paths.links[frame.hop]].reverse), frame);
+}
+
+}  // namespace wt::net::packet

@@ -1,0 +1,155 @@
+// A port where lanes start: it pulls the next packet from its queue pairs when it is free, in turn, each at its pace.
+#include <algorithm>
+#include <functional>
+
+#include "net/packet/part.h"
+
+namespace wt::net::packet {
+
+Time Part::next_own(const Source& source, const Link& link) {
+  if (source.head != source.tail) return link.free;
+  return source.later.empty() ? kForever : std::max(link.free, source.later.front().time);
+}
+
+// Its own packets are taken straight into service while nothing else waits; beside forwarded packets (a GPU or NIC that also relays)
+// one of its own at a time stands in the common queue.
+void Part::advance_source(std::uint32_t l, Link& link, Time limit) {
+  Source& source = w_.sources[link.source];
+  while (!link.paused) {
+    if (!link.data.waiting()) {
+      const Time at = next_own(source, link);
+      if (at >= limit) return;
+      if (!pull(link, source, at, at)) continue;
+      if (at > source.over) ++stats.events;  // nothing was on the wire: it took an event to wake the source
+    } else {
+      if (!source.queued && next_own(source, link) < kForever) {
+        const Time at = source.head != source.tail ? source.last : std::max(source.last, source.later.front().time);
+        const Time joined = std::max(at, link.data[link.data.tail - 1].time);
+        if (joined < limit && pull(link, source, at, joined)) {
+          source.queued = true;
+          continue;
+        }
+      }
+    }
+    const Slot& slot = link.data[link.data.sent];
+    const Time start = std::max(slot.time, link.free);
+    if (start >= limit) return;
+    if (slot.frame.other < 0) {
+      source.queued = false;
+      source.last = start;
+      source.over = start + serial(link.cost, slot.frame.size) + link.latency;
+    }
+    commit(l, link, start);
+  }
+}
+
+// Moves one packet of the pair whose turn it is at the end of the queue; false if none may send after all.
+bool Part::pull(Link& link, Source& source, Time at, Time joined) {
+  while (!source.later.empty() && source.later.front().time <= at) {
+    const std::uint32_t pair = source.later.front().pair;
+    std::pop_heap(source.later.begin(), source.later.end(), std::greater<>());
+    source.later.pop_back();
+    push_ready(source, pair);
+  }
+  while (source.head != source.tail) {
+    const std::uint32_t pair = source.ready[source.head++ & (source.ready.size() - 1)];
+    Sender& s = w_.senders[pair];
+    if (s.next >= s.limit) {
+      s.pace = Pace::kIdle;
+      continue;
+    }
+    if (!s.begun) begin_pair(pair, at);
+    const auto p = static_cast<std::int32_t>(pair);
+    const Permit permit = w_.control->permit(p, at);
+    const bool last = s.next + 1 == s.total;
+    const std::uint16_t payload = last ? s.last : s.in_slice + 1 == s.per ? s.tail : static_cast<std::uint16_t>(w_.options.mtu);
+    if (permit.window != kNoWindow && s.next != s.una && byte_of(pair, s.next) - byte_of(pair, s.una) + payload > permit.window) {
+      s.pace = Pace::kBlocked;
+      continue;
+    }
+    Frame frame{.pair = pair, .seq = s.next, .hop = s.hop, .stamp = static_cast<std::uint32_t>(at >> 10)};
+    frame.size = static_cast<std::uint16_t>(std::max(1, payload + w_.options.header));
+    if (payload == 0) frame.size = std::max(frame.size, w_.control_size);
+    frame.left = static_cast<std::uint8_t>(s.hops - 1);
+    if (s.next == s.una) s.progress = at;
+    if (s.next < s.high) ++stats.retransmits;
+    ++s.next;
+    s.high = std::max(s.high, s.next);
+    s.in_slice = s.in_slice + 1 == s.per ? 0 : s.in_slice + 1;
+    if (!s.timer) {
+      s.timer = true;
+      wheel_.insert(std::max(now_, at + w_.timeouts[std::min<std::size_t>(s.tries, w_.timeouts.size() - 1)]), id(kRetry, pair));
+    }
+    w_.control->sent(p, at, frame.size);
+    s.ready = at + static_cast<Time>(frame.size / std::min(permit.rate, s.rate) / kPicosecond + 0.5);
+    if (s.next >= s.limit) {
+      s.pace = Pace::kIdle;
+    } else if (s.ready <= at + serial(link.cost, frame.size)) {
+      push_ready(source, pair);
+    } else {
+      s.pace = Pace::kLater;
+      source.later.push_back({s.ready, pair});
+      std::push_heap(source.later.begin(), source.later.end(), std::greater<>());
+    }
+    link.joined += frame.size;
+    link.data.push(joined, frame);
+    return true;
+  }
+  return false;
+}
+
+void Part::push_ready(Source& source, std::uint32_t pair) {
+  const auto capacity = static_cast<std::uint32_t>(source.ready.size());
+  if (source.tail - source.head == capacity) {
+    std::vector<std::uint32_t> bigger(capacity == 0 ? 2 : 2 * std::size_t{capacity});
+    for (std::uint32_t i = source.head; i != source.tail; ++i) bigger[i & (bigger.size() - 1)] = source.ready[i & (capacity - 1)];
+    source.ready = std::move(bigger);
+  }
+  source.ready[source.tail++ & (source.ready.size() - 1)] = pair;
+  w_.senders[pair].pace = Pace::kReady;
+}
+
+// A pair that was idle or blocked has something that it may send.
+void Part::offer(std::uint32_t pair) {
+  Sender& s = w_.senders[pair];
+  if ((s.pace != Pace::kIdle && s.pace != Pace::kBlocked) || s.next >= s.limit) return;
+  Source& source = w_.sources[w_.links[s.link].source];
+  if (s.ready <= now_) {
+    push_ready(source, pair);
+    return;
+  }
+  s.pace = Pace::kLater;
+  source.later.push_back({s.ready, pair});
+  std::push_heap(source.later.begin(), source.later.end(), std::greater<>());
+}
+
+// After anything that happened at a source's node: what may start now starts.
+void Part::kick(std::uint32_t l) {
+  Link& link = w_.links[l];
+  advance_on(l, link, now_ + 1);
+  if (!link.armed) arm(l, link);
+}
+
+void Part::begin_pair(std::uint32_t pair, Time at) {
+  Sender& s = w_.senders[pair];
+  s.begun = true;
+  const auto full = static_cast<std::uint64_t>(w_.options.mtu + w_.options.header);
+  Line line{.rate = w_.links[s.link].rate, .base_rtt = 0, .hops = s.hops, .mtu = w_.options.mtu};
+  for (std::uint32_t i = s.hop; i < s.hop + s.hops; ++i) {
+    const Link& out = w_.links[w_.paths.links[i]];
+    const Link& back = w_.links[w_.info[w_.paths.links[i]].reverse];
+    line.rate = std::min(line.rate, out.rate);
+    line.base_rtt += serial(out.cost, full) + out.latency + serial(back.cost, w_.control_size) + back.latency;
+  }
+  w_.control->begin(static_cast<std::int32_t>(pair), at, line);
+}
+
+// Payload bytes before a packet of a lane.
+std::int64_t Part::byte_of(std::uint32_t pair, std::uint32_t packet) const {
+  const Sender& s = w_.senders[pair];
+  if (packet >= s.total) return w_.lanes.bytes[pair];
+  if (packet < s.per) return std::int64_t{packet} * w_.options.mtu;
+  return std::int64_t{packet / s.per} * w_.lanes.slice[pair] + std::int64_t{packet % s.per} * w_.options.mtu;
+}
+
+}  // namespace wt::net::packet
