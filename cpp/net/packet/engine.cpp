@@ -1,10 +1,13 @@
 #include "net/packet/engine.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
+#include <vector>
 
 #include "base/check.h"
-#include "net/packet/part.h"
+#include "net/packet/parallel.h"
+#include "net/packet/partition.h"
 
 namespace wt::net::packet {
 
@@ -43,15 +46,36 @@ Result collect(const World& w, Stats stats, Time end) {
 
 Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options, const Poll& poll) {
   World world(graph, paths, lanes, options);
+  const std::int32_t count = partition(world, options.threads);
+  const Time span = span_of(world);
+  std::vector<std::unique_ptr<Part>> parts;
+  for (std::int32_t i = 0; i < count; ++i) parts.push_back(std::make_unique<Part>(world, i, count, span));
+  std::vector<std::vector<std::uint32_t>> mine(parts.size());
+  for (std::size_t i = 0; i < lanes.src.size(); ++i)
+    mine[world.nodes[graph.endpoint[lanes.src[i]]].part].push_back(static_cast<std::uint32_t>(i));
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i]->start(mine[i]);
+
   const auto bytes = static_cast<double>(std::accumulate(lanes.bytes.begin(), lanes.bytes.end(), std::int64_t{0}));
-  Part part(world, 0, 1, span_of(world));
-  std::vector<std::uint32_t> all(lanes.src.size());
-  std::iota(all.begin(), all.end(), 0U);
-  part.start(all);
-  while (part.run(kForever, kSlab))
-    if (poll && poll(bytes > 0 ? static_cast<double>(part.arrived()) / bytes : 1.0)) fail("stopped");
-  if (part.finished() != 2 * static_cast<std::int64_t>(lanes.src.size())) fail("packet engine: ", lanes.src.size(), " lanes, not all of them end");
-  return collect(world, part.stats, part.now());
+  // with several partitions the caller's thread only sees its own share of the bytes
+  const auto stop = [&] { return poll && poll(bytes > 0 ? std::min(1.0, static_cast<double>(parts[0]->arrived()) * count / bytes) : 1.0); };
+  if (count == 1) {
+    while (parts[0]->run(kForever, kSlab))
+      if (stop()) fail("stopped");
+  } else {
+    run_together(parts, lookahead(world), stop);
+  }
+  Stats stats;
+  std::int64_t finished = 0;
+  Time end = 0;
+  for (const auto& part : parts) {
+    stats.add(part->stats);
+    finished += part->finished();
+    end = std::max(end, part->now());
+  }
+  if (finished != 2 * static_cast<std::int64_t>(lanes.src.size())) fail("packet engine: ", lanes.src.size(), " lanes, not all of them end");
+  Result r = collect(world, stats, end);
+  r.partitions = count;
+  return r;
 }
 
 }  // namespace wt::net::packet

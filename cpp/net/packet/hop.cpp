@@ -43,7 +43,7 @@ void Part::arrive(std::uint32_t l) {
 
 void Part::forward(std::uint32_t out, Frame frame, std::int32_t in) {
   Link& link = w_.links[out];
-  if (link.source >= 0) [[unlikely]] advance_on(out, link, now_);
+  advance(out, link, now_);  // whether it starts at once must not depend on who looked here before
   frame.other = in;
   if (!admit(out, frame, in)) [[unlikely]] {
     ++stats.drops;
@@ -54,8 +54,7 @@ void Part::forward(std::uint32_t out, Frame frame, std::int32_t in) {
   link.data.push(now_, frame);
   if (first && link.free <= now_ && !link.paused) {
     commit(out, link, now_);
-  } else if (link.joined - link.left > link.peak) {
-    advance_on(out, link, now_);
+  } else {
     link.peak = std::max(link.peak, link.joined - link.left);
   }
   if (!link.armed) arm(out, link);
