@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "bind/columns.h"
+#include "bind/network.h"
 #include "bind/parts.h"
 #include "exec/engine.h"
 #include "net/closed/closed.h"
@@ -20,7 +21,7 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
              const Column<double>& rv_host, const Column<std::int32_t>& rv_cat_wait, const Column<std::int32_t>& rv_cat_transfer,
              const Column<std::int64_t>& part_start, const Column<std::int64_t>& part_key, const Column<double>& part_seconds,
              const Column<std::int32_t>& part_participants, const Column<std::uint8_t>& record, std::int32_t categories,
-             double compute_tax, std::int64_t host_window, bool critical_path) {
+             double compute_tax, std::int64_t host_window, bool critical_path, wt::net::Network* network) {
   using namespace wt::exec;
   const Program program{
       Templates{span_of(template_start), span_of(op_stream), span_of(op_seconds), span_of(op_host), span_of(op_category),
@@ -33,8 +34,8 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
   Timeline out;
   {
     const nb::gil_scoped_release released;
-    wt::net::Closed network;
-    out = wt::exec::run(program, network);
+    wt::net::Closed closed;
+    out = wt::exec::run(program, network != nullptr ? *network : closed);
   }
   const std::size_t ranks = out.rank_end.size();
   const auto streams = static_cast<std::size_t>(out.streams);
@@ -71,11 +72,13 @@ NB_MODULE(_core, m) {
   m.doc() = "windtunnel's C++ core; use windtunnel.engine instead.";
   nb::exception<wt::Error>(m, "CoreError");
   using nb::literals::operator""_a;
+  nb::class_<wt::net::Network>(m, "Network", "What a program's transfers run over; made by a network engine, and used up by one run.");
   m.def("run", &run, nb::kw_only(), column("template_start"), column("op_stream"), column("op_seconds"), column("op_host"),
         column("op_category"), column("op_comm"), column("op_wait0"), column("op_wait1"), column("rank_start"), column("template"),
         column("times"), column("flags"), column("wait_start"), column("waits"), column("rv_stream"), column("rv_host"),
         column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"), column("part_seconds"),
         column("part_participants"), column("record"), "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
+        "network"_a.none() = nb::none(),
         "Executes a program given as columns; see windtunnel.engine.program.Program.");
   bind_fabric(m);
   bind_flow(m);

@@ -188,8 +188,22 @@ void Engine::post(Rank& rank, std::int32_t i) {
     Key& key = keys_[static_cast<std::size_t>(id)];
     key.begin = std::max(key.begin, start);
     key.seconds = std::max(key.seconds, rv.seconds[p]);
-    if (++key.posted == key.participants)
-      if (const auto end = network_.start(net::Flow{id, key.name, key.begin, key.seconds})) complete(id, *end);
+    if (++key.posted == key.participants) set_off(id);
+  }
+}
+
+void Engine::set_off(std::int32_t id) {
+  Key& key = keys_[static_cast<std::size_t>(id)];
+  if (const auto end = network_.start(net::Flow{id, key.name, key.begin, key.seconds})) {
+    complete(id, *end);
+    return;
+  }
+  if (!tax_) return;
+  key.estimated = true;
+  for (auto m = layout_.member_start[static_cast<std::size_t>(id)]; m < layout_.member_start[static_cast<std::size_t>(id) + 1];
+       ++m) {
+    const Member member = layout_.members[static_cast<std::size_t>(m)];
+    ranks_[static_cast<std::size_t>(member.rank)].flights.hold(member.instance, key.begin, key.begin + key.seconds);
   }
 }
 
@@ -202,7 +216,7 @@ void Engine::complete(std::int32_t id, double end) {
     const Member member = layout_.members[static_cast<std::size_t>(m)];
     Rank& rank = ranks_[static_cast<std::size_t>(member.rank)];
     State& s = state(member.instance);
-    if (tax_) rank.flights.hold(member.instance, key.begin, end);
+    if (tax_ && !key.estimated) rank.flights.hold(member.instance, key.begin, end);
     if (end > s.end || (end == s.end && key.begin < s.transfer)) {
       s.end = end;
       s.transfer = key.begin;

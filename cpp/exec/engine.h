@@ -18,7 +18,9 @@
 // instance with the earliest start goes first without the unknown transfer, which cannot have begun before it. Communication
 // itself is not slowed by computing: state its seconds as they are beside computing.
 //
-// Networks. Timing of a rendezvous comes from net::Network; see there how one with a clock of its own fits.
+// Networks. Timing of a rendezvous comes from net::Network; see there how one with a clock of its own fits. A transfer that such
+// a network has not ended yet slows computing for the seconds stated for it: what others do to the transfer changes its end, and
+// the tax on what runs beside it only by the difference.
 #pragma once
 
 #include <cstdint>
@@ -94,6 +96,7 @@ struct Key {
   std::int32_t participants = 0;
   double begin = 0.0, seconds = 0.0;
   std::int64_t name = 0;
+  bool estimated = false;  // its flight is known to the tax with the seconds stated, as the network had not ended it
 };
 
 class Engine {
@@ -124,6 +127,7 @@ class Engine {
   template <bool Tax, bool Window, bool Trailed>
   void place_ops(Rank& rank, std::int32_t i);
   void post(Rank& rank, std::int32_t i);
+  void set_off(std::int32_t key);
   void complete(std::int32_t key, double end);
   void finish(Rank& rank, std::int32_t i);
   struct Gate {

@@ -160,7 +160,7 @@ void lay_out_rendezvous(const Program& program, Layout& out) {
     if (rv.part_start[row] == rv.part_start[row + 1]) fail("rendezvous row ", row, " has no parts");
     for (auto p = static_cast<std::size_t>(rv.part_start[row]); p < static_cast<std::size_t>(rv.part_start[row + 1]); ++p) {
       check_seconds(rv.seconds[p], "part seconds", static_cast<std::int64_t>(p));
-      if (rv.participants[p] < 2) fail("key ", rv.key[p], " has ", rv.participants[p], " participants; a rendezvous has 2 or more");
+      if (rv.participants[p] < 1) fail("key ", rv.key[p], " has ", rv.participants[p], " participants; a rendezvous has 1 or more");
       const std::int32_t id = table.number(rv.key[p]);
       out.key_id[p] = id;
       if (static_cast<std::size_t>(id) == stated.size()) {

@@ -146,8 +146,8 @@ TEST(participants_must_agree) {
   THROWS(b.run(), "said to have");
   b.ranks = {{meet({{1, 1.0, 2}})}};
   THROWS(b.run(), "has 2 participants, but 1 instances name it");
-  b.ranks = {{meet({{1, 1.0, 1}})}};
-  THROWS(b.run(), "2 or more");
+  b.ranks = {{meet({{1, 1.0, 0}})}};
+  THROWS(b.run(), "1 or more");
   b.ranks = {{meet({{1, 1.0, 2}}), meet({{1, 1.0, 2}})}};
   THROWS(b.run(), "twice");
   b.ranks = {{meet({})}};
@@ -211,4 +211,28 @@ TEST(a_network_with_its_own_clock) {
   NEAR(t.transfer[4], 1.0);
   NEAR(t.makespan, 4.0);
   NEAR(b.run().makespan, 3.0);  // the closed form knows no sharing
+}
+
+TEST(one_participant_needs_nobody) {
+  // Two calls of equal ranks that are folded into one each: they begin when posted, and meet on the link only.
+  Builder b;
+  b.ranks = {{meet({{1, 2.0, 1}})}, {meet({{2, 2.0, 1}})}};
+  NEAR(b.run().makespan, 2.0);
+  SharedLink link;
+  NEAR(run(b.build(), link).makespan, 4.0);
+}
+
+TEST(tax_beside_a_transfer_of_unknown_end) {
+  // Both transfers state 2 s and share the link to 4. Computing of 1 s beside the first runs at half speed for the 2 s stated and
+  // ends there; the next second of it is taxed no more.
+  Builder b;
+  b.compute_tax = 0.5;
+  b.add_template({{.seconds = 1.0}});
+  b.ranks = {{meet({{1, 2.0, 1}}), task(0), task(0)}, {meet({{2, 2.0, 1}})}};
+  SharedLink link;
+  const Timeline t = run(b.build(), link);
+  NEAR(t.end[1], 2.0);
+  NEAR(t.end[2], 3.0);
+  NEAR(t.end[0], 4.0);
+  NEAR(b.run().end[2], 3.0);  // the closed form ends the transfer at 2
 }

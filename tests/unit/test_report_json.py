@@ -40,6 +40,7 @@ KEYS = [
     "tokens_per_day",
     "tokens_per_s",
     "tokens_per_s_per_gpu",
+    "traffic",
     "warnings",
 ]
 

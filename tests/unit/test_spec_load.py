@@ -160,3 +160,11 @@ def test_wrong_kind_of_catalogue() -> None:
 def test_check_returns_the_job() -> None:
     job = load_job(JOB)
     assert check(job) is job
+
+
+def test_a_cluster_takes_overrides() -> None:
+    changed = load_cluster("megascale", ["fabric.oversubscription=1.16", "fabric.topology=fat_tree"])
+    assert (changed.fabric.oversubscription, changed.fabric.topology) == (1.16, "fat_tree")
+    assert changed.node == load_cluster("megascale").node
+    with pytest.raises(SpecError, match="oversubscription"):
+        load_cluster("megascale", ["fabric.oversubscriptoin=2"])

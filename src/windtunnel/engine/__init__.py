@@ -29,9 +29,15 @@ __all__ = [
 ]
 
 
-def run(program: Program, record_ops: Iterable[int] | Literal["all"] = (), critical_path: bool = True) -> Timeline:
+def run(
+    program: Program,
+    record_ops: Iterable[int] | Literal["all"] = (),
+    critical_path: bool = True,
+    network: _core.Network | None = None,
+) -> Timeline:
     """Executes the program of every rank on in-order streams (docs/decisions/0001-in-order-execution.md).
 
+    `network`: what transfers run over, made by a network engine for this one run; left out, each takes the seconds it states.
     `record_ops`: ranks whose operators' times are kept (24 bytes an operator more). `critical_path=False` saves 21 bytes an
     operator of working memory. Raises EngineError for a program that is wrong or that deadlocks, naming who waits for what.
     """
@@ -45,7 +51,7 @@ def run(program: Program, record_ops: Iterable[int] | Literal["all"] = (), criti
             record[int(rank)] = 1
     columns = {f.name: getattr(program, f.name) for f in fields(program)}
     try:
-        raw = _core.run(**columns, record=record, critical_path=critical_path)
+        raw = _core.run(**columns, record=record, critical_path=critical_path, network=network)
     except _core.CoreError as error:
         raise EngineError(str(error)) from None
     except TypeError:

@@ -12,6 +12,9 @@ _Floats = npt.NDArray[np.float64]
 
 class CoreError(Exception): ...
 
+class Network:
+    """What a program's transfers run over; used up by one run."""
+
 class RawTimeline(TypedDict):
     makespan: float
     ops: int
@@ -65,4 +68,5 @@ def run(
     compute_tax: float,
     host_window: int,
     critical_path: bool,
+    network: Network | None = None,
 ) -> RawTimeline: ...

@@ -62,7 +62,7 @@ class Program:
     part_start: Longs  # [V+1]
     part_key: Longs  # [P]
     part_seconds: Floats  # [P]
-    part_participants: Ints  # [P] >= 2
+    part_participants: Ints  # [P] >= 1
     categories: int
     compute_tax: float = 0.0  # share of its rate that computing loses while communication of the rank is in flight
     host_window: int = 0  # operators that the host may be ahead of the device; 0: any number

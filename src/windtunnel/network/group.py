@@ -11,17 +11,15 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from windtunnel.base.errors import SpecError
+from windtunnel.network.members import Ids, rows_of
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.job import Job
 from windtunnel.workload.ops import Axis
 
 Span = Literal["device", "node", "leaf", "pod", "core"]
 _ORDER: tuple[Span, ...] = ("node", "leaf", "pod", "core")
-_PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.EP: "ep", Axis.DP: "dp"}
-_Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -71,46 +69,13 @@ def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing
 @lru_cache(maxsize=4096)
 def _shape(axis: Axis, tp: int, cp: int, ep: int, dp: int, pp: int, shard: int, placement: tuple[str, ...], gpus: int,
            domain: int, server: int, leaf: int, pod: int, stage: int | None) -> Group:
-    sizes = {"tp": tp, "cp": cp, "dp": dp, "pp": pp}
-    order = [a for a in placement if a in sizes]
-    total = tp * cp * dp * pp
-    if axis == Axis.NONE or sorted(order) != sorted(sizes):
-        raise SpecError("axis", axis.name, "an axis of the plan, with a placement that names tp, cp, dp, pp once")
-    grid = np.arange(total, dtype=np.int64).reshape([sizes[a] for a in reversed(order)])
-    outer_first = list(reversed(order))
-    if axis in (Axis.PP, Axis.EMBEDDING):
-        stages = np.moveaxis(grid, outer_first.index("pp"), 0).reshape(pp, -1)
-        return _pair(axis, stages, stage, domain, server, leaf, pod)
-    # Columns of `rows` are the ranks of dp x cp in placement order, or those of the single axis.
-    members = {Axis.WORLD: outer_first, Axis.SHARD: ["dp", "cp"], Axis.REPLICA: ["dp", "cp"], Axis.EP: ["dp", "cp"]}
-    wanted = [a for a in outer_first if a in members.get(axis, [_PLAN_AXES.get(axis, "")])]
-    rest = [a for a in outer_first if a not in wanted]
-    rows = np.transpose(grid, [outer_first.index(a) for a in rest + wanted])
-    rows = rows.reshape(-1, int(np.prod([sizes[a] for a in wanted], dtype=np.int64)))
-    if axis == Axis.SHARD:
-        rows = rows.reshape(-1, shard)
-    elif axis == Axis.EP:
-        rows = rows.reshape(-1, ep) if rows.shape[1] % ep == 0 else rows
-    elif axis == Axis.REPLICA:
-        rows = np.swapaxes(rows.reshape(rows.shape[0], -1, shard), 1, 2).reshape(-1, rows.shape[1] // shard)
-    return _describe(rows, None, domain, server, leaf, pod)
+    if axis in (Axis.PP, Axis.EMBEDDING) and pp == 1:
+        return Group(1, 1, 1, 1, min(domain, tp * cp * dp), "device", 1.0, 1.0)
+    found = rows_of(axis, {"tp": tp, "cp": cp, "dp": dp, "pp": pp}, placement, shard, ep, stage)
+    return _describe(found, None, domain, server, leaf, pod, pair=axis in (Axis.PP, Axis.EMBEDDING))
 
 
-def _pair(axis: Axis, stages: _Ids, stage: int | None, domain: int, server: int, leaf: int, pod: int) -> Group:
-    pp = len(stages)
-    if pp == 1:
-        return Group(1, 1, 1, 1, min(domain, stages.size), "device", 1.0, 1.0)
-    if axis == Axis.EMBEDDING:
-        senders, receivers = stages[:1], stages[-1:]
-    elif stage is not None:
-        senders, receivers = stages[stage % pp][None], stages[(stage + 1) % pp][None]
-    else:
-        senders, receivers = stages[:-1], stages[1:]
-    pairs = np.stack([senders.ravel(), receivers.ravel()], axis=1)
-    return _describe(pairs, None, domain, server, leaf, pod, pair=True)
-
-
-def _describe(rows: _Ids, sharing: int | None, domain: int, server: int, leaf: int, pod: int, pair: bool = False) -> Group:
+def _describe(rows: Ids, sharing: int | None, domain: int, server: int, leaf: int, pod: int, pair: bool = False) -> Group:
     """Shape of the widest of the groups in `rows` (groups x ranks, rank ids)."""
     ranks = rows.shape[1]
     present = min(domain, int(rows.max()) + 1)
@@ -143,7 +108,7 @@ def _describe(rows: _Ids, sharing: int | None, domain: int, server: int, leaf: i
     return Group(ranks, per_node, nodes, sharing or 1, present, where, max(1.0, below[0]), max(1.0, below[1]))
 
 
-def _sharing(home: _Ids, pair: bool) -> int:
+def _sharing(home: Ids, pair: bool) -> int:
     """Groups that leave one domain at the same time, at the busiest domain; of a pair only the sender counts."""
     crossing = home[(home.max(axis=1) != home.min(axis=1))]
     if pair:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from windtunnel.engine import Program, ProgramBuilder
 from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
+from windtunnel.predict.live import Live
 from windtunnel.predict.sharding import Sharding, sharding_for
 from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
@@ -50,15 +51,15 @@ def compute_tax(costs: Costs) -> float:
     return min(0.5, channels / sms) if sms else DEFAULT_TAX
 
 
-def lower(workload: Workload, costs: Costs) -> Lowered:
-    """The program of one step of every stage."""
+def lower(workload: Workload, costs: Costs, live: Live | None = None) -> Lowered:
+    """The program of one step of every stage; with `live`, calls that leave a scale-up domain end when a network says so."""
     job = workload.job
     builder = ProgramBuilder(categories=len(Category))
     templates = Templates(workload, costs, builder)
-    transfers = Transfers(workload, costs)
+    transfers = Transfers(workload, costs, live)
     stages = []
     for index in range(job.plan.pp):
-        stage = Stage(index, builder.rank(), templates, workload, costs)
+        stage = Stage(index, builder.rank(), templates, workload, costs, live)
         _step(stage, transfers)
         stages.append(stage)
     builder.compute_tax = compute_tax(costs)  # known once every call has a price

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from windtunnel.memory import StageMemory
+from windtunnel.network.traffic import Traffic
 from windtunnel.spec.job import Job
 
 
@@ -78,5 +79,6 @@ class Prediction:
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     parameters: float = 0.0
+    traffic: Traffic | None = None  # what the links carried; None where the network is a closed form
     timeline: Sequence[Span] = field(default=(), repr=False)  # a pass of a virtual stage, a transfer, an optimizer step
     kernel_timeline: Sequence[Span] = field(default=(), repr=False)  # the kernels and collectives inside them

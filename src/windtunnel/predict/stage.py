@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from enum import IntEnum
 
+import numpy as np
+
 from windtunnel.engine import RankBuilder
 from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
+from windtunnel.predict.live import Call, Live
 from windtunnel.predict.templates import Templates
 from windtunnel.workload import Axis, Comm, Stream, Workload
 
@@ -38,7 +41,10 @@ HOST: Label = (int(Kind.HOST), -1, -1)
 class Stage:
     """Builds the program of one stage and keeps its labels."""
 
-    def __init__(self, index: int, rank: RankBuilder, templates: Templates, workload: Workload, costs: Costs) -> None:
+    def __init__(
+        self, index: int, rank: RankBuilder, templates: Templates, workload: Workload, costs: Costs, live: Live | None = None
+    ) -> None:
+        self.live = live
         self.index, self.rank, self.templates, self.workload, self.costs = index, rank, templates, workload, costs
         self.labels: list[int] = []  # flat, three numbers an instance
         self.calls: Counter[tuple[Comm, Axis, float]] = Counter()
@@ -73,6 +79,9 @@ class Stage:
         """Append a collective among equal ranks (its duration is all there is to it); returns its instance."""
         self.calls[call, axis, size] += 1
         seconds = self.costs.network.price(call, axis, size).seconds
+        if self.live is not None and self.live.crosses(axis):
+            key = self.live.key(Call(call, axis, size, self.index))
+            return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False)
         return self.run(self.templates.transfer(stream, seconds, category), label, waits)
 
     def sync(
@@ -84,4 +93,6 @@ class Stage:
             return self.comm(label, Comm.ALL_REDUCE, axis, size, Stream.WORLD, waits, category)
         seconds = self.costs.network.price(Comm.ALL_REDUCE, axis, size).seconds
         self.calls[Comm.ALL_REDUCE, axis, size] += 1
+        if self.live is not None and self.live.crosses(axis) and self.index == 0:
+            self.live.bind(np.array([-1 - kind]), Call(Comm.ALL_REDUCE, axis, size, 0))
         return self.meet(label, Stream.WORLD, -1 - kind, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync)

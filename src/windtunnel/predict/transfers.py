@@ -11,6 +11,7 @@ import numpy.typing as npt
 from windtunnel.engine import HOST_SYNC
 from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
+from windtunnel.predict.live import Call, Live
 from windtunnel.predict.stage import Kind, Stage
 from windtunnel.workload import Axis, Comm, Stream, Workload
 from windtunnel.workload.schedules import Action
@@ -25,7 +26,7 @@ _WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFE
 class Transfers:
     """Posts sends and receives. Virtual stage k = chunk x pp + stage; boundary k lies between k and k + 1."""
 
-    def __init__(self, workload: Workload, costs: Costs) -> None:
+    def __init__(self, workload: Workload, costs: Costs, live: Live | None = None) -> None:
         plan, runtime = workload.job.plan, workload.job.runtime
         self.stages, self.boundaries, self.micro_batches = plan.pp, plan.pp * plan.vpp - 1, workload.job.micro_batches
         self.sync = runtime.p2p_sync
@@ -34,7 +35,18 @@ class Transfers:
             if plan.tp > 1 and not plan.sequence_parallel and runtime.p2p_scatter:
                 self.seconds = costs.network.price(Comm.ALL_GATHER, Axis.TP, self.size).seconds
                 self.size /= plan.tp
+            gather = self.seconds
             self.seconds += costs.network.price(Comm.SEND_RECV, Axis.PP, self.size).seconds
+            if live is not None and live.crosses(Axis.PP):
+                self._announce(live, gather)
+
+    def _announce(self, live: Live, gather: float) -> None:
+        """Says which transfer goes from which stage to which."""
+        for boundary in range(self.boundaries):
+            for back in (0, 1):
+                keys = self._key(boundary, back, 0) + np.arange(self.micro_batches)
+                call = Call(Comm.SEND_RECV, Axis.PP, self.size, boundary % self.stages, bool(back), gather)
+                live.bind(keys, call)
 
     def send(self, stage: Stage, action: Action, after: int) -> int | None:
         """The transfer that follows `action`, or None at the ends of the pipeline."""

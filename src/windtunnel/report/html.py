@@ -10,12 +10,15 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.compute import PROVENANCES
+from windtunnel.network.traffic import Traffic
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
+from windtunnel.report.fabric_picture import fabric
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.picture import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.reason import reasons
 from windtunnel.report.terminal import closing_sentence, evidence_sentence, figures
+from windtunnel.report.traffic import network_sentence
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
 MOST_ROWS = 400
@@ -43,6 +46,8 @@ def page(prediction: Prediction) -> str:
         sections.append(_kernels(prediction))
     if prediction.collectives:
         sections.append(_section("Communication calls", _collectives(prediction)))
+    if prediction.traffic is not None:
+        sections.append(_section("The network over one step", _traffic(prediction.traffic)))
     if prediction.critical_path:
         sections.append(_section("Critical path", _critical_path(prediction)))
     sections.append(_section("What this rests on", _evidence(prediction)))
@@ -256,6 +261,34 @@ def _collectives(prediction: Prediction) -> str:
             ]
         )
     return _table("collectives", heads, rows)
+
+
+def _traffic(traffic: Traffic) -> str:
+    """The drawing, load by level, hot links, the transfers that others slowed most, and what the fabric had to do."""
+    levels: list[list[Cell]] = [
+        [(v.name, None), (f"{v.links:,}", float(v.links)), (say.rate(v.rate), v.rate), (say.size(v.bytes), v.bytes),
+         (say.percent(v.mean_utilisation), v.mean_utilisation), (say.percent(v.max_utilisation), v.max_utilisation)]
+        for v in traffic.levels
+    ]  # fmt: skip
+    hot: list[list[Cell]] = [
+        [(h.name, None), (say.rate(h.rate), h.rate), (say.size(h.bytes), h.bytes), (say.percent(h.utilisation), h.utilisation)]
+        for h in traffic.hot
+    ]
+    slow: list[list[Cell]] = [
+        [(str(t["name"]), None), (f"{_number(t['count']):,.0f}", _number(t["count"])),
+         (say.seconds(_number(t["seconds"])), _number(t["seconds"])), (f"{_number(t['slowdown']):.2f}", _number(t["slowdown"]))]
+        for t in traffic.slowest
+    ]  # fmt: skip
+    loads = [("load", True), ("fullest", True)]
+    carried = [("rate each", True), ("bytes", True)]
+    parts = [fabric(traffic), f'<p class="soft">{escape(network_sentence(traffic))}</p>']
+    parts.append(_table("levels", [("from → to", False), ("links", True), *carried, *loads], levels))
+    if hot:
+        parts.append("<h2>Hot links</h2>" + _table("hot", [("link", False), *carried, ("load", True)], hot))
+    if slow:
+        heads = [("transfer", False), ("times", True), ("mean time", True), ("over its time alone", True)]
+        parts.append("<h2>Slowed most by others</h2>" + _table("slowed", heads, slow))
+    return "".join(parts)
 
 
 def _critical_path(prediction: Prediction) -> str:

@@ -20,7 +20,7 @@ def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
     """Plain data of `prediction`: its fields by name, SI units, `schema`, and `job` as `load` reads it back.
 
     Kernel by kernel the timeline is in the trace only. `detail` adds the timeline's spans and the memory curves, which grow with
-    micro batches times stages. Numbers that are not finite become null.
+    micro batches times stages, and the fabric's drawing. Numbers that are not finite become null.
     """
     answer = {f.name: getattr(prediction, f.name) for f in fields(Prediction)}
     del answer["kernel_timeline"]
@@ -30,6 +30,8 @@ def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
     if not detail:
         for stage in plain["memory"]:
             stage.pop("curve", None)
+        for drawing in ("boxes", "edges"):
+            (plain["traffic"] or {}).pop(drawing, None)
     plain["schema"] = SCHEMA
     return plain
 

@@ -16,6 +16,7 @@ from windtunnel.report import words as say
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.reason import reasons
 from windtunnel.report.table import listing
+from windtunnel.report.traffic import traffic
 
 BLOCKS = "▏▎▍▌▋▊▉█"
 
@@ -39,6 +40,8 @@ def render(prediction: Prediction, width: int = 100, rows: int = 10) -> Group:
         sections.append(_section("Longest kernels of the slowest stage", kernels(prediction, rows, width)))
     if prediction.collectives:
         sections.append(_section("Communication calls", collectives(prediction, rows, width)))
+    if prediction.traffic is not None:
+        sections.append(_section("The network over one step", traffic(prediction.traffic, rows, width)))
     sections.append(_section("What this rests on", evidence(prediction, width)))
     return Group(*sections)
 

@@ -24,6 +24,15 @@ def size(value: float) -> str:
     return show_size(value) if math.isfinite(value) else UNKNOWN
 
 
+def rate(value: float) -> str:
+    """`400 Gb/s` from 50e9 B/s."""
+    bits = 8.0 * value
+    for scale, unit in ((1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s")):
+        if bits >= scale:
+            return f"{bits / scale:.4g} {unit}"
+    return f"{bits:.4g} b/s" if math.isfinite(bits) else UNKNOWN
+
+
 def percent(fraction: float, digits: int = 1) -> str:
     """`42.3 %` from 0.423."""
     return f"{100.0 * fraction:.{digits}f} %" if math.isfinite(fraction) else UNKNOWN

@@ -48,9 +48,13 @@ def load_model(source: Source) -> Model:
     return _build(Model, resolve("models", _table("models", source, "model"), "model"), "model")
 
 
-def load_cluster(source: Source) -> Cluster:
-    """A cluster from a catalogue name, a file or a table."""
-    return _build(Cluster, resolve("clusters", _table("clusters", source, "cluster"), "cluster"), "cluster")
+def load_cluster(source: Source, overrides: Sequence[str] = ()) -> Cluster:
+    """A cluster from a catalogue name, a file or a table, with overrides on top, such as `fabric.hop_latency=2us`."""
+    table = _table("clusters", source, "cluster")
+    for text in overrides:
+        table = merge(table, _override(text))
+    check_shape("cluster", table)
+    return _build(Cluster, resolve("clusters", table, "cluster"), "cluster")
 
 
 def load_node(source: Source) -> Node:

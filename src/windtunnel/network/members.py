@@ -1,0 +1,56 @@
+"""Which GPUs form the groups of an axis: rank numbers, from the plan's sizes and its placement order (innermost axis first)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.errors import SpecError
+from windtunnel.spec.job import Job
+from windtunnel.workload.ops import Axis
+
+Ids = npt.NDArray[np.int64]
+
+_PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.EP: "ep", Axis.DP: "dp"}
+_JOINED = {Axis.SHARD: ("dp", "cp"), Axis.REPLICA: ("dp", "cp"), Axis.EP: ("dp", "cp"), Axis.WORLD: ("dp", "cp", "tp", "pp")}
+
+
+def members(job: Job, axis: Axis, stage: int | None = None) -> Ids:
+    """Ranks of every group of `axis` [groups, ranks]; with `stage`, of those that pipeline stage takes part in.
+
+    PP gives pairs of a rank and its neighbour in the next stage (of the last stage: in the first), EMBEDDING pairs of the first and
+    the last stage. Raises SpecError for NONE.
+    """
+    plan = job.plan
+    return rows_of(Axis(axis), {"tp": plan.tp, "cp": plan.cp, "dp": job.dp, "pp": plan.pp}, plan.placement,
+                job.shard_ranks, getattr(plan, "ep", 1) or 1, stage)
+
+
+def rows_of(axis: Axis, sizes: dict[str, int], placement: tuple[str, ...], shard: int, ep: int, stage: int | None = None) -> Ids:
+    """As `members`, of a plan given by its numbers."""
+    order = [a for a in reversed(placement) if a in sizes]
+    if axis == Axis.NONE or sorted(order) != sorted(sizes):
+        raise SpecError("axis", axis.name, "an axis of the plan, with a placement that names tp, cp, dp, pp once")
+    grid = np.arange(int(np.prod(list(sizes.values()))), dtype=np.int64).reshape([sizes[a] for a in order])
+    if axis in (Axis.PP, Axis.EMBEDDING):
+        stages = np.moveaxis(grid, order.index("pp"), 0).reshape(sizes["pp"], -1)
+        if axis == Axis.EMBEDDING:
+            senders, receivers = stages[:1], stages[-1:]
+        elif stage is not None:
+            senders, receivers = stages[stage % len(stages)][None], stages[(stage + 1) % len(stages)][None]
+        else:
+            senders, receivers = stages[:-1], stages[1:]
+        return np.stack([senders.ravel(), receivers.ravel()], axis=1)
+    wanted = [a for a in order if a in _JOINED.get(axis, (_PLAN_AXES.get(axis, ""),))]
+    if stage is not None and "pp" not in wanted:
+        grid = np.take(grid, [stage], axis=order.index("pp"))
+    rest = [a for a in order if a not in wanted]
+    found = np.transpose(grid, [order.index(a) for a in rest + wanted])
+    found = found.reshape(-1, int(np.prod([sizes[a] for a in wanted], dtype=np.int64)))
+    if axis == Axis.SHARD:
+        return found.reshape(-1, shard)
+    if axis == Axis.EP and found.shape[1] % ep == 0:
+        return found.reshape(-1, ep)
+    if axis == Axis.REPLICA:
+        return np.swapaxes(found.reshape(found.shape[0], -1, shard), 1, 2).reshape(-1, found.shape[1] // shard)
+    return found

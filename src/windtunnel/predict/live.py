@@ -1,0 +1,66 @@
+"""Calls that leave a scale-up domain, run over a network engine: which traffic each of them is, and what it did to the links.
+
+Ranks are folded, so a call of a stage stands for that of every data-, tensor- and context-parallel rank of the stage: its traffic
+is that of all of these groups at once, and it ends when the last of them does. Calls inside a domain keep their closed form, since
+nobody else is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.predict.costs import Network
+from windtunnel.workload import Axis, Comm
+
+Longs = npt.NDArray[np.int64]
+
+FIRST_KEY = 1 << 48
+"""Keys of calls that no other stage takes part in start here, above those of pipeline transfers."""
+
+
+class Call(NamedTuple):
+    """One kind of traffic: a collective of all groups of `axis` in `stage`, or the transfers from a stage to the next (`back`: to
+    the one before it). `extra` seconds come before the transfer (a gather inside the node)."""
+
+    comm: Comm
+    axis: Axis
+    size: float
+    stage: int
+    back: bool = False
+    extra: float = 0.0
+
+
+@dataclass
+class Live:
+    """Collects the calls of a program while it is written; `keys` of the engine's transfers say which call each one is."""
+
+    prices: Network
+    calls: dict[Call, int] = field(default_factory=dict)
+    keys: list[Longs] = field(default_factory=list)
+    plans: list[Longs] = field(default_factory=list)
+    fresh: int = FIRST_KEY
+
+    def crosses(self, axis: Axis) -> bool:
+        """Whether groups of `axis` leave a scale-up domain."""
+        return axis != Axis.WORLD and self.prices.group(axis).nodes > 1
+
+    def key(self, call: Call) -> int:
+        """A new key for one more run of `call`."""
+        self.fresh += 1
+        self.bind(np.array([self.fresh]), call)
+        return self.fresh
+
+    def bind(self, keys: Longs, call: Call) -> None:
+        """Transfers with these keys are runs of `call`."""
+        plan = self.calls.setdefault(call, len(self.calls))
+        self.keys.append(keys)
+        self.plans.append(np.full(len(keys), plan, np.int64))
+
+    def table(self) -> tuple[Longs, Longs]:
+        """(key, number of its call) of every transfer."""
+        none = np.zeros(0, np.int64)
+        return np.concatenate([none, *self.keys]), np.concatenate([none, *self.plans])
