@@ -43,6 +43,9 @@ struct Ack {
 struct Permit {
   double rate = 0.0;        // B/s, paced
   std::int64_t window = 0;  // bytes that may be outstanding; kNoWindow: any number
+  // Until when this holds if nothing is heard: a timer may raise the rate then. A sender that is paced beyond it asks again then,
+  // and paces its last packet by the new rate; at 1 Mb/s a packet of 4 KiB would hold the pair for 33 ms otherwise.
+  Time until = INT64_MAX;
 };
 
 inline constexpr std::int64_t kNoWindow = INT64_MAX;

@@ -77,8 +77,8 @@ void Dcqcn::sent(std::int32_t pair, Time now, std::int64_t bytes) {
 Permit Dcqcn::permit(std::int32_t pair, Time now) {
   Pair& p = pairs_[static_cast<std::size_t>(pair)];
   if (p.due <= now) catch_up(p, now);
-  if (window_ == 0.0) return {p.rate, kNoWindow};
-  return {p.rate, std::max<std::int64_t>(1, static_cast<std::int64_t>(window_ * p.rate * static_cast<double>(p.round_trip)))};
+  if (window_ == 0.0) return {p.rate, kNoWindow, p.due};
+  return {p.rate, std::max<std::int64_t>(1, static_cast<std::int64_t>(window_ * p.rate * static_cast<double>(p.round_trip))), p.due};
 }
 
 void Dcqcn::catch_up(Pair& p, Time now) {
