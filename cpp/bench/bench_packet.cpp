@@ -56,6 +56,7 @@ int main(int argc, char** argv) {
     net.lane(src, dst, bytes, packet_net::fat_tree_path(k, src, dst, mix(mix(seed) + flow++)), start);
   }
   Options options;
+  options.ecn = {{12.5e9, 400e3, 1600e3, 0.2}};
   const auto colon = control.find(':');
   options.control_name = control.substr(0, colon);
   if (colon != std::string::npos) {  // name:parameter=value,...

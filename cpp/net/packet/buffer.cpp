@@ -36,6 +36,7 @@ bool Part::admit(std::uint32_t out, const Frame& frame, std::int32_t in) {
     }
     return admit_closely(node, at, ingress, in, frame.size);
   }
+  if (node.loss == Loss::kCredits) return true;
   Link& link = w_.links[out];
   const auto admits = [&] { return (node.alpha * (node.pool - node.used)) >> 16 > link.joined - link.left && node.used + frame.size <= node.pool; };
   if (!admits()) {
@@ -58,16 +59,22 @@ bool Part::admit_closely(Node& node, std::int32_t at, Ingress& in, std::int32_t 
   if (in.paused || (in.headroom == 0 && shared < threshold(node))) return true;
   in.paused = true;
   ++stats.pauses;
+  node.watched = true;
   if (++node.paused == 1)
     for (std::int32_t i = w_.out_start[at]; i < w_.out_start[at + 1]; ++i) watch_from(static_cast<std::uint32_t>(w_.out[i]), w_.links[w_.out[i]]);
-  send_control(static_cast<std::uint32_t>(w_.info[link].reverse), Frame{.size = w_.control_size, .kind = Kind::kPause});
+  send_control(static_cast<std::uint32_t>(w_.info[link].reverse), local(Kind::kPause));
   return true;
 }
 
 void Part::release(const Frame& frame, std::int32_t at) {
   Node& node = w_.nodes[at];
-  if (node.loss != Loss::kPause) {
+  if (node.loss == Loss::kDrop) {
     node.used -= frame.size;
+    return;
+  }
+  if (node.loss == Loss::kCredits) {
+    ++stats.events;  // the start of this service was watched
+    give_back(frame.other, frame.size);
     return;
   }
   Ingress& in = w_.ingress[frame.other];
@@ -93,8 +100,8 @@ void Part::resume_some(std::int32_t at, Node& node) {
     const bool low = node.fixed > 0 ? shared <= w_.resume_at : shared == 0 || shared + w_.resume <= threshold(node);
     if (in.headroom > 0 || !low) continue;
     in.paused = false;
-    --node.paused;
-    send_control(static_cast<std::uint32_t>(back), Frame{.size = w_.control_size, .kind = Kind::kResume});
+    node.watched = --node.paused > 0;
+    send_control(static_cast<std::uint32_t>(back), local(Kind::kResume));
   }
 }
 
@@ -106,20 +113,46 @@ void Part::settle(std::int32_t at) {
   }
 }
 
-void Part::pause(std::uint32_t l, bool on) {
+// With credits: bytes of what came in over a link are free again. The sender is told now and then.
+void Part::give_back(std::int32_t link, std::int64_t size) {
+  Ingress& in = w_.ingress[link];
+  in.held += static_cast<std::int32_t>(size);
+  if (in.held < w_.credit_step) return;
+  Frame frame = local(Kind::kCredit);
+  frame.other = in.held;
+  in.held = 0;
+  send_control(static_cast<std::uint32_t>(w_.info[link].reverse), frame);
+}
+
+void Part::grant(std::uint32_t l, std::int64_t size) {
   Link& link = w_.links[l];
   advance(l, link, now_);
-  if (link.paused == on) return;
-  link.paused = on;
+  link.credits = std::min(link.credits + size, link.granted);
+  if (link.credits >= w_.full) stop(l, kNoCredit, false);
+}
+
+void Part::halt(Link& link, std::uint8_t why, Time at) {
+  if (link.stopped == 0) link.stopped_at = at;
+  link.stopped |= why;
+}
+
+// A port may not begin services, or may again.
+void Part::stop(std::uint32_t l, std::uint8_t why, bool on) {
+  Link& link = w_.links[l];
+  advance(l, link, now_);
+  if (((link.stopped & why) != 0) == on) return;
   if (on) {
-    link.paused_at = now_;
+    halt(link, why, now_);
+    if (why == kPaused) ++link.pauses;
     return;
   }
-  link.paused_for += now_ - link.paused_at;
+  link.stopped &= static_cast<std::uint8_t>(~why);
+  if (link.stopped != 0) return;
+  link.stopped_for += now_ - link.stopped_at;
   link.free = std::max(link.free, now_);
   if (link.source >= 0) advance_on(l, link, now_ + 1);
-  if (!link.armed) arm(l, link);
-  if (w_.nodes[w_.info[l].from].paused > 0) watch_from(l, link);
+  if (link.due == kForever) arm(l, link);
+  if (w_.nodes[w_.info[l].from].watched) watch_from(l, link);
 }
 
 }  // namespace wt::net::packet

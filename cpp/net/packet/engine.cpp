@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "net/packet/deadlock.h"
 #include "net/packet/parallel.h"
 #include "net/packet/partition.h"
 
@@ -37,17 +38,34 @@ Result collect(const World& w, Stats stats, Time end) {
     r.link_data.push_back(link.left);
     r.link_control.push_back(link.control_bytes);
     r.link_peak.push_back(link.peak);
-    r.link_paused.push_back(static_cast<double>(link.paused_for) * kPicosecond);
+    r.link_paused.push_back(static_cast<double>(link.stopped_for) * kPicosecond);
   }
+  if (w.options.sample <= 0) return r;
+  const auto samples = static_cast<std::size_t>(end / static_cast<Time>(w.options.sample / kPicosecond + 0.5)) + 1;
+  for (std::size_t i = 0; i < samples; ++i) r.sample_time.push_back(static_cast<double>(i) * w.options.sample);
+  for (const Track& t : w.link_tracks)
+    for (std::size_t i = 0; i < samples; ++i) {
+      r.queue.push_back(static_cast<std::int64_t>(t.first[i]));
+      r.sent.push_back(t.second[i]);
+      r.pauses.push_back(t.third[i]);
+    }
+  for (const Track& t : w.lane_tracks)
+    for (std::size_t i = 0; i < samples; ++i) {
+      r.rate.push_back(t.first[i]);
+      r.acknowledged.push_back(t.second[i]);
+      r.cnps.push_back(t.third[i]);
+    }
   return r;
 }
 
 }  // namespace
 
-Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options, const Poll& poll) {
-  World world(graph, paths, lanes, options);
+Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options, const Faults& faults, const Poll& poll) {
+  World world(graph, paths, lanes, options, faults);
   const std::int32_t count = partition(world, options.threads);
   const Time span = span_of(world);
+  if (world.telemetry)
+    for (std::int32_t i = 0; i < count; ++i) world.traces.push_back(std::make_unique<Traces>());
   std::vector<std::unique_ptr<Part>> parts;
   for (std::int32_t i = 0; i < count; ++i) parts.push_back(std::make_unique<Part>(world, i, count, span));
   std::vector<std::vector<std::uint32_t>> mine(parts.size());
@@ -58,11 +76,16 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
   const auto bytes = static_cast<double>(std::accumulate(lanes.bytes.begin(), lanes.bytes.end(), std::int64_t{0}));
   // with several partitions the caller's thread only sees its own share of the bytes
   const auto stop = [&] { return poll && poll(bytes > 0 ? std::min(1.0, static_cast<double>(parts[0]->arrived()) * count / bytes) : 1.0); };
-  if (count == 1) {
-    while (parts[0]->run(kForever, kSlab))
-      if (stop()) fail("stopped");
-  } else {
-    run_together(parts, lookahead(world), stop);
+  try {
+    if (count == 1) {
+      while (parts[0]->run(kForever, kSlab))
+        if (stop()) fail("stopped");
+    } else {
+      run_together(parts, lookahead(world), stop);
+    }
+  } catch (const Error&) {
+    check_deadlock(world);  // a better explanation, if there is one
+    throw;
   }
   Stats stats;
   std::int64_t finished = 0;
@@ -72,7 +95,8 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
     finished += part->finished();
     end = std::max(end, part->now());
   }
-  if (finished != 2 * static_cast<std::int64_t>(lanes.src.size())) fail("packet engine: ", lanes.src.size(), " lanes, not all of them end");
+  if (finished != 2 * static_cast<std::int64_t>(lanes.src.size())) explain(world);
+  for (const auto& part : parts) part->sample_to(end);
   Result r = collect(world, stats, end);
   r.partitions = count;
   return r;

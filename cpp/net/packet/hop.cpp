@@ -12,17 +12,19 @@ void Part::arrive(std::uint32_t l) {
   if (info.cut < 0) [[likely]] {
     Link& link = w_.links[l];
     Ring& ring = link.data;
+    if (link.due != now_) [[unlikely]] return;
     advance(l, link, now_);
     if (!ring.on_wire() || ring[ring.head].time > now_) [[unlikely]] {  // a control frame or a pause went first
-      link.armed = false;
+      link.due = kForever;
       arm(l, link);
       return;
     }
     frame = ring[ring.head++].frame;
-    if (ring.on_wire()) {
-      wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l}));
+    if (ring.on_wire()) [[likely]] {
+      link.due = ring[ring.head].time;
+      wheel_.insert(link.due, id(kArrival, 2 * std::uint64_t{l}));
     } else {
-      link.armed = false;
+      link.due = kForever;
       arm(l, link);
     }
   } else {
@@ -30,35 +32,43 @@ void Part::arrive(std::uint32_t l) {
     frame = ring[ring.head++].frame;
     if (ring.on_wire()) wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l}));
   }
-  ++stats.data_hops;
   ++stats.events;
+  if (w_.lossy_links && lost(l, frame, ++frames_[2 * std::size_t{l}])) [[unlikely]] return;
+  ++stats.data_hops;
+  if (!w_.direct.empty() && !follow(l, frame, info.to)) return;
   if (frame.left == 0) {
     receive(l, frame);
     return;
   }
   --frame.left;
-  ++frame.hop;
-  forward(static_cast<std::uint32_t>(w_.paths.links[frame.hop]), frame, static_cast<std::int32_t>(l));
+  forward(w_.way[++frame.hop], frame, static_cast<std::int32_t>(l));
 }
 
 void Part::forward(std::uint32_t out, Frame frame, std::int32_t in) {
   Link& link = w_.links[out];
   advance(out, link, now_);  // whether it starts at once must not depend on who looked here before
   frame.other = in;
+  if ((link.stopped & kDown) != 0) [[unlikely]] {
+    ++stats.losses;
+    drop_trace(frame);
+    if (w_.nodes[w_.info[out].from].loss == Loss::kCredits) give_back(in, frame.size);
+    return;
+  }
   if (!admit(out, frame, in)) [[unlikely]] {
     ++stats.drops;
+    drop_trace(frame);
     return;
   }
   const bool first = !link.data.waiting();
   link.joined += frame.size;
   link.data.push(now_, frame);
-  if (first && link.free <= now_ && !link.paused) {
+  if (first && link.free <= now_ && link.stopped == 0) {
     commit(out, link, now_);
   } else {
     link.peak = std::max(link.peak, link.joined - link.left);
   }
-  if (!link.armed) arm(out, link);
-  if (w_.nodes[w_.info[out].from].paused > 0) [[unlikely]] watch_from(out, link);
+  if (link.due == kForever) arm(out, link);
+  if (w_.nodes[w_.info[out].from].watched) [[unlikely]] watch_from(out, link);
 }
 
 void Part::advance_on(std::uint32_t l, Link& link, Time limit) {
@@ -66,7 +76,7 @@ void Part::advance_on(std::uint32_t l, Link& link, Time limit) {
     advance_source(l, link, limit);
     return;
   }
-  while (link.data.waiting() && !link.paused) {
+  while (link.data.waiting() && link.stopped == 0) {
     const Time start = std::max(link.data[link.data.sent].time, link.free);
     if (start >= limit) return;
     commit(l, link, start);
@@ -77,9 +87,14 @@ void Part::commit(std::uint32_t l, Link& link, Time start) {
   Slot& slot = link.data[link.data.sent];
   link.left += slot.frame.size;
   if (link.joined - link.left > link.kmin) mark(l, link, start, slot);
+  if (w_.telemetry) note(l, link, start, slot.frame);
   ++link.data.sent;
   link.free = start + serial(link.cost, slot.frame.size);
   slot.time = link.free + link.latency;
+  if (link.credits != INT64_MAX) [[unlikely]] {
+    link.credits -= slot.frame.size;
+    if (link.credits < w_.full) halt(link, kNoCredit, start);
+  }
   if (slot.frame.other >= 0) release(slot.frame, w_.info[l].from);  // last: it may lead back here
 }
 
@@ -98,7 +113,7 @@ void Part::mark(std::uint32_t l, const Link& link, Time start, Slot& slot) {
   const std::int64_t bytes = behind(link, start);
   if (bytes <= link.kmin) return;
   if (bytes <= link.kmax) {
-    const double p = w_.options.pmax * static_cast<double>(bytes - link.kmin) / static_cast<double>(link.kmax - link.kmin);
+    const double p = link.pmax * static_cast<double>(bytes - link.kmin) / static_cast<double>(link.kmax - link.kmin);
     if (uniform(w_.options.seed, l, link.data.sent) >= p) return;
   }
   slot.frame.flags |= kMarked;
@@ -114,14 +129,14 @@ void Part::arm(std::uint32_t l, Link& link) {
   }
   const Ring& ring = link.data;
   if (ring.on_wire()) {
-    wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l}));
-    link.armed = true;
-  } else if (link.paused) {
+    link.due = ring[ring.head].time;
+    wheel_.insert(link.due, id(kArrival, 2 * std::uint64_t{l}));
+  } else if (link.stopped != 0) {
     return;
   } else if (ring.waiting()) {
     const Slot& slot = ring[ring.sent];
-    wheel_.insert(std::max(slot.time, link.free) + serial(link.cost, slot.frame.size) + link.latency, id(kArrival, 2 * std::uint64_t{l}));
-    link.armed = true;
+    link.due = std::max(slot.time, link.free) + serial(link.cost, slot.frame.size) + link.latency;
+    wheel_.insert(link.due, id(kArrival, 2 * std::uint64_t{l}));
   } else if (link.source >= 0) {
     Source& source = w_.sources[link.source];
     const Time at = next_own(source, link);
@@ -137,12 +152,12 @@ void Part::watch(std::uint32_t l) {
   link.watched = false;
   if (link.source >= 0 && w_.sources[link.source].wake <= now_) w_.sources[link.source].wake = kForever;
   advance(l, link, now_ + 1);
-  if (!link.armed) arm(l, link);
-  if (w_.nodes[w_.info[l].from].paused > 0) watch_from(l, link);
+  if (link.due == kForever) arm(l, link);
+  if (w_.nodes[w_.info[l].from].watched) watch_from(l, link);
 }
 
 void Part::watch_from(std::uint32_t l, Link& link) {
-  if (link.watched || link.paused || !link.data.waiting()) return;
+  if (link.watched || link.stopped != 0 || !link.data.waiting()) return;
   wheel_.insert(std::max({link.data[link.data.sent].time, link.free, now_}), id(kWatch, l));
   link.watched = true;
 }
@@ -150,6 +165,11 @@ void Part::watch_from(std::uint32_t l, Link& link) {
 // Control frames go before all data that has not begun, behind each other.
 void Part::send_control(std::uint32_t out, Frame frame) {
   Link& link = w_.links[out];
+  if ((link.stopped & kDown) != 0) [[unlikely]] {
+    ++stats.losses;
+    drop_trace(frame);
+    return;
+  }
   advance(out, link, now_);
   link.free = std::max(link.free, now_) + serial(link.cost, frame.size);
   link.control_bytes += frame.size;
@@ -171,22 +191,26 @@ void Part::arrive_control(std::uint32_t l) {
   Frame frame = ring[ring.head++].frame;
   if (ring.on_wire()) wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l} + 1));
   ++stats.events;
+  if (w_.lossy_links && lost(l, frame, ++frames_[2 * std::size_t{l} + 1])) [[unlikely]] return;
   if (frame.kind == Kind::kAck || frame.kind == Kind::kNack) {
     ++stats.ack_hops;
   } else {
     ++stats.control_hops;
     if (frame.kind == Kind::kPause || frame.kind == Kind::kResume) {
-      pause(static_cast<std::uint32_t>(info.reverse), frame.kind == Kind::kPause);
+      stop(static_cast<std::uint32_t>(info.reverse), kPaused, frame.kind == Kind::kPause);
+      return;
+    }
+    if (frame.kind == Kind::kCredit) {
+      grant(static_cast<std::uint32_t>(info.reverse), frame.other);
       return;
     }
   }
-  if (frame.left == 0) {
+  if ((w_.way[frame.hop] & World::kFirst) != 0) {
     hear(frame);
     return;
   }
-  --frame.left;
   --frame.hop;
-  send_control(static_cast<std::uint32_t>(w_.info[w_.paths.links[frame.hop]].reverse), frame);
+  send_control(static_cast<std::uint32_t>(w_.info[w_.way[frame.hop] & ~World::kFirst].reverse), frame);
 }
 
 }  // namespace wt::net::packet

@@ -1,5 +1,6 @@
 // What a sender hears: ACKs, NACKs, congestion notifications, and its own timeout.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "net/packet/part.h"
@@ -11,6 +12,7 @@ void Part::hear(const Frame& frame) {
   const auto l = static_cast<std::uint32_t>(s.link);
   advance_on(l, w_.links[l], now_);
   if (frame.kind == Kind::kNotify) {
+    ++s.notified;
     w_.control->notified(static_cast<std::int32_t>(frame.pair), now_);
   } else {
     heard_ack(frame.pair, s, frame);
@@ -28,13 +30,22 @@ void Part::heard_ack(std::uint32_t pair, Sender& s, const Frame& frame) {
   }
   Ack ack;
   ack.now = now_;
-  ack.rtt = Time{static_cast<std::uint32_t>(static_cast<std::uint32_t>(now_ >> 10) - frame.stamp)} << 10;
+  std::uint32_t stamp = frame.stamp;
+  if (w_.telemetry) {
+    const Trace& t = trace(frame.stamp);
+    stamp = t.stamp;
+    ack.hops = std::span<const Hop>(t.hops.data(), t.count);
+  }
+  ack.rtt = Time{static_cast<std::uint32_t>(static_cast<std::uint32_t>(now_ >> 10) - stamp)} << 10;
   ack.seq = byte_of(pair, s.una);
   ack.bytes = ack.seq - byte_of(pair, before);
   ack.next = byte_of(pair, s.next);
   ack.marked = (frame.flags & kMarked) != 0;
   w_.control->acked(static_cast<std::int32_t>(pair), ack);
-  if (frame.kind == Kind::kNack) {
+  drop_trace(frame);
+  if (!w_.recover.empty()) {
+    heard_out_of_order(pair, s, frame);
+  } else if (frame.kind == Kind::kNack) {
     w_.control->lost(static_cast<std::int32_t>(pair), now_, false);
     if (frame.seq >= s.una && s.next > s.una) rewind(s, s.una);
   }
@@ -46,6 +57,17 @@ void Part::heard_ack(std::uint32_t pair, Sender& s, const Frame& frame) {
   }
   if (w_.gates[pair].window > 0) open(pair);
   if (s.pace == Pace::kBlocked || s.pace == Pace::kIdle) offer(pair);
+}
+
+// Selective repeat: holes are sent again, once in each recovery; one begins when a packet further on than `reorder` has arrived.
+void Part::heard_out_of_order(std::uint32_t pair, Sender& s, const Frame& frame) {
+  Recover& r = w_.recover[pair];
+  if (frame.kind == Kind::kNack && static_cast<std::uint32_t>(frame.other) >= s.una) r.heard.add(static_cast<std::uint32_t>(frame.other));
+  r.heard.forget_below(s.una);
+  if (r.on && s.una >= r.until) r.on = false;
+  if (r.on || r.heard.top() <= s.una + w_.reorder) return;
+  r = {.heard = std::move(r.heard), .again = s.una, .end = 0, .until = s.next, .on = true};
+  w_.control->lost(static_cast<std::int32_t>(pair), now_, false);
 }
 
 void Part::rewind(Sender& s, std::uint32_t to) {
@@ -74,7 +96,12 @@ void Part::retry(std::uint32_t pair) {
   s.progress = now_;
   wheel_.insert(now_ + wait(), id(kRetry, pair));
   w_.control->lost(static_cast<std::int32_t>(pair), now_, true);
-  rewind(s, s.una);
+  if (w_.recover.empty()) {
+    rewind(s, s.una);
+  } else {
+    Recover& r = w_.recover[pair];
+    r = {.heard = std::move(r.heard), .again = s.una, .end = s.next, .until = s.next, .on = true};
+  }
   offer(pair);
   kick(l);
 }

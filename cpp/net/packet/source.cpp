@@ -6,8 +6,14 @@
 
 namespace wt::net::packet {
 
+namespace {
+
+Time gap(std::uint16_t size, double rate) { return static_cast<Time>(std::min(size / rate / kPicosecond + 0.5, 4e18)); }
+
+}  // namespace
+
 Time Part::next_own(const Source& source, const Link& link) {
-  if (source.head != source.tail) return link.free;
+  if (source.head != source.tail) return std::max(link.free, source.since);
   return source.later.empty() ? kForever : std::max(link.free, source.later.front().time);
 }
 
@@ -15,17 +21,17 @@ Time Part::next_own(const Source& source, const Link& link) {
 // one of its own at a time stands in the common queue.
 void Part::advance_source(std::uint32_t l, Link& link, Time limit) {
   Source& source = w_.sources[link.source];
-  while (!link.paused) {
+  while (link.stopped == 0) {
     if (!link.data.waiting()) {
       const Time at = next_own(source, link);
       if (at >= limit) return;
-      if (!pull(link, source, at, at)) continue;
+      if (!pull(l, link, source, at, at)) continue;
       if (at > source.over) ++stats.events;  // nothing was on the wire: it took an event to wake the source
     } else {
       if (!source.queued && next_own(source, link) < kForever) {
-        const Time at = source.head != source.tail ? source.last : std::max(source.last, source.later.front().time);
+        const Time at = std::max(source.last, source.head != source.tail ? source.since : source.later.front().time);
         const Time joined = std::max(at, link.data[link.data.tail - 1].time);
-        if (joined < limit && pull(link, source, at, joined)) {
+        if (joined < limit && pull(l, link, source, at, joined)) {
           source.queued = true;
           continue;
         }
@@ -44,52 +50,72 @@ void Part::advance_source(std::uint32_t l, Link& link, Time limit) {
 }
 
 // Moves one packet of the pair whose turn it is at the end of the queue; false if none may send after all.
-bool Part::pull(Link& link, Source& source, Time at, Time joined) {
+bool Part::pull(std::uint32_t l, Link& link, Source& source, Time at, Time joined) {
   while (!source.later.empty() && source.later.front().time <= at) {
     const std::uint32_t pair = source.later.front().pair;
     std::pop_heap(source.later.begin(), source.later.end(), std::greater<>());
     source.later.pop_back();
+    Sender& s = w_.senders[pair];
+    if (static_cast<std::uint32_t>(s.link) != l) continue;  // it has moved to another port
+    if (s.ready > at) {  // congestion control may have raised the rate since
+      const Permit permit = w_.control->permit(static_cast<std::int32_t>(pair), at);
+      s.ready = s.sent + gap(s.size, std::min(permit.rate, s.rate));
+      if (s.ready > at) {
+        wait(source, pair, std::min(s.ready, std::max(permit.until, at + 1)));
+        continue;
+      }
+    }
     push_ready(source, pair);
   }
   while (source.head != source.tail) {
     const std::uint32_t pair = source.ready[source.head++ & (source.ready.size() - 1)];
     Sender& s = w_.senders[pair];
-    if (s.next >= s.limit) {
+    if (static_cast<std::uint32_t>(s.link) != l || s.pace == Pace::kDone) continue;
+    const std::uint32_t seq = next_packet(pair, s);
+    if (seq == kNothing) {
       s.pace = Pace::kIdle;
       continue;
     }
     if (!s.begun) begin_pair(pair, at);
     const auto p = static_cast<std::int32_t>(pair);
     const Permit permit = w_.control->permit(p, at);
-    const bool last = s.next + 1 == s.total;
-    const std::uint16_t payload = last ? s.last : s.in_slice + 1 == s.per ? s.tail : static_cast<std::uint16_t>(w_.options.mtu);
-    if (permit.window != kNoWindow && s.next != s.una && byte_of(pair, s.next) - byte_of(pair, s.una) + payload > permit.window) {
+    const std::uint32_t in_slice = seq == s.next ? s.in_slice : seq % s.per;
+    const std::uint16_t payload = seq + 1 == s.total ? s.last : in_slice + 1 == s.per ? s.tail : static_cast<std::uint16_t>(w_.options.mtu);
+    if (seq == s.next && permit.window != kNoWindow && s.next != s.una && byte_of(pair, s.next) - byte_of(pair, s.una) + payload > permit.window) {
       s.pace = Pace::kBlocked;
       continue;
     }
-    Frame frame{.pair = pair, .seq = s.next, .hop = s.hop, .stamp = static_cast<std::uint32_t>(at >> 10)};
+    Frame frame;
+    frame.pair = pair;
+    frame.seq = seq;
+    frame.hop = s.hop;
+    frame.stamp = w_.telemetry ? new_trace(at) : static_cast<std::uint32_t>(at >> 10);
     frame.size = static_cast<std::uint16_t>(std::max(1, payload + w_.options.header));
     if (payload == 0) frame.size = std::max(frame.size, w_.control_size);
     frame.left = static_cast<std::uint8_t>(s.hops - 1);
     if (s.next == s.una) s.progress = at;
-    if (s.next < s.high) ++stats.retransmits;
-    ++s.next;
-    s.high = std::max(s.high, s.next);
-    s.in_slice = s.in_slice + 1 == s.per ? 0 : s.in_slice + 1;
+    if (seq < s.high) ++stats.retransmits;
+    if (seq == s.next) {
+      ++s.next;
+      s.high = std::max(s.high, s.next);
+      s.in_slice = s.in_slice + 1 == s.per ? 0 : s.in_slice + 1;
+    } else {
+      w_.recover[pair].again = seq + 1;
+    }
     if (!s.timer) {
       s.timer = true;
       wheel_.insert(std::max(now_, at + w_.timeouts[std::min<std::size_t>(s.tries, w_.timeouts.size() - 1)]), id(kRetry, pair));
     }
     w_.control->sent(p, at, frame.size);
-    s.ready = at + static_cast<Time>(frame.size / std::min(permit.rate, s.rate) / kPicosecond + 0.5);
-    if (s.next >= s.limit) {
+    s.sent = at;
+    s.size = frame.size;
+    s.ready = at + gap(frame.size, std::min(permit.rate, s.rate));
+    if (next_packet(pair, s) == kNothing) {
       s.pace = Pace::kIdle;
     } else if (s.ready <= at + serial(link.cost, frame.size)) {
       push_ready(source, pair);
     } else {
-      s.pace = Pace::kLater;
-      source.later.push_back({s.ready, pair});
-      std::push_heap(source.later.begin(), source.later.end(), std::greater<>());
+      wait(source, pair, std::min(s.ready, std::max(permit.until, at + 1)));
     }
     link.joined += frame.size;
     link.data.push(joined, frame);
@@ -112,22 +138,39 @@ void Part::push_ready(Source& source, std::uint32_t pair) {
 // A pair that was idle or blocked has something that it may send.
 void Part::offer(std::uint32_t pair) {
   Sender& s = w_.senders[pair];
-  if ((s.pace != Pace::kIdle && s.pace != Pace::kBlocked) || s.next >= s.limit) return;
+  if ((s.pace != Pace::kIdle && s.pace != Pace::kBlocked) || next_packet(pair, s) == kNothing) return;
   Source& source = w_.sources[w_.links[s.link].source];
   if (s.ready <= now_) {
+    source.since = now_;
     push_ready(source, pair);
     return;
   }
-  s.pace = Pace::kLater;
-  source.later.push_back({s.ready, pair});
+  wait(source, pair, s.ready);
+}
+
+void Part::wait(Source& source, std::uint32_t pair, Time until) {
+  w_.senders[pair].pace = Pace::kLater;
+  source.later.push_back({until, pair});
   std::push_heap(source.later.begin(), source.later.end(), std::greater<>());
+}
+
+// The packet that a pair would send next: a hole while it recovers, else new data.
+std::uint32_t Part::next_packet(std::uint32_t pair, const Sender& s) {
+  if (!w_.recover.empty() && w_.recover[pair].on) {
+    Recover& r = w_.recover[pair];
+    r.again = std::max(r.again, s.una);
+    const std::uint32_t end = std::min(std::max(r.end, r.heard.top()), s.next);
+    while (r.again < end && r.heard.has(r.again)) ++r.again;
+    if (r.again < end) return r.again;
+  }
+  return s.next < s.limit ? s.next : kNothing;
 }
 
 // After anything that happened at a source's node: what may start now starts.
 void Part::kick(std::uint32_t l) {
   Link& link = w_.links[l];
   advance_on(l, link, now_ + 1);
-  if (!link.armed) arm(l, link);
+  if (link.due == kForever) arm(l, link);
 }
 
 void Part::begin_pair(std::uint32_t pair, Time at) {
@@ -136,8 +179,8 @@ void Part::begin_pair(std::uint32_t pair, Time at) {
   const auto full = static_cast<std::uint64_t>(w_.options.mtu + w_.options.header);
   Line line{.rate = w_.links[s.link].rate, .base_rtt = 0, .hops = s.hops, .mtu = w_.options.mtu};
   for (std::uint32_t i = s.hop; i < s.hop + s.hops; ++i) {
-    const Link& out = w_.links[w_.paths.links[i]];
-    const Link& back = w_.links[w_.info[w_.paths.links[i]].reverse];
+    const Link& out = w_.links[w_.way[i] & ~World::kFirst];
+    const Link& back = w_.links[w_.info[w_.way[i] & ~World::kFirst].reverse];
     line.rate = std::min(line.rate, out.rate);
     line.base_rtt += serial(out.cost, full) + out.latency + serial(back.cost, w_.control_size) + back.latency;
   }

@@ -33,9 +33,15 @@ void check(const Options& o) {
   range("xoff", o.xoff, 0, 1e9);
   range("xon", o.xon, 0, o.xoff);
   range("credit", o.credit, 0, 1e9);
-  range("kmin", o.kmin, 0, 1e12);
-  range("kmax", o.kmax, o.kmin, 1e12);
-  range("pmax", o.pmax, 0, 1);
+  for (const Marking& m : o.ecn) {
+    range("rate of a marking", m.rate, 0, 1e15);
+    range("kmin", m.kmin, 0, 1e12);
+    range("kmax", m.kmax, m.kmin, 1e12);
+    range("pmax", m.pmax, 0, 1);
+  }
+  range("reorder", o.reorder, 0, 1e9);
+  range("NACK interval", o.nack_interval, 0, 1e6);
+  range("flowlet gap", o.flowlet_gap, 0, 1e6);
   range("ack_every", o.ack_every, 1, 65536);
   range("threads", o.threads, 1, 1024);
   range("retries", o.retries, 0, 250);
@@ -45,18 +51,41 @@ void check(const Options& o) {
 
 }  // namespace
 
-World::World(const fabric::Graph& g, const Paths& p, const Lanes& l, const Options& o) : graph(g), paths(p), lanes(l), options(o) {
+World::World(const fabric::Graph& g, const Paths& p, const Lanes& l, const Options& o, const Faults& f)
+    : graph(g), paths(p), lanes(l), options(o), faults(f) {
   check(options);
+  full = options.mtu + options.header;
+  reorder = options.reorder > 0 ? static_cast<std::uint32_t>(options.reorder) : options.spread == Spread::kPath ? 1 : 1024;
+  lossy_links = !faults.loss.empty() || !faults.bit_error.empty() || !faults.flaps.empty();
   reserve = options.xoff > 0 ? 0 : static_cast<std::int64_t>(options.reserve);
   resume = static_cast<std::int64_t>(options.resume);
   resume_at = static_cast<std::int64_t>(options.xon);
   control_size = static_cast<std::uint16_t>(options.control);
   nack_interval = picoseconds(options.nack_interval, "NACK interval", 0);
   for (const double t : options.timeouts) timeouts.push_back(picoseconds(t, "timeout", timeouts.size()));
+  for (const Flap& flap : faults.flaps) {
+    if (flap.link < 0 || static_cast<std::size_t>(flap.link) >= graph.links()) fail("packet engine: a flap names link ", flap.link);
+    flap_times.push_back(picoseconds(flap.time, "time of flaps, flap", flap_times.size()));
+  }
+  for (const Detour& d : faults.detours) detour_times.push_back(picoseconds(d.time, "time of detours, detour", detour_times.size()));
+  for (const std::vector<double>* rates : {&faults.loss, &faults.bit_error}) {
+    if (!rates->empty() && rates->size() != graph.links()) fail("packet engine: error rates of ", rates->size(), " links for ", graph.links());
+    for (const double x : *rates)
+      if (!(x >= 0.0 && x <= 1.0)) fail("packet engine: an error rate is ", x, "; 0 to 1 allowed");
+  }
+  for (const std::int32_t link : options.sample_links)
+    if (link < 0 || static_cast<std::size_t>(link) >= graph.links()) fail("packet engine: the series name link ", link);
+  for (const std::int32_t lane : options.sample_lanes)
+    if (lane < 0 || static_cast<std::size_t>(lane) >= lanes.src.size()) fail("packet engine: the series name lane ", lane);
+  link_tracks.resize(options.sample_links.size());
+  lane_tracks.resize(options.sample_lanes.size());
   build_links();
   build_buffers();
   build_lanes();
+  if (options.spread != Spread::kPath) build_direct();
   control = make_control(options.control_name, options.control_settings, static_cast<std::int32_t>(lanes.src.size()));
+  flowlet_gap = picoseconds(options.flowlet_gap, "flowlet gap", 0);
+  telemetry = control->wants_telemetry();
   notify = control->wants_notifications();
   notify_interval = control->notification_interval();
 }
@@ -73,11 +102,14 @@ void World::build_links() {
     link.rate = rate;
     link.cost = static_cast<std::uint64_t>(std::ceil(std::ldexp(1.0 / (rate * kPicosecond), kCostBits) * (1 - 1e-15)));
     link.latency = picoseconds(graph.link_latency[i], "latency of links, link", i);
-    link.up = graph.link_up[i] != 0;
-    const double scale = options.ecn_rate > 0 ? rate / options.ecn_rate : 1.0;
-    if (options.ecn && is_switch(graph.link_from[i])) {
-      link.kmin = static_cast<std::int64_t>(options.kmin * scale);
-      link.kmax = static_cast<std::int64_t>(options.kmax * scale);
+    if (graph.link_up[i] == 0) link.stopped = kDown;
+    if (!options.ecn.empty() && is_switch(graph.link_from[i])) {
+      const auto off = [&](const Marking& m) { return m.rate > 0 ? std::abs(std::log(rate / m.rate)) : 0.0; };
+      const Marking& m = *std::min_element(options.ecn.begin(), options.ecn.end(), [&](const Marking& a, const Marking& b) { return off(a) < off(b); });
+      const double scale = m.rate > 0 ? rate / m.rate : 1.0;
+      link.kmin = static_cast<std::int64_t>(m.kmin * scale);
+      link.kmax = static_cast<std::int64_t>(m.kmax * scale);
+      link.pmax = m.pmax;
     }
     info[i].from = graph.link_from[i];
     info[i].to = graph.link_to[i];
@@ -106,16 +138,25 @@ void World::build_buffers() {
     nodes[i].fixed = outside ? static_cast<std::int64_t>(options.xoff) : 0;
     nodes[i].alpha = outside ? static_cast<std::int64_t>(options.alpha * 65536) : 65536;
   }
-  const double full = options.mtu + options.header;
+  const auto packet = static_cast<double>(full);
+  credit_step = 2 * full;
   for (std::size_t i = 0; i < ingress.size(); ++i) {
     Node& node = nodes[info[i].to];
-    if (node.loss != Loss::kPause || info[i].reverse < 0) continue;
+    node.watched = node.loss == Loss::kCredits;
+    if (info[i].reverse < 0) continue;
+    if (node.loss == Loss::kCredits) {  // a round trip on the cable, what is told late, and packets in service at both ends
+      const double trip = static_cast<double>(links[i].latency + links[info[i].reverse].latency) * kPicosecond * links[i].rate;
+      links[i].credits = static_cast<std::int64_t>(options.credit > 0 ? options.credit : 2 * trip + 16 * packet);
+      links[i].granted = links[i].credits;
+      if (links[i].credits < 4 * full) fail("packet engine: credit of ", links[i].credits, " B; at least four packets (", 4 * full, " B) needed");
+    }
+    if (node.loss != Loss::kPause) continue;
     // from the threshold on: a packet in service and frames before the pause, there and back on the cable, a packet that begins as
     // the pause arrives; and one more, since thresholds are crossed by whole packets
     const Link& link = links[i];
     const Link& back = links[info[i].reverse];
     const double wait = static_cast<double>(serial(back.cost, static_cast<std::uint64_t>(full + 4 * options.control)) + back.latency + link.latency);
-    const double need = wait * kPicosecond * link.rate + 2 * full;
+    const double need = wait * kPicosecond * link.rate + 2 * packet;
     ingress[i].room = static_cast<std::int32_t>(std::min(1e9, options.headroom >= 0 && is_switch(info[i].to) ? options.headroom : need));
     if (is_switch(info[i].to)) node.pool -= ingress[i].room + static_cast<std::int64_t>(options.reserve);
   }
@@ -133,6 +174,14 @@ void World::build_lanes() {
   delivered.assign(k, kForever);
   acked.assign(k, kForever);
   if (std::any_of(lanes.delay.begin(), lanes.delay.end(), [](double d) { return d > 0; })) pending.resize(k);
+  if (options.recovery == Recovery::kSelective) {
+    recover.resize(k);
+    arrived.resize(k);
+  }
+  way.resize(paths.links.size());
+  for (std::size_t i = 0; i < way.size(); ++i) way[i] = static_cast<std::uint32_t>(paths.links[i]);
+  for (std::size_t p = 0; p + 1 < paths.start.size(); ++p)
+    if (paths.start[p] < paths.start[p + 1]) way[paths.start[p]] |= kFirst;
   for (std::size_t i = 0; i < k; ++i) {
     const std::int64_t bytes = lanes.bytes[i], slice = lanes.slice[i];
     if (bytes < 0 || slice <= 0) fail("packet engine: lane ", i, " has ", bytes, " B in slices of ", slice, " B");
@@ -169,11 +218,13 @@ void World::build_lanes() {
     }
     if (first == end) continue;
     s.link = paths.links[first];
-    Link& source = links[s.link];
-    if (source.source < 0) {
-      source.source = static_cast<std::int32_t>(sources.size());
-      sources.emplace_back();
-    }
+    build_source(s.link);
+  }
+  for (const Detour& d : faults.detours) {
+    if (d.lane < 0 || static_cast<std::size_t>(d.lane) >= k) fail("packet engine: a detour names lane ", d.lane, " of ", k);
+    if (d.path < 0 || static_cast<std::size_t>(d.path) + 1 >= paths.start.size()) fail("packet engine: a detour names path ", d.path);
+    if (paths.start[d.path] == paths.start[d.path + 1]) fail("packet engine: the detour of lane ", d.lane, " has no links");
+    build_source(paths.links[paths.start[d.path]]);
   }
   after_start.assign(k + 1, 0);
   for (const std::int32_t d : lanes.dep_lane) {
@@ -190,6 +241,12 @@ void World::build_lanes() {
         fail("packet engine: lane ", i, " depends on lane ", on, ", which does not end where lane ", i, " starts");
       after[at[on]++] = static_cast<std::int32_t>(i);
     }
+}
+
+void World::build_source(std::int32_t link) {
+  if (links[link].source >= 0) return;
+  links[link].source = static_cast<std::int32_t>(sources.size());
+  sources.emplace_back();
 }
 
 }  // namespace wt::net::packet
