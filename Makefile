@@ -38,6 +38,7 @@ test-cpp: setup
 	$(BIN)/cmake --build build/cpp -j $(JOBS)
 	build/cpp/core_tests
 	build/cpp/exec_fuzz 3000 1
+	build/cpp/fabric_fuzz 3000 1
 
 lint-imports: setup
 	$(BIN)/lint-imports
@@ -72,6 +73,7 @@ sanitize: setup
 	$(BIN)/cmake --build build/asan -j $(JOBS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/core_tests
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/exec_fuzz 2000 3
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/fabric_fuzz 2000 3
 	$(CMAKE) -B build/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWINDTUNNEL_SANITIZE=thread >/dev/null
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
 	build/tsan/core_tests

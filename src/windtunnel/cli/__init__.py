@@ -20,6 +20,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "memory": ("memory", "What every pipeline stage holds on its fullest GPU, and what would make it fit."),
     "compare": ("compare", "Two jobs side by side: what differs, and what the difference is worth."),
     "collective": ("collective", "The table that nccl-tests prints, predicted."),
+    "flows": ("flows", "Plain flows over a fabric: when each one ends, and what the links did."),
     "validate": ("validate", "Predicted against measured, row by row and by family."),
     "catalog": ("catalog", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
     "import": ("importing", "A Hugging Face config.json or Megatron-LM flags as a job file."),

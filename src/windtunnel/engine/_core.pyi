@@ -1,6 +1,6 @@
 """Types of the C++ module; see `windtunnel.engine.program.Program` for shapes."""
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -72,3 +72,28 @@ def run(
 ) -> RawTimeline: ...
 
 def congestion_controls() -> list[tuple[str, str, list[tuple[str, str, float, float, float, str]], bool]]: ...
+def route(
+    *,
+    graph: dict[str, npt.NDArray[Any]],
+    src: _Ints,
+    dst: _Ints,
+    key: npt.NDArray[np.uint64],
+    policy: int,
+    nic: int,
+    seed: int,
+) -> tuple[_Longs, _Ints]: ...
+def spread(
+    *,
+    graph: dict[str, npt.NDArray[Any]],
+    src: _Ints,
+    dst: _Ints,
+    key: npt.NDArray[np.uint64],
+    weight: _Floats,
+    policy: int,
+    nic: int,
+    seed: int,
+) -> _Floats: ...
+def closed_flows(
+    *, graph: dict[str, npt.NDArray[Any]], start: _Longs, links: _Ints, bytes: _Floats, begin: _Floats
+) -> _Floats: ...
+def check_graph(*, graph: dict[str, npt.NDArray[Any]]) -> None: ...

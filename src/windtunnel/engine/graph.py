@@ -6,8 +6,9 @@ output port of the node that it leaves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,14 @@ class Graph:
     @property
     def endpoints(self) -> int:
         return len(self.endpoint)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """What the core reads, by the names of cpp/fabric/graph.h."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
+
+    def name(self, node: int) -> str:
+        """What people call the node: its name, or its kind and number."""
+        return self.names[node] if self.names else f"{NodeKind(int(self.node_kind[node])).name.lower()} {node}"
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,10 @@ class Fabric(Noun):
     pod_nodes: PositiveInt = Field(1024, description="nodes below one set of spine switches")
     oversubscription: PositiveFloat = Field(1.0, description="down-link over up-link bandwidth at the leaf")
     pod_oversubscription: PositiveFloat = Field(1.0, description="the same where traffic leaves a pod")
+    nic_ports: PositiveInt = Field(1, le=4, description="ports of a NIC, each on a leaf of its own (2: dual ToR), sharing its rate")
+    planes: PositiveInt = Field(1, le=4, description="1: all leaves below the same spines; else spines of their own for each port")
+    uplink_ratio: PositiveFloat = Field(1.0, description="rate of an up-link over that of a leaf's down port (MegaScale: 2)")
+    builder: str | None = Field(None, description="builder with parameters that `windtunnel flows --fabric` takes for this entry")
     hop_latency: Seconds = 1e-6
     efficiency: Fraction = Field(0.92, description="payload over line rate, inside a leaf")
     ecmp_efficiency: Fraction = Field(1.0, description="what hash collisions leave of it where flows cross leaves")

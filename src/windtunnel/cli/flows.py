@@ -1,0 +1,53 @@
+"""`windtunnel flows`: plain flows in, completion times out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from windtunnel.cli.common import Json, Quiet, busy, writable, write
+from windtunnel.cli.progress import stoppable
+from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault
+from windtunnel.network.flow_list import load_flows
+from windtunnel.network.flows import NETWORKS, NICS, ROUTINGS, FlowOptions, run_flows
+
+
+def command(
+    fabric: Annotated[
+        str,
+        typer.Option("--fabric", "-f", metavar="FABRIC", help="Builder such as fat_tree:k=16,link=400Gb/s, name, or file."),
+    ],
+    flows: Annotated[
+        str,
+        typer.Option(
+            "--flows",
+            metavar="CSV|PATTERN",
+            help="File with the columns src,dst,bytes,start_s, or permutation:..., incast:..., all_to_all:..., ring:...",
+        ),
+    ],
+    network: Annotated[str, typer.Option("--network", help=", ".join(NETWORKS))] = "closed",
+    routing: Annotated[str, typer.Option("--routing", help=", ".join(ROUTINGS))] = "ecmp",
+    nic: Annotated[str, typer.Option("--nic", help="NICs between servers, as NCCL picks them: " + ", ".join(NICS))] = "nearest",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of every hash and draw.")] = 1,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option("--fault", metavar="PATTERN:EFFECT", help="spine3:down or leaf*--spine*:slow=0.5,share=1%; repeatable."),
+    ] = None,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    writable(("--json", json))
+    options = FlowOptions(network, routing, nic, seed)
+    options.route_options()
+    with busy("building the fabric"):
+        graph = apply_faults(parse_fabric(fabric), [parse_fault(text) for text in fault or ()])
+        wanted = load_flows(flows, graph.endpoints)
+    with stoppable(f"{len(wanted):,} flows") as progress:
+        result = run_flows(graph, wanted, options, progress)
+    from windtunnel.report.flows import flows_json, flows_report
+
+    if json is not None:
+        write(flows_json(result, fabric), json, "--json")
+    if not quiet and json != "-":
+        flows_report(result, fabric)

@@ -1,0 +1,128 @@
+"""Which links flows take: the typed door of cpp/fabric/router.h.
+
+Between servers a flow takes a shortest path, the choice among equal ones by a hash of (key, source, destination) that is salted per
+switch; inside a server the shortest path by NVLink before PCIe before CPU. Flow and packet engines run on the same paths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.errors import EngineError
+from windtunnel.engine import _core
+from windtunnel.engine.graph import Floats, Graph, Ints, Paths
+
+
+class Policy(IntEnum):
+    """How one of several equal next links is chosen for a flow; see cpp/fabric/router.h."""
+
+    ECMP = 0
+    ECMP_POLARIZED = 1
+    DIMENSION_ORDER = 2
+    FIRST = 3
+
+
+class NicChoice(IntEnum):
+    """Which NICs a flow between servers uses; see cpp/fabric/router.h."""
+
+    NEAREST = 0
+    RAIL = 1
+    PXN = 2
+
+
+@dataclass(frozen=True)
+class RouteOptions:
+    """`seed` salts every hash: another seed is another draw of who collides with whom."""
+
+    policy: Policy = Policy.ECMP
+    nic: NicChoice = NicChoice.NEAREST
+    seed: int = 1
+
+
+def route(
+    graph: Graph,
+    src: npt.ArrayLike,
+    dst: npt.ArrayLike,
+    key: npt.ArrayLike | None = None,
+    options: RouteOptions | None = None,
+) -> Paths:
+    """Links from endpoint `src` [F] to endpoint `dst` [F], in order; empty where they are the same.
+
+    `key` [F]: what distinguishes flows of the same two endpoints (ports of a queue pair); left out, the flow's number.
+    Raises EngineError for an endpoint that does not exist, a graph that is wrong, and where nothing that is up connects the two.
+    """
+    flows = _flows(graph, src, dst, key, options)
+    try:
+        start, links = _core.route(graph=graph.columns(), **flows)
+    except _core.CoreError as error:
+        raise EngineError(str(error)) from None
+    return Paths(start, links)
+
+
+def spread(
+    graph: Graph,
+    src: npt.ArrayLike,
+    dst: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    key: npt.ArrayLike | None = None,
+    options: RouteOptions | None = None,
+) -> Floats:
+    """What each link [L] would carry if every switch split each flow evenly over all of its equal next links.
+
+    `weight` [F]: 1 counts flows, bytes count bytes. The load that hash collisions are measured against; NICs and ways inside
+    servers are those of `route`. Where a NIC hangs on several switches its flows arrive through them as all flows to that set do.
+    Raises EngineError as `route` does.
+    """
+    flows = _flows(graph, src, dst, key, options)
+    try:
+        return _core.spread(graph=graph.columns(), weight=np.ascontiguousarray(weight, np.float64), **flows)
+    except _core.CoreError as error:
+        raise EngineError(str(error)) from None
+
+
+class _Flows(TypedDict):
+    src: Ints
+    dst: Ints
+    key: npt.NDArray[np.uint64]
+    policy: int
+    nic: int
+    seed: int
+
+
+def _flows(
+    graph: Graph, src: npt.ArrayLike, dst: npt.ArrayLike, key: npt.ArrayLike | None, options: RouteOptions | None
+) -> _Flows:
+    chosen = options or RouteOptions()
+    sources, destinations = endpoints(graph, src), endpoints(graph, dst)
+    keys = np.arange(len(sources), dtype=np.uint64) if key is None else np.ascontiguousarray(key).astype(np.uint64, copy=False)
+    if not 0 <= chosen.seed < 2**64:
+        raise EngineError(f"a route's seed is a number from 0 to 2**64 - 1, not {chosen.seed}")
+    return {
+        "src": sources, "dst": destinations, "key": keys,
+        "policy": int(chosen.policy), "nic": int(chosen.nic), "seed": chosen.seed,
+    }  # fmt: skip
+
+
+def check(graph: Graph) -> None:
+    """Raises EngineError that names the first column or row of the graph that is wrong."""
+    try:
+        _core.check_graph(graph=graph.columns())
+    except _core.CoreError as error:
+        raise EngineError(str(error)) from None
+
+
+def endpoints(graph: Graph, numbers: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """Numbers of endpoints as the core takes them; EngineError for one that the graph does not have."""
+    given = np.asarray(numbers)
+    if given.ndim != 1 or not (np.issubdtype(given.dtype, np.integer) or given.size == 0):
+        raise EngineError(f"endpoints are a one-dimensional array of whole numbers, not {given.dtype}{list(given.shape)}")
+    wrong = (given < 0) | (given >= graph.endpoints)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise EngineError(f"flow {row} names endpoint {int(given[row])}; there are {graph.endpoints} (0 to {graph.endpoints - 1})")
+    return np.ascontiguousarray(given, np.int32)

@@ -1,0 +1,108 @@
+"""The graph of a catalogue cluster, for as many nodes as a job uses.
+
+Links between nodes carry payload: line rate times the fabric's `efficiency` (headers, gaps, message pipelining), so that bytes
+over rate is what a transfer takes. NVLink and PCIe have their own rates; what a protocol reaches of them is the caller's (lanes
+have a rate). Up-links are sized for full leaves and pods, also where the job fills only a part of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.base.errors import SpecError
+from windtunnel.engine.graph import Graph, Ints
+from windtunnel.network.fabrics.clos import cores, leaves, spines, up_links
+from windtunnel.network.fabrics.columns import Columns
+from windtunnel.network.fabrics.parameters import Builder, count, word
+from windtunnel.network.fabrics.placement import place
+from windtunnel.network.fabrics.server import Inside, add_servers
+from windtunnel.network.fabrics.servers import ends
+from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.load import load_cluster
+
+
+@dataclass(frozen=True)
+class ClusterGraph:
+    """`endpoint` [ranks]: the graph's endpoint (a GPU) on which each rank runs; endpoints are numbered node by node.
+
+    `node`, `leaf`, `pod` [endpoints]: where an endpoint sits; `domain`: GPUs that share one site.
+    """
+
+    graph: Graph
+    endpoint: Ints
+    node: Ints
+    leaf: Ints
+    pod: Ints
+    domain: int
+
+
+def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "packed") -> ClusterGraph:
+    """Graph of `nodes` nodes (left out: all of the cluster's), ranks placed as `placement` says (see placement.py).
+
+    Raises SpecError if several nodes are asked of a cluster without NICs or fabric.
+    """
+    node, fabric = cluster.node, cluster.fabric
+    many = nodes if nodes is not None else -(-cluster.gpus // node.gpus)
+    if many < 1:
+        raise SpecError("nodes", nodes, "at least one node")
+    inside = Inside.of(node)
+    columns = Columns()
+    servers = add_servers(columns, inside, many)
+    trays = max(1, inside.domain // inside.gpus)
+    if many > trays:
+        if node.nic is None or fabric.topology == "none":
+            raise SpecError("nodes", many, f"at most {trays}: {cluster.id} has no network between nodes")
+        _fabric(columns, cluster, servers.nics)
+    elif node.nic is not None and fabric.topology != "none":
+        leaves(columns, servers.nics, fabric.leaf_nodes, fabric.topology == "rail", _rate(cluster), fabric.hop_latency)
+    graph = ends(columns, servers)
+    home = np.repeat(np.arange(many, dtype=np.int32), inside.gpus)
+    leaf, pod = home // fabric.leaf_nodes, home // fabric.pod_nodes
+    return ClusterGraph(graph, place(placement, home, leaf, pod, graph.rail), home, leaf, pod, max(inside.gpus, inside.domain))
+
+
+def _rate(cluster: Cluster) -> float:
+    assert cluster.node.nic is not None
+    return cluster.node.nic.bandwidth * cluster.fabric.efficiency
+
+
+def _fabric(columns: Columns, cluster: Cluster, nics: Ints) -> None:
+    """Leaves, and the tiers above them that the job reaches; a NIC with several ports has one on a leaf of each plane set."""
+    fabric = cluster.fabric
+    rate, hop, rail = _rate(cluster), fabric.hop_latency, fabric.topology == "rail"
+    ports = fabric.nic_ports
+    sets = [
+        leaves(columns, nics, fabric.leaf_nodes, rail, rate / ports, hop, "leaf" if ports == 1 else f"leaf{port}-")
+        for port in range(ports)
+    ]
+    below = fabric.leaf_nodes * (1 if rail else nics.shape[1]) * rate / ports
+    up, up_rate = up_links(below, rate / ports * fabric.uplink_ratio, fabric.oversubscription)
+    separate = fabric.planes > 1
+    pod_sets = max(1, fabric.pod_nodes // fabric.leaf_nodes)
+    for tag, switches in enumerate(sets if separate else [np.concatenate(sets, axis=1)]):
+        if switches.size == 1:
+            continue
+        label = f"{tag}-" if separate else ""
+        rows = [switches[i : i + pod_sets].reshape(1, -1) for i in range(0, len(switches), pod_sets)]
+        pods = [
+            spines(columns, row, up, up_rate, hop, name=f"spine{label}" if len(rows) == 1 else f"pod{p}.spine{label}")
+            for p, row in enumerate(rows)
+        ]
+        if len(rows) > 1:
+            full = pod_sets * switches.shape[1] * up_rate
+            core_up, core_rate = up_links(full, up_rate, fabric.pod_oversubscription)
+            cores(columns, np.concatenate(pods), core_up, core_rate, hop, name=f"core{label}")
+
+
+@dataclass(frozen=True)
+class ClusterFabric(Builder):
+    """A catalogue cluster's servers and fabric; rates between nodes are payload rates."""
+
+    NAME = "cluster"
+    name: str = word("h100-ib", "catalogue cluster")
+    nodes: int = count(16, "nodes of it", 1, 65_536)
+
+    def build(self) -> Graph:
+        return cluster_graph(load_cluster(self.name), self.nodes).graph

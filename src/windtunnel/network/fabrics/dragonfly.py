@@ -1,0 +1,58 @@
+"""Dragonfly: groups of fully joined routers, groups joined by global cables; Kim, Dally, Scott and Abts, ISCA 2008.
+
+Hosts are numbered router by router, group by group. Routes are minimal (at most local, global, local); the packet engine's
+adaptive routing chooses among minimal ones too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.engine.graph import Graph, Ints, NodeKind
+from windtunnel.network.fabrics.columns import Columns, numbered
+from windtunnel.network.fabrics.parameters import MOST_NODES, Builder, count, rate, time
+
+
+@dataclass(frozen=True)
+class Dragonfly(Builder):
+    """a routers a group, each with p hosts and h global cables; balanced where a = 2p = 2h."""
+
+    NAME = "dragonfly"
+    p: int = count(4, "hosts of a router", 1, 256)
+    a: int = count(8, "routers of a group", 1, 256)
+    h: int = count(4, "global cables of a router", 1, 256)
+    groups: int = count(0, "groups; 0: as many as one global cable between each two allows, a h + 1", 0, 65_536)
+    link: float = rate("400Gb/s", "every cable, each way")
+    latency: float = time("500ns", "cables inside a group and to hosts, one way, with the router that they enter")
+    global_latency: float = time("1us", "cables between groups")
+
+    def build(self) -> Graph:
+        groups = self.groups or self.a * self.h + 1
+        if groups * self.a * (self.p + 1) > MOST_NODES:
+            raise self.wrong("groups", f"a graph of at most {MOST_NODES} nodes")
+        columns = Columns()
+        hosts = columns.nodes(NodeKind.HOST, numbered("host", groups * self.a * self.p))
+        routers = columns.nodes(NodeKind.SWITCH, numbered("router", groups, self.a)).reshape(groups, self.a)
+        columns.cables(hosts, np.repeat(routers.ravel(), self.p), self.link, self.latency)
+        one, two = np.triu_indices(self.a, 1)
+        columns.cables(routers[:, one], routers[:, two], self.link, self.latency, 0)
+        a, b = global_cables(self, routers, self.h)
+        columns.cables(a, b, self.link, self.global_latency, 1)
+        return columns.graph(hosts)
+
+
+def global_cables(builder: Builder, routers: Ints, h: int) -> tuple[Ints, Ints]:
+    """Ends of the global cables between `routers` [groups, r], h ports each: every two groups get the same number of them."""
+    groups, width = routers.shape
+    if groups == 1:
+        return routers[0, :0], routers[0, :0]
+    each = width * h // (groups - 1)
+    if each < 1:
+        raise builder.wrong("groups", f"at most {width * h + 1}, one more than the global cables of a group")
+    ports = np.repeat(routers, h, axis=1)
+    one, two = np.triu_indices(groups, 1)
+    cable = np.arange(each)
+    # a group numbers its peers without itself: to a later group j it is peer j - 1, to an earlier one peer i
+    return ports[one[:, None], (two[:, None] - 1) * each + cable].ravel(), ports[two[:, None], one[:, None] * each + cable].ravel()

@@ -1,0 +1,111 @@
+"""Links and switches that are slow or down, chosen by name or at random.
+
+    spine3:down                      every link into and out of the node
+    leaf0--spine3:down               the cable between them, both ways; -> means that way only
+    leaf*->spine*:slow=0.5           * and ? as in a shell: at half their rate
+    leaf*--spine*:down,share=1%,seed=7   a random share of what the pattern matches (cables; nodes, where it names nodes)
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.errors import SpecError
+from windtunnel.engine.graph import Graph
+
+_FORM = "PATTERN:down or PATTERN:slow=0.5, with share=1% and seed=1 after commas; PATTERN is a node, A--B or A->B"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`factor` 0 takes the links down, else multiplies their rate; `share` of what matches, drawn with `seed`."""
+
+    a: str
+    b: str = ""  # empty: all links of the nodes that match `a`
+    both: bool = True
+    factor: float = 0.0
+    share: float = 1.0
+    seed: int = 1
+
+
+def parse_fault(text: str) -> Fault:
+    """The fault that a text describes; SpecError with the form otherwise."""
+    pattern, colon, rest = text.rpartition(":")
+    effect, *options = [part.strip() for part in rest.split(",")]
+    values = dict(part.split("=", 1) for part in options if "=" in part)
+    word, _, number = effect.partition("=")
+    try:
+        factor = 0.0 if effect == "down" else float(number)
+        share = values.pop("share", "1")
+        part = float(share[:-1]) / 100 if share.endswith("%") else float(share)
+        seed = int(values.pop("seed", "1"))
+    except ValueError:
+        raise SpecError("--fault", text, _FORM) from None
+    arrow = "->" if "->" in pattern else "--"
+    a, found, b = pattern.partition(arrow)
+    wrong = not colon or word not in ("down", "slow") or values or len(options) != len([o for o in options if "=" in o])
+    if wrong or not a or (found and not b) or not 0.0 <= factor <= 1.0 or not 0.0 < part <= 1.0 or seed < 0:
+        raise SpecError("--fault", text, _FORM)
+    return Fault(a.strip(), b.strip(), arrow == "--", factor, part, seed)
+
+
+def apply_faults(graph: Graph, faults: Iterable[Fault]) -> Graph:
+    """The graph with the faults' links slow or down; SpecError for a fault that matches nothing."""
+    rate, up = graph.link_rate.copy(), graph.link_up.copy()
+    for fault in faults:
+        hit = _links(graph, fault)
+        if fault.factor > 0.0:
+            rate[hit] *= fault.factor
+        else:
+            up[hit] = 0
+    return replace(graph, link_rate=rate, link_up=up)
+
+
+def _links(graph: Graph, fault: Fault) -> npt.NDArray[np.bool_]:
+    """[L] which links the fault hits."""
+    a = _nodes(graph, fault.a)
+    if not fault.b:
+        chosen = _draw(np.flatnonzero(a), fault)
+        mask = np.zeros(graph.nodes, np.bool_)
+        mask[chosen] = True
+        return np.asarray(mask[graph.link_from] | mask[graph.link_to])
+    b = _nodes(graph, fault.b)
+    there = a[graph.link_from] & b[graph.link_to]
+    back = b[graph.link_from] & a[graph.link_to]
+    hit = np.zeros(graph.links, np.bool_)
+    if not fault.both:
+        hit[_draw(np.flatnonzero(there), fault)] = True
+        return hit
+    # The two links of a cable stand next to each other: even there, odd back.
+    matched = there | back
+    cables = np.unique(np.flatnonzero(matched) // 2)
+    drawn = _draw(cables, fault)
+    for link in (2 * drawn, 2 * drawn + 1):
+        inside = link[link < graph.links]
+        hit[inside] = matched[inside]
+    return hit
+
+
+def _nodes(graph: Graph, pattern: str) -> npt.NDArray[np.bool_]:
+    match = re.compile(fnmatch.translate(pattern)).match
+    names = graph.names or [graph.name(node) for node in range(graph.nodes)]
+    found = np.fromiter((match(name) is not None for name in names), np.bool_, graph.nodes)
+    if not found.any():
+        shown = ", ".join(sorted({re.sub(r"\d+", "*", name) for name in names})[:12])
+        raise SpecError("--fault", pattern, f"the name of a node, such as one of {shown}")
+    return found
+
+
+def _draw(candidates: npt.NDArray[np.int64], fault: Fault) -> npt.NDArray[np.int64]:
+    if not len(candidates):
+        raise SpecError("--fault", f"{fault.a}{'--' if fault.both else '->'}{fault.b}", "two nodes that a link joins")
+    if fault.share >= 1.0:
+        return candidates
+    wanted = max(1, round(fault.share * len(candidates)))
+    return np.sort(np.random.default_rng(fault.seed).choice(candidates, wanted, replace=False))

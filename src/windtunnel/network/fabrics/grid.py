@@ -1,0 +1,33 @@
+"""Accelerators on a grid, numbered with the first dimension fastest; shared by torus, mesh and ndim."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from windtunnel.engine.graph import Ints, NodeKind
+from windtunnel.network.fabrics.columns import Columns
+from windtunnel.network.fabrics.parameters import MOST_NODES, Builder
+
+
+def accelerators(builder: Builder, columns: Columns, sizes: tuple[int, ...]) -> Ints:
+    """Adds one GPU for each point; their numbers in an array of shape `sizes`."""
+    total = math.prod(sizes)
+    if total > MOST_NODES:
+        raise builder.wrong("sizes", f"at most {MOST_NODES} accelerators in all")
+    points = np.unravel_index(np.arange(total), sizes, order="F")
+    names = ["gpu" + ".".join(map(str, point)) for point in zip(*(axis.tolist() for axis in points), strict=True)]
+    return columns.nodes(NodeKind.GPU, names).reshape(sizes, order="F")
+
+
+def lines(points: Ints, axis: int) -> Ints:
+    """[lines, size]: the points of each line along `axis`."""
+    return np.moveaxis(points, axis, -1).reshape(-1, points.shape[axis])
+
+
+def chain(columns: Columns, along: Ints, rate: float, latency: float, axis: int, wrap: bool) -> None:
+    """Cables between neighbours on each line of `along` [lines, size]; `wrap` joins the ends of lines of three and more."""
+    columns.cables(along[:, :-1], along[:, 1:], rate, latency, axis)
+    if wrap and along.shape[1] > 2:
+        columns.cables(along[:, -1], along[:, 0], rate, latency, axis)

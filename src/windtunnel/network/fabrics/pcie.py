@@ -1,0 +1,27 @@
+"""A server without NVLink: GPUs on PCIe switches, switches on sockets, sockets joined by the CPUs' own link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windtunnel.engine.graph import Graph
+from windtunnel.network.fabrics.columns import Columns
+from windtunnel.network.fabrics.parameters import Builder, count
+from windtunnel.network.fabrics.parameters import rate as rate_field
+from windtunnel.network.fabrics.server import PCIE_RATE, Inside, add_servers
+from windtunnel.network.fabrics.servers import ends
+
+
+@dataclass(frozen=True)
+class Pcie(Builder):
+    """GPUs share the link of their PCIe switch to the CPU; between sockets all share one link."""
+
+    NAME = "pcie"
+    gpus: int = count(8, "GPUs, half of them on each socket", 2, 64)
+    gen: int = count(4, "PCIe generation, x16 each", 3, 6)
+    cpu_link: float = rate_field("16GB/s", "between the sockets, each way")
+
+    def build(self) -> Graph:
+        columns = Columns()
+        inside = Inside(self.gpus, self.gpus, "pcie", PCIE_RATE[self.gen], 1, 0, PCIE_RATE[self.gen], self.cpu_link)
+        return ends(columns, add_servers(columns, inside, 1))

@@ -1,0 +1,78 @@
+"""Which GPU each rank of a job runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.engine.graph import Ints
+
+
+def _packed(home: Ints, leaf: Ints, pod: Ints, rail: Ints, seed: int) -> Ints:
+    """Rank r on GPU r: node by node."""
+    return np.arange(len(home), dtype=np.int32)
+
+
+def _rail(home: Ints, leaf: Ints, pod: Ints, rail: Ints, seed: int) -> Ints:
+    """All GPUs of rail 0, node by node, then those of rail 1, ...: neighbours share a rail."""
+    return np.lexsort((np.arange(len(home)), rail)).astype(np.int32)
+
+
+def _pod(home: Ints, leaf: Ints, pod: Ints, rail: Ints, seed: int) -> Ints:
+    """One node of each pod in turn: the nodes of a group are spread over the pods."""
+    return _dealt(home, pod)
+
+
+def _leaf(home: Ints, leaf: Ints, pod: Ints, rail: Ints, seed: int) -> Ints:
+    """One node of each leaf in turn."""
+    return _dealt(home, leaf)
+
+
+def _random(home: Ints, leaf: Ints, pod: Ints, rail: Ints, seed: int) -> Ints:
+    """Nodes in random order, GPUs of a node together: what a scheduler without topology gives."""
+    position = np.random.default_rng(seed).permutation(int(home.max()) + 1)
+    return np.lexsort((np.arange(len(home)), position[home])).astype(np.int32)
+
+
+def _dealt(home: Ints, block: Ints) -> Ints:
+    """Nodes ordered by their place in their block, then by block."""
+    first = np.concatenate([[0], np.cumsum(np.bincount(block[np.unique(home, return_index=True)[1]]))])
+    within = home - first[block]
+    return np.lexsort((np.arange(len(home)), block, within)).astype(np.int32)
+
+
+PLACEMENTS: dict[str, Callable[[Ints, Ints, Ints, Ints, int], Ints]] = {
+    "packed": _packed, "rail": _rail, "pod": _pod, "leaf": _leaf, "random": _random,
+}  # fmt: skip
+"""Name -> (node, leaf, pod, rail of each GPU, seed) -> GPU of each rank."""
+
+
+def place(text: str, home: Ints, leaf: Ints, pod: Ints, rail: Ints) -> Ints:
+    """GPU of each rank [ranks]: `packed`, `rail`, `leaf`, `pod`, `random:SEED`, or `list:4,0,1,...` with a GPU for each rank.
+
+    A list may be shorter than the machine. Raises UnknownName for another word, SpecError for a seed or list that is wrong.
+    """
+    name, _, rest = text.partition(":")
+    if name == "list":
+        return _given(rest, len(home))
+    if name not in PLACEMENTS:
+        raise UnknownName("placement", name, [*PLACEMENTS, "list"])
+    try:
+        seed = int(rest) if rest else 1
+    except ValueError:
+        seed = -1
+    if seed < 0:
+        raise SpecError("placement", text, "a seed that is a whole number, such as random:1")
+    return PLACEMENTS[name](home, leaf, pod, rail, seed)
+
+
+def _given(text: str, gpus: int) -> Ints:
+    try:
+        found = np.array([int(part) for part in text.split(",")], np.int64)
+    except (ValueError, OverflowError):
+        raise SpecError("placement", text, "GPU numbers with commas, such as list:0,8,16") from None
+    if (found < 0).any() or (found >= gpus).any() or len(np.unique(found)) != len(found):
+        raise SpecError("placement", text, f"different GPUs from 0 to {gpus - 1}")
+    return found.astype(np.int32)

@@ -1,0 +1,68 @@
+"""Every fabric by name, and how a fabric is named: `fat_tree:k=16,link=400Gb/s`, a catalogue name, or a file."""
+
+from __future__ import annotations
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.engine.graph import Graph
+from windtunnel.network.fabrics.cluster import ClusterFabric
+from windtunnel.network.fabrics.dcn import Dcn
+from windtunnel.network.fabrics.dragonfly import Dragonfly
+from windtunnel.network.fabrics.dragonfly_plus import DragonflyPlus
+from windtunnel.network.fabrics.fat_tree import FatTree
+from windtunnel.network.fabrics.graph_file import load_graph
+from windtunnel.network.fabrics.hpn import Hpn
+from windtunnel.network.fabrics.megascale import MegaScale
+from windtunnel.network.fabrics.mesh import Mesh
+from windtunnel.network.fabrics.ndim import NDim
+from windtunnel.network.fabrics.nvlink import NvLink
+from windtunnel.network.fabrics.parameters import Builder
+from windtunnel.network.fabrics.pcie import Pcie
+from windtunnel.network.fabrics.rail import Rail
+from windtunnel.network.fabrics.torus import Torus
+from windtunnel.spec.catalog import names
+from windtunnel.spec.load import load_fabric
+
+BUILDERS: dict[str, type[Builder]] = {
+    b.NAME: b
+    for b in (FatTree, Rail, Hpn, Dcn, MegaScale, Dragonfly, DragonflyPlus, Torus, Mesh, NDim, NvLink, Pcie, ClusterFabric)
+}
+"""Name -> builder; adding one is a file and a word here."""
+
+
+def parse_fabric(text: str) -> Graph:
+    """The graph that `text` names: builder:key=value,..., `file:PATH` or a path that ends in .toml or .json, or a catalogue fabric.
+
+    Raises UnknownName for a name that nothing has, SpecError for a parameter, FileError for a file.
+    """
+    name, colon, rest = text.strip().partition(":")
+    if name == "file" and colon:
+        return load_graph(rest)
+    if text.endswith((".toml", ".json")):
+        return load_graph(text)
+    if name in BUILDERS:
+        return BUILDERS[name].read(_values(rest, name)).build()
+    if not colon and name in names("fabrics"):
+        builder = load_fabric(name).builder
+        if builder is None:
+            raise SpecError(
+                "--fabric", name, "a fabric whose entry names a builder, or a builder with parameters",
+                f"{name!r} is a fabric for any number of nodes: write cluster:name=CLUSTER,nodes=N for a cluster that has it.",
+            )  # fmt: skip
+        return parse_fabric(builder)
+    raise UnknownName("--fabric", name, [*BUILDERS, "file", *(f for f in names("fabrics") if load_fabric(f).builder)])
+
+
+def _values(text: str, name: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for part in text.split(",") if text.strip() else ():
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise SpecError(f"--fabric {name}", part, "key=value, with commas between", f"Parameters: {_keys(name)}.")
+        if key.strip() in values:
+            raise SpecError(f"--fabric {name}", part, "each parameter once")
+        values[key.strip()] = value
+    return values
+
+
+def _keys(name: str) -> str:
+    return ", ".join(f"{key}={default}" for key, default, _ in BUILDERS[name].parameters())

@@ -1,0 +1,168 @@
+"""Plain flows over a fabric, by formula, fluid, or packet by packet: `run_flows(graph, flows, options) -> FlowsResult`.
+
+Routes, sizes and the answer are the same for every network; what differs is who is asked for the times. A flow of zero bytes, and a
+flow to its own endpoint, needs no network: it ends as it starts, in each of them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from windtunnel.base.errors import EngineError, SpecError, UnknownName
+from windtunnel.engine.closed import closed_flows
+from windtunnel.engine.graph import Floats, Graph, Paths
+from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
+from windtunnel.network.collisions import Collisions, collisions, loads
+from windtunnel.network.flow_list import Flows
+
+Progress = Callable[[float], bool]
+"""Told the share that is done, now and then; answers whether to stop."""
+
+ROUTINGS: dict[str, Policy | None] = {
+    "ecmp": Policy.ECMP,
+    "ecmp-polarized": Policy.ECMP_POLARIZED,
+    "dimension-order": Policy.DIMENSION_ORDER,
+    "first": Policy.FIRST,
+    "spray": None,
+    "flowlet": None,
+    "adaptive": None,
+}
+"""Name -> how a flow's links are chosen; None: packet by packet, on the way."""
+NICS = {"nearest": NicChoice.NEAREST, "rail": NicChoice.RAIL, "pxn": NicChoice.PXN}
+STATS = ("data_packet_hops", "ack_packet_hops", "events", "drops", "pfc_pauses", "ecn_marks")
+"""Counters that every network reports; 0 where it has no such thing."""
+
+
+@dataclass(frozen=True)
+class FlowOptions:
+    """How flows are run. `packet`: settings of the packet network, by name; others ignore them."""
+
+    network: str = "closed"
+    routing: str = "ecmp"
+    nic: str = "nearest"
+    seed: int = 1
+    packet: dict[str, object] = field(default_factory=dict)
+
+    def route_options(self) -> RouteOptions:
+        """UnknownName for a routing or NIC choice that does not exist."""
+        if self.routing not in ROUTINGS:
+            raise UnknownName("--routing", self.routing, list(ROUTINGS))
+        if self.nic not in NICS:
+            raise UnknownName("--nic", self.nic, list(NICS))
+        return RouteOptions(ROUTINGS[self.routing] or Policy.ECMP, NICS[self.nic], self.seed)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a network says: `fct` [F] seconds (NaN: not finished), counters, bytes over each link [L], what it assumed."""
+
+    fct: Floats
+    stats: dict[str, float]
+    link_bytes: Floats
+    assumed: dict[str, object]
+    finished: bool = True
+
+
+@dataclass(frozen=True)
+class FlowsResult:
+    """`fct` [F] seconds from a flow's start to its end; NaN where the run was stopped before.
+
+    `collisions` is None where packets choose their links one by one.
+    """
+
+    graph: Graph
+    flows: Flows
+    options: FlowOptions
+    fct: Floats
+    stats: dict[str, float]
+    link_bytes: Floats
+    collisions: Collisions | None
+    assumed: dict[str, object]
+    finished: bool
+
+    def summary(self) -> dict[str, float | None]:
+        """min, p50, mean, p99 and max of the completion times, in seconds; None if no flow ended."""
+        ended = self.fct[~np.isnan(self.fct)]
+        if not len(ended):
+            return dict.fromkeys(("min", "p50", "mean", "p99", "max"))
+        p50, p99 = np.percentile(ended, [50, 99])
+        found = (ended.min(), p50, ended.mean(), p99, ended.max())
+        return {name: float(value) for name, value in zip(("min", "p50", "mean", "p99", "max"), found, strict=True)}
+
+    def makespan(self) -> float:
+        """Seconds from the first start to the last end; 0 if no flow ended."""
+        ends = (self.flows.start + self.fct)[~np.isnan(self.fct)]
+        return float(ends.max() - self.flows.start.min()) if len(ends) else 0.0
+
+    def hot_links(self, most: int = 20) -> list[dict[str, object]]:
+        """The links that are busiest: bytes, and the share of the run for which they were busy at their rate."""
+        g, span = self.graph, self.makespan()
+        busy = self.link_bytes / g.link_rate
+        top = np.lexsort((np.arange(g.links), -busy))[:most]
+        return [
+            {
+                "from": g.name(int(g.link_from[link])), "to": g.name(int(g.link_to[link])), "bytes": float(self.link_bytes[link]),
+                "rate_Bps": float(g.link_rate[link]), "utilisation": float(busy[link] / span) if span > 0 else 0.0,
+            }
+            for link in top.tolist()
+            if self.link_bytes[link] > 0
+        ]  # fmt: skip
+
+
+def run_flows(graph: Graph, flows: Flows, options: FlowOptions | None = None, progress: Progress | None = None) -> FlowsResult:
+    """Completion times of the flows. Raises UnknownName and SpecError for options, and where nothing connects two endpoints."""
+    chosen = options or FlowOptions()
+    if chosen.network not in NETWORKS:
+        raise UnknownName("--network", chosen.network, list(NETWORKS))
+    routes = chosen.route_options()
+    if ROUTINGS[chosen.routing] is None and chosen.network != "packet":
+        raise SpecError(
+            "--routing", chosen.routing, ", ".join(name for name, policy in ROUTINGS.items() if policy is not None),
+            f"The {chosen.network} network gives each flow one way; the packet network chooses for each packet.",
+        )  # fmt: skip
+    began = time.process_time()
+    sends = (flows.bytes > 0) & (graph.endpoint[flows.src] != graph.endpoint[flows.dst])
+    some = Flows(flows.src[sends], flows.dst[sends], flows.bytes[sends], flows.start[sends], flows.source)
+    paths = _paths(graph, some, routes)
+    answer = NETWORKS[chosen.network](graph, some, paths, chosen, progress or (lambda share: False))
+    fct = np.zeros(len(flows))
+    fct[sends] = answer.fct
+    met = None
+    if ROUTINGS[chosen.routing] is not None:
+        met = collisions(graph, paths, some.src, some.dst, some.bytes, routes)
+    stats = {**dict.fromkeys(STATS, 0), **answer.stats, "cpu_s": time.process_time() - began}
+    return FlowsResult(graph, flows, chosen, fct, stats, answer.link_bytes, met, answer.assumed, answer.finished)
+
+
+def _paths(graph: Graph, flows: Flows, routes: RouteOptions) -> Paths:
+    """Paths of the flows; SpecError with the names of the two nodes where nothing connects them."""
+    try:
+        return route(graph, flows.src, flows.dst, options=routes)
+    except EngineError as error:
+        cut = re.match(r"no way from endpoint (\d+) .* to endpoint (\d+) ", str(error))
+        if cut is None:
+            raise
+        ends = [f"{h} ({graph.name(int(graph.endpoint[int(h)]))})" for h in cut.groups()]
+        hint = "The fabric is partitioned: the links between them are missing or down."
+        got = f"a flow from {ends[0]} to {ends[1]}"
+        raise SpecError(flows.source, got, "endpoints that links which are up connect", hint) from None
+
+
+def _closed(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> Answer:
+    fct = closed_flows(graph, paths, flows.bytes, flows.start)
+    assumed: dict[str, object] = {
+        "sharing": "equal among the flows on each link, one link at a time",
+        "packets": "none: bytes over rate, no headers, no queues",
+    }
+    return Answer(fct, {}, loads(graph, paths, flows.bytes), assumed)
+
+
+Network = Callable[[Graph, Flows, Paths, FlowOptions, Progress], Answer]
+NETWORKS: dict[str, Network] = {"closed": _closed}
+"""Name -> who is asked for the times."""
+

@@ -1,0 +1,105 @@
+"""Flows over a fabric as JSON and as text. A million flows are written without an object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from windtunnel.base.units import show_size, show_time
+from windtunnel.network.collisions import EDGES, Collisions
+from windtunnel.network.flows import FlowsResult
+from windtunnel.report.json import dumps
+
+SCHEMA = "windtunnel.flows/1"
+"""Rises when a key changes its meaning or goes away."""
+_ROW = '{"src": %d, "dst": %d, "bytes": %d, "start_s": %s, "fct_s": %s}'
+
+
+def flows_json(result: FlowsResult, fabric: str) -> str:
+    """JSON text: `flows` (src, dst, bytes, start_s, fct_s; null where the run was stopped first), `fct_s`, `stats`, `links`, ...
+
+    `links` are the busiest, by share of the run for which they were busy. Floats in their shortest exact form.
+    """
+    head: dict[str, Any] = {
+        "schema": SCHEMA, "fabric": fabric, "network": result.options.network, "routing": result.options.routing,
+        "nic": result.options.nic, "seed": result.options.seed, "finished": result.finished, "fct_s": result.summary(),
+        "makespan_s": result.makespan(), "stats": result.stats, "links": result.hot_links(), "assumed": result.assumed,
+        "collisions": None if result.collisions is None else collisions_json(result, result.collisions),
+    }  # fmt: skip
+    text = dumps(head).rstrip()
+    return "".join([text[:-2], ',\n  "flows": [\n    ', ",\n    ".join(_rows(result)), "\n  ]\n}\n"])
+
+
+def collisions_json(result: FlowsResult, met: Collisions) -> dict[str, Any]:
+    """Fields of `met`, the worst link by its nodes' names, the histogram with its edges."""
+    plain: dict[str, Any] = asdict(met)
+    plain["histogram_edges"] = list(EDGES)
+    plain["worst_link"] = link_name(result, met.worst_link) if met.worst_link >= 0 else None
+    return plain
+
+
+def link_name(result: FlowsResult, link: int) -> str:
+    """`leaf0->spine3`."""
+    graph = result.graph
+    return f"{graph.name(int(graph.link_from[link]))}->{graph.name(int(graph.link_to[link]))}"
+
+
+def _rows(result: FlowsResult) -> Iterator[str]:
+    flows = result.flows
+    fct = map(repr, result.fct.tolist())
+    times = fct if not np.isnan(result.fct).any() else (value if value != "nan" else "null" for value in fct)
+    columns = (flows.src.tolist(), flows.dst.tolist(), flows.bytes.tolist(), map(repr, flows.start.tolist()), times)
+    return (_ROW % row for row in zip(*columns, strict=True))
+
+
+def flows_report(result: FlowsResult, fabric: str, console: Console | None = None) -> None:
+    """Prints completion times, counters, collisions, the busiest links and what was assumed."""
+    out = console or Console(highlight=False)
+    out.print(Group(*_parts(result, fabric)))
+
+
+def _parts(result: FlowsResult, fabric: str) -> Iterator[Any]:
+    graph, flows, o = result.graph, result.flows, result.options
+    title = f"{len(flows):,} flows, {show_size(float(flows.bytes.sum()))}, over {fabric}: {graph.endpoints:,} endpoints"
+    yield Text(f"{title}, {graph.nodes:,} nodes, {graph.links:,} links", style="bold")
+    yield Text(f"network {o.network}, routing {o.routing}, NICs {o.nic}, seed {o.seed}")
+    ended = int((~np.isnan(result.fct)).sum())
+    if not result.finished:
+        yield Text(f"stopped: {ended:,} of {len(flows):,} flows had ended", style="bold red")
+    times = Table("", *result.summary(), title="Completion time", title_justify="left")
+    times.add_row("flows", *(show_time(v) if v is not None else "-" for v in result.summary().values()))
+    yield times
+    span = result.makespan()
+    if span > 0:
+        done = flows.bytes[~np.isnan(result.fct)].sum()
+        yield Text(f"from first start to last end {show_time(span)}; together {show_size(float(done) / span)}/s")
+    counters = {k: v for k, v in result.stats.items() if v}
+    yield Text("  ".join(f"{name} {value:,.6g}" for name, value in counters.items()))
+    if result.collisions is not None and result.collisions.links:
+        yield _collisions(result, result.collisions)
+    links = result.hot_links(8)
+    if links:
+        table = Table("link", "bytes", "rate", "busy", title="Busiest links", title_justify="left")
+        for link in links:
+            rate = float(str(link["rate_Bps"])) * 8e-9
+            busy = float(str(link["utilisation"]))
+            label = Text(f"{link['from']} -> {link['to']}")
+            table.add_row(label, show_size(float(str(link["bytes"]))), f"{rate:.4g} Gb/s", f"{busy:.1%}")
+        yield table
+    for name, value in result.assumed.items():
+        yield Text(f"{name}: {value}", style="dim")
+
+
+def _collisions(result: FlowsResult, met: Collisions) -> Text:
+    """One paragraph: what hashing did to the worst link and to the average byte."""
+    worst = f"{met.worst_flows} flows on {link_name(result, met.worst_link)} where {met.worst_flows_even:.3g} would be even"
+    return Text(
+        f"hash collisions: the worst link needs {met.worst_factor:.2f} times as long as an even spread ({worst}); "
+        f"the average byte meets {met.mean_factor:.2f}"
+    )

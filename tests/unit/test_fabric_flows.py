@@ -1,0 +1,196 @@
+"""Plain flows: files and patterns, times by formula, collisions, the verb."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from windtunnel.base.errors import EngineError, FileError, SpecError, UnknownName
+from windtunnel.cli import main
+from windtunnel.engine.closed import closed_flows
+from windtunnel.engine.routes import Policy, RouteOptions, route, spread
+from windtunnel.network.collisions import collisions
+from windtunnel.network.fabrics import apply_faults, graph_of, parse_fabric, parse_fault
+from windtunnel.network.flow_list import load_flows, make_flows, read_flows
+from windtunnel.network.flows import FlowOptions, run_flows
+
+TREE = parse_fabric("fat_tree:k=4,link=8Gb/s,latency=1us")  # 1 GB/s
+
+
+def test_patterns_are_those_of_the_published_runs(shared: Path) -> None:
+    for pattern, file in (
+        ("permutation:bytes=1MiB", "perm_128_1MB"),
+        ("incast:senders=31", "incast_128_31to1_1MB"),
+        ("all_to_all:bytes=64KiB", "a2a_128_64KB"),
+        ("ring:shift=8,bytes=10MiB", "ring_128_shift8_10MB"),
+    ):
+        made, read = load_flows(pattern, 128), read_flows(str(shared / "reality" / "network" / f"{file}.csv"), 128)
+        for column in ("src", "dst", "bytes", "start"):
+            assert (getattr(made, column) == getattr(read, column)).all(), (file, column)
+
+
+def test_csv(tmp_path: Path) -> None:
+    file = tmp_path / "f.csv"
+    file.write_bytes(b"\xef\xbb\xbfdst, src,bytes,start_s\r\n1,0,1e3,0.5\r\n\r\n3,2,7,0\r\n")
+    flows = read_flows(str(file), 4)
+    assert flows.src.tolist() == [0, 2] and flows.dst.tolist() == [1, 3] and flows.bytes.tolist() == [1000, 7]
+    assert flows.start.tolist() == [0.5, 0.0]
+    file.write_text("src,dst,bytes\n0,1,5")
+    assert read_flows(str(file), 4).start.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("src,dst,bytes,when\n0,1,2,3\n", "start_s|when"),
+        ("src,dst\n0,1\n", "bytes"),
+        ("src,dst,bytes,bytes\n0,1,1,1\n", "once"),
+        ("src,dst,bytes\n", "at least one flow"),
+        ("src,dst,bytes\n0,1,2\n0,x,3\n", "row 2"),
+        ("src,dst,bytes\n0,1,2\n0,1\n3,1,1,1\n", "row 2"),
+        ("src,dst,bytes\n0,1,2\n0,99,3\n", "row 2, dst.*99.*0 to 3"),
+        ("src,dst,bytes\n-1,1,2\n", "row 1, src.*-1"),
+        ("src,dst,bytes\n0,1,-5\n", "row 1, bytes.*-5"),
+        ("src,dst,bytes\n0,1,nan\n", "row 1, bytes.*nan"),
+        ("src,dst,bytes\n0,1,1.5\n", "row 1, bytes"),
+        ("src,dst,bytes\n0,1,inf\n", "row 1, bytes"),
+        ("src,dst,bytes\n0.5,1,1\n", "row 1, src"),
+        ("src,dst,bytes,start_s\n0,1,1,-1\n", "row 1, start_s"),
+        ("", "src"),
+    ],
+)
+def test_wrong_files_are_told(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "f.csv"
+    file.write_text(text)
+    with pytest.raises(SpecError, match=rf"(?s){told}"):
+        read_flows(str(file), 4)
+
+
+def test_wrong_patterns_are_told(tmp_path: Path) -> None:
+    for text, kind in (("permutatoin", UnknownName), ("permutation:sed=1", UnknownName), ("permutation:seed=x", SpecError),
+                       ("permutation:seed=-1", SpecError), ("incast:dst=9", SpecError), ("incast:senders=4", SpecError),
+                       ("ring:bytes=-1", SpecError), ("none.csv", FileError), (str(tmp_path), FileError)):  # fmt: skip
+        with pytest.raises(kind):
+            load_flows(text, 4)
+    with pytest.raises(SpecError, match="at least two"):
+        load_flows("permutation", 1)
+    with pytest.raises(SpecError, match="at most"):
+        load_flows("all_to_all", 20_000)
+
+
+def test_one_flow_alone_takes_latency_and_bytes() -> None:
+    paths = route(TREE, [0, 0], [1, 15])
+    times = [closed_flows(TREE, route(TREE, [0], [d]), [10_000], [0.0])[0] for d in (1, 15)]
+    assert times == pytest.approx([2e-6 + 1e-5, 6e-6 + 1e-5])
+    assert closed_flows(TREE, paths, [0, 0], [0.0, 0.0]) == pytest.approx([2e-6, 6e-6])
+
+
+def test_a_shared_link_serves_equally_from_the_starts_on() -> None:
+    def times(sizes: list[float], starts: list[float]) -> list[float]:
+        paths = route(TREE, [1, 2, 3][: len(sizes)], [0] * len(sizes))
+        latency = TREE.link_latency[0] * np.diff(paths.start)
+        return ((closed_flows(TREE, paths, sizes, starts) - latency) * 1e6).round(9).tolist()
+
+    assert times([1000, 1000, 4000], [0, 0, 0]) == [3.0, 3.0, 6.0]  # us: a third each, then the rest of the large one alone
+    # 1000 alone for 0.5 us, half each for 1 us until it ends; then 500 of the second one are left
+    assert times([1000, 1000], [0, 0.5e-6]) == [1.5, 1.5]
+    assert times([1000, 1000], [0, 5e-6]) == [1.0, 1.0]
+    assert times([1000, 1000], [5e-6, 0]) == [1.0, 1.0]
+
+
+def test_spread_and_collisions_by_hand() -> None:
+    star = graph_of(
+        {
+            "nodes": [{"name": "h", "kind": "host", "count": 4}, {"name": "leaf", "count": 2}, {"name": "spine", "count": 2}],
+            "links": [
+                *({"from": f"h{i}", "to": f"leaf{i // 2}", "rate": "8Gb/s"} for i in range(4)),
+                *({"from": f"leaf{i}", "to": f"spine{j}", "rate": "8Gb/s"} for i in range(2) for j in range(2)),
+            ],
+        }
+    )
+    even = spread(star, [0, 1], [2, 3], [1.0, 1.0])
+    assert even[star.link_from == 0].tolist() == [1.0] and sorted(even[star.link_axis == -1].tolist())[-8:] == [1.0] * 8
+    static = RouteOptions(Policy.FIRST)  # both on the first spine
+    met = collisions(star, route(star, [0, 1], [2, 3], options=static), [0, 1], [2, 3], [500, 500], static)
+    assert (met.links, met.worst_factor, met.mean_factor, met.worst_flows) == (8 - 4, 2.0, 2.0, 2)
+    assert met.worst_flows_even == 1.0
+    alone = collisions(star, route(star, [0], [2], options=static), [0], [2], [500], static)
+    assert (alone.worst_factor, alone.mean_factor) == (1.0, 1.0)  # one flow on a link is no collision
+
+
+def test_up_links_of_twice_the_rate_have_no_collision_of_two() -> None:
+    def worst(rate: str) -> float:
+        graph = graph_of(
+            {
+                "nodes": [{"name": "h", "kind": "host", "count": 4}, {"name": "leaf", "count": 2}, {"name": "spine", "count": 2}],
+                "links": [
+                    *({"from": f"h{i}", "to": f"leaf{i // 2}", "rate": "8Gb/s"} for i in range(4)),
+                    *({"from": f"leaf{i}", "to": f"spine{j}", "rate": rate} for i in range(2) for j in range(2)),
+                ],
+            }
+        )
+        static = RouteOptions(Policy.FIRST)
+        return collisions(graph, route(graph, [0, 1], [2, 3], options=static), [0, 1], [2, 3], [500, 500], static).worst_factor
+
+    assert (worst("8Gb/s"), worst("16Gb/s")) == (2.0, 1.0)
+
+
+def test_nothing_to_send_ends_as_it_starts() -> None:
+    flows = make_flows([0, 1, 2], [0, 2, 3], [500, 0, 1000], [0.0, 1.0, 2.0], TREE.endpoints)
+    assert run_flows(TREE, flows).fct.tolist()[:2] == [0.0, 0.0]
+    nothing = run_flows(TREE, make_flows([0], [0], [500], [0.0], TREE.endpoints))
+    assert nothing.summary()["max"] == 0.0 and nothing.hot_links() == [] and nothing.makespan() == 0.0
+
+
+def test_a_partition_names_both_ends() -> None:
+    cut = apply_faults(TREE, [parse_fault("tor0:down")])
+    with pytest.raises(SpecError, match=r"0 \(host0\) to 5 \(host5\).*partitioned"):
+        run_flows(cut, make_flows([3, 0], [4, 5], [1, 1], [0.0, 0.0], 16))
+
+
+def test_options_are_checked() -> None:
+    flows = make_flows([0], [1], [1], [0.0], 16)
+    for options, kind in ((FlowOptions(network="flwo"), UnknownName), (FlowOptions(routing="ecpm"), UnknownName),
+                          (FlowOptions(nic="near"), UnknownName), (FlowOptions(routing="spray"), SpecError)):  # fmt: skip
+        with pytest.raises(kind):
+            run_flows(TREE, flows, options)
+    with pytest.raises(EngineError, match="seed"):
+        run_flows(TREE, flows, FlowOptions(seed=-1))
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "o.json"
+    assert main(["flows", "--fabric", "fat_tree:k=4", "--flows", "permutation:bytes=1MiB", "--json", str(out)]) == 0
+    assert "Completion time" in capsys.readouterr().out
+    data = json.loads(out.read_text())
+    assert len(data["flows"]) == 16 and set(data["flows"][0]) == {"src", "dst", "bytes", "start_s", "fct_s"}
+    assert list(data["fct_s"]) == sorted(["min", "p50", "mean", "p99", "max"])
+    assert {"data_packet_hops", "ack_packet_hops", "events", "drops", "pfc_pauses", "ecn_marks", "cpu_s"} <= set(data["stats"])
+    assert data["finished"] and data["collisions"]["links"] > 0 and data["links"] and data["assumed"]
+    assert main(["flows", "--fabric", "fat_tree:k=4", "--flows", "ring", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["network"] == "closed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--fabric", "fat_tre"], "fat_tree"),
+        (["--fault", "nowhere:down"], "--fault"),
+        (["--flows", "nothing"], "--flows"),
+        (["--network", "pakcet"], "--network"),
+        (["--routing", "ecpm"], "ecmp"),
+        (["--nic", "x"], "--nic"),
+        (["--fault", "tor0:down"], "partitioned"),
+        (["--json", "/nowhere/at/all.json"], "--json"),
+    ],
+)
+def test_the_verb_tells_what_is_wrong(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    base = {"--fabric": "fat_tree:k=4", "--flows": "permutation"}
+    given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    line = [part for pair in {**base, **given}.items() for part in pair]
+    assert main(["flows", *line]) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1
