@@ -14,13 +14,23 @@ std::int64_t Part::slices_in(std::uint32_t lane) const {
   return r.next == r.total ? w_.gates[lane].slices : r.next / r.per;
 }
 
+// A lane was delivered, or its sender has the last ACK.
+void Part::ended(std::uint32_t lane, bool all_delivered) {
+  ++finished_;
+  if (w_.copy_of.empty()) return;
+  const std::int32_t i = w_.instance[lane];
+  if (all_delivered && --w_.undelivered[i] == 0) delivered.push_back(i);
+  if (--w_.unfinished[i] == 0) finished_instances.push_back(i);
+}
+
 // Opens the gate as far as dependencies and credits allow.
 void Part::open(std::uint32_t lane) {
   Gate& gate = w_.gates[lane];
   if (now_ < gate.begin || gate.open == gate.slices) return;
   std::int64_t can = gate.slices;
-  for (std::int64_t d = w_.lanes.dep_start[lane]; d < w_.lanes.dep_start[lane + 1]; ++d) {
-    const auto on = static_cast<std::uint32_t>(w_.lanes.dep_lane[d]);
+  const std::uint32_t row = w_.lane_of(lane), copied = lane - row;  // a copy depends on copies
+  for (std::int64_t d = w_.lanes.dep_start[row]; d < w_.lanes.dep_start[row + 1]; ++d) {
+    const std::uint32_t on = static_cast<std::uint32_t>(w_.lanes.dep_lane[d]) + copied;
     const std::int64_t have = slices_in(on), lead = w_.lanes.dep_lead[d];
     if (have == w_.gates[on].slices) continue;
     can = std::min(can, lead == kAll ? 0 : have + std::max<std::int64_t>(lead, -have));
@@ -57,7 +67,7 @@ void Part::let(std::uint32_t lane, std::int64_t slices) {
   s.next = s.una = w_.receivers[lane].next = s.limit;
   if (s.una == s.total) {
     w_.acked[lane] = now_;
-    ++finished_;
+    ended(lane, false);
   }
   slice_arrived(lane);
   if (gate.window > 0) open(lane);
@@ -66,9 +76,10 @@ void Part::let(std::uint32_t lane, std::int64_t slices) {
 void Part::slice_arrived(std::uint32_t lane) {
   if (w_.receivers[lane].next == w_.receivers[lane].total) {
     w_.delivered[lane] = now_;
-    ++finished_;
+    ended(lane, true);
   }
-  for (std::int64_t i = w_.after_start[lane]; i < w_.after_start[lane + 1]; ++i) open(static_cast<std::uint32_t>(w_.after[i]));
+  const std::uint32_t row = w_.lane_of(lane), copied = lane - row;
+  for (std::int64_t i = w_.after_start[row]; i < w_.after_start[row + 1]; ++i) open(static_cast<std::uint32_t>(w_.after[i]) + copied);
 }
 
 }  // namespace wt::net::packet

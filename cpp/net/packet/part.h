@@ -35,6 +35,7 @@ class Part {
   Time hand_over(Time limit);
   void take(std::span<const Mail> mail);
   std::vector<std::vector<Mail>> outbox;  // [parts]
+  std::vector<std::int32_t> delivered, finished_instances;  // of copies: what the caller has not taken yet
 
   [[nodiscard]] std::int64_t arrived() const { return arrived_; }
   [[nodiscard]] std::int64_t finished() const { return finished_; }
@@ -120,6 +121,7 @@ class Part {
   void open(std::uint32_t lane);
   void let(std::uint32_t lane, std::int64_t slices);
   void slice_arrived(std::uint32_t lane);
+  void ended(std::uint32_t lane, bool all_delivered);
   [[nodiscard]] std::int64_t slices_in(std::uint32_t lane) const;
 
   struct Flowlet {

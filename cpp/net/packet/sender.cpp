@@ -13,7 +13,7 @@ void Part::hear(const Frame& frame) {
   advance_on(l, w_.links[l], now_);
   if (frame.kind == Kind::kNotify) {
     ++s.notified;
-    w_.control->notified(static_cast<std::int32_t>(frame.pair), now_);
+    w_.control_of(frame.pair).notified(w_.row_of(frame.pair), now_);
   } else {
     heard_ack(frame.pair, s, frame);
   }
@@ -41,18 +41,18 @@ void Part::heard_ack(std::uint32_t pair, Sender& s, const Frame& frame) {
   ack.bytes = ack.seq - byte_of(pair, before);
   ack.next = byte_of(pair, s.next);
   ack.marked = (frame.flags & kMarked) != 0;
-  w_.control->acked(static_cast<std::int32_t>(pair), ack);
+  w_.control_of(pair).acked(w_.row_of(pair), ack);
   drop_trace(frame);
   if (!w_.recover.empty()) {
     heard_out_of_order(pair, s, frame);
   } else if (frame.kind == Kind::kNack) {
-    w_.control->lost(static_cast<std::int32_t>(pair), now_, false);
+    w_.control_of(pair).lost(w_.row_of(pair), now_, false);
     if (frame.seq >= s.una && s.next > s.una) rewind(s, s.una);
   }
   if (s.una == s.total && before != s.total) {
     w_.acked[pair] = now_;
     s.pace = Pace::kDone;
-    ++finished_;
+    ended(pair, false);
     return;
   }
   if (w_.gates[pair].window > 0) open(pair);
@@ -67,7 +67,7 @@ void Part::heard_out_of_order(std::uint32_t pair, Sender& s, const Frame& frame)
   if (r.on && s.una >= r.until) r.on = false;
   if (r.on || r.heard.top() <= s.una + w_.reorder) return;
   r = {.heard = std::move(r.heard), .again = s.una, .end = 0, .until = s.next, .on = true};
-  w_.control->lost(static_cast<std::int32_t>(pair), now_, false);
+  w_.control_of(pair).lost(w_.row_of(pair), now_, false);
 }
 
 void Part::rewind(Sender& s, std::uint32_t to) {
@@ -91,11 +91,11 @@ void Part::retry(std::uint32_t pair) {
   ++stats.events;
   ++stats.timeouts;
   if (++s.tries > w_.options.retries)
-    fail("packet engine: lane ", pair, " (", w_.lanes.src[pair], " -> ", w_.lanes.dst[pair], ") gave up after ", w_.options.retries,
+    fail("packet engine: lane ", pair, " (", w_.lanes.src[w_.lane_of(pair)], " -> ", w_.lanes.dst[w_.lane_of(pair)], ") gave up after ", w_.options.retries,
          " timeouts without progress at ", static_cast<double>(now_) * kPicosecond, " s");
   s.progress = now_;
   wheel_.insert(now_ + wait(), id(kRetry, pair));
-  w_.control->lost(static_cast<std::int32_t>(pair), now_, true);
+  w_.control_of(pair).lost(w_.row_of(pair), now_, true);
   if (w_.recover.empty()) {
     rewind(s, s.una);
   } else {

@@ -58,7 +58,7 @@ bool Part::pull(std::uint32_t l, Link& link, Source& source, Time at, Time joine
     Sender& s = w_.senders[pair];
     if (static_cast<std::uint32_t>(s.link) != l) continue;  // it has moved to another port
     if (s.ready > at) {  // congestion control may have raised the rate since
-      const Permit permit = w_.control->permit(static_cast<std::int32_t>(pair), at);
+      const Permit permit = w_.control_of(pair).permit(w_.row_of(pair), at);
       s.ready = s.sent + gap(s.size, std::min(permit.rate, s.rate));
       if (s.ready > at) {
         wait(source, pair, std::min(s.ready, std::max(permit.until, at + 1)));
@@ -77,8 +77,7 @@ bool Part::pull(std::uint32_t l, Link& link, Source& source, Time at, Time joine
       continue;
     }
     if (!s.begun) begin_pair(pair, at);
-    const auto p = static_cast<std::int32_t>(pair);
-    const Permit permit = w_.control->permit(p, at);
+    const Permit permit = w_.control_of(pair).permit(w_.row_of(pair), at);
     const std::uint32_t in_slice = seq == s.next ? s.in_slice : seq % s.per;
     const std::uint16_t payload = seq + 1 == s.total ? s.last : in_slice + 1 == s.per ? s.tail : static_cast<std::uint16_t>(w_.options.mtu);
     if (seq == s.next && permit.window != kNoWindow && s.next != s.una && byte_of(pair, s.next) - byte_of(pair, s.una) + payload > permit.window) {
@@ -106,7 +105,7 @@ bool Part::pull(std::uint32_t l, Link& link, Source& source, Time at, Time joine
       s.timer = true;
       wheel_.insert(std::max(now_, at + w_.timeouts[std::min<std::size_t>(s.tries, w_.timeouts.size() - 1)]), id(kRetry, pair));
     }
-    w_.control->sent(p, at, frame.size);
+    w_.control_of(pair).sent(w_.row_of(pair), at, frame.size);
     s.sent = at;
     s.size = frame.size;
     s.ready = at + gap(frame.size, std::min(permit.rate, s.rate));
@@ -184,15 +183,15 @@ void Part::begin_pair(std::uint32_t pair, Time at) {
     line.rate = std::min(line.rate, out.rate);
     line.base_rtt += serial(out.cost, full) + out.latency + serial(back.cost, w_.control_size) + back.latency;
   }
-  w_.control->begin(static_cast<std::int32_t>(pair), at, line);
+  w_.control_of(pair).begin(w_.row_of(pair), at, line);
 }
 
 // Payload bytes before a packet of a lane.
 std::int64_t Part::byte_of(std::uint32_t pair, std::uint32_t packet) const {
   const Sender& s = w_.senders[pair];
-  if (packet >= s.total) return w_.lanes.bytes[pair];
+  if (packet >= s.total) return w_.lanes.bytes[w_.lane_of(pair)];
   if (packet < s.per) return std::int64_t{packet} * w_.options.mtu;
-  return std::int64_t{packet / s.per} * w_.lanes.slice[pair] + std::int64_t{packet % s.per} * w_.options.mtu;
+  return std::int64_t{packet / s.per} * w_.lanes.slice[w_.lane_of(pair)] + std::int64_t{packet % s.per} * w_.options.mtu;
 }
 
 }  // namespace wt::net::packet

@@ -45,7 +45,7 @@ void Part::sample() {
     Track& track = w_.lane_tracks[column];
     if (s.link >= 0) advance_on(static_cast<std::uint32_t>(s.link), w_.links[s.link], next_sample_);
     const bool live = s.begun && s.pace != Pace::kDone;
-    track.first.push_back(live ? w_.control->permit(static_cast<std::int32_t>(pair), next_sample_).rate : 0.0);
+    track.first.push_back(live ? w_.control_of(pair).permit(w_.row_of(pair), next_sample_).rate : 0.0);
     track.second.push_back(byte_of(pair, s.una));
     track.third.push_back(s.notified);
   }

@@ -83,11 +83,11 @@ World::World(const fabric::Graph& g, const Paths& p, const Lanes& l, const Optio
   build_buffers();
   build_lanes();
   if (options.spread != Spread::kPath) build_direct();
-  control = make_control(options.control_name, options.control_settings, static_cast<std::int32_t>(lanes.src.size()));
+  controls.push_back(make_control(options.control_name, options.control_settings, static_cast<std::int32_t>(lanes.src.size())));
   flowlet_gap = picoseconds(options.flowlet_gap, "flowlet gap", 0);
-  telemetry = control->wants_telemetry();
-  notify = control->wants_notifications();
-  notify_interval = control->notification_interval();
+  telemetry = controls[0]->wants_telemetry();
+  notify = controls[0]->wants_notifications();
+  notify_interval = controls[0]->notification_interval();
 }
 
 void World::build_links() {
@@ -247,6 +247,41 @@ void World::build_source(std::int32_t link) {
   if (links[link].source >= 0) return;
   links[link].source = static_cast<std::int32_t>(sources.size());
   sources.emplace_back();
+}
+
+std::uint32_t World::copy(std::uint32_t first, std::uint32_t last, std::int32_t of_instance, std::uint32_t at) {
+  if (copy_of.empty()) {  // the lanes themselves are patterns from now on
+    copy_of.resize(lanes.src.size());
+    for (std::size_t i = 0; i < copy_of.size(); ++i) copy_of[i] = static_cast<std::uint32_t>(i);
+    instance.assign(copy_of.size(), -1);
+    controls.clear();
+  }
+  const bool fresh = at == kAtEnd;
+  if (fresh) at = static_cast<std::uint32_t>(senders.size());
+  for (std::uint32_t i = first; i < last; ++i) {
+    const std::uint32_t pair = at + (i - first);
+    if (fresh) {
+      senders.push_back(senders[i]);
+      receivers.push_back(receivers[i]);
+      gates.push_back(gates[i]);
+      copy_of.push_back(i);
+      instance.push_back(of_instance);
+      delivered.push_back(kForever);
+      acked.push_back(kForever);
+      if (!pending.empty()) pending.emplace_back();
+      if (!recover.empty()) recover.emplace_back(), arrived.emplace_back();
+      if (!direct.empty()) direct.push_back(direct[i]);
+    } else {
+      senders[pair] = senders[i];
+      receivers[pair] = receivers[i];
+      gates[pair] = gates[i];
+      instance[pair] = of_instance;
+      delivered[pair] = acked[pair] = kForever;
+    }
+  }
+  while (controls.size() << kRowBits < senders.size())
+    controls.push_back(make_control(options.control_name, options.control_settings, 1 << kRowBits));
+  return at;
 }
 
 }  // namespace wt::net::packet

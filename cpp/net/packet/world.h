@@ -242,7 +242,23 @@ struct World {
   std::vector<std::int64_t> after_start;            // [K+1]
   std::vector<std::int32_t> after;                  // lanes that depend on a lane
   std::vector<Time> delivered, acked;               // [K] kForever: not yet
-  std::unique_ptr<Control> control;
+  std::vector<std::unique_ptr<Control>> controls;  // of kRows pairs each, or one for all
+  static constexpr int kRowBits = 14;
+
+  // Pairs beyond the lanes are copies of them, made while a run goes on (see network.h): lane_of says which.
+  std::vector<std::uint32_t> copy_of;    // [pairs], empty without copies
+  std::vector<std::int32_t> instance;    // [pairs] of a plan
+  std::vector<std::int32_t> unfinished;  // [instances] ends that are still to come: deliveries and last ACKs
+  std::vector<std::int32_t> undelivered;  // [instances] lanes
+
+  [[nodiscard]] Control& control_of(std::uint32_t pair) { return copy_of.empty() ? *controls[0] : *controls[pair >> kRowBits]; }
+  [[nodiscard]] std::int32_t row_of(std::uint32_t pair) const {
+    return static_cast<std::int32_t>(copy_of.empty() ? pair : pair & ((1U << kRowBits) - 1));
+  }
+  [[nodiscard]] std::uint32_t lane_of(std::uint32_t pair) const { return copy_of.empty() ? pair : copy_of[pair]; }
+  // Adds a copy of lanes [first, last) as pairs, or makes the pairs from `at` on new again; the first of them.
+  std::uint32_t copy(std::uint32_t first, std::uint32_t last, std::int32_t of_instance, std::uint32_t at);
+  static constexpr std::uint32_t kAtEnd = UINT32_MAX;
   std::vector<std::unique_ptr<Traces>> traces;  // [partitions] with telemetry
   std::vector<Track> link_tracks, lane_tracks;
 
