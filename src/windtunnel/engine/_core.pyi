@@ -1,5 +1,6 @@
 """Types of the C++ module; see `windtunnel.engine.program.Program` for shapes."""
 
+from collections.abc import Callable
 from typing import Any, TypedDict
 
 import numpy as np
@@ -97,3 +98,25 @@ def closed_flows(
     *, graph: dict[str, npt.NDArray[Any]], start: _Longs, links: _Ints, bytes: _Floats, begin: _Floats
 ) -> _Floats: ...
 def check_graph(*, graph: dict[str, npt.NDArray[Any]]) -> None: ...
+
+class PacketNetwork(Network):
+    def __init__(
+        self,
+        *,
+        graph: dict[str, npt.NDArray[Any]],
+        lanes: dict[str, npt.NDArray[Any]],
+        plan_start: _Longs,
+        key: _Longs,
+        key_plan: _Ints,
+        options: dict[str, Any],
+        faults: dict[str, Any],
+    ) -> None: ...
+    def report(self) -> dict[str, Any]: ...
+
+def packet_run(
+    graph: dict[str, npt.NDArray[Any]],
+    lanes: dict[str, npt.NDArray[Any]],
+    options: dict[str, Any],
+    faults: dict[str, Any],
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Any]: ...
