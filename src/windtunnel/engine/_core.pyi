@@ -70,6 +70,8 @@ def run(
     network: Network | None = None,
 ) -> RawTimeline: ...
 
+def congestion_controls() -> list[tuple[str, str, list[tuple[str, str, float, float, float, str]], bool]]: ...
+
 def route(
     *,
     graph: dict[str, npt.NDArray[Any]],
@@ -98,8 +100,6 @@ def closed_flows(
 ) -> _Floats: ...
 
 def check_graph(*, graph: dict[str, npt.NDArray[Any]]) -> None: ...
-
-def congestion_controls() -> list[tuple[str, str, list[tuple[str, str, float, float, float, str]], bool]]: ...
 
 class RawFlows(TypedDict):
     start: _Floats
@@ -181,3 +181,25 @@ class FlowNetwork(Network):
         tolerance: float,
     ) -> None: ...
     def report(self) -> RawPlans: ...
+
+class PacketNetwork(Network):
+    def __init__(
+        self,
+        *,
+        graph: dict[str, npt.NDArray[Any]],
+        lanes: dict[str, npt.NDArray[Any]],
+        plan_start: _Longs,
+        key: _Longs,
+        key_plan: _Ints,
+        options: dict[str, Any],
+        faults: dict[str, Any],
+    ) -> None: ...
+    def report(self) -> dict[str, Any]: ...
+
+def packet_run(
+    graph: dict[str, npt.NDArray[Any]],
+    lanes: dict[str, npt.NDArray[Any]],
+    options: dict[str, Any],
+    faults: dict[str, Any],
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Any]: ...
