@@ -38,6 +38,7 @@ test-cpp: setup
 	$(BIN)/cmake --build build/cpp -j $(JOBS)
 	build/cpp/core_tests
 	build/cpp/exec_fuzz 3000 1
+	build/cpp/flow_fuzz 2000 1
 
 lint-imports: setup
 	$(BIN)/lint-imports
@@ -63,8 +64,9 @@ lint: setup lint-imports
 
 bench: setup
 	$(CMAKE) -B build/cpp >/dev/null
-	$(BIN)/cmake --build build/cpp -j $(JOBS) --target exec_bench
+	$(BIN)/cmake --build build/cpp -j $(JOBS) --target exec_bench flow_bench
 	build/cpp/exec_bench
+	build/cpp/flow_bench
 	$(BIN)/python -m pytest benchmarks --benchmark-only -q
 
 sanitize: setup
@@ -72,6 +74,7 @@ sanitize: setup
 	$(BIN)/cmake --build build/asan -j $(JOBS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/core_tests
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/exec_fuzz 2000 3
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/flow_fuzz 1000 3
 	$(CMAKE) -B build/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWINDTUNNEL_SANITIZE=thread >/dev/null
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
 	build/tsan/core_tests

@@ -49,7 +49,8 @@ struct FatTree {
   void path(int src, int dst, std::uint32_t h, std::vector<std::int32_t>& links) const {
     if (src == dst) return;
     const int tor_s = src / half, tor_d = dst / half, pod_s = tor_s / half, pod_d = tor_d / half;
-    const int agg = static_cast<int>(hash(h + 1) % static_cast<unsigned>(half)), core = static_cast<int>(hash(h + 2) % static_cast<unsigned>(half));
+    const int agg = static_cast<int>(hash(h + 1) % static_cast<unsigned>(half)),
+              core = static_cast<int>(hash(h + 2) % static_cast<unsigned>(half));
     links.push_back(src);
     if (tor_s != tor_d) {
       links.push_back(2 * hosts + tor_s * half + agg);
@@ -86,9 +87,10 @@ void report(const char* name, const std::vector<double>& capacity, const Flows& 
     last = std::max(last, out.end[i]);
   }
   std::cout << name << ": " << flows.size.size() << " flows, " << flows.links.size() << " link entries; paths " << from - before
-            << " s, run " << to - from << " s CPU; " << out.events << " events, " << out.solver.solves << " solves (" << out.solver.full
-            << " full, " << out.solver.fallbacks << " repeated); mean " << sum / static_cast<double>(out.end.size()) * 1e6 << " us, last "
-            << last * 1e6 << " us; peak " << peak_mib() << " MiB" << std::endl;
+            << " s, run " << to - from << " s CPU; " << out.events << " events, " << out.solver.solves << " solves ("
+            << out.solver.full << " full, " << out.solver.fallbacks << " repeated); mean "
+            << sum / static_cast<double>(out.end.size()) * 1e6 << " us, last " << last * 1e6 << " us; peak " << peak_mib() << " MiB"
+            << std::endl;
 }
 
 // All ordered pairs; sizes 64 KiB, or spread by +-`spread` around it, or begins spread over `stagger` seconds.
@@ -185,9 +187,10 @@ void training_step(const char* name, std::int64_t starts, int width) {
   const double to = cpu_seconds();
   const PlanReport report = net.report();
   std::cout << name << ": " << chains << " plans, " << entries << " entries, " << report.constraints << " kinds of links, "
-            << report.active_constraints << " that can fill up first; built " << built - from << " s, " << begun << " starts " << to - built
-            << " s, report " << cpu_seconds() - to << " s CPU; " << report.solver.solves << " solves (" << report.solver.full << " full, "
-            << report.solver.fallbacks << " repeated); peak " << peak_mib() << " MiB" << std::endl;
+            << report.active_constraints << " that can fill up first; built " << built - from << " s, " << begun << " starts "
+            << to - built << " s, report " << cpu_seconds() - to << " s CPU; " << report.solver.solves << " solves ("
+            << report.solver.full << " full, " << report.solver.fallbacks << " repeated); peak " << peak_mib() << " MiB"
+            << std::endl;
 }
 
 }  // namespace
