@@ -39,6 +39,7 @@ test-cpp: setup
 	build/cpp/core_tests
 	build/cpp/exec_fuzz 3000 1
 	build/cpp/fabric_fuzz 3000 1
+	build/cpp/flow_fuzz 2000 1
 
 lint-imports: setup
 	$(BIN)/lint-imports
@@ -64,8 +65,9 @@ lint: setup lint-imports
 
 bench: setup
 	$(CMAKE) -B build/cpp >/dev/null
-	$(BIN)/cmake --build build/cpp -j $(JOBS) --target exec_bench
+	$(BIN)/cmake --build build/cpp -j $(JOBS) --target exec_bench flow_bench
 	build/cpp/exec_bench
+	build/cpp/flow_bench
 	$(BIN)/python -m pytest benchmarks --benchmark-only -q
 
 sanitize: setup
@@ -74,6 +76,7 @@ sanitize: setup
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/core_tests
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/exec_fuzz 2000 3
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/fabric_fuzz 2000 3
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/flow_fuzz 1000 3
 	$(CMAKE) -B build/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWINDTUNNEL_SANITIZE=thread >/dev/null
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
 	build/tsan/core_tests

@@ -80,9 +80,7 @@ def simulate(
                         left[name] = fluid.size
         level = levels({name: fluids[name] for name in left}, capacity)
         ends = [now + left[n] / (level[n] * fluids[n].weight) for n in left if level[n] > 0]
-        begins = [
-            _start(f, out) for n, f in enumerate(fluids) if n not in out.start and all(d in out.delivered for d in f.deps)
-        ]
+        begins = [_start(f, out) for n, f in enumerate(fluids) if n not in out.start and all(d in out.delivered for d in f.deps)]
         coming = [*ends, *begins, *([todo[0][0]] if todo else [])]
         if len(out.delivered) == len(fluids):
             break

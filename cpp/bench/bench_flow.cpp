@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "net/flow/network.h"
 #include "net/flow/run.h"
 
 using namespace wt::net::flow;
@@ -48,7 +49,8 @@ struct FatTree {
   void path(int src, int dst, std::uint32_t h, std::vector<std::int32_t>& links) const {
     if (src == dst) return;
     const int tor_s = src / half, tor_d = dst / half, pod_s = tor_s / half, pod_d = tor_d / half;
-    const int agg = static_cast<int>(hash(h + 1) % static_cast<unsigned>(half)), core = static_cast<int>(hash(h + 2) % static_cast<unsigned>(half));
+    const int agg = static_cast<int>(hash(h + 1) % static_cast<unsigned>(half)),
+              core = static_cast<int>(hash(h + 2) % static_cast<unsigned>(half));
     links.push_back(src);
     if (tor_s != tor_d) {
       links.push_back(2 * hosts + tor_s * half + agg);
@@ -85,9 +87,10 @@ void report(const char* name, const std::vector<double>& capacity, const Flows& 
     last = std::max(last, out.end[i]);
   }
   std::cout << name << ": " << flows.size.size() << " flows, " << flows.links.size() << " link entries; paths " << from - before
-            << " s, run " << to - from << " s CPU; " << out.events << " events, " << out.solver.solves << " solves (" << out.solver.full
-            << " full, " << out.solver.fallbacks << " repeated); mean " << sum / static_cast<double>(out.end.size()) * 1e6 << " us, last "
-            << last * 1e6 << " us; peak " << peak_mib() << " MiB" << std::endl;
+            << " s, run " << to - from << " s CPU; " << out.events << " events, " << out.solver.solves << " solves ("
+            << out.solver.full << " full, " << out.solver.fallbacks << " repeated); mean "
+            << sum / static_cast<double>(out.end.size()) * 1e6 << " us, last " << last * 1e6 << " us; peak " << peak_mib() << " MiB"
+            << std::endl;
 }
 
 // All ordered pairs; sizes 64 KiB, or spread by +-`spread` around it, or begins spread over `stagger` seconds.
@@ -130,6 +133,66 @@ void permutation(const char* name, int ports, int rounds) {
   report(name, tree.capacity, flows, kTolerance, before);
 }
 
+// A training step's traffic over 12 288 GPUs: 8 stages of 1 536 ranks, leaves of 32 NICs under 32 spines, paths by hash, so that
+// uplinks carry unequal numbers of flows. 14 chains of transfers between stages and 16 of rings within them, each coupled into one
+// variable and launched anew when the last one has ended, after a time of computing.
+void training_step(const char* name, std::int64_t starts, int width) {
+  constexpr int kStages = 8, kLeaf = 32;
+  const int hosts = kStages * width;
+  PlanTable t;
+  t.capacity.assign(static_cast<std::size_t>(4 * hosts), 50e9);  // NIC up, NIC down, leaf to spine, spine to leaf
+  t.row_start = {0};
+  t.plan_start = {0};
+  std::vector<double> demand(t.capacity.size(), 0.0);
+  const auto add = [&](std::uint32_t salt, int stage, auto&& to) {
+    std::fill(demand.begin(), demand.end(), 0.0);
+    for (int i = 0; i < width; ++i) {
+      const int src = stage * width + i, dst = to(i);
+      const int spine = static_cast<int>(hash((std::uint64_t{salt} << 32) + static_cast<std::uint64_t>(src)) % kLeaf);
+      const int links[4] = {src, 2 * hosts + src / kLeaf * kLeaf + spine, 3 * hosts + dst / kLeaf * kLeaf + spine, hosts + dst};
+      for (const int l : links) demand[static_cast<std::size_t>(l)] += 1.0;
+    }
+    for (std::size_t l = 0; l < demand.size(); ++l)
+      if (demand[l] > 0.0) {
+        t.row_links.push_back(static_cast<std::int32_t>(l));
+        t.demand.push_back(demand[l]);
+      }
+    t.row_start.push_back(static_cast<std::int64_t>(t.row_links.size()));
+    t.plan_start.push_back(t.plan_start.back() + 1);
+    t.size.push_back(25e6);
+    t.latency.push_back(10e-6);
+    t.key.push_back(static_cast<std::int64_t>(t.key.size()));
+    t.key_plan.push_back(static_cast<std::int32_t>(t.key_plan.size()));
+  };
+  for (int s = 0; s < kStages; ++s) {
+    if (s + 1 < kStages) add(1, s, [&](int i) { return (s + 1) * width + i; });
+    if (s > 0) add(2, s, [&](int i) { return (s - 1) * width + i; });
+    add(3, s, [&](int i) { return s * width + (i + 8) % width; });
+    add(4, s, [&](int i) { return s * width + (i + width - 8) % width; });
+  }
+  const std::size_t chains = t.key.size(), entries = t.row_links.size();
+  const double from = cpu_seconds();
+  FlowNetwork net(std::move(t));
+  const double built = cpu_seconds();
+  std::mt19937_64 rng(1);
+  std::uniform_real_distribution<double> computing(0.2e-3, 2e-3);
+  std::int64_t begun = 0;
+  const auto start = [&](std::int32_t id, double at) {
+    ++begun;
+    (void)net.start({id, id, at + computing(rng), 0.0});
+  };
+  for (std::size_t c = 0; c < chains; ++c) start(static_cast<std::int32_t>(c), 0.0);
+  while (net.next_event() < wt::kNever)
+    if (const auto done = net.advance(); done && begun < starts) start(done->id, done->end);
+  const double to = cpu_seconds();
+  const PlanReport report = net.report();
+  std::cout << name << ": " << chains << " plans, " << entries << " entries, " << report.constraints << " kinds of links, "
+            << report.active_constraints << " that can fill up first; built " << built - from << " s, " << begun << " starts "
+            << to - built << " s, report " << cpu_seconds() - to << " s CPU; " << report.solver.solves << " solves ("
+            << report.solver.full << " full, " << report.solver.fallbacks << " repeated); peak " << peak_mib() << " MiB"
+            << std::endl;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -142,6 +205,7 @@ int main(int argc, char** argv) {
       {"all-to-all 128, sizes +-50 %, tolerance 1e-2", [](const char* n) { all_to_all(n, 8, 0.5, 0, 1e-2); }},
       {"all-to-all 1024", [](const char* n) { all_to_all(n, 16, 0, 0, kTolerance); }},
       {"all-to-all 1024, sizes +-50 %, tolerance 1e-2", [](const char* n) { all_to_all(n, 16, 0.5, 0, 1e-2); }},
+      {"training step 12288", [](const char* n) { training_step(n, 10000, 1536); }},
   };
   for (const auto& [name, body] : cases)
     if (argc < 2 || std::find(argv + 1, argv + argc, name) != argv + argc) body(name.c_str());

@@ -6,6 +6,7 @@
 #include "bind/columns.h"
 #include "bind/network.h"
 #include "bind/parts.h"
+#include "net/flow/latency.h"
 #include "net/flow/network.h"
 #include "net/flow/run.h"
 
@@ -45,8 +46,7 @@ nb::dict flow_run(const Column<double>& capacity, const Column<std::int64_t>& ro
                   const Column<double>& size, const Column<double>& weight, const Column<double>& bound,
                   const Column<double>& latency, const Column<double>& delay, const Column<std::int64_t>& dep_start,
                   const Column<std::int32_t>& deps, const Column<double>& change_time, const Column<std::int32_t>& change_link,
-                  const Column<double>& change_capacity, double tolerance, double memory,
-                  const nb::object& progress) {
+                  const Column<double>& change_capacity, double tolerance, double memory, const nb::object& progress) {
   Options options{tolerance, memory, [&](double share) {
                     check_signals();
                     if (progress.is_none()) return;
@@ -57,8 +57,8 @@ nb::dict flow_run(const Column<double>& capacity, const Column<std::int64_t>& ro
   {
     const nb::gil_scoped_release released;
     out = wt::net::flow::run(span_of(capacity), Demands{span_of(row_start), span_of(row_links), span_of(demand)},
-                             Variables{span_of(row), span_of(begin), span_of(size), span_of(weight), span_of(bound), span_of(latency),
-                                       span_of(delay), span_of(dep_start), span_of(deps)},
+                             Variables{span_of(row), span_of(begin), span_of(size), span_of(weight), span_of(bound),
+                                       span_of(latency), span_of(delay), span_of(dep_start), span_of(deps)},
                              Changes{span_of(change_time), span_of(change_link), span_of(change_capacity)}, options);
   }
   nb::dict answer;
@@ -73,14 +73,24 @@ nb::dict flow_run(const Column<double>& capacity, const Column<std::int64_t>& ro
   return answer;
 }
 
+nb::tuple flow_latency(const Column<std::int64_t>& row_start, const Column<std::int32_t>& row_links, const Column<double>& wait,
+                       const Column<double>& rate, const Column<double>& size, double mtu, double ack) {
+  Latency out;
+  {
+    const nb::gil_scoped_release released;
+    out = latency(Demands{span_of(row_start), span_of(row_links), {}}, span_of(wait), span_of(rate), span_of(size), mtu, ack);
+  }
+  return nb::make_tuple(array_of(std::move(out.there)), array_of(std::move(out.back)));
+}
+
 void make_network(FlowNetwork* at, const Column<double>& capacity, const Column<std::int64_t>& row_start,
                   const Column<std::int32_t>& row_links, const Column<double>& demand, const Column<std::int64_t>& plan_start,
                   const Column<double>& size, const Column<double>& weight, const Column<double>& bound,
                   const Column<double>& latency, const Column<double>& delay, const Column<std::int64_t>& key,
                   const Column<std::int32_t>& key_plan, const Column<double>& change_time, const Column<std::int32_t>& change_link,
                   const Column<double>& change_capacity, double tolerance) {
-  PlanTable table{copy_of(capacity), copy_of(row_start), copy_of(row_links), copy_of(demand),      copy_of(plan_start),
-                  copy_of(size),     copy_of(weight),    copy_of(bound),     copy_of(latency),     copy_of(delay),
+  PlanTable table{copy_of(capacity), copy_of(row_start), copy_of(row_links),   copy_of(demand),      copy_of(plan_start),
+                  copy_of(size),     copy_of(weight),    copy_of(bound),       copy_of(latency),     copy_of(delay),
                   copy_of(key),      copy_of(key_plan),  copy_of(change_time), copy_of(change_link), copy_of(change_capacity)};
   new (at) FlowNetwork(std::move(table), tolerance);
   at->on_pulse(check_signals);
@@ -111,10 +121,13 @@ void bind_flow(nb::module_& m) {
         column("row"), column("begin"), column("size"), column("weight"), column("bound"), column("latency"), column("delay"),
         column("dep_start"), column("deps"), column("change_time"), column("change_link"), column("change_capacity"), "tolerance"_a,
         "memory"_a, "progress"_a.none(), "Runs variables over links; see windtunnel.engine.flow.run.");
+  m.def("flow_latency", &flow_latency, nb::kw_only(), column("row_start"), column("row_links"), column("wait"), column("rate"),
+        column("size"), "mtu"_a, "ack"_a, "Seconds beside bytes over rate; see windtunnel.engine.flow.latency.");
   nb::class_<FlowNetwork, wt::net::Network>(m, "FlowNetwork", "Plans over shared links; see windtunnel.engine.flow.network.")
       .def("__init__", &make_network, nb::kw_only(), column("capacity"), column("row_start"), column("row_links"), column("demand"),
-           column("plan_start"), column("size"), column("weight"), column("bound"), column("latency"), column("delay"), column("key"),
-           column("key_plan"), column("change_time"), column("change_link"), column("change_capacity"), "tolerance"_a)
+           column("plan_start"), column("size"), column("weight"), column("bound"), column("latency"), column("delay"),
+           column("key"), column("key_plan"), column("change_time"), column("change_link"), column("change_capacity"),
+           "tolerance"_a)
       .def("report", &report, "What the links carried and how long plans took, up to now.");
 }
 

@@ -39,7 +39,7 @@ struct Net {
 Net random_net(Rng& rng) {
   Net net;
   const bool round = pick(rng, 2) == 0, coupled = pick(rng, 2) == 0;  // round numbers make ties
-  const bool large = pick(rng, 40) == 0;  // large enough that incremental sweeps are given up
+  const bool large = pick(rng, 40) == 0;                              // large enough that incremental sweeps are given up
   const int links = 1 + pick(rng, large ? 60 : 12), rows = 1 + pick(rng, large ? 1500 : 40), longest = 1 + pick(rng, 5);
   for (int l = 0; l < links; ++l) net.capacity.push_back(number(rng, round));
   for (int r = 0; r < rows; ++r) {
@@ -117,7 +117,8 @@ void check_run(Rng& rng) {
     to.push_back(pick(rng, 3) == 0 ? 0.0 : number(rng, round));
   }
   std::vector<double> most = net.capacity;
-  for (std::size_t c = 0; c < link.size(); ++c) most[static_cast<std::size_t>(link[c])] = std::max(most[static_cast<std::size_t>(link[c])], to[c]);
+  for (std::size_t c = 0; c < link.size(); ++c)
+    most[static_cast<std::size_t>(link[c])] = std::max(most[static_cast<std::size_t>(link[c])], to[c]);
   for (std::size_t l = 0; l < net.capacity.size(); ++l) {  // at last every link is up
     time.push_back(at + 1.0);
     link.push_back(static_cast<std::int32_t>(l));
@@ -136,7 +137,8 @@ void check_run(Rng& rng) {
   const Outcome out = run(net.capacity, net.demands(), v, Changes{time, link, to}, options);
   std::vector<double> bytes(net.capacity.size(), 0.0);
   for (std::size_t i = 0; i < n; ++i) {
-    require(std::isfinite(out.end[i]) && out.end[i] >= out.start[i] && out.start[i] >= begin[i] * (1 - 1e-9), "everything ends after it began");
+    require(std::isfinite(out.end[i]) && out.end[i] >= out.start[i] && out.start[i] >= begin[i] * (1 - 1e-9),
+            "everything ends after it began");
     const auto r = static_cast<std::size_t>(row[i]);
     for (auto k = static_cast<std::size_t>(net.start[r]); k < static_cast<std::size_t>(net.start[r + 1]); ++k)
       bytes[static_cast<std::size_t>(net.links[k])] += size[i] * (net.demand.empty() ? 1.0 : net.demand[k]);
@@ -144,7 +146,8 @@ void check_run(Rng& rng) {
   for (std::size_t l = 0; l < bytes.size(); ++l) {
     require(close(bytes[l], out.use.bytes[l]), "every byte crosses its links once");
     require(out.use.bytes[l] <= most[l] * out.last * (1 + 1e-9), "no link moves more than it can");
-    require(out.use.busy[l] <= out.last * (1 + 1e-9) && out.use.full[l] <= out.use.busy[l] * (1 + 1e-9), "no link is busy for longer than the run");
+    require(out.use.busy[l] <= out.last * (1 + 1e-9) && out.use.full[l] <= out.use.busy[l] * (1 + 1e-9),
+            "no link is busy for longer than the run");
   }
 }
 

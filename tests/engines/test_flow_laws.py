@@ -38,10 +38,12 @@ flaps = st.lists(st.tuples(times, st.integers(0, LINKS - 1), st.integers(0, 4).m
 )
 
 
-def engine(found: list[Fluid], capacity: list[Fraction], changes: tuple[tuple[Fraction, int, Fraction], ...] = (), **options: float) -> FlowRun:
+def engine(
+    found: list[Fluid], capacity: list[Fraction], changes: tuple[tuple[Fraction, int, Fraction], ...] = (), **options: float
+) -> FlowRun:
     start = np.cumsum([0, *(len(f.row) for f in found)])
     flat = [pair for f in found for pair in f.row]
-    demands = Demands(start, np.array([l for l, _ in flat], np.int32), np.array([float(d) for _, d in flat]))
+    demands = Demands(start, np.array([link for link, _ in flat], np.int32), np.array([float(d) for _, d in flat]))
     variables = Variables(
         begin=np.array([float(f.begin) for f in found]), size=np.array([float(f.size) for f in found]),
         weight=np.array([float(f.weight) for f in found]),
@@ -49,7 +51,10 @@ def engine(found: list[Fluid], capacity: list[Fraction], changes: tuple[tuple[Fr
         latency=np.array([float(f.latency) for f in found]), delay=np.array([float(f.delay) for f in found]),
         dep_start=np.cumsum([0, *(len(f.deps) for f in found)]), deps=np.array([d for f in found for d in f.deps], np.int32),
     )  # fmt: skip
-    moved = Changes(*(np.array(column) for column in zip(*[(float(t), l, float(c)) for t, l, c in changes], strict=True))) if changes else None
+    moved = Changes(
+        np.array([float(at) for at, _, _ in changes]), np.array([link for _, link, _ in changes], np.int32),
+        np.array([float(to) for _, _, to in changes]),
+    )  # fmt: skip
     return run(np.array([float(c) for c in capacity]), demands, variables, moved, **options)
 
 
@@ -67,14 +72,16 @@ def test_ends_are_those_of_exact_progressive_filling(
     order = range(len(found))
     np.testing.assert_allclose(got.start, [float(want.start[i]) for i in order], rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(got.delivered, [float(want.delivered[i]) for i in order], rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(got.use.bytes, [float(want.bytes[l]) for l in range(LINKS)], rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(got.use.busy, [float(want.busy[l]) for l in range(LINKS)], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(got.use.bytes, [float(want.bytes[link]) for link in range(LINKS)], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(got.use.busy, [float(want.busy[link]) for link in range(LINKS)], rtol=1e-8, atol=1e-8)
     assert got.stats["fallbacks"] == 0
 
 
 @settings(max_examples=100)
 @given(fluids(coupled=True), capacities, st.sampled_from([0.0, 1e-9, 0.01, 0.3]))
-def test_every_byte_is_moved_once_and_no_link_moves_more_than_it_can(found: list[Fluid], capacity: list[Fraction], tolerance: float) -> None:
+def test_every_byte_is_moved_once_and_no_link_moves_more_than_it_can(
+    found: list[Fluid], capacity: list[Fraction], tolerance: float
+) -> None:
     got = engine(found, capacity, tolerance=tolerance)
     want = np.zeros(LINKS)
     for fluid in found:

@@ -85,9 +85,8 @@ void find_passive(Compressed& out, const Columns& columns, const std::vector<cha
       if (const auto k = static_cast<std::size_t>(out.links[i]); usable(k))
         list.push_back({out.demand[i] / out.capacity[k], out.links[i]});
     const auto keep = std::min(kTries, list.size());
-    std::partial_sort(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(keep), list.end(), [](const auto& a, const auto& b) {
-      return a.ratio > b.ratio || (a.ratio == b.ratio && a.kind < b.kind);
-    });
+    std::partial_sort(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(keep), list.end(),
+                      [](const auto& a, const auto& b) { return a.ratio > b.ratio || (a.ratio == b.ratio && a.kind < b.kind); });
     list.resize(keep);
   }
   for (std::size_t k = 0; k < out.first.size(); ++k) {

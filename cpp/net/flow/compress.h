@@ -13,11 +13,11 @@
 namespace wt::net::flow {
 
 struct Compressed {
-  std::vector<std::int32_t> kind;   // [L] of each link, -1: no row uses it
-  std::vector<std::int32_t> first;  // [K] the first link of each kind
-  std::vector<double> capacity;     // [K]
+  std::vector<std::int32_t> kind;     // [L] of each link, -1: no row uses it
+  std::vector<std::int32_t> first;    // [K] the first link of each kind
+  std::vector<double> capacity;       // [K]
   std::vector<std::uint8_t> passive;  // [K] 1: constrains nothing
-  std::vector<std::int64_t> start;  // rows over kinds
+  std::vector<std::int64_t> start;    // rows over kinds
   std::vector<std::int32_t> links;
   std::vector<double> demand;
 

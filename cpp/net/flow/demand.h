@@ -6,7 +6,8 @@
 //
 //     sum over variables of demand[v, l] * rate[v] <= capacity[l]        rate[v] <= bound[v]
 //
-// and rates are weighted max-min fair: no variable's rate / weight can grow without taking from one whose rate / weight is no larger.
+// and rates are weighted max-min fair: no variable's rate / weight can grow without taking from one whose rate / weight is no
+// larger.
 //
 // All columns are the caller's; the engine only reads them. SI units. An empty column stands for its default.
 #pragma once
@@ -18,9 +19,9 @@
 namespace wt::net::flow {
 
 struct Demands {
-  std::span<const std::int64_t> start;   // [R+1] into links
-  std::span<const std::int32_t> links;   // a link may occur more than once: its demands add up
-  std::span<const double> demand;        // bytes on the link per unit, > 0; empty: 1
+  std::span<const std::int64_t> start;  // [R+1] into links
+  std::span<const std::int32_t> links;  // a link may occur more than once: its demands add up
+  std::span<const double> demand;       // bytes on the link per unit, > 0; empty: 1
 
   [[nodiscard]] std::size_t rows() const { return start.empty() ? 0 : start.size() - 1; }
   [[nodiscard]] double at(std::size_t i) const { return demand.empty() ? 1.0 : demand[i]; }

@@ -4,9 +4,9 @@
 // runs at its level; a member of size s and weight w ends when that clock has gone s / w further. So a change of rates moves one
 // clock and one entry of the queue of ends an unknown, however many members it has.
 //
-// Ends that lie together are one event with one solve: those no later than `tolerance` times the age of what ends first (and of each
-// further one: nobody's share is kept longer than that after it has ended). Each has its own exact end; only what others gain from it
-// comes that little later. The default joins what differs by rounding.
+// Ends that lie together are one event with one solve: those no later than `tolerance` times the age of what ends first (and of
+// each further one: nobody's share is kept longer than that after it has ended). Each has its own exact end; only what others gain
+// from it comes that little later. The default joins what differs by rounding.
 #pragma once
 
 #include <algorithm>
@@ -52,8 +52,8 @@ class Fluid {
 
  private:
   struct Clock {
-    double time = 0.0;   // of its members
-    double at = 0.0;     // when it showed that
+    double time = 0.0;    // of its members
+    double at = 0.0;      // when it showed that
     double weight = 0.0;  // of all members
     std::int32_t root = -1;
     std::int32_t members = 0;

@@ -149,7 +149,8 @@ void FlowNetwork::launch(std::int32_t instance) {
   for (auto v = first; v < last; ++v) {
     const double delay = table_.delay.empty() ? 0.0 : table_.delay[static_cast<std::size_t>(v)];
     if (delay > 0.0)
-      arrivals_.push({instances_[static_cast<std::size_t>(instance)].begin + delay, order_++, instance, static_cast<std::int32_t>(v)});
+      arrivals_.push(
+          {instances_[static_cast<std::size_t>(instance)].begin + delay, order_++, instance, static_cast<std::int32_t>(v)});
     else
       begin(instance, static_cast<std::int32_t>(v));
   }
@@ -191,7 +192,8 @@ double FlowNetwork::alone(Fluid& fluid, std::size_t plan) const {
   double last = origin;
   std::vector<std::pair<double, std::int32_t>> waiting;
   for (auto v = table_.plan_start[plan]; v < table_.plan_start[plan + 1]; ++v)
-    waiting.emplace_back(origin + (table_.delay.empty() ? 0.0 : table_.delay[static_cast<std::size_t>(v)]), static_cast<std::int32_t>(v));
+    waiting.emplace_back(origin + (table_.delay.empty() ? 0.0 : table_.delay[static_cast<std::size_t>(v)]),
+                         static_cast<std::int32_t>(v));
   std::ranges::sort(waiting);
   const auto end = [&](std::int32_t v, double at) {
     last = std::max(last, at + (table_.latency.empty() ? 0.0 : table_.latency[static_cast<std::size_t>(v)]));

@@ -22,22 +22,22 @@ namespace wt::net::flow {
 
 // Owned, since the network outlives the call that made it. Row r is that of variable r; empty columns stand for their defaults.
 struct PlanTable {
-  std::vector<double> capacity;        // [L] B/s
+  std::vector<double> capacity;         // [L] B/s
   std::vector<std::int64_t> row_start;  // [V+1]
   std::vector<std::int32_t> row_links;
   std::vector<double> demand;
-  std::vector<std::int64_t> plan_start;  // [P+1] into variables
+  std::vector<std::int64_t> plan_start;                     // [P+1] into variables
   std::vector<double> size, weight, bound, latency, delay;  // [V]
-  std::vector<std::int64_t> key;         // what flows are named
-  std::vector<std::int32_t> key_plan;    // and the plan that each launches
+  std::vector<std::int64_t> key;                            // what flows are named
+  std::vector<std::int32_t> key_plan;                       // and the plan that each launches
   std::vector<double> change_time;
   std::vector<std::int32_t> change_link;
   std::vector<double> change_capacity;
 };
 
 struct PlanReport {
-  LinkUse use;                           // up to the present
-  std::vector<std::int64_t> starts;      // [P]
+  LinkUse use;                                // up to the present
+  std::vector<std::int64_t> starts;           // [P]
   std::vector<double> total, longest, alone;  // [P] s from launch to delivery: sum, most, and with nothing else on the links
   double now = 0.0;
   std::int64_t events = 0, unknowns = 0, constraints = 0, active_constraints = 0;

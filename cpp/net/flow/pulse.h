@@ -1,4 +1,5 @@
-// Calls a function about every 50 ms of a long loop, looking at the clock only now and then; the result of a run never depends on it.
+// Calls a function about every 50 ms of a long loop, looking at the clock only now and then; the result of a run never depends on
+// it.
 #pragma once
 
 #include <chrono>

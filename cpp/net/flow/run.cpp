@@ -107,7 +107,8 @@ double memory_estimate(std::size_t links, const Demands& demands, const Variable
 
 Outcome run(std::span<const double> capacity, const Demands& demands, const Variables& v, const Changes& changes,
             const Options& options) {
-  if (!(options.tolerance >= 0.0) || options.tolerance >= 1.0) fail("tolerance is ", options.tolerance, ", must be 0 or more and below 1");
+  if (!(options.tolerance >= 0.0) || options.tolerance >= 1.0)
+    fail("tolerance is ", options.tolerance, ", must be 0 or more and below 1");
   if (const double need = memory_estimate(capacity.size(), demands, v); options.memory > 0.0 && need > options.memory)
     fail("the run needs up to ", need / 1073741824.0, " GiB of memory for ", v.size_of(), " variables over ", demands.links.size(),
          " entries of rows; it may take ", options.memory / 1073741824.0, " GiB");

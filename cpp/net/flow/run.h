@@ -11,9 +11,9 @@
 namespace wt::net::flow {
 
 struct Options {
-  double tolerance = kTolerance;           // fluid.h
-  double memory = 0.0;                     // bytes that the run may take; 0: any
-  std::function<void(double)> progress;    // now and then, with the share of variables that have ended; may throw to stop the run
+  double tolerance = kTolerance;         // fluid.h
+  double memory = 0.0;                   // bytes that the run may take; 0: any
+  std::function<void(double)> progress;  // now and then, with the share of variables that have ended; may throw to stop the run
 };
 
 struct LinkUse {
@@ -23,14 +23,14 @@ struct LinkUse {
 struct Outcome {
   std::vector<double> start, end;  // [V] s; end is that of the fluid, its latency not added
   LinkUse use;
-  double last = 0.0;  // s, when the last variable was delivered
+  double last = 0.0;                                       // s, when the last variable was delivered
   std::int64_t events = 0, unknowns = 0, constraints = 0;  // times at which something changed; links that the solver knows
   SolverStats solver;
 };
 
 // Checks and runs. Throws wt::Error for wrong input, for variables that can never finish, and for too little memory.
-[[nodiscard]] Outcome run(std::span<const double> capacity, const Demands& demands, const Variables& variables, const Changes& changes,
-                          const Options& options);
+[[nodiscard]] Outcome run(std::span<const double> capacity, const Demands& demands, const Variables& variables,
+                          const Changes& changes, const Options& options);
 
 // Bytes that run() takes beside its input, at most.
 [[nodiscard]] double memory_estimate(std::size_t links, const Demands& demands, const Variables& variables);

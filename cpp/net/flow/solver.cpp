@@ -7,17 +7,18 @@ namespace wt::net::flow {
 
 namespace {
 
-constexpr double kSame = 1e-12;     // levels and loads that differ by less are equal but for rounding
-constexpr double kFull = 1e-11;     // a link is full if it has less than this left
-constexpr double kCancel = 1e-4;    // a remainder below this share of the whole is summed up again
+constexpr double kSame = 1e-12;   // levels and loads that differ by less are equal but for rounding
+constexpr double kFull = 1e-11;   // a link is full if it has less than this left
+constexpr double kCancel = 1e-4;  // a remainder below this share of the whole is summed up again
 constexpr double kCertify = 1e-9;
-constexpr std::int64_t kPatience = 3;    // what an incremental sweep may look at, in entries of all that is active
-constexpr std::int64_t kAlways = 1000;   // and this many beside
+constexpr std::int64_t kPatience = 3;   // what an incremental sweep may look at, in entries of all that is active
+constexpr std::int64_t kAlways = 1000;  // and this many beside
 constexpr std::int32_t kMostSkips = 31;
 
 }  // namespace
 
-Solver::Solver(const Demands& demands, const Unknowns& unknowns, std::span<const double> capacity, std::vector<std::uint8_t> passive)
+Solver::Solver(const Demands& demands, const Unknowns& unknowns, std::span<const double> capacity,
+               std::vector<std::uint8_t> passive)
     : demands_(demands),
       bound_(unknowns.bound),
       passive_(std::move(passive)),

@@ -6,11 +6,11 @@
 //   * a link on which something changed enters the sweep at the level where it could fill up. What stands above the level at
 //     which it really does is lowered to it, and the links that this relieves enter the sweep at their own old level;
 //   * a link that was full, comes up at its old level and is not full any more sets those free that it had stopped.
-// Levels below a change are never looked at, so the cost is that of the links and unknowns whose level moves. The result is the same
-// as that of a sweep from zero, which is what is done when a large share is new. E log L in all for E incidences and L links.
+// Levels below a change are never looked at, so the cost is that of the links and unknowns whose level moves. The result is the
+// same as that of a sweep from zero, which is what is done when a large share is new. E log L in all for E incidences and L links.
 //
-// Where a change disturbs nearly everything (completions in random order under one bottleneck after the other), a sweep from zero is
-// cheaper, and is done once that shows.
+// Where a change disturbs nearly everything (completions in random order under one bottleneck after the other), a sweep from zero
+// is cheaper, and is done once that shows.
 //
 // After every incremental sweep a certificate is checked on all that was touched (feasible; every unknown at its bound or stopped
 // by a full link on which no level is higher), and if rounding has broken it, the sweep is repeated from zero.
@@ -95,20 +95,20 @@ class Solver {
     std::uint32_t seen = 0;         // epoch in which it was last remembered
   };
   struct Link {
-    double load = 0.0;  // of what is not free
-    double free = 0.0;  // weight of what is free
+    double load = 0.0;                             // of what is not free
+    double free = 0.0;                             // weight of what is free
     std::int32_t live = 0, open = 0, settled = 0;  // unknowns on it; those that are free; those stopped in this sweep
     std::uint32_t epoch = 0;
     double capacity = 0.0;
-    double scale = 0.0;        // the most that its capacity was, for what rounding may leave
-    double peak = 0.0;         // the most that `free` was in this sweep
-    double full_at = kFree;    // level at which it filled up and stopped something
-    double floor = 0.0;        // it does not fill up below
-    double queued = kFree;     // its entry in the queue
-    std::int64_t slot = 0;     // first of its slots
-    std::int32_t listed = 0;   // slots in use, some of them by what has gone
-    std::int32_t stops = 0;    // unknowns that it stopped
-    bool committed = false;    // it has filled up in this sweep
+    double scale = 0.0;       // the most that its capacity was, for what rounding may leave
+    double peak = 0.0;        // the most that `free` was in this sweep
+    double full_at = kFree;   // level at which it filled up and stopped something
+    double floor = 0.0;       // it does not fill up below
+    double queued = kFree;    // its entry in the queue
+    std::int64_t slot = 0;    // first of its slots
+    std::int32_t listed = 0;  // slots in use, some of them by what has gone
+    std::int32_t stops = 0;   // unknowns that it stopped
+    bool committed = false;   // it has filled up in this sweep
   };
   struct Slot {
     std::int32_t unknown;
@@ -157,11 +157,11 @@ class Solver {
   double now_ = 0.0;
   std::uint32_t epoch_ = 1;
   std::size_t active_ = 0;
-  std::size_t open_ = 0;  // unknowns that are free
-  std::int64_t entries_ = 0;  // of the rows of what is active
-  std::int64_t work_ = 0;     // entries looked at in this sweep
+  std::size_t open_ = 0;               // unknowns that are free
+  std::int64_t entries_ = 0;           // of the rows of what is active
+  std::int64_t work_ = 0;              // entries looked at in this sweep
   std::int32_t skip_ = 0, skips_ = 0;  // sweeps from zero still to come before an incremental one is tried again
-  double level_ = 0.0;    // of the sweep
+  double level_ = 0.0;                 // of the sweep
   std::vector<std::int32_t> touched_;
   std::vector<Moved> moved_;
   bool moved_is_old_ = false;  // moved_ is that of the last solve()

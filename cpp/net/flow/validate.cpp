@@ -117,7 +117,8 @@ void validate(const Variables& v, const Demands& demands) {
   const std::size_t n = v.size_of();
   if (n > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()) - 1) fail("too many variables: ", n);
   if (v.row.empty() && n > 0) {
-    if (demands.rows() != n) fail("without a column `row` there must be a row for each of the ", n, " variables, not ", demands.rows());
+    if (demands.rows() != n)
+      fail("without a column `row` there must be a row for each of the ", n, " variables, not ", demands.rows());
   } else if (v.row.size() != n) {
     fail("row has ", v.row.size(), " entries, expected ", n);
   }

@@ -140,6 +140,10 @@ def flow_run(
     progress: Callable[[float], None] | None,
 ) -> RawFlows: ...
 
+def flow_latency(
+    *, row_start: _Longs, row_links: _Ints, wait: _Floats, rate: _Floats, size: _Floats, mtu: float, ack: float
+) -> tuple[_Floats, _Floats]: ...
+
 class RawPlans(TypedDict):
     link_bytes: _Floats
     link_busy: _Floats

@@ -202,18 +202,13 @@ def latency(graph: Graph, paths: Paths, size: Floats, mtu: float, ack: float = 0
     on every link but the slowest, whose time the fluid counts. The way back: propagation again and `ack` bytes on every link, on
     the same cables. Both are 0 for a flow to itself.
     """
-    hops = np.diff(paths.start)
-    used = hops > 0
-    there, back = np.zeros(len(paths)), np.zeros(len(paths))
-    if not used.any():
-        return there, back
-    first = paths.start[:-1][used]
-    wait = graph.link_latency[paths.links]
-    pace = 1.0 / graph.link_rate[paths.links]
-    propagation, serial, slowest = np.add.reduceat(wait, first), np.add.reduceat(pace, first), np.maximum.reduceat(pace, first)
-    there[used] = propagation + np.minimum(np.asarray(size, np.float64)[used], mtu) * (serial - slowest)
-    back[used] = propagation + ack * serial
-    return there, back
+    try:
+        return _core.flow_latency(
+            row_start=_longs(paths.start), row_links=_ints(paths.links), wait=_floats(graph.link_latency),
+            rate=_floats(graph.link_rate), size=_floats(size), mtu=float(mtu), ack=float(ack),
+        )  # fmt: skip
+    except _core.CoreError as error:
+        raise EngineError(f"flow engine: {error}") from None
 
 
 def _machine_memory() -> float:
