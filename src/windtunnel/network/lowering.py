@@ -217,7 +217,7 @@ def with_paths(lanes: Lanes, latency: Floats) -> Lanes:
 
 
 def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, ranks: Ints, group: Group,
-                   settings: Settings = DEFAULT) -> Lowered:
+                   settings: Settings = DEFAULT, switches: Ints | None = None) -> Lowered:
     """Lanes of an algorithm from a file, scaled to `size` where the file says what size it is for.
 
     What a send leaves open is what a library takes for a step of Simple: its hop, and all of the rank's links of that kind.
@@ -231,15 +231,18 @@ def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, rank
     speed = speed_of(cluster, setup, replace(call, size=max(call.size, 1.0)), OTHERS[0])
     lines = join(scaled)
     firsts = [scaled.sends[at] for at in lines.first]
-    src = np.array([s.src for s in firsts], dtype=np.int32)
-    dst = np.array([s.dst for s in firsts], dtype=np.int32)
+    src = np.array([s.src if s.src >= 0 else len(ranks) - 1 - s.src for s in firsts], dtype=np.int32)
+    dst = np.array([s.dst if s.dst >= 0 else len(ranks) - 1 - s.dst for s in firsts], dtype=np.int32)
+    ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
+    if int(max(src.max(), dst.max())) >= len(ends):
+        raise SpecError("algorithm", f"s{int(max(src.max(), dst.max())) - len(ranks)}", f"{len(ends) - len(ranks)} switches that add")
     count = len(firsts)
     pattern = Pattern(
         src, dst, lines.bytes, lines.slice, np.zeros(count, dtype=np.int32), lines.group,
         np.array([s.channel for s in firsts], dtype=np.int32), np.full(count, max(call.size, 1.0)), lines.dep_start, lines.dep_lane,
         lines.dep_lead, 0, 0, lambda local, net: 0.0, 0, lambda lane, slice: ((), 0), lambda piece: 0,
     )
-    plain, _, _ = put_speed(pattern, call, replace(speed, total=None), ranks)
+    plain, _, _ = put_speed(pattern, call, replace(speed, total=None), ends)
     between = call.node_of(src) != call.node_of(dst)
     hop = np.where(between, speed.net_hop, speed.local_hop)
     lanes = replace(
@@ -250,4 +253,4 @@ def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, rank
     )
     total = seconds(lanes)
     bound = float((lanes.bytes / lanes.rate).max())
-    return Lowered(lanes, pattern, call, "file", c.SIMPLE, total, max(0.0, total - bound), ranks.astype(np.int32))
+    return Lowered(lanes, pattern, call, "file", c.SIMPLE, total, max(0.0, total - bound), ends)

@@ -71,7 +71,7 @@ def wire(cluster: Cluster, comm: Comm, size: float, group: Group, *, algorithm: 
     """The call's lanes on the cluster's links."""
     links = links_of(cluster, group)
     if sends is not None:
-        lowered = lanes_of_sends(cluster, comm, size, sends, links.ranks, group, settings)
+        lowered = lanes_of_sends(cluster, comm, size, sends, links.ranks, group, settings, links.switches)
     else:
         if algorithm is None and not len(links.switches):
             chosen = prepare(cluster, comm, group, settings).choose(size)[0]
