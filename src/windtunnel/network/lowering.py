@@ -68,7 +68,8 @@ class Lowered:
 
 def lanes_of(cluster: Cluster, comm: Comm, size: float, ranks: Ints, group: Group, *, algorithm: str | None = None,
              protocol: str | None = None, settings: Settings = DEFAULT, switches: Ints | None = None,
-             dims: Sequence[int] = (), speeds: Sequence[float] = (), chunks: int = 8, leaves: Sequence[int] = ()) -> Lowered:
+             dims: Sequence[int] = (), speeds: Sequence[float] = (), chunks: int = 8, leaves: Sequence[int] = (),
+             rings: tuple[tuple[int, ...], ...] = ()) -> Lowered:
     """Lanes of `comm` with `size` bytes in total (as nccl-tests counts them) over endpoints `ranks`, ordered by node.
 
     `group` is their shape; what NCCL selects follows from it, unless `algorithm` (a name of `LOWERINGS`) and `protocol` say
@@ -89,6 +90,10 @@ def lanes_of(cluster: Cluster, comm: Comm, size: float, ranks: Ints, group: Grou
     if how not in c.PROTOCOLS:
         raise UnknownName("protocol", how, c.PROTOCOLS)
     call = call_of(setup, comm, size, name, how, dims=tuple(dims), speeds=tuple(speeds), chunks=chunks, leaves=tuple(leaves))
+    if rings:
+        # Rings of a mesh share its links evenly if each has as many channels.
+        even = len(rings) * max(1, call.channels // len(rings)) if name == c.RING and group.nodes == 1 else call.channels
+        call = replace(call, rings=rings, channels=even)
     pattern = LOWERINGS[name](call)
     speed = speed_of(cluster, setup, call, name)
     ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
@@ -109,7 +114,7 @@ def call_of(setup: Setup, comm: Comm, size: float, algorithm: str, protocol: str
         each = settings.channels_per_peer or (2 if group.nodes > 1 else max(2, most // 2))
         at_once = _BATCH * max(1, most // each)
     return Call(comm, group.ranks, group.per_node, size, protocol, channels_of(setup, size, algorithm, protocol), nics,
-                step_of(settings, protocol), 0, dims, speeds, chunks, leaves, at_once)
+                step_of(settings, protocol), 0, dims, speeds, chunks, leaves, at_once=at_once)
 
 
 def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int:

@@ -16,7 +16,7 @@ from windtunnel.network.collective import bus_factor, prepare
 from windtunnel.network.connections import split
 from windtunnel.network.fluid import at_once, fluid
 from windtunnel.network.group import Group, flat_group
-from windtunnel.network.links import Links, latencies, links_of, route_options, ways
+from windtunnel.network.links import Links, latencies, links_of, nics_each, route_options, ways
 from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends
 from windtunnel.network.sends import Sends
 from windtunnel.network.settings import DEFAULT, Settings, as_set, parse_settings
@@ -83,12 +83,16 @@ def wire(cluster: Cluster, comm: Comm, size: float, group: Group, *, algorithm: 
             chosen = prepare(cluster, comm, group, settings).choose(size)[0]
             algorithm = "ring" if chosen.startswith(("nvls", "collnet")) else None
         lowered = lanes_of(cluster, comm, size, links.ranks, group, algorithm=algorithm, protocol=protocol, settings=settings,
-                           switches=links.switches, dims=dims, speeds=speeds, leaves=links.leaves)
+                           switches=links.switches, dims=dims, speeds=speeds, leaves=links.leaves,
+                           rings=links.rings)
     pattern = lowered.pattern
     between = lowered.call.node_of(pattern.src) != lowered.call.node_of(pattern.dst)
-    lanes, old, part = split(lowered.lanes, between, settings.qps)
-    key = pattern.channel[old] * settings.qps + part
-    paths = ways(links, lanes, key, route_options(cluster, comm, settings, seed))
+    # A message is striped over the NICs that its GPU drives, and over the queue pairs of each.
+    nics = nics_each(links.graph, links.ranks) if between.any() else 1
+    pairs = nics * settings.qps
+    lanes, old, part = split(lowered.lanes, between, pairs)
+    key = pattern.channel[old] * pairs + part
+    paths = ways(links, lanes, key, route_options(cluster, comm, settings, seed), part % nics if nics > 1 else None)
     own, extra = latencies(links.graph, paths)
     return Wired(lowered, links, lanes, paths, own, extra, old)
 
