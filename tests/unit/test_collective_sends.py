@@ -78,9 +78,9 @@ def test_a_listed_algorithm_reads_back_to_the_same_lanes(tmp_path: Path, algorit
     group = flat_group(CLUSTER, gpus)
     made = lanes_of(CLUSTER, Comm.ALL_REDUCE, size, RANKS[:gpus], group, algorithm=algorithm, switches=RANKS[gpus : gpus + 1])
     listing = transfers(made.lanes, made.pattern.channel)
-    again = _read(tmp_path, "a.csv", csv_of(listing))
-    assert from_rows(rows_of(listing)).sends == again.sends
-    back = lanes_of_sends(CLUSTER, Comm.ALL_REDUCE, size, again, RANKS, flat_group(CLUSTER, 64))
+    again = _read(tmp_path, "a.csv", csv_of(listing, gpus))
+    assert from_rows(rows_of(listing, gpus)).sends == again.sends
+    back = lanes_of_sends(CLUSTER, Comm.ALL_REDUCE, size, again, RANKS[:gpus], group, switches=RANKS[gpus : gpus + 1])
     assert len(back.lanes) == len(made.lanes)
     assert sorted(back.lanes.bytes.tolist()) == sorted(made.lanes.bytes.tolist())
     assert seconds(back.lanes) == pytest.approx(seconds(made.lanes), rel=1e-9)
@@ -102,7 +102,7 @@ def test_a_listing_that_is_cut_short_is_not_written() -> None:
     assert len(listing) == 10
     assert listing.total > 10
     with pytest.raises(SpecError):
-        csv_of(listing)
+        csv_of(listing, 8)
 
 
 PROGRAM = """<algo name="ring" nchunksperloop="2" nchannels="1" proto="Simple" ngpus="2" coll="allreduce" inplace="1">

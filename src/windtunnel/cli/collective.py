@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.cli.common import Json, Network, network_of, writable, write, write_json
-from windtunnel.network import sweep
+from windtunnel.cli.collective_listing import as_csv, as_json, listing
+from windtunnel.cli.common import Json, notes, writable, write, write_json
+from windtunnel.cli.progress import stoppable
+from windtunnel.network import flat_group, sweep
+from windtunnel.network.algorithms import LOWERINGS
+from windtunnel.network.run import NETWORKS as FIDELITIES
+from windtunnel.network.run import engine_sweep, wire
+from windtunnel.network.sends import Sends, read_sends
+from windtunnel.network.settings import KNOWN, as_set, parse_settings
+from windtunnel.network.transfers import transfers
 from windtunnel.spec import load_cluster
+from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 OPS = {c.name.lower(): c for c in Comm if c is not Comm.NONE}
@@ -41,22 +52,106 @@ def command(
             help="Sizes as nccl-tests takes them (K, M, G are binary), or a list with commas.",
         ),
     ] = "8:8G",
-    network: Network = "closed",
+    network: Annotated[str, typer.Option("--network", help="Fidelity: " + ", ".join(FIDELITIES) + ".")] = "closed",
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithm", "-a", metavar="NAME|FILE", help=f"{', '.join(LOWERINGS)}, or sends in a .csv, .json, .toml or .xml (MSCCL)."
+        ),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="NCCL variable, such as NCCL_ALGO=Ring; repeatable. `help` lists them."),
+    ] = None,
+    dims: Annotated[str | None, typer.Option("--dims", help="Ranks a dimension, innermost first: 8,16 (hierarchical).")] = None,
+    show: Annotated[bool, typer.Option("--show-transfers", help="List what is sent for the first size, step by step.")] = False,
+    csv: Annotated[
+        str | None, typer.Option("--csv", metavar="FILE|-", help="With --show-transfers: write them as --algorithm reads them.")
+    ] = None,
+    per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Ranks in each node; left out: as many as fit.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the hashes that choose paths.")] = 1,
+    mtu: Annotated[int | None, typer.Option("--mtu", min=256, max=65535, help="Bytes of a packet; left out: by size.")] = None,
     json: Json = None,
 ) -> None:
-    network_of(network)
-    writable(("--json", json))
+    if env and "help" in env:
+        write("\n".join(f"{name:<28} {does}" for name, does in KNOWN.items()), "-", "--env")
+        return
+    if network not in FIDELITIES:
+        raise UnknownName("--network", network, list(FIDELITIES))
+    writable(("--json", json), ("--csv", csv))
     name = op.strip().lower().replace("-", "_")
     name = ALIASES.get(name, name)
     if name not in OPS:
         raise UnknownName("--op", op, list(OPS))
-    machine = load_cluster(cluster)
-    rows = sweep(machine, OPS[name], gpus, sizes_of(sizes))
+    machine, wanted = load_cluster(cluster), sizes_of(sizes)
+    variables = variables_of(env or ())
+    sends = read_sends(algorithm) if algorithm is not None and Path(algorithm).suffix else None
+    chosen = _algorithm(algorithm) if sends is None else None
+    if sends is not None and sends.size is None and len(wanted) > 1:
+        raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
+    options = {"algorithm": chosen, "sends": sends, "per_node": per_node, "seed": seed, "dims": dims_of(dims)}
+    if show or csv is not None:
+        _show(machine, name, gpus, wanted[0], variables, csv, json, **options)
+        return
+    if network == "closed" and algorithm is None:
+        rows = sweep(machine, OPS[name], gpus, wanted, per_node=per_node, settings=variables)
+    else:
+        with stoppable(f"{len(wanted)} sizes") as progress:
+            rows = engine_sweep(machine, OPS[name], gpus, wanted, network=network, settings=variables, mtu=mtu, progress=progress,
+                                **options)
     if json is not None:
         write_json({"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "rows": rows}, json)
         if json == "-":
             return
-    write(table(name, gpus, machine.id, rows), "-", "--bytes")
+    write(table(name, gpus, machine.id, rows, network), "-", "--bytes")
+    if len(rows) < len(wanted):
+        notes().print(f"Stopped after {len(rows)} of {len(wanted)} sizes.")
+
+
+def _algorithm(name: str | None) -> str | None:
+    if name is None:
+        return None
+    known = {key.replace("_", ""): key for key in LOWERINGS}
+    plain = name.strip().lower().replace("-", "").replace("_", "")
+    if plain not in known:
+        raise UnknownName("--algorithm", name, list(LOWERINGS))
+    return known[plain]
+
+
+def variables_of(pairs: Sequence[str]) -> dict[str, str | int]:
+    """NCCL variables from NAME=VALUE; SpecError on anything else."""
+    found: dict[str, str | int] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise SpecError("--env", pair, "NAME=VALUE, such as NCCL_ALGO=Ring")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def dims_of(text: str | None) -> tuple[int, ...]:
+    """Ranks of each dimension from `8,16`."""
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(word.isascii() and word.isdecimal() and 0 < int(word) < 10**6 for word in words if len(word) < 8) or max(
+            map(len, words), default=0) > 7:
+        raise SpecError("--dims", text, "ranks of each dimension, innermost first, such as 8,16")
+    return tuple(int(word) for word in words)
+
+
+def _show(machine: Cluster, op: str, gpus: int, size: float, variables: dict[str, str | int], csv: str | None, json: str | None, *,
+          algorithm: str | None, sends: Sends | None, per_node: int | None, seed: int, dims: tuple[int, ...]) -> None:
+    """Lists the transfers of one call."""
+    settings = parse_settings(variables, "--env")
+    wired = wire(as_set(machine, settings), OPS[op], size, flat_group(machine, gpus, per_node), algorithm=algorithm, sends=sends,
+                 settings=settings, seed=seed, dims=dims)
+    lowered = wired.lowered
+    found = transfers(lowered.lanes, lowered.pattern.channel, lowered.ends)
+    if csv is not None:
+        write(as_csv(lowered, found), csv, "--csv")
+    if json is not None:
+        write_json(as_json(lowered, found, op), json)
+    if "-" not in (csv, json):
+        write(listing(lowered, found, op), "-", "--show-transfers")
 
 
 def sizes_of(text: str) -> list[float]:
@@ -98,11 +193,12 @@ def _bytes(part: str, text: str, wanted: str) -> float:
     return size
 
 
-def table(op: str, gpus: int, cluster: str, rows: list[dict[str, object]]) -> str:
+def table(op: str, gpus: int, cluster: str, rows: list[dict[str, object]], network: str = "closed") -> str:
     """Columns of nccl-tests (out of place), then what the library is taken to choose."""
     reduces = op in ("all_reduce", "reduce_scatter", "reduce")
     lines = [
         f"# {op} on {gpus} GPUs of {cluster}: predicted, not run",
+        *_about(rows, network),
         "#",
         f"# {'size':>12}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}  {'time':>9}  {'algbw':>7}  {'busbw':>7}  "
         f"{'#wrong':>6}  {'algorithm':<10} {'protocol':<8} channels",
@@ -118,8 +214,18 @@ def table(op: str, gpus: int, cluster: str, rows: list[dict[str, object]]) -> st
             f"{row['algorithm']!s:<10} {row['protocol']!s:<8} "
             f"{row['channels']}"
         )
-    mean = sum(float(str(r["busbw_GBs"])) for r in rows) / len(rows)
+    mean = sum(float(str(r["busbw_GBs"])) for r in rows) / max(1, len(rows))
     return "\n".join([*lines, f"# Avg bus bandwidth    : {mean:g}"])
+
+
+def _about(rows: list[dict[str, object]], network: str) -> list[str]:
+    """What the engine did."""
+    if network == "closed":
+        return []
+    lanes = max(int(str(row["lanes"])) for row in rows)
+    packets = sorted({int(str(row["mtu"])) for row in rows if "mtu" in row})
+    words = f"# {network} engine, at most {lanes} lanes"
+    return [words + (f", packets of {' or '.join(map(str, packets))} B (longer ones for long messages)" if packets else "")]
 
 
 def _fit(value: object, width: int) -> str:

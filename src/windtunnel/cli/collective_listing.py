@@ -16,11 +16,10 @@ def listing(lowered: Lowered, found: Transfers, op: str) -> str:
         f"{lowered.call.channels} channels, {found.total} transfers on {len(lowered.lanes)} lanes",
         f"# {'transfer':>8}  {'step':>5}  {'from':>6}  {'to':>6}  {'bytes':>10}  {'channel':>7}  after",
     ]
-    names = _names(lowered)
     for t in range(min(len(found), MOST_LINES)):
         after = found.after[found.after_start[t] : found.after_start[t + 1]].tolist()
         lines.append(
-            f"{t:>10}  {found.step[t]:>5}  {names(int(found.src[t])):>6}  {names(int(found.dst[t])):>6}  {found.bytes[t]:>10}  "
+            f"{t:>10}  {found.step[t]:>5}  {_name(found.src[t], lowered):>6}  {_name(found.dst[t], lowered):>6}  {found.bytes[t]:>10}  "
             f"{found.channel[t]:>7}  {' '.join(map(str, after)) or '-'}"
         )
     if found.total > MOST_LINES:
@@ -30,20 +29,15 @@ def listing(lowered: Lowered, found: Transfers, op: str) -> str:
 
 def as_json(lowered: Lowered, found: Transfers, op: str) -> dict[str, object]:
     """All that is listed; `sends` and `size` are what `--algorithm` reads from a JSON file."""
-    rows = rows_of(found)
+    rows = rows_of(found, lowered.call.ranks)
     return {"op": op, "size": lowered.call.size, "gpus": lowered.call.ranks, "algorithm": lowered.algorithm,
             "protocol": lowered.protocol, "channels": lowered.call.channels, "total": found.total, "sends": rows}
 
 
 def as_csv(lowered: Lowered, found: Transfers) -> str:
     """The CSV that `--algorithm` reads."""
-    return f"# size={lowered.call.size:.0f}\n{csv_of(found)}"
+    return f"# size={lowered.call.size:.0f}\n{csv_of(found, lowered.call.ranks)}"
 
 
-def _names(lowered: Lowered):  # type: ignore[no-untyped-def]
-    ranks, nodes = lowered.call.ranks, lowered.call.nodes
-
-    def name(number: int) -> str:
-        return str(number) if number < ranks else f"nvs{number - ranks}" if number < ranks + nodes else f"sw{number - ranks - nodes}"
-
-    return name
+def _name(number: int, lowered: Lowered) -> str:
+    return str(number) if number < lowered.call.ranks else f"s{number - lowered.call.ranks}"

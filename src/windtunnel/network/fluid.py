@@ -48,6 +48,16 @@ def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = Non
     )
 
 
+def at_once(lanes: Lanes, paths: Paths, share: Floats, extra: Floats, latency: float) -> tuple[Demands, Variables]:
+    """Sends that go in batches as if all went at the same time, each at its part of the rate: what very many of them come to.
+
+    `share` [K]: how much of its rate a lane has then; `latency` seconds of the call that do not move bytes.
+    """
+    begin = float(lanes.begin.min())
+    late = max(0.0, latency - begin) + extra
+    return Demands.of_paths(paths), Variables(lanes.begin, lanes.bytes.astype(np.float64), bound=lanes.rate * share, latency=late)
+
+
 def _demands(lanes: Lanes, paths: Paths, groups: int) -> Demands:
     """Rows of (links, bytes) by group."""
     hops = np.diff(paths.start)

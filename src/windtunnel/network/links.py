@@ -14,6 +14,7 @@ from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
 from windtunnel.network.collective import Key
 from windtunnel.network.fabrics import cluster_graph
 from windtunnel.network.group import Group
+from windtunnel.network.meshes import MOST_IN_MESH, mesh_rings
 from windtunnel.network.settings import Settings
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -22,12 +23,14 @@ from windtunnel.workload.ops import Comm
 @dataclass(frozen=True)
 class Links:
     """A graph and, in it, the endpoints of ranks [n] and of switches that add: NVSwitches of the call's nodes, then of the fabric
-    as collnet.py numbers them (empty if there are none). `leaves` [nodes]: which set of leaf switches a node hangs on."""
+    as collnet.py numbers them (empty if there are none). `leaves` [nodes]: which set of leaf switches a node hangs on. `rings`: the
+    cycles of a node's local ranks that its direct links have room for (empty: any order will do)."""
 
     graph: Graph
     ranks: Ints
     switches: Ints
     leaves: tuple[int, ...]
+    rings: tuple[tuple[int, ...], ...] = ()
 
 
 def links_of(cluster: Cluster, group: Group) -> Links:
@@ -54,7 +57,7 @@ def add_switches(graph: Graph, ranks: Ints, per_node: int, reduces: bool = False
     where = {int(graph.node_site[node]): int(node) for node in reversed(nvswitch)}
     inside = [where.get(int(s), -1) for s in site]
     if min(inside) < 0:
-        return Links(graph, ranks, np.zeros(0, dtype=np.int32), (0,) * nodes)
+        return Links(graph, ranks, np.zeros(0, dtype=np.int32), (0,) * nodes, _mesh_rings(graph, home[:per_node]))
     found, leaves = (_fabric(graph, ranks, per_node) if reduces and nodes > 1 else None) or ([], (0,) * nodes)
     made = np.array([*inside, *found], dtype=np.int32)
     ends = np.arange(graph.endpoints, graph.endpoints + len(made), dtype=np.int32)
@@ -63,6 +66,19 @@ def add_switches(graph: Graph, ranks: Ints, per_node: int, reduces: bool = False
         nic_start=np.concatenate([graph.nic_start, np.full(len(made), graph.nic_start[-1], dtype=np.int64)]),
     )
     return Links(wider, ranks, ends, leaves)
+
+
+def _mesh_rings(graph: Graph, gpus: Ints) -> tuple[tuple[int, ...], ...]:
+    """Rings over links between the GPUs themselves (a mesh without a switch)."""
+    place = {int(node): i for i, node in enumerate(gpus.tolist())}
+    room: dict[tuple[int, int], float] = {}
+    for a, b, rate in zip(graph.link_from.tolist(), graph.link_to.tolist(), graph.link_rate.tolist(), strict=True):
+        if a in place and b in place:
+            room[place[a], place[b]] = room.get((place[a], place[b]), 0.0) + rate
+    if not room or len(gpus) > MOST_IN_MESH:
+        return ()
+    unit = min(room.values())
+    return mesh_rings(len(gpus), {pair: round(rate / unit) for pair, rate in room.items()})
 
 
 def _fabric(graph: Graph, ranks: Ints, per_node: int) -> tuple[list[int], tuple[int, ...]] | None:
@@ -108,9 +124,46 @@ def route_options(cluster: Cluster, comm: Comm, settings: Settings, seed: int = 
     return RouteOptions(Policy.ECMP, NicChoice.RAIL if settings.cross_nic == 0 else NicChoice.NEAREST, seed)
 
 
-def ways(links: Links, lanes: Lanes, key: Ints, options: RouteOptions) -> Paths:
-    """Links of each lane; `key` [K] tells connections of the same two endpoints apart."""
-    return route(links.graph, lanes.src, lanes.dst, key.astype(np.uint64), options)
+def nics_each(graph: Graph, ranks: Ints) -> int:
+    """NICs that every rank drives by itself, over which the library stripes its messages; at least 1."""
+    return max(1, int(np.diff(graph.nic_start)[ranks].min()))
+
+
+def ways(links: Links, lanes: Lanes, key: Ints, options: RouteOptions, nic: Ints | None = None) -> Paths:
+    """Links of each lane; `key` [K] tells connections of the same two endpoints apart.
+
+    `nic` [K]: by which of its GPU's NICs each lane leaves. The router hashes a connection to one of equally near NICs, so keys are
+    tried until it is that one.
+    """
+    keys = key.astype(np.uint64)
+    paths = route(links.graph, lanes.src, lanes.dst, keys, options)
+    if nic is None:
+        return paths
+    step = np.uint64(int(keys.max(initial=0)) + 1)
+    for _ in range(_TRIES):
+        wrong = np.nonzero(_nic(links.graph, paths) % (int(nic.max()) + 1) != nic)[0]
+        wrong = wrong[_nic(links.graph, paths)[wrong] >= 0]
+        if not len(wrong):
+            break
+        keys[wrong] += step
+        paths = route(links.graph, lanes.src, lanes.dst, keys, options)
+    return paths
+
+
+_TRIES = 64
+
+
+def _nic(graph: Graph, paths: Paths) -> Ints:
+    """Which of its GPU's NICs each path leaves by, -1: none."""
+    index = np.full(graph.nodes, -1, dtype=np.int32)
+    owner = np.repeat(np.arange(len(graph.nic_start) - 1), np.diff(graph.nic_start))
+    index[graph.nics] = np.arange(len(graph.nics)) - graph.nic_start[owner]
+    kind = graph.node_kind[graph.link_from[paths.links]]
+    at = np.nonzero(kind == NodeKind.NIC)[0]
+    path = np.repeat(np.arange(len(paths)), np.diff(paths.start))[at]
+    found = np.full(len(paths), -1, dtype=np.int32)
+    found[path[::-1]] = index[graph.link_from[paths.links[at[::-1]]]]
+    return found
 
 
 def latencies(graph: Graph, paths: Paths, packet: Floats | None = None) -> tuple[Floats, Floats]:

@@ -68,7 +68,8 @@ class Lowered:
 
 def lanes_of(cluster: Cluster, comm: Comm, size: float, ranks: Ints, group: Group, *, algorithm: str | None = None,
              protocol: str | None = None, settings: Settings = DEFAULT, switches: Ints | None = None,
-             dims: Sequence[int] = (), speeds: Sequence[float] = (), chunks: int = 8, leaves: Sequence[int] = ()) -> Lowered:
+             dims: Sequence[int] = (), speeds: Sequence[float] = (), chunks: int = 8, leaves: Sequence[int] = (),
+             rings: tuple[tuple[int, ...], ...] = ()) -> Lowered:
     """Lanes of `comm` with `size` bytes in total (as nccl-tests counts them) over endpoints `ranks`, ordered by node.
 
     `group` is their shape; what NCCL selects follows from it, unless `algorithm` (a name of `LOWERINGS`) and `protocol` say
@@ -91,6 +92,10 @@ def lanes_of(cluster: Cluster, comm: Comm, size: float, ranks: Ints, group: Grou
     call = call_of(setup, comm, size, name, how, dims=tuple(dims), speeds=tuple(speeds), chunks=chunks, leaves=tuple(leaves))
     if group.nodes > 1 and group.sharing > 1:  # NICs beside the group's GPUs, whoever else sends through them
         call = replace(call, nics=max(1, round(prepare(cluster, comm, replace(group, sharing=1), settings).wires.nics)))
+    if rings:
+        # Rings of a mesh share its links evenly if each has as many channels.
+        even = len(rings) * max(1, call.channels // len(rings)) if name == c.RING and group.nodes == 1 else call.channels
+        call = replace(call, rings=rings, channels=even)
     pattern = LOWERINGS[name](call)
     speed = speed_of(cluster, setup, call, name)
     ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
@@ -111,7 +116,7 @@ def call_of(setup: Setup, comm: Comm, size: float, algorithm: str, protocol: str
         each = settings.channels_per_peer or (2 if group.nodes > 1 else max(2, most // 2))
         at_once = _BATCH * max(1, most // each)
     return Call(comm, group.ranks, group.per_node, size, protocol, channels_of(setup, size, algorithm, protocol), nics,
-                step_of(settings, protocol), 0, dims, speeds, chunks, leaves, at_once)
+                step_of(settings, protocol), 0, dims, speeds, chunks, leaves, at_once=at_once)
 
 
 def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int:
@@ -219,7 +224,7 @@ def with_paths(lanes: Lanes, latency: Floats) -> Lanes:
 
 
 def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, ranks: Ints, group: Group,
-                   settings: Settings = DEFAULT) -> Lowered:
+                   settings: Settings = DEFAULT, switches: Ints | None = None) -> Lowered:
     """Lanes of an algorithm from a file, scaled to `size` where the file says what size it is for.
 
     What a send leaves open is what a library takes for a step of Simple: its hop, and all of the rank's links of that kind.
@@ -233,15 +238,18 @@ def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, rank
     speed = speed_of(cluster, setup, replace(call, size=max(call.size, 1.0)), OTHERS[0])
     lines = join(scaled)
     firsts = [scaled.sends[at] for at in lines.first]
-    src = np.array([s.src for s in firsts], dtype=np.int32)
-    dst = np.array([s.dst for s in firsts], dtype=np.int32)
+    src = np.array([s.src if s.src >= 0 else len(ranks) - 1 - s.src for s in firsts], dtype=np.int32)
+    dst = np.array([s.dst if s.dst >= 0 else len(ranks) - 1 - s.dst for s in firsts], dtype=np.int32)
+    ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
+    if int(max(src.max(), dst.max())) >= len(ends):
+        raise SpecError("algorithm", f"s{int(max(src.max(), dst.max())) - len(ranks)}", f"{len(ends) - len(ranks)} switches that add")
     count = len(firsts)
     pattern = Pattern(
         src, dst, lines.bytes, lines.slice, np.zeros(count, dtype=np.int32), lines.group,
         np.array([s.channel for s in firsts], dtype=np.int32), np.full(count, max(call.size, 1.0)), lines.dep_start, lines.dep_lane,
         lines.dep_lead, 0, 0, lambda local, net: 0.0, 0, lambda lane, slice: ((), 0), lambda piece: 0,
     )
-    plain, _, _ = put_speed(pattern, call, replace(speed, total=None), ranks)
+    plain, _, _ = put_speed(pattern, call, replace(speed, total=None), ends)
     between = call.node_of(src) != call.node_of(dst)
     hop = np.where(between, speed.net_hop, speed.local_hop)
     lanes = replace(
@@ -252,4 +260,4 @@ def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, rank
     )
     total = seconds(lanes)
     bound = float((lanes.bytes / lanes.rate).max())
-    return Lowered(lanes, pattern, call, "file", c.SIMPLE, total, max(0.0, total - bound), ranks.astype(np.int32))
+    return Lowered(lanes, pattern, call, "file", c.SIMPLE, total, max(0.0, total - bound), ends)

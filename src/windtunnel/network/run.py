@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.engine import flow
-from windtunnel.engine.graph import Floats, Graph, Paths
+from windtunnel.engine.graph import Floats, Graph, Ints, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.network.algorithms import LOWERINGS
 from windtunnel.network.collective import bus_factor, prepare
 from windtunnel.network.connections import split
-from windtunnel.network.fluid import fluid
+from windtunnel.network.fluid import at_once, fluid
 from windtunnel.network.group import Group, flat_group
-from windtunnel.network.links import Links, latencies, links_of, route_options, ways
-from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends, with_paths
+from windtunnel.network.links import Links, latencies, links_of, nics_each, route_options, ways
+from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends
 from windtunnel.network.sends import Sends
 from windtunnel.network.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 
+MOST_IN_BATCHES = 2**17
+"""Sends of an all-to-all that the flow engine takes in NCCL's batches; more of them it takes all at once."""
+
+
 @dataclass(frozen=True)
 class Wired:
-    """A call on links: its lanes, the way of each, `own` and `extra` seconds of those ways (links.latencies)."""
+    """A call on links: its lanes, the way of each, `own` and `extra` seconds of those ways (links.latencies);
+    lane k came from lane `old[k]` of the pattern, of which it may be one of several connections."""
 
     lowered: Lowered
     links: Links
@@ -34,6 +39,7 @@ class Wired:
     paths: Paths
     own: Floats
     extra: Floats
+    old: Ints
 
 
 @dataclass(frozen=True)
@@ -71,20 +77,24 @@ def wire(cluster: Cluster, comm: Comm, size: float, group: Group, *, algorithm: 
     """The call's lanes on the cluster's links."""
     links = links_of(cluster, group)
     if sends is not None:
-        lowered = lanes_of_sends(cluster, comm, size, sends, links.ranks, group, settings)
+        lowered = lanes_of_sends(cluster, comm, size, sends, links.ranks, group, settings, links.switches)
     else:
         if algorithm is None and not len(links.switches):
             chosen = prepare(cluster, comm, group, settings).choose(size)[0]
             algorithm = "ring" if chosen.startswith(("nvls", "collnet")) else None
         lowered = lanes_of(cluster, comm, size, links.ranks, group, algorithm=algorithm, protocol=protocol, settings=settings,
-                           switches=links.switches, dims=dims, speeds=speeds, leaves=links.leaves)
+                           switches=links.switches, dims=dims, speeds=speeds, leaves=links.leaves,
+                           rings=links.rings)
     pattern = lowered.pattern
     between = lowered.call.node_of(pattern.src) != lowered.call.node_of(pattern.dst)
-    lanes, old, part = split(lowered.lanes, between, settings.qps)
-    key = pattern.channel[old] * settings.qps + part
-    paths = ways(links, lanes, key, route_options(cluster, comm, settings, seed))
+    # A message is striped over the NICs that its GPU drives, and over the queue pairs of each.
+    nics = nics_each(links.graph, links.ranks) if between.any() else 1
+    pairs = nics * settings.qps
+    lanes, old, part = split(lowered.lanes, between, pairs)
+    key = pattern.channel[old] * pairs + part
+    paths = ways(links, lanes, key, route_options(cluster, comm, settings, seed), part % nics if nics > 1 else None)
     own, extra = latencies(links.graph, paths)
-    return Wired(lowered, links, lanes, paths, own, extra)
+    return Wired(lowered, links, lanes, paths, own, extra, old)
 
 
 def _closed(wired: Wired, cluster: Cluster, settings: Settings, seed: int, mtu: int | None,
@@ -94,7 +104,12 @@ def _closed(wired: Wired, cluster: Cluster, settings: Settings, seed: int, mtu: 
 
 def _flow(wired: Wired, cluster: Cluster, settings: Settings, seed: int, mtu: int | None,
           progress: Callable[[float], None] | None) -> Ran:
-    demands, variables = fluid(wired.lanes, wired.paths, wired.extra, wired.lowered.latency)
+    lanes, pattern = wired.lanes, wired.lowered.pattern
+    if wired.lowered.algorithm == "p2p" and len(lanes) > MOST_IN_BATCHES:
+        share = (pattern.bytes / pattern.pace)[wired.old]
+        demands, variables = at_once(lanes, wired.paths, share, wired.extra, wired.lowered.latency)
+    else:
+        demands, variables = fluid(lanes, wired.paths, wired.extra, wired.lowered.latency)
     found = flow.run(wired.links.graph.link_rate * wired.links.graph.link_up, demands, variables, progress=progress)
     return Ran(found.last, wired.lowered, wired.links.graph, found.use.bytes, 0, found.stats)
 
@@ -108,10 +123,10 @@ NETWORKS: dict[str, Callable[[Wired, Cluster, Settings, int, int | None, Callabl
 def engine_sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, network: str, algorithm: str | None = None,
                  protocol: str | None = None, sends: Sends | None = None, settings: Mapping[str, str | int] | None = None,
                  per_node: int | None = None, seed: int = 1, dims: Sequence[int] = (), mtu: int | None = None,
-                 progress: Callable[[float], None] | None = None) -> list[dict[str, object]]:
+                 progress: Callable[[float], bool] | None = None) -> list[dict[str, object]]:
     """The rows of `sweep`, run over links: also `lanes` and, of packets, `mtu` and `packet_hops`.
 
-    `progress` is told the share of the sizes that is done.
+    `progress` is told the share of the sizes that is done; if it answers True no further size is run.
     """
     shape, options = flat_group(cluster, gpus, per_node), parse_settings(settings)
     ready = prepare(as_set(cluster, options), comm, shape, options)
@@ -120,8 +135,6 @@ def engine_sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float]
     for at, size in enumerate(wanted):
         ran = run_collective(cluster, comm, size, shape, network=network, algorithm=algorithm, protocol=protocol, sends=sends,
                              settings=options, seed=seed, dims=dims, mtu=mtu)
-        if progress is not None:
-            progress((at + 1) / len(wanted))
         busy = ran.seconds if ran.seconds > 0 else float("inf")
         rows.append({
             "size": size, "time_us": ran.seconds * 1e6, "algbw_GBs": size / busy * 1e-9,
@@ -129,7 +142,9 @@ def engine_sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float]
             "protocol": ran.lowered.protocol, "channels": int(ran.lowered.pattern.channel.max()) + 1,
             "provenance": ready.provenance, "relative_error": ready.relative_error, "lanes": len(ran.lowered.lanes),
         } | ({"mtu": ran.mtu, "packet_hops": int(ran.stats.get("data_packet_hops", 0))} if ran.mtu else {}))
+        if progress is not None and progress((at + 1) / len(wanted)):
+            break
     return rows
 
 
-__all__ = ["LOWERINGS", "NETWORKS", "Ran", "Wired", "engine_sweep", "replace", "run_collective", "wire", "with_paths"]
+__all__ = ["LOWERINGS", "NETWORKS", "Ran", "Wired", "engine_sweep", "run_collective", "wire"]

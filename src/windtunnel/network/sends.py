@@ -1,6 +1,6 @@
 """Any algorithm as a file of sends: read into lanes, or written from a listing.
 
-CSV with a header, or JSON or TOML with a list `sends`. A send has `src`, `dst`, `bytes`; `after`: numbers of the sends (rows,
+CSV with a header, or JSON or TOML with a list `sends`. A send has `src`, `dst` (a rank, or s0 for a switch that adds), `bytes`; `after`: numbers of the sends (rows,
 from 0) that must have arrived at its source, in CSV with blanks between; or `step`: it waits for all sends of earlier steps that
 end at its source. Optional: `channel` (sends of one source, destination and channel leave in order), `delay_s`, `rate` (B/s),
 `begin_s`. JSON and TOML may say the `size` of the call, and a CSV file in a first line `# size=1048576`: sends then scale with
@@ -29,7 +29,7 @@ MOST_SENDS = 1_000_000
 
 @dataclass(frozen=True)
 class Send:
-    """One message. `delay_s`, `rate`, `begin_s` None: what the library takes for a step, on links of the kind that it uses."""
+    """One message. A number below zero is a switch that adds or copies: -1 - k is number k, NVSwitches of the nodes first. `delay_s`, `rate`, `begin_s` None: what the library takes for a step, on links of the kind that it uses."""
 
     src: int
     dst: int
@@ -92,11 +92,11 @@ def from_rows(rows: Sequence[Mapping[str, Any]], size: float | None = None) -> S
     by_step = not any("after" in row and row["after"] not in (None, "") for row in rows)
     waits = _after_steps(rows) if by_step else [_numbers(row.get("after"), at) for at, row in enumerate(rows)]
     found = [
-        Send(_whole(row, "src", at), _whole(row, "dst", at), _whole(row, "bytes", at), tuple(waits[at]),
+        Send(_end(row, "src", at), _end(row, "dst", at), _whole(row, "bytes", at), tuple(waits[at]),
              _whole(row, "channel", at, 0), _real(row, "delay_s", at), _real(row, "rate", at), _real(row, "begin_s", at))
         for at, row in enumerate(rows)
     ]
-    return checked(found, 1 + max(max(s.src, s.dst) for s in found), size)
+    return checked(found, max(1, 1 + max(max(s.src, s.dst) for s in found)), size)
 
 
 def checked(sends: Sequence[Send], ranks: int, size: float | None) -> Sends:
@@ -106,7 +106,7 @@ def checked(sends: Sequence[Send], ranks: int, size: float | None) -> Sends:
             raise SpecError(f"sends[{at}]", send.src, "a send from one rank to another one")
         if send.bytes < 1:
             raise SpecError(f"sends[{at}].bytes", send.bytes, "at least 1")
-        if not 0 <= send.src < ranks or not 0 <= send.dst < ranks:
+        if send.src >= ranks or send.dst >= ranks:
             raise SpecError(f"sends[{at}]", f"{send.src} to {send.dst}", f"ranks from 0 to {ranks - 1}")
         if send.rate is not None and send.rate <= 0:
             raise SpecError(f"sends[{at}].rate", send.rate, "a positive number of bytes a second")
@@ -143,8 +143,8 @@ def _after_steps(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     ending: dict[int, list[tuple[int, int]]] = {}
     steps = [_whole(row, "step", at, 0) for at, row in enumerate(rows)]
     for at, row in enumerate(rows):
-        ending.setdefault(_whole(row, "dst", at), []).append((steps[at], at))
-    return [[other for step, other in ending.get(_whole(row, "src", at), []) if step < steps[at]] for at, row in enumerate(rows)]
+        ending.setdefault(_end(row, "dst", at), []).append((steps[at], at))
+    return [[other for step, other in ending.get(_end(row, "src", at), []) if step < steps[at]] for at, row in enumerate(rows)]
 
 
 def _csv(text: str) -> tuple[list[dict[str, Any]], float | None]:
@@ -184,6 +184,14 @@ def _size(value: object) -> float:
     return size
 
 
+def _end(row: Mapping[str, Any], name: str, at: int) -> int:
+    """A rank, or a switch: `s0`."""
+    text = str(row.get(name, "")).strip()
+    if text.startswith("s") and text[1:].isdecimal() and text.isascii() and len(text) < 9:
+        return -1 - int(text[1:])
+    return _whole(row, name, at)
+
+
 def _whole(row: Mapping[str, Any], name: str, at: int, default: int | None = None) -> int:
     value = row.get(name)
     if value is None or value == "":
@@ -214,9 +222,10 @@ def _numbers(value: object, at: int) -> list[int]:
     return [_whole({"after": word}, "after", at) for word in words]
 
 
-def rows_of(listing: Transfers) -> list[dict[str, object]]:
-    """The listing as rows that `from_rows` reads back; each lane between two ranks has a channel there. SpecError if it is not the
-    whole."""
+def rows_of(listing: Transfers, ranks: int) -> list[dict[str, object]]:
+    """The listing as rows that `from_rows` reads back; each lane between two ranks has a channel there, what lies above `ranks` is
+    a switch. SpecError if it is not the whole.
+    """
     if len(listing) < listing.total:
         raise SpecError("transfers", listing.total, f"at most {len(listing)} to write them to a file", "Take fewer ranks or bytes.")
     lines: dict[tuple[int, int], dict[int, int]] = {}
@@ -224,20 +233,24 @@ def rows_of(listing: Transfers) -> list[dict[str, object]]:
     for src, dst, lane in zip(listing.src.tolist(), listing.dst.tolist(), listing.lane.tolist(), strict=True):
         known = lines.setdefault((src, dst), {})
         line.append(known.setdefault(lane, len(known)))
+
+    def end(number: int) -> int | str:
+        return number if number < ranks else f"s{number - ranks}"
+
     return [
-        {"step": int(listing.step[t]), "src": int(listing.src[t]), "dst": int(listing.dst[t]), "bytes": int(listing.bytes[t]),
+        {"step": int(listing.step[t]), "src": end(int(listing.src[t])), "dst": end(int(listing.dst[t])), "bytes": int(listing.bytes[t]),
          "after": listing.after[listing.after_start[t] : listing.after_start[t + 1]].tolist(), "channel": line[t],
          "delay_s": float(listing.delay[t]), "rate": float(listing.rate[t]), "begin_s": float(listing.begin[t])}
         for t in range(len(listing))
     ]
 
 
-def csv_of(listing: Transfers) -> str:
+def csv_of(listing: Transfers, ranks: int) -> str:
     """The listing as the CSV that `read_sends` reads."""
     out = io.StringIO()
     writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
     writer.writeheader()
-    for row in rows_of(listing):
+    for row in rows_of(listing, ranks):
         after = row["after"]
         assert isinstance(after, list)
         writer.writerow({**row, "after": " ".join(map(str, after))})

@@ -29,6 +29,7 @@ class Call:
 
     `nics` of a node that the call leaves by: channel i leaves by NIC i mod nics. `dims`: ranks in each dimension, innermost first
     (hierarchical), `speeds` their B/s per rank. `leaves`: for each node the group of leaf switches it hangs on (CollNet).
+    `rings`: cycles of a node's local ranks, where its links do not allow any (a mesh).
     `at_once`: peers with which a rank exchanges at the same time (all-to-all).
     """
 
@@ -45,6 +46,7 @@ class Call:
     speeds: tuple[float, ...] = ()
     chunks: int = 1
     leaves: tuple[int, ...] = ()
+    rings: tuple[tuple[int, ...], ...] = ()
     at_once: int = 8
 
     @property
@@ -60,6 +62,9 @@ class Call:
         """[channels, ranks] ranks node by node, each node's from local rank `start` of the channel on, around."""
         here, whole = self.per_node, self.ranks // self.per_node
         local = (start[:, None] + np.arange(here)) % here
+        if self.rings and len(self.rings[0]) == here:
+            rings = np.array(self.rings)[np.arange(self.channels) % len(self.rings)]
+            local = np.take_along_axis(rings, (np.argmax(rings == start[:, None], axis=1)[:, None] + np.arange(here)) % here, axis=1)
         order = (np.arange(whole)[None, :, None] * here + local[:, None, :]).reshape(self.channels, -1)
         left = self.ranks - whole * here
         if left:
