@@ -107,6 +107,7 @@ class RawFlows(TypedDict):
     link_bytes: _Floats
     link_busy: _Floats
     link_full: _Floats
+    cpu_s: float
     last: float
     events: int
     unknowns: int
