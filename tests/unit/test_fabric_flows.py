@@ -93,24 +93,49 @@ def test_wrong_patterns_are_told(tmp_path: Path) -> None:
         load_flows("all_to_all", 20_000)
 
 
-def test_one_flow_alone_takes_latency_and_bytes() -> None:
-    paths = route(TREE, [0, 0], [1, 15])
-    times = [closed_flows(TREE, route(TREE, [0], [d]), [10_000], [0.0])[0] for d in (1, 15)]
-    assert times == pytest.approx([2e-6 + 1e-5, 6e-6 + 1e-5])
-    assert closed_flows(TREE, paths, [0, 0], [0.0, 0.0]) == pytest.approx([2e-6, 6e-6])
+@pytest.mark.parametrize("network", ["closed", "flow"])
+def test_one_flow_alone(network: str) -> None:
+    for dst, hops in ((1, 2), (3, 4), (15, 6)):
+        for until, back in (("delivered", 0.0), ("acked", hops * (1e-6 + 64e-9))):
+            result = run_flows(TREE, make_flows([0], [dst], [10_000], [2.0], 16), FlowOptions(network, until=until))
+            # bytes, propagation, and the last packet stored once more in each switch
+            assert result.fct[0] == pytest.approx(1e-5 + hops * 1e-6 + (hops - 1) * 4096e-9 + back, abs=1e-12)
+    small = run_flows(TREE, make_flows([0], [1], [100], [0.0], 16), FlowOptions(network))
+    assert small.fct[0] == pytest.approx(2e-6 + 2 * 100e-9, abs=1e-12)
 
 
 def test_a_shared_link_serves_equally_from_the_starts_on() -> None:
     def times(sizes: list[float], starts: list[float]) -> list[float]:
         paths = route(TREE, [1, 2, 3][: len(sizes)], [0] * len(sizes))
-        latency = TREE.link_latency[0] * np.diff(paths.start)
-        return ((closed_flows(TREE, paths, sizes, starts) - latency) * 1e6).round(9).tolist()
+        return (closed_flows(TREE, paths, sizes, starts) * 1e6).round(9).tolist()
 
     assert times([1000, 1000, 4000], [0, 0, 0]) == [3.0, 3.0, 6.0]  # us: a third each, then the rest of the large one alone
     # 1000 alone for 0.5 us, half each for 1 us until it ends; then 500 of the second one are left
     assert times([1000, 1000], [0, 0.5e-6]) == [1.5, 1.5]
     assert times([1000, 1000], [0, 5e-6]) == [1.0, 1.0]
     assert times([1000, 1000], [5e-6, 0]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("pattern", ["permutation:bytes=1MiB", "incast:senders=7,bytes=1MiB", "all_to_all:bytes=64KiB"])
+def test_fluid_and_formula_agree_where_they_must(pattern: str) -> None:
+    flows = load_flows(pattern, TREE.endpoints)
+    formula, fluid = (run_flows(TREE, flows, FlowOptions(network)) for network in ("closed", "flow"))
+    assert (fluid.fct <= formula.fct * (1 + 1e-9)).all()  # equal flows that start together
+    np.testing.assert_allclose(fluid.link_bytes, formula.link_bytes)
+    for result in (formula, fluid):
+        assert max(float(str(link["utilisation"])) for link in result.hot_links()) <= 1.0
+    if pattern.startswith("incast"):
+        bound = 7 * 2**20 / 1e9
+        assert fluid.makespan() == pytest.approx(bound, rel=0.02) and formula.makespan() == pytest.approx(bound, rel=0.02)
+
+
+def test_a_run_that_is_stopped_says_so() -> None:
+    flows = load_flows("all_to_all:bytes=64KiB", TREE.endpoints)
+    stopped = run_flows(TREE, flows, FlowOptions("flow"), lambda share: True)
+    if stopped.finished:  # too short for a single report
+        assert not np.isnan(stopped.fct).any()
+    else:
+        assert np.isnan(stopped.fct).any() and stopped.summary()["max"] is None
 
 
 def test_spread_and_collisions_by_hand() -> None:

@@ -1,6 +1,7 @@
 #include "net/flow/network.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -230,9 +231,11 @@ PlanReport FlowNetwork::report() {
   out.starts = starts_;
   out.total = total_;
   out.longest = longest_;
+  std::optional<Fluid> fluid;
   for (std::size_t p = 0; p < starts_.size(); ++p) {
-    Fluid fluid(demands_, grouped_.unknowns, kinds_.capacity, kinds_.passive, tolerance_, table_.size.size());
-    out.alone.push_back(alone(fluid, p));
+    if (!fluid || fluid->active() > 0)  // the plan before stood still on a link without capacity
+      fluid.emplace(demands_, grouped_.unknowns, kinds_.capacity, kinds_.passive, tolerance_, table_.size.size());
+    out.alone.push_back(alone(*fluid, p));
   }
   out.now = fluid_.now();
   out.events = events_;

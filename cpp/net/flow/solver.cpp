@@ -24,7 +24,7 @@ Solver::Solver(const Demands& demands, const Unknowns& unknowns, std::span<const
       unknown_(unknowns.size()),
       links_(capacity.size()),
       meter_(capacity.size()) {
-  for (std::size_t l = 0; l < links_.size(); ++l) links_[l].capacity = capacity[l];
+  for (std::size_t l = 0; l < links_.size(); ++l) links_[l].capacity = links_[l].scale = capacity[l];
   for (std::size_t c = 0; c < unknowns.size(); ++c) {
     const auto r = static_cast<std::size_t>(unknowns.row[c]);
     unknown_[c].first = static_cast<std::size_t>(demands.start[r]);
@@ -144,7 +144,11 @@ void Solver::set_weight(std::int32_t unknown, double weight) {
   u.weight = weight;
 }
 
-void Solver::set_capacity(std::int32_t link, double capacity) { touch(link).capacity = capacity; }
+void Solver::set_capacity(std::int32_t link, double capacity) {
+  Link& l = touch(link);
+  l.capacity = capacity;
+  l.scale = std::max(l.scale, capacity);
+}
 
 void Solver::settle_meter() {
   for (std::size_t l = 0; l < links_.size(); ++l) meter_.settle(l, links_[l].load, links_[l].capacity, now_);
@@ -239,8 +243,11 @@ bool Solver::sweep(std::int64_t budget) {
 
 // The least level at which the link may fill up, given what stands on it and what is free; infinity: it does not.
 double Solver::fills_at(const Link& l) const {
-  if (l.open > 0) return std::max(l.floor, std::max(0.0, l.capacity - l.load) / l.free);
-  return l.load > l.capacity * (1.0 + kFull) ? l.floor : kFree;
+  if (l.open > 0) {
+    const double left = l.capacity > 0.0 ? std::max(0.0, l.capacity - l.load) : 0.0;  // rounding must not move what stands still
+    return std::max(l.floor, left / l.free);
+  }
+  return l.load > l.capacity + kFull * l.scale ? l.floor : kFree;
 }
 
 double Solver::enters_at(std::int32_t link) const {
@@ -269,7 +276,7 @@ void Solver::take_link(std::int32_t link, double at) {
   const double fills = fills_at(l);
   if (l.stops > 0 && !l.committed && !(fills <= l.full_at * (1.0 + kFull))) {
     level_ = std::max(level_, l.full_at);
-    if (l.open == 0 && l.load >= l.capacity * (1.0 - kFull))
+    if (l.open == 0 && l.load >= l.capacity - kFull * l.scale)
       l.committed = true;  // full as before
     else
       set_free(link);
@@ -390,7 +397,7 @@ bool Solver::plausible() const {
   if (open_ != 0) return false;
   for (const std::int32_t link : touched_) {
     const Link& l = links_[index(link)];
-    if (l.load > l.capacity * (1.0 + kCertify)) return false;
+    if (l.load > l.capacity + kCertify * l.scale) return false;
   }
   for (const Moved& m : moved_) {
     const Unknown& u = unknown_[index(m.unknown)];
@@ -401,7 +408,7 @@ bool Solver::plausible() const {
       continue;
     }
     const Link& l = links_[index(by)];  // nothing on it was left above full_at when it filled up
-    if (l.load < l.capacity * (1.0 - kCertify) || std::abs(u.level - l.full_at) > kCertify * l.full_at) return false;
+    if (l.load < l.capacity - kCertify * l.scale || std::abs(u.level - l.full_at) > kCertify * l.full_at) return false;
   }
   return true;
 }

@@ -100,6 +100,7 @@ class Solver {
     std::int32_t live = 0, open = 0, settled = 0;  // unknowns on it; those that are free; those stopped in this sweep
     std::uint32_t epoch = 0;
     double capacity = 0.0;
+    double scale = 0.0;        // the most that its capacity was, for what rounding may leave
     double peak = 0.0;         // the most that `free` was in this sweep
     double full_at = kFree;    // level at which it filled up and stopped something
     double floor = 0.0;        // it does not fill up below

@@ -1,5 +1,6 @@
 """Types of the C++ module; see `windtunnel.engine.program.Program` for shapes."""
 
+from collections.abc import Callable
 from typing import Any, TypedDict
 
 import numpy as np
@@ -96,3 +97,84 @@ def closed_flows(
     *, graph: dict[str, npt.NDArray[Any]], start: _Longs, links: _Ints, bytes: _Floats, begin: _Floats
 ) -> _Floats: ...
 def check_graph(*, graph: dict[str, npt.NDArray[Any]]) -> None: ...
+
+class RawFlows(TypedDict):
+    start: _Floats
+    end: _Floats
+    link_bytes: _Floats
+    link_busy: _Floats
+    link_full: _Floats
+    last: float
+    events: int
+    unknowns: int
+    constraints: int
+    solves: int
+    incremental: int
+    full: int
+    abandoned: int
+    fallbacks: int
+
+def flow_run(
+    *,
+    capacity: _Floats,
+    row_start: _Longs,
+    row_links: _Ints,
+    demand: _Floats,
+    row: _Ints,
+    begin: _Floats,
+    size: _Floats,
+    weight: _Floats,
+    bound: _Floats,
+    latency: _Floats,
+    delay: _Floats,
+    dep_start: _Longs,
+    deps: _Ints,
+    change_time: _Floats,
+    change_link: _Ints,
+    change_capacity: _Floats,
+    tolerance: float,
+    memory: float,
+    progress: Callable[[float], None] | None,
+) -> RawFlows: ...
+
+class RawPlans(TypedDict):
+    link_bytes: _Floats
+    link_busy: _Floats
+    link_full: _Floats
+    starts: _Longs
+    total: _Floats
+    longest: _Floats
+    alone: _Floats
+    now: float
+    events: int
+    unknowns: int
+    constraints: int
+    active_constraints: int
+    solves: int
+    incremental: int
+    full: int
+    abandoned: int
+    fallbacks: int
+
+class FlowNetwork(Network):
+    def __init__(
+        self,
+        *,
+        capacity: _Floats,
+        row_start: _Longs,
+        row_links: _Ints,
+        demand: _Floats,
+        plan_start: _Longs,
+        size: _Floats,
+        weight: _Floats,
+        bound: _Floats,
+        latency: _Floats,
+        delay: _Floats,
+        key: _Longs,
+        key_plan: _Ints,
+        change_time: _Floats,
+        change_link: _Ints,
+        change_capacity: _Floats,
+        tolerance: float,
+    ) -> None: ...
+    def report(self) -> RawPlans: ...

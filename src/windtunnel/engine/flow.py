@@ -1,0 +1,236 @@
+"""The door of the flow engine: weighted max-min fair fluids over links.
+
+A variable moves `size` units along a row of demands: each unit puts `demand` bytes on every link of the row. A plain flow has
+demand 1 on the links of its path; a pipelined collective is one variable whose row says how many bytes of it cross each link for a
+unit, so its lanes advance together. docs/flow.md says what is solved and how exact it is. SI units: seconds, B, B/s.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from windtunnel.base.errors import EngineError
+from windtunnel.engine import _core
+from windtunnel.engine.graph import Floats, Graph, Ints, Longs, Paths
+
+TOLERANCE = 1e-9
+"""Ends that lie together by this share of a flow's age are one event: ties up to rounding."""
+
+_NO_FLOATS, _NO_INTS, _NO_LONGS = np.empty(0, np.float64), np.empty(0, np.int32), np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Demands:
+    """R rows: row r puts `demand[i]` bytes a unit on `links[i]`, i in start[r]:start[r+1]. Without `demand`: 1, as for flows."""
+
+    start: Longs
+    links: Ints
+    demand: Floats = field(default_factory=lambda: _NO_FLOATS)
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    @classmethod
+    def of_paths(cls, paths: Paths) -> Demands:
+        """Plain flows."""
+        return cls(paths.start, paths.links)
+
+
+@dataclass(frozen=True)
+class Variables:
+    """V variables in columns; a column left out stands for its default.
+
+    `row` [V] of the demands (variable v: row v); `weight` (1); `bound` on the rate in units/s (none); `latency` from the end of the
+    fluid to its delivery (0). Variable v starts at `begin[v]`, or `delay[v]` (0) after the last of the variables
+    `deps[dep_start[v]:dep_start[v+1]]` was delivered if that is later.
+    """
+
+    begin: Floats
+    size: Floats
+    row: Ints = field(default_factory=lambda: _NO_INTS)
+    weight: Floats = field(default_factory=lambda: _NO_FLOATS)
+    bound: Floats = field(default_factory=lambda: _NO_FLOATS)
+    latency: Floats = field(default_factory=lambda: _NO_FLOATS)
+    delay: Floats = field(default_factory=lambda: _NO_FLOATS)
+    dep_start: Longs = field(default_factory=lambda: _NO_LONGS)
+    deps: Ints = field(default_factory=lambda: _NO_INTS)
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Links whose capacity changes while flows run, in order of time; 0: what is on the link stands still."""
+
+    time: Floats = field(default_factory=lambda: _NO_FLOATS)
+    link: Ints = field(default_factory=lambda: _NO_INTS)
+    capacity: Floats = field(default_factory=lambda: _NO_FLOATS)
+
+
+@dataclass(frozen=True)
+class LinkUse:
+    """Of each link [L]: bytes moved, seconds with anything on it, seconds at 99 % of its capacity or more."""
+
+    bytes: Floats
+    busy: Floats
+    full: Floats
+
+
+@dataclass(frozen=True)
+class FlowRun:
+    """`start`, `delivered` [V] in seconds; `last` is the latest delivery.
+
+    `stats`: events (times at which something changed), unknowns (variables that the solver can tell apart), constraints (links that
+    it knows), solves, of which incremental and full; abandoned (incremental ones that grew too large and were done in full),
+    fallbacks (those whose certificate failed), cpu_s.
+    """
+
+    start: Floats
+    delivered: Floats
+    last: float
+    use: LinkUse
+    stats: dict[str, float]
+
+
+@dataclass(frozen=True)
+class PlanUse:
+    """What a FlowNetwork did, up to `now`. Of each plan [P]: how often it was launched, seconds from launch to delivery summed over
+    launches and of the slowest one, and what it takes with nothing else on the links."""
+
+    use: LinkUse
+    starts: Longs
+    total: Floats
+    longest: Floats
+    alone: Floats
+    now: float
+    stats: dict[str, float]
+
+
+_STATS = ("events", "unknowns", "constraints", "solves", "incremental", "full", "abandoned", "fallbacks")
+
+
+def run(
+    capacity: Floats,
+    demands: Demands,
+    variables: Variables,
+    changes: Changes | None = None,
+    tolerance: float = TOLERANCE,
+    memory: float | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> FlowRun:
+    """Runs all variables to their ends over links of `capacity` [L] B/s.
+
+    `tolerance`: ends no later than this share of a flow's age join one event, so its share is given to others that much later;
+    0.01 makes runs with millions of distinct ends possible. `memory`: bytes that it may take (all that the machine has).
+    `progress` is told the share of variables that have ended, about every 50 ms. Raises EngineError for input that is wrong, for a
+    cycle of dependencies, and for what can never finish, naming the link.
+    """
+    changed = changes or Changes()
+    limit = _machine_memory() if memory is None else memory
+    began = time.thread_time()
+    try:
+        raw = _core.flow_run(
+            capacity=_floats(capacity), row_start=_longs(demands.start), row_links=_ints(demands.links),
+            demand=_floats(demands.demand),
+            row=_ints(variables.row), begin=_floats(variables.begin), size=_floats(variables.size),
+            weight=_floats(variables.weight),
+            bound=_floats(variables.bound), latency=_floats(variables.latency), delay=_floats(variables.delay),
+            dep_start=_longs(variables.dep_start), deps=_ints(variables.deps), change_time=_floats(changed.time),
+            change_link=_ints(changed.link), change_capacity=_floats(changed.capacity), tolerance=float(tolerance),
+            memory=float(limit), progress=progress,
+        )  # fmt: skip
+    except _core.CoreError as error:
+        raise EngineError(f"flow engine: {error}") from None
+    except MemoryError:
+        what = f"{len(variables):,} variables over {len(demands.links):,} entries of rows"
+        raise EngineError(f"flow engine: no memory for {what}") from None
+    delivered = raw["end"] if not len(variables.latency) else raw["end"] + variables.latency
+    stats = {name: float(raw[name]) for name in _STATS} | {"cpu_s": time.thread_time() - began}  # type: ignore[literal-required]
+    return FlowRun(raw["start"], delivered, raw["last"], LinkUse(raw["link_bytes"], raw["link_busy"], raw["link_full"]), stats)
+
+
+def network(
+    capacity: Floats,
+    demands: Demands,
+    plan_start: Longs,
+    variables: Variables,
+    key: Longs,
+    key_plan: Ints,
+    changes: Changes | None = None,
+    tolerance: float = TOLERANCE,
+) -> _core.FlowNetwork:
+    """A network for `engine.run`: each key that a program's transfers name launches the plan `key_plan` of the same place.
+
+    Plan p is the variables plan_start[p]:plan_start[p+1], which start together, each `delay` after the launch, and variable v has
+    row v of the demands; a plan is over when all are delivered. Their `begin`, `row` and dependencies are not used. Keys that are
+    not listed take the seconds that their participants state. One network serves one run. Raises EngineError for wrong input.
+    """
+    changed = changes or Changes()
+    if len(variables.row) or len(variables.deps):
+        raise EngineError("flow engine: the variables of plans have a row each and no dependencies")
+    try:
+        return _core.FlowNetwork(
+            capacity=_floats(capacity), row_start=_longs(demands.start), row_links=_ints(demands.links),
+            demand=_floats(demands.demand),
+            plan_start=_longs(plan_start), size=_floats(variables.size), weight=_floats(variables.weight),
+            bound=_floats(variables.bound), latency=_floats(variables.latency), delay=_floats(variables.delay), key=_longs(key),
+            key_plan=_ints(key_plan), change_time=_floats(changed.time), change_link=_ints(changed.link),
+            change_capacity=_floats(changed.capacity), tolerance=float(tolerance),
+        )  # fmt: skip
+    except _core.CoreError as error:
+        raise EngineError(f"flow engine: {error}") from None
+
+
+def report(network: _core.FlowNetwork) -> PlanUse:
+    """What the links carried and how long plans took, up to now."""
+    raw = network.report()
+    stats = {name: float(raw[name]) for name in (*_STATS, "active_constraints")}  # type: ignore[literal-required]
+    use = LinkUse(raw["link_bytes"], raw["link_busy"], raw["link_full"])
+    return PlanUse(use, raw["starts"], raw["total"], raw["longest"], raw["alone"], raw["now"], stats)
+
+
+def latency(graph: Graph, paths: Paths, size: Floats, mtu: float, ack: float = 0.0) -> tuple[Floats, Floats]:
+    """Seconds [P] from the end of a plain flow's fluid to the delivery of its last byte, and from there to its sender's last ACK.
+
+    Delivery: propagation of every link, and store-and-forward of the last packet (`mtu` bytes, or the whole flow if that is less)
+    on every link but the slowest, whose time the fluid counts. The way back: propagation again and `ack` bytes on every link, on
+    the same cables. Both are 0 for a flow to itself.
+    """
+    hops = np.diff(paths.start)
+    used = hops > 0
+    there, back = np.zeros(len(paths)), np.zeros(len(paths))
+    if not used.any():
+        return there, back
+    first = paths.start[:-1][used]
+    wait = graph.link_latency[paths.links]
+    pace = 1.0 / graph.link_rate[paths.links]
+    propagation, serial, slowest = np.add.reduceat(wait, first), np.add.reduceat(pace, first), np.maximum.reduceat(pace, first)
+    there[used] = propagation + np.minimum(np.asarray(size, np.float64)[used], mtu) * (serial - slowest)
+    back[used] = propagation + ack * serial
+    return there, back
+
+
+def _machine_memory() -> float:
+    """Bytes of memory of this machine, 0 where it does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return 0.0
+
+
+def _floats(column: Floats | Sequence[float]) -> Floats:
+    return np.ascontiguousarray(column, np.float64)
+
+
+def _longs(column: Longs | Sequence[int]) -> Longs:
+    return np.ascontiguousarray(column, np.int64)
+
+
+def _ints(column: Ints | Sequence[int]) -> Ints:
+    return np.ascontiguousarray(column, np.int32)
