@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from windtunnel.network.collisions import collisions
 from windtunnel.network.fabrics import apply_faults, graph_of, parse_fabric, parse_fault
 from windtunnel.network.flow_list import load_flows, make_flows, read_flows
 from windtunnel.network.flows import FlowOptions, run_flows
+from windtunnel.report.flows import flows_json
 
 TREE = parse_fabric("fat_tree:k=4,link=8Gb/s,latency=1us")  # 1 GB/s
 
@@ -129,13 +131,18 @@ def test_fluid_and_formula_agree_where_they_must(pattern: str) -> None:
         assert fluid.makespan() == pytest.approx(bound, rel=0.02) and formula.makespan() == pytest.approx(bound, rel=0.02)
 
 
-def test_a_run_that_is_stopped_says_so() -> None:
-    flows = load_flows("all_to_all:bytes=64KiB", TREE.endpoints)
-    stopped = run_flows(TREE, flows, FlowOptions("flow"), lambda share: True)
-    if stopped.finished:  # too short for a single report
-        assert not np.isnan(stopped.fct).any()
-    else:
-        assert np.isnan(stopped.fct).any() and stopped.summary()["max"] is None
+def test_a_run_that_is_stopped_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def reports(*_: object, progress: Callable[[float], None], **__: object) -> None:
+        progress(0.5)
+        raise AssertionError("the run went on")
+
+    monkeypatch.setattr("windtunnel.network.flows.run_fluid", reports)
+    shares = []
+    flows = make_flows([0, 1, 2], [1, 1, 3], [5, 0, 7], 0.0, TREE.endpoints)
+    stopped = run_flows(TREE, flows, FlowOptions("flow"), lambda share: shares.append(share) is None)
+    assert shares == [0.5] and not stopped.finished and stopped.summary()["max"] == 0.0
+    data = json.loads(flows_json(stopped, "tree"))
+    assert [flow["fct_s"] for flow in data["flows"]] == [None, 0.0, None] and data["finished"] is False
 
 
 def test_spread_and_collisions_by_hand() -> None:
