@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from windtunnel.engine.graph import Floats, Graph, Paths
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
 from windtunnel.network.collisions import Collisions, collisions, loads
 from windtunnel.network.flow_list import Flows
+from windtunnel.network.packet_flows import PacketSettings, described, packet_flows
 
 ACK = 64.0
 """Bytes of an acknowledgement on the wire, for the way back where completion is counted at the sender."""
@@ -32,6 +33,7 @@ ROUTINGS: dict[str, Policy | None] = {
     "dimension-order": Policy.DIMENSION_ORDER,
     "first": Policy.FIRST,
     "spray": None,
+    "spray-random": None,
     "flowlet": None,
     "adaptive": None,
 }
@@ -47,7 +49,7 @@ class FlowOptions:
     """How flows are run. `mtu`: bytes of a full packet, which every switch stores before it sends it on.
 
     `until`: a flow is complete when its last byte has arrived (`delivered`), or when its sender knows (`acked`), which is what
-    csg-htsim and ns-3 print. `packet`: settings of the packet network, by name; others ignore them.
+    csg-htsim and ns-3 print. `packet`: what only the packet network asks for.
     """
 
     network: str = "closed"
@@ -55,8 +57,8 @@ class FlowOptions:
     nic: str = "nearest"
     seed: int = 1
     mtu: int = 4096
-    until: str = "delivered"
-    packet: dict[str, object] = field(default_factory=dict)
+    until: str = "acked"
+    packet: PacketSettings = PacketSettings()
 
     def route_options(self) -> RouteOptions:
         """UnknownName for a routing or NIC choice that does not exist."""
@@ -141,6 +143,9 @@ def run_flows(graph: Graph, flows: Flows, options: FlowOptions | None = None, pr
         )  # fmt: skip
     sends = (flows.bytes > 0) & (graph.endpoint[flows.src] != graph.endpoint[flows.dst])
     some = Flows(flows.src[sends], flows.dst[sends], flows.bytes[sends], flows.start[sends], flows.source)
+    if not sends.any():
+        nothing = dict.fromkeys(STATS, 0.0)
+        return FlowsResult(graph, flows, chosen, np.zeros(len(flows)), nothing, np.zeros(graph.links), None, {}, True)
     paths = _paths(graph, some, routes)
     answer = NETWORKS[chosen.network](graph, some, paths, chosen, progress or (lambda share: False))
     fct = np.zeros(len(flows))
@@ -203,7 +208,24 @@ def _fluid(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progr
     return Answer(done.delivered - flows.start + _after(graph, flows, paths, options), stats, done.use.bytes, assumed)
 
 
+def _packet(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> Answer:
+    settings, control = options.packet.options(options.routing, options.mtu, options.seed)
+
+    def told(share: float) -> None:
+        if progress(share):
+            raise _Stop
+
+    assumed = described(graph, control, settings)
+    try:
+        routes, acked = options.route_options(), options.until == "acked"
+        fct, run = packet_flows(graph, flows, paths, options.packet, settings, routes, acked, told)
+    except _Stop:
+        return Answer(np.full(len(flows), np.nan), {}, np.zeros(graph.links), assumed, finished=False)
+    stats = {**run.stats, "partitions": run.partitions}
+    return Answer(fct, stats, (run.link_data + run.link_control).astype(np.float64), assumed)
+
+
 Network = Callable[[Graph, Flows, Paths, FlowOptions, Progress], Answer]
-NETWORKS: dict[str, Network] = {"closed": _closed, "flow": _fluid}
+NETWORKS: dict[str, Network] = {"closed": _closed, "flow": _fluid, "packet": _packet}
 """Name -> who is asked for the times."""
 
