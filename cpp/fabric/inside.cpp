@@ -80,15 +80,13 @@ bool Inside::walk(std::int32_t from, std::int32_t to, std::uint64_t hash, std::v
     return at(next) != kNone && at(next) + link_cost(link) == at(node);
   };
   for (std::int32_t node = from; node != to;) {
-    std::size_t equal = 0;
-    for (const std::int32_t link : adjacency_.out(node)) equal += on_way(node, link) ? 1U : 0U;
-    std::size_t chosen = equal == 1 ? 0 : pick(mix(hash ^ static_cast<std::uint64_t>(node)), equal);
+    equal_.clear();
     for (const std::int32_t link : adjacency_.out(node)) {
-      if (!on_way(node, link) || chosen-- != 0) continue;
-      links.push_back(link);
-      node = graph_.link_to[static_cast<std::size_t>(link)];
-      break;
+      if (on_way(node, link)) equal_.push_back(link);
     }
+    const std::size_t chosen = equal_.size() == 1 ? 0 : pick(mix(hash ^ static_cast<std::uint64_t>(node)), equal_.size());
+    links.push_back(equal_[chosen]);
+    node = graph_.link_to[static_cast<std::size_t>(equal_[chosen])];
   }
   return true;
 }

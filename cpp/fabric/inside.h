@@ -35,6 +35,7 @@ class Inside {
   std::vector<std::int32_t> local_;             // [N] position among the nodes of its server
   std::vector<std::int32_t> size_;              // [servers] nodes
   std::vector<std::vector<std::uint32_t>> to_;  // [N] cost from each node of the server to this one; empty until asked for
+  std::vector<std::int32_t> equal_;             // links that walk() chooses among
 };
 
 }  // namespace wt::fabric

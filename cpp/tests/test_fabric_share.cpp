@@ -21,7 +21,7 @@ GraphBuilder two_leaves() {
   return b;
 }
 
-// Seconds of flows that all cross one link of 1 GB/s and no latency.
+// Seconds of flows that all cross one link of 1 GB/s.
 std::vector<double> on_one_link(const std::vector<double>& bytes, const std::vector<double>& start) {
   GraphBuilder b;
   b.endpoint_at(b.node(NodeKind::kHost));

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault
+from windtunnel.network.fabrics import apply_faults, flap_events, parse_fabric, parse_fault, parse_flap
 
 TREE = parse_fabric("fat_tree:k=4")
 
@@ -54,3 +54,17 @@ def test_wrong_faults_are_told(text: str) -> None:
 def test_faults_that_hit_nothing_are_told(text: str) -> None:
     with pytest.raises(SpecError, match="--fault"):
         apply_faults(TREE, [parse_fault(text)])
+
+
+def test_flaps_are_events_of_cables() -> None:
+    link = next(i for i in range(TREE.links) if TREE.names[TREE.link_from[i]] == "tor0" and TREE.names[TREE.link_to[i]] == "agg0.1")
+    events = flap_events(TREE, [parse_flap("tor0--agg0.1:down=10us,up=2ms"), parse_flap("agg0.1--tor0:down=3ms")])
+    assert [event[1:] for event in events] == [(link // 2 * 2, False), (link // 2 * 2, True), (link // 2 * 2, False)]
+    assert [event[0] for event in events] == pytest.approx([1e-5, 2e-3, 3e-3])
+    assert len(flap_events(TREE, [parse_flap("tor*--agg*:down=1us,share=25%,seed=2")])) == 4
+
+
+@pytest.mark.parametrize("text", ["tor0", "tor0:down", "tor0:up=1us", "tor0:down=2us,up=1us", "tor0:down=x", "tor0:down=1us,x=1"])
+def test_wrong_flaps_are_told(text: str) -> None:
+    with pytest.raises(SpecError, match="--f"):
+        parse_flap(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ from windtunnel.cli import main
 from windtunnel.engine.closed import closed_flows
 from windtunnel.engine.routes import Policy, RouteOptions, route, spread
 from windtunnel.network.collisions import collisions
-from windtunnel.network.fabrics import apply_faults, graph_of, parse_fabric, parse_fault
+from windtunnel.network.fabrics import apply_faults, graph_of, parse_fabric, parse_fault, parse_flap
 from windtunnel.network.flow_list import load_flows, make_flows, read_flows
-from windtunnel.network.flows import FlowOptions, run_flows
+from windtunnel.network.flows import ROUTINGS, FlowOptions, FlowsResult, run_flows
+from windtunnel.network.packet_flows import PacketSettings
+from windtunnel.report.flows import flows_json
 
 TREE = parse_fabric("fat_tree:k=4,link=8Gb/s,latency=1us")  # 1 GB/s
 
@@ -93,24 +96,111 @@ def test_wrong_patterns_are_told(tmp_path: Path) -> None:
         load_flows("all_to_all", 20_000)
 
 
-def test_one_flow_alone_takes_latency_and_bytes() -> None:
-    paths = route(TREE, [0, 0], [1, 15])
-    times = [closed_flows(TREE, route(TREE, [0], [d]), [10_000], [0.0])[0] for d in (1, 15)]
-    assert times == pytest.approx([2e-6 + 1e-5, 6e-6 + 1e-5])
-    assert closed_flows(TREE, paths, [0, 0], [0.0, 0.0]) == pytest.approx([2e-6, 6e-6])
+@pytest.mark.parametrize("network", ["closed", "flow"])
+def test_one_flow_alone(network: str) -> None:
+    for dst, hops in ((1, 2), (3, 4), (15, 6)):
+        for until, back in (("delivered", 0.0), ("acked", hops * (1e-6 + 64e-9))):
+            result = run_flows(TREE, make_flows([0], [dst], [10_000], [2.0], 16), FlowOptions(network, until=until))
+            # bytes, propagation, and the last packet stored once more in each switch
+            assert result.fct[0] == pytest.approx(1e-5 + hops * 1e-6 + (hops - 1) * 4096e-9 + back, abs=1e-12)
+    small = run_flows(TREE, make_flows([0], [1], [100], [0.0], 16), FlowOptions(network, until="delivered"))
+    assert small.fct[0] == pytest.approx(2e-6 + 2 * 100e-9, abs=1e-12)
 
 
 def test_a_shared_link_serves_equally_from_the_starts_on() -> None:
     def times(sizes: list[float], starts: list[float]) -> list[float]:
         paths = route(TREE, [1, 2, 3][: len(sizes)], [0] * len(sizes))
-        latency = TREE.link_latency[0] * np.diff(paths.start)
-        return ((closed_flows(TREE, paths, sizes, starts) - latency) * 1e6).round(9).tolist()
+        return (closed_flows(TREE, paths, sizes, starts) * 1e6).round(9).tolist()
 
     assert times([1000, 1000, 4000], [0, 0, 0]) == [3.0, 3.0, 6.0]  # us: a third each, then the rest of the large one alone
     # 1000 alone for 0.5 us, half each for 1 us until it ends; then 500 of the second one are left
     assert times([1000, 1000], [0, 0.5e-6]) == [1.5, 1.5]
     assert times([1000, 1000], [0, 5e-6]) == [1.0, 1.0]
     assert times([1000, 1000], [5e-6, 0]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("pattern", ["permutation:bytes=1MiB", "incast:senders=7,bytes=1MiB", "all_to_all:bytes=64KiB"])
+def test_fluid_and_formula_agree_where_they_must(pattern: str) -> None:
+    flows = load_flows(pattern, TREE.endpoints)
+    formula, fluid = (run_flows(TREE, flows, FlowOptions(network)) for network in ("closed", "flow"))
+    assert (fluid.fct <= formula.fct * (1 + 1e-9)).all()  # equal flows that start together
+    np.testing.assert_allclose(fluid.link_bytes, formula.link_bytes)
+    for result in (formula, fluid):
+        assert max(float(str(link["utilisation"])) for link in result.hot_links()) <= 1.0
+    if pattern.startswith("incast"):
+        bound = 7 * 2**20 / 1e9
+        assert fluid.makespan() == pytest.approx(bound, rel=0.02) and formula.makespan() == pytest.approx(bound, rel=0.02)
+
+
+@pytest.mark.parametrize("hops", [2, 4, 6])
+def test_packets_agree_with_the_formula_where_nothing_is_shared(hops: int) -> None:
+    flows = make_flows([0], [{2: 1, 4: 3, 6: 15}[hops]], [2**20], [0.5], 16)
+    formula, packet = (run_flows(TREE, flows, FlowOptions(network)) for network in ("closed", "packet"))
+    assert packet.fct[0] == pytest.approx(formula.fct[0], rel=0.01)
+    assert packet.stats["data_packet_hops"] == 256 * hops and packet.stats["ack_packet_hops"] == 256 * hops
+
+
+@pytest.mark.parametrize("routing", [name for name in ROUTINGS if ROUTINGS[name] is None])
+def test_packets_choose_on_the_way(routing: str) -> None:
+    flows = load_flows("permutation:bytes=256KiB", TREE.endpoints)
+    result = run_flows(TREE, flows, FlowOptions("packet", routing))
+    assert result.collisions is None and (result.fct > 0).all() and result.finished
+    assert result.link_bytes.sum() >= flows.bytes.sum() * 2
+
+
+def test_packets_take_the_settings_of_the_user() -> None:
+    flows = load_flows("incast:senders=9,bytes=256KiB", TREE.endpoints)
+
+    def run(**settings: object) -> FlowsResult:
+        return run_flows(TREE, flows, FlowOptions("packet", packet=PacketSettings(**settings)))  # type: ignore[arg-type]
+
+    paused = run(cc="none", buffer=2e5)
+    assert paused.stats["pfc_pauses"] > 0 and paused.stats["drops"] == 0
+    dropped = run(cc="none", buffer=2e5, loss="drop")
+    assert dropped.stats["drops"] > 0 and dropped.stats["pfc_pauses"] == 0
+    assert run(cc="none", loss="credits").stats["drops"] == 0
+    assert run(cc="dcqcn").stats["ecn_marks"] > 0 and run(cc="dcqcn").assumed["congestion_control"]
+    few = run(cc="none", ack_every=4)
+    assert few.stats["ack_packet_hops"] < few.stats["data_packet_hops"] / 3
+    assert (run(threads=1).fct == run(threads=3).fct).all()
+    bound = 9 * 2**18 / 1e9
+    assert paused.makespan() == pytest.approx(bound, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [({"cc": "dcqn"}, "dcqcn"), ({"loss": "pcf"}, "pfc"), ({"recovery": "x"}, "selective"), ({"threads": 0}, "threads"),
+     ({"buffer": -1.0}, "buffer"), ({"ack_every": 0}, "ack"), ({"header": -1}, "header")],
+)  # fmt: skip
+def test_wrong_settings_are_told(settings: dict[str, object], told: str) -> None:
+    with pytest.raises(SpecError, match=told):
+        PacketSettings(**settings).options("ecmp", 4096, 1)  # type: ignore[arg-type]
+
+
+def test_a_cable_that_goes_down_loses_time_and_nothing_else() -> None:
+    flows = make_flows([0], [4], [2**20], [0.0], 16)
+    calm = run_flows(TREE, flows, FlowOptions("packet", packet=PacketSettings(cc="none")))
+    way = route(TREE, [0], [4]).links
+    name = "--".join(TREE.names[n] for n in (TREE.link_from[way[1]], TREE.link_to[way[1]]))
+    broken = PacketSettings(cc="none", flaps=(parse_flap(f"{name}:down=100us"),), convergence=1e-4)
+    rough = run_flows(TREE, flows, FlowOptions("packet", packet=broken))
+    assert rough.finished and rough.fct[0] > calm.fct[0] + 1e-4
+    assert rough.stats["losses"] > 0 and rough.stats["retransmits"] > 0
+    assert rough.link_bytes[way[-1]] > 2**20 / 2  # it arrived over another way
+
+
+def test_a_run_that_is_stopped_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def reports(*_: object, progress: Callable[[float], None], **__: object) -> None:
+        progress(0.5)
+        raise AssertionError("the run went on")
+
+    monkeypatch.setattr("windtunnel.network.flows.run_fluid", reports)
+    shares = []
+    flows = make_flows([0, 1, 2], [1, 1, 3], [5, 0, 7], 0.0, TREE.endpoints)
+    stopped = run_flows(TREE, flows, FlowOptions("flow"), lambda share: shares.append(share) is None)
+    assert shares == [0.5] and not stopped.finished and stopped.summary()["max"] == 0.0
+    data = json.loads(flows_json(stopped, "tree"))
+    assert [flow["fct_s"] for flow in data["flows"]] == [None, 0.0, None] and data["finished"] is False
 
 
 def test_spread_and_collisions_by_hand() -> None:

@@ -88,13 +88,11 @@ std::vector<double> share(const fabric::Graph& graph, const Paths& paths, std::s
   for (std::size_t l = 0; l < graph.links(); ++l) first[l + 1] += first[l];
   std::vector<std::int32_t> through(paths.links.size());  // flows of each link, by start
   std::vector<std::size_t> next(first.begin(), first.end() - 1);
-  std::vector<double> seconds(flows, 0.0), latency(flows, 0.0);
+  std::vector<double> seconds(flows, 0.0);
   for (const std::int32_t flow : order) {
     const auto f = static_cast<std::size_t>(flow);
     for (auto i = static_cast<std::size_t>(paths.start[f]); i < static_cast<std::size_t>(paths.start[f + 1]); ++i) {
-      const auto link = static_cast<std::size_t>(paths.links[i]);
-      through[next[link]++] = flow;
-      latency[f] += graph.link_latency[link];
+      through[next[static_cast<std::size_t>(paths.links[i])]++] = flow;
     }
   }
   Shared shared;
@@ -105,7 +103,6 @@ std::vector<double> share(const fabric::Graph& graph, const Paths& paths, std::s
       seconds[f] = std::max(seconds[f], end - start[f]);
     });
   }
-  for (std::size_t f = 0; f < flows; ++f) seconds[f] += latency[f];
   return seconds;
 }
 

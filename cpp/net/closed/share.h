@@ -9,9 +9,9 @@
 
 namespace wt::net {
 
-// Seconds [P] from each flow's start to the arrival of its last byte: the latencies of its path, plus the longest that one of its
-// links needs to serve it when all flows through that link share it equally, from their starts on (processor sharing). An empty
-// path takes no time. Throws wt::Error for bytes or starts that are not finite and >= 0, and for links that do not exist.
+// Seconds [P] from each flow's start until its last byte has passed: the longest that one of its links needs to serve it when all
+// flows through that link share it equally, from their starts on (processor sharing). No latencies; an empty path takes no time.
+// Throws wt::Error for bytes or starts that are not finite and >= 0, and for links that do not exist.
 std::vector<double> share(const fabric::Graph& graph, const Paths& paths, std::span<const double> bytes,
                           std::span<const double> start);
 

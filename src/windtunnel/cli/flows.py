@@ -7,11 +7,15 @@ from typing import Annotated
 
 import typer
 
+from windtunnel.base.errors import SpecError
+from windtunnel.base.units import parse_size, parse_time
+from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.common import Json, Quiet, busy, writable, write
 from windtunnel.cli.progress import stoppable
-from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault
+from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault, parse_flap
 from windtunnel.network.flow_list import load_flows
-from windtunnel.network.flows import NETWORKS, NICS, ROUTINGS, FlowOptions, run_flows
+from windtunnel.network.flows import NETWORKS, NICS, ROUTINGS, UNTIL, FlowOptions, run_flows
+from windtunnel.network.packet_flows import RECOVERIES, PacketSettings
 
 
 def command(
@@ -31,16 +35,36 @@ def command(
     routing: Annotated[str, typer.Option("--routing", help=", ".join(ROUTINGS))] = "ecmp",
     nic: Annotated[str, typer.Option("--nic", help="NICs between servers, as NCCL picks them: " + ", ".join(NICS))] = "nearest",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of every hash and draw.")] = 1,
+    mtu: Annotated[str, typer.Option("--mtu", metavar="SIZE", help="Payload of a full packet.")] = "4096",
+    until: Annotated[str, typer.Option("--until", help="When a flow is complete: " + ", ".join(UNTIL))] = "acked",
+    cc: Annotated[str, typer.Option("--cc", metavar="NAME", help="packet: congestion control: dcqcn:rai=40Mb/s.")] = "dcqcn",
+    pfc: Annotated[bool, typer.Option("--pfc/--no-pfc", help="packet: full switches pause their senders, or drop.")] = True,
+    credits: Annotated[bool, typer.Option("--credits", help="packet: InfiniBand's credits instead of PFC.")] = False,
+    recovery: Annotated[str, typer.Option("--recovery", help="packet: " + ", ".join(RECOVERIES))] = "",
+    buffer: Annotated[str, typer.Option("--buffer", metavar="SIZE", help="packet: of a switch, shared by its ports.")] = "32MB",
+    header: Annotated[int, typer.Option("--header", help="packet: bytes on the wire besides the payload.")] = 0,
+    ack_every: Annotated[int, typer.Option("--ack-every", help="packet: packets an ACK.")] = 1,
+    threads: Annotated[int, typer.Option("--threads", help="packet: the result is the same for any number.")] = 1,
     fault: Annotated[
         list[str] | None,
         typer.Option("--fault", metavar="PATTERN:EFFECT", help="spine3:down or leaf*--spine*:slow=0.5,share=1%; repeatable."),
     ] = None,
+    flap: Annotated[
+        list[str] | None,
+        typer.Option("--flap", metavar="PATTERN:TIMES", help="packet: tor0--agg0.1:down=10us,up=2ms while traffic runs; repeatable."),
+    ] = None,
+    convergence: Annotated[str, typer.Option("--convergence", metavar="TIME", help="packet: until routing avoids it.")] = "1ms",
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json))
-    options = FlowOptions(network, routing, nic, seed)
+    loss = "credits" if credits else "pfc" if pfc else "drop"
+    flaps = tuple(parse_flap(text) for text in flap or ())
+    after = time_of(convergence, "--convergence")
+    packet = PacketSettings(cc, loss, recovery, size_of(buffer, "--buffer"), header, ack_every, threads, flaps, after)
+    options = FlowOptions(network, routing, nic, seed, size_of(mtu, "--mtu"), until, packet)
     options.route_options()
+    packet.options(routing, options.mtu, seed)
     with busy("building the fabric"):
         graph = apply_faults(parse_fabric(fabric), [parse_fault(text) for text in fault or ()])
         wanted = load_flows(flows, graph.endpoints)
@@ -54,3 +78,21 @@ def command(
         write(flows_json(result, fabric), json, "--json")
     if not quiet and json != "-":
         flows_report(result, fabric)
+    if not result.finished:
+        raise typer.Exit(INTERRUPTED)
+
+
+def size_of(text: str, option: str) -> int:
+    """Whole bytes from `4096` or `4KiB`; SpecError otherwise."""
+    try:
+        return int(parse_size(float(text) if text.replace(".", "", 1).isdigit() else text))
+    except (ValueError, OverflowError):
+        raise SpecError(option, text, "a size such as 4096 or 4KiB") from None
+
+
+def time_of(text: str, option: str) -> float:
+    """Seconds from `1ms`; SpecError otherwise."""
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise SpecError(option, text, "a time such as 1ms") from None

@@ -11,12 +11,12 @@ from windtunnel.engine.graph import Floats, Graph, Paths
 
 
 def closed_flows(graph: Graph, paths: Paths, bytes: npt.ArrayLike, start: npt.ArrayLike) -> Floats:
-    """[P] seconds from each flow's `start` to the arrival of its last byte.
+    """[P] seconds from each flow's `start` until its last byte has passed its links; what packets and propagation add is not in it.
 
-    Latencies of the path, plus the longest that one of its links needs for it when all flows through that link share it equally
-    from their starts on (processor sharing, one link at a time). So no link carries more than its rate allows, the last flow of a
-    link ends no sooner than it could, and equal flows that start together end no sooner than under max-min fairness. Left out: a
-    flow that is held up on one link leaves the others to their flows. Raises EngineError for bad columns.
+    The longest that one of its links needs for it when all flows through that link share it equally from their starts on (processor
+    sharing, one link at a time). So no link carries more than its rate allows, the last flow of a link ends no sooner than it
+    could, and equal flows that start together end no sooner than under max-min fairness. Left out: a flow that is held up on one
+    link leaves the others to their flows. Raises EngineError for bad columns.
     """
     sizes, begins = np.ascontiguousarray(bytes, np.float64), np.ascontiguousarray(start, np.float64)
     try:

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from windtunnel.base.errors import EngineError, SpecError, UnknownName
 from windtunnel.engine.closed import closed_flows
+from windtunnel.engine.flow import Demands, Variables, latency
+from windtunnel.engine.flow import run as run_fluid
 from windtunnel.engine.graph import Floats, Graph, Paths
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
 from windtunnel.network.collisions import Collisions, collisions, loads
 from windtunnel.network.flow_list import Flows
+from windtunnel.network.packet_flows import PacketSettings, described, packet_flows
 
+ACK = 64.0
+"""Bytes of an acknowledgement on the wire, for the way back where completion is counted at the sender."""
 Progress = Callable[[float], bool]
 """Told the share that is done, now and then; answers whether to stop."""
 
@@ -28,24 +33,32 @@ ROUTINGS: dict[str, Policy | None] = {
     "dimension-order": Policy.DIMENSION_ORDER,
     "first": Policy.FIRST,
     "spray": None,
+    "spray-random": None,
     "flowlet": None,
     "adaptive": None,
 }
 """Name -> how a flow's links are chosen; None: packet by packet, on the way."""
 NICS = {"nearest": NicChoice.NEAREST, "rail": NicChoice.RAIL, "pxn": NicChoice.PXN}
+UNTIL = ("delivered", "acked")
 STATS = ("data_packet_hops", "ack_packet_hops", "events", "drops", "pfc_pauses", "ecn_marks")
 """Counters that every network reports; 0 where it has no such thing."""
 
 
 @dataclass(frozen=True)
 class FlowOptions:
-    """How flows are run. `packet`: settings of the packet network, by name; others ignore them."""
+    """How flows are run. `mtu`: bytes of a full packet, which every switch stores before it sends it on.
+
+    `until`: a flow is complete when its last byte has arrived (`delivered`), or when its sender knows (`acked`), which is what
+    csg-htsim and ns-3 print. `packet`: what only the packet network asks for.
+    """
 
     network: str = "closed"
     routing: str = "ecmp"
     nic: str = "nearest"
     seed: int = 1
-    packet: dict[str, object] = field(default_factory=dict)
+    mtu: int = 4096
+    until: str = "acked"
+    packet: PacketSettings = PacketSettings()
 
     def route_options(self) -> RouteOptions:
         """UnknownName for a routing or NIC choice that does not exist."""
@@ -53,6 +66,10 @@ class FlowOptions:
             raise UnknownName("--routing", self.routing, list(ROUTINGS))
         if self.nic not in NICS:
             raise UnknownName("--nic", self.nic, list(NICS))
+        if self.until not in UNTIL:
+            raise UnknownName("--until", self.until, list(UNTIL))
+        if not 64 <= self.mtu <= 65_536:
+            raise SpecError("--mtu", self.mtu, "64 to 65536 bytes")
         return RouteOptions(ROUTINGS[self.routing] or Policy.ECMP, NICS[self.nic], self.seed)
 
 
@@ -126,6 +143,9 @@ def run_flows(graph: Graph, flows: Flows, options: FlowOptions | None = None, pr
         )  # fmt: skip
     sends = (flows.bytes > 0) & (graph.endpoint[flows.src] != graph.endpoint[flows.dst])
     some = Flows(flows.src[sends], flows.dst[sends], flows.bytes[sends], flows.start[sends], flows.source)
+    if not sends.any():
+        nothing = dict.fromkeys(STATS, 0.0)
+        return FlowsResult(graph, flows, chosen, np.zeros(len(flows)), nothing, np.zeros(graph.links), None, {}, True)
     paths = _paths(graph, some, routes)
     answer = NETWORKS[chosen.network](graph, some, paths, chosen, progress or (lambda share: False))
     fct = np.zeros(len(flows))
@@ -151,16 +171,61 @@ def _paths(graph: Graph, flows: Flows, routes: RouteOptions) -> Paths:
         raise SpecError(flows.source, got, "endpoints that links which are up connect", hint) from None
 
 
+def _after(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions) -> Floats:
+    """[F] seconds from the end of the fluid to completion: propagation, the last packet in each switch, the ACK's way back."""
+    there, back = latency(graph, paths, flows.bytes.astype(np.float64), float(options.mtu), ACK)
+    return there + back if options.until == "acked" else there
+
+
 def _closed(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> Answer:
-    fct = closed_flows(graph, paths, flows.bytes, flows.start)
+    fct = closed_flows(graph, paths, flows.bytes, flows.start) + _after(graph, flows, paths, options)
     assumed: dict[str, object] = {
         "sharing": "equal among the flows on each link, one link at a time",
-        "packets": "none: bytes over rate, no headers, no queues",
+        "packets": f"store and forward of {options.mtu} B; no headers, no queues, no congestion control",
     }
     return Answer(fct, {}, loads(graph, paths, flows.bytes), assumed)
 
 
+class _Stop(Exception):
+    """Ends a run from within its progress."""
+
+
+def _fluid(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> Answer:
+    def told(share: float) -> None:
+        if progress(share):
+            raise _Stop
+
+    assumed: dict[str, object] = {
+        "sharing": "max-min fair, at once",
+        "packets": f"store and forward of {options.mtu} B; no headers, no queues, no congestion control",
+    }
+    variables = Variables(begin=flows.start, size=flows.bytes.astype(np.float64))
+    try:
+        done = run_fluid(graph.link_rate, Demands.of_paths(paths), variables, progress=told)
+    except _Stop:
+        return Answer(np.full(len(flows), np.nan), {}, np.zeros(graph.links), assumed, finished=False)
+    stats = {name: done.stats[name] for name in ("events", "solves", "incremental", "full")}
+    return Answer(done.delivered - flows.start + _after(graph, flows, paths, options), stats, done.use.bytes, assumed)
+
+
+def _packet(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> Answer:
+    settings, control = options.packet.options(options.routing, options.mtu, options.seed)
+
+    def told(share: float) -> None:
+        if progress(share):
+            raise _Stop
+
+    assumed = described(graph, control, settings)
+    try:
+        routes, acked = options.route_options(), options.until == "acked"
+        fct, run = packet_flows(graph, flows, paths, options.packet, settings, routes, acked, told)
+    except _Stop:
+        return Answer(np.full(len(flows), np.nan), {}, np.zeros(graph.links), assumed, finished=False)
+    stats = {**run.stats, "partitions": run.partitions}
+    return Answer(fct, stats, (run.link_data + run.link_control).astype(np.float64), assumed)
+
+
 Network = Callable[[Graph, Flows, Paths, FlowOptions, Progress], Answer]
-NETWORKS: dict[str, Network] = {"closed": _closed}
+NETWORKS: dict[str, Network] = {"closed": _closed, "flow": _fluid, "packet": _packet}
 """Name -> who is asked for the times."""
 

@@ -23,13 +23,16 @@ from windtunnel.network.links import latencies, route_options
 from windtunnel.network.lowering import lanes_of
 from windtunnel.network.members import Ids
 from windtunnel.network.nccl import constants as c
+from windtunnel.network.packet_flows import PacketSettings
 from windtunnel.network.settings import DEFAULT, Settings
 from windtunnel.network.timing import slices_of
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
-SPRAYED = ("infiniband", "efa")
-"""Fabrics that spread a flow's packets over all equal ways: adaptive routing of InfiniBand, EFA's SRD."""
+ROUTINGS = {"infiniband": "adaptive", "efa": "spray"}
+"""How fabrics choose among equal ways where the catalogue does not say: adaptive routing of InfiniBand, EFA's SRD; else a hash."""
+PAUSED = ("roce", "ethernet")
+"""Fabrics that pause (PFC) and run DCQCN; the others grant credits and run no congestion control, unless the catalogue says so."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,21 @@ class Machine:
         return max(self.settings.qps, self.cluster.fabric.flows_per_connection)
 
     @property
+    def routing(self) -> str:
+        """How packets choose among equal ways: ecmp, spray, adaptive or flowlet."""
+        fabric = self.cluster.fabric
+        return fabric.routing or ROUTINGS.get(fabric.kind, "ecmp")
+
+    @property
     def sprays(self) -> bool:
         """Whether packets of one flow take all equal ways."""
-        return self.cluster.fabric.kind in SPRAYED
+        return self.routing in ("spray", "adaptive")
+
+    def packets(self) -> PacketSettings:
+        """Congestion control and flow control of the fabric."""
+        fabric = self.cluster.fabric
+        paused = fabric.kind in PAUSED
+        return PacketSettings(cc=fabric.congestion or ("dcqcn" if paused else "none"), loss="pfc" if paused else "credits")
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,14 @@ def _parts(result: FlowsResult, fabric: str) -> Iterator[Any]:
             table.add_row(label, show_size(float(str(link["bytes"]))), f"{rate:.4g} Gb/s", f"{busy:.1%}")
         yield table
     for name, value in result.assumed.items():
-        yield Text(f"{name}: {value}", style="dim")
+        yield Text(f"{name}: {_plain(value)}", style="dim")
+
+
+def _plain(value: object) -> str:
+    """`a=1 b=2` of a table."""
+    if not isinstance(value, dict):
+        return str(value)
+    return " ".join(f"{key}={one:.6g}" if isinstance(one, float) else f"{key}={one}" for key, one in value.items())
 
 
 def _collisions(result: FlowsResult, met: Collisions) -> Text:

@@ -4,11 +4,13 @@
     leaf0--spine3:down               the cable between them, both ways; -> means that way only
     leaf*->spine*:slow=0.5           * and ? as in a shell: at half their rate
     leaf*--spine*:down,share=1%,seed=7   a random share of what the pattern matches (cables; nodes, where it names nodes)
+    leaf0--spine3:down=10us,up=2ms   while traffic runs: the cable goes down and, if `up` is there, comes back (a flap)
 """
 
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.errors import SpecError
+from windtunnel.base.units import parse_time
 from windtunnel.engine.graph import Graph
 
 _FORM = "PATTERN:down or PATTERN:slow=0.5, with share=1% and seed=1 after commas; PATTERN is a node, A--B or A->B"
@@ -53,6 +56,47 @@ def parse_fault(text: str) -> Fault:
     if wrong or not a or (found and not b) or not 0.0 <= factor <= 1.0 or not 0.0 < part <= 1.0 or seed < 0:
         raise SpecError("--fault", text, _FORM)
     return Fault(a.strip(), b.strip(), arrow == "--", factor, part, seed)
+
+
+@dataclass(frozen=True)
+class Flap:
+    """All cables that match go down at `down` seconds, and come back at `up`; infinity: they do not."""
+
+    fault: Fault
+    down: float
+    up: float = math.inf
+
+
+def parse_flap(text: str) -> Flap:
+    """The flap that a text describes; SpecError with the form otherwise."""
+    form = "PATTERN:down=10us or PATTERN:down=10us,up=2ms, with share=1% and seed=1 after commas; PATTERN is a node, A--B or A->B"
+    pattern, _, rest = text.rpartition(":")
+    times: dict[str, float] = {}
+    others = []
+    for part in rest.split(","):
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        if key in ("down", "up"):
+            try:
+                times[key] = parse_time(value)
+            except ValueError:
+                raise SpecError("--flap", text, form) from None
+        else:
+            others.append(part)
+    if "down" not in times or times.get("up", math.inf) <= times["down"]:
+        raise SpecError("--flap", text, form)
+    return Flap(parse_fault(",".join([f"{pattern}:down", *others])), times["down"], times.get("up", math.inf))
+
+
+def flap_events(graph: Graph, flaps: Iterable[Flap]) -> list[tuple[float, int, bool]]:
+    """(seconds, link, whether it comes up), in order of time; one link stands for its cable."""
+    events: list[tuple[float, int, bool]] = []
+    for flap in flaps:
+        hit = np.flatnonzero(_links(graph, flap.fault))
+        for link in np.unique(hit // 2 * 2).tolist():
+            events.append((flap.down, link, False))
+            if flap.up < math.inf:
+                events.append((flap.up, link, True))
+    return sorted(events)
 
 
 def apply_faults(graph: Graph, faults: Iterable[Fault]) -> Graph:

@@ -1,0 +1,96 @@
+"""A step packet by packet: calls that leave a scale-up domain are lanes, and their packets meet in the switches of the cluster's graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from windtunnel.base.errors import SpecError
+from windtunnel.engine._core import PacketNetwork
+from windtunnel.engine.graph import Longs, Paths
+from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.packet import packet_network, run_packets
+from windtunnel.network.plans import Machine
+from windtunnel.network.traffic import Traffic, traffic
+from windtunnel.predict.costs import Network
+from windtunnel.predict.live import Call
+from windtunnel.predict.over_flow import collided, plans, slowed
+
+MTU = 4096
+MOST_HOPS = 2e11
+"""Packet-hops of a step beyond which it is refused: about half a day."""
+SPEED = 6e6
+"""Packet-hops a second, roughly, for the estimate in messages."""
+
+
+class PacketStep:
+    """The calls of a step as plans of a packet network."""
+
+    engine = "packet"
+
+    def __init__(self, on: Machine, prices: Network, calls: Sequence[Call], skip: float | None = None) -> None:
+        self.on, self.calls, self.skip = on, list(calls), skip
+        self.plans = plans(on, prices, self.calls)
+        self.options, self.control = on.packets().options(on.routing, MTU, on.seed)
+
+    def hops(self, launches: Longs) -> float:
+        """Packet-hops, ACKs included, of that many launches of each call."""
+        each = [float((p.lanes.bytes * np.diff(p.paths.start)).sum()) for p in self.plans]
+        return 2.0 * float(np.dot(launches, each)) / MTU if each else 0.0
+
+    def network(self, key: Longs, plan: Longs) -> PacketNetwork:
+        """A network for one run of a program in which transfers `key` are runs of the calls `plan`.
+
+        SpecError for a step of more than MOST_HOPS packet-hops.
+        """
+        hops = self.hops(np.bincount(plan, minlength=len(self.plans)))
+        if hops > MOST_HOPS:
+            raise SpecError("--network", "packet", f"at most {MOST_HOPS:.0e} packet-hops a step",
+                            f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow, or fewer GPUs.")
+        lanes = _joined([p.lanes for p in self.plans], [call.extra for call in self.calls])
+        starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
+        paths = _joined_paths([p.paths for p in self.plans])
+        return packet_network(self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.options)
+
+    def alone(self) -> list[float]:
+        """Seconds of each call with nothing else on the links."""
+        return [
+            float(run_packets(self.on.graph, p.paths, p.lanes, self.options).delivered.max()) + call.extra
+            for p, call in zip(self.plans, self.calls, strict=True)
+        ]
+
+    def seen(self, ran: PacketNetwork) -> list[tuple[int, float]]:
+        """Of each call, how often it ran and its mean seconds."""
+        raw = ran.report()
+        return [(int(n), float(t) / n if n else 0.0) for n, t in zip(raw["starts"].tolist(), raw["total"].tolist(), strict=True)]
+
+    def traffic(self, ran: PacketNetwork, seconds: float) -> Traffic:
+        """What the run did to the links."""
+        raw = ran.report()
+        moved = raw["link_data"].astype(np.float64) + raw["link_control"]
+        events = {name: float(number) for name, number in raw["stats"].items() if name not in ("events", "cpu_s")}
+        found = traffic(self.on.placed.graph, self.engine, moved, seconds, None, collided(self.on, self.plans), events,
+                        slowed(self.calls, self.plans, self.seen(ran)))  # fmt: skip
+        return found
+
+
+def _joined(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:
+    """Lanes of all plans, one plan after the other; what a lane waits for is numbered within its plan."""
+    def column(name: str) -> np.ndarray:
+        return np.concatenate([getattr(p, name) for p in parts])
+
+    depth = np.concatenate([[0], np.cumsum([len(p.dep_lane) for p in parts])])
+    return Lanes(
+        src=column("src"), dst=column("dst"), bytes=column("bytes"), slice=column("slice"), window=column("window"),
+        delay=column("delay"), rate=column("rate"),
+        begin=np.concatenate([p.begin + more for p, more in zip(parts, extra, strict=True)]), group=column("group"),
+        dep_start=np.append(np.concatenate([p.dep_start[:-1] + at for p, at in zip(parts, depth, strict=False)]), depth[-1]).astype(np.int64),
+        dep_lane=column("dep_lane"), dep_lead=column("dep_lead"),
+    )  # fmt: skip
+
+
+def _joined_paths(parts: Sequence[Paths]) -> Paths:
+    base = np.concatenate([[0], np.cumsum([len(p.links) for p in parts])])
+    start = np.append(np.concatenate([p.start[:-1] + at for p, at in zip(parts, base, strict=False)]), base[-1])
+    return Paths(start.astype(np.int64), np.concatenate([p.links for p in parts]).astype(np.int32))
