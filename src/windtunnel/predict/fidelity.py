@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -10,15 +10,13 @@ import numpy as np
 
 from windtunnel.engine import _core
 from windtunnel.engine.graph import Longs
-from windtunnel.network.plans import machine
+from windtunnel.network.plans import Machine, machine
 from windtunnel.network.traffic import Traffic
 from windtunnel.predict.costs import Costs, Network
 from windtunnel.predict.live import Call, Live
 from windtunnel.predict.over_flow import FlowStep
+from windtunnel.predict.over_packet import PacketStep
 from windtunnel.workload import Axis, Comm, Kind, Workload
-
-NETWORKS = ("closed", "flow")
-"""Closed form; fluid flows on the link graph."""
 
 Priced = Mapping[tuple[Comm, Axis, float], float]
 
@@ -32,6 +30,10 @@ class Step(Protocol):
     def traffic(self, ran: Any, seconds: float) -> Traffic: ...
 
 
+ENGINES: dict[str, Callable[[Machine, Network, list[Call]], Step]] = {"flow": FlowStep, "packet": PacketStep}
+NETWORKS = ("closed", *ENGINES)
+"""Closed form; fluid flows on the link graph; packets on it."""
+
 class Fidelity:
     """A network engine under one job."""
 
@@ -41,7 +43,7 @@ class Fidelity:
 
     def step(self, calls: list[Call]) -> Step:
         """`calls` over the engine."""
-        return FlowStep(self.on, self.prices, calls)
+        return ENGINES[self.network_name](self.on, self.prices, calls)
 
     def reprice(self, workload: Workload, costs: Costs) -> Costs:
         """Costs in which calls inside layers that leave a scale-up domain take what the engine says, all groups of the job at once.
