@@ -37,13 +37,14 @@ def test_the_preset_of_an_algorithm_s_name_is_the_core_s_default(name: str) -> N
     assert load_congestion(name).parameters == pytest.approx(defaults, rel=1e-12)
 
 
-def test_dcqcn_is_connectx() -> None:
-    one, other = load_congestion("dcqcn"), load_congestion("dcqcn-connectx")
-    assert (one.parameters, one.ecn, one.notification) == (other.parameters, other.ecn, other.notification)
+def test_dcqcn_is_connectx_under_thresholds_that_scale() -> None:
+    one, nic = load_congestion("dcqcn"), load_congestion("dcqcn-connectx")
+    assert (one.parameters, one.notification) == (nic.parameters, nic.notification)
+    assert one.marking(50 * GB) == load_congestion("dcqcn-hpcc-fork").marking(50 * GB) == Ecn(50 * GB, 200e3, 800e3, 0.2)
     assert one.notification == ("cnp", 4e-6)
     assert one.parameters["rai"] == 5e6 / 8 and one.parameters["bytes"] == 32767
     assert one.parameters["timer"] == pytest.approx(300e-6)
-    assert one.marking(50 * GB) == Ecn(50 * GB, 150e3, 1500e3, 1.0) and one.marking(400 * GB) == Ecn(400 * GB, 150e3, 1500e3, 1.0)
+    assert nic.marking(50 * GB) == Ecn(50 * GB, 150e3, 1500e3, 1.0) and nic.marking(400 * GB) == Ecn(400 * GB, 150e3, 1500e3, 1.0)
 
 
 def test_marking_follows_the_port_s_rate() -> None:

@@ -1,0 +1,220 @@
+"""The bars of the network engines: speed, memory, agreement, and permutations beside other simulators.
+
+    python benchmarks/network_bars.py [FOLDER] [--only speed|threads|flow|agreement|peers|step|skip]
+
+FOLDER holds perm_128_10MB.csv and the like (src,dst,bytes,start_s); without it, patterns of the same shape are drawn. Each
+measurement runs in a process of its own, so that its memory is its own; times are CPU seconds, the median of three. Asserts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+FLOWS = {
+    "perm_128_10MB": ("fat_tree:k=8,link=400Gb/s,latency=1us", "permutation:seed=1,bytes=10MiB"),
+    "perm_128_1MB": ("fat_tree:k=8,link=100Gb/s,latency=1us", "permutation:seed=1,bytes=1MiB"),
+    "perm_1024_1MB": ("fat_tree:k=16,link=100Gb/s,latency=1us", "permutation:seed=1,bytes=1MiB"),
+    "incast_128_31to1_1MB": ("fat_tree:k=8,link=100Gb/s,latency=1us", "incast:dst=0,senders=31,seed=1,bytes=1MiB"),
+    "ring_128_shift8_10MB": ("fat_tree:k=8,link=400Gb/s,latency=1us", "ring:shift=8,bytes=10MiB"),
+}
+PEERS = {  # mean and p99 in microseconds, as their authors' code gave on one hash: csg-htsim 841d9e7, ns-3 HPCC fork 9f4be2a
+    "perm_128_10MB": (("htsim, PFC only", 600.9, 947.4), ("htsim, adaptive", 522.0, 734.7), ("ns-3 DCQCN", 1397.5, 2994.6)),
+    "perm_128_1MB": (("htsim, PFC only", 250.9, 391.2), ("ns-3 DCQCN", 317.8, 1517.2), ("ns-3 HPCC", 246.2, 475.7)),
+    "perm_1024_1MB": (("htsim, PFC only", 281.0, 513.5),),
+    "ring_128_shift8_10MB": (("htsim, PFC only", 409.3, 673.1),),
+    "incast_128_31to1_1MB": (("htsim, PFC only", 1996.0, 2649.5), ("ns-3 DCQCN", 2892.8, 3433.2), ("ns-3 HPCC", 2362.0, 2839.5)),
+}
+HTSIM_PFC = {"xoff": 15 * 4096.0, "xon": 12 * 4096.0}
+
+
+def flows_of(name: str) -> tuple[Any, Any]:
+    """(graph, flows) of a workload."""
+    from windtunnel.network.fabrics import parse_fabric
+    from windtunnel.network.flow_list import load_flows
+
+    fabric, pattern = FLOWS[name]
+    folder = os.environ.get("FLOWS")
+    graph = parse_fabric(fabric)
+    return graph, load_flows(f"{folder}/{name}.csv" if folder else pattern, graph.endpoints)
+
+
+def packet(name: str, cc: str = "dcqcn", threads: int = 1, seed: int = 1, **more: float) -> dict[str, float]:
+    """One packet run: hops, CPU and wall seconds, completion times in microseconds."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from windtunnel.engine.packet import plain_lanes, run_packets
+    from windtunnel.engine.routes import RouteOptions, route
+    from windtunnel.network.packet_flows import PacketSettings
+
+    graph, flows = flows_of(name)
+    options = replace(PacketSettings(cc=cc, threads=threads).options("ecmp", 4096, seed)[0], **more)
+    paths = route(graph, flows.src, flows.dst, options=RouteOptions(seed=seed))
+    before, wall = peak(), time.perf_counter()
+    done = run_packets(graph, paths, plain_lanes(flows.src, flows.dst, flows.bytes, flows.start), options)
+    hops = done.stats["data_packet_hops"] + done.stats["ack_packet_hops"]
+    fct = done.fct * 1e6
+    return {
+        "hops": hops, "events": done.stats["events"], "cpu": done.stats["cpu_s"], "wall": time.perf_counter() - wall,
+        "megabytes": peak() - before, "mean": float(fct.mean()), "p99": float(np.percentile(fct, 99)), "max": float(fct.max()),
+        "pauses": done.stats["pfc_pauses"],
+    }  # fmt: skip
+
+
+def peak() -> float:
+    """Most memory of this process so far, MB."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def all_to_all() -> dict[str, float]:
+    """1,024 ranks, every ordered pair, 64 KiB: a million flows, paths included."""
+    import numpy as np
+
+    from windtunnel.engine.flow import Demands, Variables, run
+    from windtunnel.engine.routes import route
+    from windtunnel.network.fabrics import parse_fabric
+    from windtunnel.network.flow_list import load_flows
+
+    graph = parse_fabric("fat_tree:k=16,link=400Gb/s,latency=1us")
+    flows = load_flows("all_to_all:bytes=64KiB", graph.endpoints)
+    began = time.process_time()
+    paths = route(graph, flows.src, flows.dst)
+    routed = time.process_time()
+    done = run(graph.link_rate, Demands.of_paths(paths), Variables(begin=flows.start, size=flows.bytes.astype(np.float64)))
+    full = float((done.use.bytes / (graph.link_rate * done.last)).max())
+    return {"flows": len(flows), "routes": routed - began, "cpu": time.process_time() - began, "megabytes": peak(), "fullest": full}
+
+
+def step(network: str = "flow", job: str = "megascale-175b-12288") -> dict[str, float]:
+    """A whole training step over a network."""
+    import windtunnel as wt
+    from windtunnel.predict import predict
+
+    loaded = wt.load(job)
+    began = time.process_time()
+    made = predict(loaded, network)
+    return {"seconds": made.step_time_s, "cpu": time.process_time() - began, "megabytes": peak()}
+
+
+def agreement() -> dict[str, float]:
+    """One flow over 2, 4 and 6 links in each engine, and an incast, against what links allow."""
+    import numpy as np
+
+    from windtunnel.network.fabrics import parse_fabric
+    from windtunnel.network.flow_list import make_flows
+    from windtunnel.network.flows import FlowOptions, run_flows
+
+    found = {}
+    for rate in ("100Gb/s", "400Gb/s"):
+        graph = parse_fabric(f"fat_tree:k=8,link={rate},latency=1us")
+        for dst, links in ((1, 2), (5, 4), (100, 6)):
+            for size in (65_536, 2**20, 10 * 2**20, 2**30):
+                one = make_flows([0], [dst], [size], [0.0], 128)
+                times = [run_flows(graph, one, FlowOptions(network=n)).fct[0] for n in ("closed", "flow", "packet")]
+                found[f"{size >> 10} KiB, {links} links, {rate}"] = float(np.max(times) / np.min(times) - 1.0)
+    return {"largest": max(found.values())}
+
+
+def incast(network: str, senders: int = 31) -> dict[str, float]:
+    """Last end of an incast over bytes / rate of the receiver's link."""
+    from windtunnel.network.fabrics import parse_fabric
+    from windtunnel.network.flow_list import load_flows
+    from windtunnel.network.flows import FlowOptions, run_flows
+
+    graph = parse_fabric("fat_tree:k=8,link=100Gb/s,latency=1us")
+    flows = load_flows(f"incast:dst=0,senders={senders},seed=1,bytes=1MiB", 128)
+    done = run_flows(graph, flows, FlowOptions(network=network))
+    return {"over": float(done.fct.max() / (senders * 2**20 / 12.5e9) - 1.0)}
+
+
+def apart(call: str, **arguments: object) -> dict[str, float]:
+    """Runs a function of this file in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--call", json.dumps([call, arguments])], check=True, capture_output=True, text=True
+    )
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer
+
+
+def speed() -> None:
+    for name, bar, memory in (("perm_128_10MB", 5.0, 16), ("perm_1024_1MB", 4.0, 90)):
+        runs = [apart("packet", name=name) for _ in range(3)]
+        rate = statistics.median(r["hops"] / r["cpu"] for r in runs) / 1e6
+        one = runs[0]
+        print(f"packet, {name}, DCQCN+PFC+ECN: {rate:5.2f} M packet-hops a CPU second (bar {bar}); {one['events'] / one['hops']:.3f} "
+              f"events a hop; {max(r['megabytes'] for r in runs):.0f} MB (csg-htsim {memory})")  # fmt: skip
+
+
+def threads() -> None:
+    ratios = []
+    for _ in range(3):
+        one, two = apart("packet", name="perm_1024_1MB"), apart("packet", name="perm_1024_1MB", threads=2)
+        ratios.append(one["wall"] / two["wall"])
+    equal = one["mean"] == two["mean"] and one["p99"] == two["p99"]
+    print(f"two threads, 1,024 hosts: {statistics.median(ratios):.2f} times one (bar 1.6); "
+          f"{'the same' if equal else 'OTHER'} completion times")  # fmt: skip
+
+
+def flow() -> None:
+    runs = [apart("all_to_all") for _ in range(3)]
+    print(f"flow, all-to-all of 1,024 ({runs[0]['flows']:,} flows): {statistics.median(r['cpu'] for r in runs):.2f} CPU s, of which routes "
+          f"{runs[0]['routes']:.2f} (bar 2); {runs[0]['megabytes']:.0f} MB in all (bar 1,500); fullest link {runs[0]['fullest']:.3f}")
+
+
+def steps() -> None:
+    done = apart("step")
+    print(f"flow, step of megascale-175b-12288: {done['seconds']:.3f} s predicted in {done['cpu']:.2f} CPU s (bar 10), "
+          f"{done['megabytes']:.0f} MB (bar 2,000)")  # fmt: skip
+
+
+def agree() -> None:
+    print(f"one flow alone, closed, flow and packet: {apart('agreement')['largest']:.2%} apart at most (bar 1 %)")
+    for network, bar in (("flow", "2 %"), ("packet", "5 %")):
+        print(f"incast of 31, {network}: {apart('incast', network=network)['over']:+.2%} over the bound (bar {bar})")
+
+
+def peers() -> None:
+    for name, rows in PEERS.items():
+        print(f"{name}: mean and p99, us: " + "; ".join(f"{who} {mean:.0f} / {p99:.0f}" for who, mean, p99 in rows))
+        for label, arguments in (("no congestion control, PFC as htsim", {"cc": "none", **HTSIM_PFC}), ("no congestion control", {"cc": "none"}),
+                                 ("dcqcn", {"cc": "dcqcn"}), ("dcqcn-hpcc-fork", {"cc": "dcqcn-hpcc-fork"}), ("hpcc", {"cc": "hpcc"})):  # fmt: skip
+            runs = [apart("packet", name=name, seed=seed, **arguments) for seed in range(1, 6)]
+            means, tails = [r["mean"] for r in runs], [r["p99"] for r in runs]
+            print(f"    {label:36s} mean {min(means):6.0f} to {max(means):6.0f}   p99 {min(tails):6.0f} to {max(tails):6.0f}   (5 hashes)")
+
+
+BARS: dict[str, Callable[[], None]] = {
+    "speed": speed, "threads": threads, "flow": flow, "step": steps, "agreement": agree, "peers": peers,
+}
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["--call"]:
+        name, given = json.loads(arguments[1])
+        print(json.dumps(globals()[name](**given)))
+        return
+    only = None
+    if "--only" in arguments:
+        at = arguments.index("--only")
+        only = arguments[at + 1]
+        arguments = arguments[:at] + arguments[at + 2 :]
+    if arguments:
+        os.environ["FLOWS"] = str(Path(arguments[0]).resolve())
+    for name, bar in BARS.items():
+        if only in (None, name):
+            bar()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
