@@ -138,9 +138,9 @@ __all__ = [
 class _Room(ModuleType):
     """The package `windtunnel.predict`, which may also be called: `wt.predict(job)`."""
 
-    def __call__(self, job: Job, network: str = "closed") -> Answer:
+    def __call__(self, job: Job, network: str = "closed", seed: int = 1) -> Answer:
         """See `windtunnel.report.answer.answer`."""
-        made: Answer = import_module("windtunnel.report.answer").answer(job, network)
+        made: Answer = import_module("windtunnel.report.answer").answer(job, network, seed)
         return made
 
 

@@ -53,8 +53,8 @@ class Answer(Prediction):
         write_html(self, path)
 
 
-def answer(job: Job, network: str = "closed") -> Answer:
+def answer(job: Job, network: str = "closed", seed: int = 1) -> Answer:
     """How long one step of `job` takes, whether it fits, and where the time goes; see `windtunnel.predict.predict`."""
     from windtunnel.predict import predict
 
-    return Answer.of(predict(job, network))
+    return Answer.of(predict(job, network, seed=seed))
