@@ -78,7 +78,8 @@ def test_incast_fills_the_port(options: PacketOptions) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "mean", "p99"), [(PacketOptions(), (450, 650), (700, 1100)), (HPCC_FORK, (900, 1700), (2000, 3900))]
+    ("options", "mean", "p99"),
+    [(PacketOptions(xoff=15 * MTU, xon=12 * MTU), (540, 660), (850, 1150)), (HPCC_FORK, (1250, 1550), (2400, 3300))],
 )
 def test_permutation_beside_other_simulators(
     shared: Path, options: PacketOptions, mean: tuple[int, int], p99: tuple[int, int]
@@ -145,12 +146,13 @@ def test_spraying_beats_colliding_paths(spread: Spread) -> None:
 
 
 def ring(n: int, size: int, pieces: int) -> Lanes:
-    """Each rank passes `pieces` slices on as they come; the first starts them."""
+    """Each rank sends `pieces` slices on, the first at once and each other when one has come."""
     begin, one = np.zeros(n), np.ones(n, np.int32)
     return Lanes(
         src=np.arange(n, dtype=np.int32), dst=((np.arange(n) + 1) % n).astype(np.int32), bytes=np.full(n, size * pieces),
         slice=np.full(n, size), window=0 * one, delay=begin, rate=np.full(n, np.inf), begin=begin, group=0 * one,
-        dep_start=np.arange(n + 1, dtype=np.int64), dep_lane=((np.arange(n) - 1) % n).astype(np.int32), dep_lead=np.ones(n, np.int64),
+        dep_start=np.arange(n + 1, dtype=np.int64), dep_lane=((np.arange(n) - 1) % n).astype(np.int32),
+        dep_lead=np.ones(n, np.int64),
     )  # fmt: skip
 
 
