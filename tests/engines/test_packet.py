@@ -164,6 +164,29 @@ def test_ring_of_lanes_advances_in_step() -> None:
     assert 8 * step < got.delivered.max() < 8 * (step + 12e-6)
 
 
+@pytest.mark.parametrize("control", ["none", "dcqcn"])
+def test_skipping_a_steady_ring(control: str) -> None:
+    graph = parse_fabric("fat_tree:k=4,link=100Gb/s")
+    lanes = ring(16, 65536, 300)
+    paths = route(graph, lanes.src, lanes.dst)
+    options = PacketOptions(algorithm=control, ecn=(Marking(12.5e9, 400e3, 1600e3, 0.2),))
+    whole = run_packets(graph, paths, lanes, options)
+    quick = run_packets(graph, paths, lanes, replace(options, skip=True))
+    assert quick.stats["data_packet_hops"] < 0.1 * whole.stats["data_packet_hops"]
+    assert quick.skipped_share > 0.9 and whole.skipped_share == 0
+    assert quick.delivered == pytest.approx(whole.delivered, rel=0.01)
+    assert (quick.link_data == whole.link_data).all()
+    assert abs(quick.end - whole.end) <= quick.skip_error + 0.01 * whole.end
+
+
+def test_what_is_not_steady_is_not_skipped() -> None:
+    graph = parse_fabric("fat_tree:k=4,link=100Gb/s")
+    lanes = plain_lanes([0, 1, 2], [9, 9, 10], [1 << 20, 1 << 20, 1 << 20])
+    paths = route(graph, lanes.src, lanes.dst)
+    whole, quick = (run_packets(graph, paths, lanes, PacketOptions(skip=skip)) for skip in (False, True))
+    assert quick.skipped_share == 0 and (quick.acked == whole.acked).all()
+
+
 def test_a_step_runs_over_packets() -> None:
     graph = parse_fabric("fat_tree:k=4,link=100Gb/s")
     lanes = plain_lanes([0, 1], [15, 14], [1 << 20, 1 << 20])
