@@ -78,6 +78,7 @@ Options options_of(const nb::dict& d) {
   field(d, "flowlet_gap", o.flowlet_gap);
   field(d, "seed", o.seed);
   field(d, "threads", o.threads);
+  field(d, "skip", o.skip);
   field(d, "sample", o.sample);
   o.sample_links = numbers<std::int32_t>(d, "sample_links");
   o.sample_lanes = numbers<std::int32_t>(d, "sample_lanes");
@@ -203,6 +204,9 @@ nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict
   out["stats"] = stats_of(r.stats);
   out["partitions"] = r.partitions;
   out["end"] = r.end;
+  out["skipped_share"] = r.skipped_share;
+  out["skipped_time"] = r.skipped_time;
+  out["skip_error"] = r.skip_error;
   out["delivered"] = array_of(std::move(r.delivered));
   out["acked"] = array_of(std::move(r.acked));
   out["link_data"] = array_of(std::move(r.link_data));
