@@ -51,7 +51,7 @@ def command(
     ] = None,
     flap: Annotated[
         list[str] | None,
-        typer.Option("--flap", metavar="PATTERN:TIMES", help="packet: tor0--agg0.1:down=10us,up=2ms while traffic runs; repeatable."),
+        typer.Option("--flap", metavar="PATTERN:TIMES", help="packet: tor0--agg0.1:down=10us,up=2ms; repeatable."),
     ] = None,
     convergence: Annotated[str, typer.Option("--convergence", metavar="TIME", help="packet: until routing avoids it.")] = "1ms",
     json: Json = None,
