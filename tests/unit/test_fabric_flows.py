@@ -266,7 +266,7 @@ def test_options_are_checked() -> None:
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "o.json"
     assert main(["flows", "--fabric", "fat_tree:k=4", "--flows", "permutation:bytes=1MiB", "--json", str(out)]) == 0
-    assert "Completion time" in capsys.readouterr().out
+    assert "completion time" in capsys.readouterr().out
     data = json.loads(out.read_text())
     assert len(data["flows"]) == 16 and set(data["flows"][0]) == {"src", "dst", "bytes", "start_s", "fct_s"}
     assert list(data["fct_s"]) == sorted(["min", "p50", "mean", "p99", "max"])

@@ -42,6 +42,10 @@ def command(
     credits: Annotated[bool, typer.Option("--credits", help="packet: InfiniBand's credits instead of PFC.")] = False,
     recovery: Annotated[str, typer.Option("--recovery", help="packet: " + ", ".join(RECOVERIES))] = "",
     buffer: Annotated[str, typer.Option("--buffer", metavar="SIZE", help="packet: of a switch, shared by its ports.")] = "32MB",
+    xoff: Annotated[
+        str | None, typer.Option("--xoff", metavar="SIZE", help="packet: pause an ingress at this fill; left out: by dynamic threshold.")
+    ] = None,
+    xon: Annotated[str | None, typer.Option("--xon", metavar="SIZE", help="packet: with --xoff, and go on below this.")] = None,
     header: Annotated[int, typer.Option("--header", help="packet: bytes on the wire besides the payload.")] = 0,
     ack_every: Annotated[int, typer.Option("--ack-every", help="packet: packets an ACK.")] = 1,
     threads: Annotated[int, typer.Option("--threads", help="packet: the result is the same for any number.")] = 1,
@@ -61,7 +65,8 @@ def command(
     loss = "credits" if credits else "pfc" if pfc else "drop"
     flaps = tuple(parse_flap(text) for text in flap or ())
     after = time_of(convergence, "--convergence")
-    packet = PacketSettings(cc, loss, recovery, size_of(buffer, "--buffer"), header, ack_every, threads, flaps, after)
+    fixed = (size_of(xoff, "--xoff"), size_of(xon or xoff, "--xon")) if xoff else None
+    packet = PacketSettings(cc, loss, recovery, size_of(buffer, "--buffer"), header, ack_every, threads, flaps, after, fixed)
     options = FlowOptions(network, routing, nic, seed, size_of(mtu, "--mtu"), until, packet)
     options.route_options()
     packet.options(routing, options.mtu, seed)

@@ -29,6 +29,7 @@ class PacketSettings:
     `recovery`: go-back-n or selective; empty: selective where packets of a flow take different ways, else go-back-n. `buffer`:
     bytes of a switch; `header`: bytes added to every packet's payload; `ack_every`: packets an ACK. Results are the same for any
     number of `threads`. `flaps`: cables that go down while traffic runs; `convergence` seconds later flows take other ways.
+    `thresholds`: bytes of an ingress at which it pauses its sender and below which that goes on; None: dynamic.
     """
 
     cc: str = "dcqcn"
@@ -40,6 +41,7 @@ class PacketSettings:
     threads: int = 1
     flaps: tuple[Flap, ...] = ()
     convergence: float = 1e-3
+    thresholds: tuple[float, float] | None = None
 
     def options(self, routing: str, mtu: int, seed: int) -> tuple[PacketOptions, Congestion]:
         """What the engine takes; UnknownName and SpecError for what is wrong."""
@@ -50,12 +52,15 @@ class PacketSettings:
                                         ("--buffer", self.buffer, 1e4, 1e12), ("--header", self.header, 0, 1024)):  # fmt: skip
             if not low <= number <= high:
                 raise SpecError(name, number, f"{low:g} to {high:g}")
+        xoff, xon = self.thresholds or (0.0, 0.0)
+        if self.thresholds and not 0 < xon <= xoff <= self.buffer:
+            raise SpecError("--xon", xon, f"above 0 and at most --xoff ({xoff:g}), which is at most --buffer ({self.buffer:g})")
         control = load_congestion(self.cc, path="--cc")
         spread = SPREADS.get(routing, Spread.PATH)
         recovery = self.recovery or ("go-back-n" if spread == Spread.PATH else "selective")
         options = PacketOptions(
             mtu=mtu, header=self.header, loss=LOSSES[self.loss], buffer=self.buffer, recovery=RECOVERIES[recovery],
-            ack_every=self.ack_every, spread=spread, seed=seed, threads=self.threads, algorithm=control.algorithm,
+            ack_every=self.ack_every, xoff=xoff, xon=xon, spread=spread, seed=seed, threads=self.threads, algorithm=control.algorithm,
             parameters=control.parameters, ecn=[Marking(row.rate, row.kmin, row.kmax, row.pmax) for row in control.ecn],
         )  # fmt: skip
         return options, control
@@ -92,6 +97,6 @@ def described(graph: Graph, control: Congestion, options: PacketOptions) -> dict
         "congestion_control": {"preset": control.id, "algorithm": control.algorithm, **control.parameters},
         "ecn": None if units is None else {**units, "at_Bps": fastest},
         "loss": options.loss.name.lower(), "recovery": options.recovery.name.lower(), "routing": options.spread.name.lower(),
-        "buffer_B": options.buffer, "alpha": options.alpha, "mtu_B": options.mtu, "header_B": options.header,
+        "buffer_B": options.buffer, **({"xoff_B": options.xoff, "xon_B": options.xon} if options.xoff else {"alpha": options.alpha}), "mtu_B": options.mtu, "header_B": options.header,
         "ack_every": options.ack_every,
     }  # fmt: skip

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from windtunnel.base.units import show_size, show_time
 from windtunnel.network.collisions import EDGES, Collisions
 from windtunnel.network.flows import FlowsResult
+from windtunnel.report import words as say
 from windtunnel.report.json import dumps
+from windtunnel.report.table import listing
 
 SCHEMA = "windtunnel.flows/1"
 """Rises when a key changes its meaning or goes away."""
@@ -72,28 +73,43 @@ def _parts(result: FlowsResult, fabric: str) -> Iterator[Any]:
     ended = int((~np.isnan(result.fct)).sum())
     if not result.finished:
         yield Text(f"stopped: {ended:,} of {len(flows):,} flows had ended", style="bold red")
-    times = Table("", *result.summary(), title="Completion time", title_justify="left")
-    times.add_row("flows", *(show_time(v) if v is not None else "-" for v in result.summary().values()))
+    summary = result.summary()
+    times = listing(("completion time", "left"), *((name, "right") for name in summary))
+    times.add_row("", *(show_time(v) if v is not None else "-" for v in summary.values()))
+    yield Text()
     yield times
+    yield Text()
     span = result.makespan()
     if span > 0:
         done = flows.bytes[~np.isnan(result.fct)].sum()
         yield Text(f"from first start to last end {show_time(span)}; together {show_size(float(done) / span)}/s")
     counters = {k: v for k, v in result.stats.items() if v}
-    yield Text("  ".join(f"{name} {value:,.6g}" for name, value in counters.items()))
+    yield Text(" · ".join(f"{_words(name)} {_number(value)}" for name, value in counters.items()))
     if result.collisions is not None and result.collisions.links:
         yield _collisions(result, result.collisions)
     links = result.hot_links(8)
     if links:
-        table = Table("link", "bytes", "rate", "busy", title="Busiest links", title_justify="left")
+        table = listing(("busiest links", "left"), ("bytes", "right"), ("rate", "right"), ("busy", "right"))
         for link in links:
-            rate = float(str(link["rate_Bps"])) * 8e-9
-            busy = float(str(link["utilisation"]))
-            label = Text(f"{link['from']} -> {link['to']}")
-            table.add_row(label, show_size(float(str(link["bytes"]))), f"{rate:.4g} Gb/s", f"{busy:.1%}")
+            name, rate = f"{link['from']} → {link['to']}", float(str(link["rate_Bps"]))
+            table.add_row(Text(name), show_size(float(str(link["bytes"]))), say.rate(rate), say.percent(float(str(link["utilisation"]))))
+        yield Text()
         yield table
-    for name, value in result.assumed.items():
-        yield Text(f"{name}: {_plain(value)}", style="dim")
+        yield Text()
+    tables = {name: value for name, value in result.assumed.items() if isinstance(value, dict)}
+    for name, value in tables.items():
+        yield Text(f"{_words(name)}: {_plain(value)}", style="dim")
+    rest = [f"{_words(name)} {_plain(value)}" for name, value in result.assumed.items() if name not in tables and value is not None]
+    yield Text(" · ".join(rest), style="dim")
+
+
+def _words(name: str) -> str:
+    """`ack packet hops`; units stay: `cpu_s`, `mtu_B`."""
+    return name if name.endswith(("_s", "_B", "_Bps")) else name.replace("_", " ")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
 def _plain(value: object) -> str:
