@@ -9,7 +9,6 @@ Time is integer picoseconds inside; a run has the same bits for any number of th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -227,19 +226,16 @@ def run_packets(
     wrong, for lanes that wait for each other, for a deadlock of full buffers (naming its nodes) and for a lane that gives up.
     """
     chosen = options or PacketOptions()
-    started = time.process_time()
     try:
         raw = _core.packet_run(graph.columns(), _columns(paths, lanes, rows), chosen.columns(), _faults(faults), progress)
     except (_core.CoreError, TypeError) as error:
         raise EngineError(str(error)) from None
-    stats: dict[str, float] = dict(raw["stats"])
-    stats["cpu_s"] = time.process_time() - started
     names = ("queue", "sent", "pauses", "rate", "acknowledged", "cnps")
     series = PacketSeries(
         raw["sample_time"], tuple(chosen.sample_links), tuple(chosen.sample_lanes), *(raw[name] for name in names)
     )  # fmt: skip
     return PacketResult(
-        delivered=raw["delivered"], acked=raw["acked"], fct=raw["acked"] - lanes.begin, stats=stats,
+        delivered=raw["delivered"], acked=raw["acked"], fct=raw["acked"] - lanes.begin, stats=raw["stats"],
         link_data=raw["link_data"], link_control=raw["link_control"], link_peak=raw["link_peak"], link_paused=raw["link_paused"],
         end=raw["end"], partitions=raw["partitions"], skipped_share=raw["skipped_share"],
         skipped_time=raw["skipped_time"], skip_error=raw["skip_error"], series=series,
