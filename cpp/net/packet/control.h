@@ -43,6 +43,9 @@ struct Ack {
 struct Permit {
   double rate = 0.0;        // B/s, paced
   std::int64_t window = 0;  // bytes that may be outstanding; kNoWindow: any number
+  // Until when this holds if nothing is heard: a timer may raise the rate then. A sender that is paced beyond it asks again then,
+  // and paces its last packet by the new rate; at 1 Mb/s a packet of 4 KiB would hold the pair for 33 ms otherwise.
+  Time until = INT64_MAX;
 };
 
 inline constexpr std::int64_t kNoWindow = INT64_MAX;
@@ -52,6 +55,8 @@ class Control {
   virtual ~Control() = default;
   [[nodiscard]] virtual bool wants_telemetry() const { return false; }
   [[nodiscard]] virtual bool wants_notifications() const { return false; }  // CNPs of the receiver
+  // Least time between two CNPs of a receiver to one pair; 0: one for each marked packet.
+  [[nodiscard]] virtual Time notification_interval() const { return 0; }
 
   virtual void begin(std::int32_t pair, Time now, const Line& line) = 0;  // before its first packet
   virtual void acked(std::int32_t pair, const Ack& ack);                  // by default nothing

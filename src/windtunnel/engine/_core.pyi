@@ -72,6 +72,7 @@ def run(
     network: Network | None = None,
 ) -> RawTimeline: ...
 
+def congestion_controls() -> list[tuple[str, str, list[tuple[str, str, float, float, float, str]], bool]]: ...
 def route(
     *,
     graph: dict[str, npt.NDArray[Any]],

@@ -194,9 +194,12 @@ def put_speed(pattern: Pattern, call: Call, speed: Speed, ends: Ints) -> tuple[L
     rate = np.divide(pattern.pace, taken, out=np.full(len(pattern), np.inf), where=taken > 0)
     wire = _WIRE[call.protocol]
     slice_, bytes_ = on_wire(pattern, wire)
+    delay = np.where(between, speed.net_hop + 1e-9, speed.local_hop + 1e-9) * part
+    # A slice holds its credit while it waits out the delay, which the library's buffer does not make it do.
+    waiting = np.ceil(np.where(np.isinf(rate), 0.0, delay * np.minimum(rate, 1e15) * wire / slice_)).astype(np.int64)
+    window = np.where(pattern.window > 0, np.minimum(pattern.window + waiting, 2**30), 0).astype(np.int32)
     lanes = Lanes(
-        ends[pattern.src], ends[pattern.dst], bytes_, slice_, pattern.window,
-        np.where(between, speed.net_hop + 1e-9, speed.local_hop + 1e-9) * part, rate * wire,
+        ends[pattern.src], ends[pattern.dst], bytes_, slice_, window, delay, rate * wire,
         np.full(len(pattern), speed.launch + min(0.0, left)).clip(min=0.0), pattern.group, pattern.dep_start, pattern.dep_lane,
         pattern.dep_lead,
     )

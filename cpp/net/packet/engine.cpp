@@ -1,0 +1,105 @@
+#include "net/packet/engine.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "base/check.h"
+#include "net/packet/deadlock.h"
+#include "net/packet/parallel.h"
+#include "net/packet/partition.h"
+
+namespace wt::net::packet {
+
+namespace {
+
+constexpr std::int64_t kSlab = 1 << 19;  // events between two polls
+
+double seconds(Time t) { return t == kForever ? -1.0 : static_cast<double>(t) * kPicosecond; }
+
+// Most events lie this far ahead at most: a full packet and its way over the slowest of the usual links.
+Time span_of(const World& w) {
+  Time most = 0;
+  for (const Link& link : w.links)
+    if (link.latency < 20'000'000) most = std::max(most, link.latency + serial(link.cost, static_cast<std::uint64_t>(w.options.mtu + w.options.header)));
+  return most + most / 4;
+}
+
+Result collect(const World& w, Stats stats, Time end) {
+  Result r;
+  r.stats = stats;
+  r.end = seconds(end);
+  for (std::size_t i = 0; i < w.delivered.size(); ++i) {
+    r.delivered.push_back(seconds(w.delivered[i]));
+    r.acked.push_back(seconds(w.acked[i]));
+  }
+  for (const Link& link : w.links) {
+    r.link_data.push_back(link.left);
+    r.link_control.push_back(link.control_bytes);
+    r.link_peak.push_back(link.peak);
+    r.link_paused.push_back(static_cast<double>(link.stopped_for) * kPicosecond);
+  }
+  if (w.options.sample <= 0) return r;
+  const auto samples = static_cast<std::size_t>(end / static_cast<Time>(w.options.sample / kPicosecond + 0.5)) + 1;
+  for (std::size_t i = 0; i < samples; ++i) r.sample_time.push_back(static_cast<double>(i) * w.options.sample);
+  for (const Track& t : w.link_tracks)
+    for (std::size_t i = 0; i < samples; ++i) {
+      r.queue.push_back(static_cast<std::int64_t>(t.first[i]));
+      r.sent.push_back(t.second[i]);
+      r.pauses.push_back(t.third[i]);
+    }
+  for (const Track& t : w.lane_tracks)
+    for (std::size_t i = 0; i < samples; ++i) {
+      r.rate.push_back(t.first[i]);
+      r.acknowledged.push_back(t.second[i]);
+      r.cnps.push_back(t.third[i]);
+    }
+  return r;
+}
+
+}  // namespace
+
+Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options, const Faults& faults, const Poll& poll) {
+  World world(graph, paths, lanes, options, faults);
+  const std::int32_t count = partition(world, options.threads);
+  const Time span = span_of(world);
+  if (world.telemetry)
+    for (std::int32_t i = 0; i < count; ++i) world.traces.push_back(std::make_unique<Traces>());
+  std::vector<std::unique_ptr<Part>> parts;
+  for (std::int32_t i = 0; i < count; ++i) parts.push_back(std::make_unique<Part>(world, i, count, span));
+  std::vector<std::vector<std::uint32_t>> mine(parts.size());
+  for (std::size_t i = 0; i < lanes.src.size(); ++i)
+    mine[world.nodes[graph.endpoint[lanes.src[i]]].part].push_back(static_cast<std::uint32_t>(i));
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i]->start(mine[i]);
+
+  const auto bytes = static_cast<double>(std::accumulate(lanes.bytes.begin(), lanes.bytes.end(), std::int64_t{0}));
+  // with several partitions the caller's thread only sees its own share of the bytes
+  const auto stop = [&] { return poll && poll(bytes > 0 ? std::min(1.0, static_cast<double>(parts[0]->arrived()) * count / bytes) : 1.0); };
+  try {
+    if (count == 1) {
+      while (parts[0]->run(kForever, kSlab))
+        if (stop()) fail("stopped");
+    } else {
+      run_together(parts, lookahead(world), stop);
+    }
+  } catch (const Error&) {
+    check_deadlock(world);  // a better explanation, if there is one
+    throw;
+  }
+  Stats stats;
+  std::int64_t finished = 0;
+  Time end = 0;
+  for (const auto& part : parts) {
+    stats.add(part->stats);
+    finished += part->finished();
+    end = std::max(end, part->now());
+  }
+  if (finished != 2 * static_cast<std::int64_t>(lanes.src.size())) explain(world);
+  for (const auto& part : parts) part->sample_to(end);
+  Result r = collect(world, stats, end);
+  r.partitions = count;
+  return r;
+}
+
+}  // namespace wt::net::packet

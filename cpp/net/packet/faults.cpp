@@ -1,0 +1,76 @@
+// What goes wrong on purpose: packets lost on links, cables that go down and come back, lanes that take another path.
+#include <cmath>
+
+#include "net/packet/part.h"
+#include "net/packet/random.h"
+
+namespace wt::net::packet {
+
+// Whether what arrives over a link as its `count`-th frame of this class is lost.
+bool Part::lost(std::uint32_t l, const Frame& frame, std::uint64_t count) {
+  bool gone = w_.ingress[l].down;
+  const bool link_local = frame.kind == Kind::kPause || frame.kind == Kind::kResume || frame.kind == Kind::kCredit;
+  if (!gone && !link_local) {
+    double kept = 1.0;
+    if (!w_.faults.loss.empty()) kept = 1.0 - w_.faults.loss[l];
+    if (!w_.faults.bit_error.empty()) kept *= std::pow(1.0 - w_.faults.bit_error[l], 8.0 * frame.size);
+    gone = kept < 1.0 && uniform(w_.options.seed ^ 0x6c6f7373, 2 * std::uint64_t{l} + (frame.kind == Kind::kData ? 0 : 1), count) >= kept;
+  }
+  if (!gone) return false;
+  ++stats.losses;
+  drop_trace(frame);
+  return true;
+}
+
+// One end of a cable notices that it went down or came back: the part of its near node for the link that leaves it, that of the far
+// node for what arrives.
+void Part::flap(std::uint32_t l, bool up) {
+  const LinkInfo& info = w_.info[l];
+  if (w_.nodes[info.to].part == self_) {
+    Ingress& in = w_.ingress[l];
+    in.down = !up;
+    if (!up && in.paused) {  // the pause is forgotten at both ends
+      in.paused = false;
+      Node& node = w_.nodes[info.to];
+      node.watched = --node.paused > 0 || node.loss == Loss::kCredits;
+    }
+  }
+  if (w_.nodes[info.from].part != self_) return;
+  Link& link = w_.links[l];
+  advance(l, link, now_);
+  if (!up) {
+    stop(l, kDown, true);
+    stop(l, kPaused, false);
+    Ring& ring = link.data;
+    if (!ring.on_wire()) link.due = kForever;
+    for (; ring.waiting(); --ring.tail) {  // newest first; order does not matter to what they hold
+      const Frame frame = ring[ring.tail - 1].frame;
+      link.joined -= frame.size;
+      ++stats.losses;
+      drop_trace(frame);
+      if (frame.other >= 0) {
+        release(frame, info.from);
+      } else {
+        w_.sources[link.source].queued = false;
+      }
+    }
+    return;
+  }
+  link.credits = link.granted;
+  stop(l, kNoCredit, false);
+  stop(l, kDown, false);
+}
+
+void Part::detour(const Detour& d) {
+  const auto pair = static_cast<std::uint32_t>(d.lane);
+  Sender& s = w_.senders[pair];
+  if (s.pace == Pace::kDone || s.hops == 0) return;
+  s.hop = static_cast<std::uint32_t>(w_.paths.start[d.path]);
+  s.hops = static_cast<std::uint16_t>(w_.paths.start[d.path + 1] - w_.paths.start[d.path]);
+  s.link = w_.paths.links[s.hop];
+  s.pace = Pace::kIdle;  // the old port forgets it when its turn comes
+  offer(pair);
+  kick(static_cast<std::uint32_t>(s.link));
+}
+
+}  // namespace wt::net::packet

@@ -1,0 +1,85 @@
+// Slices of lanes: which may be sent, and what their arrival sets free.
+#include <algorithm>
+
+#include "net/packet/part.h"
+
+namespace wt::net::packet {
+
+void Part::start(std::span<const std::uint32_t> lanes) {
+  for (const std::uint32_t lane : lanes) wheel_.insert(w_.gates[lane].begin, id(kBegin, lane));
+}
+
+std::int64_t Part::slices_in(std::uint32_t lane) const {
+  const Receiver& r = w_.receivers[lane];
+  return r.next == r.total ? w_.gates[lane].slices : r.next / r.per;
+}
+
+// A lane was delivered, or its sender has the last ACK.
+void Part::ended(std::uint32_t lane, bool all_delivered) {
+  ++finished_;
+  if (w_.copy_of.empty()) return;
+  const std::int32_t i = w_.instance[lane];
+  if (all_delivered && --w_.undelivered[i] == 0) delivered.push_back(i);
+  if (--w_.unfinished[i] == 0) finished_instances.push_back(i);
+}
+
+// Opens the gate as far as dependencies and credits allow.
+void Part::open(std::uint32_t lane) {
+  Gate& gate = w_.gates[lane];
+  if (now_ < gate.begin || gate.open == gate.slices) return;
+  std::int64_t can = gate.slices;
+  const std::uint32_t row = w_.lane_of(lane), copied = lane - row;  // a copy depends on copies
+  for (std::int64_t d = w_.lanes.dep_start[row]; d < w_.lanes.dep_start[row + 1]; ++d) {
+    const std::uint32_t on = static_cast<std::uint32_t>(w_.lanes.dep_lane[d]) + copied;
+    const std::int64_t have = slices_in(on), lead = w_.lanes.dep_lead[d];
+    if (have == w_.gates[on].slices) continue;
+    can = std::min(can, lead == kAll ? 0 : have + std::max<std::int64_t>(lead, -have));
+  }
+  if (gate.window > 0) {
+    const Sender& s = w_.senders[lane];
+    if (s.una != s.total) can = std::min(can, std::int64_t{s.una / s.per} + gate.window);
+  }
+  if (can <= gate.open) return;
+  const std::int64_t more = can - gate.open;
+  gate.open = can;
+  if (gate.delay == 0) {
+    let(lane, more);
+    return;
+  }
+  w_.pending[lane].push_back(static_cast<std::uint32_t>(more));
+  wheel_.insert(now_ + gate.delay, id(kReady, lane));
+}
+
+void Part::let(std::uint32_t lane, std::int64_t slices) {
+  Gate& gate = w_.gates[lane];
+  Sender& s = w_.senders[lane];
+  gate.let += slices;
+  s.limit = gate.let == gate.slices ? s.total : static_cast<std::uint32_t>(gate.let) * s.per;
+  if (s.hops > 0) {
+    const auto l = static_cast<std::uint32_t>(s.link);
+    advance_on(l, w_.links[l], now_);
+    offer(lane);
+    kick(l);
+    return;
+  }
+  // to itself: no link, no time
+  arrived_ += byte_of(lane, s.limit) - byte_of(lane, s.una);
+  s.next = s.una = w_.receivers[lane].next = s.limit;
+  if (s.una == s.total) {
+    w_.acked[lane] = now_;
+    ended(lane, false);
+  }
+  slice_arrived(lane);
+  if (gate.window > 0) open(lane);
+}
+
+void Part::slice_arrived(std::uint32_t lane) {
+  if (w_.receivers[lane].next == w_.receivers[lane].total) {
+    w_.delivered[lane] = now_;
+    ended(lane, true);
+  }
+  const std::uint32_t row = w_.lane_of(lane), copied = lane - row;
+  for (std::int64_t i = w_.after_start[row]; i < w_.after_start[row + 1]; ++i) open(static_cast<std::uint32_t>(w_.after[i]) + copied);
+}
+
+}  // namespace wt::net::packet

@@ -1,0 +1,154 @@
+// A partition: the nodes that one thread simulates, with their clock and events.
+//
+// A packet-hop is one event, the arrival at the far end of a link. Services are worked out late: a port's queue is a virtual clock
+// that is moved on (advance) when a packet of it arrives at the far end, or when somebody must know; both find the same starts,
+// because a service begins at a moment that depends only on what joined the queue before. ECN marks, buffers and pauses see the
+// queue at that moment. What happens at one instant at one node happens in this order: arrivals by link, timers by lane, starts of services.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "net/packet/wheel.h"
+#include "net/packet/world.h"
+
+namespace wt::net::packet {
+
+struct Mail {  // a packet that crosses into another partition
+  Time time;   // of arrival
+  std::uint32_t link;
+  Frame frame;
+};
+
+class Part {
+ public:
+  Part(World& world, std::int32_t self, std::int32_t parts, Time span);
+
+  void start(std::span<const std::uint32_t> lanes);  // of this partition's endpoints
+  // Handles events before `limit`, at most `most` of them; false if there are none left before it.
+  bool run(Time limit, std::int64_t most);
+  void sample_to(Time end);  // what is left of the series
+  [[nodiscard]] Time next_event() { return wheel_.peek(); }
+
+  // Hands over what left through cut links before `limit`; returns the earliest later moment at which more may begin to leave.
+  Time hand_over(Time limit);
+  void take(std::span<const Mail> mail);
+  std::vector<std::vector<Mail>> outbox;  // [parts]
+  std::vector<std::int32_t> delivered, finished_instances;  // of copies: what the caller has not taken yet
+
+  [[nodiscard]] std::int64_t arrived() const { return arrived_; }
+  [[nodiscard]] std::int64_t finished() const { return finished_; }
+  [[nodiscard]] Time now() const { return now_; }
+  Stats stats;
+
+ private:
+  enum Event : std::uint64_t { kArrival, kBegin, kReady, kRetry, kFlap, kDetour, kWatch };
+  static constexpr std::uint64_t id(Event e, std::uint64_t index) { return (static_cast<std::uint64_t>(e) << 40) | index; }
+  void handle(std::uint64_t event);
+
+  // hop.cpp: ports
+  void arrive(std::uint32_t link);
+  void arrive_control(std::uint32_t link);
+  void forward(std::uint32_t out, Frame frame, std::int32_t in);
+  void advance(std::uint32_t l, Link& link, Time limit) {
+    if (link.data.waiting() || link.source >= 0) advance_on(l, link, limit);
+  }
+  void advance_on(std::uint32_t l, Link& link, Time limit);
+  void commit(std::uint32_t l, Link& link, Time start);
+  void mark(std::uint32_t l, const Link& link, Time start, Slot& slot);
+  [[nodiscard]] std::int64_t behind(const Link& link, Time start) const;
+  void arm(std::uint32_t l, Link& link);
+  void watch(std::uint32_t l);
+  void watch_from(std::uint32_t l, Link& link);
+  void send_control(std::uint32_t out, Frame frame);
+
+  // buffer.cpp: what a node admits, pauses and resumes
+  [[nodiscard]] bool admit(std::uint32_t out, const Frame& frame, std::int32_t in);
+  bool admit_closely(Node& node, std::int32_t at, Ingress& in, std::int32_t link, std::int64_t size);
+  void release(const Frame& frame, std::int32_t at);
+  void resume_some(std::int32_t at, Node& node);
+  void settle(std::int32_t node);
+  [[nodiscard]] std::int64_t threshold(const Node& node) const;
+  void stop(std::uint32_t l, std::uint8_t why, bool on);
+  static void halt(Link& link, std::uint8_t why, Time at);
+  void give_back(std::int32_t link, std::int64_t size);
+  void grant(std::uint32_t l, std::int64_t size);
+
+  // source.cpp: queue pairs on their port
+  void advance_source(std::uint32_t l, Link& link, Time limit);
+  [[nodiscard]] static Time next_own(const Source& source, const Link& link);
+  bool pull(std::uint32_t l, Link& link, Source& source, Time at, Time joined);
+  std::uint32_t next_packet(std::uint32_t pair, const Sender& s);
+  void wait(Source& source, std::uint32_t pair, Time until);
+  void offer(std::uint32_t pair);
+  void kick(std::uint32_t l);
+  void push_ready(Source& source, std::uint32_t pair);
+  [[nodiscard]] std::int64_t byte_of(std::uint32_t pair, std::uint32_t packet) const;
+  void begin_pair(std::uint32_t pair, Time at);
+
+  // sender.cpp
+  void hear(const Frame& frame);
+  void heard_ack(std::uint32_t pair, Sender& s, const Frame& frame);
+  void heard_out_of_order(std::uint32_t pair, Sender& s, const Frame& frame);
+  static void rewind(Sender& s, std::uint32_t to);
+  void retry(std::uint32_t pair);
+
+  // receiver.cpp
+  void receive(std::uint32_t link, const Frame& frame);
+  void answer(std::uint32_t link, const Frame& frame, Kind kind, Receiver& r);
+  static bool step(Receiver& r);
+
+  // routing.cpp
+  bool follow(std::uint32_t link, Frame& frame, std::int32_t node);
+  std::uint32_t choose(const Frame& frame, std::int32_t node);
+
+  // faults.cpp
+  [[nodiscard]] bool lost(std::uint32_t l, const Frame& frame, std::uint64_t count);
+  void flap(std::uint32_t l, bool up);
+  void detour(const Detour& d);
+
+  // telemetry.cpp
+  std::uint32_t new_trace(Time at);
+  [[nodiscard]] Trace& trace(std::uint32_t number) { return (*w_.traces[number >> 22])[number & (Traces::kMostTraces - 1)]; }
+  void note(std::uint32_t l, const Link& link, Time start, const Frame& frame);
+  void drop_trace(const Frame& frame) {
+    if (w_.telemetry && (frame.kind == Kind::kData || frame.kind == Kind::kAck || frame.kind == Kind::kNack)) free_traces_.push_back(frame.stamp);
+  }
+  void sample();
+
+  // gates.cpp: slices
+  void open(std::uint32_t lane);
+  void let(std::uint32_t lane, std::int64_t slices);
+  void slice_arrived(std::uint32_t lane);
+  void ended(std::uint32_t lane, bool all_delivered);
+  [[nodiscard]] std::int64_t slices_in(std::uint32_t lane) const;
+
+  struct Flowlet {
+    Time last = -1;
+    std::uint64_t number = 0;
+  };
+  static constexpr std::uint32_t kNothing = UINT32_MAX;
+  [[nodiscard]] Frame local(Kind kind) const {
+    Frame frame;
+    frame.size = w_.control_size;
+    frame.kind = kind;
+    return frame;
+  }
+  bool run_to(Time limit, std::int64_t& most);
+
+  World& w_;
+  std::int32_t self_;
+  Time now_ = 0;
+  Wheel wheel_;
+  std::int64_t arrived_ = 0;   // bytes
+  std::int64_t finished_ = 0;  // lanes, by their receiver and, for those that start here, their sender
+  std::vector<std::uint64_t> frames_;  // [2 L] frames that arrived over each link, if links lose some
+  std::unordered_map<std::uint64_t, Flowlet> flowlets_;  // by node and lane
+  std::vector<std::uint32_t> free_traces_;
+  std::vector<std::uint32_t> sample_links_, sample_lanes_;  // columns of this partition
+  Time next_sample_ = kForever, sample_every_ = 0;
+  std::vector<std::uint32_t> dirty_;  // cut links with something to hand over
+};
+
+}  // namespace wt::net::packet
