@@ -16,8 +16,6 @@ namespace {
 
 constexpr std::int64_t kSlab = 1 << 19;  // events between two polls
 
-double seconds(Time t) { return t == kForever ? -1.0 : static_cast<double>(t) * kPicosecond; }
-
 // Most events lie this far ahead at most: a full packet and its way over the slowest of the usual links.
 Time span_of(const World& w) {
   Time most = 0;
@@ -38,7 +36,7 @@ Result collect(const World& w, Stats stats, Time end) {
     r.link_data.push_back(link.left);
     r.link_control.push_back(link.control_bytes);
     r.link_peak.push_back(link.peak);
-    r.link_paused.push_back(static_cast<double>(link.stopped_for) * kPicosecond);
+    r.link_paused.push_back(seconds(link.stopped_for));
   }
   if (w.options.sample <= 0) return r;
   const auto samples = static_cast<std::size_t>(end / static_cast<Time>(w.options.sample / kPicosecond + 0.5)) + 1;

@@ -11,6 +11,9 @@ namespace wt::net::packet {
 
 inline constexpr Time kForever = INT64_MAX;
 
+// Division, so that whole picoseconds come back as the number that was given.
+[[nodiscard]] inline double seconds(Time t) { return static_cast<double>(t) / 1e12; }
+
 enum class Kind : std::uint8_t { kData, kAck, kNack, kNotify, kPause, kResume, kCredit };
 
 inline constexpr std::uint8_t kMarked = 1;   // congestion experienced (data), or echoed (ACK)

@@ -93,7 +93,7 @@ double PacketNetwork::next_event() const {
   if (!ends_.empty()) return ends_.front().end;
   if (flying_ == 0) return kNever;  // last ACKs and timers wait for what comes next
   const Time next = part_.next_event();
-  return next == kForever ? kNever : static_cast<double>(next) * kPicosecond;
+  return next == kForever ? kNever : seconds(next);
 }
 
 std::optional<Completion> PacketNetwork::advance() {
@@ -118,7 +118,7 @@ std::optional<Completion> PacketNetwork::advance() {
 void PacketNetwork::collect() {
   for (const std::int32_t i : part_.delivered) {
     const Instance& instance = instances_[i];
-    const double end = static_cast<double>(part_.now()) * kPicosecond, took = static_cast<double>(part_.now() - instance.begin) * kPicosecond;
+    const double end = seconds(part_.now()), took = seconds(part_.now() - instance.begin);
     ends_.push_back({instance.flow, end});
     total_[instance.plan] += took;
     longest_[instance.plan] = std::max(longest_[instance.plan], took);
@@ -137,12 +137,12 @@ PlanReport PacketNetwork::report() const {
     r.link_data.push_back(link.left);
     r.link_control.push_back(link.control_bytes);
     r.link_peak.push_back(link.peak);
-    r.link_paused.push_back(static_cast<double>(link.stopped_for) * kPicosecond);
+    r.link_paused.push_back(seconds(link.stopped_for));
   }
   r.starts = starts_;
   r.total = total_;
   r.longest = longest_;
-  r.now = static_cast<double>(part_.now()) * kPicosecond;
+  r.now = seconds(part_.now());
   return r;
 }
 

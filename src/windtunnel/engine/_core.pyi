@@ -178,3 +178,25 @@ class FlowNetwork(Network):
         tolerance: float,
     ) -> None: ...
     def report(self) -> RawPlans: ...
+
+class PacketNetwork(Network):
+    def __init__(
+        self,
+        *,
+        graph: dict[str, npt.NDArray[Any]],
+        lanes: dict[str, npt.NDArray[Any]],
+        plan_start: _Longs,
+        key: _Longs,
+        key_plan: _Ints,
+        options: dict[str, Any],
+        faults: dict[str, Any],
+    ) -> None: ...
+    def report(self) -> dict[str, Any]: ...
+
+def packet_run(
+    graph: dict[str, npt.NDArray[Any]],
+    lanes: dict[str, npt.NDArray[Any]],
+    options: dict[str, Any],
+    faults: dict[str, Any],
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Any]: ...

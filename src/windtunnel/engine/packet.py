@@ -192,8 +192,8 @@ def plain_lanes(
     begin: npt.ArrayLike | None = None,
     rate: npt.ArrayLike | None = None,
 ) -> Lanes:
-    """Plain flows [F] as lanes: one slice each, nothing to wait for. Zero bytes are one empty packet of the size of a control frame;
-    a flow to itself takes no time."""
+    """Plain flows [F] as lanes: one slice each, nothing to wait for. Zero bytes are one empty packet of the size of a control
+    frame; a flow to itself takes no time."""
     sources = np.ascontiguousarray(src, np.int32)
     n = len(sources)
     size = np.ascontiguousarray(bytes, np.int64)
@@ -250,8 +250,8 @@ def packet_network(
     rows: npt.ArrayLike | None = None,
 ) -> _core.PacketNetwork:
     """A network for one `engine.run`. Plan p is the lanes `plan_start[p]:plan_start[p+1]` of `plans`, whose dependencies count from
-    the plan's first lane and whose `begin` is after the launch. A transfer named `key[i]` launches plan `key_plan[i]`, as often as it
-    is met; other keys take the seconds they state. One thread. `report()` afterwards: stats and links as in PacketResult, and of
+    the plan's first lane and whose `begin` is after the launch. A transfer named `key[i]` launches plan `key_plan[i]`, as often as
+    it is met; other keys take the seconds they state. One thread. `report()` afterwards: stats and links as in PacketResult, and of
     each plan how often it was launched and the seconds it took (sum `total`, most `longest`). Raises EngineError."""
     try:
         return _core.PacketNetwork(
