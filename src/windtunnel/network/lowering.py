@@ -242,8 +242,8 @@ def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, rank
     src = np.array([s.src if s.src >= 0 else len(ranks) - 1 - s.src for s in firsts], dtype=np.int32)
     dst = np.array([s.dst if s.dst >= 0 else len(ranks) - 1 - s.dst for s in firsts], dtype=np.int32)
     ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
-    if int(max(src.max(), dst.max())) >= len(ends):
-        raise SpecError("algorithm", f"s{int(max(src.max(), dst.max())) - len(ranks)}", f"{len(ends) - len(ranks)} switches that add")
+    if (last := int(max(src.max(), dst.max()))) >= len(ends):
+        raise SpecError("algorithm", f"s{last - len(ranks)}", f"{len(ends) - len(ranks)} switches that add")
     count = len(firsts)
     pattern = Pattern(
         src, dst, lines.bytes, lines.slice, np.zeros(count, dtype=np.int32), lines.group,

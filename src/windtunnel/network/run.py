@@ -1,4 +1,4 @@
-"""One collective over the links of a cluster: closed form, fluid or packet by packet, with the same algorithm and the same lanes."""
+"""One collective over the links of a cluster: closed form, fluid or packet by packet, always the same lanes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from windtunnel.network.sends import Sends
 from windtunnel.network.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
-
 
 MOST_IN_BATCHES = 2**17
 """Sends of an all-to-all that the flow engine takes in NCCL's batches; more of them it takes all at once."""
