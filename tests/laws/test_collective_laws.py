@@ -31,7 +31,8 @@ def test_every_rank_ends_with_what_the_call_promises(name: str) -> None:
             for per_node in {1, 3, 4, n} if n < 16 else {1, 4, 8, 16}:
                 here = min(per_node, n)
                 leaves = tuple(node // 2 for node in range(-(-n // here)))
-                pattern = _made(name, call := Call(comm, n, here, 1000.0 * n, channels=2, nics=2, chunks=2, leaves=leaves, at_once=3))
+                call = Call(comm, n, here, 1000.0 * n, channels=2, nics=2, chunks=2, leaves=leaves, at_once=3)
+                pattern = _made(name, call)
                 if pattern is not None:
                     verify(pattern, call)
                     seen.add((comm, n))

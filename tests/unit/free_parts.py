@@ -47,7 +47,7 @@ def calls_take(monkeypatch: pytest.MonkeyPatch, seconds: dict[Comm, float] | Non
     """Every communication call takes the given seconds, or none."""
     true = costs.collective
 
-    def fake(cluster, call, size, group):  # type: ignore[no-untyped-def]
-        return replace(true(cluster, call, size, group), seconds=(seconds or {}).get(call, 0.0))
+    def fake(cluster, call, size, group, settings=None):  # type: ignore[no-untyped-def]
+        return replace(true(cluster, call, size, group, settings=settings), seconds=(seconds or {}).get(call, 0.0))
 
     monkeypatch.setattr(costs, "collective", fake)

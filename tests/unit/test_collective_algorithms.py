@@ -104,7 +104,9 @@ def test_a_send_waits_for_the_receive_of_the_batch_before() -> None:
     assert int(pattern.dep_lead[start]) == ALL
 
 
-@pytest.mark.parametrize(("nbytes", "far", "wanted"), [(1000, True, 32), (200_000, True, 64), (10**7, True, 128), (10**7, False, 512)])
+@pytest.mark.parametrize(("nbytes", "far", "wanted"), [
+    (1000, True, 32), (200_000, True, 64), (10**7, True, 128), (10**7, False, 512),
+])  # fmt: skip
 def test_slices_of_a_message(nbytes: int, far: bool, wanted: int) -> None:
     assert p2p_slice(nbytes, far) == wanted * 1024
 

@@ -108,7 +108,9 @@ bool Part::pull(std::uint32_t l, Link& link, Source& source, Time at, Time joine
     w_.control_of(pair).sent(w_.row_of(pair), at, frame.size);
     s.sent = at;
     s.size = frame.size;
-    s.ready = at + gap(frame.size, std::min(permit.rate, s.rate));
+    // A lane's own rate holds on average: what the port made it wait it may catch up, by one packet at a time.
+    const Time spacing = gap(frame.size, std::min(permit.rate, s.rate));
+    s.ready = (permit.rate < s.rate ? at : std::max(s.ready, at - spacing)) + spacing;
     if (next_packet(pair, s) == kNothing) {
       s.pace = Pace::kIdle;
     } else if (s.ready <= at + serial(link.cost, frame.size)) {
@@ -140,6 +142,7 @@ void Part::offer(std::uint32_t pair) {
   if ((s.pace != Pace::kIdle && s.pace != Pace::kBlocked) || next_packet(pair, s) == kNothing) return;
   Source& source = w_.sources[w_.links[s.link].source];
   if (s.ready <= now_) {
+    s.ready = now_;  // nothing to catch up: it had nothing to send
     source.since = now_;
     push_ready(source, pair);
     return;

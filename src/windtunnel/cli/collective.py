@@ -56,12 +56,13 @@ def command(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            "--algorithm", "-a", metavar="NAME|FILE", help=f"{', '.join(LOWERINGS)}, or sends in a .csv, .json, .toml or .xml (MSCCL)."
+            "--algorithm", "-a", metavar="NAME|FILE",
+            help=f"{', '.join(LOWERINGS)}, or sends in a .csv, .json, .toml or .xml (MSCCL).",
         ),
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", "-e", metavar="NAME=VALUE", help="NCCL variable, such as NCCL_ALGO=Ring; repeatable. `help` lists them."),
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="NCCL variable, such as NCCL_ALGO=Ring; `help` lists them."),
     ] = None,
     dims: Annotated[str | None, typer.Option("--dims", help="Ranks a dimension, innermost first: 8,16 (hierarchical).")] = None,
     show: Annotated[bool, typer.Option("--show-transfers", help="List what is sent for the first size, step by step.")] = False,
@@ -89,16 +90,17 @@ def command(
     chosen = _algorithm(algorithm) if sends is None else None
     if sends is not None and sends.size is None and len(wanted) > 1:
         raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
-    options = {"algorithm": chosen, "sends": sends, "per_node": per_node, "seed": seed, "dims": dims_of(dims)}
+    shape = dims_of(dims)
     if show or csv is not None:
-        _show(machine, name, gpus, wanted[0], variables, csv, json, **options)
+        _show(machine, name, gpus, wanted[0], variables, csv, json, algorithm=chosen, sends=sends, per_node=per_node, seed=seed,
+              dims=shape)
         return
     if network == "closed" and algorithm is None:
         rows = sweep(machine, OPS[name], gpus, wanted, per_node=per_node, settings=variables)
     else:
         with stoppable(f"{len(wanted)} sizes") as progress:
             rows = engine_sweep(machine, OPS[name], gpus, wanted, network=network, settings=variables, mtu=mtu, progress=progress,
-                                **options)
+                                algorithm=chosen, sends=sends, per_node=per_node, seed=seed, dims=shape)
     if json is not None:
         write_json({"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "rows": rows}, json)
         if json == "-":

@@ -19,8 +19,8 @@ def listing(lowered: Lowered, found: Transfers, op: str) -> str:
     for t in range(min(len(found), MOST_LINES)):
         after = found.after[found.after_start[t] : found.after_start[t + 1]].tolist()
         lines.append(
-            f"{t:>10}  {found.step[t]:>5}  {_name(found.src[t], lowered):>6}  {_name(found.dst[t], lowered):>6}  {found.bytes[t]:>10}  "
-            f"{found.channel[t]:>7}  {' '.join(map(str, after)) or '-'}"
+            f"{t:>10}  {found.step[t]:>5}  {_name(found.src[t], lowered):>6}  {_name(found.dst[t], lowered):>6}  "
+            f"{found.bytes[t]:>10}  {found.channel[t]:>7}  {' '.join(map(str, after)) or '-'}"
         )
     if found.total > MOST_LINES:
         lines.append(f"# {found.total - MOST_LINES} more; --json writes up to {len(found)} of them")

@@ -11,10 +11,10 @@ from windtunnel.network.timing import slices_of
 
 
 def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = None) -> tuple[Demands, Variables]:
-    """One variable a group: a lane by itself moves its bytes along its path, lanes that advance together move one unit, all of them.
+    """One variable a group: a lane by itself moves its bytes along its path, lanes that advance together move one unit.
 
-    `paths` row k is the way of lane k, `extra` [K] seconds that it takes beyond what delays contain. `latency`: of a call that is one
-    group, its seconds that do not move bytes (launch, steps, fill); left out, those of its delays.
+    `paths` row k is the way of lane k, `extra` [K] seconds that it takes beyond what delays contain. `latency`: of a call that is
+    one group, its seconds that do not move bytes (launch, steps, fill); left out, those of its delays.
     """
     count = len(lanes)
     groups = int(lanes.group.max()) + 1 if count else 0

@@ -168,13 +168,12 @@ def _nic(graph: Graph, paths: Paths) -> Ints:
 
 def latencies(graph: Graph, paths: Paths, packet: Floats | None = None) -> tuple[Floats, Floats]:
     """(own, extra) seconds of each path: what a fitted hop contains, which was measured below one leaf, and what the links between
-    switches add. `packet` [P]: bytes that each node takes in before it sends them on; their seconds count as own."""
+    switches add. `packet` [P]: bytes that every link takes in before it sends them on; their seconds count as own."""
     between = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
     own = _sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
     extra = _sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)
     if packet is not None:
-        slow = 1.0 / graph.link_rate[paths.links]
-        own = own + packet * (_sums(slow, paths) - _most(slow, paths))
+        own = own + packet * _sums((1.0 / graph.link_rate)[paths.links], paths)
     return own, extra
 
 
@@ -183,14 +182,6 @@ def _sums(values: Floats, paths: Paths) -> Floats:
     np.cumsum(values, out=total[1:])
     at = total[paths.start]
     return at[1:] - at[:-1]
-
-
-def _most(values: Floats, paths: Paths) -> Floats:
-    found = np.zeros(len(paths))
-    some = np.nonzero(np.diff(paths.start))[0]
-    if len(some):
-        found[some] = np.maximum.reduceat(values, paths.start[some])
-    return found
 
 
 def check_switches(links: Links, algorithm: str) -> None:

@@ -196,9 +196,12 @@ def put_speed(pattern: Pattern, call: Call, speed: Speed, ends: Ints) -> tuple[L
     rate = np.divide(pattern.pace, taken, out=np.full(len(pattern), np.inf), where=taken > 0)
     wire = _WIRE[call.protocol]
     slice_, bytes_ = on_wire(pattern, wire)
+    delay = np.where(between, speed.net_hop + 1e-9, speed.local_hop + 1e-9) * part
+    # A slice holds its credit while it waits out the delay, which the library's buffer does not make it do.
+    waiting = np.ceil(np.where(np.isinf(rate), 0.0, delay * np.minimum(rate, 1e15) * wire / slice_)).astype(np.int64)
+    window = np.where(pattern.window > 0, np.minimum(pattern.window + waiting, 2**30), 0).astype(np.int32)
     lanes = Lanes(
-        ends[pattern.src], ends[pattern.dst], bytes_, slice_, pattern.window,
-        np.where(between, speed.net_hop + 1e-9, speed.local_hop + 1e-9) * part, rate * wire,
+        ends[pattern.src], ends[pattern.dst], bytes_, slice_, window, delay, rate * wire,
         np.full(len(pattern), speed.launch + min(0.0, left)).clip(min=0.0), pattern.group, pattern.dep_start, pattern.dep_lane,
         pattern.dep_lead,
     )
@@ -241,8 +244,8 @@ def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, rank
     src = np.array([s.src if s.src >= 0 else len(ranks) - 1 - s.src for s in firsts], dtype=np.int32)
     dst = np.array([s.dst if s.dst >= 0 else len(ranks) - 1 - s.dst for s in firsts], dtype=np.int32)
     ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
-    if int(max(src.max(), dst.max())) >= len(ends):
-        raise SpecError("algorithm", f"s{int(max(src.max(), dst.max())) - len(ranks)}", f"{len(ends) - len(ranks)} switches that add")
+    if (last := int(max(src.max(), dst.max()))) >= len(ends):
+        raise SpecError("algorithm", f"s{last - len(ranks)}", f"{len(ends) - len(ranks)} switches that add")
     count = len(firsts)
     pattern = Pattern(
         src, dst, lines.bytes, lines.slice, np.zeros(count, dtype=np.int32), lines.group,

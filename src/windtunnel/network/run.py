@@ -1,4 +1,4 @@
-"""One collective over the links of a cluster: closed form, fluid or packet by packet, with the same algorithm and the same lanes."""
+"""One collective over the links of a cluster: closed form, fluid or packet by packet, always the same lanes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from windtunnel.base.errors import UnknownName
 from windtunnel.engine import flow
 from windtunnel.engine.graph import Floats, Graph, Ints, Paths
 from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.packet import run_packets
 from windtunnel.network.algorithms import LOWERINGS
 from windtunnel.network.collective import bus_factor, prepare
 from windtunnel.network.connections import split
 from windtunnel.network.fluid import at_once, fluid
 from windtunnel.network.group import Group, flat_group
 from windtunnel.network.links import Links, latencies, links_of, nics_each, route_options, ways
-from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends
+from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends, with_paths
+from windtunnel.network.packets import last_packets, packet_options
 from windtunnel.network.sends import Sends
 from windtunnel.network.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
-
 
 MOST_IN_BATCHES = 2**17
 """Sends of an all-to-all that the flow engine takes in NCCL's batches; more of them it takes all at once."""
@@ -114,8 +115,18 @@ def _flow(wired: Wired, cluster: Cluster, settings: Settings, seed: int, mtu: in
     return Ran(found.last, wired.lowered, wired.links.graph, found.use.bytes, 0, found.stats)
 
 
+def _packet(wired: Wired, cluster: Cluster, settings: Settings, seed: int, mtu: int | None,
+            progress: Callable[[float], None] | None) -> Ran:
+    graph, options = wired.links.graph, packet_options(cluster, wired.lanes, settings, mtu, seed=seed)
+    # A lane's rate spaces its packets, so the last one of a slice is there after its way and not after its bytes over the rate.
+    tail = last_packets(wired.lanes, options.mtu)
+    own, _ = latencies(graph, wired.paths, tail)
+    found = run_packets(graph, wired.paths, with_paths(wired.lanes, own - tail / wired.lanes.rate), options, progress=progress)
+    return Ran(float(found.delivered.max()), wired.lowered, graph, found.link_data.astype(np.float64), options.mtu, found.stats)
+
+
 NETWORKS: dict[str, Callable[[Wired, Cluster, Settings, int, int | None, Callable[[float], None] | None], Ran]] = {
-    "closed": _closed, "flow": _flow,
+    "closed": _closed, "flow": _flow, "packet": _packet,
 }
 """The fidelities."""
 

@@ -1,10 +1,10 @@
 """Any algorithm as a file of sends: read into lanes, or written from a listing.
 
-CSV with a header, or JSON or TOML with a list `sends`. A send has `src`, `dst` (a rank, or s0 for a switch that adds), `bytes`; `after`: numbers of the sends (rows,
-from 0) that must have arrived at its source, in CSV with blanks between; or `step`: it waits for all sends of earlier steps that
-end at its source. Optional: `channel` (sends of one source, destination and channel leave in order), `delay_s`, `rate` (B/s),
-`begin_s`. JSON and TOML may say the `size` of the call, and a CSV file in a first line `# size=1048576`: sends then scale with
-the size asked for. `.xml` is read as a program of MSCCL (msccl.py).
+CSV with a header, or JSON or TOML with a list `sends`. A send has `src`, `dst` (a rank, or s0 for a switch that adds), `bytes`;
+`after`: numbers of the sends (rows, from 0) that must have arrived at its source, in CSV with blanks between; or `step`: it waits
+for all sends of earlier steps that end at its source. Optional: `channel` (sends of one source, destination and channel leave in
+order), `delay_s`, `rate` (B/s), `begin_s`. JSON and TOML may say the `size` of the call, and a CSV file in a first line
+`# size=1048576`: sends then scale with the size asked for. `.xml` is read as a program of MSCCL (msccl.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ MOST_SENDS = 1_000_000
 
 @dataclass(frozen=True)
 class Send:
-    """One message. A number below zero is a switch that adds or copies: -1 - k is number k, NVSwitches of the nodes first. `delay_s`, `rate`, `begin_s` None: what the library takes for a step, on links of the kind that it uses."""
+    """One message. A number below zero is a switch that adds or copies: -1 - k is number k, NVSwitches of the nodes first.
+
+    `delay_s`, `rate`, `begin_s` None: what the library takes for a step, on links of the kind that it uses.
+    """
 
     src: int
     dst: int
@@ -222,7 +225,7 @@ def _numbers(value: object, at: int) -> list[int]:
     return [_whole({"after": word}, "after", at) for word in words]
 
 
-def rows_of(listing: Transfers, ranks: int) -> list[dict[str, object]]:
+def rows_of(listing: Transfers, ranks: int) -> list[dict[str, Any]]:
     """The listing as rows that `from_rows` reads back; each lane between two ranks has a channel there, what lies above `ranks` is
     a switch. SpecError if it is not the whole.
     """
@@ -238,7 +241,8 @@ def rows_of(listing: Transfers, ranks: int) -> list[dict[str, object]]:
         return number if number < ranks else f"s{number - ranks}"
 
     return [
-        {"step": int(listing.step[t]), "src": end(int(listing.src[t])), "dst": end(int(listing.dst[t])), "bytes": int(listing.bytes[t]),
+        {"step": int(listing.step[t]), "src": end(int(listing.src[t])), "dst": end(int(listing.dst[t])),
+         "bytes": int(listing.bytes[t]),
          "after": listing.after[listing.after_start[t] : listing.after_start[t + 1]].tolist(), "channel": line[t],
          "delay_s": float(listing.delay[t]), "rate": float(listing.rate[t]), "begin_s": float(listing.begin[t])}
         for t in range(len(listing))
@@ -251,7 +255,5 @@ def csv_of(listing: Transfers, ranks: int) -> str:
     writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
     writer.writeheader()
     for row in rows_of(listing, ranks):
-        after = row["after"]
-        assert isinstance(after, list)
-        writer.writerow({**row, "after": " ".join(map(str, after))})
+        writer.writerow({**row, "after": " ".join(map(str, row["after"]))})
     return out.getvalue()

@@ -6,11 +6,10 @@ rank holds of a piece is the sum of one bit field a contributor; adding twice is
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 
 from windtunnel.base.errors import EngineError
+from windtunnel.base.rng import Draws
 from windtunnel.engine.graph import Floats
 from windtunnel.network.algorithms.pattern import COPY, MOVE, Call, Pattern
 from windtunnel.workload.ops import Comm
@@ -21,7 +20,7 @@ _BITS = 8  # of a contributor's counter
 def verify(pattern: Pattern, call: Call, seed: int = 1) -> None:
     """Raises EngineError that names the rank and piece that end wrong, or the lane that can never start; for up to 255 ranks."""
     held = _start(pattern, call)
-    _run(pattern, held, random.Random(seed))
+    _run(pattern, held, Draws(seed))
     _check(pattern, call, held)
 
 
@@ -35,7 +34,7 @@ def _start(pattern: Pattern, call: Call) -> list[dict[int, int]]:
     return held
 
 
-def _run(pattern: Pattern, held: list[dict[int, int]], order: random.Random) -> None:
+def _run(pattern: Pattern, held: list[dict[int, int]], order: Draws) -> None:
     slices = pattern.slices.tolist()
     lanes = len(pattern)
     sent, arrived = [0] * lanes, [0] * lanes
@@ -55,14 +54,14 @@ def _run(pattern: Pattern, held: list[dict[int, int]], order: random.Random) -> 
 
     moves = [lane for lane in range(lanes) if ready(lane)]
     while moves:
-        at = order.randrange(len(moves))
+        at = order.below(len(moves))
         lane = moves[at]
         can_send = ready(lane)
         if not can_send and not flying[lane]:
             moves[at] = moves[-1]
             moves.pop()
             continue
-        if can_send and (not flying[lane] or order.random() < 0.5):
+        if can_send and (not flying[lane] or order.below(2)):
             pieces, how = pattern.carries(lane, sent[lane])
             missing = [p for p in pieces if p not in held[src[lane]]]
             if missing:

@@ -28,22 +28,20 @@ def orders(dims: tuple[int, ...], speeds: tuple[float, ...], chunks: int) -> lis
         return [plain] * chunks
     load, found = [0.0] * len(dims), []
     for _ in range(chunks):
-        best: tuple[float, float, tuple[int, ...]] | None = None
-        for order in itertools.permutations(plain):
-            after, left = list(load), 1.0
-            for dim in order:
-                after[dim] += left * (dims[dim] - 1) / dims[dim] / speeds[dim]
-                left /= dims[dim]
-            key = (max(after), sum(after), order)
-            if best is None or key < best:
-                best = key
-        assert best is not None
-        order, left = best[2], 1.0
-        for dim in order:
-            load[dim] += left * (dims[dim] - 1) / dims[dim] / speeds[dim]
-            left /= dims[dim]
+        loads = {order: _loaded(load, order, dims, speeds) for order in itertools.permutations(plain)}
+        order = min(loads, key=lambda o: (max(loads[o]), sum(loads[o]), o))
+        load = loads[order]
         found.append(order)
     return found
+
+
+def _loaded(load: list[float], order: tuple[int, ...], dims: tuple[int, ...], speeds: tuple[float, ...]) -> list[float]:
+    """Loads of the dimensions after one more chunk in this order."""
+    after, left = list(load), 1.0
+    for dim in order:
+        after[dim] += left * (dims[dim] - 1) / dims[dim] / speeds[dim]
+        left /= dims[dim]
+    return after
 
 
 def hierarchical(call: Call) -> Pattern:

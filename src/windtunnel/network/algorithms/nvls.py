@@ -51,6 +51,9 @@ def _switched(call: Call, algorithm: str) -> Pattern:
     src, dst, parts = table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), table[:, 2]
     bytes_: Longs = parts * chunk * loops
     between = call.node_of(src) != call.node_of(dst)
+    # What concerns one head is 1/g of what a link carries in a loop. A sum and a store go at half of the speed of the rest, so that
+    # both fit on the link: they pass in 2/g of a loop's time.
+    quick = max(1.0, here / 2)
     inside = 4 if call.comm == Comm.ALL_REDUCE else 2
     deep = 2 * max(depth(p) for p in trees) if nodes > 1 else 0
 
@@ -62,13 +65,12 @@ def _switched(call: Call, algorithm: str) -> Pattern:
         return (base + int(min(src[lane], dst[lane])) % here,), how
 
     def alone(local: float, net: float) -> float:
-        # What concerns one head is 1/g of what a link carries in a loop, so a sum and a store pass in 1/g of the time.
-        way = (1.0 + 1.0 / here) * (inside // 2) * local + deep * net
+        way = (1.0 + 1.0 / quick) * (inside // 2) * local + deep * net
         return (way + (loops - 1) * max(local, net if deep else 0.0)) / loops
 
     return Pattern(
         src, dst, bytes_, parts * chunk, whole(lanes, 8), whole(lanes, 0), np.repeat(np.arange(channels, dtype=np.int32), each),
-        np.where(between, bytes_, here * chunk * loops).astype(np.float64), dep_start, dep_lane,
+        np.where(between, bytes_, np.where(parts == here, here, quick) * chunk * loops).astype(np.float64), dep_start, dep_lane,
         np.zeros(len(dep_lane), dtype=np.int64), inside, deep, alone, channels * loops * here, carries, lambda piece: piece % here,
     )
 

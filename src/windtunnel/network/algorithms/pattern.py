@@ -64,7 +64,8 @@ class Call:
         local = (start[:, None] + np.arange(here)) % here
         if self.rings and len(self.rings[0]) == here:
             rings = np.array(self.rings)[np.arange(self.channels) % len(self.rings)]
-            local = np.take_along_axis(rings, (np.argmax(rings == start[:, None], axis=1)[:, None] + np.arange(here)) % here, axis=1)
+            first = np.argmax(rings == start[:, None], axis=1)[:, None]
+            local = np.take_along_axis(rings, (first + np.arange(here)) % here, axis=1)
         order = (np.arange(whole)[None, :, None] * here + local[:, None, :]).reshape(self.channels, -1)
         left = self.ranks - whole * here
         if left:
