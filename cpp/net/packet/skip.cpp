@@ -18,11 +18,11 @@ Skipper::Skipper(World& world, Part& part) : link_bytes(world.links.size(), 0), 
 // The pace is read off the first lane of several slices that is not done.
 void Skipper::choose() {
   for (std::size_t i = 0; i < w_.gates.size(); ++i) {
-    if (w_.gates[i].slices < 4 * kWindow || w_.gates[i].open == w_.gates[i].slices || w_.senders[i].hops == 0) continue;
-    part_.pace_of(static_cast<std::uint32_t>(i), kWindow);
+    if (w_.gates[i].slices < 4 * window_ || w_.gates[i].open == w_.gates[i].slices || w_.senders[i].hops == 0) continue;
+    part_.pace_of(static_cast<std::uint32_t>(i), window_);
     return;
   }
-  part_.pace_of(UINT32_MAX, kWindow);
+  part_.pace_of(UINT32_MAX, window_);
 }
 
 double Skipper::share() const {
@@ -42,8 +42,8 @@ bool Skipper::steady(std::vector<std::uint32_t>& lanes) const {
     if (w_.gates[i].begin > part_.now()) return false;  // something else is about to happen
     if (c.slices[i] == 0 && w_.senders[i].high == 0) continue;  // has not begun
     for (const std::int64_t d : {b.slices[i] - a.slices[i], c.slices[i] - b.slices[i]})
-      if (std::abs(d - kWindow) > 1) return false;
-    if (std::abs(c.slices[i] - a.slices[i] - 2 * kWindow) > 1) return false;
+      if (std::abs(d - window_) > 1) return false;
+    if (std::abs(c.slices[i] - a.slices[i] - 2 * window_) > 1) return false;
     runs[i] = 1;
     lanes.push_back(i);
   }
@@ -60,11 +60,19 @@ bool Skipper::look() {
     if (part_.pace_lane() == UINT32_MAX || w_.gates[part_.pace_lane()].open == w_.gates[part_.pace_lane()].slices) choose();
     return false;
   }
+  if (part_.marks().back().time == judged_) return false;
+  judged_ = part_.marks().back().time;
   std::vector<std::uint32_t> lanes;
-  if (!steady(lanes)) return false;
+  if (!steady(lanes)) {
+    if (++failed_ < kPatience) return false;
+    failed_ = 0;
+    window_ *= 2;  // the pattern may take longer to repeat
+    choose();
+    return false;
+  }
   std::int64_t k = INT64_MAX;
   for (const std::uint32_t i : lanes) k = std::min(k, w_.gates[i].slices - w_.gates[i].open - 1);  // the last slice may be shorter
-  if (k < kWindow) return false;
+  if (k < window_) return false;
   const auto& marks = part_.marks();
   const Time pace = marks[marks.size() - 1].time - marks[marks.size() - 2].time, before = marks[marks.size() - 2].time - marks[marks.size() - 3].time;
   for (const std::uint32_t i : lanes) {
@@ -77,10 +85,11 @@ bool Skipper::look() {
     for (std::uint32_t h = w_.senders[i].hop; h < w_.senders[i].hop + w_.senders[i].hops; ++h)
       link_bytes[w_.way[h] & ~World::kFirst] += bytes + std::int64_t{packets} * w_.options.header;
   }
-  const auto time = static_cast<Time>(static_cast<double>(pace) / kWindow * static_cast<double>(k) + 0.5);
+  const auto time = static_cast<Time>(static_cast<double>(pace) / static_cast<double>(window_) * static_cast<double>(k) + 0.5);
   skipped_ += time;
   error_ += std::abs(static_cast<double>(pace - before)) / static_cast<double>(pace) * static_cast<double>(time);
   part_.later(time);
+  window_ = kFirstWindow;
   choose();
   return true;
 }

@@ -25,9 +25,13 @@ class Skipper {
  private:
   void choose();
   [[nodiscard]] bool steady(std::vector<std::uint32_t>& lanes) const;
-  static constexpr std::int64_t kWindow = 4;   // slices
+  static constexpr std::int64_t kFirstWindow = 3;  // slices
+  static constexpr int kPatience = 4;              // windows without a steady state before they are made twice as long
   static constexpr double kTolerance = 0.01;  // between two windows' times
 
+  std::int64_t window_ = kFirstWindow;
+  int failed_ = 0;
+  Time judged_ = -1;  // the last mark that was
   World& w_;
   Part& part_;
   double skipped_bytes_ = 0;
