@@ -13,8 +13,8 @@ from windtunnel.network.timing import slices_of
 def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = None) -> tuple[Demands, Variables]:
     """One variable a group: a lane by itself moves its bytes along its path, lanes that advance together move one unit.
 
-    `paths` row k is the way of lane k, `extra` [K] seconds that it takes beyond what delays contain. `latency`: of a call that is
-    one group, its seconds that do not move bytes (launch, steps, fill); left out, those of its delays.
+    `paths` row k is the way of lane k, `extra` [K] seconds that it takes beyond what delays contain. `latency`: of a call whose
+    groups do not wait for each other, its seconds that do not move bytes (launch, steps, fill); left out, those of its delays.
     """
     count = len(lanes)
     groups = int(lanes.group.max()) + 1 if count else 0
@@ -36,9 +36,9 @@ def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = Non
     steps = np.where(inside, _most(slices_of(lanes).astype(np.float64), lanes.group, groups), 1.0)
     delay, begin = _most(lanes.delay, lanes.group, groups), np.full(groups, np.inf)
     np.minimum.at(begin, lanes.group, lanes.begin)
-    if groups == 1 and latency is not None:
-        late = np.array([max(0.0, latency - float(begin[0])) + float(steps[0] * extra.max(initial=0.0))])
-        delay = np.zeros(1)
+    if not len(pairs) and latency is not None:
+        late = np.maximum(0.0, latency - begin) + steps * _most(extra, lanes.group, groups)
+        delay = np.zeros(groups)
     else:
         late = (steps - 1) * delay + steps * _most(extra, lanes.group, groups)
         begin = begin + np.where(np.diff(dep_start) == 0, delay, 0.0)
@@ -48,14 +48,14 @@ def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = Non
     )
 
 
-def at_once(lanes: Lanes, paths: Paths, share: Floats, extra: Floats, latency: float) -> tuple[Demands, Variables]:
+def at_once(lanes: Lanes, paths: Paths, share: Floats, extra: Floats, seconds: float) -> tuple[Demands, Variables]:
     """Sends that go in batches as if all went at the same time, each at its part of the rate: what very many of them come to.
 
-    `share` [K]: how much of its rate a lane has then; `latency` seconds of the call that do not move bytes.
+    `share` [K]: how much of its rate a lane has then; `seconds` what the call takes alone.
     """
-    begin = float(lanes.begin.min())
-    late = max(0.0, latency - begin) + extra
-    return Demands.of_paths(paths), Variables(lanes.begin, lanes.bytes.astype(np.float64), bound=lanes.rate * share, latency=late)
+    bound = lanes.rate * share
+    late = max(0.0, seconds - float((lanes.begin + lanes.bytes / bound).max())) + extra
+    return Demands.of_paths(paths), Variables(lanes.begin, lanes.bytes.astype(np.float64), bound=bound, latency=late)
 
 
 def _demands(lanes: Lanes, paths: Paths, groups: int) -> Demands:

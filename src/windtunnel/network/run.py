@@ -108,7 +108,7 @@ def _flow(wired: Wired, cluster: Cluster, settings: Settings, seed: int, mtu: in
     lanes, pattern = wired.lanes, wired.lowered.pattern
     if wired.lowered.algorithm == "p2p" and len(lanes) > MOST_IN_BATCHES:
         share = (pattern.bytes / pattern.pace)[wired.old]
-        demands, variables = at_once(lanes, wired.paths, share, wired.extra, wired.lowered.latency)
+        demands, variables = at_once(lanes, wired.paths, share, wired.extra, wired.lowered.seconds)
     else:
         demands, variables = fluid(lanes, wired.paths, wired.extra, wired.lowered.latency)
     found = flow.run(wired.links.graph.link_rate * wired.links.graph.link_up, demands, variables, progress=progress)
