@@ -34,7 +34,7 @@ def main() -> None:
         call = call_of(row)
         if isinstance(call, Skipped):
             continue
-        group = flat_group(call.cluster, call.gpus, call.per_node)
+        group = flat_group(call.cluster, call.gpus, call.per_domain)
         band = ">= 1 MiB" if call.bytes >= 2**20 else "below"
         for engine in engines:
             key = (engine, call.cluster.id, call.comm, call.bytes, call.gpus, call.cluster.node.scale_up.in_switch_reduction)

@@ -3,7 +3,7 @@
     python benchmarks/network_bars.py [FOLDER] [--only speed|threads|flow|agreement|peers|step|skip]
 
 FOLDER holds perm_128_10MB.csv and the like (src,dst,bytes,start_s); without it, patterns of the same shape are drawn. Each
-measurement runs in a process of its own, so that its memory is its own; times are CPU seconds, the median of three. Asserts nothing.
+measurement runs in a process of its own, so that its memory is its own; times are CPU seconds, medians of three. Asserts nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ PEERS = {  # mean and p99 in microseconds, as their authors' code gave on one ha
     "ring_128_shift8_10MB": (("htsim, PFC only", 409.3, 673.1),),
     "incast_128_31to1_1MB": (("htsim, PFC only", 1996.0, 2649.5), ("ns-3 DCQCN", 2892.8, 3433.2), ("ns-3 HPCC", 2362.0, 2839.5)),
 }
-HTSIM_PFC = {"xoff": 15 * 4096.0, "xon": 12 * 4096.0}
+SETTINGS: dict[str, dict[str, object]] = {
+    "no congestion control, PFC as htsim": {"cc": "none", "xoff": 15 * 4096.0, "xon": 12 * 4096.0},
+    "no congestion control": {"cc": "none"},
+    "dcqcn": {"cc": "dcqcn"},
+    "dcqcn-hpcc-fork": {"cc": "dcqcn-hpcc-fork"},
+    "hpcc": {"cc": "hpcc"},
+}
 
 
 def flows_of(name: str) -> tuple[Any, Any]:
@@ -152,8 +158,8 @@ def speed() -> None:
         runs = [apart("packet", name=name) for _ in range(3)]
         rate = statistics.median(r["hops"] / r["cpu"] for r in runs) / 1e6
         one = runs[0]
-        print(f"packet, {name}, DCQCN+PFC+ECN: {rate:5.2f} M packet-hops a CPU second (bar {bar}); {one['events'] / one['hops']:.3f} "
-              f"events a hop; {max(r['megabytes'] for r in runs):.0f} MB (csg-htsim {memory})")  # fmt: skip
+        print(f"packet, {name}, DCQCN+PFC+ECN: {rate:5.2f} M packet-hops a CPU second (bar {bar}); "
+              f"{one['events'] / one['hops']:.3f} events a hop; {max(r['megabytes'] for r in runs):.0f} MB (csg-htsim {memory})")  # fmt: skip
 
 
 def threads() -> None:
@@ -168,8 +174,9 @@ def threads() -> None:
 
 def flow() -> None:
     runs = [apart("all_to_all") for _ in range(3)]
-    print(f"flow, all-to-all of 1,024 ({runs[0]['flows']:,} flows): {statistics.median(r['cpu'] for r in runs):.2f} CPU s, of which routes "
-          f"{runs[0]['routes']:.2f} (bar 2); {runs[0]['megabytes']:.0f} MB in all (bar 1,500); fullest link {runs[0]['fullest']:.3f}")
+    one = runs[0]
+    print(f"flow, all-to-all of 1,024 ({one['flows']:,} flows): {statistics.median(r['cpu'] for r in runs):.2f} CPU s, of which "
+          f"routes {one['routes']:.2f} (bar 2); {one['megabytes']:.0f} MB in all (bar 1,500); fullest link {one['fullest']:.3f}")
 
 
 def steps() -> None:
@@ -187,11 +194,11 @@ def agree() -> None:
 def peers() -> None:
     for name, rows in PEERS.items():
         print(f"{name}: mean and p99, us: " + "; ".join(f"{who} {mean:.0f} / {p99:.0f}" for who, mean, p99 in rows))
-        for label, arguments in (("no congestion control, PFC as htsim", {"cc": "none", **HTSIM_PFC}), ("no congestion control", {"cc": "none"}),
-                                 ("dcqcn", {"cc": "dcqcn"}), ("dcqcn-hpcc-fork", {"cc": "dcqcn-hpcc-fork"}), ("hpcc", {"cc": "hpcc"})):  # fmt: skip
+        for label, arguments in SETTINGS.items():
             runs = [apart("packet", name=name, seed=seed, **arguments) for seed in range(1, 6)]
             means, tails = [r["mean"] for r in runs], [r["p99"] for r in runs]
-            print(f"    {label:36s} mean {min(means):6.0f} to {max(means):6.0f}   p99 {min(tails):6.0f} to {max(tails):6.0f}   (5 hashes)")
+            print(f"    {label:36s} mean {min(means):6.0f} to {max(means):6.0f}   "
+                  f"p99 {min(tails):6.0f} to {max(tails):6.0f}   (5 hashes)")  # fmt: skip
 
 
 BARS: dict[str, Callable[[], None]] = {

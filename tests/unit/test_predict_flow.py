@@ -58,7 +58,8 @@ def test_bytes_on_the_nics_are_those_of_the_calls() -> None:
 
 def test_flows_that_meet_take_longer() -> None:
     plain = predict(two_stages("cluster.fabric.kind=roce"), "flow")
-    narrow = predict(two_stages("cluster.fabric.kind=roce", "cluster.fabric.oversubscription=8", "cluster.fabric.leaf_nodes=2"), "flow")
+    sets = ("cluster.fabric.kind=roce", "cluster.fabric.oversubscription=8", "cluster.fabric.leaf_nodes=2")
+    narrow = predict(two_stages(*sets), "flow")
     assert narrow.step_time_s > plain.step_time_s * 1.001
     assert narrow.traffic is not None and float(str(narrow.traffic.slowest[0]["slowdown"])) > 1.5
 
@@ -103,5 +104,5 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(UnknownName, match="closed"):
         predict(load_job("megatron-22b-8"), "fluid")
     with pytest.raises(SpecError, match="COLLNET"):
-        predict(two_stages("runtime.nccl.NCCL_COLLNET_ENABLE=1", "cluster.fabric.in_network_reduction=true", "plan.tp=1", "plan.pp=1",
-                           "plan.dp=128", "plan.sharding=none", "plan.global_batch=128"), "flow")  # fmt: skip
+        predict(two_stages("runtime.nccl.NCCL_COLLNET_ENABLE=1", "cluster.fabric.in_network_reduction=true", "plan.tp=1",
+                           "plan.pp=1", "plan.dp=128", "plan.sharding=none", "plan.global_batch=128"), "flow")  # fmt: skip

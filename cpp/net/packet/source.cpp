@@ -179,7 +179,8 @@ void Part::begin_pair(std::uint32_t pair, Time at) {
   Sender& s = w_.senders[pair];
   s.begun = true;
   const auto full = static_cast<std::uint64_t>(w_.options.mtu + w_.options.header);
-  Line line{.rate = w_.links[s.link].rate, .base_rtt = 0, .hops = s.hops, .mtu = w_.options.mtu};
+  // A lane that its sender paces has no more than that to control.
+  Line line{.rate = std::min(w_.links[s.link].rate, s.rate), .base_rtt = 0, .hops = s.hops, .mtu = w_.options.mtu};
   for (std::uint32_t i = s.hop; i < s.hop + s.hops; ++i) {
     const Link& out = w_.links[w_.way[i] & ~World::kFirst];
     const Link& back = w_.links[w_.info[w_.way[i] & ~World::kFirst].reverse];

@@ -11,7 +11,7 @@ import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.collective_listing import as_csv, as_json, listing
-from windtunnel.cli.common import Json, notes, writable, write, write_json
+from windtunnel.cli.common import Json, Sets, notes, writable, write, write_json
 from windtunnel.cli.progress import stoppable
 from windtunnel.network import flat_group, sweep
 from windtunnel.network.algorithms import LOWERINGS
@@ -71,6 +71,8 @@ def command(
     ] = None,
     per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Ranks in each node; left out: as many as fit.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the hashes that choose paths.")] = 1,
+    sets: Sets = None,
+    skip: Annotated[bool, typer.Option("--skip", help="packet: fast-forward steady states, and say what was skipped.")] = False,
     mtu: Annotated[int | None, typer.Option("--mtu", min=256, max=65535, help="Bytes of a packet; left out: by size.")] = None,
     json: Json = None,
 ) -> None:
@@ -84,7 +86,7 @@ def command(
     name = ALIASES.get(name, name)
     if name not in OPS:
         raise UnknownName("--op", op, list(OPS))
-    machine, wanted = load_cluster(cluster), sizes_of(sizes)
+    machine, wanted = load_cluster(cluster, sets or ()), sizes_of(sizes)
     variables = variables_of(env or ())
     sends = read_sends(algorithm) if algorithm is not None and Path(algorithm).suffix else None
     chosen = _algorithm(algorithm) if sends is None else None
@@ -99,8 +101,8 @@ def command(
         rows = sweep(machine, OPS[name], gpus, wanted, per_node=per_node, settings=variables)
     else:
         with stoppable(f"{len(wanted)} sizes") as progress:
-            rows = engine_sweep(machine, OPS[name], gpus, wanted, network=network, settings=variables, mtu=mtu, progress=progress,
-                                algorithm=chosen, sends=sends, per_node=per_node, seed=seed, dims=shape)
+            rows = engine_sweep(machine, OPS[name], gpus, wanted, network=network, settings=variables, mtu=mtu, skip=skip,
+                                progress=progress, algorithm=chosen, sends=sends, per_node=per_node, seed=seed, dims=shape)
     if json is not None:
         write_json({"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "rows": rows}, json)
         if json == "-":
@@ -227,7 +229,16 @@ def _about(rows: list[dict[str, object]], network: str) -> list[str]:
     lanes = max(int(str(row["lanes"])) for row in rows)
     packets = sorted({int(str(row["mtu"])) for row in rows if "mtu" in row})
     words = f"# {network} engine, at most {lanes} lanes"
-    return [words + (f", packets of {' or '.join(map(str, packets))} B (longer ones for long messages)" if packets else "")]
+    if not packets:
+        return [words]
+    told = [f"{words}, packets of {' or '.join(map(str, packets))} B (longer ones for long messages)"]
+    counts = {name: sum(int(str(row[name])) for row in rows) for name in ("pfc_pauses", "ecn_marks", "cnps", "drops")}
+    told += ["# " + ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())] if any(counts.values()) else []
+    skipped = max(float(str(row["skipped_share"])) for row in rows)
+    if skipped:
+        error = max(float(str(row["skip_error_us"])) / float(str(row["time_us"])) for row in rows)
+        told.append(f"# steady states skipped: up to {skipped:.1%} of the bytes; estimated error of the time {error:.2%}")
+    return told
 
 
 def _fit(value: object, width: int) -> str:

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.base.errors import FileError, UnknownName
 
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the job, such as plan.tp=4; repeatable.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field, such as plan.tp=4 of a job; repeatable.")
 ]
 On = Annotated[
     str | None,

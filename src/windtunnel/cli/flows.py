@@ -43,7 +43,7 @@ def command(
     recovery: Annotated[str, typer.Option("--recovery", help="packet: " + ", ".join(RECOVERIES))] = "",
     buffer: Annotated[str, typer.Option("--buffer", metavar="SIZE", help="packet: of a switch, shared by its ports.")] = "32MB",
     xoff: Annotated[
-        str | None, typer.Option("--xoff", metavar="SIZE", help="packet: pause an ingress at this fill; left out: by dynamic threshold.")
+        str | None, typer.Option("--xoff", metavar="SIZE", help="packet: pause an ingress at this fill; left out: dynamic.")
     ] = None,
     xon: Annotated[str | None, typer.Option("--xon", metavar="SIZE", help="packet: with --xoff, and go on below this.")] = None,
     header: Annotated[int, typer.Option("--header", help="packet: bytes on the wire besides the payload.")] = 0,

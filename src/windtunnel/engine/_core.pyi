@@ -1,9 +1,10 @@
 """Types of the C++ module; see `windtunnel.engine.program.Program` for shapes."""
 from collections.abc import Callable
 from typing import Any, TypedDict
-from typing import TypedDict
+
 import numpy as np
 import numpy.typing as npt
+
 _Ints = npt.NDArray[np.int32]
 _Longs = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]

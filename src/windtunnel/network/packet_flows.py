@@ -60,7 +60,8 @@ class PacketSettings:
         recovery = self.recovery or ("go-back-n" if spread == Spread.PATH else "selective")
         options = PacketOptions(
             mtu=mtu, header=self.header, loss=LOSSES[self.loss], buffer=self.buffer, recovery=RECOVERIES[recovery],
-            ack_every=self.ack_every, xoff=xoff, xon=xon, spread=spread, seed=seed, threads=self.threads, algorithm=control.algorithm,
+            ack_every=self.ack_every, xoff=xoff, xon=xon, spread=spread, seed=seed, threads=self.threads,
+            algorithm=control.algorithm,
             parameters=control.parameters, ecn=[Marking(row.rate, row.kmin, row.kmax, row.pmax) for row in control.ecn],
         )  # fmt: skip
         return options, control
@@ -92,11 +93,12 @@ def described(graph: Graph, control: Congestion, options: PacketOptions) -> dict
     outside = (graph.node_site[graph.link_from] < 0) | (graph.node_site[graph.link_to] < 0)
     fastest = float(graph.link_rate[outside].max(initial=0.0))
     marking = control.marking(fastest) if fastest else None
+    pauses = {"xoff_B": options.xoff, "xon_B": options.xon} if options.xoff else {"alpha": options.alpha}
     units = {"kmin_B": marking.kmin, "kmax_B": marking.kmax, "pmax": marking.pmax} if marking else None
     return {
         "congestion_control": {"preset": control.id, "algorithm": control.algorithm, **control.parameters},
         "ecn": None if units is None else {**units, "at_Bps": fastest},
         "loss": options.loss.name.lower(), "recovery": options.recovery.name.lower(), "routing": options.spread.name.lower(),
-        "buffer_B": options.buffer, **({"xoff_B": options.xoff, "xon_B": options.xon} if options.xoff else {"alpha": options.alpha}), "mtu_B": options.mtu, "header_B": options.header,
+        "buffer_B": options.buffer, **pauses, "mtu_B": options.mtu, "header_B": options.header,
         "ack_every": options.ack_every,
     }  # fmt: skip

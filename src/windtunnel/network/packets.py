@@ -8,16 +8,18 @@ import numpy as np
 
 from windtunnel.engine.graph import Floats
 from windtunnel.engine.lanes import Lanes
-from windtunnel.engine.packet import Loss, Marking, PacketOptions
-from windtunnel.network.congestion import load_congestion
+from windtunnel.engine.packet import PacketOptions
+from windtunnel.network.packet_flows import PacketSettings
 from windtunnel.network.settings import DEFAULT, Settings
 from windtunnel.spec.cluster import Cluster
 
 SMALLEST, LARGEST = 4096, 32768
 MOST_PACKETS = 1_000_000
 """Packets of a run up to which they are as small as a NIC's; NVLink and long messages have no use for more."""
-_CONTROLS = {"roce": "dcqcn", "ethernet": "dcqcn"}
-"""Preset by kind of fabric; elsewhere links only push back."""
+ROUTINGS = {"infiniband": "adaptive", "efa": "spray"}
+"""How fabrics choose among equal ways where the catalogue does not say: adaptive routing of InfiniBand, EFA's SRD; else a hash."""
+PAUSED = ("roce", "ethernet")
+"""Fabrics that pause (PFC) and run DCQCN; the others grant credits and run no congestion control, unless the catalogue says so."""
 
 
 def packet_size(lanes: Lanes) -> int:
@@ -28,23 +30,25 @@ def packet_size(lanes: Lanes) -> int:
     return size
 
 
-def packet_options(cluster: Cluster, lanes: Lanes, settings: Settings = DEFAULT, mtu: int | None = None, control: str | None = None,
-                   seed: int = 1) -> PacketOptions:
-    """InfiniBand grants credits, other fabrics pause; RoCE and Ethernet run DCQCN unless `control` names another preset.
+def routing_of(cluster: Cluster) -> str:
+    """How packets choose among equal ways: ecmp, spray, adaptive or flowlet."""
+    return cluster.fabric.routing or ROUTINGS.get(cluster.fabric.kind, "ecmp")
+
+
+def fabric_settings(cluster: Cluster) -> PacketSettings:
+    """Congestion control and flow control of the cluster's fabric."""
+    fabric = cluster.fabric
+    paused = fabric.kind in PAUSED
+    return PacketSettings(cc=fabric.congestion or ("dcqcn" if paused else "none"), loss="pfc" if paused else "credits")
+
+
+def packet_options(cluster: Cluster, mtu: int, settings: Settings = DEFAULT, seed: int = 1) -> PacketOptions:
+    """What the packet engine is told about a cluster's fabric.
 
     NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT are the retransmission timeout, 4.096 us x 2^n, and its repeats.
     """
-    kind = cluster.fabric.kind
-    name = control or _CONTROLS.get(kind)
-    options = PacketOptions(
-        mtu=mtu or packet_size(lanes), loss=Loss.CREDITS if kind == "infiniband" else Loss.PAUSE, seed=seed,
-        timeouts=(4.096e-6 * 2.0**settings.ib_timeout,), retries=max(1, settings.ib_retries),
-    )
-    if name is None:
-        return options
-    chosen = load_congestion(name)
-    ecn = [Marking(row.rate, row.kmin, row.kmax, row.pmax) for row in chosen.ecn]
-    return replace(options, algorithm=chosen.algorithm, parameters=chosen.parameters, ecn=ecn)
+    options, _ = fabric_settings(cluster).options(routing_of(cluster), mtu, seed)
+    return replace(options, timeouts=(4.096e-6 * 2.0**settings.ib_timeout,), retries=max(1, settings.ib_retries))
 
 
 def last_packets(lanes: Lanes, mtu: int) -> Floats:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Floats, Graph, Ints, NodeKind, Paths
 from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.packet import PacketOptions
 from windtunnel.engine.routes import RouteOptions, route, spread
 from windtunnel.network.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
@@ -23,16 +24,11 @@ from windtunnel.network.links import latencies, route_options
 from windtunnel.network.lowering import lanes_of
 from windtunnel.network.members import Ids
 from windtunnel.network.nccl import constants as c
-from windtunnel.network.packet_flows import PacketSettings
+from windtunnel.network.packets import packet_options, routing_of
 from windtunnel.network.settings import DEFAULT, Settings
 from windtunnel.network.timing import slices_of
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
-
-ROUTINGS = {"infiniband": "adaptive", "efa": "spray"}
-"""How fabrics choose among equal ways where the catalogue does not say: adaptive routing of InfiniBand, EFA's SRD; else a hash."""
-PAUSED = ("roce", "ethernet")
-"""Fabrics that pause (PFC) and run DCQCN; the others grant credits and run no congestion control, unless the catalogue says so."""
 
 
 @dataclass(frozen=True)
@@ -56,21 +52,13 @@ class Machine:
         return max(self.settings.qps, self.cluster.fabric.flows_per_connection)
 
     @property
-    def routing(self) -> str:
-        """How packets choose among equal ways: ecmp, spray, adaptive or flowlet."""
-        fabric = self.cluster.fabric
-        return fabric.routing or ROUTINGS.get(fabric.kind, "ecmp")
-
-    @property
     def sprays(self) -> bool:
         """Whether packets of one flow take all equal ways."""
-        return self.routing in ("spray", "adaptive")
+        return routing_of(self.cluster) in ("spray", "adaptive")
 
-    def packets(self) -> PacketSettings:
-        """Congestion control and flow control of the fabric."""
-        fabric = self.cluster.fabric
-        paused = fabric.kind in PAUSED
-        return PacketSettings(cc=fabric.congestion or ("dcqcn" if paused else "none"), loss="pfc" if paused else "credits")
+    def packets(self, mtu: int) -> PacketOptions:
+        """The fabric's congestion control and flow control."""
+        return packet_options(self.cluster, mtu, self.settings, self.seed)
 
 
 @dataclass(frozen=True)

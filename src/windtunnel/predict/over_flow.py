@@ -70,8 +70,8 @@ class FlowStep:
     def traffic(self, ran: FlowNetwork, seconds: float) -> Traffic:
         """What the run did to the links."""
         use = flow.report(ran).use
-        slowest = slowed(self.calls, self.plans, self.seen(ran))
-        return traffic(self.on.placed.graph, self.engine, use.bytes, seconds, use.full, collided(self.on, self.plans), slowest=slowest)
+        return traffic(self.on.placed.graph, self.engine, use.bytes, seconds, use.full, collided(self.on, self.plans),
+                       slowest=slowed(self.calls, self.plans, self.seen(ran)))  # fmt: skip
 
 
 def slowed(calls: Sequence[Call], plans: Sequence[Plan], seen: Sequence[tuple[int, float]]) -> tuple[dict[str, object], ...]:

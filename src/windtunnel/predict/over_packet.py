@@ -1,4 +1,4 @@
-"""A step packet by packet: calls that leave a scale-up domain are lanes, and their packets meet in the switches of the cluster's graph."""
+"""A step packet by packet: calls that leave a scale-up domain are lanes, and their packets meet in the cluster's switches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PacketStep:
     def __init__(self, on: Machine, prices: Network, calls: Sequence[Call], skip: float | None = None) -> None:
         self.on, self.calls, self.skip = on, list(calls), skip
         self.plans = plans(on, prices, self.calls)
-        self.options, self.control = on.packets().options(on.routing, MTU, on.seed)
+        self.options = on.packets(MTU)
 
     def hops(self, launches: Longs) -> float:
         """Packet-hops, ACKs included, of that many launches of each call."""
@@ -81,11 +81,12 @@ def _joined(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:
         return np.concatenate([getattr(p, name) for p in parts])
 
     depth = np.concatenate([[0], np.cumsum([len(p.dep_lane) for p in parts])])
+    starts = [p.dep_start[:-1] + at for p, at in zip(parts, depth, strict=False)]
     return Lanes(
         src=column("src"), dst=column("dst"), bytes=column("bytes"), slice=column("slice"), window=column("window"),
         delay=column("delay"), rate=column("rate"),
         begin=np.concatenate([p.begin + more for p, more in zip(parts, extra, strict=True)]), group=column("group"),
-        dep_start=np.append(np.concatenate([p.dep_start[:-1] + at for p, at in zip(parts, depth, strict=False)]), depth[-1]).astype(np.int64),
+        dep_start=np.append(np.concatenate(starts), depth[-1]).astype(np.int64),
         dep_lane=column("dep_lane"), dep_lead=column("dep_lead"),
     )  # fmt: skip
 

@@ -92,7 +92,8 @@ def _parts(result: FlowsResult, fabric: str) -> Iterator[Any]:
         table = listing(("busiest links", "left"), ("bytes", "right"), ("rate", "right"), ("busy", "right"))
         for link in links:
             name, rate = f"{link['from']} → {link['to']}", float(str(link["rate_Bps"]))
-            table.add_row(Text(name), show_size(float(str(link["bytes"]))), say.rate(rate), say.percent(float(str(link["utilisation"]))))
+            moved, busy = float(str(link["bytes"])), float(str(link["utilisation"]))
+            table.add_row(Text(name), show_size(moved), say.rate(rate), say.percent(busy))
         yield Text()
         yield table
         yield Text()
