@@ -40,6 +40,7 @@ test-cpp: setup
 	build/cpp/exec_fuzz 3000 1
 	build/cpp/fabric_fuzz 3000 1
 	build/cpp/flow_fuzz 2000 1
+	build/cpp/packet_fuzz 300 1
 
 lint-imports: setup
 	$(BIN)/lint-imports
@@ -65,10 +66,12 @@ lint: setup lint-imports
 
 bench: setup
 	$(CMAKE) -B build/cpp >/dev/null
-	$(BIN)/cmake --build build/cpp -j $(JOBS) --target exec_bench flow_bench
+	$(BIN)/cmake --build build/cpp -j $(JOBS) --target exec_bench flow_bench cc_bench
 	build/cpp/exec_bench
 	build/cpp/flow_bench
+	build/cpp/cc_bench
 	$(BIN)/python -m pytest benchmarks --benchmark-only -q
+	$(BIN)/python benchmarks/network_bars.py
 
 sanitize: setup
 	$(CMAKE) -B build/asan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWINDTUNNEL_SANITIZE=address,undefined >/dev/null
@@ -77,10 +80,12 @@ sanitize: setup
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/exec_fuzz 2000 3
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/fabric_fuzz 2000 3
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/flow_fuzz 1000 3
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/packet_fuzz 200 3
 	$(CMAKE) -B build/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWINDTUNNEL_SANITIZE=thread >/dev/null
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
 	build/tsan/core_tests
 	build/tsan/exec_fuzz 500 4
+	build/tsan/packet_fuzz 60 4
 
 clean:
 	rm -rf build out

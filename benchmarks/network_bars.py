@@ -159,7 +159,8 @@ def speed() -> None:
         rate = statistics.median(r["hops"] / r["cpu"] for r in runs) / 1e6
         one = runs[0]
         print(f"packet, {name}, DCQCN+PFC+ECN: {rate:5.2f} M packet-hops a CPU second (bar {bar}); "
-              f"{one['events'] / one['hops']:.3f} events a hop; {max(r['megabytes'] for r in runs):.0f} MB (csg-htsim {memory})")  # fmt: skip
+              f"{one['events'] / one['hops']:.3f} events a hop; {max(r['megabytes'] for r in runs):.0f} MB "
+              f"(csg-htsim {memory})")  # fmt: skip
 
 
 def threads() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from windtunnel.base.errors import EngineError, FileError, PlanError, SpecError, UnknownName, WindtunnelError
     from windtunnel.formats import Imported, import_job
     from windtunnel.memory import StageMemory, memory_of
-    from windtunnel.network import sweep
+    from windtunnel.network.doors import flows, sweep
     from windtunnel.predict.prediction import KernelRow, Prediction, Span
     from windtunnel.reality.report import Report
     from windtunnel.reality.validate import validate
@@ -75,7 +75,8 @@ _HOME = {
     "Imported": "formats:Imported",
     "build": "workload:build",
     "memory_of": "memory:memory_of",
-    "sweep": "network:sweep",
+    "sweep": "network.doors:sweep",
+    "flows": "network.doors:flows",
     "Prediction": "predict.prediction:Prediction",
     "StageMemory": "memory.result:StageMemory",
     "KernelRow": "predict.prediction:KernelRow",
@@ -121,6 +122,7 @@ __all__ = [
     "build",
     "check",
     "dump",
+    "flows",
     "import_job",
     "load",
     "load_cluster",

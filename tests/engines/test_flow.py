@@ -131,10 +131,10 @@ def test_nothing_to_do() -> None:
     assert got.use.bytes.tolist() == [0.0, 0.0]
 
 
-def long_run() -> tuple[np.ndarray, Demands, Variables]:
+def long_run(flows: int = 20_000) -> tuple[np.ndarray, Demands, Variables]:
     """Random sizes over random pairs: each of many ends changes nearly all rates."""
     rng = np.random.default_rng(2)
-    hosts, flows = 64, 20_000
+    hosts = 64
     paths = pairs(hosts, rng.integers(0, hosts, flows).tolist(), rng.integers(0, hosts, flows).tolist())
     return np.ones(2 * hosts), Demands.of_paths(paths), Variables(np.zeros(flows), rng.uniform(1.0, 3.0, flows))
 
@@ -153,10 +153,10 @@ def test_progress_is_told_and_may_stop_the_run() -> None:
 
 
 def test_control_c_stops_the_run() -> None:
-    timer = threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGINT))
+    timer = threading.Timer(0.1, lambda: signal.raise_signal(signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        run(*long_run())
+        run(*long_run(200_000))
     timer.join()
 
 

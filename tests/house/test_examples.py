@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 6, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 11,
-         "from_hugging_face": 9}
+         "from_hugging_face": 9, "which_fabric": 10}
 """Script -> lines that it prints."""
 
 

@@ -233,7 +233,8 @@ def _about(rows: list[dict[str, object]], network: str) -> list[str]:
         return [words]
     told = [f"{words}, packets of {' or '.join(map(str, packets))} B (longer ones for long messages)"]
     counts = {name: sum(int(str(row[name])) for row in rows) for name in ("pfc_pauses", "ecn_marks", "cnps", "drops")}
-    told += ["# " + ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())] if any(counts.values()) else []
+    if any(counts.values()):
+        told.append("# " + ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items()))
     skipped = max(float(str(row["skipped_share"])) for row in rows)
     if skipped:
         error = max(float(str(row["skip_error_us"])) / float(str(row["time_us"])) for row in rows)
