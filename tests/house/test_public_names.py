@@ -12,8 +12,8 @@ import windtunnel as wt
 
 NAMES = """
 GPU Answer Cluster EngineError Fabric FileError Host Imported Job KernelRow Model Nic Node Plan PlanError Prediction Report
-Runtime ScaleUp Span SpecError StageMemory UnknownName WindtunnelError __version__ build check dump flows import_job load load_cluster
-load_model match_gpu memory_of names predict schema sweep validate
+Runtime ScaleUp Span SpecError StageMemory UnknownName WindtunnelError __version__ build check dump flows import_job load
+load_cluster load_model match_gpu memory_of names predict schema sweep validate
 """.split()  # noqa: SIM905
 
 
