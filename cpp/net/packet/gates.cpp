@@ -74,7 +74,7 @@ void Part::let(std::uint32_t lane, std::int64_t slices) {
 }
 
 void Part::slice_arrived(std::uint32_t lane) {
-  if (lane == pace_lane_ && slices_in(lane) % pace_window_ == 0) [[unlikely]] {
+  if (lane == pace_lane_ && slices_in(lane) >= pace_from_ && (slices_in(lane) - pace_from_) % pace_window_ == 0) [[unlikely]] {
     marks_.push_back({now_, std::vector<std::int64_t>(w_.gates.size())});
     for (std::uint32_t i = 0; i < w_.gates.size(); ++i) marks_.back().slices[i] = slices_in(i);
     if (marks_.size() > 3) marks_.erase(marks_.begin());

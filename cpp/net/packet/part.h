@@ -47,7 +47,11 @@ class Part {
     Time time;
     std::vector<std::int64_t> slices;
   };
-  void pace_of(std::uint32_t lane, std::int64_t window) { pace_lane_ = lane, pace_window_ = window, marks_.clear(); }
+  // Marks are made of all lanes from the lane's next slice on, every `window` slices of it; UINT32_MAX: none.
+  void pace_of(std::uint32_t lane, std::int64_t window) {
+    pace_lane_ = lane, pace_window_ = window, pace_from_ = lane == UINT32_MAX ? 0 : slices_in(lane) + 1;
+    marks_.clear();
+  }
   [[nodiscard]] std::uint32_t pace_lane() const { return pace_lane_; }
   [[nodiscard]] const std::vector<Mark>& marks() const { return marks_; }
   void later(Time by) { skipped_ += by; }  // ends from now on are that much later
@@ -161,7 +165,7 @@ class Part {
   std::vector<std::uint32_t> sample_links_, sample_lanes_;  // columns of this partition
   Time next_sample_ = kForever, sample_every_ = 0;
   std::uint32_t pace_lane_ = UINT32_MAX;
-  std::int64_t pace_window_ = 0;
+  std::int64_t pace_window_ = 0, pace_from_ = 0;
   std::vector<Mark> marks_;
   Time skipped_ = 0;
   std::vector<std::uint32_t> dirty_;  // cut links with something to hand over

@@ -25,9 +25,9 @@ class Skipper {
  private:
   void choose();
   [[nodiscard]] bool steady(std::vector<std::uint32_t>& lanes) const;
-  static constexpr std::int64_t kFirstWindow = 3;  // slices
+  static constexpr std::int64_t kFirstWindow = 8;  // slices: lanes that share a port take turns, so less says little of a pace
   static constexpr int kPatience = 4;              // windows without a steady state before they are made twice as long
-  static constexpr double kTolerance = 0.01;  // between two windows' times
+  static constexpr double kTolerance = 0.02;  // between two windows' times
 
   std::int64_t window_ = kFirstWindow;
   int failed_ = 0;
