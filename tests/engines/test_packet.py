@@ -78,7 +78,8 @@ def test_incast_fills_the_port(options: PacketOptions) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "mean", "p99"), [(PacketOptions(), (450, 650), (700, 1100)), (HPCC_FORK, (900, 1700), (2000, 3900))]
+    ("options", "mean", "p99"),
+    [(PacketOptions(xoff=15 * MTU, xon=12 * MTU), (540, 660), (850, 1150)), (HPCC_FORK, (1250, 1550), (2400, 3300))],
 )
 def test_permutation_beside_other_simulators(
     shared: Path, options: PacketOptions, mean: tuple[int, int], p99: tuple[int, int]
@@ -115,7 +116,7 @@ def test_series_follow_queue_and_rate() -> None:
     assert series.queue.shape == (1, len(series.time)) and series.queue.max() <= got.link_peak[last]
     assert (np.diff(series.sent[0]) >= 0).all() and (np.diff(series.sent[0]) <= 12.5e9 * 10e-6 + MTU).all()
     assert series.rate[0, 1] == 12.5e9 and 0 < series.rate[0, series.rate[0] > 0].min() < 12.5e9
-    assert series.acknowledged[0, -1] == 4 << 20
+    assert (np.diff(series.acknowledged[0]) >= 0).all() and 0.9 < series.acknowledged[0, -1] / (4 << 20) <= 1
 
 
 def test_cable_goes_down_and_lanes_take_another_way() -> None:
@@ -145,12 +146,13 @@ def test_spraying_beats_colliding_paths(spread: Spread) -> None:
 
 
 def ring(n: int, size: int, pieces: int) -> Lanes:
-    """Each rank passes `pieces` slices on as they come; the first starts them."""
+    """Each rank sends `pieces` slices on, the first at once and each other when one has come."""
     begin, one = np.zeros(n), np.ones(n, np.int32)
     return Lanes(
         src=np.arange(n, dtype=np.int32), dst=((np.arange(n) + 1) % n).astype(np.int32), bytes=np.full(n, size * pieces),
         slice=np.full(n, size), window=0 * one, delay=begin, rate=np.full(n, np.inf), begin=begin, group=0 * one,
-        dep_start=np.arange(n + 1, dtype=np.int64), dep_lane=((np.arange(n) - 1) % n).astype(np.int32), dep_lead=np.ones(n, np.int64),
+        dep_start=np.arange(n + 1, dtype=np.int64), dep_lane=((np.arange(n) - 1) % n).astype(np.int32),
+        dep_lead=np.ones(n, np.int64),
     )  # fmt: skip
 
 
@@ -160,6 +162,29 @@ def test_ring_of_lanes_advances_in_step() -> None:
     got = run_packets(graph, route(graph, lanes.src, lanes.dst), lanes)
     step = 65536 / 12.5e9
     assert 8 * step < got.delivered.max() < 8 * (step + 12e-6)
+
+
+@pytest.mark.parametrize("control", ["none", "dcqcn"])
+def test_skipping_a_steady_ring(control: str) -> None:
+    graph = parse_fabric("fat_tree:k=4,link=100Gb/s")
+    lanes = ring(16, 65536, 300)
+    paths = route(graph, lanes.src, lanes.dst)
+    options = PacketOptions(algorithm=control, ecn=(Marking(12.5e9, 400e3, 1600e3, 0.2),))
+    whole = run_packets(graph, paths, lanes, options)
+    quick = run_packets(graph, paths, lanes, replace(options, skip=True))
+    assert quick.stats["data_packet_hops"] < 0.1 * whole.stats["data_packet_hops"]
+    assert quick.skipped_share > 0.9 and whole.skipped_share == 0
+    assert quick.delivered == pytest.approx(whole.delivered, rel=0.01)
+    assert (quick.link_data == whole.link_data).all()
+    assert abs(quick.end - whole.end) <= quick.skip_error + 0.01 * whole.end
+
+
+def test_what_is_not_steady_is_not_skipped() -> None:
+    graph = parse_fabric("fat_tree:k=4,link=100Gb/s")
+    lanes = plain_lanes([0, 1, 2], [9, 9, 10], [1 << 20, 1 << 20, 1 << 20])
+    paths = route(graph, lanes.src, lanes.dst)
+    whole, quick = (run_packets(graph, paths, lanes, PacketOptions(skip=skip)) for skip in (False, True))
+    assert quick.skipped_share == 0 and (quick.acked == whole.acked).all()
 
 
 def test_a_step_runs_over_packets() -> None:

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "base/check.h"
 #include "net/packet/deadlock.h"
 #include "net/packet/parallel.h"
 #include "net/packet/partition.h"
+#include "net/packet/skip.h"
 
 namespace wt::net::packet {
 
@@ -60,7 +62,7 @@ Result collect(const World& w, Stats stats, Time end) {
 
 Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options, const Faults& faults, const Poll& poll) {
   World world(graph, paths, lanes, options, faults);
-  const std::int32_t count = partition(world, options.threads);
+  const std::int32_t count = partition(world, options.skip ? 1 : options.threads);
   const Time span = span_of(world);
   if (world.telemetry)
     for (std::int32_t i = 0; i < count; ++i) world.traces.push_back(std::make_unique<Traces>());
@@ -74,8 +76,16 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
   const auto bytes = static_cast<double>(std::accumulate(lanes.bytes.begin(), lanes.bytes.end(), std::int64_t{0}));
   // with several partitions the caller's thread only sees its own share of the bytes
   const auto stop = [&] { return poll && poll(bytes > 0 ? std::min(1.0, static_cast<double>(parts[0]->arrived()) * count / bytes) : 1.0); };
+  std::optional<Skipper> skipper;
+  if (options.skip) skipper.emplace(world, *parts[0]);
   try {
-    if (count == 1) {
+    if (skipper) {
+      const std::int64_t slab = std::max<std::int64_t>(1024, static_cast<std::int64_t>(lanes.src.size()));
+      while (parts[0]->run(kForever, slab)) {
+        skipper->look();
+        if (stop()) fail("stopped");
+      }
+    } else if (count == 1) {
       while (parts[0]->run(kForever, kSlab))
         if (stop()) fail("stopped");
     } else {
@@ -91,11 +101,18 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
   for (const auto& part : parts) {
     stats.add(part->stats);
     finished += part->finished();
-    end = std::max(end, part->now());
+    end = std::max(end, part->last());
   }
   if (finished != 2 * static_cast<std::int64_t>(lanes.src.size())) explain(world);
   for (const auto& part : parts) part->sample_to(end);
   Result r = collect(world, stats, end);
+  if (skipper) {
+    r.skipped_share = skipper->share();
+    r.skipped_time = seconds(skipper->skipped());
+    r.skip_error = skipper->error() / 1e12;
+    r.end += r.skipped_time;
+    for (std::size_t i = 0; i < r.link_data.size(); ++i) r.link_data[i] += skipper->link_bytes[i];
+  }
   r.partitions = count;
   return r;
 }

@@ -19,6 +19,8 @@ bool Part::lost(std::uint32_t l, const Frame& frame, std::uint64_t count) {
   if (!gone) return false;
   ++stats.losses;
   drop_trace(frame);
+  // InfiniBand's credits count blocks sent and received absolutely, so those of a lost packet come back
+  if (frame.kind == Kind::kData && !w_.ingress[l].down && w_.nodes[w_.info[l].to].loss == Loss::kCredits) give_back(static_cast<std::int32_t>(l), frame.size);
   return true;
 }
 

@@ -66,7 +66,7 @@ void Part::let(std::uint32_t lane, std::int64_t slices) {
   arrived_ += byte_of(lane, s.limit) - byte_of(lane, s.una);
   s.next = s.una = w_.receivers[lane].next = s.limit;
   if (s.una == s.total) {
-    w_.acked[lane] = now_;
+    w_.acked[lane] = now_ + skipped_;
     ended(lane, false);
   }
   slice_arrived(lane);
@@ -74,8 +74,13 @@ void Part::let(std::uint32_t lane, std::int64_t slices) {
 }
 
 void Part::slice_arrived(std::uint32_t lane) {
+  if (lane == pace_lane_ && slices_in(lane) % pace_window_ == 0) [[unlikely]] {
+    marks_.push_back({now_, std::vector<std::int64_t>(w_.gates.size())});
+    for (std::uint32_t i = 0; i < w_.gates.size(); ++i) marks_.back().slices[i] = slices_in(i);
+    if (marks_.size() > 3) marks_.erase(marks_.begin());
+  }
   if (w_.receivers[lane].next == w_.receivers[lane].total) {
-    w_.delivered[lane] = now_;
+    w_.delivered[lane] = now_ + skipped_;
     ended(lane, true);
   }
   const std::uint32_t row = w_.lane_of(lane), copied = lane - row;

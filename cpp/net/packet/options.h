@@ -59,6 +59,7 @@ struct Options {
   double flowlet_gap = 100e-6;
   std::uint64_t seed = 1;
   std::int32_t threads = 1;
+  bool skip = false;           // fast-forward steady states of collectives (skip.h); one thread
   double sample = 0;           // s between samples of the series; 0: none
   std::vector<std::int32_t> sample_links, sample_lanes;
 };
@@ -115,6 +116,9 @@ struct Result {
   std::vector<double> link_paused;         // [L] s
   double end = 0;                          // s: the last event
   std::int32_t partitions = 1;
+  double skipped_share = 0;                // of all bytes
+  double skipped_time = 0;                 // s
+  double skip_error = 0;                   // s by which the end may be wrong for it, estimated
   std::vector<double> sample_time;         // [T] s
   std::vector<std::int64_t> queue;         // [links x T] bytes waiting
   std::vector<std::int64_t> sent;          // [links x T] data bytes so far

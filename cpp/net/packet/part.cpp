@@ -37,6 +37,7 @@ bool Part::run_to(Time limit, std::int64_t& most) {
     if (!wheel_.next(limit, now_, event)) return false;
     const std::uint64_t index = event & ((std::uint64_t{1} << 40) - 1);
     if (event >> 40 == kArrival) [[likely]] {
+      last_ = now_;
       const auto l = static_cast<std::uint32_t>(index >> 1);
       if ((index & 1) == 0) {
         arrive(l);
@@ -54,6 +55,7 @@ void Part::handle(std::uint64_t event) {
   const auto index = static_cast<std::uint32_t>(event & UINT32_MAX);
   switch (static_cast<Event>(event >> 40)) {
     case kBegin:
+      last_ = now_;
       ++stats.events;
       open(index);
       break;

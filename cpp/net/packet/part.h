@@ -40,6 +40,17 @@ class Part {
   [[nodiscard]] std::int64_t arrived() const { return arrived_; }
   [[nodiscard]] std::int64_t finished() const { return finished_; }
   [[nodiscard]] Time now() const { return now_; }
+  [[nodiscard]] Time last() const { return last_; }  // when something last happened; timers that find nothing to do do not count
+
+  // For skipping (skip.h): every `window` slices of a lane, when they arrived and how many each lane had then.
+  struct Mark {
+    Time time;
+    std::vector<std::int64_t> slices;
+  };
+  void pace_of(std::uint32_t lane, std::int64_t window) { pace_lane_ = lane, pace_window_ = window, marks_.clear(); }
+  [[nodiscard]] std::uint32_t pace_lane() const { return pace_lane_; }
+  [[nodiscard]] const std::vector<Mark>& marks() const { return marks_; }
+  void later(Time by) { skipped_ += by; }  // ends from now on are that much later
   Stats stats;
 
  private:
@@ -140,6 +151,7 @@ class Part {
   World& w_;
   std::int32_t self_;
   Time now_ = 0;
+  Time last_ = 0;
   Wheel wheel_;
   std::int64_t arrived_ = 0;   // bytes
   std::int64_t finished_ = 0;  // lanes, by their receiver and, for those that start here, their sender
@@ -148,6 +160,10 @@ class Part {
   std::vector<std::uint32_t> free_traces_;
   std::vector<std::uint32_t> sample_links_, sample_lanes_;  // columns of this partition
   Time next_sample_ = kForever, sample_every_ = 0;
+  std::uint32_t pace_lane_ = UINT32_MAX;
+  std::int64_t pace_window_ = 0;
+  std::vector<Mark> marks_;
+  Time skipped_ = 0;
   std::vector<std::uint32_t> dirty_;  // cut links with something to hand over
 };
 

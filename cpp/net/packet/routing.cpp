@@ -19,7 +19,9 @@ void World::build_direct() {
     while (enter < s.hop + s.hops && !is_switch(info[paths.links[enter]].to)) ++enter;
     std::uint32_t exit = s.hop + s.hops;
     while (exit > s.hop && !is_switch(info[paths.links[exit - 1]].from)) --exit;
-    if (enter + 1 >= exit) continue;  // no fabric, or no choice in it
+    bool fabric = enter + 1 < exit;  // else there is no choice
+    for (std::uint32_t i = enter; fabric && i + 1 < exit; ++i) fabric = is_switch(info[paths.links[i]].to);
+    if (!fabric) continue;
     Direct& d = direct[k];
     d.enter = enter;
     d.exit = exit - 1;

@@ -50,7 +50,7 @@ void Part::heard_ack(std::uint32_t pair, Sender& s, const Frame& frame) {
     if (frame.seq >= s.una && s.next > s.una) rewind(s, s.una);
   }
   if (s.una == s.total && before != s.total) {
-    w_.acked[pair] = now_;
+    w_.acked[pair] = now_ + skipped_;
     s.pace = Pace::kDone;
     ended(pair, false);
     return;

@@ -1,0 +1,189 @@
+// Random graphs, lanes, options and faults: a run ends or says why not, no byte is lost or comes twice, no link is faster than it is,
+// and the number of threads changes nothing.   packet_fuzz [RUNS] [SEED]
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <iostream>
+#include <random>
+#include <stdexcept>
+#include <string>
+
+#include "base/check.h"
+#include "net/packet/engine.h"
+#include "tests/packet_net.h"
+
+using namespace wt::net::packet;
+using packet_net::Net;
+
+namespace {
+
+using Rng = std::mt19937_64;
+
+int pick(Rng& rng, int n) { return static_cast<int>(rng() % static_cast<std::uint64_t>(n)); }
+
+template <class T>
+T one_of(Rng& rng, std::initializer_list<T> values) {
+  return values.begin()[pick(rng, static_cast<int>(values.size()))];
+}
+
+// Hosts and switches in a random tree with some more cables.
+Net random_graph(Rng& rng, int& hosts) {
+  Net net;
+  hosts = 2 + pick(rng, 6);
+  const int switches = 1 + pick(rng, 6);
+  for (int i = 0; i < hosts; ++i) net.host();
+  for (int i = 0; i < switches; ++i) net.node(pick(rng, 6) == 0 ? wt::fabric::NodeKind::kPcie : wt::fabric::NodeKind::kSwitch);
+  const auto cable = [&](int a, int b) {
+    net.cable(a, b, one_of(rng, {1.25e9, 12.5e9, 50e9, 3.3e9}), one_of(rng, {0.0, 1e-7, 1e-6, 1e-5}));
+  };
+  for (int i = 1; i < switches; ++i) cable(hosts + i, hosts + pick(rng, i));
+  for (int i = 0; i < hosts; ++i) cable(i, hosts + pick(rng, switches));
+  for (int n = pick(rng, 6); n > 0 && switches > 1; --n) {
+    const int a = pick(rng, switches), b = pick(rng, switches);
+    if (a != b) cable(hosts + a, hosts + b);
+  }
+  return net;
+}
+
+// A shortest way, random among equal ones; through hosts only where it ends.
+std::vector<std::int32_t> random_way(Rng& rng, const Net& net, int src, int dst) {
+  std::vector<int> far(net.kind.size(), -1);
+  std::deque<int> queue{dst};
+  far[static_cast<std::size_t>(dst)] = 0;
+  while (!queue.empty()) {
+    const int at = queue.front();
+    queue.pop_front();
+    for (std::size_t l = 0; l < net.from.size(); ++l) {
+      const auto from = static_cast<std::size_t>(net.from[l]);
+      if (net.to[l] != at || far[from] >= 0) continue;
+      far[from] = far[static_cast<std::size_t>(at)] + 1;
+      queue.push_back(net.from[l]);
+    }
+  }
+  std::vector<std::int32_t> way;
+  for (int at = src; at != dst;) {
+    std::vector<std::int32_t> next;
+    for (std::size_t l = 0; l < net.from.size(); ++l)
+      if (net.from[l] == at && far[static_cast<std::size_t>(net.to[l])] == far[static_cast<std::size_t>(at)] - 1) next.push_back(static_cast<std::int32_t>(l));
+    way.push_back(next[static_cast<std::size_t>(pick(rng, static_cast<int>(next.size())))]);
+    at = net.to[static_cast<std::size_t>(way.back())];
+  }
+  return way;
+}
+
+void random_lanes(Rng& rng, Net& net, int hosts) {
+  for (int n = 1 + pick(rng, 20); n > 0; --n) {
+    const int src = pick(rng, hosts), dst = pick(rng, hosts);
+    const std::int64_t bytes = one_of<std::int64_t>(rng, {0, 1, 4096, 10'000, 100'000, 400'000});
+    const int lane = net.lane(src, dst, bytes, random_way(rng, net, src, dst), one_of(rng, {0.0, 0.0, 3e-6, 1e-4}), one_of<std::int64_t>(rng, {0, 5000, 65536}));
+    net.window[static_cast<std::size_t>(lane)] = one_of(rng, {0, 0, 1, 3});
+    net.delay[static_cast<std::size_t>(lane)] = one_of(rng, {0.0, 0.0, 1e-6});
+    net.lane_rate[static_cast<std::size_t>(lane)] = one_of(rng, {1e18, 1e18, 1e9});
+    for (int on = 0; on < lane; ++on)  // earlier lanes that end here: never a circle
+      if (net.dst[static_cast<std::size_t>(on)] == src && pick(rng, 3) == 0) net.after(on, one_of<std::int64_t>(rng, {wt::net::kAll, 0, 1, -1}));
+  }
+}
+
+Options random_options(Rng& rng) {
+  Options o;
+  o.mtu = one_of(rng, {256, 1500, 4096});
+  o.header = one_of(rng, {0, 58});
+  o.loss = one_of(rng, {Loss::kPause, Loss::kPause, Loss::kDrop, Loss::kCredits});
+  o.buffer = one_of(rng, {5e6, 32e6});
+  o.alpha = one_of(rng, {0.02, 0.125, 1.0});
+  if (pick(rng, 3) == 0) o.xoff = 20e3, o.xon = 12e3;
+  if (pick(rng, 2) == 0) o.ecn = {{12.5e9, 20e3, 60e3, 0.5}};
+  o.control_name = one_of<const char*>(rng, {"none", "none", "dcqcn", "hpcc", "swift", "timely"});
+  o.recovery = one_of(rng, {Recovery::kGoBackN, Recovery::kSelective});
+  o.ack_every = one_of(rng, {1, 1, 5});
+  o.timeouts = {3e-4, 2e-3};
+  o.retries = 250;
+  o.spread = one_of(rng, {Spread::kPath, Spread::kPath, Spread::kRound, Spread::kRandom, Spread::kAdaptive, Spread::kFlowlet});
+  o.flowlet_gap = 2e-6;
+  o.seed = rng();
+  if (pick(rng, 2) == 0) o.sample = 7e-6, o.sample_links = {0}, o.sample_lanes = {0};
+  return o;
+}
+
+Faults random_faults(Rng& rng, const Net& net) {
+  Faults f;
+  const auto links = static_cast<int>(net.from.size());
+  if (pick(rng, 4) == 0) f.loss.assign(net.from.size(), 0.01);
+  for (int n = pick(rng, 3) == 0 ? 1 + pick(rng, 3) : 0; n > 0; --n) {
+    const int link = pick(rng, links);
+    const double at = 1e-6 * pick(rng, 100);
+    f.flaps.push_back({at, link, false});
+    f.flaps.push_back({at + 1e-6 * (1 + pick(rng, 100)), link, true});
+  }
+  return f;
+}
+
+void require(bool ok, const char* law) {
+  if (!ok) throw std::logic_error(law);
+}
+
+bool same(const Result& a, const Result& b) {
+  return a.delivered == b.delivered && a.acked == b.acked && a.link_data == b.link_data && a.link_control == b.link_control && a.link_peak == b.link_peak &&
+         a.link_paused == b.link_paused && a.end == b.end && std::memcmp(&a.stats, &b.stats, sizeof a.stats) == 0 && a.queue == b.queue && a.rate == b.rate;
+}
+
+// True if all lanes ended, false if the run said why not.
+bool check_run(Rng& rng) {
+  int hosts = 0;
+  Net net = random_graph(rng, hosts);
+  random_lanes(rng, net, hosts);
+  Options o = random_options(rng);
+  const Faults f = random_faults(rng, net);
+  const auto attempt = [&](Result& r) -> std::string {
+    try {
+      r = run(net.graph(), net.paths(), net.lanes(), o, f);
+    } catch (const wt::Error& error) {
+      return error.what();
+    }
+    return {};
+  };
+  Result one, many;
+  const std::string why = attempt(one);
+  if (!why.empty())
+    require(why.find("in a circle of nodes") != std::string::npos || why.find("gave up") != std::string::npos || why.find("smaller than the reserves") != std::string::npos, why.c_str());
+  o.threads = 2 + pick(rng, 3);
+  require(attempt(many).empty() == why.empty(), "all numbers of threads end or none");
+  if (!why.empty()) return false;
+  require(same(one, many), "the number of threads changes nothing");
+  const bool whole = f.loss.empty() && f.flaps.empty() && o.loss != Loss::kDrop;
+  if (whole) require(one.stats.drops == 0 && one.stats.losses == 0, "nothing is lost in a lossless fabric");
+  for (std::size_t k = 0; k < net.src.size(); ++k)
+    require(one.delivered[k] >= net.begin[k] && one.acked[k] >= one.delivered[k], "a lane ends after it begins");
+  for (std::size_t l = 0; l < net.from.size(); ++l)
+    require(static_cast<double>(one.link_data[l] + one.link_control[l]) <= net.rate[l] * one.end * (1 + 1e-9) + 1, "no link is faster than it is");
+  if (whole && o.spread == Spread::kPath && one.stats.retransmits == 0) {  // every packet crosses every link of its way once
+    std::int64_t hops = 0;
+    for (std::size_t k = 0; k < net.src.size(); ++k) {
+      const std::int64_t links = net.path_start[k + 1] - net.path_start[k], slice = net.slice[k], rest = net.bytes[k] % slice;
+      const std::int64_t packets = net.bytes[k] / slice * ((slice + o.mtu - 1) / o.mtu) + (rest + o.mtu - 1) / o.mtu;
+      hops += links * std::max<std::int64_t>(1, packets);
+    }
+    require(one.stats.data_hops == hops, "every sent packet arrives once");
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int runs = argc > 1 ? std::atoi(argv[1]) : 500;
+  const auto seed = static_cast<std::uint64_t>(argc > 2 ? std::atoll(argv[2]) : 1);
+  int ended = 0;
+  for (int n = 0; n < runs; ++n) {
+    Rng rng(seed * 1000003 + static_cast<std::uint64_t>(n));
+    try {
+      ended += check_run(rng) ? 1 : 0;
+    } catch (const std::exception& error) {
+      std::cerr << "run " << n << " of seed " << seed << ": " << error.what() << "\n";
+      return EXIT_FAILURE;
+    }
+  }
+  std::cout << runs << " runs, " << ended << " of them end, the others say why not\n";
+  return EXIT_SUCCESS;
+}
