@@ -291,11 +291,13 @@ nb::dict report_replay(const ReplayPackets& network) {
   nb::dict replay;
   replay["episodes"] = of.episodes;
   replay["replayed"] = of.replayed;
-  replay["resimulated"] = of.left;
+  replay["joined"] = of.joined;
+  replay["simulations"] = of.simulations;
   replay["patterns"] = of.patterns;
   replay["nodes"] = of.nodes;
   replay["launches"] = of.flows;
   replay["skipped_launches"] = of.skipped;
+  replay["played_launches"] = of.played;
   replay["skipped_share"] = r.skipped_hops;
   replay["shifted_starts"] = of.shifted;
   replay["shift_total_s"] = of.shift_total;

@@ -3,6 +3,10 @@
 // Counts of links and plans are those of the whole step: an episode from memory adds what its packets did when they were simulated,
 // to the byte. `peak` is the most of any episode. The packet engine makes the queue pairs of each launch new, so congestion control
 // carries nothing from one launch to the next, here as there. Faults do not repeat with a pattern, so they are refused.
+//
+// Transfers influence each other where data of both takes a link. With tolerance 0 also where one's ACKs meet the other's data; else
+// that is left out, which makes either faster by no more than the ACKs' share of the link (64 B of 4160 with the usual sizes). Where
+// packets choose their way, all transfers influence each other.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +49,12 @@ class ReplayPackets final : public Network {
   };
   [[nodiscard]] std::unique_ptr<Network> make();
   void over(packet::PacketNetwork& network);
+  void find_links(bool both_ways);
 
   packet::PlanTable table_;
   packet::Options options_;
+  std::vector<std::int64_t> plan_links_start_;
+  std::vector<std::int32_t> plan_links_;
   std::unordered_map<std::int64_t, std::int32_t> plan_of_;
   std::function<void()> pulse_;
   std::unique_ptr<Network> spare_;  // made to check the table; the first episode takes it

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -10,18 +9,9 @@
 
 namespace wt::net::replay {
 
-Replay::Replay(Factory factory, PlanOf plan_of, const Options& options, Over over)
-    : factory_(std::move(factory)), plan_of_(std::move(plan_of)), options_(options), over_(std::move(over)) {
-  if (!(options_.tolerance >= 0 && options_.tolerance < 1)) fail("replay: tolerance is ", options_.tolerance, "; at least 0 and less than 1 needed");
-  new_node();
-}
-
-double Replay::now() const { return seconds(now_); }
-
-std::int32_t Replay::new_node() {
-  if (nodes_.size() >= INT32_MAX) fail("replay: too many different patterns to remember");
-  nodes_.emplace_back();
-  return static_cast<std::int32_t>(nodes_.size()) - 1;
+Replay::Replay(Factory factory, PlanOf plan_of, const Options& options, Over over, LinksOf links_of)
+    : factory_(std::move(factory)), plan_of_(std::move(plan_of)), links_of_(std::move(links_of)), over_(std::move(over)), memory_(options.tolerance) {
+  if (!(options.tolerance >= 0 && options.tolerance < 1)) fail("replay: tolerance is ", options.tolerance, "; at least 0 and less than 1 needed");
 }
 
 std::optional<double> Replay::start(const Flow& flow) {
@@ -31,201 +21,230 @@ std::optional<double> Replay::start(const Flow& flow) {
   return std::nullopt;
 }
 
-Time Replay::next_end() const {
-  if (!open_) return kForever;
-  if (inside_) {
-    const Time next = inside_->next();
-    return next == kForever ? kForever : std::max(now_, begin_ + next);
+// When the episode ends something, or, where memory does not know what comes after the starts that it has, when it is to be left.
+Time Replay::next_end(const Episode& e) const {
+  if (e.inside) {
+    const Time next = e.inside->next();
+    return next == kForever ? kForever : std::max(now_, e.begin + next);
   }
-  const Node& node = nodes_[static_cast<std::size_t>(node_)];
-  if (node.ends != kUnknown) return std::max(now_, begin_ + node.end);
-  return pending_.empty() || match(pending_.top()).node == kUnknown ? now_ : kForever;
+  const Memory::Node& node = memory_[e.node];
+  const Time next = node.ends != Memory::kNone ? node.end : node.quiet + memory_.allowed(e.shortest) + 1;
+  return std::max(now_, e.begin + next);
 }
 
 double Replay::next_event() const {
-  const Time next = std::min(next_start(), next_end());
+  Time next = next_start();
+  for (const auto& [id, e] : live_) next = std::min(next, next_end(e));
   return next == kForever ? kNever : seconds(next);
 }
 
 std::optional<Completion> Replay::advance() {
-  const Time start = next_start(), end = next_end();
-  if (start == kForever && end == kForever) return std::nullopt;
-  if (!open_) {
-    open(start);
-  } else if (end <= start && inside_) {
-    now_ = end;
-    const std::optional<End> said = inside_->advance();
-    if (!said) return std::nullopt;
-    if (episode_[static_cast<std::size_t>(said->launch)].delivered < 0) return deliver_simulated(*said);
-    check(*said);
-  } else if (end <= start && nodes_[static_cast<std::size_t>(node_)].ends != kUnknown) {
-    now_ = end;
-    return deliver_remembered();
-  } else if (inside_) {
-    simulate_start();
-  } else if (const Match found = pending_.empty() ? Match{} : match(pending_.top()); found.node != kUnknown) {
-    remember_start(found);
-  } else {
-    simulate();
+  Time first = kForever;
+  auto of = live_.end();
+  for (auto e = live_.begin(); e != live_.end(); ++e)
+    if (const Time end = next_end(e->second); end < first) first = end, of = e;
+  if (next_start() < first) {
+    take_start();
+    return std::nullopt;
   }
+  if (of == live_.end()) return std::nullopt;
+  now_ = first;
+  return advance(of);
+}
+
+std::optional<Completion> Replay::advance(Live::iterator of) {
+  Episode& e = of->second;
+  if (!e.inside) {
+    if (memory_[e.node].ends != Memory::kNone) return deliver_remembered(of);
+    simulate(e);
+    return std::nullopt;
+  }
+  const std::optional<End> said = e.inside->advance();
+  if (!said) return std::nullopt;
+  if (e.launch(said->launch).delivered < 0) return deliver_simulated(of, *said);
+  check(e, *said);
   return std::nullopt;
 }
 
-void Replay::open(Time at) {
-  now_ = at;
-  open_ = true;
-  begin_ = at;
-  node_ = 0;
-  episode_.clear();
-  shortest_ = kForever;
-  shift_ = worst_ = 0;
-  answered_ = 0;
-  ++report_.episodes;
+std::span<const std::int32_t> Replay::links_of(std::int32_t plan) const {
+  static constexpr std::int32_t kOne[] = {0};
+  return links_of_ ? links_of_(plan) : std::span<const std::int32_t>(kOne);
 }
 
-// The nearest remembered start of the plan at this point, if it is near enough.
-Replay::Match Replay::match(const Pending& p) const {
-  const auto fastest = fastest_.find(p.plan);
-  if (fastest == fastest_.end()) return {};
-  const Time offset = p.begin - begin_;
-  const auto allowed = static_cast<Time>(options_.tolerance * static_cast<double>(std::min(shortest_, fastest->second)));
-  Match best;
-  const auto look = [&](const auto& branch) {
-    const auto& [node, plan, at] = branch.first;
-    if (node != node_ || plan != p.plan) return;
-    const Time shift = std::abs(at - offset);
-    if (shift <= allowed && (best.node == kUnknown || shift < best.shift)) best = {branch.second, shift};
-  };
-  const auto above = branches_.lower_bound({node_, p.plan, offset});
-  if (above != branches_.end()) look(*above);
-  if (above != branches_.begin()) look(*std::prev(above));
-  return best;
-}
-
-std::int32_t Replay::launch_next() {
-  const Pending& p = pending_.top();
-  now_ = p.begin;
-  episode_.push_back({p.flow, p.plan, now_ - begin_, -1});
+void Replay::take_start() {
+  const Pending p = pending_.top();
   pending_.pop();
+  now_ = p.begin;
+  const auto at = episode_of(p.plan);
+  Episode& e = at->second;
+  const auto number = static_cast<std::int32_t>(e.launches.size());
+  const Time offset = now_ - e.begin;
+  const Memory::Match found = e.inside ? Memory::Match{} : memory_.match(e.node, p.plan, offset, e.shortest);
+  if (!e.inside && found.node == Memory::kNone) simulate(e);
+  e.launches.push_back({p.flow, p.plan, offset});
+  e.events.push_back(number);
+  ++e.flying;
+  for (const std::int32_t l : links_of(p.plan)) {
+    ++links_[static_cast<std::size_t>(l)].users;
+    links_[static_cast<std::size_t>(l)].episode = at->first;
+  }
   ++report_.flows;
-  ++flying_;
-  return static_cast<std::int32_t>(episode_.size()) - 1;
-}
-
-void Replay::remember_start(const Match& found) {
-  const std::int32_t launch = launch_next();
-  node_ = found.node;
-  shortest_ = std::min(shortest_, fastest_.at(episode_[static_cast<std::size_t>(launch)].plan));
+  if (e.inside) {
+    e.node = memory_.add_start(e.node, p.plan, offset);
+    e.inside->play(number, offset, p.flow);
+    ++report_.played;
+    return;
+  }
+  e.node = found.node;
+  e.shortest = std::min(e.shortest, memory_.fastest(p.plan));
   if (found.shift == 0) return;
-  shift_ += found.shift;
+  e.shift += found.shift;
   ++report_.shifted;
   report_.shift_total += seconds(found.shift);
   report_.shift_max = std::max(report_.shift_max, seconds(found.shift));
 }
 
-void Replay::simulate_start() {
-  const std::int32_t number = launch_next();
-  const Launch& launch = episode_[static_cast<std::size_t>(number)];
-  const std::int32_t next = new_node();
-  branches_[{node_, launch.plan, launch.offset}] = next;
-  node_ = next;
-  inside_->play(number, launch.offset, launch.flow);
+Replay::Live::iterator Replay::episode_of(std::int32_t plan) {
+  auto found = live_.end();
+  for (const std::int32_t l : links_of(plan)) {
+    if (static_cast<std::size_t>(l) >= links_.size()) links_.resize(static_cast<std::size_t>(l) + 1);
+    const Link& link = links_[static_cast<std::size_t>(l)];
+    if (link.users == 0) continue;
+    const auto other = live_.find(link.episode);
+    if (found == live_.end())
+      found = other;
+    else if (other != found)
+      found = join(found, other);
+  }
+  if (found != live_.end()) {
+    Episode& e = found->second;
+    // made by join(), which leaves the walk for when all are together
+    if (!e.inside && e.node == Memory::kNone && !walk(memory_, e, false)) {
+      walk(memory_, e, true);
+      simulate(e);
+    }
+    return found;
+  }
+  ++report_.episodes;
+  Episode e;
+  e.begin = now_;
+  return live_.emplace(episodes_++, std::move(e)).first;
+}
+
+Replay::Live::iterator Replay::join(Live::iterator a, Live::iterator b) {
+  Episode both = merged(a->second, b->second);
+  both.node = Memory::kNone;
+  live_.erase(a);
+  live_.erase(b);
+  const auto at = live_.emplace(episodes_++, std::move(both)).first;
+  for (const Launch& launch : at->second.launches)
+    if (launch.delivered < 0)
+      for (const std::int32_t l : links_of(launch.plan)) links_[static_cast<std::size_t>(l)].episode = at->first;
+  --report_.episodes;
+  ++report_.joined;
+  return at;
 }
 
 // A network of its own for this episode, brought to where the episode stands.
-void Replay::simulate() {
-  inside_.emplace(factory_());
-  if (answered_ > 0) ++report_.left;
+void Replay::simulate(Episode& e) {
+  e.inside.emplace(factory_());
+  ++report_.simulations;
   std::vector<End> late;  // memory has them for later than they are
-  for (std::size_t i = 0; i < episode_.size(); ++i) {
-    const Launch& launch = episode_[i];
-    while (inside_->next() <= launch.offset) {
-      const std::optional<End> said = inside_->advance();
+  const auto catch_up = [&](Time to) {
+    while (e.inside->next() <= to) {
+      const std::optional<End> said = e.inside->advance();
       if (!said) continue;
-      if (episode_[static_cast<std::size_t>(said->launch)].delivered < 0)
+      if (e.launch(said->launch).delivered < 0)
         late.push_back(*said);
       else
-        check(*said);
+        check(e, *said);
     }
-    inside_->play(static_cast<std::int32_t>(i), launch.offset, launch.flow);
+  };
+  for (std::size_t i = 0; i < e.launches.size(); ++i) {
+    const Launch& launch = e.launches[i];
+    catch_up(launch.offset);
+    e.inside->play(static_cast<std::int32_t>(i), launch.offset, launch.flow);
   }
-  for (const End& end : late) inside_->put_back(end);
+  if (!e.launches.empty()) catch_up(now_ - e.begin);
+  report_.played += static_cast<std::int64_t>(e.launches.size());
+  for (const End& end : late) e.inside->put_back(end);
 }
 
-// The true end of a launch that was answered from memory.
-void Replay::check(const End& end) {
-  const double off = seconds(std::abs(end.at - episode_[static_cast<std::size_t>(end.launch)].delivered));
+// The true end of a launch that was answered already, maybe from memory.
+void Replay::check(const Episode& e, const End& end) {
+  if (!e.launch(end.launch).remembered) return;
+  const double off = seconds(std::abs(end.at - e.launch(end.launch).delivered));
   ++report_.checked;
   report_.checked_max = std::max(report_.checked_max, off);
   checks_ += off;
 }
 
-Completion Replay::deliver_remembered() {
-  const Node node = nodes_[static_cast<std::size_t>(node_)];
-  shift_ += now_ - (begin_ + node.end);
-  const Time error = shift_ + node.error, took = now_ - begin_ - episode_[static_cast<std::size_t>(node.ends)].offset;
-  worst_ = std::max(worst_, error);
+Completion Replay::deliver_remembered(Live::iterator of) {
+  Episode& e = of->second;
+  const Memory::Node node = memory_[e.node];
+  e.shift += now_ - (e.begin + node.end);
+  const Time error = e.shift + node.error, took = now_ - e.begin - e.launch(node.ends).offset;
+  e.worst = std::max(e.worst, error);
   errors_ += seconds(error);
   error_shares_ += took > 0 ? static_cast<double>(error) / static_cast<double>(took) : 0.0;
   report_.error_max = std::max(report_.error_max, seconds(error));
   ++remembered_;
-  ++answered_;
-  return deliver(node.ends, node.after);
+  e.launch(node.ends).remembered = true;
+  return deliver(of, node.ends, node.after);
 }
 
-Completion Replay::deliver_simulated(const End& end) {
-  const Time at = now_ - begin_;
-  shift_ += at - end.at;
-  worst_ = std::max(worst_, shift_);
-  const std::int32_t next = new_node();
-  nodes_[static_cast<std::size_t>(node_)] = {end.launch, next, kUnknown, at, shift_};
-  const Launch& launch = episode_[static_cast<std::size_t>(end.launch)];
-  Time& fastest = fastest_.try_emplace(launch.plan, kForever).first->second;
-  fastest = std::min(fastest, at - launch.offset);
-  return deliver(end.launch, next);
+Completion Replay::deliver_simulated(Live::iterator of, const End& end) {
+  Episode& e = of->second;
+  const Time at = now_ - e.begin;
+  e.shift += at - end.at;
+  e.worst = std::max(e.worst, e.shift);
+  const Launch& launch = e.launch(end.launch);
+  memory_.took(launch.plan, at - launch.offset);
+  return deliver(of, end.launch, memory_.add_end(e.node, end.launch, at, e.shift));
 }
 
-Completion Replay::deliver(std::int32_t number, std::int32_t after) {
-  Launch& launch = episode_[static_cast<std::size_t>(number)];
-  launch.delivered = now_ - begin_;
+Completion Replay::deliver(Live::iterator of, std::int32_t number, std::int32_t after) {
+  Episode& e = of->second;
+  Launch& launch = e.launch(number);
+  launch.delivered = now_ - e.begin;
+  e.events.push_back(~number);
+  e.node = after;
   const double took = seconds(launch.delivered - launch.offset);
-  Launches& of = launches_[launch.plan];
-  ++of.count;
-  of.total += took;
-  of.longest = std::max(of.longest, took);
+  Launches& ofplan = launches_[launch.plan];
+  ++ofplan.count;
+  ofplan.total += took;
+  ofplan.longest = std::max(ofplan.longest, took);
+  for (const std::int32_t l : links_of(launch.plan)) --links_[static_cast<std::size_t>(l)].users;
   last_end_ = std::max({last_end_, seconds(now_), launch.flow.begin});  // a begin may lie a fraction of a picosecond above
   const Completion completion{launch.flow.id, last_end_};
-  node_ = after;
-  if (--flying_ == 0) close();
+  if (--e.flying == 0) {
+    close(e);
+    live_.erase(of);
+  }
   return completion;
 }
 
-void Replay::close() {
-  Node& node = nodes_[static_cast<std::size_t>(node_)];
-  if (inside_) {
-    while (inside_->next() != kForever)  // what memory had over may be on its way inside still
-      if (const auto said = inside_->advance()) check(*said);
-    node.pattern = static_cast<std::int32_t>(uses_.size());
+void Replay::close(Episode& e) {
+  if (e.inside) {
+    while (e.inside->next() != kForever)  // what memory had over may be on its way inside still
+      if (const auto said = e.inside->advance()) check(e, *said);
+    memory_.add_pattern(e.node, static_cast<std::int32_t>(uses_.size()));
     uses_.push_back(0);
-    if (over_) over_(inside_->network(), node.pattern);
-    inside_.reset();
+    if (over_) over_(e.inside->network(), memory_[e.node].pattern);
   } else {
     ++report_.replayed;
-    report_.skipped += static_cast<std::int64_t>(episode_.size());
+    report_.skipped += static_cast<std::int64_t>(e.launches.size());
   }
-  ++uses_[static_cast<std::size_t>(node.pattern)];
-  report_.error_total += seconds(worst_);
-  open_ = false;
+  ++uses_[static_cast<std::size_t>(memory_[e.node].pattern)];
+  report_.error_total += seconds(e.worst);
 }
 
 Report Replay::report() const {
   Report r = report_;
   r.patterns = static_cast<std::int64_t>(uses_.size());
-  r.nodes = static_cast<std::int64_t>(nodes_.size());
-  if (remembered_ > 0) {
-    r.error_mean = errors_ / static_cast<double>(remembered_);
-    r.error_share = error_shares_ / static_cast<double>(remembered_);
-  }
+  r.nodes = static_cast<std::int64_t>(memory_.size());
+  if (remembered_ > 0) r.error_mean = errors_ / static_cast<double>(remembered_);
+  if (r.flows > 0) r.error_share = error_shares_ / static_cast<double>(r.flows);
   if (r.checked > 0) r.checked_mean = checks_ / static_cast<double>(r.checked);
   return r;
 }

@@ -1,19 +1,18 @@
 // Whole steps without simulating what has been seen before.
 //
 // A step launches the same plans thousands of times, mostly in the same few overlapping patterns. Replay stands before a network and
-// remembers EPISODES: one begins when a flow starts while nothing is in flight, and ends when nothing is in flight any more. As long
-// as an episode does what a remembered one did, completions come from memory. When it leaves all of them, a fresh network is given
-// its starts so far at their true times, simulates the rest, and what it says is remembered as well.
+// remembers EPISODES: transfers that are in flight together and share links, from when the first starts while its links are idle until
+// the last has ended. A transfer that shares links with several episodes makes one of them. As long as an episode does what a
+// remembered one did, completions come from memory (memory.h). When it leaves all of them, a fresh network is given its starts so far
+// at their true times, simulates the rest, and what it says is remembered as well.
 //
-// Memory is a tree of events. A node stands for all that has happened in an episode so far: starts (plan and time since its begin)
-// and completions (which launch, when). From a node on, what comes next is either the one completion that was found to come next if
-// nothing starts before it, or one of the starts that came there. Starts match if they differ by no more than `tolerance` times the
-// shortest duration of a plan that the episode has started; completions then are those of the remembered episode.
+// Starts match if they differ by no more than `tolerance` times the shortest duration of a plan that the episode has started;
+// completions then are those of the remembered episode.
 //
-// What is approximate: times within the tolerance (counted, see Report), and an episode begins on an idle network: what the one
-// before it left (last ACKs, state of pairs that are over) is forgotten. With tolerance 0 on a network without such leftovers ends
-// are those of the network itself, to the picosecond, the unit in which offsets are kept. Where something ends in the same
-// picosecond as something starts, the end comes first.
+// What is approximate: times within the tolerance (counted, see Report); transfers without a link in common do not influence each
+// other; and an episode begins on an idle network, so what others left there (last ACKs, state of pairs that are over) is forgotten.
+// With tolerance 0 on a network where that holds, ends are those of the network itself, to the picosecond, the unit in which offsets
+// are kept. Where something ends in the same picosecond as something starts, the end comes first.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +21,14 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "net/network.h"
-#include "net/replay/inside.h"
+#include "net/replay/episode.h"
+#include "net/replay/memory.h"
 
 namespace wt::net::replay {
 
@@ -37,16 +38,18 @@ struct Options {
 
 struct Report {
   std::int64_t episodes = 0, replayed = 0;  // replayed: from memory alone
-  std::int64_t left = 0;                    // episodes simulated again from their begin after some answers from memory
+  std::int64_t joined = 0;                  // episodes that a transfer made one with another
+  std::int64_t simulations = 0;             // networks made: for new patterns, and again where a transfer joined or left memory
   std::int64_t patterns = 0, nodes = 0;     // different episodes; events remembered
   std::int64_t flows = 0, skipped = 0;      // launches of plans; those of replayed episodes
+  std::int64_t played = 0;                  // launches given to networks, so some several times
   std::int64_t shifted = 0;                 // starts that matched, but not to the picosecond
   double shift_total = 0, shift_max = 0;    // s, of those
   // Of completions from memory: how far they may be off, taken as the sum of all shifts in their episode and in the one remembered.
-  double error_mean = 0, error_max = 0;     // s
-  double error_share = 0;                   // mean over them of that divided by the flow's duration
-  double error_total = 0;                   // s, sum over episodes of the largest: what a step of episodes one after the other is off
-  std::int64_t checked = 0;                 // completions from memory of episodes that were simulated after all
+  double error_mean = 0, error_max = 0;      // s
+  double error_share = 0;                    // mean over all flows of that divided by the flow's duration
+  double error_total = 0;                    // s, sum over episodes of the largest: what a chain of all episodes may be off
+  std::int64_t checked = 0;                  // completions from memory of episodes that were simulated after all
   double checked_mean = 0, checked_max = 0;  // s, how far they really were off
 };
 
@@ -57,11 +60,12 @@ struct Launches {  // of a plan
 
 class Replay final : public Network {
  public:
-  using Factory = std::function<std::unique_ptr<Network>()>;         // a network with its clock at 0
-  using PlanOf = std::function<std::int32_t(const Flow&)>;           // equal plans take equal time; -1: takes the seconds stated
-  using Over = std::function<void(Network&, std::int32_t pattern)>;  // a simulated episode is over; patterns count from 0
+  using Factory = std::function<std::unique_ptr<Network>()>;           // a network with its clock at 0
+  using PlanOf = std::function<std::int32_t(const Flow&)>;             // equal plans take equal time; -1: takes the seconds stated
+  using LinksOf = std::function<std::span<const std::int32_t>(std::int32_t plan)>;  // each once, from 0; empty function: all share
+  using Over = std::function<void(Network&, std::int32_t pattern)>;    // a simulated episode is over; patterns count from 0
 
-  Replay(Factory factory, PlanOf plan_of, const Options& options = {}, Over over = {});
+  Replay(Factory factory, PlanOf plan_of, const Options& options = {}, Over over = {}, LinksOf links_of = {});
 
   std::optional<double> start(const Flow& flow) override;
   [[nodiscard]] double next_event() const override;
@@ -70,11 +74,9 @@ class Replay final : public Network {
   [[nodiscard]] Report report() const;
   [[nodiscard]] const std::vector<std::int64_t>& uses() const { return uses_; }  // of each pattern, the simulated one included
   [[nodiscard]] const std::unordered_map<std::int32_t, Launches>& launches() const { return launches_; }
-  [[nodiscard]] double now() const;
+  [[nodiscard]] double now() const { return seconds(now_); }
 
  private:
-  static constexpr std::int32_t kUnknown = -1;
-
   struct Pending {  // a flow that the clock has not reached
     Time begin;
     std::int32_t plan;
@@ -82,64 +84,39 @@ class Replay final : public Network {
     Flow flow;
     bool operator>(const Pending& o) const { return std::tie(begin, plan, order) > std::tie(o.begin, o.plan, o.order); }
   };
-  struct Launch {
-    Flow flow;
-    std::int32_t plan = 0;
-    Time offset = 0;      // from the begin of the episode
-    Time delivered = -1;  // offset at which the caller heard of its end
+  struct Link {
+    std::int32_t users = 0;    // launches in flight
+    std::int64_t episode = 0;  // theirs
   };
-  struct Node {
-    std::int32_t ends = kUnknown;  // launch that ends next if nothing starts before
-    std::int32_t after = kUnknown;  // node behind that
-    std::int32_t pattern = kUnknown;  // where the episode is over
-    Time end = 0;
-    Time error = 0;  // what the recorded end may be off
-  };
-  struct Match {
-    std::int32_t node = kUnknown;
-    Time shift = 0;
-  };
+  using Live = std::map<std::int64_t, Episode>;
 
   [[nodiscard]] Time next_start() const { return pending_.empty() ? kForever : pending_.top().begin; }
-  [[nodiscard]] Time next_end() const;  // of the present episode; the clock where memory ends, as leaving it is what comes next then
-  [[nodiscard]] Match match(const Pending& p) const;
-  std::int32_t new_node();
-  void open(Time at);
-  std::int32_t launch_next();  // the first of pending
-  void remember_start(const Match& found);
-  void simulate_start();
-  void simulate();  // leaves memory
-  void check(const End& end);
-  Completion deliver_remembered();
-  Completion deliver_simulated(const End& end);
-  Completion deliver(std::int32_t number, std::int32_t after);
-  void close();
+  [[nodiscard]] Time next_end(const Episode& e) const;
+  [[nodiscard]] std::span<const std::int32_t> links_of(std::int32_t plan) const;
+  void take_start();
+  Live::iterator episode_of(std::int32_t plan);  // that the plan joins
+  Live::iterator join(Live::iterator a, Live::iterator b);
+  void simulate(Episode& e);  // leaves memory
+  void check(const Episode& e, const End& end);
+  std::optional<Completion> advance(Live::iterator e);
+  Completion deliver_remembered(Live::iterator e);
+  Completion deliver_simulated(Live::iterator e, const End& end);
+  Completion deliver(Live::iterator e, std::int32_t number, std::int32_t after);
+  void close(Episode& e);
 
   Factory factory_;
   PlanOf plan_of_;
-  Options options_;
+  LinksOf links_of_;
   Over over_;
-
-  std::vector<Node> nodes_;
-  std::map<std::tuple<std::int32_t, std::int32_t, Time>, std::int32_t> branches_;  // node, plan, offset of a start -> node behind it
-  std::unordered_map<std::int32_t, Time> fastest_;                                 // of each plan, simulated
+  Memory memory_;
   std::vector<std::int64_t> uses_;
 
   std::priority_queue<Pending, std::vector<Pending>, std::greater<>> pending_;
-  std::int64_t orders_ = 0;
+  std::int64_t orders_ = 0, episodes_ = 0;
   Time now_ = 0;
   double last_end_ = 0;
-
-  // the present episode
-  bool open_ = false;
-  Time begin_ = 0;
-  std::int32_t node_ = 0;
-  std::vector<Launch> episode_;
-  std::size_t flying_ = 0;
-  Time shortest_ = kForever;
-  Time shift_ = 0, worst_ = 0;
-  std::int64_t answered_ = 0;
-  std::optional<Inside> inside_;
+  Live live_;
+  std::vector<Link> links_;
 
   std::unordered_map<std::int32_t, Launches> launches_;
   Report report_;
