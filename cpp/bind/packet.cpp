@@ -306,6 +306,7 @@ nb::dict report_replay(const ReplayPackets& network) {
   replay["error_max_s"] = of.error_max;
   replay["error_share"] = of.error_share;
   replay["error_total_s"] = of.error_total;
+  replay["against_total_s"] = of.against_total;
   replay["checked"] = of.checked;
   replay["checked_mean_s"] = of.checked_mean;
   replay["checked_max_s"] = of.checked_max;

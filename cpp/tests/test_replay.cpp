@@ -111,7 +111,7 @@ TEST(replay_within_tolerance) {
   replay::Report got = r.report();
   CHECK(got.replayed == 1 && got.shifted == 1);
   NEAR(got.shift_max, 0.015625);
-  NEAR(got.error_mean, 0.015625);
+  NEAR(got.error_mean, 0.015625 / 2);
   NEAR(got.error_total, 0.015625);
   NEAR(got.error_share, (0.015625 / 3 + 0.015625 / 2.984375) / 4);
 

@@ -10,7 +10,8 @@ Episode merged(const Episode& a, const Episode& b) {
   if (b.begin < a.begin) return merged(b, a);
   Episode m;
   m.begin = a.begin;
-  m.flying = a.flying + b.flying;
+  m.again = std::max(a.again, b.again);
+  m.wide = a.wide || b.wide;
   m.shift = a.shift + b.shift;
   m.worst = std::max(a.worst, b.worst);
   const Time later = b.begin - a.begin;
@@ -42,6 +43,8 @@ Episode merged(const Episode& a, const Episode& b) {
     m.events.push_back(number);
     m.launches.push_back(launch);
   }
+  for (const std::int32_t f : a.flying) m.flying.push_back(name_a[static_cast<std::size_t>(f)]);
+  for (const std::int32_t f : b.flying) m.flying.push_back(name_b[static_cast<std::size_t>(f)]);
   return m;
 }
 

@@ -20,6 +20,12 @@ void add(packet::Stats& to, const packet::Stats& of, std::int64_t times) {
     to.*count += of.*count * times;
 }
 
+// Unless ACKs are part of the patterns: what those of a transfer take of a link on their way back.
+Options replay_options(const packet::Options& options, Options replay) {
+  if (replay.tolerance > 0) replay.against = static_cast<double>(options.control) / (options.mtu + options.header) / std::max(1, options.ack_every);
+  return replay;
+}
+
 }  // namespace
 
 ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& options, const packet::Faults& faults, const Options& replay)
@@ -30,12 +36,9 @@ ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& opt
                 const auto found = plan_of_.find(flow.key);
                 return found == plan_of_.end() ? -1 : found->second;
               },
-              replay, [this](Network& network, std::int32_t) { over(dynamic_cast<packet::PacketNetwork&>(network)); },
-              [this](std::int32_t plan) {
-                const auto p = static_cast<std::size_t>(plan);
-                const auto first = static_cast<std::size_t>(plan_links_start_[p]), last = static_cast<std::size_t>(plan_links_start_[p + 1]);
-                return std::span<const std::int32_t>(plan_links_).subspan(first, last - first);
-              }) {
+              replay_options(options, replay), [this](Network& network, std::int32_t) { over(dynamic_cast<packet::PacketNetwork&>(network)); },
+              [this](std::int32_t plan) { return std::span<const std::int32_t>(links_[static_cast<std::size_t>(plan)]); },
+              [this](std::int32_t plan) { return std::span<const std::int32_t>(back_[static_cast<std::size_t>(plan)]); }) {
   if (!faults.flaps.empty() || !faults.detours.empty() || !faults.loss.empty() || !faults.bit_error.empty())
     fail("replay: faults do not repeat with a pattern of transfers; leave them out, or simulate all of the step");
   for (std::size_t i = 0; i < table_.key.size(); ++i) plan_of_.emplace(table_.key[i], table_.key_plan[i]);
@@ -47,22 +50,21 @@ void ReplayPackets::find_links(bool both_ways) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> by_ends;
   for (std::size_t l = 0; l < table_.link_from.size(); ++l) by_ends[{table_.link_from[l], table_.link_to[l]}] = static_cast<std::int32_t>(l);
   for (std::size_t p = 0; p + 1 < table_.plan_start.size(); ++p) {
-    plan_links_start_.push_back(static_cast<std::int64_t>(plan_links_.size()));
-    std::set<std::int32_t> links;
+    std::set<std::int32_t> links, back;
     for (auto lane = static_cast<std::size_t>(table_.plan_start[p]); lane < static_cast<std::size_t>(table_.plan_start[p + 1]); ++lane) {
       const auto path = static_cast<std::size_t>(table_.path[lane]);
       for (auto at = static_cast<std::size_t>(table_.path_start[path]); at < static_cast<std::size_t>(table_.path_start[path + 1]); ++at) {
         const auto l = static_cast<std::size_t>(table_.path_links[at]);
         links.insert(table_.path_links[at]);
-        if (!both_ways) continue;
-        const auto back = by_ends.find({table_.link_to[l], table_.link_from[l]});
-        if (back != by_ends.end()) links.insert(back->second);
+        const auto found = by_ends.find({table_.link_to[l], table_.link_from[l]});
+        if (found != by_ends.end()) back.insert(found->second);
       }
     }
+    if (both_ways) links.insert(back.begin(), back.end());
     if (options_.spread != packet::Spread::kPath) links = {0};
-    plan_links_.insert(plan_links_.end(), links.begin(), links.end());
+    links_.emplace_back(links.begin(), links.end());
+    back_.emplace_back(back.begin(), back.end());
   }
-  plan_links_start_.push_back(static_cast<std::int64_t>(plan_links_.size()));
 }
 
 std::unique_ptr<Network> ReplayPackets::make() {

@@ -53,8 +53,7 @@ class ReplayPackets final : public Network {
 
   packet::PlanTable table_;
   packet::Options options_;
-  std::vector<std::int64_t> plan_links_start_;
-  std::vector<std::int32_t> plan_links_;
+  std::vector<std::vector<std::int32_t>> links_, back_;  // [plans]
   std::unordered_map<std::int64_t, std::int32_t> plan_of_;
   std::function<void()> pulse_;
   std::unique_ptr<Network> spare_;  // made to check the table; the first episode takes it

@@ -9,8 +9,14 @@
 
 namespace wt::net::replay {
 
-Replay::Replay(Factory factory, PlanOf plan_of, const Options& options, Over over, LinksOf links_of)
-    : factory_(std::move(factory)), plan_of_(std::move(plan_of)), links_of_(std::move(links_of)), over_(std::move(over)), memory_(options.tolerance) {
+namespace {
+
+constexpr std::int32_t kMostAgain = 4;
+
+}  // namespace
+
+Replay::Replay(Factory factory, PlanOf plan_of, const Options& options, Over over, LinksOf links_of, LinksOf back_of)
+    : factory_(std::move(factory)), plan_of_(std::move(plan_of)), links_of_(std::move(links_of)), back_of_(std::move(back_of)), against_(options.against), over_(std::move(over)), memory_(options.tolerance) {
   if (!(options.tolerance >= 0 && options.tolerance < 1)) fail("replay: tolerance is ", options.tolerance, "; at least 0 and less than 1 needed");
 }
 
@@ -83,12 +89,13 @@ void Replay::take_start() {
   if (!e.inside && found.node == Memory::kNone) simulate(e);
   e.launches.push_back({p.flow, p.plan, offset});
   e.events.push_back(number);
-  ++e.flying;
+  e.flying.push_back(number);
   for (const std::int32_t l : links_of(p.plan)) {
     ++links_[static_cast<std::size_t>(l)].users;
     links_[static_cast<std::size_t>(l)].episode = at->first;
   }
   ++report_.flows;
+  if (against_ > 0 && back_of_) meet(at, p.plan, 1);
   if (e.inside) {
     e.node = memory_.add_start(e.node, p.plan, offset);
     e.inside->play(number, offset, p.flow);
@@ -104,8 +111,36 @@ void Replay::take_start() {
   report_.shift_max = std::max(report_.shift_max, seconds(found.shift));
 }
 
+bool Replay::oppose(std::int32_t a, std::int32_t b) {
+  const auto [at, fresh] = oppose_.try_emplace((static_cast<std::int64_t>(std::min(a, b)) << 32) | std::max(a, b), false);
+  if (!fresh) return at->second;
+  const auto common = [](std::span<const std::int32_t> x, std::span<const std::int32_t> y) {  // both by rising number
+    for (std::size_t i = 0, k = 0; i < x.size() && k < y.size();) {
+      if (x[i] == y[k]) return true;
+      x[i] < y[k] ? ++i : ++k;
+    }
+    return false;
+  };
+  return at->second = common(links_of_(a), back_of_(b)) || common(links_of_(b), back_of_(a));
+}
+
+void Replay::meet(Live::iterator of, std::int32_t plan, std::int32_t change) {
+  const auto count = [&](Launch& launch) {
+    if (launch.against == 0) launch.since = now_;
+    launch.against += change;
+    if (launch.against == 0) launch.beside += now_ - launch.since;
+  };
+  for (auto& [id, other] : live_)
+    if (id != of->first)
+      for (const std::int32_t f : other.flying)
+        if (Launch& launch = other.launch(f); oppose(plan, launch.plan)) {
+          if (launch.against + change >= 0) count(launch);
+          if (change > 0) count(of->second.launches.back());
+        }
+}
+
 Replay::Live::iterator Replay::episode_of(std::int32_t plan) {
-  auto found = live_.end();
+  auto found = std::find_if(live_.begin(), live_.end(), [](const auto& e) { return e.second.wide; });
   for (const std::int32_t l : links_of(plan)) {
     if (static_cast<std::size_t>(l) >= links_.size()) links_.resize(static_cast<std::size_t>(l) + 1);
     const Link& link = links_[static_cast<std::size_t>(l)];
@@ -122,6 +157,7 @@ Replay::Live::iterator Replay::episode_of(std::int32_t plan) {
     if (!e.inside && e.node == Memory::kNone && !walk(memory_, e, false)) {
       walk(memory_, e, true);
       simulate(e);
+      e.wide = ++e.again >= kMostAgain;
     }
     return found;
   }
@@ -137,9 +173,8 @@ Replay::Live::iterator Replay::join(Live::iterator a, Live::iterator b) {
   live_.erase(a);
   live_.erase(b);
   const auto at = live_.emplace(episodes_++, std::move(both)).first;
-  for (const Launch& launch : at->second.launches)
-    if (launch.delivered < 0)
-      for (const std::int32_t l : links_of(launch.plan)) links_[static_cast<std::size_t>(l)].episode = at->first;
+  for (const std::int32_t f : at->second.flying)
+    for (const std::int32_t l : links_of(at->second.launch(f).plan)) links_[static_cast<std::size_t>(l)].episode = at->first;
   --report_.episodes;
   ++report_.joined;
   return at;
@@ -183,33 +218,36 @@ Completion Replay::deliver_remembered(Live::iterator of) {
   Episode& e = of->second;
   const Memory::Node node = memory_[e.node];
   e.shift += now_ - (e.begin + node.end);
-  const Time error = e.shift + node.error, took = now_ - e.begin - e.launch(node.ends).offset;
-  e.worst = std::max(e.worst, error);
-  errors_ += seconds(error);
-  error_shares_ += took > 0 ? static_cast<double>(error) / static_cast<double>(took) : 0.0;
-  report_.error_max = std::max(report_.error_max, seconds(error));
-  ++remembered_;
   e.launch(node.ends).remembered = true;
-  return deliver(of, node.ends, node.after);
+  return deliver(of, node.ends, node.after, e.shift + node.error);
 }
 
 Completion Replay::deliver_simulated(Live::iterator of, const End& end) {
   Episode& e = of->second;
   const Time at = now_ - e.begin;
   e.shift += at - end.at;
-  e.worst = std::max(e.worst, e.shift);
   const Launch& launch = e.launch(end.launch);
   memory_.took(launch.plan, at - launch.offset);
-  return deliver(of, end.launch, memory_.add_end(e.node, end.launch, at, e.shift));
+  return deliver(of, end.launch, memory_.add_end(e.node, end.launch, at, e.shift), e.shift);
 }
 
-Completion Replay::deliver(Live::iterator of, std::int32_t number, std::int32_t after) {
+Completion Replay::deliver(Live::iterator of, std::int32_t number, std::int32_t after, Time error) {
   Episode& e = of->second;
   Launch& launch = e.launch(number);
   launch.delivered = now_ - e.begin;
   e.events.push_back(~number);
   e.node = after;
   const double took = seconds(launch.delivered - launch.offset);
+  if (against_ > 0 && back_of_) {
+    meet(of, launch.plan, -1);
+    if (launch.against > 0) launch.beside += now_ - launch.since;
+    report_.against_total += seconds(launch.beside);
+    error += static_cast<Time>(against_ * static_cast<double>(launch.beside));
+  }
+  e.worst = std::max(e.worst, error);
+  errors_ += seconds(error);
+  error_shares_ += took > 0 ? seconds(error) / took : 0.0;
+  report_.error_max = std::max(report_.error_max, seconds(error));
   Launches& ofplan = launches_[launch.plan];
   ++ofplan.count;
   ofplan.total += took;
@@ -217,7 +255,8 @@ Completion Replay::deliver(Live::iterator of, std::int32_t number, std::int32_t 
   for (const std::int32_t l : links_of(launch.plan)) --links_[static_cast<std::size_t>(l)].users;
   last_end_ = std::max({last_end_, seconds(now_), launch.flow.begin});  // a begin may lie a fraction of a picosecond above
   const Completion completion{launch.flow.id, last_end_};
-  if (--e.flying == 0) {
+  std::erase(e.flying, number);
+  if (e.flying.empty()) {
     close(e);
     live_.erase(of);
   }
@@ -243,8 +282,10 @@ Report Replay::report() const {
   Report r = report_;
   r.patterns = static_cast<std::int64_t>(uses_.size());
   r.nodes = static_cast<std::int64_t>(memory_.size());
-  if (remembered_ > 0) r.error_mean = errors_ / static_cast<double>(remembered_);
-  if (r.flows > 0) r.error_share = error_shares_ / static_cast<double>(r.flows);
+  if (r.flows > 0) {
+    r.error_mean = errors_ / static_cast<double>(r.flows);
+    r.error_share = error_shares_ / static_cast<double>(r.flows);
+  }
   if (r.checked > 0) r.checked_mean = checks_ / static_cast<double>(r.checked);
   return r;
 }

@@ -34,6 +34,7 @@ namespace wt::net::replay {
 
 struct Options {
   double tolerance = 0.01;
+  double against = 0.0;  // share of its time that a transfer may lose to one on the way back of its links, which is left out
 };
 
 struct Report {
@@ -45,10 +46,12 @@ struct Report {
   std::int64_t played = 0;                  // launches given to networks, so some several times
   std::int64_t shifted = 0;                 // starts that matched, but not to the picosecond
   double shift_total = 0, shift_max = 0;    // s, of those
-  // Of completions from memory: how far they may be off, taken as the sum of all shifts in their episode and in the one remembered.
-  double error_mean = 0, error_max = 0;      // s
+  // How far ends may be off: the sum of all shifts in their episode and in the one remembered, and `against` times the seconds in which
+  // transfers of other episodes were on the way back of their links.
+  double error_mean = 0, error_max = 0;      // s, over all flows
   double error_share = 0;                    // mean over all flows of that divided by the flow's duration
   double error_total = 0;                    // s, sum over episodes of the largest: what a chain of all episodes may be off
+  double against_total = 0;                  // s of transfers beside others on the way back
   std::int64_t checked = 0;                  // completions from memory of episodes that were simulated after all
   double checked_mean = 0, checked_max = 0;  // s, how far they really were off
 };
@@ -63,9 +66,10 @@ class Replay final : public Network {
   using Factory = std::function<std::unique_ptr<Network>()>;           // a network with its clock at 0
   using PlanOf = std::function<std::int32_t(const Flow&)>;             // equal plans take equal time; -1: takes the seconds stated
   using LinksOf = std::function<std::span<const std::int32_t>(std::int32_t plan)>;  // each once, from 0; empty function: all share
+  // LinksOf for back_of: the links of the way back, where a transfer costs others `against`.
   using Over = std::function<void(Network&, std::int32_t pattern)>;    // a simulated episode is over; patterns count from 0
 
-  Replay(Factory factory, PlanOf plan_of, const Options& options = {}, Over over = {}, LinksOf links_of = {});
+  Replay(Factory factory, PlanOf plan_of, const Options& options = {}, Over over = {}, LinksOf links_of = {}, LinksOf back_of = {});
 
   std::optional<double> start(const Flow& flow) override;
   [[nodiscard]] double next_event() const override;
@@ -95,18 +99,21 @@ class Replay final : public Network {
   [[nodiscard]] std::span<const std::int32_t> links_of(std::int32_t plan) const;
   void take_start();
   Live::iterator episode_of(std::int32_t plan);  // that the plan joins
+  [[nodiscard]] bool oppose(std::int32_t a, std::int32_t b);
+  void meet(Live::iterator of, std::int32_t plan, std::int32_t change);  // the last launch there begins, or one ends
   Live::iterator join(Live::iterator a, Live::iterator b);
   void simulate(Episode& e);  // leaves memory
   void check(const Episode& e, const End& end);
   std::optional<Completion> advance(Live::iterator e);
   Completion deliver_remembered(Live::iterator e);
   Completion deliver_simulated(Live::iterator e, const End& end);
-  Completion deliver(Live::iterator e, std::int32_t number, std::int32_t after);
+  Completion deliver(Live::iterator e, std::int32_t number, std::int32_t after, Time error);
   void close(Episode& e);
 
   Factory factory_;
   PlanOf plan_of_;
-  LinksOf links_of_;
+  LinksOf links_of_, back_of_;
+  double against_;
   Over over_;
   Memory memory_;
   std::vector<std::int64_t> uses_;
@@ -117,10 +124,10 @@ class Replay final : public Network {
   double last_end_ = 0;
   Live live_;
   std::vector<Link> links_;
+  std::unordered_map<std::int64_t, bool> oppose_;  // by pair of plans
 
   std::unordered_map<std::int32_t, Launches> launches_;
   Report report_;
-  std::int64_t remembered_ = 0;  // completions from memory
   double errors_ = 0, error_shares_ = 0, checks_ = 0;
 };
 
