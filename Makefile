@@ -39,6 +39,7 @@ test-cpp: setup
 	build/cpp/core_tests
 	build/cpp/exec_fuzz 3000 1
 	build/cpp/fabric_fuzz 3000 1
+	build/cpp/replay_fuzz 3000 1
 
 lint-imports: setup
 	$(BIN)/lint-imports
@@ -74,6 +75,7 @@ sanitize: setup
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/core_tests
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/exec_fuzz 2000 3
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/fabric_fuzz 2000 3
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/replay_fuzz 2000 3
 	$(CMAKE) -B build/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWINDTUNNEL_SANITIZE=thread >/dev/null
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
 	build/tsan/core_tests

@@ -25,10 +25,11 @@ def pipeline(compute: list[float]) -> Program:
     for n in range(ROUNDS):
         for s, rank in enumerate(ranks):
             task = builder.add_template(seconds=[compute[n * STAGES + s]], category=[0], stream=[0])
-            got = [rank.add_rendezvous(stream=1, parts=[(n * STAGES + s - 1, 1.0, 2)], waits=[], cat_wait=0, cat_transfer=0)] if s else []
+            key = n * STAGES + s
+            got = [rank.add_rendezvous(stream=1, parts=[(key - 1, 1.0, 2)], waits=[], cat_wait=0, cat_transfer=0)] if s else []
             done = rank.add(task, waits=got)
             if s + 1 < STAGES:
-                rank.add_rendezvous(stream=2, parts=[(n * STAGES + s, 1.0, 2)], waits=[done], cat_wait=0, cat_transfer=0)
+                rank.add_rendezvous(stream=2, parts=[(key, 1.0, 2)], waits=[done], cat_wait=0, cat_transfer=0)
     return builder.build()
 
 
@@ -57,14 +58,15 @@ def test_repeated_pattern_is_simulated_once(jitter: float) -> None:
     replay = report["replay"]
     assert replay["launches"] == ROUNDS * (STAGES - 1)
     assert replay["skipped_share"] >= 0.9 and replay["skipped_launches"] >= 0.9 * replay["launches"]
-    assert replay["simulated"]["data_packet_hops"] == pytest.approx((1 - replay["skipped_share"]) * full["stats"]["data_packet_hops"])
+    hops = full["stats"]["data_packet_hops"]
+    assert replay["simulated"]["data_packet_hops"] == pytest.approx((1 - replay["skipped_share"]) * hops)
     moved = np.isfinite(want.transfer_begin)
     took, near = (want.end - want.transfer_begin)[moved], (got.end - got.transfer_begin)[moved]
     assert np.abs(near / took - 1).mean() <= 0.01
     assert got.makespan == pytest.approx(want.makespan, rel=1e-3)
     assert np.array_equal(report["link_data"], full["link_data"])
     assert report["starts"].tolist() == full["starts"].tolist() == [ROUNDS] * (STAGES - 1)
-    assert report["stats"]["data_packet_hops"] == full["stats"]["data_packet_hops"]
+    assert report["stats"]["data_packet_hops"] == hops
     assert report["link_control"].sum() == pytest.approx(full["link_control"].sum(), rel=1e-2)
 
 
@@ -76,27 +78,28 @@ def test_exact_replay_changes_nothing_but_last_acks() -> None:
 
 
 def overlapping(begins: list[float]) -> Program:
-    """Transfer i of plan 0 begins `begins[i]` after the round, on a stream of its own."""
+    """Three rounds; in each, transfer i of plan 0 begins `begins[i]` later than in the one before."""
     builder = ProgramBuilder(categories=1)
     ranks = [builder.rank() for _ in begins]
     for n in range(3):
         for i, rank in enumerate(ranks):
-            task = builder.add_template(seconds=[0.01 + begins[i] * (n + 1) - begins[i] * n], category=[0], stream=[0])
-            done = rank.add(task)
-            rank.add_rendezvous(stream=1, parts=[(n * STAGES * len(begins) + STAGES * i, 1.0, 1)], waits=[done], cat_wait=0, cat_transfer=0)
+            key = STAGES * (n * len(begins) + i)
+            done = rank.add(builder.add_template(seconds=[0.01 + begins[i]], category=[0], stream=[0]))
+            rank.add_rendezvous(stream=1, parts=[(key, 1.0, 1)], waits=[done], cat_wait=0, cat_transfer=0)
     return builder.build()
 
 
 def test_transfers_on_the_same_links_are_simulated_together() -> None:
-    want, got = run(overlapping([0.0, 5e-6]), network=network(None)), run(overlapping([0.0, 5e-6]), network=(part := network(0.01)))
+    program = overlapping([0.0, 5e-6])
+    want, got = run(program, network=network(None)), run(program, network=(part := network(0.01)))
     moved = np.isfinite(want.transfer_begin)
     assert (got.end - got.transfer_begin)[moved] == pytest.approx((want.end - want.transfer_begin)[moved], rel=1e-3)
     assert part.report()["replay"]["patterns"] == 3  # 5, 10 and 15 us apart
 
 
-@pytest.mark.parametrize(("skip", "message"), [(-0.1, "tolerance is -0.1"), (1.0, "tolerance is 1"), (float("nan"), "tolerance is nan")])
-def test_wrong_tolerance_is_named(skip: float, message: str) -> None:
-    with pytest.raises(EngineError, match=message):
+@pytest.mark.parametrize("skip", [-0.5, 1.0, float("nan")])
+def test_wrong_tolerance_is_named(skip: float) -> None:
+    with pytest.raises(EngineError, match=f"tolerance is {skip:g}"):
         network(skip)
 
 

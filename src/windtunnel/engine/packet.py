@@ -260,8 +260,8 @@ def packet_network(
     each plan how often it was launched and the seconds it took (sum `total`, most `longest`). Raises EngineError.
 
     `skip`: patterns of transfers that have been simulated are not simulated again; starts that differ by this share of the shortest
-    transfer of the pattern, or less, count as the same (0: by less than a picosecond; 0.01 is a good choice). `report()` then counts
-    the whole step, with `replay`: what was skipped and an estimate of the error. Takes no faults. docs/replay.md says what it means."""
+    transfer of the pattern, or less, count as the same (0: to the picosecond; 0.01 is a good choice). `report()` then counts the
+    whole step, with `replay`: what was skipped and an estimate of the error. Takes no faults. docs/packet.md says what it means."""
     columns: dict[str, Any] = {
         "graph": graph.columns(), "lanes": _columns(paths, plans, rows), "plan_start": np.ascontiguousarray(plan_start, np.int64),
         "key": np.ascontiguousarray(key, np.int64), "key_plan": np.ascontiguousarray(key_plan, np.int32),
