@@ -41,6 +41,7 @@ test-cpp: setup
 	build/cpp/fabric_fuzz 3000 1
 	build/cpp/flow_fuzz 2000 1
 	build/cpp/packet_fuzz 300 1
+	build/cpp/replay_fuzz 3000 1
 
 lint-imports: setup
 	$(BIN)/lint-imports
@@ -81,6 +82,7 @@ sanitize: setup
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/fabric_fuzz 2000 3
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/flow_fuzz 1000 3
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/packet_fuzz 200 3
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/replay_fuzz 2000 3
 	$(CMAKE) -B build/tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWINDTUNNEL_SANITIZE=thread >/dev/null
 	$(BIN)/cmake --build build/tsan -j $(JOBS)
 	build/tsan/core_tests

@@ -11,12 +11,14 @@
 #include "bind/parts.h"
 #include "net/packet/engine.h"
 #include "net/packet/network.h"
+#include "net/replay/packets.h"
 
 namespace wt::bind {
 
 namespace {
 
 using namespace wt::net::packet;
+using wt::net::replay::ReplayPackets;
 
 template <class T>
 std::vector<T> copy_of(std::span<const T> values) {
@@ -227,8 +229,8 @@ nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict
   return out;
 }
 
-void make_network(PacketNetwork* at, const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start,
-                  const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options, const nb::dict& faults) {
+PlanTable table_of(const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start, const Column<std::int64_t>& key,
+                   const Column<std::int32_t>& key_plan) {
   const GraphColumns columns(graph);
   const LaneColumns traffic(lanes);
   const wt::fabric::Graph g = columns.view();
@@ -250,12 +252,23 @@ void make_network(PacketNetwork* at, const nb::dict& graph, const nb::dict& lane
   t.bytes = copy_of(l.bytes), t.slice = copy_of(l.slice), t.delay = copy_of(l.delay), t.rate = copy_of(l.rate), t.begin = copy_of(l.begin);
   t.dep_start = copy_of(l.dep_start), t.dep_lead = copy_of(l.dep_lead), t.dep_lane = copy_of(l.dep_lane);
   t.plan_start = copy_of(span_of(plan_start)), t.key = copy_of(span_of(key)), t.key_plan = copy_of(span_of(key_plan));
-  new (at) PacketNetwork(std::move(t), options_of(options), faults_of(faults));
+  return t;
+}
+
+void make_network(PacketNetwork* at, const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start,
+                  const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options, const nb::dict& faults) {
+  new (at) PacketNetwork(table_of(graph, lanes, plan_start, key, key_plan), options_of(options), faults_of(faults));
   at->on_pulse(check_signals);
 }
 
-nb::dict report(const PacketNetwork& network) {
-  PlanReport r = network.report();
+void make_replay(ReplayPackets* at, const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start,
+                 const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options, const nb::dict& faults,
+                 double tolerance) {
+  new (at) ReplayPackets(table_of(graph, lanes, plan_start, key, key_plan), options_of(options), faults_of(faults), {tolerance});
+  at->on_pulse(check_signals);
+}
+
+nb::dict plans_of(PlanReport&& r) {
   nb::dict out;
   out["stats"] = stats_of(r.stats);
   out["link_data"] = array_of(std::move(r.link_data));
@@ -269,6 +282,39 @@ nb::dict report(const PacketNetwork& network) {
   return out;
 }
 
+nb::dict report(const PacketNetwork& network) { return plans_of(network.report()); }
+
+nb::dict report_replay(const ReplayPackets& network) {
+  wt::net::replay::PacketReport r = network.report();
+  nb::dict out = plans_of(std::move(r.step));
+  const wt::net::replay::Report& of = r.replay;
+  nb::dict replay;
+  replay["episodes"] = of.episodes;
+  replay["replayed"] = of.replayed;
+  replay["joined"] = of.joined;
+  replay["simulations"] = of.simulations;
+  replay["patterns"] = of.patterns;
+  replay["nodes"] = of.nodes;
+  replay["launches"] = of.flows;
+  replay["skipped_launches"] = of.skipped;
+  replay["played_launches"] = of.played;
+  replay["skipped_share"] = r.skipped_hops;
+  replay["shifted_starts"] = of.shifted;
+  replay["shift_total_s"] = of.shift_total;
+  replay["shift_max_s"] = of.shift_max;
+  replay["error_mean_s"] = of.error_mean;
+  replay["error_max_s"] = of.error_max;
+  replay["error_share"] = of.error_share;
+  replay["error_total_s"] = of.error_total;
+  replay["against_total_s"] = of.against_total;
+  replay["checked"] = of.checked;
+  replay["checked_mean_s"] = of.checked_mean;
+  replay["checked_max_s"] = of.checked_max;
+  replay["simulated"] = stats_of(r.simulated);
+  out["replay"] = replay;
+  return out;
+}
+
 }  // namespace
 
 void bind_packet(nb::module_& m) {
@@ -278,6 +324,10 @@ void bind_packet(nb::module_& m) {
   nb::class_<PacketNetwork, wt::net::Network>(m, "PacketNetwork", "The packet engine as a network of a program; one run uses it up.")
       .def("__init__", &make_network, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"), "options"_a, "faults"_a)
       .def("report", &report, "What has happened so far.");
+  nb::class_<ReplayPackets, wt::net::Network>(m, "ReplayNetwork", "The same, simulating each pattern of transfers once; one run uses it up.")
+      .def("__init__", &make_replay, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"), "options"_a, "faults"_a,
+           "tolerance"_a)
+      .def("report", &report_replay, "What has happened so far; of links and plans as if all had been simulated.");
 }
 
 }  // namespace wt::bind

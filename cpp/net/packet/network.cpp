@@ -115,6 +115,13 @@ std::optional<Completion> PacketNetwork::advance() {
   return end;
 }
 
+void PacketNetwork::finish() {
+  constexpr std::int64_t kSlab = 1 << 19;
+  while (part_.run(kForever, kSlab))
+    if (pulse_) pulse_();
+  collect();
+}
+
 void PacketNetwork::collect() {
   for (const std::int32_t i : part_.delivered) {
     const Instance& instance = instances_[i];

@@ -55,6 +55,9 @@ class PacketNetwork final : public Network {
   [[nodiscard]] double next_event() const override;
   std::optional<Completion> advance() override;
 
+  // Handles what is still about when all plans are delivered (last ACKs, timers), so that report() counts it. Nothing starts after it.
+  void finish();
+
   // Called every few milliseconds of work; may throw to stop.
   void on_pulse(std::function<void()> beat) { pulse_ = std::move(beat); }
   [[nodiscard]] PlanReport report() const;

@@ -40,6 +40,7 @@ def command(
     model: ModelFile = None,
     megatron: Megatron = None,
     seed: Seed = 1,
+    skip: Annotated[bool, typer.Option("--skip", help="packet: answer repeated patterns of transfers from memory.")] = False,
     quiet: Quiet = False,
 ) -> None:
     fidelity = network_of(network)
@@ -51,7 +52,7 @@ def command(
             raise SpecError(option, "-", "a file name", "Only --json prints to standard output.")
     loaded = job_of(job, sets, on, model, megatron)
     with busy(f"predicting {loaded.job.name}"):
-        prediction = predict(loaded.job, fidelity, seed=seed)
+        prediction = predict(loaded.job, fidelity, seed=seed, skip=skip)
     loaded.tell()
     if json is not None:
         write_json(prediction, json)

@@ -202,6 +202,21 @@ class PacketNetwork(Network):
     ) -> None: ...
     def report(self) -> dict[str, Any]: ...
 
+class ReplayNetwork(Network):
+    def __init__(
+        self,
+        *,
+        graph: dict[str, npt.NDArray[Any]],
+        lanes: dict[str, npt.NDArray[Any]],
+        plan_start: _Longs,
+        key: _Longs,
+        key_plan: _Ints,
+        options: dict[str, Any],
+        faults: dict[str, Any],
+        tolerance: float,
+    ) -> None: ...
+    def report(self) -> dict[str, Any]: ...
+
 def packet_run(
     graph: dict[str, npt.NDArray[Any]],
     lanes: dict[str, npt.NDArray[Any]],

@@ -30,20 +30,23 @@ class Step(Protocol):
     def traffic(self, ran: Any, seconds: float) -> Traffic: ...
 
 
-ENGINES: dict[str, Callable[[Machine, Network, list[Call]], Step]] = {"flow": FlowStep, "packet": PacketStep}
+ENGINES: dict[str, Callable[[Machine, Network, list[Call], bool], Step]] = {
+    "flow": lambda on, prices, calls, skip: FlowStep(on, prices, calls),
+    "packet": PacketStep,
+}
 NETWORKS = ("closed", *ENGINES)
 """Closed form; fluid flows on the link graph; packets on it."""
 
 class Fidelity:
     """A network engine under one job."""
 
-    def __init__(self, network: str, prices: Network, seed: int = 1) -> None:
-        self.network_name, self.prices = network, prices
+    def __init__(self, network: str, prices: Network, seed: int = 1, skip: bool = False) -> None:
+        self.network_name, self.prices, self.skip = network, prices, skip
         self.on = machine(prices.job.cluster, prices.job.cluster.gpus, prices.settings, seed)
 
     def step(self, calls: list[Call]) -> Step:
         """`calls` over the engine."""
-        return ENGINES[self.network_name](self.on, self.prices, calls)
+        return ENGINES[self.network_name](self.on, self.prices, calls, self.skip)
 
     def reprice(self, workload: Workload, costs: Costs) -> Costs:
         """Costs in which calls inside layers that leave a scale-up domain take what the engine says, all groups of the job at once.

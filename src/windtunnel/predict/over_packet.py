@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.engine._core import PacketNetwork
+from windtunnel.engine._core import PacketNetwork, ReplayNetwork
 from windtunnel.engine.graph import Longs, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import packet_network, run_packets
@@ -18,6 +18,8 @@ from windtunnel.predict.live import Call
 from windtunnel.predict.over_flow import collided, plans, slowed
 
 MTU = 4096
+SKIP = 0.01
+"""With `skip`: by how much of a transfer's time the starts of two patterns may differ that count as the same."""
 MOST_HOPS = 2e11
 """Packet-hops of a step beyond which it is refused: about half a day."""
 SPEED = 6e6
@@ -29,8 +31,8 @@ class PacketStep:
 
     engine = "packet"
 
-    def __init__(self, on: Machine, prices: Network, calls: Sequence[Call], skip: float | None = None) -> None:
-        self.on, self.calls, self.skip = on, list(calls), skip
+    def __init__(self, on: Machine, prices: Network, calls: Sequence[Call], skip: bool = False) -> None:
+        self.on, self.calls, self.skip = on, list(calls), SKIP if skip else None
         self.plans = plans(on, prices, self.calls)
         self.options = on.packets(MTU)
 
@@ -39,19 +41,19 @@ class PacketStep:
         each = [float((p.lanes.bytes * np.diff(p.paths.start)).sum()) for p in self.plans]
         return 2.0 * float(np.dot(launches, each)) / MTU if each else 0.0
 
-    def network(self, key: Longs, plan: Longs) -> PacketNetwork:
+    def network(self, key: Longs, plan: Longs) -> PacketNetwork | ReplayNetwork:
         """A network for one run of a program in which transfers `key` are runs of the calls `plan`.
 
         SpecError for a step of more than MOST_HOPS packet-hops.
         """
         hops = self.hops(np.bincount(plan, minlength=len(self.plans)))
-        if hops > MOST_HOPS:
+        if hops > MOST_HOPS and self.skip is None:
             raise SpecError("--network", "packet", f"at most {MOST_HOPS:.0e} packet-hops a step",
-                            f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow, or fewer GPUs.")
+                            f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow, or add --skip.")
         lanes = _joined([p.lanes for p in self.plans], [call.extra for call in self.calls])
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
         paths = _joined_paths([p.paths for p in self.plans])
-        return packet_network(self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.options)
+        return packet_network(self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.options, skip=self.skip)
 
     def alone(self) -> list[float]:
         """Seconds of each call with nothing else on the links."""
@@ -60,19 +62,20 @@ class PacketStep:
             for p, call in zip(self.plans, self.calls, strict=True)
         ]
 
-    def seen(self, ran: PacketNetwork) -> list[tuple[int, float]]:
+    def seen(self, ran: PacketNetwork | ReplayNetwork) -> list[tuple[int, float]]:
         """Of each call, how often it ran and its mean seconds."""
         raw = ran.report()
         return [(int(n), float(t) / n if n else 0.0) for n, t in zip(raw["starts"].tolist(), raw["total"].tolist(), strict=True)]
 
-    def traffic(self, ran: PacketNetwork, seconds: float) -> Traffic:
+    def traffic(self, ran: PacketNetwork | ReplayNetwork, seconds: float) -> Traffic:
         """What the run did to the links."""
         raw = ran.report()
         moved = raw["link_data"].astype(np.float64) + raw["link_control"]
         events = {name: float(number) for name, number in raw["stats"].items() if name not in ("events", "cpu_s")}
-        found = traffic(self.on.placed.graph, self.engine, moved, seconds, None, collided(self.on, self.plans), events,
-                        slowed(self.calls, self.plans, self.seen(ran)))  # fmt: skip
-        return found
+        replay = raw.get("replay", {})
+        events |= {f"{name} by replay": float(replay[name]) for name in ("skipped_share", "error_share") if name in replay}
+        return traffic(self.on.placed.graph, self.engine, moved, seconds, None, collided(self.on, self.plans), events,
+                       slowed(self.calls, self.plans, self.seen(ran)))  # fmt: skip
 
 
 def _joined(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:

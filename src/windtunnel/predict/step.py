@@ -20,18 +20,19 @@ from windtunnel.spec import Job, check
 from windtunnel.workload import build, hardware_flops, model_flops, parameter_count
 
 
-def predict(job: Job, network: str = "closed", factors: Factors | None = None, seed: int = 1) -> Prediction:
+def predict(job: Job, network: str = "closed", factors: Factors | None = None, seed: int = 1, skip: bool = False) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
     `network` is one of NETWORKS. Deterministic: depends on `job`, the catalogue and, where flows choose their ways by hash, `seed`.
-    `factors` stand in for the stored training factors, for their fit. Raises PlanError for a job that contradicts itself, SpecError
+    `skip`: over packets, repeated patterns of transfers are answered from memory; `traffic.events` says what share, and how wrong
+    it may be. `factors` stand in for the stored training factors, for their fit. Raises PlanError for a job that contradicts itself, SpecError
     for an unknown `network`.
     """
     if network not in NETWORKS:
         raise UnknownName("network", network, NETWORKS)
     workload = build(check(job))
     costs = price(workload, factors)
-    over = Fidelity(network, costs.network, seed) if network != "closed" else None
+    over = Fidelity(network, costs.network, seed, skip) if network != "closed" else None
     if over is not None:
         costs = over.reprice(workload, costs)
     live = Live(costs.network) if over is not None else None

@@ -1,0 +1,135 @@
+#include "net/replay/packets.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+
+namespace wt::net::replay {
+
+namespace {
+
+void add(packet::Stats& to, const packet::Stats& of, std::int64_t times) {
+  for (std::int64_t packet::Stats::* count :
+       {&packet::Stats::data_hops, &packet::Stats::ack_hops, &packet::Stats::control_hops, &packet::Stats::events, &packet::Stats::drops,
+        &packet::Stats::losses, &packet::Stats::pauses, &packet::Stats::marks, &packet::Stats::notifications, &packet::Stats::retransmits,
+        &packet::Stats::timeouts, &packet::Stats::out_of_order, &packet::Stats::repeats})
+    to.*count += of.*count * times;
+}
+
+// Unless ACKs are part of the patterns: what those of a transfer take of a link on their way back.
+Options replay_options(const packet::Options& options, Options replay) {
+  if (replay.tolerance > 0) replay.against = static_cast<double>(options.control) / (options.mtu + options.header) / std::max(1, options.ack_every);
+  return replay;
+}
+
+}  // namespace
+
+ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& options, const packet::Faults& faults, const Options& replay)
+    : table_(std::move(table)),
+      options_(options),
+      replay_([this] { return make(); },
+              [this](const Flow& flow) {
+                const auto found = plan_of_.find(flow.key);
+                return found == plan_of_.end() ? -1 : found->second;
+              },
+              replay_options(options, replay), [this](Network& network, std::int32_t) { over(dynamic_cast<packet::PacketNetwork&>(network)); },
+              [this](std::int32_t plan) { return std::span<const std::int32_t>(links_[static_cast<std::size_t>(plan)]); },
+              [this](std::int32_t plan) { return std::span<const std::int32_t>(back_[static_cast<std::size_t>(plan)]); }) {
+  if (!faults.flaps.empty() || !faults.detours.empty() || !faults.loss.empty() || !faults.bit_error.empty())
+    fail("replay: faults do not repeat with a pattern of transfers; leave them out, or simulate all of the step");
+  for (std::size_t i = 0; i < table_.key.size(); ++i) plan_of_.emplace(table_.key[i], table_.key_plan[i]);
+  spare_ = make();  // checks the table
+  find_links(replay.tolerance == 0);
+}
+
+void ReplayPackets::find_links(bool both_ways) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> by_ends;
+  for (std::size_t l = 0; l < table_.link_from.size(); ++l) by_ends[{table_.link_from[l], table_.link_to[l]}] = static_cast<std::int32_t>(l);
+  for (std::size_t p = 0; p + 1 < table_.plan_start.size(); ++p) {
+    std::set<std::int32_t> links, back;
+    for (auto lane = static_cast<std::size_t>(table_.plan_start[p]); lane < static_cast<std::size_t>(table_.plan_start[p + 1]); ++lane) {
+      const auto path = static_cast<std::size_t>(table_.path[lane]);
+      for (auto at = static_cast<std::size_t>(table_.path_start[path]); at < static_cast<std::size_t>(table_.path_start[path + 1]); ++at) {
+        const auto l = static_cast<std::size_t>(table_.path_links[at]);
+        links.insert(table_.path_links[at]);
+        const auto found = by_ends.find({table_.link_to[l], table_.link_from[l]});
+        if (found != by_ends.end()) back.insert(found->second);
+      }
+    }
+    if (both_ways) links.insert(back.begin(), back.end());
+    if (options_.spread != packet::Spread::kPath) links = {0};
+    links_.emplace_back(links.begin(), links.end());
+    back_.emplace_back(back.begin(), back.end());
+  }
+}
+
+std::unique_ptr<Network> ReplayPackets::make() {
+  if (spare_) return std::move(spare_);
+  auto network = std::make_unique<packet::PacketNetwork>(table_, options_);
+  network->on_pulse([this] {
+    if (pulse_) pulse_();
+  });
+  return network;
+}
+
+std::optional<double> ReplayPackets::start(const Flow& flow) {
+  const auto found = plan_of_.find(flow.key);
+  const bool empty = found != plan_of_.end() && table_.plan_start[static_cast<std::size_t>(found->second)] == table_.plan_start[static_cast<std::size_t>(found->second) + 1];
+  return empty ? flow.begin : replay_.start(flow);  // as the packet engine answers
+}
+
+void ReplayPackets::over(packet::PacketNetwork& network) {
+  network.finish();
+  const packet::PlanReport r = network.report();
+  Tally t;
+  t.stats = r.stats;
+  for (std::size_t l = 0; l < r.link_data.size(); ++l) {
+    if (r.link_data[l] == 0 && r.link_control[l] == 0) continue;
+    t.link.push_back(static_cast<std::int32_t>(l));
+    t.data.push_back(r.link_data[l]);
+    t.control.push_back(r.link_control[l]);
+    t.peak.push_back(r.link_peak[l]);
+    t.paused.push_back(r.link_paused[l]);
+  }
+  tallies_.push_back(std::move(t));
+}
+
+PacketReport ReplayPackets::report() const {
+  PacketReport r;
+  packet::PlanReport& step = r.step;
+  const std::size_t links = table_.link_from.size(), plans = table_.plan_start.size() - 1;
+  step.link_data.resize(links);
+  step.link_control.resize(links);
+  step.link_peak.resize(links);
+  step.link_paused.resize(links);
+  for (std::size_t i = 0; i < tallies_.size(); ++i) {
+    const Tally& t = tallies_[i];
+    const std::int64_t uses = replay_.uses()[i];
+    add(step.stats, t.stats, uses);
+    add(r.simulated, t.stats, 1);
+    for (std::size_t k = 0; k < t.link.size(); ++k) {
+      const auto l = static_cast<std::size_t>(t.link[k]);
+      step.link_data[l] += t.data[k] * uses;
+      step.link_control[l] += t.control[k] * uses;
+      step.link_peak[l] = std::max(step.link_peak[l], t.peak[k]);
+      step.link_paused[l] += t.paused[k] * static_cast<double>(uses);
+    }
+  }
+  for (std::size_t p = 0; p < plans; ++p) {
+    const auto found = replay_.launches().find(static_cast<std::int32_t>(p));
+    const Launches of = found == replay_.launches().end() ? Launches{} : found->second;
+    step.starts.push_back(of.count);
+    step.total.push_back(of.total);
+    step.longest.push_back(of.longest);
+  }
+  step.now = replay_.now();
+  r.replay = replay_.report();
+  if (step.stats.data_hops > 0) r.skipped_hops = 1.0 - static_cast<double>(r.simulated.data_hops) / static_cast<double>(step.stats.data_hops);
+  return r;
+}
+
+}  // namespace wt::net::replay
