@@ -1,6 +1,6 @@
 // Congestion control: CPU time a packet of each algorithm, and what presets make of one port of 400 Gb/s. Prints, asserts nothing.
-#include <ctime>
 #include <cstdio>
+#include <ctime>
 
 #include "tests/cc_loop.h"
 

@@ -21,7 +21,8 @@ namespace {
 double cpu_seconds() {
   rusage u{};
   getrusage(RUSAGE_SELF, &u);
-  return static_cast<double>(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+  return static_cast<double>(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
 long peak_kilobytes() {
@@ -64,7 +65,8 @@ int main(int argc, char** argv) {
     std::replace(rest.begin(), rest.end(), ',', ' ');
     std::istringstream items(rest);
     std::string item;
-    while (items >> item) options.control_settings.push_back({item.substr(0, item.find('=')), std::atof(item.substr(item.find('=') + 1).c_str())});
+    while (items >> item)
+      options.control_settings.push_back({item.substr(0, item.find('=')), std::atof(item.substr(item.find('=') + 1).c_str())});
   }
   options.threads = argc > 5 ? std::atoi(argv[5]) : 1;
   const long before_kb = peak_kilobytes();
@@ -78,9 +80,11 @@ int main(int argc, char** argv) {
   const auto hops = static_cast<double>(r.stats.data_hops + r.stats.ack_hops);
   std::cout << "hops " << hops / 1e6 << " M, events " << static_cast<double>(r.stats.events) / 1e6 << " M, cpu " << cpu << " s, "
             << hops / 1e6 / cpu << " M hops/s, rss " << peak_kilobytes() / 1024 << " MB (" << before_kb / 1024 << " before)\n"
-            << "fct us min " << fct.front() * 1e6 << " p50 " << fct[fct.size() / 2] * 1e6 << " mean " << sum / static_cast<double>(fct.size()) * 1e6
-            << " p99 " << fct[fct.size() * 99 / 100] * 1e6 << " max " << fct.back() * 1e6 << "\n"
-            << "drops " << r.stats.drops << " pauses " << r.stats.pauses << " marks " << r.stats.marks << " cnps " << r.stats.notifications
-            << " retransmits " << r.stats.retransmits << " timeouts " << r.stats.timeouts << " partitions " << r.partitions << "\n";
+            << "fct us min " << fct.front() * 1e6 << " p50 " << fct[fct.size() / 2] * 1e6 << " mean "
+            << sum / static_cast<double>(fct.size()) * 1e6 << " p99 " << fct[fct.size() * 99 / 100] * 1e6 << " max "
+            << fct.back() * 1e6 << "\n"
+            << "drops " << r.stats.drops << " pauses " << r.stats.pauses << " marks " << r.stats.marks << " cnps "
+            << r.stats.notifications << " retransmits " << r.stats.retransmits << " timeouts " << r.stats.timeouts << " partitions "
+            << r.partitions << "\n";
   return EXIT_SUCCESS;
 }

@@ -72,14 +72,14 @@ NB_MODULE(_core, m) {
   m.doc() = "windtunnel's C++ core; use windtunnel.engine instead.";
   nb::exception<wt::Error>(m, "CoreError");
   using nb::literals::operator""_a;
-  nb::class_<wt::net::Network>(m, "Network", "What a program's transfers run over; made by a network engine, and used up by one run.");
+  nb::class_<wt::net::Network>(m, "Network",
+                               "What a program's transfers run over; made by a network engine, and used up by one run.");
   m.def("run", &run, nb::kw_only(), column("template_start"), column("op_stream"), column("op_seconds"), column("op_host"),
         column("op_category"), column("op_comm"), column("op_wait0"), column("op_wait1"), column("rank_start"), column("template"),
         column("times"), column("flags"), column("wait_start"), column("waits"), column("rv_stream"), column("rv_host"),
         column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"), column("part_seconds"),
         column("part_participants"), column("record"), "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
-        "network"_a.none() = nb::none(),
-        "Executes a program given as columns; see windtunnel.engine.program.Program.");
+        "network"_a.none() = nb::none(), "Executes a program given as columns; see windtunnel.engine.program.Program.");
   bind_control(m);
   bind_fabric(m);
   bind_flow(m);

@@ -1,4 +1,5 @@
-// A network that exec can run a step over, as Python holds it. Registered in core.cpp; flow.cpp and packet.cpp add their own below it:
+// A network that exec can run a step over, as Python holds it. Registered in core.cpp; flow.cpp and packet.cpp add their own below
+// it:
 //   nb::class_<FlowNetwork, wt::net::Network>(m, "FlowNetwork")
 #pragma once
 

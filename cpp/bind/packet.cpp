@@ -106,24 +106,37 @@ Faults faults_of(const nb::dict& d) {
 class LaneColumns {
  public:
   explicit LaneColumns(const nb::dict& d)
-      : src_(take<std::int32_t>(d, "src")), dst_(take<std::int32_t>(d, "dst")), path_(take<std::int32_t>(d, "path")),
-        bytes_(take<std::int64_t>(d, "bytes")), slice_(take<std::int64_t>(d, "slice")), window_(take<std::int32_t>(d, "window")),
-        delay_(take<double>(d, "delay")), rate_(take<double>(d, "rate")), begin_(take<double>(d, "begin")),
-        group_(take<std::int32_t>(d, "group")), dep_start_(take<std::int64_t>(d, "dep_start")),
-        dep_lane_(take<std::int32_t>(d, "dep_lane")), dep_lead_(take<std::int64_t>(d, "dep_lead")),
-        path_start_(take<std::int64_t>(d, "path_start")), path_links_(take<std::int32_t>(d, "path_links")) {
+      : src_(take<std::int32_t>(d, "src")),
+        dst_(take<std::int32_t>(d, "dst")),
+        path_(take<std::int32_t>(d, "path")),
+        bytes_(take<std::int64_t>(d, "bytes")),
+        slice_(take<std::int64_t>(d, "slice")),
+        window_(take<std::int32_t>(d, "window")),
+        delay_(take<double>(d, "delay")),
+        rate_(take<double>(d, "rate")),
+        begin_(take<double>(d, "begin")),
+        group_(take<std::int32_t>(d, "group")),
+        dep_start_(take<std::int64_t>(d, "dep_start")),
+        dep_lane_(take<std::int32_t>(d, "dep_lane")),
+        dep_lead_(take<std::int64_t>(d, "dep_lead")),
+        path_start_(take<std::int64_t>(d, "path_start")),
+        path_links_(take<std::int32_t>(d, "path_links")) {
     const std::size_t k = src_.size();
-    for (const std::size_t n : {dst_.size(), path_.size(), bytes_.size(), slice_.size(), window_.size(), delay_.size(), rate_.size(), begin_.size(), group_.size()})
+    for (const std::size_t n : {dst_.size(), path_.size(), bytes_.size(), slice_.size(), window_.size(), delay_.size(),
+                                rate_.size(), begin_.size(), group_.size()})
       if (n != k) fail("packet engine: columns of lanes have ", k, " and ", n, " rows");
-    if (dep_start_.size() != k + 1 || dep_lane_.size() != dep_lead_.size()) fail("packet engine: dep_start has ", dep_start_.size(), " rows for ", k, " lanes");
+    if (dep_start_.size() != k + 1 || dep_lane_.size() != dep_lead_.size())
+      fail("packet engine: dep_start has ", dep_start_.size(), " rows for ", k, " lanes");
     check_starts("dep_start", dep_start_, dep_lane_.size());
     check_starts("path_start", path_start_, path_links_.size());
     for (std::size_t i = 0; i < k; ++i)
-      if (path_.data()[i] < 0 || static_cast<std::size_t>(path_.data()[i]) + 1 >= path_start_.size()) fail("packet engine: lane ", i, " has path ", path_.data()[i]);
+      if (path_.data()[i] < 0 || static_cast<std::size_t>(path_.data()[i]) + 1 >= path_start_.size())
+        fail("packet engine: lane ", i, " has path ", path_.data()[i]);
   }
   [[nodiscard]] wt::net::Lanes lanes() const {
-    return {span_of(src_), span_of(dst_), span_of(path_), span_of(bytes_), span_of(slice_), span_of(window_), span_of(delay_), span_of(rate_),
-            span_of(begin_), span_of(group_), span_of(dep_start_), span_of(dep_lane_), span_of(dep_lead_)};
+    return {span_of(src_),       span_of(dst_),      span_of(path_),    span_of(bytes_), span_of(slice_),
+            span_of(window_),    span_of(delay_),    span_of(rate_),    span_of(begin_), span_of(group_),
+            span_of(dep_start_), span_of(dep_lane_), span_of(dep_lead_)};
   }
   [[nodiscard]] wt::net::Paths paths() const { return {span_of(path_start_), span_of(path_links_)}; }
   void check_endpoints(std::size_t endpoints) const {
@@ -182,7 +195,8 @@ nb::dict stats_of(const Stats& s) {
   return out;
 }
 
-nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict& options, const nb::dict& faults, const nb::object& progress) {
+nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict& options, const nb::dict& faults,
+                    const nb::object& progress) {
   const GraphColumns columns(graph);
   const LaneColumns traffic(lanes);
   const wt::fabric::Graph view = columns.view();
@@ -205,7 +219,8 @@ nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict
   }
   nb::dict out;
   nb::dict stats = stats_of(r.stats);
-  stats["cpu_s"] = static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC;  // of all threads; the only thing that differs between equal runs
+  stats["cpu_s"] = static_cast<double>(std::clock() - started) /
+                   CLOCKS_PER_SEC;  // of all threads; the only thing that differs between equal runs
   out["stats"] = stats;
   out["partitions"] = r.partitions;
   out["end"] = r.end;
@@ -229,8 +244,8 @@ nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict
   return out;
 }
 
-PlanTable table_of(const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start, const Column<std::int64_t>& key,
-                   const Column<std::int32_t>& key_plan) {
+PlanTable table_of(const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start,
+                   const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan) {
   const GraphColumns columns(graph);
   const LaneColumns traffic(lanes);
   const wt::fabric::Graph g = columns.view();
@@ -238,32 +253,38 @@ PlanTable table_of(const nb::dict& graph, const nb::dict& lanes, const Column<st
   traffic.check_endpoints(g.endpoints());
   const wt::net::Lanes l = traffic.lanes();
   const wt::net::Paths p = traffic.paths();
-  if (plan_start.size() == 0 || plan_start.data()[0] != 0 || plan_start.data()[plan_start.size() - 1] != static_cast<std::int64_t>(l.src.size()))
+  if (plan_start.size() == 0 || plan_start.data()[0] != 0 ||
+      plan_start.data()[plan_start.size() - 1] != static_cast<std::int64_t>(l.src.size()))
     fail("packet network: plan_start must go from 0 to ", l.src.size());
   for (std::size_t i = 1; i < plan_start.size(); ++i)
     if (plan_start.data()[i] < plan_start.data()[i - 1]) fail("packet network: plan_start falls at row ", i);
   if (key.size() != key_plan.size()) fail("packet network: ", key.size(), " keys, ", key_plan.size(), " plans of keys");
   PlanTable t;
-  t.node_kind = copy_of(g.node_kind), t.link_up = copy_of(g.link_up), t.node_site = copy_of(g.node_site), t.link_from = copy_of(g.link_from);
+  t.node_kind = copy_of(g.node_kind), t.link_up = copy_of(g.link_up), t.node_site = copy_of(g.node_site),
+  t.link_from = copy_of(g.link_from);
   t.link_to = copy_of(g.link_to), t.endpoint = copy_of(g.endpoint), t.nics = copy_of(g.nics), t.rail = copy_of(g.rail);
-  t.link_rate = copy_of(g.link_rate), t.link_latency = copy_of(g.link_latency), t.link_axis = copy_of(g.link_axis), t.nic_start = copy_of(g.nic_start);
+  t.link_rate = copy_of(g.link_rate), t.link_latency = copy_of(g.link_latency), t.link_axis = copy_of(g.link_axis),
+  t.nic_start = copy_of(g.nic_start);
   t.path_start = copy_of(p.start), t.path_links = copy_of(p.links);
-  t.src = copy_of(l.src), t.dst = copy_of(l.dst), t.path = copy_of(l.path), t.window = copy_of(l.window), t.group = copy_of(l.group);
-  t.bytes = copy_of(l.bytes), t.slice = copy_of(l.slice), t.delay = copy_of(l.delay), t.rate = copy_of(l.rate), t.begin = copy_of(l.begin);
+  t.src = copy_of(l.src), t.dst = copy_of(l.dst), t.path = copy_of(l.path), t.window = copy_of(l.window),
+  t.group = copy_of(l.group);
+  t.bytes = copy_of(l.bytes), t.slice = copy_of(l.slice), t.delay = copy_of(l.delay), t.rate = copy_of(l.rate),
+  t.begin = copy_of(l.begin);
   t.dep_start = copy_of(l.dep_start), t.dep_lead = copy_of(l.dep_lead), t.dep_lane = copy_of(l.dep_lane);
   t.plan_start = copy_of(span_of(plan_start)), t.key = copy_of(span_of(key)), t.key_plan = copy_of(span_of(key_plan));
   return t;
 }
 
 void make_network(PacketNetwork* at, const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start,
-                  const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options, const nb::dict& faults) {
+                  const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options,
+                  const nb::dict& faults) {
   new (at) PacketNetwork(table_of(graph, lanes, plan_start, key, key_plan), options_of(options), faults_of(faults));
   at->on_pulse(check_signals);
 }
 
 void make_replay(ReplayPackets* at, const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start,
-                 const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options, const nb::dict& faults,
-                 double tolerance) {
+                 const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options,
+                 const nb::dict& faults, double tolerance) {
   new (at) ReplayPackets(table_of(graph, lanes, plan_start, key, key_plan), options_of(options), faults_of(faults), {tolerance});
   at->on_pulse(check_signals);
 }
@@ -321,12 +342,15 @@ void bind_packet(nb::module_& m) {
   using namespace nb::literals;
   m.def("packet_run", &packet_run, "graph"_a, "lanes"_a, "options"_a, "faults"_a, "progress"_a.none() = nb::none(),
         "Runs lanes packet by packet; see windtunnel.engine.packet.");
-  nb::class_<PacketNetwork, wt::net::Network>(m, "PacketNetwork", "The packet engine as a network of a program; one run uses it up.")
-      .def("__init__", &make_network, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"), "options"_a, "faults"_a)
+  nb::class_<PacketNetwork, wt::net::Network>(m, "PacketNetwork",
+                                              "The packet engine as a network of a program; one run uses it up.")
+      .def("__init__", &make_network, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"),
+           "options"_a, "faults"_a)
       .def("report", &report, "What has happened so far.");
-  nb::class_<ReplayPackets, wt::net::Network>(m, "ReplayNetwork", "The same, simulating each pattern of transfers once; one run uses it up.")
-      .def("__init__", &make_replay, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"), "options"_a, "faults"_a,
-           "tolerance"_a)
+  nb::class_<ReplayPackets, wt::net::Network>(m, "ReplayNetwork",
+                                              "The same, simulating each pattern of transfers once; one run uses it up.")
+      .def("__init__", &make_replay, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"),
+           "options"_a, "faults"_a, "tolerance"_a)
       .def("report", &report_replay, "What has happened so far; of links and plans as if all had been simulated.");
 }
 

@@ -1,5 +1,5 @@
-// Random graphs, lanes, options and faults: a run ends or says why not, no byte is lost or comes twice, no link is faster than it is,
-// and the number of threads changes nothing.   packet_fuzz [RUNS] [SEED]
+// Random graphs, lanes, options and faults: a run ends or says why not, no byte is lost or comes twice, no link is faster than it
+// is, and the number of threads changes nothing.   packet_fuzz [RUNS] [SEED]
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -65,7 +65,8 @@ std::vector<std::int32_t> random_way(Rng& rng, const Net& net, int src, int dst)
   for (int at = src; at != dst;) {
     std::vector<std::int32_t> next;
     for (std::size_t l = 0; l < net.from.size(); ++l)
-      if (net.from[l] == at && far[static_cast<std::size_t>(net.to[l])] == far[static_cast<std::size_t>(at)] - 1) next.push_back(static_cast<std::int32_t>(l));
+      if (net.from[l] == at && far[static_cast<std::size_t>(net.to[l])] == far[static_cast<std::size_t>(at)] - 1)
+        next.push_back(static_cast<std::int32_t>(l));
     way.push_back(next[static_cast<std::size_t>(pick(rng, static_cast<int>(next.size())))]);
     at = net.to[static_cast<std::size_t>(way.back())];
   }
@@ -76,12 +77,14 @@ void random_lanes(Rng& rng, Net& net, int hosts) {
   for (int n = 1 + pick(rng, 20); n > 0; --n) {
     const int src = pick(rng, hosts), dst = pick(rng, hosts);
     const std::int64_t bytes = one_of<std::int64_t>(rng, {0, 1, 4096, 10'000, 100'000, 400'000});
-    const int lane = net.lane(src, dst, bytes, random_way(rng, net, src, dst), one_of(rng, {0.0, 0.0, 3e-6, 1e-4}), one_of<std::int64_t>(rng, {0, 5000, 65536}));
+    const int lane = net.lane(src, dst, bytes, random_way(rng, net, src, dst), one_of(rng, {0.0, 0.0, 3e-6, 1e-4}),
+                              one_of<std::int64_t>(rng, {0, 5000, 65536}));
     net.window[static_cast<std::size_t>(lane)] = one_of(rng, {0, 0, 1, 3});
     net.delay[static_cast<std::size_t>(lane)] = one_of(rng, {0.0, 0.0, 1e-6});
     net.lane_rate[static_cast<std::size_t>(lane)] = one_of(rng, {1e18, 1e18, 1e9});
     for (int on = 0; on < lane; ++on)  // earlier lanes that end here: never a circle
-      if (net.dst[static_cast<std::size_t>(on)] == src && pick(rng, 3) == 0) net.after(on, one_of<std::int64_t>(rng, {wt::net::kAll, 0, 1, -1}));
+      if (net.dst[static_cast<std::size_t>(on)] == src && pick(rng, 3) == 0)
+        net.after(on, one_of<std::int64_t>(rng, {wt::net::kAll, 0, 1, -1}));
   }
 }
 
@@ -124,8 +127,9 @@ void require(bool ok, const char* law) {
 }
 
 bool same(const Result& a, const Result& b) {
-  return a.delivered == b.delivered && a.acked == b.acked && a.link_data == b.link_data && a.link_control == b.link_control && a.link_peak == b.link_peak &&
-         a.link_paused == b.link_paused && a.end == b.end && std::memcmp(&a.stats, &b.stats, sizeof a.stats) == 0 && a.queue == b.queue && a.rate == b.rate;
+  return a.delivered == b.delivered && a.acked == b.acked && a.link_data == b.link_data && a.link_control == b.link_control &&
+         a.link_peak == b.link_peak && a.link_paused == b.link_paused && a.end == b.end &&
+         std::memcmp(&a.stats, &b.stats, sizeof a.stats) == 0 && a.queue == b.queue && a.rate == b.rate;
 }
 
 // True if all lanes ended, false if the run said why not.
@@ -146,7 +150,9 @@ bool check_run(Rng& rng) {
   Result one, many;
   const std::string why = attempt(one);
   if (!why.empty())
-    require(why.find("in a circle of nodes") != std::string::npos || why.find("gave up") != std::string::npos || why.find("smaller than the reserves") != std::string::npos, why.c_str());
+    require(why.find("in a circle of nodes") != std::string::npos || why.find("gave up") != std::string::npos ||
+                why.find("smaller than the reserves") != std::string::npos,
+            why.c_str());
   o.threads = 2 + pick(rng, 3);
   require(attempt(many).empty() == why.empty(), "all numbers of threads end or none");
   if (!why.empty()) return false;
@@ -156,7 +162,8 @@ bool check_run(Rng& rng) {
   for (std::size_t k = 0; k < net.src.size(); ++k)
     require(one.delivered[k] >= net.begin[k] && one.acked[k] >= one.delivered[k], "a lane ends after it begins");
   for (std::size_t l = 0; l < net.from.size(); ++l)
-    require(static_cast<double>(one.link_data[l] + one.link_control[l]) <= net.rate[l] * one.end * (1 + 1e-9) + 1, "no link is faster than it is");
+    require(static_cast<double>(one.link_data[l] + one.link_control[l]) <= net.rate[l] * one.end * (1 + 1e-9) + 1,
+            "no link is faster than it is");
   if (whole && o.spread == Spread::kPath && one.stats.retransmits == 0) {  // every packet crosses every link of its way once
     std::int64_t hops = 0;
     for (std::size_t k = 0; k < net.src.size(); ++k) {

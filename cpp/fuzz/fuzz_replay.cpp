@@ -36,7 +36,8 @@ class Links final : public Network {
  public:
   std::optional<double> start(const Flow& flow) override {
     if (flow.seconds == 0) return flow.begin;
-    flows_[flow.id] = {std::max<std::int64_t>(now_, std::llround(flow.begin * 1e12)), std::llround(flow.seconds * 1e12) * kParts, &kWays[static_cast<std::size_t>(flow.key % 6)]};
+    flows_[flow.id] = {std::max<std::int64_t>(now_, std::llround(flow.begin * 1e12)), std::llround(flow.seconds * 1e12) * kParts,
+                       &kWays[static_cast<std::size_t>(flow.key % 6)]};
     return std::nullopt;
   }
   [[nodiscard]] double next_event() const override { return flows_.empty() ? wt::kNever : static_cast<double>(next()) / 1e12; }
@@ -87,7 +88,9 @@ class Links final : public Network {
 bool same(double a, double b) { return std::llround(a * 1e12) == std::llround(b * 1e12); }
 
 // Equal plans: the same way and the same seconds. What takes no time is answered at once, here as there.
-std::int32_t plan_of(const Flow& f) { return f.seconds == 0 ? -1 : static_cast<std::int32_t>(f.key % 6 + 6 * std::lround(f.seconds * 1e9)); }
+std::int32_t plan_of(const Flow& f) {
+  return f.seconds == 0 ? -1 : static_cast<std::int32_t>(f.key % 6 + 6 * std::lround(f.seconds * 1e9));
+}
 
 // Flows that start at a time of their own, or some time after others have ended.
 struct Item {
@@ -184,7 +187,8 @@ wt::exec::Builder random_steps(Rng& rng) {
     for (const Meeting& m : meetings) {
       for (const int who : {m.left, m.right}) {
         auto& rank = b.ranks[static_cast<std::size_t>(who)];
-        rank.push_back(meet({{key, m.seconds, 2}}, m.waits ? std::vector<int>{static_cast<int>(rank.size()) - 1} : std::vector<int>{}, m.stream));
+        rank.push_back(meet({{key, m.seconds, 2}},
+                            m.waits ? std::vector<int>{static_cast<int>(rank.size()) - 1} : std::vector<int>{}, m.stream));
       }
       ++key;
     }
@@ -203,12 +207,15 @@ void check_program(Rng& rng, Counts& counts) {
   const auto make = [] { return std::make_unique<Links>(); };
   const auto items = random_items(rng);
   Links plain;
-  replay::Replay exact(make, plan_of, {.tolerance = 0}, {}, links_of), loose(make, plan_of, {.tolerance = 0.3}, {}, links_of), one(make, plan_of, {.tolerance = 0});
+  replay::Replay exact(make, plan_of, {.tolerance = 0}, {}, links_of), loose(make, plan_of, {.tolerance = 0.3}, {}, links_of),
+      one(make, plan_of, {.tolerance = 0});
   const auto want = run(plain, items);
   const auto got = run(exact, items);
-  for (std::size_t i = 0; i < items.size(); ++i) require(same(got[i], want[i]), "flow " + std::to_string(i) + " ends when it does without replay");
+  for (std::size_t i = 0; i < items.size(); ++i)
+    require(same(got[i], want[i]), "flow " + std::to_string(i) + " ends when it does without replay");
   const auto again = run(one, items);
-  for (std::size_t i = 0; i < items.size(); ++i) require(same(again[i], want[i]), "flow " + std::to_string(i) + " ends when it does, all in one episode");
+  for (std::size_t i = 0; i < items.size(); ++i)
+    require(same(again[i], want[i]), "flow " + std::to_string(i) + " ends when it does, all in one episode");
   const replay::Report r = exact.report();
   require(r.shifted == 0 && r.error_max == 0 && r.error_total == 0 && r.checked_max == 0, "tolerance 0 has no error");
   counts.add(r);
@@ -241,6 +248,7 @@ int main(int argc, char** argv) {
       return EXIT_FAILURE;
     }
   }
-  std::cout << programs << " programs, " << counts.flows << " flows, " << counts.skipped << " of them skipped, " << counts.joined << " episodes joined\n";
+  std::cout << programs << " programs, " << counts.flows << " flows, " << counts.skipped << " of them skipped, " << counts.joined
+            << " episodes joined\n";
   return EXIT_SUCCESS;
 }

@@ -19,14 +19,14 @@ using Settings = std::vector<Setting>;
 
 // The constants of the HPCC ns-3 fork's DCQCN, and those of the DCQCN paper.
 inline Settings fork_dcqcn() {
-  return {{"g", 1.0 / 256}, {"alpha_first", 1.0}, {"alpha_period", 1e-6}, {"cut_window", 4e-6}, {"min_factor", 0.0},
-          {"timer", 900e-6}, {"bytes", 0.0}, {"threshold", 1.0}, {"rai", 0.05 * kGb}, {"rhai", 0.1 * kGb}, {"rmin", 0.1 * kGb},
-          {"echo", 1.0}};
+  return {{"g", 1.0 / 256},    {"alpha_first", 1.0}, {"alpha_period", 1e-6}, {"cut_window", 4e-6},
+          {"min_factor", 0.0}, {"timer", 900e-6},    {"bytes", 0.0},         {"threshold", 1.0},
+          {"rai", 0.05 * kGb}, {"rhai", 0.1 * kGb},  {"rmin", 0.1 * kGb},    {"echo", 1.0}};
 }
 inline Settings paper_dcqcn() {
-  return {{"g", 1.0 / 256}, {"alpha_first", 1.0}, {"alpha_period", 55e-6}, {"alpha_by_timer", 0.0}, {"cut_window", 0.0},
-          {"min_factor", 0.0}, {"clamp", 1.0}, {"timer", 55e-6}, {"bytes", 10e6}, {"threshold", 5.0}, {"rai", 0.04 * kGb},
-          {"rhai", 0.2 * kGb}, {"hyper_grows", 1.0}, {"rmin", 0.04 * kGb}, {"cnp_interval", 50e-6}};
+  return {{"g", 1.0 / 256},    {"alpha_first", 1.0}, {"alpha_period", 55e-6}, {"alpha_by_timer", 0.0}, {"cut_window", 0.0},
+          {"min_factor", 0.0}, {"clamp", 1.0},       {"timer", 55e-6},        {"bytes", 10e6},         {"threshold", 5.0},
+          {"rai", 0.04 * kGb}, {"rhai", 0.2 * kGb},  {"hyper_grows", 1.0},    {"rmin", 0.04 * kGb},    {"cnp_interval", 50e-6}};
 }
 
 // One queue pair of a 400G line with an idle round trip of 12 us over 6 links and packets of 4096 B.

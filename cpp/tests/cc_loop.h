@@ -25,20 +25,22 @@ inline constexpr Marking kSimai{800e3, 3200e3, 0.2};
 struct Flow {
   Time begin = 0;
   std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
-  Time end = 0;                 // when the last byte was acknowledged
-  std::int64_t delivered = 0;   // bytes acknowledged
+  Time end = 0;                // when the last byte was acknowledged
+  std::int64_t delivered = 0;  // bytes acknowledged
   std::int64_t sent = 0;
-  Time last = 0;                // its last packet left
-  bool waiting = false;         // for an ACK to open the window
+  Time last = 0;                                      // its last packet left
+  bool waiting = false;                               // for an ACK to open the window
   Time heard = std::numeric_limits<Time>::min() / 2;  // the receiver's last notification
-  std::int64_t turn = 0;        // only the latest wake-up counts
+  std::int64_t turn = 0;                              // only the latest wake-up counts
 };
 
 class Loop {
  public:
   Loop(std::string_view algorithm, const Settings& settings, std::vector<Flow> flows, const Marking& marking = {},
        Line line = line400())
-      : flows_(std::move(flows)), marking_(marking), line_(line),
+      : flows_(std::move(flows)),
+        marking_(marking),
+        line_(line),
         control_(make_control(algorithm, settings, static_cast<std::int32_t>(flows_.size()))) {
     for (std::size_t f = 0; f < flows_.size(); ++f) {
       control_->begin(static_cast<std::int32_t>(f), flows_[f].begin, line_);
@@ -80,9 +82,7 @@ class Loop {
     bool marked = false;
     Hop hop{};
     std::int64_t order = 0;
-    bool operator<(const Event& other) const {
-      return time != other.time ? time > other.time : order > other.order;
-    }
+    bool operator<(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
   };
   struct Packet {
     std::size_t flow;
@@ -129,9 +129,9 @@ class Loop {
     through_ += line_.mtu;
     if (!fifo_.empty()) push({now_ + gap(line_.rate), kDepart, 0});
     const double q = static_cast<double>(queued_);
-    const double chance = q <= marking_.kmin   ? 0.0
+    const double chance = q <= marking_.kmin  ? 0.0
                           : q > marking_.kmax ? 1.0
-                                               : marking_.pmax * (q - marking_.kmin) / (marking_.kmax - marking_.kmin);
+                                              : marking_.pmax * (q - marking_.kmin) / (marking_.kmax - marking_.kmin);
     random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
     const bool marked = static_cast<double>(random_ >> 11) * 0x1p-53 < chance;
     Event e{now_ + way(), kAck, p.flow, p.sent, marked, {now_, through_, queued_, line_.rate}};

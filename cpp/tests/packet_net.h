@@ -74,8 +74,18 @@ struct Net {
     dep_start.back() = static_cast<std::int64_t>(dep_lane.size());
   }
   [[nodiscard]] wt::fabric::Graph graph() const {
-    return {.node_kind = kind, .node_site = site, .link_from = from, .link_to = to, .link_rate = rate, .link_latency = latency,
-            .link_axis = axis, .link_up = up, .endpoint = endpoint, .nic_start = nic_start, .nics = {}, .rail = rail};
+    return {.node_kind = kind,
+            .node_site = site,
+            .link_from = from,
+            .link_to = to,
+            .link_rate = rate,
+            .link_latency = latency,
+            .link_axis = axis,
+            .link_up = up,
+            .endpoint = endpoint,
+            .nic_start = nic_start,
+            .nics = {},
+            .rail = rail};
   }
   [[nodiscard]] wt::net::Paths paths() const { return {path_start, path_links}; }
   [[nodiscard]] wt::net::Lanes lanes() const {
@@ -83,7 +93,8 @@ struct Net {
   }
 };
 
-// k-ary fat tree in three tiers: hosts, then edge, aggregation and core switches. Cables: host-edge, edge-aggregation, aggregation-core.
+// k-ary fat tree in three tiers: hosts, then edge, aggregation and core switches. Cables: host-edge, edge-aggregation,
+// aggregation-core.
 inline Net fat_tree(int k, double rate, double latency) {
   Net net;
   const int half = k / 2, hosts = k * half * half;
@@ -105,10 +116,12 @@ inline std::vector<std::int32_t> fat_tree_path(int k, int src, int dst, std::uin
   const auto edge_up = [&](int e, int a) { return 2 * hosts + 2 * (e * half + a); };
   const auto agg_up = [&](int a, int c) { return 2 * hosts + 2 * k * half * half + 2 * (a * half + c); };
   const int e1 = src / half, e2 = dst / half, p1 = e1 / half, p2 = e2 / half;
-  const int a = static_cast<int>(hash % static_cast<std::uint64_t>(half)), c = static_cast<int>(hash / 65536 % static_cast<std::uint64_t>(half));
+  const int a = static_cast<int>(hash % static_cast<std::uint64_t>(half)),
+            c = static_cast<int>(hash / 65536 % static_cast<std::uint64_t>(half));
   if (e1 == e2) return {host_up(src), host_up(dst) + 1};
   if (p1 == p2) return {host_up(src), edge_up(e1, a), edge_up(e2, a) + 1, host_up(dst) + 1};
-  return {host_up(src), edge_up(e1, a), agg_up(p1 * half + a, c), agg_up(p2 * half + a, c) + 1, edge_up(e2, a) + 1, host_up(dst) + 1};
+  return {host_up(src),       edge_up(e1, a),  agg_up(p1 * half + a, c), agg_up(p2 * half + a, c) + 1,
+          edge_up(e2, a) + 1, host_up(dst) + 1};
 }
 
 }  // namespace packet_net

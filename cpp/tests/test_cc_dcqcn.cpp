@@ -157,7 +157,7 @@ TEST(dcqcn_alpha_of_many_periods) {
   const AlphaRule rule{0.25, 1.0, kUs, true};
   Alpha a;
   a.start(rule, 0);
-  a.notify(rule, 2 * kUs + 1);                              // 0.75^2 by then; counts for the period that ends at 3 us
+  a.notify(rule, 2 * kUs + 1);  // 0.75^2 by then; counts for the period that ends at 3 us
   NEAR(a.advance(rule, 3 * kUs), 0.75 * 0.75 * 0.75 + 0.25);
   NEAR(a.advance(rule, 13 * kUs), (0.421875 + 0.25) * std::pow(0.75, 10));
   CHECK(a.advance(rule, Time{1} << 60) < 1e-300);
@@ -166,8 +166,14 @@ TEST(dcqcn_alpha_of_many_periods) {
 }
 
 TEST(dcqcn_scales_with_the_line_and_keeps_a_window) {
-  Pair p("dcqcn", {{"scale", 25.0 * kGb}, {"rai", 0.01 * kGb}, {"threshold", 0.0}, {"bytes", 0.0}, {"clamp", 1.0}, {"timer", 1e-5},
-                   {"min_factor", 0.5}, {"window", 1.0}});
+  Pair p("dcqcn", {{"scale", 25.0 * kGb},
+                   {"rai", 0.01 * kGb},
+                   {"threshold", 0.0},
+                   {"bytes", 0.0},
+                   {"clamp", 1.0},
+                   {"timer", 1e-5},
+                   {"min_factor", 0.5},
+                   {"window", 1.0}});
   CHECK(p.window(0) == 600'000);  // 400 Gb/s x 12 us
   p.notify(0);
   p.notify(5 * kUs);

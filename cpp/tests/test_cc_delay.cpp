@@ -100,14 +100,14 @@ TEST(timely_rises_below_the_low_threshold_and_faster_after_five) {
 TEST(timely_follows_the_gradient_between_the_thresholds) {
   Pair p("timely", {});
   p.ack(packet(kUs, 100 * kUs, 1, 1));
-  CHECK(p.rate(kUs) == kLine);                  // the first sample only starts the gradient
-  p.ack(packet(2 * kUs, 120 * kUs, 2, 10));     // d = 0.875 x 20 us, gradient 17.5 / 20
+  CHECK(p.rate(kUs) == kLine);               // the first sample only starts the gradient
+  p.ack(packet(2 * kUs, 120 * kUs, 2, 10));  // d = 0.875 x 20 us, gradient 17.5 / 20
   NEAR(p.rate(2 * kUs), kLine * (1 - 0.8 * 0.875));
-  p.ack(packet(3 * kUs, 400 * kUs, 9, 10));     // of the same round trip: not taken
+  p.ack(packet(3 * kUs, 400 * kUs, 9, 10));  // of the same round trip: not taken
   NEAR(p.rate(3 * kUs), kLine * 0.3);
-  p.ack(packet(4 * kUs, 110 * kUs, 11, 20));    // d = 17.5/8 - 8.75 < 0
+  p.ack(packet(4 * kUs, 110 * kUs, 11, 20));  // d = 17.5/8 - 8.75 < 0
   NEAR(p.rate(4 * kUs), kLine * 0.3 + 0.05 * kGb);
-  p.ack(packet(5 * kUs, 210 * kUs, 21, 30));    // a jump whose gradient would turn the rate negative
+  p.ack(packet(5 * kUs, 210 * kUs, 21, 30));  // a jump whose gradient would turn the rate negative
   NEAR(p.rate(5 * kUs), 0.1 * kGb);
 }
 

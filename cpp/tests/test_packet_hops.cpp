@@ -141,7 +141,8 @@ TEST(packet_marks_above_kmax) {
   Options o;
   o.ecn = {{0, 10 * 4096, 10 * 4096, 1}};
   const Result r = go(net, o);
-  // packet n of 200 starts at n slots, when 2 (n + 1) have joined (none at that moment itself counts) until all have: 2 n - n behind it
+  // packet n of 200 starts at n slots, when 2 (n + 1) have joined (none at that moment itself counts) until all have: 2 n - n
+  // behind it
   CHECK(r.stats.marks > 100 && r.stats.marks < 200);
   o.ecn = {{0, 1e9, 1e9, 1}};
   CHECK(go(net, o).stats.marks == 0);
@@ -244,7 +245,8 @@ TEST(packet_deadlock_is_named) {
   for (int i = 0; i < 3; ++i) net.cable(i, 3 + i, kRate, kUs);                // 2 i up, 2 i + 1 down
   for (int i = 0; i < 3; ++i) net.cable(3 + i, 3 + (i + 1) % 3, kRate, kUs);  // 6 + 2 i onwards
   for (int n = 0; n < 2; ++n)
-    for (int i = 0; i < 3; ++i) net.lane(i, (i + 2) % 3, 4000 * 4096, {2 * i, 6 + 2 * i, 6 + 2 * ((i + 1) % 3), 2 * ((i + 2) % 3) + 1});
+    for (int i = 0; i < 3; ++i)
+      net.lane(i, (i + 2) % 3, 4000 * 4096, {2 * i, 6 + 2 * i, 6 + 2 * ((i + 1) % 3), 2 * ((i + 2) % 3) + 1});
   Options o;
   o.xoff = 4 * 4096;
   o.xon = 2 * 4096;

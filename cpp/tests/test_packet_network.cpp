@@ -25,7 +25,8 @@ PlanTable table() {
   t.node_kind = net.kind, t.link_up = net.up, t.node_site = net.site, t.link_from = net.from, t.link_to = net.to;
   t.endpoint = net.endpoint, t.rail = net.rail, t.link_rate = net.rate, t.link_latency = net.latency, t.link_axis = net.axis;
   t.nic_start = net.nic_start, t.path_start = net.path_start, t.path_links = net.path_links;
-  t.src = net.src, t.dst = net.dst, t.path = net.path, t.window = net.window, t.group = net.group, t.bytes = net.bytes, t.slice = net.slice;
+  t.src = net.src, t.dst = net.dst, t.path = net.path, t.window = net.window, t.group = net.group, t.bytes = net.bytes,
+  t.slice = net.slice;
   t.delay = net.delay, t.rate = net.lane_rate, t.begin = net.begin;
   t.dep_start = net.dep_start, t.dep_lead = net.dep_lead, t.dep_lane = net.dep_lane;
   t.plan_start = {0, 2, 3};

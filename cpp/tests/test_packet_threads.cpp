@@ -16,15 +16,17 @@ packet_net::Net traffic(std::int64_t bytes, int flows) {
   for (int i = 0; i < flows; ++i) {
     const auto src = static_cast<int>(mix(static_cast<std::uint64_t>(i)) % 16);
     const auto dst = static_cast<int>((static_cast<std::uint64_t>(src) + 1 + mix(static_cast<std::uint64_t>(i) + 999) % 15) % 16);
-    net.lane(src, dst, bytes, packet_net::fat_tree_path(4, src, dst, mix(static_cast<std::uint64_t>(i) + 5)), 1e-6 * (i % 7), 65536);
+    net.lane(src, dst, bytes, packet_net::fat_tree_path(4, src, dst, mix(static_cast<std::uint64_t>(i) + 5)), 1e-6 * (i % 7),
+             65536);
   }
   return net;
 }
 
 bool same(const Result& a, const Result& b) {
   return a.delivered == b.delivered && a.acked == b.acked && a.link_data == b.link_data && a.link_control == b.link_control &&
-         a.link_peak == b.link_peak && a.link_paused == b.link_paused && a.end == b.end && std::memcmp(&a.stats, &b.stats, sizeof a.stats) == 0 &&
-         a.queue == b.queue && a.sent == b.sent && a.pauses == b.pauses && a.rate == b.rate && a.acknowledged == b.acknowledged && a.cnps == b.cnps;
+         a.link_peak == b.link_peak && a.link_paused == b.link_paused && a.end == b.end &&
+         std::memcmp(&a.stats, &b.stats, sizeof a.stats) == 0 && a.queue == b.queue && a.sent == b.sent && a.pauses == b.pauses &&
+         a.rate == b.rate && a.acknowledged == b.acknowledged && a.cnps == b.cnps;
 }
 
 void check_all(const std::string& name, const packet_net::Net& net, Options o, const Faults& faults = {}) {

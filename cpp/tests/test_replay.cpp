@@ -19,7 +19,8 @@ namespace {
 // Keys from 0 on have the plan "so many eighths of a second"; keys below 0 have none.
 Replay link(const Options& options = {}, replay::Replay::Over over = {}) {
   return Replay([] { return std::make_unique<SharedLink>(); },
-                [](const Flow& f) { return f.key < 0 ? -1 : static_cast<std::int32_t>(std::lround(f.seconds * 8)); }, options, std::move(over));
+                [](const Flow& f) { return f.key < 0 ? -1 : static_cast<std::int32_t>(std::lround(f.seconds * 8)); }, options,
+                std::move(over));
 }
 
 std::vector<Completion> drain(Network& n) {
@@ -35,7 +36,9 @@ std::vector<Completion> drain(Network& n) {
   return all;
 }
 
-void start(Network& n, std::int32_t id, double begin, double seconds) { CHECK(!n.start({.id = id, .key = id, .begin = begin, .seconds = seconds})); }
+void start(Network& n, std::int32_t id, double begin, double seconds) {
+  CHECK(!n.start({.id = id, .key = id, .begin = begin, .seconds = seconds}));
+}
 
 // 2 s from `at` on, 2 s from `at` + `gap` on.
 std::vector<Completion> pair(Replay& r, double at, double gap) {
@@ -121,7 +124,8 @@ TEST(replay_within_tolerance) {
   ends = pair(r, 30, 1.03);  // nearer to the second
   NEAR(ends[0].end, 32.96875);
 
-  // The first end is answered 1/128 s late, and then a third flow starts that no memory has, at 3.5. The second has 0.5 s left then.
+  // The first end is answered 1/128 s late, and then a third flow starts that no memory has, at 3.5. The second has 0.5 s left
+  // then.
   start(r, 2, 43.5, 1.0);
   ends = pair(r, 40, 1.0078125);
   NEAR(ends[0].end, 43.0);
@@ -171,9 +175,14 @@ TEST(replay_of_episodes_that_a_transfer_joins) {
   // The plan of key k takes links k: 1 is the first, 2 the second, 3 both. The network is one link that all share, so what is
   // played to it together shows: apart, flows do not share; together, all do.
   static constexpr std::int32_t kLinks[] = {0, 1};
-  const auto links = [](std::int32_t plan) { return plan == 3 ? std::span(kLinks) : std::span(kLinks).subspan(plan == 1 ? 0 : 1, 1); };
-  Replay r([] { return std::make_unique<SharedLink>(); }, [](const Flow& f) { return static_cast<std::int32_t>(f.key); }, {}, {}, links);
-  const auto begin = [&](std::int64_t key, double at, double seconds) { CHECK(!r.start({.id = static_cast<std::int32_t>(key), .key = key, .begin = at, .seconds = seconds})); };
+  const auto links = [](std::int32_t plan) {
+    return plan == 3 ? std::span(kLinks) : std::span(kLinks).subspan(plan == 1 ? 0 : 1, 1);
+  };
+  Replay r([] { return std::make_unique<SharedLink>(); }, [](const Flow& f) { return static_cast<std::int32_t>(f.key); }, {}, {},
+           links);
+  const auto begin = [&](std::int64_t key, double at, double seconds) {
+    CHECK(!r.start({.id = static_cast<std::int32_t>(key), .key = key, .begin = at, .seconds = seconds}));
+  };
   for (const double at : {0.0, 100.0}) {
     begin(1, at, 1.0);
     begin(2, at + 0.5, 1.0);
@@ -197,7 +206,8 @@ TEST(replay_of_episodes_that_a_transfer_joins) {
 }
 
 TEST(replay_below_the_exec_core) {
-  // Two ranks send each other 2 s and 1 s at once, five times, with 1 s of computing between: 1 s each of link sharing to 2, then 3.
+  // Two ranks send each other 2 s and 1 s at once, five times, with 1 s of computing between: 1 s each of link sharing to 2,
+  // then 3.
   wt::exec::Builder b;
   b.add_template({{.seconds = 1.0}});
   b.ranks.resize(2);

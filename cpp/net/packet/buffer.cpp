@@ -1,9 +1,9 @@
 // What a node admits and when it pauses who sends to it. Ingress accounting with a reserve, a shared pool under a dynamic threshold
 // alpha * (free bytes of the pool), and headroom for what comes after a pause.
 //
-// Packets that have left but whose service nobody has worked out yet are still counted, so the counters are upper bounds. While even
-// those stay below the threshold nothing can happen; only otherwise the node's ports are brought up to date. While an ingress is
-// paused, each start of service at its node is an event, so a pause ends at the exact moment.
+// Packets that have left but whose service nobody has worked out yet are still counted, so the counters are upper bounds. While
+// even those stay below the threshold nothing can happen; only otherwise the node's ports are brought up to date. While an ingress
+// is paused, each start of service at its node is an event, so a pause ends at the exact moment.
 #include <algorithm>
 
 #include "net/packet/part.h"
@@ -38,7 +38,9 @@ bool Part::admit(std::uint32_t out, const Frame& frame, std::int32_t in) {
   }
   if (node.loss == Loss::kCredits) return true;
   Link& link = w_.links[out];
-  const auto admits = [&] { return (node.alpha * (node.pool - node.used)) >> 16 > link.joined - link.left && node.used + frame.size <= node.pool; };
+  const auto admits = [&] {
+    return (node.alpha * (node.pool - node.used)) >> 16 > link.joined - link.left && node.used + frame.size <= node.pool;
+  };
   if (!admits()) {
     settle(at);
     if (!admits()) return false;
@@ -61,7 +63,8 @@ bool Part::admit_closely(Node& node, std::int32_t at, Ingress& in, std::int32_t 
   ++stats.pauses;
   node.watched = true;
   if (++node.paused == 1)
-    for (std::int32_t i = w_.out_start[at]; i < w_.out_start[at + 1]; ++i) watch_from(static_cast<std::uint32_t>(w_.out[i]), w_.links[w_.out[i]]);
+    for (std::int32_t i = w_.out_start[at]; i < w_.out_start[at + 1]; ++i)
+      watch_from(static_cast<std::uint32_t>(w_.out[i]), w_.links[w_.out[i]]);
   send_control(static_cast<std::uint32_t>(w_.info[link].reverse), local(Kind::kPause));
   return true;
 }
@@ -85,7 +88,8 @@ void Part::release(const Frame& frame, std::int32_t at) {
     size -= given;
   }
   hold(node, in, -size, w_.reserve);
-  if (node.paused == 0) [[likely]] return;
+  if (node.paused == 0) [[likely]]
+    return;
   ++stats.events;  // the start of this service was watched
   resume_some(at, node);
 }

@@ -1,5 +1,5 @@
-// Congestion control of a queue pair: how fast it may send and how much may be outstanding. One file an algorithm (cc/), one object a
-// run, state of all queue pairs in columns of its own; no global state, no clock but the times that it is told.
+// Congestion control of a queue pair: how fast it may send and how much may be outstanding. One file an algorithm (cc/), one object
+// a run, state of all queue pairs in columns of its own; no global state, no clock but the times that it is told.
 //
 // Timers of an algorithm are not events: it catches up with those that have run out whenever it is called, which gives the same
 // rates at the moments that matter (when a packet leaves).
@@ -16,8 +16,8 @@ inline constexpr double kPicosecond = 1e-12;
 
 // What a queue pair knows about its path when it starts.
 struct Line {
-  double rate = 0.0;    // B/s of the slowest link on the path, or of the sender's port
-  Time base_rtt = 0;    // idle round trip of one full packet and its ACK
+  double rate = 0.0;  // B/s of the slowest link on the path, or of the sender's port
+  Time base_rtt = 0;  // idle round trip of one full packet and its ACK
   std::int32_t hops = 0;
   std::int32_t mtu = 0;  // bytes of a full packet
 };
@@ -32,11 +32,11 @@ struct Hop {
 
 struct Ack {
   Time now = 0;
-  Time rtt = 0;              // since the acknowledged packet left
-  std::int64_t bytes = 0;    // newly acknowledged
-  std::int64_t seq = 0;      // everything below is acknowledged
-  std::int64_t next = 0;     // next new byte that the sender would send
-  bool marked = false;       // the packet (or one of those that this ACK stands for) carried a congestion mark
+  Time rtt = 0;               // since the acknowledged packet left
+  std::int64_t bytes = 0;     // newly acknowledged
+  std::int64_t seq = 0;       // everything below is acknowledged
+  std::int64_t next = 0;      // next new byte that the sender would send
+  bool marked = false;        // the packet (or one of those that this ACK stands for) carried a congestion mark
   std::span<const Hop> hops;  // empty unless the algorithm wants telemetry
 };
 

@@ -69,10 +69,10 @@ void explain(const World& w) {
     if (w.acked[i] == kForever) ++left, first = i;
   const Gate& gate = w.gates[first];
   if (gate.open < gate.slices)
-    fail("packet engine: ", left, " lanes never end; lane ", first, " (", w.lanes.src[first], " -> ", w.lanes.dst[first], ") waits for lanes that do not deliver: slice ",
-         gate.open, " of ", gate.slices);
-  fail("packet engine: ", left, " lanes never end; lane ", first, " (", w.lanes.src[first], " -> ", w.lanes.dst[first], ") is stuck at packet ", w.senders[first].una, " of ",
-       w.senders[first].total);
+    fail("packet engine: ", left, " lanes never end; lane ", first, " (", w.lanes.src[first], " -> ", w.lanes.dst[first],
+         ") waits for lanes that do not deliver: slice ", gate.open, " of ", gate.slices);
+  fail("packet engine: ", left, " lanes never end; lane ", first, " (", w.lanes.src[first], " -> ", w.lanes.dst[first],
+       ") is stuck at packet ", w.senders[first].una, " of ", w.senders[first].total);
 }
 
 }  // namespace wt::net::packet

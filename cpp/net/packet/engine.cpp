@@ -22,7 +22,8 @@ constexpr std::int64_t kSlab = 1 << 19;  // events between two polls
 Time span_of(const World& w) {
   Time most = 0;
   for (const Link& link : w.links)
-    if (link.latency < 20'000'000) most = std::max(most, link.latency + serial(link.cost, static_cast<std::uint64_t>(w.options.mtu + w.options.header)));
+    if (link.latency < 20'000'000)
+      most = std::max(most, link.latency + serial(link.cost, static_cast<std::uint64_t>(w.options.mtu + w.options.header)));
   return most + most / 4;
 }
 
@@ -60,7 +61,8 @@ Result collect(const World& w, Stats stats, Time end) {
 
 }  // namespace
 
-Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options, const Faults& faults, const Poll& poll) {
+Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options, const Faults& faults,
+           const Poll& poll) {
   World world(graph, paths, lanes, options, faults);
   const std::int32_t count = partition(world, options.skip ? 1 : options.threads);
   const Time span = span_of(world);
@@ -75,7 +77,9 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
 
   const auto bytes = static_cast<double>(std::accumulate(lanes.bytes.begin(), lanes.bytes.end(), std::int64_t{0}));
   // with several partitions the caller's thread only sees its own share of the bytes
-  const auto stop = [&] { return poll && poll(bytes > 0 ? std::min(1.0, static_cast<double>(parts[0]->arrived()) * count / bytes) : 1.0); };
+  const auto stop = [&] {
+    return poll && poll(bytes > 0 ? std::min(1.0, static_cast<double>(parts[0]->arrived()) * count / bytes) : 1.0);
+  };
   std::optional<Skipper> skipper;
   if (options.skip) skipper.emplace(world, *parts[0]);
   try {

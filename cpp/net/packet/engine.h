@@ -9,7 +9,7 @@
 
 namespace wt::net::packet {
 
-[[nodiscard]] Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options, const Faults& faults = {},
-                         const Poll& poll = {});
+[[nodiscard]] Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options,
+                         const Faults& faults = {}, const Poll& poll = {});
 
 }  // namespace wt::net::packet

@@ -14,13 +14,15 @@ bool Part::lost(std::uint32_t l, const Frame& frame, std::uint64_t count) {
     double kept = 1.0;
     if (!w_.faults.loss.empty()) kept = 1.0 - w_.faults.loss[l];
     if (!w_.faults.bit_error.empty()) kept *= std::pow(1.0 - w_.faults.bit_error[l], 8.0 * frame.size);
-    gone = kept < 1.0 && uniform(w_.options.seed ^ 0x6c6f7373, 2 * std::uint64_t{l} + (frame.kind == Kind::kData ? 0 : 1), count) >= kept;
+    gone = kept < 1.0 &&
+           uniform(w_.options.seed ^ 0x6c6f7373, 2 * std::uint64_t{l} + (frame.kind == Kind::kData ? 0 : 1), count) >= kept;
   }
   if (!gone) return false;
   ++stats.losses;
   drop_trace(frame);
   // InfiniBand's credits count blocks sent and received absolutely, so those of a lost packet come back
-  if (frame.kind == Kind::kData && !w_.ingress[l].down && w_.nodes[w_.info[l].to].loss == Loss::kCredits) give_back(static_cast<std::int32_t>(l), frame.size);
+  if (frame.kind == Kind::kData && !w_.ingress[l].down && w_.nodes[w_.info[l].to].loss == Loss::kCredits)
+    give_back(static_cast<std::int32_t>(l), frame.size);
   return true;
 }
 

@@ -16,17 +16,17 @@ inline constexpr Time kForever = INT64_MAX;
 
 enum class Kind : std::uint8_t { kData, kAck, kNack, kNotify, kPause, kResume, kCredit };
 
-inline constexpr std::uint8_t kMarked = 1;   // congestion experienced (data), or echoed (ACK)
+inline constexpr std::uint8_t kMarked = 1;  // congestion experienced (data), or echoed (ACK)
 
 // 24 bytes, moved by copy. Control frames (all kinds but data) overtake data at every port and take no buffer.
 struct Frame {
   std::uint32_t pair = 0;
-  std::uint32_t seq = 0;     // data: number of the packet; ACK, NACK: everything below has arrived
-  std::uint32_t hop = 0;     // index of the link it is on in World::way; control frames walk it backwards
-  std::int32_t other = -1;   // data: link that it came over, -1 at its source; ACK: the packet that caused it; credit: bytes
-  std::uint32_t stamp = 0;   // when its packet left, in units of 1024 ps, modulo 2^32; or the number of its telemetry record
-  std::uint16_t size = 0;    // bytes on the wire
-  std::uint8_t left = 0;     // data: links still to go after this one
+  std::uint32_t seq = 0;    // data: number of the packet; ACK, NACK: everything below has arrived
+  std::uint32_t hop = 0;    // index of the link it is on in World::way; control frames walk it backwards
+  std::int32_t other = -1;  // data: link that it came over, -1 at its source; ACK: the packet that caused it; credit: bytes
+  std::uint32_t stamp = 0;  // when its packet left, in units of 1024 ps, modulo 2^32; or the number of its telemetry record
+  std::uint16_t size = 0;   // bytes on the wire
+  std::uint8_t left = 0;    // data: links still to go after this one
   Kind kind : 4 = Kind::kData;
   std::uint8_t flags : 4 = 0;
 };
@@ -49,7 +49,8 @@ class Ring {
   const Slot& operator[](std::uint32_t i) const { return slots_[i & mask_]; }
 
   void push(Time time, const Frame& frame) {
-    if (slots_ == nullptr || tail - head > mask_) [[unlikely]] grow();
+    if (slots_ == nullptr || tail - head > mask_) [[unlikely]]
+      grow();
     Slot& slot = slots_[tail++ & mask_];
     slot.time = time;
     slot.frame = frame;

@@ -84,7 +84,8 @@ void Part::slice_arrived(std::uint32_t lane) {
     ended(lane, true);
   }
   const std::uint32_t row = w_.lane_of(lane), copied = lane - row;
-  for (std::int64_t i = w_.after_start[row]; i < w_.after_start[row + 1]; ++i) open(static_cast<std::uint32_t>(w_.after[i]) + copied);
+  for (std::int64_t i = w_.after_start[row]; i < w_.after_start[row + 1]; ++i)
+    open(static_cast<std::uint32_t>(w_.after[i]) + copied);
 }
 
 }  // namespace wt::net::packet

@@ -12,7 +12,8 @@ void Part::arrive(std::uint32_t l) {
   if (info.cut < 0) [[likely]] {
     Link& link = w_.links[l];
     Ring& ring = link.data;
-    if (link.due != now_) [[unlikely]] return;
+    if (link.due != now_) [[unlikely]]
+      return;
     advance(l, link, now_);
     if (!ring.on_wire() || ring[ring.head].time > now_) [[unlikely]] {  // a control frame or a pause went first
       link.due = kForever;
@@ -33,7 +34,8 @@ void Part::arrive(std::uint32_t l) {
     if (ring.on_wire()) wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l}));
   }
   ++stats.events;
-  if (w_.lossy_links && lost(l, frame, ++frames_[2 * std::size_t{l}])) [[unlikely]] return;
+  if (w_.lossy_links && lost(l, frame, ++frames_[2 * std::size_t{l}])) [[unlikely]]
+    return;
   ++stats.data_hops;
   if (!w_.direct.empty() && !follow(l, frame, info.to)) return;
   if (frame.left == 0) {
@@ -68,7 +70,8 @@ void Part::forward(std::uint32_t out, Frame frame, std::int32_t in) {
     link.peak = std::max(link.peak, link.joined - link.left);
   }
   if (link.due == kForever) arm(out, link);
-  if (w_.nodes[w_.info[out].from].watched) [[unlikely]] watch_from(out, link);
+  if (w_.nodes[w_.info[out].from].watched) [[unlikely]]
+    watch_from(out, link);
 }
 
 void Part::advance_on(std::uint32_t l, Link& link, Time limit) {
@@ -191,7 +194,8 @@ void Part::arrive_control(std::uint32_t l) {
   Frame frame = ring[ring.head++].frame;
   if (ring.on_wire()) wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l} + 1));
   ++stats.events;
-  if (w_.lossy_links && lost(l, frame, ++frames_[2 * std::size_t{l} + 1])) [[unlikely]] return;
+  if (w_.lossy_links && lost(l, frame, ++frames_[2 * std::size_t{l} + 1])) [[unlikely]]
+    return;
   if (frame.kind == Kind::kAck || frame.kind == Kind::kNack) {
     ++stats.ack_hops;
   } else {

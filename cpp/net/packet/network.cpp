@@ -15,7 +15,8 @@ namespace {
 constexpr std::int64_t kBeat = 4096;  // calls of advance() between two pulses
 
 fabric::Graph graph_of(const PlanTable& t) {
-  return {t.node_kind, t.node_site, t.link_from, t.link_to, t.link_rate, t.link_latency, t.link_axis, t.link_up, t.endpoint, t.nic_start, t.nics, t.rail};
+  return {t.node_kind, t.node_site, t.link_from, t.link_to,   t.link_rate, t.link_latency,
+          t.link_axis, t.link_up,   t.endpoint,  t.nic_start, t.nics,      t.rail};
 }
 
 Lanes lanes_of(const PlanTable& t) {
@@ -27,7 +28,8 @@ PlanTable shifted(PlanTable t) {
   for (std::size_t p = 0; p + 1 < t.plan_start.size(); ++p)
     for (std::int64_t d = t.dep_start[t.plan_start[p]]; d < t.dep_start[t.plan_start[p + 1]]; ++d) {
       const std::int64_t lanes = t.plan_start[p + 1] - t.plan_start[p];
-      if (t.dep_lane[d] < 0 || t.dep_lane[d] >= lanes) fail("packet network: plan ", p, " depends on its lane ", t.dep_lane[d], " of ", lanes);
+      if (t.dep_lane[d] < 0 || t.dep_lane[d] >= lanes)
+        fail("packet network: plan ", p, " depends on its lane ", t.dep_lane[d], " of ", lanes);
       t.dep_lane[d] += static_cast<std::int32_t>(t.plan_start[p]);
     }
   return t;
@@ -49,7 +51,8 @@ PacketNetwork::PacketNetwork(PlanTable table, const Options& options, const Faul
   const std::size_t plans = table_.plan_start.size() - 1;
   for (std::size_t i = 0; i < table_.key.size(); ++i) {
     const std::int32_t plan = table_.key_plan[i];
-    if (plan < 0 || static_cast<std::size_t>(plan) >= plans) fail("packet network: key ", table_.key[i], " names plan ", plan, " of ", plans);
+    if (plan < 0 || static_cast<std::size_t>(plan) >= plans)
+      fail("packet network: key ", table_.key[i], " names plan ", plan, " of ", plans);
     if (!plan_of_.emplace(table_.key[i], plan).second) fail("packet network: key ", table_.key[i], " is there twice");
   }
   if (world_.telemetry) world_.traces.push_back(std::make_unique<Traces>());
@@ -58,14 +61,16 @@ PacketNetwork::PacketNetwork(PlanTable table, const Options& options, const Faul
   total_.resize(plans);
   longest_.resize(plans);
   // where packets may be lost or overtake each other, some may still be about when all has been acknowledged
-  reuse_ = options.loss != Loss::kDrop && options.spread == Spread::kPath && !world_.lossy_links && options.recovery == Recovery::kGoBackN;
+  reuse_ = options.loss != Loss::kDrop && options.spread == Spread::kPath && !world_.lossy_links &&
+           options.recovery == Recovery::kGoBackN;
 }
 
 std::optional<double> PacketNetwork::start(const Flow& flow) {
   const auto found = plan_of_.find(flow.key);
   if (found == plan_of_.end()) return flow.begin + flow.seconds;
   const std::int32_t plan = found->second;
-  const auto first = static_cast<std::uint32_t>(table_.plan_start[plan]), last = static_cast<std::uint32_t>(table_.plan_start[plan + 1]);
+  const auto first = static_cast<std::uint32_t>(table_.plan_start[plan]),
+             last = static_cast<std::uint32_t>(table_.plan_start[plan + 1]);
   if (first == last) return flow.begin;
   const auto number = static_cast<std::int32_t>(instances_.size());
   std::uint32_t at = World::kAtEnd;

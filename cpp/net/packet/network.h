@@ -40,8 +40,8 @@ struct PlanReport {
   Stats stats;
   std::vector<std::int64_t> link_data, link_control, link_peak;  // [L]
   std::vector<double> link_paused;
-  std::vector<std::int64_t> starts;     // [P]
-  std::vector<double> total, longest;   // [P] s from launch to delivery: sum, most
+  std::vector<std::int64_t> starts;    // [P]
+  std::vector<double> total, longest;  // [P] s from launch to delivery: sum, most
   double now = 0.0;
 };
 
@@ -55,7 +55,8 @@ class PacketNetwork final : public Network {
   [[nodiscard]] double next_event() const override;
   std::optional<Completion> advance() override;
 
-  // Handles what is still about when all plans are delivered (last ACKs, timers), so that report() counts it. Nothing starts after it.
+  // Handles what is still about when all plans are delivered (last ACKs, timers), so that report() counts it. Nothing starts after
+  // it.
   void finish();
 
   // Called every few milliseconds of work; may throw to stop.

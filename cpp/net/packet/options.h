@@ -34,33 +34,33 @@ enum class Spread : std::uint8_t {
 };
 
 struct Options {
-  std::int32_t mtu = 4096;     // payload of a full packet
-  std::int32_t header = 0;     // bytes added to every data packet on the wire
-  std::int32_t control = 64;   // bytes of ACK, NACK, CNP, pause and credit frames
+  std::int32_t mtu = 4096;    // payload of a full packet
+  std::int32_t header = 0;    // bytes added to every data packet on the wire
+  std::int32_t control = 64;  // bytes of ACK, NACK, CNP, pause and credit frames
   Loss loss = Loss::kPause;
-  double buffer = 32e6;        // bytes of each switch, shared by its ports
-  double inner_buffer = 4e6;   // bytes of each other node that forwards; it always pauses its upstream and never drops
-  double alpha = 0.125;        // of dynamic thresholds: per ingress with kPause, per egress with kDrop
-  double reserve = 4096;       // bytes of each ingress before the shared pool
-  double resume = 3000;        // bytes below the threshold at which a pause ends
-  double headroom = -1;        // bytes of each ingress above the threshold; < 0: what the cable and the packets under way need
-  double xoff = 0, xon = 0;    // fixed thresholds per ingress instead of dynamic ones, if xoff > 0
-  double credit = 0;           // bytes of each ingress with kCredits; 0: twice what a round trip on the cable needs
-  std::vector<Marking> ecn;    // rows; a port takes that of the nearest rate (by ratio); none: no marks
+  double buffer = 32e6;       // bytes of each switch, shared by its ports
+  double inner_buffer = 4e6;  // bytes of each other node that forwards; it always pauses its upstream and never drops
+  double alpha = 0.125;       // of dynamic thresholds: per ingress with kPause, per egress with kDrop
+  double reserve = 4096;      // bytes of each ingress before the shared pool
+  double resume = 3000;       // bytes below the threshold at which a pause ends
+  double headroom = -1;       // bytes of each ingress above the threshold; < 0: what the cable and the packets under way need
+  double xoff = 0, xon = 0;   // fixed thresholds per ingress instead of dynamic ones, if xoff > 0
+  double credit = 0;          // bytes of each ingress with kCredits; 0: twice what a round trip on the cable needs
+  std::vector<Marking> ecn;   // rows; a port takes that of the nearest rate (by ratio); none: no marks
   std::string control_name = "none";
   std::vector<Setting> control_settings;
   Recovery recovery = Recovery::kGoBackN;
   std::int32_t ack_every = 1;  // packets per ACK; the last packet of a slice is always acknowledged
   double nack_interval = 500e-6;
-  std::int32_t reorder = 0;    // selective: packets out of order that are not taken for a loss; 0: none on paths, 1024 else
+  std::int32_t reorder = 0;  // selective: packets out of order that are not taken for a loss; 0: none on paths, 1024 else
   std::vector<double> timeouts = {4e-3, 4e-3, 16e-3, 67e-3};  // consecutive retransmission timeouts; the last one repeats
-  std::int32_t retries = 20;   // timeouts without progress before the run fails
+  std::int32_t retries = 20;                                  // timeouts without progress before the run fails
   Spread spread = Spread::kPath;
   double flowlet_gap = 100e-6;
   std::uint64_t seed = 1;
   std::int32_t threads = 1;
-  bool skip = false;           // fast-forward steady states of collectives (skip.h); one thread
-  double sample = 0;           // s between samples of the series; 0: none
+  bool skip = false;  // fast-forward steady states of collectives (skip.h); one thread
+  double sample = 0;  // s between samples of the series; 0: none
   std::vector<std::int32_t> sample_links, sample_lanes;
 };
 
@@ -78,9 +78,9 @@ struct Detour {  // from `time` on a lane takes another path
 
 // What goes wrong on purpose.
 struct Faults {
-  std::vector<Flap> flaps;      // what is on a cable or waits for it is lost when it goes down; what comes for it later too
+  std::vector<Flap> flaps;  // what is on a cable or waits for it is lost when it goes down; what comes for it later too
   std::vector<Detour> detours;
-  std::vector<double> loss;     // [L] probability that a packet is lost on the link; empty: none
+  std::vector<double> loss;       // [L] probability that a packet is lost on the link; empty: none
   std::vector<double> bit_error;  // [L] per bit
 };
 
@@ -90,14 +90,14 @@ struct Stats {
   std::int64_t control_hops = 0;  // CNPs, pauses, credits
   std::int64_t events = 0;
   std::int64_t drops = 0;
-  std::int64_t losses = 0;        // by error rates and links that are down
+  std::int64_t losses = 0;  // by error rates and links that are down
   std::int64_t pauses = 0;
   std::int64_t marks = 0;
   std::int64_t notifications = 0;
   std::int64_t retransmits = 0;
   std::int64_t timeouts = 0;
   std::int64_t out_of_order = 0;
-  std::int64_t repeats = 0;       // packets that had arrived before
+  std::int64_t repeats = 0;  // packets that had arrived before
 
   void add(const Stats& o) {
     data_hops += o.data_hops, ack_hops += o.ack_hops, control_hops += o.control_hops, events += o.events, drops += o.drops;
@@ -108,8 +108,8 @@ struct Stats {
 
 struct Result {
   Stats stats;
-  std::vector<double> delivered;  // [K] s: the last byte reached the receiver
-  std::vector<double> acked;      // [K] s: the sender has the last ACK
+  std::vector<double> delivered;           // [K] s: the last byte reached the receiver
+  std::vector<double> acked;               // [K] s: the sender has the last ACK
   std::vector<std::int64_t> link_data;     // [L] bytes
   std::vector<std::int64_t> link_control;  // [L] bytes
   std::vector<std::int64_t> link_peak;     // [L] bytes waiting, at most

@@ -44,8 +44,8 @@ class Barrier {
 constexpr Time kStop = -1;
 constexpr std::int64_t kSlab = 1 << 18;
 
-struct alignas(64) Desk {           // what a partition tells the others at the end of a window, one for even and one for odd windows
-  std::array<Time, 2> next{};       // earliest moment at which anything may happen because of it; kStop: stop
+struct alignas(64) Desk {      // what a partition tells the others at the end of a window, one for even and one for odd windows
+  std::array<Time, 2> next{};  // earliest moment at which anything may happen because of it; kStop: stop
   std::array<std::vector<std::vector<Mail>>, 2> out;
   std::exception_ptr error;
 };
@@ -53,7 +53,11 @@ struct alignas(64) Desk {           // what a partition tells the others at the 
 class Together {
  public:
   Together(std::vector<std::unique_ptr<Part>>& parts, Time lookahead, const std::function<bool()>& poll)
-      : parts_(parts), lookahead_(lookahead), poll_(poll), barrier_(static_cast<std::uint32_t>(parts.size())), desks_(parts.size()) {
+      : parts_(parts),
+        lookahead_(lookahead),
+        poll_(poll),
+        barrier_(static_cast<std::uint32_t>(parts.size())),
+        desks_(parts.size()) {
     for (Desk& d : desks_)
       for (auto& boxes : d.out) boxes.resize(parts.size());
   }

@@ -4,7 +4,8 @@
 
 namespace wt::net::packet {
 
-Part::Part(World& world, std::int32_t self, std::int32_t parts, Time span) : outbox(static_cast<std::size_t>(parts)), w_(world), self_(self), wheel_(span) {
+Part::Part(World& world, std::int32_t self, std::int32_t parts, Time span)
+    : outbox(static_cast<std::size_t>(parts)), w_(world), self_(self), wheel_(span) {
   if (w_.lossy_links) frames_.resize(2 * w_.links.size());
   const auto mine = [&](std::int32_t node) { return w_.nodes[node].part == self_; };
   for (std::size_t i = 0; i < w_.faults.flaps.size(); ++i) {
@@ -98,7 +99,8 @@ Time Part::hand_over(Time limit) {
     Link& link = w_.links[l];
     advance(l, link, limit);
     std::vector<Mail>& box = outbox[w_.nodes[w_.info[l].to].part];
-    for (; link.data.on_wire(); ++link.data.head) box.push_back({link.data[link.data.head].time, 2 * l, link.data[link.data.head].frame});
+    for (; link.data.on_wire(); ++link.data.head)
+      box.push_back({link.data[link.data.head].time, 2 * l, link.data[link.data.head].frame});
     for (; link.control.on_wire(); ++link.control.head)
       box.push_back({link.control[link.control.head].time, 2 * l + 1, link.control[link.control.head].frame});
     Time start = kForever;

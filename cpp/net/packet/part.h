@@ -3,7 +3,8 @@
 // A packet-hop is one event, the arrival at the far end of a link. Services are worked out late: a port's queue is a virtual clock
 // that is moved on (advance) when a packet of it arrives at the far end, or when somebody must know; both find the same starts,
 // because a service begins at a moment that depends only on what joined the queue before. ECN marks, buffers and pauses see the
-// queue at that moment. What happens at one instant at one node happens in this order: arrivals by link, timers by lane, starts of services.
+// queue at that moment. What happens at one instant at one node happens in this order: arrivals by link, timers by lane, starts of
+// services.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ class Part {
   // Hands over what left through cut links before `limit`; returns the earliest later moment at which more may begin to leave.
   Time hand_over(Time limit);
   void take(std::span<const Mail> mail);
-  std::vector<std::vector<Mail>> outbox;  // [parts]
+  std::vector<std::vector<Mail>> outbox;                    // [parts]
   std::vector<std::int32_t> delivered, finished_instances;  // of copies: what the caller has not taken yet
 
   [[nodiscard]] std::int64_t arrived() const { return arrived_; }
@@ -128,7 +129,8 @@ class Part {
   [[nodiscard]] Trace& trace(std::uint32_t number) { return (*w_.traces[number >> 22])[number & (Traces::kMostTraces - 1)]; }
   void note(std::uint32_t l, const Link& link, Time start, const Frame& frame);
   void drop_trace(const Frame& frame) {
-    if (w_.telemetry && (frame.kind == Kind::kData || frame.kind == Kind::kAck || frame.kind == Kind::kNack)) free_traces_.push_back(frame.stamp);
+    if (w_.telemetry && (frame.kind == Kind::kData || frame.kind == Kind::kAck || frame.kind == Kind::kNack))
+      free_traces_.push_back(frame.stamp);
   }
   void sample();
 
@@ -157,9 +159,9 @@ class Part {
   Time now_ = 0;
   Time last_ = 0;
   Wheel wheel_;
-  std::int64_t arrived_ = 0;   // bytes
-  std::int64_t finished_ = 0;  // lanes, by their receiver and, for those that start here, their sender
-  std::vector<std::uint64_t> frames_;  // [2 L] frames that arrived over each link, if links lose some
+  std::int64_t arrived_ = 0;                             // bytes
+  std::int64_t finished_ = 0;                            // lanes, by their receiver and, for those that start here, their sender
+  std::vector<std::uint64_t> frames_;                    // [2 L] frames that arrived over each link, if links lose some
   std::unordered_map<std::uint64_t, Flowlet> flowlets_;  // by node and lane
   std::vector<std::uint32_t> free_traces_;
   std::vector<std::uint32_t> sample_links_, sample_lanes_;  // columns of this partition

@@ -78,7 +78,8 @@ std::int32_t partition(World& w, std::int32_t want) {
   double total = 0.0;
   for (std::size_t i = 0; i < n; ++i) load[units.of(static_cast<std::int32_t>(i))] += work[i], total += work[i];
   for (const std::int32_t host : w.graph.endpoint) ends[units.of(host)] = 1;
-  // units with endpoints in the order of their numbers, which builders give out by place; then the rest, each where most of its traffic is
+  // units with endpoints in the order of their numbers, which builders give out by place; then the rest, each where most of its
+  // traffic is
   std::vector<std::int32_t> part(n, -1);
   std::vector<double> filled(static_cast<std::size_t>(want), 0.0);
   double of_ends = 0.0, seen = 0.0;
@@ -93,7 +94,8 @@ std::int32_t partition(World& w, std::int32_t want) {
   }
   std::vector<std::int32_t> rest;
   for (std::size_t u = 0; u < n; ++u)
-    if (units.of(static_cast<std::int32_t>(u)) == static_cast<std::int32_t>(u) && ends[u] == 0) rest.push_back(static_cast<std::int32_t>(u));
+    if (units.of(static_cast<std::int32_t>(u)) == static_cast<std::int32_t>(u) && ends[u] == 0)
+      rest.push_back(static_cast<std::int32_t>(u));
   // adjacency of the rest: traffic with parts that are known already; in rounds, from the hosts inwards
   for (bool progress = true; progress && !rest.empty();) {
     progress = false;

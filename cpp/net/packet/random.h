@@ -12,7 +12,9 @@ namespace wt::net::packet {
   return x ^ (x >> 31);
 }
 
-[[nodiscard]] constexpr std::uint64_t draw(std::uint64_t seed, std::uint64_t who, std::uint64_t count) { return mix(mix(seed ^ mix(who)) + count); }
+[[nodiscard]] constexpr std::uint64_t draw(std::uint64_t seed, std::uint64_t who, std::uint64_t count) {
+  return mix(mix(seed ^ mix(who)) + count);
+}
 
 // In [0, 1).
 [[nodiscard]] constexpr double uniform(std::uint64_t seed, std::uint64_t who, std::uint64_t count) {

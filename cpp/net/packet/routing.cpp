@@ -1,5 +1,6 @@
-// Packets that choose their way switch by switch: spraying, flowlets, adaptive routing among the equal next hops to where their lane's
-// path leaves the fabric. Before the first switch and after the last one they are on the lane's path; ACKs always take it backwards.
+// Packets that choose their way switch by switch: spraying, flowlets, adaptive routing among the equal next hops to where their
+// lane's path leaves the fabric. Before the first switch and after the last one they are on the lane's path; ACKs always take it
+// backwards.
 #include <algorithm>
 #include <map>
 

@@ -62,7 +62,8 @@ void Part::heard_ack(std::uint32_t pair, Sender& s, const Frame& frame) {
 // Selective repeat: holes are sent again, once in each recovery; one begins when a packet further on than `reorder` has arrived.
 void Part::heard_out_of_order(std::uint32_t pair, Sender& s, const Frame& frame) {
   Recover& r = w_.recover[pair];
-  if (frame.kind == Kind::kNack && static_cast<std::uint32_t>(frame.other) >= s.una) r.heard.add(static_cast<std::uint32_t>(frame.other));
+  if (frame.kind == Kind::kNack && static_cast<std::uint32_t>(frame.other) >= s.una)
+    r.heard.add(static_cast<std::uint32_t>(frame.other));
   r.heard.forget_below(s.una);
   if (r.on && s.una >= r.until) r.on = false;
   if (r.on || r.heard.top() <= s.una + w_.reorder) return;
@@ -91,8 +92,8 @@ void Part::retry(std::uint32_t pair) {
   ++stats.events;
   ++stats.timeouts;
   if (++s.tries > w_.options.retries)
-    fail("packet engine: lane ", pair, " (", w_.lanes.src[w_.lane_of(pair)], " -> ", w_.lanes.dst[w_.lane_of(pair)], ") gave up after ", w_.options.retries,
-         " timeouts without progress at ", static_cast<double>(now_) * kPicosecond, " s");
+    fail("packet engine: lane ", pair, " (", w_.lanes.src[w_.lane_of(pair)], " -> ", w_.lanes.dst[w_.lane_of(pair)],
+         ") gave up after ", w_.options.retries, " timeouts without progress at ", static_cast<double>(now_) * kPicosecond, " s");
   s.progress = now_;
   wheel_.insert(now_ + wait(), id(kRetry, pair));
   w_.control_of(pair).lost(w_.row_of(pair), now_, true);

@@ -39,7 +39,7 @@ bool Skipper::steady(std::vector<std::uint32_t>& lanes) const {
   std::vector<std::uint8_t> runs(w_.gates.size(), 0);
   for (std::uint32_t i = 0; i < w_.gates.size(); ++i) {
     if (w_.acked[i] != kForever) continue;
-    if (w_.gates[i].begin > part_.now()) return false;  // something else is about to happen
+    if (w_.gates[i].begin > part_.now()) return false;          // something else is about to happen
     if (c.slices[i] == 0 && w_.senders[i].high == 0) continue;  // has not begun
     for (const std::int64_t d : {b.slices[i] - a.slices[i], c.slices[i] - b.slices[i]})
       if (std::abs(d - window_) > 1) return false;
@@ -74,7 +74,8 @@ bool Skipper::look() {
   for (const std::uint32_t i : lanes) k = std::min(k, w_.gates[i].slices - w_.gates[i].open - 1);  // the last slice may be shorter
   if (k < window_) return false;
   const auto& marks = part_.marks();
-  const Time pace = marks[marks.size() - 1].time - marks[marks.size() - 2].time, before = marks[marks.size() - 2].time - marks[marks.size() - 3].time;
+  const Time pace = marks[marks.size() - 1].time - marks[marks.size() - 2].time,
+             before = marks[marks.size() - 2].time - marks[marks.size() - 3].time;
   for (const std::uint32_t i : lanes) {
     const auto packets = static_cast<std::uint32_t>(k) * w_.senders[i].per;
     w_.gates[i].slices -= k;

@@ -17,8 +17,8 @@ Time Part::next_own(const Source& source, const Link& link) {
   return source.later.empty() ? kForever : std::max(link.free, source.later.front().time);
 }
 
-// Its own packets are taken straight into service while nothing else waits; beside forwarded packets (a GPU or NIC that also relays)
-// one of its own at a time stands in the common queue.
+// Its own packets are taken straight into service while nothing else waits; beside forwarded packets (a GPU or NIC that also
+// relays) one of its own at a time stands in the common queue.
 void Part::advance_source(std::uint32_t l, Link& link, Time limit) {
   Source& source = w_.sources[link.source];
   while (link.stopped == 0) {
@@ -57,7 +57,7 @@ bool Part::pull(std::uint32_t l, Link& link, Source& source, Time at, Time joine
     source.later.pop_back();
     Sender& s = w_.senders[pair];
     if (static_cast<std::uint32_t>(s.link) != l) continue;  // it has moved to another port
-    if (s.ready > at) {  // congestion control may have raised the rate since
+    if (s.ready > at) {                                     // congestion control may have raised the rate since
       const Permit permit = w_.control_of(pair).permit(w_.row_of(pair), at);
       s.ready = s.sent + gap(s.size, std::min(permit.rate, s.rate));
       if (s.ready > at) {
@@ -79,8 +79,11 @@ bool Part::pull(std::uint32_t l, Link& link, Source& source, Time at, Time joine
     if (!s.begun) begin_pair(pair, at);
     const Permit permit = w_.control_of(pair).permit(w_.row_of(pair), at);
     const std::uint32_t in_slice = seq == s.next ? s.in_slice : seq % s.per;
-    const std::uint16_t payload = seq + 1 == s.total ? s.last : in_slice + 1 == s.per ? s.tail : static_cast<std::uint16_t>(w_.options.mtu);
-    if (seq == s.next && permit.window != kNoWindow && s.next != s.una && byte_of(pair, s.next) - byte_of(pair, s.una) + payload > permit.window) {
+    const std::uint16_t payload = seq + 1 == s.total      ? s.last
+                                  : in_slice + 1 == s.per ? s.tail
+                                                          : static_cast<std::uint16_t>(w_.options.mtu);
+    if (seq == s.next && permit.window != kNoWindow && s.next != s.una &&
+        byte_of(pair, s.next) - byte_of(pair, s.una) + payload > permit.window) {
       s.pace = Pace::kBlocked;
       continue;
     }

@@ -14,7 +14,8 @@ namespace {
 constexpr double kLongest = 4e6;  // s: int64 picoseconds with room to add
 
 Time picoseconds(double seconds, const char* what, std::size_t row) {
-  if (!(seconds >= 0.0) || seconds > kLongest) fail("packet engine: ", what, " of row ", row, " is ", seconds, " s; 0 to ", kLongest, " allowed");
+  if (!(seconds >= 0.0) || seconds > kLongest)
+    fail("packet engine: ", what, " of row ", row, " is ", seconds, " s; 0 to ", kLongest, " allowed");
   return static_cast<Time>(std::llround(seconds / kPicosecond));
 }
 
@@ -67,9 +68,11 @@ World::World(const fabric::Graph& g, const Paths& p, const Lanes& l, const Optio
     if (flap.link < 0 || static_cast<std::size_t>(flap.link) >= graph.links()) fail("packet engine: a flap names link ", flap.link);
     flap_times.push_back(picoseconds(flap.time, "time of flaps, flap", flap_times.size()));
   }
-  for (const Detour& d : faults.detours) detour_times.push_back(picoseconds(d.time, "time of detours, detour", detour_times.size()));
+  for (const Detour& d : faults.detours)
+    detour_times.push_back(picoseconds(d.time, "time of detours, detour", detour_times.size()));
   for (const std::vector<double>* rates : {&faults.loss, &faults.bit_error}) {
-    if (!rates->empty() && rates->size() != graph.links()) fail("packet engine: error rates of ", rates->size(), " links for ", graph.links());
+    if (!rates->empty() && rates->size() != graph.links())
+      fail("packet engine: error rates of ", rates->size(), " links for ", graph.links());
     for (const double x : *rates)
       if (!(x >= 0.0 && x <= 1.0)) fail("packet engine: an error rate is ", x, "; 0 to 1 allowed");
   }
@@ -105,7 +108,8 @@ void World::build_links() {
     if (graph.link_up[i] == 0) link.stopped = kDown;
     if (!options.ecn.empty() && is_switch(graph.link_from[i])) {
       const auto off = [&](const Marking& m) { return m.rate > 0 ? std::abs(std::log(rate / m.rate)) : 0.0; };
-      const Marking& m = *std::min_element(options.ecn.begin(), options.ecn.end(), [&](const Marking& a, const Marking& b) { return off(a) < off(b); });
+      const Marking& m = *std::min_element(options.ecn.begin(), options.ecn.end(),
+                                           [&](const Marking& a, const Marking& b) { return off(a) < off(b); });
       const double scale = m.rate > 0 ? rate / m.rate : 1.0;
       link.kmin = static_cast<std::int64_t>(m.kmin * scale);
       link.kmax = static_cast<std::int64_t>(m.kmax * scale);
@@ -148,22 +152,25 @@ void World::build_buffers() {
       const double trip = static_cast<double>(links[i].latency + links[info[i].reverse].latency) * kPicosecond * links[i].rate;
       links[i].credits = static_cast<std::int64_t>(options.credit > 0 ? options.credit : 2 * trip + 16 * packet);
       links[i].granted = links[i].credits;
-      if (links[i].credits < 4 * full) fail("packet engine: credit of ", links[i].credits, " B; at least four packets (", 4 * full, " B) needed");
+      if (links[i].credits < 4 * full)
+        fail("packet engine: credit of ", links[i].credits, " B; at least four packets (", 4 * full, " B) needed");
     }
     if (node.loss != Loss::kPause) continue;
     // from the threshold on: a packet in service and frames before the pause, there and back on the cable, a packet that begins as
     // the pause arrives; and one more, since thresholds are crossed by whole packets
     const Link& link = links[i];
     const Link& back = links[info[i].reverse];
-    const double wait = static_cast<double>(serial(back.cost, static_cast<std::uint64_t>(full + 4 * options.control)) + back.latency + link.latency);
+    const double wait = static_cast<double>(serial(back.cost, static_cast<std::uint64_t>(full + 4 * options.control)) +
+                                            back.latency + link.latency);
     const double need = wait * kPicosecond * link.rate + 2 * packet;
-    ingress[i].room = static_cast<std::int32_t>(std::min(1e9, options.headroom >= 0 && is_switch(info[i].to) ? options.headroom : need));
+    ingress[i].room =
+        static_cast<std::int32_t>(std::min(1e9, options.headroom >= 0 && is_switch(info[i].to) ? options.headroom : need));
     if (is_switch(info[i].to)) node.pool -= ingress[i].room + static_cast<std::int64_t>(options.reserve);
   }
   for (std::size_t i = 0; i < nodes.size(); ++i)
     if (nodes[i].pool <= 0)
-      fail("packet engine: the buffer of node ", i, " (", options.buffer, " B) is smaller than the reserves and headroom of its ports; it lacks ",
-           1 - nodes[i].pool, " B");
+      fail("packet engine: the buffer of node ", i, " (", options.buffer,
+           " B) is smaller than the reserves and headroom of its ports; it lacks ", 1 - nodes[i].pool, " B");
 }
 
 void World::build_lanes() {
@@ -211,7 +218,8 @@ void World::build_lanes() {
     gates[i].window = lanes.window[i];
     for (std::int64_t at = first; at < end; ++at) {
       const std::int32_t link = paths.links[at];
-      if (link < 0 || static_cast<std::size_t>(link) >= links.size()) fail("packet engine: path ", lanes.path[i], " names link ", link);
+      if (link < 0 || static_cast<std::size_t>(link) >= links.size())
+        fail("packet engine: path ", lanes.path[i], " names link ", link);
       if (info[link].reverse < 0) fail("packet engine: lane ", i, " uses link ", link, ", which has no way back for ACKs");
       if (at > first && info[paths.links[at - 1]].to != info[link].from)
         fail("packet engine: path ", lanes.path[i], ": link ", link, " does not begin where link ", paths.links[at - 1], " ends");
@@ -222,7 +230,8 @@ void World::build_lanes() {
   }
   for (const Detour& d : faults.detours) {
     if (d.lane < 0 || static_cast<std::size_t>(d.lane) >= k) fail("packet engine: a detour names lane ", d.lane, " of ", k);
-    if (d.path < 0 || static_cast<std::size_t>(d.path) + 1 >= paths.start.size()) fail("packet engine: a detour names path ", d.path);
+    if (d.path < 0 || static_cast<std::size_t>(d.path) + 1 >= paths.start.size())
+      fail("packet engine: a detour names path ", d.path);
     if (paths.start[d.path] == paths.start[d.path + 1]) fail("packet engine: the detour of lane ", d.lane, " has no links");
     build_source(paths.links[paths.start[d.path]]);
   }

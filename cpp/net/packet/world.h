@@ -1,5 +1,5 @@
-// The state of a run in columns. Each row is written by one partition only: links and buffers by the partition of the node that they
-// leave or are in, senders and receivers by that of their endpoint.
+// The state of a run in columns. Each row is written by one partition only: links and buffers by the partition of the node that
+// they leave or are in, senders and receivers by that of their endpoint.
 #pragma once
 
 #include <algorithm>
@@ -62,20 +62,20 @@ struct alignas(64) Wire {
   Ring data, control;
 };
 
-struct Ingress {  // the buffer of what came in over a link
+struct Ingress {              // the buffer of what came in over a link
   std::int32_t held = 0;      // bytes, without headroom; with credits: bytes freed that the sender has not been told of
   std::int32_t headroom = 0;  // bytes in headroom
   std::int32_t room = 0;      // bytes that headroom has
   bool paused = false;
-  bool down = false;          // what still arrives is lost
+  bool down = false;  // what still arrives is lost
 };
 
 struct Node {
   std::int64_t shared = 0;  // bytes in the shared pool
   std::int64_t pool = 0;
-  std::int64_t alpha = 0;   // in units of 2^-16
-  std::int64_t fixed = 0;   // threshold of each ingress instead, if > 0
-  std::int64_t used = 0;    // with kDrop: all bytes
+  std::int64_t alpha = 0;  // in units of 2^-16
+  std::int64_t fixed = 0;  // threshold of each ingress instead, if > 0
+  std::int64_t used = 0;   // with kDrop: all bytes
   Loss loss = Loss::kPause;
   std::int32_t paused = 0;  // of its ingresses
   bool watched = false;     // every start of service is an event
@@ -91,57 +91,60 @@ struct Source {
   };
   std::vector<std::uint32_t> ready;  // ring; those that may send now, in turn
   std::uint32_t head = 0, tail = 0;
-  std::vector<Later> later;          // heap; those that wait for their pace
-  Time since = 0;                    // when a pair last became ready by an event
-  Time wake = kForever;              // the earliest event that will look here again
-  Time last = 0;                     // start of service of the last packet from here
-  Time over = -1;                    // when that one arrives
-  bool queued = false;               // one of its packets waits behind forwarded ones
+  std::vector<Later> later;  // heap; those that wait for their pace
+  Time since = 0;            // when a pair last became ready by an event
+  Time wake = kForever;      // the earliest event that will look here again
+  Time last = 0;             // start of service of the last packet from here
+  Time over = -1;            // when that one arrives
+  bool queued = false;       // one of its packets waits behind forwarded ones
 };
 
 enum class Pace : std::uint8_t { kIdle, kReady, kLater, kBlocked, kDone };
 
 struct Sender {
-  std::uint32_t next = 0;     // packet to send next
-  std::uint32_t una = 0;      // first that is not acknowledged
-  std::uint32_t limit = 0;    // packets that may be sent so far
+  std::uint32_t next = 0;   // packet to send next
+  std::uint32_t una = 0;    // first that is not acknowledged
+  std::uint32_t limit = 0;  // packets that may be sent so far
   std::uint32_t total = 0;
-  std::uint32_t high = 0;     // first that has never been sent
-  std::uint32_t per = 0;      // packets of a full slice
-  std::uint32_t in_slice = 0; // of `next`
-  std::uint32_t hop = 0;      // of its first link in Paths::links
-  Time ready = 0;             // pace: not before
-  Time sent = 0;              // start of its last packet
-  std::uint16_t size = 0;     // and its bytes on the wire
-  Time progress = 0;          // last sign of it, for the timeout
-  double rate = 0;            // B/s at most
+  std::uint32_t high = 0;      // first that has never been sent
+  std::uint32_t per = 0;       // packets of a full slice
+  std::uint32_t in_slice = 0;  // of `next`
+  std::uint32_t hop = 0;       // of its first link in Paths::links
+  Time ready = 0;              // pace: not before
+  Time sent = 0;               // start of its last packet
+  std::uint16_t size = 0;      // and its bytes on the wire
+  Time progress = 0;           // last sign of it, for the timeout
+  double rate = 0;             // B/s at most
   std::int32_t link = -1;
   std::uint16_t hops = 0;
-  std::uint16_t tail = 0;     // payload of the last packet of a slice
-  std::uint16_t last = 0;     // payload of the last packet of all
+  std::uint16_t tail = 0;  // payload of the last packet of a slice
+  std::uint16_t last = 0;  // payload of the last packet of all
   Pace pace = Pace::kIdle;
   bool begun = false;
-  bool timer = false;         // the wheel holds its timeout
-  std::uint32_t notified = 0; // CNPs heard
-  std::uint8_t tries = 0;     // timeouts without progress
+  bool timer = false;          // the wheel holds its timeout
+  std::uint32_t notified = 0;  // CNPs heard
+  std::uint8_t tries = 0;      // timeouts without progress
 };
 
 struct Receiver {
-  std::uint32_t next = 0;       // packet expected
+  std::uint32_t next = 0;  // packet expected
   std::uint32_t total = 0;
   std::uint32_t per = 0;
-  std::uint32_t in_slice = 0;   // of `next`
-  std::uint32_t count = 0;      // arrived since the last ACK
+  std::uint32_t in_slice = 0;  // of `next`
+  std::uint32_t count = 0;     // arrived since the last ACK
   Time nacked = -1;
   std::uint32_t nack_of = UINT32_MAX;
-  bool marked = false;          // one of those since the last ACK was
+  bool marked = false;  // one of those since the last ACK was
   Time notified = INT64_MIN / 2;
 };
 
-// Packets of a lane, by number, that are known out of order: at its receiver those that arrived, at its sender those that it heard of.
+// Packets of a lane, by number, that are known out of order: at its receiver those that arrived, at its sender those that it heard
+// of.
 class Known {
  public:
-  [[nodiscard]] bool has(std::uint32_t i) const { return i >= base_ && i < end() && (words_[(i - base_) / 64] >> ((i - base_) % 64) & 1) != 0; }
+  [[nodiscard]] bool has(std::uint32_t i) const {
+    return i >= base_ && i < end() && (words_[(i - base_) / 64] >> ((i - base_) % 64) & 1) != 0;
+  }
   void add(std::uint32_t i) {
     if (words_.empty()) base_ = i / 64 * 64;
     if (i < base_) {
@@ -175,14 +178,16 @@ struct Recover {  // selective repeat of a lane, at its sender
   bool on = false;
 };
 
-struct Direct {  // packets that choose their way at each switch: from the first switch on to `target`, whose link in the path is `exit`
+struct Direct {  // packets that choose their way at each switch: from the first switch on to `target`, whose link in the path is
+                 // `exit`
   std::uint32_t enter = 0, exit = 0;
   std::uint8_t after = 0;  // links after `exit`
   std::int32_t target = -1;
   std::int32_t row = -1;  // of the table of next hops
 };
 
-struct Track {  // a series of a link (bytes waiting, sent so far, pauses heard so far) or of a lane (rate, bytes acknowledged, CNPs)
+struct Track {  // a series of a link (bytes waiting, sent so far, pauses heard so far) or of a lane (rate, bytes acknowledged,
+                // CNPs)
   std::vector<double> first;
   std::vector<std::int64_t> second, third;
 };
@@ -210,11 +215,11 @@ struct World {
   Faults faults;
   bool lossy_links = false;
   std::uint32_t reorder = 1;
-  std::int64_t full = 0;        // bytes of a full packet on the wire
-  std::int64_t credit_step = 0; // bytes freed before the sender is told
+  std::int64_t full = 0;                                // bytes of a full packet on the wire
+  std::int64_t credit_step = 0;                         // bytes freed before the sender is told
   std::int64_t reserve = 0, resume = 0, resume_at = 0;  // bytes; resume_at with fixed thresholds
   std::uint16_t control_size = 0;
-  bool notify = false;          // receivers send CNPs
+  bool notify = false;  // receivers send CNPs
   Time notify_interval = 0;
   Time nack_interval = 0;
   Time flowlet_gap = 0;
@@ -233,22 +238,22 @@ struct World {
   std::vector<Sender> senders;
   std::vector<Receiver> receivers;
   std::vector<Gate> gates;
-  std::vector<Recover> recover;         // [K] with selective repeat
-  std::vector<Known> arrived;           // [K] with selective repeat
-  std::vector<Direct> direct;           // [K] unless packets stay on their path
-  std::vector<std::int32_t> hop_start, hops;  // next hops: row * nodes + node into hops
-  std::vector<std::uint32_t> turn;      // [N] of dealing out in turn
+  std::vector<Recover> recover;                     // [K] with selective repeat
+  std::vector<Known> arrived;                       // [K] with selective repeat
+  std::vector<Direct> direct;                       // [K] unless packets stay on their path
+  std::vector<std::int32_t> hop_start, hops;        // next hops: row * nodes + node into hops
+  std::vector<std::uint32_t> turn;                  // [N] of dealing out in turn
   std::vector<std::vector<std::uint32_t>> pending;  // [K] slices whose delay runs, only if there are delays
   std::vector<std::int64_t> after_start;            // [K+1]
   std::vector<std::int32_t> after;                  // lanes that depend on a lane
   std::vector<Time> delivered, acked;               // [K] kForever: not yet
-  std::vector<std::unique_ptr<Control>> controls;  // of kRows pairs each, or one for all
+  std::vector<std::unique_ptr<Control>> controls;   // of kRows pairs each, or one for all
   static constexpr int kRowBits = 14;
 
   // Pairs beyond the lanes are copies of them, made while a run goes on (see network.h): lane_of says which.
-  std::vector<std::uint32_t> copy_of;    // [pairs], empty without copies
-  std::vector<std::int32_t> instance;    // [pairs] of a plan
-  std::vector<std::int32_t> unfinished;  // [instances] ends that are still to come: deliveries and last ACKs
+  std::vector<std::uint32_t> copy_of;     // [pairs], empty without copies
+  std::vector<std::int32_t> instance;     // [pairs] of a plan
+  std::vector<std::int32_t> unfinished;   // [instances] ends that are still to come: deliveries and last ACKs
   std::vector<std::int32_t> undelivered;  // [instances] lanes
 
   [[nodiscard]] Control& control_of(std::uint32_t pair) { return copy_of.empty() ? *controls[0] : *controls[pair >> kRowBits]; }

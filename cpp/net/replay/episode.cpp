@@ -70,7 +70,8 @@ bool walk(Memory& memory, Episode& episode, bool extend) {
     if (next == Memory::kNone) {
       if (!extend) return false;
       known = false;
-      next = event >= 0 ? memory.add_start(node, episode.launch(event).plan, at) : memory.add_end(node, ~event, at, episode.shift + shift);
+      next = event >= 0 ? memory.add_start(node, episode.launch(event).plan, at)
+                        : memory.add_end(node, ~event, at, episode.shift + shift);
     }
     node = next;
   }

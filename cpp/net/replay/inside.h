@@ -38,7 +38,7 @@ class Inside {
 
  private:
   std::unique_ptr<Network> network_;
-  double now_ = 0.0;  // its clock
+  double now_ = 0.0;                                                  // its clock
   std::priority_queue<End, std::vector<End>, std::greater<>> known_;  // ends that it has said already
 };
 

@@ -1,8 +1,8 @@
 // What has been simulated, as a tree of events.
 //
 // A node stands for all that has happened in an episode so far: starts (plan and time since the episode's begin) and completions
-// (which launch, when). What comes next is either the one completion that was found to come next if nothing starts before it, or one
-// of the starts that came there.
+// (which launch, when). What comes next is either the one completion that was found to come next if nothing starts before it, or
+// one of the starts that came there.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class Memory {
     std::int32_t after = kNone;    // node behind that
     std::int32_t pattern = kNone;  // where the episode is over
     Time end = 0;
-    Time error = 0;                // what `end` may be off
-    Time quiet = 0;                // nothing ends before
+    Time error = 0;  // what `end` may be off
+    Time quiet = 0;  // nothing ends before
   };
   struct Match {
     std::int32_t node = kNone;

@@ -13,22 +13,24 @@ namespace wt::net::replay {
 namespace {
 
 void add(packet::Stats& to, const packet::Stats& of, std::int64_t times) {
-  for (std::int64_t packet::Stats::* count :
-       {&packet::Stats::data_hops, &packet::Stats::ack_hops, &packet::Stats::control_hops, &packet::Stats::events, &packet::Stats::drops,
-        &packet::Stats::losses, &packet::Stats::pauses, &packet::Stats::marks, &packet::Stats::notifications, &packet::Stats::retransmits,
-        &packet::Stats::timeouts, &packet::Stats::out_of_order, &packet::Stats::repeats})
+  for (std::int64_t packet::Stats::*count :
+       {&packet::Stats::data_hops, &packet::Stats::ack_hops, &packet::Stats::control_hops, &packet::Stats::events,
+        &packet::Stats::drops, &packet::Stats::losses, &packet::Stats::pauses, &packet::Stats::marks, &packet::Stats::notifications,
+        &packet::Stats::retransmits, &packet::Stats::timeouts, &packet::Stats::out_of_order, &packet::Stats::repeats})
     to.*count += of.*count * times;
 }
 
 // Unless ACKs are part of the patterns: what those of a transfer take of a link on their way back.
 Options replay_options(const packet::Options& options, Options replay) {
-  if (replay.tolerance > 0) replay.against = static_cast<double>(options.control) / (options.mtu + options.header) / std::max(1, options.ack_every);
+  if (replay.tolerance > 0)
+    replay.against = static_cast<double>(options.control) / (options.mtu + options.header) / std::max(1, options.ack_every);
   return replay;
 }
 
 }  // namespace
 
-ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& options, const packet::Faults& faults, const Options& replay)
+ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& options, const packet::Faults& faults,
+                             const Options& replay)
     : table_(std::move(table)),
       options_(options),
       replay_([this] { return make(); },
@@ -36,7 +38,8 @@ ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& opt
                 const auto found = plan_of_.find(flow.key);
                 return found == plan_of_.end() ? -1 : found->second;
               },
-              replay_options(options, replay), [this](Network& network, std::int32_t) { over(dynamic_cast<packet::PacketNetwork&>(network)); },
+              replay_options(options, replay),
+              [this](Network& network, std::int32_t) { over(dynamic_cast<packet::PacketNetwork&>(network)); },
               [this](std::int32_t plan) { return std::span<const std::int32_t>(links_[static_cast<std::size_t>(plan)]); },
               [this](std::int32_t plan) { return std::span<const std::int32_t>(back_[static_cast<std::size_t>(plan)]); }) {
   if (!faults.flaps.empty() || !faults.detours.empty() || !faults.loss.empty() || !faults.bit_error.empty())
@@ -48,12 +51,15 @@ ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& opt
 
 void ReplayPackets::find_links(bool both_ways) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> by_ends;
-  for (std::size_t l = 0; l < table_.link_from.size(); ++l) by_ends[{table_.link_from[l], table_.link_to[l]}] = static_cast<std::int32_t>(l);
+  for (std::size_t l = 0; l < table_.link_from.size(); ++l)
+    by_ends[{table_.link_from[l], table_.link_to[l]}] = static_cast<std::int32_t>(l);
   for (std::size_t p = 0; p + 1 < table_.plan_start.size(); ++p) {
     std::set<std::int32_t> links, back;
-    for (auto lane = static_cast<std::size_t>(table_.plan_start[p]); lane < static_cast<std::size_t>(table_.plan_start[p + 1]); ++lane) {
+    for (auto lane = static_cast<std::size_t>(table_.plan_start[p]); lane < static_cast<std::size_t>(table_.plan_start[p + 1]);
+         ++lane) {
       const auto path = static_cast<std::size_t>(table_.path[lane]);
-      for (auto at = static_cast<std::size_t>(table_.path_start[path]); at < static_cast<std::size_t>(table_.path_start[path + 1]); ++at) {
+      for (auto at = static_cast<std::size_t>(table_.path_start[path]); at < static_cast<std::size_t>(table_.path_start[path + 1]);
+           ++at) {
         const auto l = static_cast<std::size_t>(table_.path_links[at]);
         links.insert(table_.path_links[at]);
         const auto found = by_ends.find({table_.link_to[l], table_.link_from[l]});
@@ -78,7 +84,8 @@ std::unique_ptr<Network> ReplayPackets::make() {
 
 std::optional<double> ReplayPackets::start(const Flow& flow) {
   const auto found = plan_of_.find(flow.key);
-  const bool empty = found != plan_of_.end() && table_.plan_start[static_cast<std::size_t>(found->second)] == table_.plan_start[static_cast<std::size_t>(found->second) + 1];
+  const bool empty = found != plan_of_.end() && table_.plan_start[static_cast<std::size_t>(found->second)] ==
+                                                    table_.plan_start[static_cast<std::size_t>(found->second) + 1];
   return empty ? flow.begin : replay_.start(flow);  // as the packet engine answers
 }
 
@@ -128,7 +135,8 @@ PacketReport ReplayPackets::report() const {
   }
   step.now = replay_.now();
   r.replay = replay_.report();
-  if (step.stats.data_hops > 0) r.skipped_hops = 1.0 - static_cast<double>(r.simulated.data_hops) / static_cast<double>(step.stats.data_hops);
+  if (step.stats.data_hops > 0)
+    r.skipped_hops = 1.0 - static_cast<double>(r.simulated.data_hops) / static_cast<double>(step.stats.data_hops);
   return r;
 }
 

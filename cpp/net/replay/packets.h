@@ -4,9 +4,9 @@
 // to the byte. `peak` is the most of any episode. The packet engine makes the queue pairs of each launch new, so congestion control
 // carries nothing from one launch to the next, here as there. Faults do not repeat with a pattern, so they are refused.
 //
-// Transfers influence each other where data of both takes a link. With tolerance 0 also where one's ACKs meet the other's data; else
-// that is left out, which makes either faster by no more than the ACKs' share of the link (64 B of 4160 with the usual sizes). Where
-// packets choose their way, all transfers influence each other.
+// Transfers influence each other where data of both takes a link. With tolerance 0 also where one's ACKs meet the other's data;
+// else that is left out, which makes either faster by no more than the ACKs' share of the link (64 B of 4160 with the usual sizes).
+// Where packets choose their way, all transfers influence each other.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,16 @@
 namespace wt::net::replay {
 
 struct PacketReport {
-  packet::PlanReport step;       // the whole step, simulated or not
-  packet::Stats simulated;       // what was really done for it
+  packet::PlanReport step;  // the whole step, simulated or not
+  packet::Stats simulated;  // what was really done for it
   Report replay;
-  double skipped_hops = 0;       // share of the step's data packet-hops that were not simulated
+  double skipped_hops = 0;  // share of the step's data packet-hops that were not simulated
 };
 
 class ReplayPackets final : public Network {
  public:
-  ReplayPackets(packet::PlanTable table, const packet::Options& options, const packet::Faults& faults = {}, const Options& replay = {});
+  ReplayPackets(packet::PlanTable table, const packet::Options& options, const packet::Faults& faults = {},
+                const Options& replay = {});
   ReplayPackets(const ReplayPackets&) = delete;
   ReplayPackets& operator=(const ReplayPackets&) = delete;
 

@@ -16,8 +16,15 @@ constexpr std::int32_t kMostAgain = 4;
 }  // namespace
 
 Replay::Replay(Factory factory, PlanOf plan_of, const Options& options, Over over, LinksOf links_of, LinksOf back_of)
-    : factory_(std::move(factory)), plan_of_(std::move(plan_of)), links_of_(std::move(links_of)), back_of_(std::move(back_of)), against_(options.against), over_(std::move(over)), memory_(options.tolerance) {
-  if (!(options.tolerance >= 0 && options.tolerance < 1)) fail("replay: tolerance is ", options.tolerance, "; at least 0 and less than 1 needed");
+    : factory_(std::move(factory)),
+      plan_of_(std::move(plan_of)),
+      links_of_(std::move(links_of)),
+      back_of_(std::move(back_of)),
+      against_(options.against),
+      over_(std::move(over)),
+      memory_(options.tolerance) {
+  if (!(options.tolerance >= 0 && options.tolerance < 1))
+    fail("replay: tolerance is ", options.tolerance, "; at least 0 and less than 1 needed");
 }
 
 std::optional<double> Replay::start(const Flow& flow) {

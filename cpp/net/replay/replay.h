@@ -1,18 +1,18 @@
 // Whole steps without simulating what has been seen before.
 //
-// A step launches the same plans thousands of times, mostly in the same few overlapping patterns. Replay stands before a network and
-// remembers EPISODES: transfers that are in flight together and share links, from when the first starts while its links are idle until
-// the last has ended. A transfer that shares links with several episodes makes one of them. As long as an episode does what a
-// remembered one did, completions come from memory (memory.h). When it leaves all of them, a fresh network is given its starts so far
-// at their true times, simulates the rest, and what it says is remembered as well.
+// A step launches the same plans thousands of times, mostly in the same few overlapping patterns. Replay stands before a network
+// and remembers EPISODES: transfers that are in flight together and share links, from when the first starts while its links are
+// idle until the last has ended. A transfer that shares links with several episodes makes one of them. As long as an episode does
+// what a remembered one did, completions come from memory (memory.h). When it leaves all of them, a fresh network is given its
+// starts so far at their true times, simulates the rest, and what it says is remembered as well.
 //
 // Starts match if they differ by no more than `tolerance` times the shortest duration of a plan that the episode has started;
 // completions then are those of the remembered episode.
 //
 // What is approximate: times within the tolerance (counted, see Report); transfers without a link in common do not influence each
-// other; and an episode begins on an idle network, so what others left there (last ACKs, state of pairs that are over) is forgotten.
-// With tolerance 0 on a network where that holds, ends are those of the network itself, to the picosecond, the unit in which offsets
-// are kept. Where something ends in the same picosecond as something starts, the end comes first.
+// other; and an episode begins on an idle network, so what others left there (last ACKs, state of pairs that are over) is
+// forgotten. With tolerance 0 on a network where that holds, ends are those of the network itself, to the picosecond, the unit in
+// which offsets are kept. Where something ends in the same picosecond as something starts, the end comes first.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ struct Report {
   std::int64_t played = 0;                  // launches given to networks, so some several times
   std::int64_t shifted = 0;                 // starts that matched, but not to the picosecond
   double shift_total = 0, shift_max = 0;    // s, of those
-  // How far ends may be off: the sum of all shifts in their episode and in the one remembered, and `against` times the seconds in which
-  // transfers of other episodes were on the way back of their links.
+  // How far ends may be off: the sum of all shifts in their episode and in the one remembered, and `against` times the seconds in
+  // which transfers of other episodes were on the way back of their links.
   double error_mean = 0, error_max = 0;      // s, over all flows
   double error_share = 0;                    // mean over all flows of that divided by the flow's duration
   double error_total = 0;                    // s, sum over episodes of the largest: what a chain of all episodes may be off
@@ -63,11 +63,11 @@ struct Launches {  // of a plan
 
 class Replay final : public Network {
  public:
-  using Factory = std::function<std::unique_ptr<Network>()>;           // a network with its clock at 0
-  using PlanOf = std::function<std::int32_t(const Flow&)>;             // equal plans take equal time; -1: takes the seconds stated
+  using Factory = std::function<std::unique_ptr<Network>()>;  // a network with its clock at 0
+  using PlanOf = std::function<std::int32_t(const Flow&)>;    // equal plans take equal time; -1: takes the seconds stated
   using LinksOf = std::function<std::span<const std::int32_t>(std::int32_t plan)>;  // each once, from 0; empty function: all share
   // LinksOf for back_of: the links of the way back, where a transfer costs others `against`.
-  using Over = std::function<void(Network&, std::int32_t pattern)>;    // a simulated episode is over; patterns count from 0
+  using Over = std::function<void(Network&, std::int32_t pattern)>;  // a simulated episode is over; patterns count from 0
 
   Replay(Factory factory, PlanOf plan_of, const Options& options = {}, Over over = {}, LinksOf links_of = {}, LinksOf back_of = {});
 

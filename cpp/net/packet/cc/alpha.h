@@ -18,9 +18,9 @@ namespace wt::net::packet {
 
 struct AlphaRule {
   double g = 0.0;
-  double first = 1.0;     // alpha at the first notification
+  double first = 1.0;  // alpha at the first notification
   Time period = 0;
-  bool by_timer = true;   // once a period, up if a notification came in it; else: up on each, down after each period without one
+  bool by_timer = true;  // once a period, up if a notification came in it; else: up on each, down after each period without one
 };
 
 class Alpha {

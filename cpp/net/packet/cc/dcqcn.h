@@ -53,7 +53,7 @@ class Dcqcn final : public Control {
  private:
   struct Pair {
     double rate = 0.0;
-    Time due = kNoTime;  // the earlier of cut and timer: the rate holds until then
+    Time due = kNoTime;     // the earlier of cut and timer: the rate holds until then
     std::int64_t left = 0;  // bytes until the counter's next increase
     double line = 0.0;
     double target = 0.0;
@@ -81,7 +81,7 @@ class Dcqcn final : public Control {
   double min_factor_;
   double first_factor_;
   double threshold_;
-  double rai_, rai_of_line_;    // B/s, and as a fraction of the line rate; one of them is 0
+  double rai_, rai_of_line_;  // B/s, and as a fraction of the line rate; one of them is 0
   double rhai_, rhai_of_line_;
   double rmin_;
   double window_;

@@ -48,8 +48,8 @@ class DelayWindow {
   [[nodiscard]] double packets() const { return packets_; }
   [[nodiscard]] double target(const DelayRule& rule) const;  // ps
   [[nodiscard]] double mtu() const { return mtu_; }
-  [[nodiscard]] double rtt() const { return rtt_; }                                         // ps, the last sample
-  [[nodiscard]] double rate() const { return packets_ * mtu_ / (rtt_ * kPicosecond); }       // B/s at that round trip
+  [[nodiscard]] double rtt() const { return rtt_; }                                     // ps, the last sample
+  [[nodiscard]] double rate() const { return packets_ * mtu_ / (rtt_ * kPicosecond); }  // B/s at that round trip
   [[nodiscard]] std::int64_t bytes() const { return static_cast<std::int64_t>(packets_ < 1.0 ? mtu_ : packets_ * mtu_); }
 
  private:

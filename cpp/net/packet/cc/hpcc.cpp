@@ -32,7 +32,7 @@ void Hpcc::measure(Pair& p, std::span<const Hop> hops) const {
     const double bytes = static_cast<double>(hop.sent - past.sent);
     const double queue = static_cast<double>(std::min(hop.queue, past.queue));
     past = {hop.time, hop.sent, hop.queue};
-    if (dt <= 0.0 || bytes < 0.0) continue;  // another port than before
+    if (dt <= 0.0 || bytes < 0.0) continue;                                                    // another port than before
     const double load = (bytes * p.round_trip + queue * dt) / (dt * p.round_trip * hop.rate);  // one division
     if (load > most) {
       most = load;

@@ -40,11 +40,11 @@ class Hpcc final : public Control {
   };
   struct Pair {
     double rate = 0.0;
-    double window = 0.0;     // B
-    double committed = 0.0;  // Wc
-    double load = 1.0;       // U
-    double most = 0.0;       // line rate x T
-    double round_trip = 0.0; // s
+    double window = 0.0;       // B
+    double committed = 0.0;    // Wc
+    double load = 1.0;         // U
+    double most = 0.0;         // line rate x T
+    double round_trip = 0.0;   // s
     std::int64_t updated = 0;  // Wc follows W with the first ACK beyond this byte
     std::unique_ptr<Past[]> past;
     std::int32_t hops = 0;  // of which `past` holds telemetry

@@ -18,15 +18,14 @@
 namespace wt::net::packet {
 
 inline constexpr std::array kHybridParameters = joined(
-    kDelayParameters,
-    std::array{
-        Parameter{"g", "", 5.0 / 1024.0, 0.0, 1.0, "gain of alpha"},
-        Parameter{"alpha_first", "", 1023.0 / 1024.0, 0.0, 1.0, "alpha at the first notification"},
-        Parameter{"alpha_period", "s", 1e-6, 1e-9, 10.0, "time between updates of alpha"},
-        Parameter{"rmin", "B/s", 100e6 / 8.0, 1.0, 1e15, "smallest rate that notifications cut to"},
-        Parameter{"cnp_interval", "s", 4e-6, 0.0, 10.0, "least time between notifications that a receiver sends"},
-        Parameter{"echo", "0/1", 0.0, 0.0, 1.0, "1: marks come back in ACKs, each a notification; 0: in CNPs"},
-    });
+    kDelayParameters, std::array{
+                          Parameter{"g", "", 5.0 / 1024.0, 0.0, 1.0, "gain of alpha"},
+                          Parameter{"alpha_first", "", 1023.0 / 1024.0, 0.0, 1.0, "alpha at the first notification"},
+                          Parameter{"alpha_period", "s", 1e-6, 1e-9, 10.0, "time between updates of alpha"},
+                          Parameter{"rmin", "B/s", 100e6 / 8.0, 1.0, 1e15, "smallest rate that notifications cut to"},
+                          Parameter{"cnp_interval", "s", 4e-6, 0.0, 10.0, "least time between notifications that a receiver sends"},
+                          Parameter{"echo", "0/1", 0.0, 0.0, 1.0, "1: marks come back in ACKs, each a notification; 0: in CNPs"},
+                      });
 
 class Hybrid final : public Control {
  public:
@@ -42,10 +41,10 @@ class Hybrid final : public Control {
  private:
   struct Pair {
     DelayWindow window;
-    double cap = 0.0;   // r, B/s
+    double cap = 0.0;  // r, B/s
     double line = 0.0;
-    double rate = 0.0;  // what permit() answers
-    Time cut = 0;       // last cut of the cap
+    double rate = 0.0;        // what permit() answers
+    Time cut = 0;             // last cut of the cap
     float round_trip = 0.0F;  // s, idle
     Alpha alpha;
   };
