@@ -25,8 +25,8 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
 
     `network` is one of NETWORKS. Deterministic: depends on `job`, the catalogue and, where flows choose their ways by hash, `seed`.
     `skip`: over packets, repeated patterns of transfers are answered from memory; `traffic.events` says what share, and how wrong
-    it may be. `factors` stand in for the stored training factors, for their fit. Raises PlanError for a job that contradicts itself, SpecError
-    for an unknown `network`.
+    it may be. `factors` stand in for the stored training factors, for their fit. Raises PlanError for a job that contradicts
+    itself, SpecError for an unknown `network` and for a step of too many packets.
     """
     if network not in NETWORKS:
         raise UnknownName("network", network, NETWORKS)

@@ -1,35 +1,15 @@
-"""Mesh of one to four dimensions: a torus without the cables that join the ends.
-
-Numbers count the first dimension fastest. Links know their dimension, for dimension-order routing.
-"""
+"""Mesh of one to four dimensions: a torus without the cables that join the ends."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windtunnel.engine.graph import Graph
-from windtunnel.network.fabrics.columns import Columns
-from windtunnel.network.fabrics.grid import accelerators, chain, lines
-from windtunnel.network.fabrics.parameters import Builder, each, rates, sizes, times
+from windtunnel.network.fabrics.torus import Torus
 
 
 @dataclass(frozen=True)
-class Mesh(Builder):
+class Mesh(Torus):
     """Neighbours joined along every dimension."""
 
     NAME = "mesh"
-    sizes: tuple[int, ...] = sizes("4x4x4", "accelerators along each of one to four dimensions")
-    link: tuple[float, ...] = rates("50GB/s", "a cable, each way; one for all dimensions, or one each with + between")
-    latency: tuple[float, ...] = times("500ns", "a cable, one way, with the router that it enters; likewise")
-
-    def build(self) -> Graph:
-        dimensions = len(self.sizes)
-        if dimensions > 4:
-            raise self.wrong("sizes", "one to four dimensions")
-        rates = each(self.link, dimensions, f"{self.NAME}.link")
-        latencies = each(self.latency, dimensions, f"{self.NAME}.latency")
-        columns = Columns()
-        points = accelerators(self, columns, self.sizes)
-        for axis in range(dimensions):
-            chain(columns, lines(points, axis), rates[axis], latencies[axis], axis, wrap=False)
-        return columns.graph(points.ravel(order="F"))
+    WRAPS = False

@@ -6,6 +6,7 @@ Numbers count the first dimension fastest. Links know their dimension, for dimen
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.columns import Columns
@@ -18,6 +19,7 @@ class Torus(Builder):
     """Neighbours joined along every dimension, the ends of each line too."""
 
     NAME = "torus"
+    WRAPS: ClassVar[bool] = True
     sizes: tuple[int, ...] = sizes("4x4x4", "accelerators along each of one to four dimensions")
     link: tuple[float, ...] = rates("50GB/s", "a cable, each way; one for all dimensions, or one each with + between")
     latency: tuple[float, ...] = times("500ns", "a cable, one way, with the router that it enters; likewise")
@@ -31,5 +33,5 @@ class Torus(Builder):
         columns = Columns()
         points = accelerators(self, columns, self.sizes)
         for axis in range(dimensions):
-            chain(columns, lines(points, axis), rates[axis], latencies[axis], axis, wrap=True)
+            chain(columns, lines(points, axis), rates[axis], latencies[axis], axis, wrap=self.WRAPS)
         return columns.graph(points.ravel(order="F"))

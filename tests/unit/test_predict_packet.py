@@ -1,0 +1,70 @@
+"""A step packet by packet against the other networks, and with repeated transfers answered from memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from windtunnel.base.errors import SpecError
+from windtunnel.network.doors import sweep
+from windtunnel.predict import over_packet, predict
+from windtunnel.spec import check, load_cluster, load_job
+from windtunnel.spec.job import Job
+
+
+def small(*sets: str) -> Job:
+    """GPT 1.7B on four nodes of an H100 cluster: two stages of two replicas, tp 8."""
+    base = ("model=gpt-1.7b", "cluster.gpus=32", "plan.tp=8", "plan.pp=2", "plan.vpp=1", "plan.dp=2", "plan.sharding=zero1",
+            "plan.global_batch=32", "plan.seq=2048")  # fmt: skip
+    return check(load_job("llama2-70b-64xh100", [*base, *sets]))
+
+
+def test_the_three_networks_agree_where_little_is_shared() -> None:
+    closed, flow, packet = (predict(small(), network) for network in ("closed", "flow", "packet"))
+    assert flow.step_time_s == pytest.approx(closed.step_time_s, rel=0.01)
+    assert packet.step_time_s == pytest.approx(flow.step_time_s, rel=0.01)
+    assert packet.traffic is not None and packet.traffic.engine == "packet"
+    assert packet.traffic.events["drops"] == 0.0 and packet.traffic.events["data_packet_hops"] > 1e5
+
+
+def test_packets_and_fluids_carry_the_same_bytes() -> None:
+    flow, packet = (predict(small(), network).traffic for network in ("flow", "packet"))
+    assert flow is not None and packet is not None
+    moved = {v.name: v.bytes for v in packet.levels}
+    for level in flow.levels:  # packets add their ACKs, 64 B for 4 KiB, on the way back
+        assert level.bytes <= moved[level.name] <= 1.04 * level.bytes
+    assert all(v.max_utilisation <= 1.0 for v in packet.levels)
+
+
+def test_repeated_transfers_come_from_memory() -> None:
+    job = small("cluster.fabric=roce", "plan.pp=4", "plan.dp=1", "plan.sharding=none")
+    full, quick = predict(job, "packet"), predict(job, "packet", skip=True)
+    assert quick.step_time_s == pytest.approx(full.step_time_s, rel=0.005)
+    assert full.traffic is not None and quick.traffic is not None
+    assert quick.traffic.events["skipped_share by replay"] > 0.5
+    nic = {v.name: v.bytes for v in full.traffic.levels}["NIC → leaf"]
+    assert {v.name: v.bytes for v in quick.traffic.levels}["NIC → leaf"] == pytest.approx(nic, rel=0.02)
+
+
+def test_a_step_of_too_many_packets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(over_packet, "MOST_HOPS", 1e5)
+    with pytest.raises(SpecError, match="--network flow"):
+        predict(small(), "packet")
+
+
+def test_congestion_control_is_the_fabrics() -> None:
+    """An all-to-all over two leaves, three quarters of the up-links gone: DCQCN marks, HPCC keeps queues below any mark or pause."""
+    sets = ["fabric.leaf_nodes=1", "fabric.oversubscription=4"]
+    rows = {
+        name: sweep(load_cluster("h100-roce", [*sets, f"fabric.congestion={name}"]), "all_to_all", 16, [2**24], network="packet")[0]
+        for name in ("none", "dcqcn", "hpcc")
+    }
+    assert rows["none"]["ecn_marks"] == 0 and int(str(rows["dcqcn"]["ecn_marks"])) > 0 and rows["hpcc"]["ecn_marks"] == 0
+    assert rows["hpcc"]["pfc_pauses"] == 0
+
+
+def test_steady_states_of_a_ring_are_skipped() -> None:
+    cluster = load_cluster("h100-ib")
+    full, quick = (sweep(cluster, "all_reduce", 64, [2**26], network="packet", algorithm="ring", skip=s)[0] for s in (False, True))
+    assert float(str(quick["skipped_share"])) > 0.7 and full["skipped_share"] == 0.0
+    assert quick["time_us"] == pytest.approx(float(str(full["time_us"])), rel=0.01)
+    assert int(str(quick["packet_hops"])) < 0.3 * int(str(full["packet_hops"]))
