@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.doors import sweep
 from windtunnel.predict import over_packet, predict
 from windtunnel.spec import check, load_cluster, load_job
@@ -52,7 +52,7 @@ def test_a_step_of_too_many_packets_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_congestion_control_is_the_fabrics() -> None:
-    """An all-to-all over two leaves, three quarters of the up-links gone: DCQCN marks, HPCC keeps queues below any mark or pause."""
+    """An all-to-all over two leaves, three quarters of the up-links gone: DCQCN marks, HPCC keeps queues below any pause."""
     sets = ["fabric.leaf_nodes=1", "fabric.oversubscription=4"]
     rows = {
         name: sweep(load_cluster("h100-roce", [*sets, f"fabric.congestion={name}"]), "all_to_all", 16, [2**24], network="packet")[0]
@@ -60,6 +60,8 @@ def test_congestion_control_is_the_fabrics() -> None:
     }
     assert rows["none"]["ecn_marks"] == 0 and int(str(rows["dcqcn"]["ecn_marks"])) > 0 and rows["hpcc"]["ecn_marks"] == 0
     assert rows["hpcc"]["pfc_pauses"] == 0
+    with pytest.raises(UnknownName, match=r"fabric\.congestion.*'hpcc'"):
+        sweep(load_cluster("h100-roce", ["fabric.congestion=hpc"]), "all_to_all", 16, [2**24], network="packet")
 
 
 def test_steady_states_of_a_ring_are_skipped() -> None:

@@ -43,8 +43,8 @@ class PacketSettings:
     convergence: float = 1e-3
     thresholds: tuple[float, float] | None = None
 
-    def options(self, routing: str, mtu: int, seed: int) -> tuple[PacketOptions, Congestion]:
-        """What the engine takes; UnknownName and SpecError for what is wrong."""
+    def options(self, routing: str, mtu: int, seed: int, path: str = "--cc") -> tuple[PacketOptions, Congestion]:
+        """What the engine takes; UnknownName and SpecError for what is wrong, a congestion control's at `path`."""
         for option, value, known in (("loss", self.loss, LOSSES), ("--recovery", self.recovery or "selective", RECOVERIES)):
             if value not in known:
                 raise UnknownName(option, value, list(known))
@@ -55,7 +55,7 @@ class PacketSettings:
         xoff, xon = self.thresholds or (0.0, 0.0)
         if self.thresholds and not 0 < xon <= xoff <= self.buffer:
             raise SpecError("--xon", xon, f"above 0 and at most --xoff ({xoff:g}), which is at most --buffer ({self.buffer:g})")
-        control = load_congestion(self.cc, path="--cc")
+        control = load_congestion(self.cc, path=path)
         spread = SPREADS.get(routing, Spread.PATH)
         recovery = self.recovery or ("go-back-n" if spread == Spread.PATH else "selective")
         options = PacketOptions(

@@ -47,7 +47,7 @@ def packet_options(cluster: Cluster, mtu: int, settings: Settings = DEFAULT, see
 
     NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT are the retransmission timeout, 4.096 us x 2^n, and its repeats.
     """
-    options, _ = fabric_settings(cluster).options(routing_of(cluster), mtu, seed)
+    options, _ = fabric_settings(cluster).options(routing_of(cluster), mtu, seed, "fabric.congestion")
     return replace(options, timeouts=(4.096e-6 * 2.0**settings.ib_timeout,), retries=max(1, settings.ib_retries))
 
 
