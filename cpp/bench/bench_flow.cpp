@@ -1,7 +1,5 @@
 // CPU seconds of the flow engine on large runs; prints, asserts nothing.
 //   flow_bench [name]...    all of them without a name
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -12,25 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "bench/usage.h"
 #include "net/flow/network.h"
 #include "net/flow/run.h"
 
 using namespace wt::net::flow;
+using bench::cpu_seconds;
+using bench::peak_mib;
 
 namespace {
-
-double cpu_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-         1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
-}
-
-double peak_mib() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<double>(use.ru_maxrss) / 1024.0;
-}
 
 std::uint32_t hash(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;

@@ -1,8 +1,6 @@
 // Packet-hops per CPU second of the packet engine on a k-ary fat tree; prints, asserts nothing.
 //   packet_bench FLOWS.csv K GBIT [CONTROL] [THREADS] [LOSS: pause|drop]
 // Flows: src,dst,bytes,start_s with hosts numbered in the order of the tree; latency 1 us, per-flow ECMP by hash, an ACK a packet.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -11,27 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "bench/usage.h"
 #include "net/packet/engine.h"
 #include "tests/packet_net.h"
 
 using namespace wt::net::packet;
-
-namespace {
-
-double cpu_seconds() {
-  rusage u{};
-  getrusage(RUSAGE_SELF, &u);
-  return static_cast<double>(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-         1e-6 * static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-}
-
-long peak_kilobytes() {
-  rusage u{};
-  getrusage(RUSAGE_SELF, &u);
-  return u.ru_maxrss;
-}
-
-}  // namespace
+using bench::cpu_seconds;
+using bench::peak_mib;
 
 int main(int argc, char** argv) {
   if (argc < 4) {
@@ -69,7 +53,7 @@ int main(int argc, char** argv) {
       options.control_settings.push_back({item.substr(0, item.find('=')), std::atof(item.substr(item.find('=') + 1).c_str())});
   }
   options.threads = argc > 5 ? std::atoi(argv[5]) : 1;
-  const long before_kb = peak_kilobytes();
+  const double before = peak_mib();
   const double begin = cpu_seconds();
   const Result r = run(net.graph(), net.paths(), net.lanes(), options);
   const double cpu = cpu_seconds() - begin;
@@ -79,7 +63,8 @@ int main(int argc, char** argv) {
   for (const double f : fct) sum += f;
   const auto hops = static_cast<double>(r.stats.data_hops + r.stats.ack_hops);
   std::cout << "hops " << hops / 1e6 << " M, events " << static_cast<double>(r.stats.events) / 1e6 << " M, cpu " << cpu << " s, "
-            << hops / 1e6 / cpu << " M hops/s, rss " << peak_kilobytes() / 1024 << " MB (" << before_kb / 1024 << " before)\n"
+            << hops / 1e6 / cpu << " M hops/s, rss " << static_cast<long>(peak_mib()) << " MB (" << static_cast<long>(before)
+            << " before)\n"
             << "fct us min " << fct.front() * 1e6 << " p50 " << fct[fct.size() / 2] * 1e6 << " mean "
             << sum / static_cast<double>(fct.size()) * 1e6 << " p99 " << fct[fct.size() * 99 / 100] * 1e6 << " max "
             << fct.back() * 1e6 << "\n"

@@ -9,7 +9,8 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.group import group
 from windtunnel.network.members import members
 from windtunnel.network.plans import demand_of, machine, plan_of
-from windtunnel.predict import predict
+from windtunnel.predict import NETWORKS, predict
+from windtunnel.predict.fidelity import ENGINES
 from windtunnel.spec import check, load_job
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm
@@ -98,6 +99,10 @@ def test_the_timeline_can_be_recorded_again() -> None:
     flow = predict(two_stages(), "flow")
     ends = [span.end for span in flow.kernel_timeline]
     assert max(ends) <= flow.step_time_s * (1 + 1e-9) and np.isfinite(ends).all()
+
+
+def test_every_fidelity_has_its_engine() -> None:
+    assert ("closed", *ENGINES) == NETWORKS
 
 
 def test_unknown_names_are_refused() -> None:

@@ -15,6 +15,7 @@ from windtunnel.cli.common import Json, Sets, notes, writable, write, write_json
 from windtunnel.cli.progress import stoppable
 from windtunnel.network import flat_group, sweep
 from windtunnel.network.algorithms import LOWERINGS
+from windtunnel.network.doors import OPS
 from windtunnel.network.run import NETWORKS as FIDELITIES
 from windtunnel.network.run import engine_sweep, wire
 from windtunnel.network.sends import Sends, read_sends
@@ -24,7 +25,6 @@ from windtunnel.spec import load_cluster
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
-OPS = {c.name.lower(): c for c in Comm if c is not Comm.NONE}
 ALIASES = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",

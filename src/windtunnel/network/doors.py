@@ -14,6 +14,9 @@ from windtunnel.network.run import engine_sweep
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
+OPS = {comm.name.lower(): comm for comm in Comm if comm is not Comm.NONE}
+"""Name of each call -> the call."""
+
 
 def sweep(cluster: Cluster, op: Comm | str, gpus: int, sizes: Iterable[float], *, network: str = "closed",
           settings: Mapping[str, str | int] | None = None, **more: object) -> list[dict[str, object]]:
@@ -22,10 +25,9 @@ def sweep(cluster: Cluster, op: Comm | str, gpus: int, sizes: Iterable[float], *
     `op` as `windtunnel collective --op` takes it; `network` closed, flow or packet; `settings` NCCL's variables; `more` as
     `network.run.engine_sweep` takes it (algorithm, seed, mtu, skip, …). Raises SpecError and UnknownName.
     """
-    names = {comm.name.lower(): comm for comm in Comm if comm is not Comm.NONE}
-    if isinstance(op, str) and op not in names:
-        raise UnknownName("op", op, list(names))
-    call = names[op] if isinstance(op, str) else op
+    if isinstance(op, str) and op not in OPS:
+        raise UnknownName("op", op, list(OPS))
+    call = OPS[op] if isinstance(op, str) else op
     if network == "closed" and not more:
         return closed_sweep(cluster, call, gpus, sizes, settings=settings)
     return engine_sweep(cluster, call, gpus, sizes, network=network, settings=settings, **more)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Floats, Graph, Ints, NodeKind, Paths
@@ -61,11 +62,16 @@ def add_switches(graph: Graph, ranks: Ints, per_node: int, reduces: bool = False
     found, leaves = (_fabric(graph, ranks, per_node) if reduces and nodes > 1 else None) or ([], (0,) * nodes)
     made = np.array([*inside, *found], dtype=np.int32)
     ends = np.arange(graph.endpoints, graph.endpoints + len(made), dtype=np.int32)
-    wider = replace(
+    return Links(with_endpoints(graph, made), ranks, ends, leaves)
+
+
+def with_endpoints(graph: Graph, nodes: npt.ArrayLike) -> Graph:
+    """The graph with `nodes` as endpoints behind those that it has, without NICs or a rail of their own."""
+    made = np.asarray(nodes, dtype=np.int32)
+    return replace(
         graph, endpoint=np.concatenate([graph.endpoint, made]), rail=np.concatenate([graph.rail, np.full_like(made, -1)]),
         nic_start=np.concatenate([graph.nic_start, np.full(len(made), graph.nic_start[-1], dtype=np.int64)]),
     )
-    return Links(wider, ranks, ends, leaves)
 
 
 def _mesh_rings(graph: Graph, gpus: Ints) -> tuple[tuple[int, ...], ...]:

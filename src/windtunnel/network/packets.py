@@ -35,6 +35,11 @@ def routing_of(cluster: Cluster) -> str:
     return cluster.fabric.routing or ROUTINGS.get(cluster.fabric.kind, "ecmp")
 
 
+def sprays(cluster: Cluster) -> bool:
+    """Whether packets of one flow take all equal ways."""
+    return routing_of(cluster) in ("spray", "adaptive")
+
+
 def fabric_settings(cluster: Cluster) -> PacketSettings:
     """Congestion control and flow control of the cluster's fabric."""
     fabric = cluster.fabric

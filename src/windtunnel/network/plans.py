@@ -18,13 +18,14 @@ from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import PacketOptions
 from windtunnel.engine.routes import RouteOptions, route, spread
 from windtunnel.network.collective import prepare
+from windtunnel.network.collisions import loads
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
 from windtunnel.network.group import Group
-from windtunnel.network.links import latencies, route_options
+from windtunnel.network.links import latencies, route_options, with_endpoints
 from windtunnel.network.lowering import lanes_of
 from windtunnel.network.members import Ids
 from windtunnel.network.nccl import constants as c
-from windtunnel.network.packets import packet_options, routing_of
+from windtunnel.network.packets import packet_options, sprays
 from windtunnel.network.settings import DEFAULT, Settings
 from windtunnel.network.timing import slices_of
 from windtunnel.spec.cluster import Cluster
@@ -54,7 +55,7 @@ class Machine:
     @property
     def sprays(self) -> bool:
         """Whether packets of one flow take all equal ways."""
-        return routing_of(self.cluster) in ("spray", "adaptive")
+        return sprays(self.cluster)
 
     def packets(self, mtu: int) -> PacketOptions:
         """The fabric's congestion control and flow control."""
@@ -63,9 +64,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class Plan:
-    """A call of `groups` groups: K lanes in all. `seconds` the closed form's for one group alone; `latency` of these what moves no
-    bytes, `wait` what of that comes before the first byte; `extra` seconds of links between switches, which the closed form's hops
-    do not contain; `way` [K] keys of the lanes' connections."""
+    """A call of several equal groups: K lanes in all.
+
+    `seconds` the closed form's for one group alone; `latency` of these what moves no bytes, `wait` what of that comes before the
+    first byte; `extra` seconds of links between switches, which the closed form's hops do not contain; `way` [K] keys of the lanes'
+    connections.
+    """
 
     lanes: Lanes
     options: RouteOptions
@@ -86,13 +90,7 @@ def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int
     switch = np.full(sites, -1, np.int32)
     distinct, first = np.unique(graph.node_site[nodes], return_index=True)
     switch[distinct] = graph.endpoints + np.arange(len(distinct), dtype=np.int32)
-    wider = replace(
-        graph,
-        endpoint=np.concatenate([graph.endpoint, nodes[first].astype(np.int32)]),
-        rail=np.concatenate([graph.rail, np.full(len(first), -1, np.int32)]),
-        nic_start=np.concatenate([graph.nic_start, np.full(len(first), graph.nic_start[-1], np.int64)]),
-    )
-    return Machine(cluster, placed, wider, switch, settings, seed)
+    return Machine(cluster, placed, with_endpoints(graph, nodes[first]), switch, settings, seed)
 
 
 def plan_of(on: Machine, comm: Comm, size: float, rows: Ids, group: Group) -> Plan:
@@ -132,16 +130,11 @@ def demand_of(on: Machine, plan: Plan) -> Floats:
     if on.sprays:
         return spread(on.graph, plan.lanes.src, plan.lanes.dst, nbytes, plan.way, plan.options)
     if on.flows == 1:
-        return _load(on.graph, plan.paths, nbytes)
+        return loads(on.graph, plan.paths, nbytes)
     pair, index = np.unique(plan.lanes.src.astype(np.int64) * on.graph.endpoints + plan.lanes.dst, return_inverse=True)
     src, dst = np.repeat(pair // on.graph.endpoints, on.flows), np.repeat(pair % on.graph.endpoints, on.flows)
     each = np.repeat(np.bincount(index, nbytes) / on.flows, on.flows)
-    return _load(on.graph, route(on.graph, src, dst, np.arange(len(src)), plan.options), each)
-
-
-def _load(graph: Graph, paths: Paths, nbytes: Floats) -> Floats:
-    weights = np.repeat(nbytes, np.diff(paths.start))
-    return np.bincount(paths.links, weights, minlength=graph.links).astype(np.float64, copy=False)
+    return loads(on.graph, route(on.graph, src, dst, np.arange(len(src)), plan.options), each)
 
 
 def _tile(one: Lanes, where: Ints, count: int) -> Lanes:

@@ -19,7 +19,7 @@ from windtunnel.network.fluid import at_once, fluid
 from windtunnel.network.group import Group, flat_group
 from windtunnel.network.links import Links, latencies, links_of, nics_each, route_options, ways
 from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends, with_paths
-from windtunnel.network.packets import last_packets, packet_options, packet_size, routing_of
+from windtunnel.network.packets import last_packets, packet_options, packet_size, sprays
 from windtunnel.network.sends import Sends
 from windtunnel.network.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.spec.cluster import Cluster
@@ -105,10 +105,10 @@ def paths_each(cluster: Cluster, comm: Comm, group: Group, network: str) -> int:
     """Hash values that a connection between nodes uses: the fabric's own; for fluids on a fabric that sprays packets, several,
     which comes near an even spread (not for an all-to-all of many ranks, whose peers spread by themselves)."""
     own = cluster.fabric.flows_per_connection
-    sprays = network == "flow" and routing_of(cluster) in ("spray", "adaptive") and group.span in ("pod", "core")
+    several = network == "flow" and sprays(cluster) and group.span in ("pod", "core")
     if comm == Comm.ALL_TO_ALL and group.ranks > 128:
         return 1
-    return max(own, SPRAYED) if sprays else own
+    return max(own, SPRAYED) if several else own
 
 
 @dataclass(frozen=True)

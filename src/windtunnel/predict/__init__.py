@@ -1,6 +1,6 @@
 """The main path: job in, prediction out."""
 
-from windtunnel.predict.fidelity import NETWORKS
+from windtunnel.predict.live import NETWORKS
 from windtunnel.predict.prediction import KernelRow, Prediction, Span
 from windtunnel.predict.step import predict
 

@@ -12,8 +12,10 @@ from windtunnel.engine import _core
 from windtunnel.engine.graph import Longs
 from windtunnel.network.plans import Machine, machine
 from windtunnel.network.traffic import Traffic
+from windtunnel.predict.carried import Seen
 from windtunnel.predict.costs import Costs, Network
 from windtunnel.predict.live import Call, Live
+from windtunnel.predict.lower import Lowered, lower
 from windtunnel.predict.over_flow import FlowStep
 from windtunnel.predict.over_packet import PacketStep
 from windtunnel.workload import Axis, Comm, Kind, Workload
@@ -26,16 +28,16 @@ class Step(Protocol):
 
     def network(self, key: Longs, plan: Longs) -> _core.Network: ...
     def alone(self) -> list[float]: ...
-    def seen(self, ran: Any) -> list[tuple[int, float]]: ...
-    def traffic(self, ran: Any, seconds: float) -> Traffic: ...
+    def seen(self, ran: Any) -> Seen: ...
+    def traffic(self, ran: Any, seconds: float, seen: Seen) -> Traffic: ...
 
 
 ENGINES: dict[str, Callable[[Machine, Network, list[Call], bool], Step]] = {
     "flow": lambda on, prices, calls, skip: FlowStep(on, prices, calls),
     "packet": PacketStep,
 }
-NETWORKS = ("closed", *ENGINES)
-"""Closed form; fluid flows on the link graph; packets on it."""
+"""The engines of `live.NETWORKS`. They are imported when asked for: a closed form needs none of their rooms."""
+
 
 class Fidelity:
     """A network engine under one job."""
@@ -89,9 +91,18 @@ class Run:
 
     def finish(self, ran: _core.Network, seconds: float) -> Traffic:
         """What the links carried; reports then have the mean seconds that the engine found for each call."""
+        seen = self.step.seen(ran)
         total: dict[tuple[Comm, Axis, float], tuple[int, float]] = {}
-        for call, (times, mean) in zip(self.live.calls, self.step.seen(ran), strict=True):
+        for call, (times, mean) in zip(self.live.calls, seen, strict=True):
             before = total.get((call.comm, call.axis, call.size), (0, 0.0))
             total[call.comm, call.axis, call.size] = before[0] + times, before[1] + times * mean
         observe(self.prices, {key: whole / times for key, (times, whole) in total.items() if times})
-        return self.step.traffic(ran, seconds)
+        return self.step.traffic(ran, seconds, seen)
+
+
+def over_engine(network: str, workload: Workload, costs: Costs, seed: int, skip: bool) -> tuple[Costs, Lowered, Run]:
+    """Costs, program and calls of a step whose transfers run over an engine."""
+    fidelity = Fidelity(network, costs.network, seed, skip)
+    priced, live = fidelity.reprice(workload, costs), Live(costs.network)
+    lowered = lower(workload, priced, live)
+    return priced, lowered, Run(fidelity, live)

@@ -18,6 +18,9 @@ from windtunnel.workload import Axis, Comm
 
 Longs = npt.NDArray[np.int64]
 
+NETWORKS = ("closed", "flow", "packet")
+"""Fidelities of a step: closed form; fluid flows on the link graph; packets on it."""
+
 FIRST_KEY = 1 << 48
 """Keys of calls that no other stage takes part in start here, above those of pipeline transfers."""
 

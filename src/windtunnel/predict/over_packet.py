@@ -13,9 +13,9 @@ from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import packet_network, run_packets
 from windtunnel.network.plans import Machine
 from windtunnel.network.traffic import Traffic, traffic
+from windtunnel.predict.carried import Seen, collided, plans, slowed
 from windtunnel.predict.costs import Network
 from windtunnel.predict.live import Call
-from windtunnel.predict.over_flow import collided, plans, slowed
 
 MTU = 4096
 SKIP = 0.01
@@ -62,12 +62,12 @@ class PacketStep:
             for p, call in zip(self.plans, self.calls, strict=True)
         ]
 
-    def seen(self, ran: PacketNetwork | ReplayNetwork) -> list[tuple[int, float]]:
+    def seen(self, ran: PacketNetwork | ReplayNetwork) -> Seen:
         """Of each call, how often it ran and its mean seconds."""
         raw = ran.report()
         return [(int(n), float(t) / n if n else 0.0) for n, t in zip(raw["starts"].tolist(), raw["total"].tolist(), strict=True)]
 
-    def traffic(self, ran: PacketNetwork | ReplayNetwork, seconds: float) -> Traffic:
+    def traffic(self, ran: PacketNetwork | ReplayNetwork, seconds: float, seen: Seen) -> Traffic:
         """What the run did to the links."""
         raw = ran.report()
         moved = raw["link_data"].astype(np.float64) + raw["link_control"]
@@ -75,11 +75,12 @@ class PacketStep:
         replay = raw.get("replay", {})
         events |= {f"{name} by replay": float(replay[name]) for name in ("skipped_share", "error_share") if name in replay}
         return traffic(self.on.placed.graph, self.engine, moved, seconds, None, collided(self.on, self.plans), events,
-                       slowed(self.calls, self.plans, self.seen(ran)))  # fmt: skip
+                       slowed(self.calls, self.plans, seen))  # fmt: skip
 
 
 def _joined(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:
     """Lanes of all plans, one plan after the other; what a lane waits for is numbered within its plan."""
+
     def column(name: str) -> np.ndarray:
         return np.concatenate([getattr(p, name) for p in parts])
 

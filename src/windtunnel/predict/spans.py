@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from windtunnel.engine import HOST_SYNC, Timeline, run
 from windtunnel.memory import StageMemory, curve
 from windtunnel.predict.category import Category
-from windtunnel.predict.fidelity import Run
 from windtunnel.predict.lazy import Lazy
 from windtunnel.predict.lower import Lowered
 from windtunnel.predict.prediction import Span
 from windtunnel.predict.stage import Kind, Label
 from windtunnel.workload import Kind as OpKind
 from windtunnel.workload import Stream, Workload
+
+if TYPE_CHECKING:
+    from windtunnel.predict.fidelity import Run
 
 Row = tuple[Label, float, float]
 """Label of an instance, begin and end in seconds."""

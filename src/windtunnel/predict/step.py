@@ -7,8 +7,7 @@ from windtunnel.compute import Factors
 from windtunnel.engine import run
 from windtunnel.memory import memory_of
 from windtunnel.predict.costs import price
-from windtunnel.predict.fidelity import NETWORKS, Fidelity, Run
-from windtunnel.predict.live import Live
+from windtunnel.predict.live import NETWORKS
 from windtunnel.predict.lower import lower
 from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows, overlapped
 from windtunnel.predict.money import DAY, bill
@@ -32,13 +31,14 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
         raise UnknownName("network", network, NETWORKS)
     workload = build(check(job))
     costs = price(workload, factors)
-    over = Fidelity(network, costs.network, seed, skip) if network != "closed" else None
-    if over is not None:
-        costs = over.reprice(workload, costs)
-    live = Live(costs.network) if over is not None else None
-    lowered = lower(workload, costs, live)
-    links = Run(over, live) if over is not None and live is not None else None
-    ran = links.network() if links is not None else None
+    links = ran = None
+    if network == "closed":
+        lowered = lower(workload, costs)
+    else:
+        from windtunnel.predict.fidelity import over_engine  # the engines' rooms take time to open
+
+        costs, lowered, links = over_engine(network, workload, costs, seed, skip)
+        ran = links.network()
     timeline = run(lowered.program, network=ran)
     memory = with_curves(workload, lowered, timeline, memory_of(job, workload))
 
