@@ -27,7 +27,7 @@ inline constexpr std::array kDcqcnParameters{
     Parameter{"clamp", "0/1", 0.0, 0.0, 1.0, "1: every cut lowers the target too [clamp_tgt_rate]"},
     Parameter{"first_factor", "", 1.0, 0.0, 1.0, "factor on the rate at the first notification"},
     Parameter{"timer", "s", 300e-6, 1e-9, 10.0, "period of the increase timer [rpg_time_reset]"},
-    Parameter{"bytes", "B", 32767.0, 0.0, 1e15, "bytes of the increase counter, 0: no counter [rpg_byte_reset]"},
+    Parameter{"bytes", "B", 64.0 * 32767.0, 0.0, 1e15, "bytes of the increase counter, 0: no counter [64 rpg_byte_reset]"},
     Parameter{"threshold", "", 1.0, 0.0, 60000.0, "F: periods of fast recovery [rpg_threshold]"},
     Parameter{"rai", "B/s", 5e6 / 8.0, 0.0, 1e15, "additive increase of the target [rpg_ai_rate]"},
     Parameter{"rhai", "B/s", 50e6 / 8.0, 0.0, 1e15, "hyper increase of the target [rpg_hai_rate]"},
