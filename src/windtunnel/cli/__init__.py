@@ -7,26 +7,26 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from windtunnel.base.errors import UnknownName, WindtunnelError, nearest
+from windtunnel.base.errors import WindtunnelError, nearest
+from windtunnel.cli.verbs import Verbs, group_of
 
-VERBS: dict[str, tuple[str, str]] = {
+VERBS: Verbs = {
     "predict": ("predict", "How long a training step takes, whether it fits, where the time goes."),
     "memory": ("memory", "What every pipeline stage holds on its fullest GPU, and what would make it fit."),
     "compare": ("compare", "Two jobs side by side: what differs, and what the difference is worth."),
     "collective": ("collective", "The table that nccl-tests prints, predicted."),
     "flows": ("flows", "Plain flows over a fabric: when each one ends, and what the links did."),
     "validate": ("validate", "Predicted against measured, row by row and by family."),
+    "profile": ("profile", "Measure a GPU, fit kernel models on measurements, carry them to GPUs that nobody measured."),
     "catalog": ("catalog", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
     "import": ("importing", "A Hugging Face config.json or Megatron-LM flags as a job file."),
     "export": ("exporting", "A job as a file that needs no catalogue."),
 }
-"""Verb -> module of this package that holds its `command`, and its line in the help."""
+"""The verbs; see `cli/verbs.py`."""
 
 INTERRUPTED, BROKEN_PIPE = 130, 1
 """Exit codes after SIGINT (as shells count it) and after a reader that left (as rich and click do)."""
@@ -51,46 +51,8 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_PLAIN, _plain)
 
 
-class _Verbs(dict[str, Any]):
-    """Commands by name, each built on first use."""
-
-    def __missing__(self, name: str) -> Any:
-        if name not in VERBS:
-            raise KeyError(name)
-        module, text = VERBS[name]
-        one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        one.command(name, help=text)(import_module(f"windtunnel.cli.{module}").command)
-        made = typer.main.get_command(one)
-        made.name = name
-        self[name] = made
-        return made
-
-
-class _Group(TyperGroup):
-    """Lists verbs without importing them."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.commands = _Verbs()
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return self.commands[cmd_name] if cmd_name in VERBS else None
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and not args[0].startswith("-") and args[0] not in VERBS:
-            raise UnknownName("verb", args[0], list(VERBS))
-        return super().resolve_command(ctx, args)
-
-
 app = typer.Typer(
-    cls=_Group,
+    cls=group_of(VERBS),
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

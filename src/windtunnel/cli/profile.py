@@ -1,0 +1,10 @@
+"""From a GPU to seconds: measure it or import measurements, fit kernel models, judge how they carry to other GPUs."""
+
+from __future__ import annotations
+
+from windtunnel.cli.verbs import Verbs
+
+VERBS: Verbs = {
+    "show": ("profile_show", "What a dataset holds."),
+}
+"""The verbs of `windtunnel profile`; see `cli/verbs.py`."""

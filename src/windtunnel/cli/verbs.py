@@ -1,0 +1,81 @@
+"""A group of verbs, each imported when it is typed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from windtunnel.base.errors import UnknownName
+
+Verbs = dict[str, tuple[str, str]]
+"""Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), and its line in the help."""
+
+
+class _Commands(dict[str, Any]):
+    """Commands by name, each built on first use."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        super().__init__()
+        self.verbs = verbs
+
+    def __missing__(self, name: str) -> Any:
+        if name not in self.verbs:
+            raise KeyError(name)
+        module, text = self.verbs[name]
+        found = import_module(f"windtunnel.cli.{module}")
+        if hasattr(found, "VERBS"):
+            made = typer.main.get_command(application(found.VERBS, text))
+        else:
+            one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+            one.command(name, help=text)(found.command)
+            made = typer.main.get_command(one)
+        made.name = name
+        self[name] = made
+        return made
+
+
+def group_of(verbs: Verbs) -> type[TyperGroup]:
+    """The class of a group over `verbs` that lists them without importing them."""
+
+    class Group(TyperGroup):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.commands = _Commands(verbs)
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(verbs)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            return self.commands[cmd_name] if cmd_name in verbs else None
+
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            with formatter.section("Verbs"):
+                formatter.write_dl([(name, text) for name, (_, text) in verbs.items()])
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            if args and not args[0].startswith("-") and args[0] not in verbs:
+                raise UnknownName("verb", args[0], list(verbs))
+            return super().resolve_command(ctx, args)
+
+    return Group
+
+
+def application(verbs: Verbs, text: str) -> typer.Typer:
+    """A Typer application over `verbs`; typed alone it prints its help."""
+    app = typer.Typer(
+        cls=group_of(verbs),
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback(invoke_without_command=True, help=text)
+    def _alone(ctx: typer.Context) -> None:
+        if ctx.invoked_subcommand is None:
+            typer.echo(ctx.get_help())
+
+    return app
