@@ -50,3 +50,7 @@ class Workload:
     optimizer: tuple[range, ...]
     boundary: float
     stage_parameters: tuple[float, ...]
+
+    def runs(self, stage: int) -> tuple[int, ...]:
+        """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""
+        return (self.job.micro_batches // self.job.copies,) * len(self.stages[stage])
