@@ -97,7 +97,7 @@ class Stage:
         seconds = self.costs.network.price(Comm.ALL_REDUCE, Axis.EMBEDDING, size).seconds
         self.calls[Comm.ALL_REDUCE, Axis.EMBEDDING, size] += 1
         key = -1 - len(Kind) - min(self.index, other)
-        return self.meet(REDUCE, Stream.WORLD, key, seconds, 2, waits, Category.OTHER_STAGES, Category.GRADIENT_REDUCE, False)
+        return self.meet(REDUCE, Stream.WORLD, key, seconds, 2, waits, Category.GRADIENT_REDUCE, Category.GRADIENT_REDUCE, False)
 
     def sync(
         self, kind: Kind, axis: Axis, size: float, stages: int, waits: tuple[int, ...], category: Category, host_sync: bool = False
