@@ -3,7 +3,7 @@
 A forward pass leaves its blocks' saved tensors behind; the backward pass of the same micro batch frees them block by block, last
 one first, while it holds one block's working set: recomputed tensors, gradients of activations, gathered inputs. Where the schedule
 cuts the backward pass in two, the first half leaves what the second one multiplies: inputs of the linear layers, as saved or as
-brought back by recompute, and gradients of their outputs (Qi et al. 2023, table 1: 32 bytes a token and hidden unit in a GPT's layer).
+brought back by recompute, and gradients of their outputs (Qi et al. 2023, table 1: 32 bytes a token and hidden unit of a layer).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SAVED_PER_LOGIT = 4.0
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of saved that is logits, `late`
-    what its weight gradients need once its input's gradient is done."""
+    """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of saved that is logits,
+    `late` what its weight gradients need once its input's gradient is done."""
 
     saved: float
     working: float

@@ -34,9 +34,9 @@ class Lowered:
     """The engine program and what its parts are.
 
     `labels[s]` [I, 3] name stage s's instances (`stage.Label`); `calls[s]` counts its communication calls between passes; `rows[t]`
-    are the workload's rows that template t is made of (-1 for one that only waits; None for waits and transfers); `categories` [R] are
-    the rows' categories. `partners[s]`: of a forward pass that runs beside a backward pass, (virtual stage, micro batch) -> those of
-    the backward pass.
+    are the workload's rows that template t is made of (-1 for one that only waits; None for waits and transfers); `categories` [R]
+    are the rows' categories. `partners[s]`: (virtual stage, micro batch) of a forward pass that runs beside a backward pass -> that
+    pass's.
     """
 
     program: Program

@@ -24,7 +24,7 @@ class Sharding(Protocol):
         """Template of a whole pass of a virtual stage, or of a forward pass and the backward pass `beside` it."""
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
-        """Append one pass, or a forward pass and the backward pass beside it; returns the instance that later transfers wait for."""
+        """Append one pass, or a forward pass and the backward pass beside it; returns the instance that transfers wait for."""
 
     def reduce(self, last: int) -> tuple[int, ...]:
         """Append what is left of gradient reduction after pass `last`; returns what the update waits for."""

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from windtunnel.engine import ProgramBuilder
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.costs import Costs
-from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.predict.pieces import Piece, beside, half, in_a_row
+from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.schedules import Pass
 
@@ -39,8 +39,8 @@ class Templates:
     def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
         """A pass through `blocks` in model order; backward walks them in reverse.
 
-        The framework's host cost of a layer is on each block's first row, and where the piece opens a pass, that of a micro batch. A
-        weight gradient's are booked with the input gradient's.
+        The framework's host cost of a layer is on each block's first row, and where the piece opens a pass, that of a micro batch.
+        A weight gradient's are booked with the input gradient's.
         """
         key = (blocks, direction, opens)
         if key not in self.known:

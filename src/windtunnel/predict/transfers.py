@@ -119,9 +119,8 @@ class Transfers:
         here = self.places[stage.index, chunk]
         beyond, ahead = here - gradient, here - 1 + gradient  # boundaries that are sent over and received over
         crosses = np.append(self.crosses, False)  # the last one stands for those past either end
-        sends, receives = (
-            (direction != Pass.WEIGHT_GRADIENT) & crosses[np.where((b >= 0) & (b < self.boundaries), b, -1)] for b in (beyond, ahead)
-        )
+        moves = direction != Pass.WEIGHT_GRADIENT
+        sends, receives = (moves & crosses[np.where((b >= 0) & (b < self.boundaries), b, -1)] for b in (beyond, ahead))
         # a turn is what one run does; in order: its receives, the run, its sends
         opens = runs >= 0
         turn = np.cumsum(opens) - 1

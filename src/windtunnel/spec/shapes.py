@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,16 +16,21 @@ Places = tuple[tuple[int, ...], ...]
 class Shape:
     """Demands of a schedule.
 
-    `layout`: "loop", virtual stage v of stage s is part v pp + s; "v", the second virtual stages run back, so that stage 0 holds both
-    ends; "both_ways", every stage holds its part and, for micro batches from the other end, the mirrored one: two copies of the
-    model. `virtual`: plan.vpp, "many" is two or more, "any" one or more. `rounds`: micro batches come in rounds of pp.
+    `layout`: "loop", virtual stage v of stage s is part v pp + s; "v", the second virtual stages run back, so that stage 0 holds
+    both ends; "both_ways", every stage holds its part and, for micro batches from the other end, the mirrored one: two copies of
+    the model. `virtual`: least and most plan.vpp. `rounds`: micro batches come in rounds of pp. `least`: micro batches, as a
+    multiple of pp. `even`: pp and micro batches.
     """
 
     layout: Literal["loop", "v", "both_ways"] = "loop"
-    virtual: Literal["one", "two", "many", "any"] = "one"
+    virtual: tuple[int, float] = (1, 1)
     rounds: bool = False
-    least: int = 0  # micro batches, as a multiple of pp
-    even: bool = False  # pp and micro batches
+    least: int = 0
+    even: bool = False
+
+    def allows(self, virtual: int) -> bool:
+        """Whether stages may have that many virtual stages."""
+        return self.virtual[0] <= virtual <= self.virtual[1]
 
     @property
     def copies(self) -> int:
@@ -42,35 +48,29 @@ class Shape:
 SHAPES: dict[str, Shape] = {
     "gpipe": Shape(),
     "1f1b": Shape(),
-    "interleaved": Shape(virtual="many", rounds=True),
-    "breadth-first": Shape(virtual="any"),
+    "interleaved": Shape(virtual=(2, math.inf), rounds=True),
+    "breadth-first": Shape(virtual=(1, math.inf)),
     "zb-h1": Shape(),
     "zb-h2": Shape(),
-    "interleaved-zb": Shape(virtual="many", rounds=True),
-    "zbv": Shape("v", "two"),
+    "interleaved-zb": Shape(virtual=(2, math.inf), rounds=True),
+    "zbv": Shape("v", (2, 2)),
     "dualpipe": Shape("both_ways", least=2, even=True),
-    "dualpipev": Shape("v", "two", least=2),
-}
-
-_VIRTUAL = {
-    "one": (lambda vpp: vpp == 1, "1"),
-    "two": (lambda vpp: vpp == 2, "2: the model is folded into a V"),
-    "many": (lambda vpp: vpp > 1, "2 or more"),
-    "any": (lambda vpp: True, "1 or more"),
+    "dualpipev": Shape("v", (2, 2), least=2),
 }
 
 
 def check_virtual(name: str, pp: int, vpp: int, stated: bool) -> None:
     """Raise PlanError where the schedule cannot run with `pp` stages of `vpp` virtual stages; `stated`: the plan names it."""
     shape = SHAPES[name]
-    fits, wanted = _VIRTUAL[shape.virtual]
-    if stated and pp == 1 and (shape.layout != "loop" or shape.virtual == "many"):
+    if stated and pp == 1 and (shape.layout != "loop" or shape.virtual[0] > 1):
         raise PlanError("plan.schedule", name, "a schedule of one stage where pp is 1: auto, 1f1b or gpipe", "Or give plan.pp.")
     if vpp > 1 and pp == 1:
         raise PlanError("plan.vpp", vpp, "1 where pp is 1")
-    if not fits(vpp):
-        able = [n for n, s in SHAPES.items() if _VIRTUAL[s.virtual][0](vpp)]
-        raise PlanError("plan.schedule", name, f"a schedule for vpp = {vpp}: {', '.join(able)}", f"{name} needs plan.vpp = {wanted}.")
+    if not shape.allows(vpp):
+        able = ", ".join(other for other, its in SHAPES.items() if its.allows(vpp))
+        least, most = shape.virtual
+        wanted = f"{least}" + (" or more" if most > least else ": the model is folded into a V" if shape.layout == "v" else "")
+        raise PlanError("plan.schedule", name, f"a schedule for vpp = {vpp}: {able}", f"{name} needs plan.vpp = {wanted}.")
     if shape.even and pp % 2:
         raise PlanError("plan.pp", pp, f"an even number: {name} pairs each stage with the one as far from the other end",
                         f"Try {pp + 1}.")
