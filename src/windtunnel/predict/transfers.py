@@ -47,7 +47,8 @@ class Transfers:
         self.copies = job.copies
         held = {part: stage for stage, parts in enumerate(job.places) for part in parts}
         self.crosses = np.array([job.copies > 1 or held[k] != held[k + 1] for k in range(self.boundaries)], np.bool_)
-        self.sync = runtime.p2p_sync
+        # a host that waits for one transfer before it posts the next would stop where neighbours send to each other at once
+        self.sync = runtime.p2p_sync and job.plan.schedule_name in ("gpipe", "1f1b", "interleaved")
         self.size, self.seconds = workload.boundary, 0.0
         if self.stages > 1:
             if job.plan.tp > 1 and not job.plan.sequence_parallel and runtime.p2p_scatter:
