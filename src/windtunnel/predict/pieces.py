@@ -60,6 +60,8 @@ def half(ops: OpTable, piece: Piece, weight: bool) -> Piece:
 
 def in_a_row(parts: list[Piece], block_host: float, pass_host: float) -> Piece:
     """One after the other; the host spends `block_host` before each and `pass_host` before the first."""
+    if not parts:
+        return Piece(np.zeros(0, np.int64), np.zeros((0, 2), np.int32), np.zeros(0, np.bool_), np.zeros(0))
     sizes = [len(part) for part in parts]
     starts = np.cumsum([0, *sizes[:-1]])
     waits = np.concatenate([part.waits for part in parts])

@@ -71,13 +71,14 @@ class Replicated:
         # ZeRO-2 keeps a shard of the gradients, so every backward pass has to reduce
         self.partitions = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and self.ranks > 1
         actions = stage.workload.schedule[stage.index]
+        self.empty = [not chunk.blocks for chunk in self.chunks]
         self.last = {a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS}  # by chunk: whose gradients come last
         self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}
         self.pending: list[int] = []
         self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions)
         self.gathers: dict[tuple[int, int], int] = {}
         if self.overlap_gather:
-            for chunk in range(len(self.chunks)):
+            for chunk in (c for c, empty in enumerate(self.empty) if not empty):
                 for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
                     size = self._parameters(pieces) * stage.templates.weight_width
                     self.gathers[chunk, group] = stage.comm(
@@ -100,11 +101,12 @@ class Replicated:
         return self._gathers(action) or self._combines(action)
 
     def _gathers(self, action: Action) -> bool:
-        return self.overlap_gather and action.direction is Pass.FORWARD and action.micro_batch == self.first[action.chunk]
+        first = action.direction is Pass.FORWARD and action.micro_batch == self.first[action.chunk]
+        return self.overlap_gather and first and not self.empty[action.chunk]
 
     def _combines(self, action: Action) -> bool:
         last = self.overlap_reduce and action.micro_batch == self.last[action.chunk]
-        return action.direction in WEIGHTS and (self.partitions or last)
+        return action.direction in WEIGHTS and (self.partitions or last) and not self.empty[action.chunk]
 
     def _in_groups(self, action: Action, waits: tuple[int, ...]) -> int:
         stage, direction, chunk = self.stage, action.direction, action.chunk
@@ -203,6 +205,8 @@ class FullySharded:
         forward, weight = action.direction is Pass.FORWARD, action.direction is Pass.WEIGHT_GRADIENT
         if not forward:
             flat.reverse()
+        if not flat:
+            return self.stage.run(self.pass_template(action), label_of(action), waits)
         gather = forward or self.reshard and not weight  # the weight gradient needs no weights
         ahead = self._gather(flat[0], action) if gather else None
         last = -1

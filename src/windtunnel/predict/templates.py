@@ -114,6 +114,8 @@ class Templates:
         return self.known[row]
 
     def _add(self, piece: Piece) -> int:
+        if not len(piece):  # a virtual stage without layers
+            return self.nothing(0.0)
         rows, live = piece.rows, piece.live
         self.rows.append(np.where(live, rows, -1))
         return self.program.add_template(

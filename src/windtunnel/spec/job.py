@@ -124,8 +124,6 @@ def _check_stages(job: Job) -> None:
             raise PlanError("plan.stages", list(plan.stages),
                             f"{stages} numbers (pp*vpp) that add up to model.layers = {model.layers}",
                             f"These are {len(plan.stages)}, and their sum is {sum(plan.stages)}.")
-        if 0 in plan.stages[1:-1]:
-            raise PlanError("plan.stages", list(plan.stages), "layers in every virtual stage but the first and the last")
     elif stages > model.layers:
         raise PlanError("plan.pp", plan.pp, f"pp*vpp of at most model.layers = {model.layers}; here it is {stages}")
     elif model.layers % stages:
