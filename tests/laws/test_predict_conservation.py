@@ -87,7 +87,7 @@ def test_timelines_show_both_ends_of_each_transfer(job: Job) -> None:
 @given(jobs())
 def test_every_pass_runs_once_and_sends_follow_it(job: Job) -> None:
     p = predict(job)
-    way = {"forward": "forward", "backward": "backward", "backward input": "backward", "weight gradient": "weights"}
+    way = {"forward": "forward", "backward": "backward", "backward input": "backward", "backward weight": "weights"}
     passes = [(s.stage, way[s.category], s.micro_batch, s.chunk, s.start, s.end) for s in p.timeline if s.category in way]
     ends: dict[tuple[int, str, int, int], float] = {}
     begins: dict[tuple[int, str, int, int], float] = {}

@@ -126,9 +126,9 @@ def test_a_pair_hides_tensor_parallel_calls(monkeypatch: pytest.MonkeyPatch) -> 
     single, paired = (predict(even_job(schedule=name, overlap_tp_dgrad=False, **fields)) for name in ("zbv", "dualpipev"))
     assert paired.breakdown["exposed_tensor_parallel"] < 0.7 * single.breakdown["exposed_tensor_parallel"]
     names = {span.category for span in paired.timeline}
-    assert {"forward", "backward", "backward input", "weight gradient", "send", "receive"} <= names
+    assert {"forward", "backward", "backward input", "backward weight", "send", "receive"} <= names
     ends = [end for end, _ in paired.memory[0].curve]
-    assert len(ends) - 1 == 2 * 2 * 16 + sum(s.category == "weight gradient" for s in paired.timeline if s.stage == 0)
+    assert len(ends) - 1 == 2 * 2 * 16 + sum(s.category == "backward weight" for s in paired.timeline if s.stage == 0)
     spans = [s for s in paired.kernel_timeline if s.stage == 0 and s.stream == "compute"]
     assert all(a.end <= b.start + 1e-12 for a, b in pairwise(spans)), "kernels of a pair take turns on the compute stream"
 

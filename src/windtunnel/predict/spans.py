@@ -30,7 +30,7 @@ STREAMS = {
     "forward": "compute",
     "backward": "compute",
     "backward input": "compute",
-    "weight gradient": "compute",
+    "backward weight": "compute",
     "update": "compute",
     "send": "send",
     "receive": "receive",

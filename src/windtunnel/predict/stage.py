@@ -29,11 +29,11 @@ class Kind(IntEnum):
     GRADIENT_NORM = 8
     HOST = 9
     BACKWARD_INPUT = 10
-    WEIGHT_GRADIENT = 11
+    BACKWARD_WEIGHT = 11
     FORWARD_AND_BACKWARD = 12  # two passes at once; the label is the forward pass's
 
 
-PASSES = np.array([Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.WEIGHT_GRADIENT], np.int64)
+PASSES = np.array([Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT], np.int64)
 """Kind of each `schedules.Pass`."""
 
 Label = tuple[int, int, int]
