@@ -73,15 +73,15 @@ def arrow_schema() -> pa.Schema:
     return pa.schema([pa.field(c.name, types[c.type], nullable=c.null) for c in COLUMNS])
 
 
-def dataset(about: About, rows: Sequence[Mapping[str, Any]] | Iterable[Mapping[str, Any]]) -> Dataset:
-    """A dataset from dicts by column; a missing key is null. The rows are checked, see `checks.check`."""
+def dataset(about: About, rows: Iterable[Mapping[str, Any]], where: str = "dataset") -> Dataset:
+    """A dataset from dicts by column; a missing key is null. Rows are checked, see `checks.check`; `where` is for its messages."""
     import pyarrow as pa
 
     from windtunnel.records.checks import check
 
     schema = arrow_schema()
     made = [{name: row.get(name) for name in schema.names} for row in rows]
-    return check(Dataset(about, pa.Table.from_pylist(made, schema=schema)), "dataset")
+    return check(Dataset(about, pa.Table.from_pylist(made, schema=schema)), where)
 
 
 ENVIRONMENT = ("gpu", "device", "architecture", "driver", "libraries", "datasheet", "settings")
@@ -103,12 +103,14 @@ def concat(datasets: Sequence[Dataset]) -> Dataset:
     first = datasets[0].about
     for number, other in enumerate(datasets[1:], start=1):
         for name in ENVIRONMENT:
-            if getattr(first, name) != getattr(other.about, name):
-                raise SpecError(f"dataset {number}: about.{name}", getattr(other.about, name), f"that of dataset 0, {getattr(first, name)!r}",
+            mine, its = getattr(first, name), getattr(other.about, name)
+            if mine != its:
+                raise SpecError(f"dataset {number}: about.{name}", its, f"that of dataset 0, {mine!r}",
                                 "Profiles of two GPUs or environments are never mixed: keep a file for each.")
-    words = {name: "; ".join(dict.fromkeys(text for data in datasets if (text := getattr(data.about, name))))
-             for name in ("source", "licence", "notes")}
-    return check(Dataset(replace(first, **words), pa.concat_tables([data.table for data in datasets])), "concat")
+    source, licence, notes = ("; ".join(dict.fromkeys(text for data in datasets if (text := getattr(data.about, name))))
+                              for name in ("source", "licence", "notes"))
+    about = replace(first, source=source, licence=licence, notes=notes)
+    return check(Dataset(about, pa.concat_tables([data.table for data in datasets])), "concat")
 
 
 def write(data: Dataset, path: str | Path) -> None:
@@ -136,8 +138,8 @@ def read(path: str | Path) -> Dataset:
         table = pq.read_table(Path(path))
     except (OSError, pa.ArrowException) as error:
         reason = "There is no such file." if isinstance(error, FileNotFoundError) else f"{str(error).splitlines()[0].rstrip('.')}."
-        raise FileError(str(path), "a file that is missing, cut off or not Parquet", "a Parquet file that `windtunnel profile` wrote",
-                        reason) from error
+        raise FileError(str(path), "a file that is missing, cut off or not Parquet",
+                        "a Parquet file that `windtunnel profile` wrote", reason) from error
     about = about_of((table.schema.metadata or {}).get(KEY), str(path))
     return check(Dataset(about, conform(table, str(path))), str(path))
 

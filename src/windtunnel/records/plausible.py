@@ -1,7 +1,7 @@
 """Can these times be this GPU's? The device's name, its data sheet, and the roofline as bounds from both sides.
 
-A kernel faster than the data sheet's peak, or a matrix product a hundred times slower than its roofline, was measured on another GPU
-or written in another unit. Bounds are wide: boost clocks exceed the sheet's by a tenth, caches exceed memory bandwidth.
+A kernel faster than the data sheet's peak, or a matrix product a hundred times slower than its roofline, was measured on another
+GPU or written in another unit. Bounds are wide: boost clocks exceed the sheet's by a tenth, caches exceed memory bandwidth.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _one(same: Sequence[Mapping[str, Any]], across: Sequence[str]) -> dict[str, 
         made["seconds_max"] = max([row["seconds_max"] for row in same if row.get("seconds_max") is not None], default=None)
         made["seconds_mean"], made["seconds_std"] = _spread(same)
     counts = [row.get("repeats") for row in same]
-    made["repeats"] = sum(counts) if all(counts) else None  # type: ignore[arg-type]
+    made["repeats"] = sum(counts) if all(counts) else None
     for name in (*across, "source"):
         words = list(dict.fromkeys(str(row[name]) for row in same if row.get(name)))
         made[name] = ", ".join(words) if words else None

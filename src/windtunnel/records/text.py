@@ -36,8 +36,9 @@ def from_csv(text: str, path: str) -> Dataset:
     about = about_of(first.removeprefix(MARK), path)
     types = {field.name: field.type for field in arrow_schema()}
     options = pc.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""])
+    parse = pc.ParseOptions(newlines_in_values=True)
     try:
-        table = pc.read_csv(io.BytesIO(rest.encode()), parse_options=pc.ParseOptions(newlines_in_values=True), convert_options=options)
+        table = pc.read_csv(io.BytesIO(rest.encode()), parse_options=parse, convert_options=options)
     except (pa.ArrowException, ValueError) as error:
         raise FileError(path, str(error).splitlines()[0], "a CSV that `windtunnel profile export` wrote") from error
     return check(Dataset(about, conform(table, path)), path)
