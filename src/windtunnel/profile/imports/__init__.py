@@ -1,7 +1,7 @@
 """Other people's measurements of one GPU into a dataset, with what was ignored and assumed said.
 
-A format is known by its content (columns, keys, first line), never by its path. The GPU is what the caller or the files state; a word
-of the path is taken only where neither does, and listed as assumed.
+A format is known by its content (columns, keys, first line), never by its path. The GPU is what the caller or the files state; a
+word of the path is taken only where neither does, and listed as assumed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    "vidur": Format(lambda head: _has(head, vidur.LAYER) or _has(head, vidur.ATTENTION), vidur.read, "Vidur's mlp.csv, attention.csv"),
+    "vidur": Format(lambda head: _has(head, vidur.LAYER) or _has(head, vidur.ATTENTION), vidur.read, "Vidur's layer profiles"),
     "simumax": Format(lambda head: bool(head.document) and "op" in _accelerator(head), simumax.read, "a SimuMax system file"),
     "llmcompass": Format(lambda head: llmcompass.is_table(head.columns), llmcompass.read, "LLMCompass's headerless tables"),
     "table": Format(lambda head: table.is_table(head.columns), table.read, "CSV or Parquet with columns of the schema"),
@@ -123,7 +123,7 @@ def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, 
     files = [file for file in every if kinds[file] == chosen]
     gpus = sorted({gpu for file in files if (gpu := gpu_of_path(file.relative_to(path))) is not None})
     if len(gpus) > 1:
-        raise SpecError(str(path), f"files of {', '.join(gpus)}, by their paths", "the files of one GPU", "Import each GPU's folder.")
+        raise SpecError(str(path), f"files of {', '.join(gpus)}, by their paths", "files of one GPU", "Import each GPU's folder.")
     return files, chosen, left
 
 

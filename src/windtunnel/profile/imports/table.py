@@ -25,7 +25,8 @@ STATISTICS = {"": "seconds", "median": "seconds", "min": "seconds_min", "max": "
 TIME = re.compile(r"(?:time|duration|latency|seconds)")
 ALIASES: dict[str, dict[str, str]] = {
     "op": {"matmul": "gemm", "mm": "gemm", "bmm": "gemm", "linear": "gemm", "group_gemm": "grouped_gemm",
-           "flash_attention": "attention", "sdpa": "attention", "layernorm": "norm", "layer_norm": "norm", "rmsnorm": "norm", "rms_norm": "norm"},
+           "flash_attention": "attention", "sdpa": "attention",
+           "layernorm": "norm", "layer_norm": "norm", "rmsnorm": "norm", "rms_norm": "norm"},
     "phase": {"fwd": "forward", "bwd": "backward"},
     "dtype": {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8", "float8_e4m3fn": "fp8",
               "float8_e5m2": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"},
