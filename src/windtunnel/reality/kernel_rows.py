@@ -37,7 +37,7 @@ def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = ()) -> 
     scores: list[Score | None] = [None] * len(rows)
     groups: dict[Runtime, list[tuple[int, Op]]] = {}
     for number, row in enumerate(rows):
-        made = _op(row)
+        made = _op(row) if row["level"] == "kernel" else score_module_rows(row)
         if isinstance(made, str):
             scores[number] = _score(number, row, gpu, fitted, assumed, skipped=made)
         else:
@@ -55,13 +55,13 @@ def gpu_of(about: About) -> GPU:
     if about.gpu in names("gpus"):
         return load_gpu(about.gpu)
     sheet = about.datasheet
-    peak = {key.removeprefix("peak."): value for key, value in sheet.items() if key.startswith("peak.")}
+    peak = {key.removeprefix("peak."): f"{value!r}FLOP/s" for key, value in sheet.items() if key.startswith("peak.")}
     if not peak or not sheet.get("memory_bandwidth") or not sheet.get("memory"):
         raise SpecError("about.gpu", about.gpu, "a GPU of `windtunnel catalog gpus`, or a dataset whose about.datasheet has peaks, "
                         "memory_bandwidth and memory", "Add the GPU to the catalogue, or import with --gpu FILE.toml.")
     table: dict[str, Any] = {"id": about.gpu, "name": about.device or about.gpu, "architecture": about.architecture or "unknown",
                              "vendor": "other", "peak": peak, "memory": int(sheet["memory"]),
-                             "memory_bandwidth": sheet["memory_bandwidth"],
+                             "memory_bandwidth": f"{sheet['memory_bandwidth']!r}B/s",
                              "source": "the dataset's own data sheet"}
     for name in ("l2", "sms"):
         if sheet.get(name):
@@ -76,8 +76,6 @@ def _op(row: Row) -> Op | str:
     """The row of the graph, or why there is none."""
     if row["status"] != "ok":
         return f"status {row['status']}" + (f": {row['note']}" if row["note"] else "")
-    if row["level"] != "kernel":
-        return f"level {row['level']}: only kernels have a model of their own"
     if row["mode"] == "compile":
         return "mode compile: fused kernels have no model of their own"
     if row["op"] not in KINDS:
@@ -96,6 +94,11 @@ def _op(row: Row) -> Op | str:
     return Op(row["name"], kind, PHASES[row["phase"]], dtype=DTYPES.index(row["dtype"]), batch=row["batch"] or 1, m=row["m"] or 0,
               n=row["n"] or 0, k=width, extra=row["heads_per_kv"] or 1, flops=full["flops"] or 0.0, bytes=full["bytes"] or 0.0,
               launches=row["launches"] or 1)
+
+
+def score_module_rows(row: Row) -> str:
+    """Why a sub-module, layer or step is not scored: it is predicted as part of a job's graph, which a row alone does not state."""
+    return f"level {row['level']}: a module is predicted inside a job, only kernels by themselves"
 
 
 def _runtime(row: Row) -> Runtime:

@@ -79,7 +79,7 @@ def _row(kind: str, cells: list[float], dtype: str) -> Row:
         if abs(2.0 * m * n * k / (milliseconds * 1e9) / rate - 1.0) > 0.05:
             raise ValueError(f"{milliseconds:g} ms and {rate:g} Tflops contradict each other")
         return with_work({**row, "op": "gemm", "library": "cublas", "m": int(m), "n": int(n), "k": int(k),
-                          "seconds": milliseconds * 1e-3})
+                          "seconds": milliseconds / 1e3})
     if kind == "gelu":
         elements, throughput = cells
         return {**row, "op": "elementwise", "library": "aten", "n": int(elements), "bytes": 4.0 * elements,

@@ -79,10 +79,10 @@ def _grouped(given: Key) -> tuple[Row, float]:
         n, k = k, n
     elif phase == "wgrad":
         m, n, k = n, k, m
-    wide = phase == "wgrad" and given["main_grad_dtype"] == "fp32"
+    wide = given["main_grad_dtype"] == "fp32"
+    adds = phase == "wgrad" and given.get("accumulate") == "True"
     row = {"op": "grouped_gemm", "phase": phase, "batch": groups, "m": m, "n": n, "k": k, "library": "transformer_engine",
-           "accumulate": phase == "wgrad" and given["accumulate"] == "True",
-           "out_dtype": "fp32" if wide and given["accumulate"] == "True" else given["out_dtype"]}
+           "accumulate": adds, "out_dtype": "fp32" if wide and adds else given["out_dtype"]}
     return row, flops
 
 

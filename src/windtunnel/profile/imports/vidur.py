@@ -67,7 +67,7 @@ def _times(cells: dict[str, str], op: str) -> Row | None:
         text = cells.get(f"time_stats.{op}.{name}")
         if text is None or not text.strip() or text.strip().lower() == "nan":
             continue
-        value = float(text) * 1e-3
+        value = float(text) / 1e3
         if not math.isfinite(value) or value < 0 or value == 0 and name != "std":
             raise ValueError(f"{op}.{name} is {text}")
         found[column] = value
