@@ -223,3 +223,12 @@ def test_visible_pairs_by_counting(queries: int, cached: int, window: int, causa
 
 def test_every_column_has_a_meaning() -> None:
     assert len({column.name for column in COLUMNS}) == len(COLUMNS) and all(column.meaning for column in COLUMNS)
+
+
+def test_the_documented_columns_are_these() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "profile.md").read_text(encoding="utf-8")
+    for column in COLUMNS:
+        assert f"| `{column.name}` | {column.type} | {'yes' if column.null else 'no'} | {column.meaning} |" in page
+    assert sum(line.startswith("| `") and line.count("|") == 5 for line in page.splitlines()) == len(COLUMNS)
+    for words in (OPS, PHASES, DTYPES):
+        assert ", ".join(words) in page

@@ -91,7 +91,7 @@ def import_all(path: str | Path, gpu: str | None = None, format: str | None = No
     found = FORMATS[kind].read(files, dtype)
     parts = found if isinstance(found, list) else [found]
     parts, others = _chosen(parts, stated)
-    guess = next((found for file in (Path(path), *files) if (found := gpu_of_path(file)) is not None), None)
+    guess = next((name for file in (Path(path), *files) if (name := gpu_of_path(file)) is not None), None)
     return [_imported(part, kind, stated, guess, str(path), (*part.ignored, *ignored, *others)) for part in parts]
 
 
