@@ -181,6 +181,8 @@ def test_which_gpu(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="Did you mean 'h100-sxm-80gb'"):
         import_measurements(path, gpu="h100-sxm-80g")
     assert import_measurements(path, gpu="NVIDIA H100 80GB HBM3").data.about.gpu == H100
+    other = put(tmp_path / "h20" / "t.csv", *path.read_text(encoding="utf-8").splitlines())
+    assert "GPU h100-sxm-80gb: as stated, though h20 is a word of the path" in import_measurements(other, gpu=H100).assumed
     mine = put(tmp_path / "gpu.toml", 'id = "my-chip"', 'name = "Mine"', 'architecture = "hopper"', 'memory = "80GiB"',
                'memory_bandwidth = "3TB/s"', "[peak]", 'bf16 = "900TFLOP/s"')
     about = import_measurements(path, gpu=str(mine)).data.about

@@ -121,6 +121,14 @@ def test_another_gpus_times_under_this_name() -> None:
         assert key in refusal(About(gpu="h200-sxm-141gb", datasheet={key: value}), row())
 
 
+def test_a_smaller_gpus_times_under_a_larger_ones_name() -> None:
+    """Twenty products at 90 % of an A100's peak are 28 % of an H100's; small ones prove nothing."""
+    rows = [row(m=4096 + i, seconds=2 * (4096 + i) * 8192 * 4096 / 280e12) for i in range(20)]
+    assert len(dataset(About(gpu="a100-sxm-80gb"), rows)) == 20
+    assert "20 large products: got 'at best 28 % of peak" in refusal(About(gpu="h100-sxm-80gb"), *rows)
+    assert len(dataset(About(gpu="h100-sxm-80gb"), [{**r, "m": r["m"] // 8, "seconds": r["seconds"] / 8} for r in rows])) == 20
+
+
 def test_a_gpu_that_nobody_knows_is_bound_by_its_own_sheet() -> None:
     sheet = {"peak.bf16": 1e12, "memory_bandwidth": 1e11}
     assert "the most that cpu does" in refusal(About(gpu="cpu", datasheet=sheet), row())

@@ -41,6 +41,10 @@ TICK = 1e-6
 CACHED = 4.0
 """A kernel that moves less than this many times the L2 may be faster than memory."""
 
+LARGE, ENOUGH, REACHED = 1e-4, 20, 0.4
+"""Of ENOUGH products in half precision that last LARGE s or more at peak, the best reaches this share of the catalogue's peak: the
+best measured matmul is 54 % (MI300X) to 87 % (A100) of it."""
+
 PRODUCTS = ("gemm", "grouped_gemm", "attention")
 
 LARGEST_RATE, LARGEST_BANDWIDTH = 1e17, 1e14
@@ -127,6 +131,15 @@ def _rates(data: Dataset, sheet: Sheet, path: str) -> None:
             raise SpecError(f"{path}: seconds of row {tell(table, row)}", float(seconds[row]),
                             f"at least {least[row]:.3g}: {rate[row]:.3g} {unit}{what} is the most that {who} does",
                             "Another GPU's times under this name, another number format (tf32?), or times that are not in seconds.")
+    if sheet.known and sheet.slack == 1.0:
+        large = product & np.isin(dtypes, ("bf16", "fp16")) & (flops / peak >= LARGE)
+        share = np.where(large, flops / np.where(seconds > 0, seconds, 1.0) / peak, 0.0)
+        if large.sum() >= ENOUGH and share.max() < REACHED:
+            row = int(np.argmax(share))
+            raise SpecError(f"{path}: {int(large.sum()):,} large products",
+                            f"at best {100 * share[row]:.0f} % of peak, row {tell(table, row)}",
+                            f"at least {100 * REACHED:g} % of the {peak[row]:.3g} FLOP/s of {data.about.gpu}",
+                            "Times of a smaller GPU under this name? Each GPU has its own name.")
     stated = np.array([name in sheet.peak for name in dtypes])
     roofline = np.maximum(flops / peak, moved / sheet.bandwidth)
     most = SLOWER * sheet.slack * (roofline + LAUNCH * np.maximum(launches, 1.0))

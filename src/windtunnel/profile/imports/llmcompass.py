@@ -53,7 +53,7 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     if not dtype:
         assumed.append("dtype fp16: the tables do not say")
     assumed.append("licence BSD-3-Clause, that of LLMCompass's repository")
-    about = {"source": "llmcompass", "licence": "BSD-3-Clause", "notes": "softmax, layer norm and GELU from throughputs; " + NOTE}
+    about = {"licence": "BSD-3-Clause", "notes": "softmax, layer norm and GELU from throughputs; " + NOTE}
     return Found(rows, about=about, ignored=tuple(ignored), assumed=tuple(assumed), bad=tuple(bad))
 
 

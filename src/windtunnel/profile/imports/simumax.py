@@ -52,7 +52,7 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     assumed = [] if dtype else ["dtype bf16 where a key does not state it (fp8 for the fp8_ operators)"]
     assumed += ["attention is causal: SimuMax's test runs it so, and counts the FLOP of the whole square",
                 "licence Apache-2.0, that of SimuMax's repository"]
-    about = {"source": "simumax", "licence": "Apache-2.0", "notes": "times from efficiencies: FLOP / (tflops x efficiency)"}
+    about = {"licence": "Apache-2.0", "notes": "times from efficiencies: FLOP / (tflops x efficiency)"}
     return Found(rows, called=called, about=about, ignored=tuple(dict.fromkeys(ignored)), assumed=tuple(assumed), bad=tuple(bad))
 
 

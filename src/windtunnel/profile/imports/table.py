@@ -70,9 +70,8 @@ def read(files: Sequence[Path], dtype: str | None) -> list[Found]:
                 rows.setdefault(str(cells.get(gpu) or "").strip() or None if gpu else None, []).append(row)
     if not rows and not bad:
         raise FileError(str(files[0]), "no row", "at least one measured kernel")
-    about = {"source": "table"}
     notes = tuple(dict.fromkeys(ignored)), tuple(dict.fromkeys(assumed))
-    return [Found(listed, gpu, about=about, ignored=notes[0], assumed=notes[1], bad=tuple(bad) if place == 0 else ())
+    return [Found(listed, gpu, ignored=notes[0], assumed=notes[1], bad=tuple(bad) if place == 0 else ())
             for place, (gpu, listed) in enumerate(rows.items() or [(None, [])])]
 
 
