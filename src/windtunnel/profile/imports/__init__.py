@@ -155,7 +155,8 @@ def _imported(found: Found, kind: str, stated: GPU | None, path: Path, files: li
         gpu = gpu_named(guess)
     if not found.rows and found.bad:
         raise SpecError(*found.bad[0], "a measurement", f"None of {len(found.bad)} lines is one.")
-    about = About(gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}", **found.about)
+    about = About(gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}",
+                  **found.about)
     return Imported(kind, dataset(about, found.rows, str(path)), ignored, tuple(assumed), found.bad)
 
 
