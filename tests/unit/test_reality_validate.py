@@ -224,5 +224,5 @@ def test_fitted_is_by_family_and_quantity() -> None:
 
 def test_every_fitted_family_has_rows_in_the_catalogue() -> None:
     known = {name for path in measurements.tables() for name in read(path).families}
-    kernels = {name for name, _ in measurements.fitted_families() if "-kernels-" in name or ", " in name}  # tables not in the catalogue
+    kernels = {name for name, _ in measurements.fitted_families() if "-kernels-" in name or ", " in name}
     assert {name for name, _ in measurements.fitted_families()} - kernels <= known

@@ -6,6 +6,7 @@ word of the path is taken only where neither does, and listed as assumed.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,10 +89,20 @@ def import_all(path: str | Path, gpu: str | None = None, format: str | None = No
         if stated is not None and stated.id != data.about.gpu:
             raise SpecError("--gpu", stated.id, f"{data.about.gpu}, which the dataset states")
         return [Imported(kind, data, ignored)]
-    found = FORMATS[kind].read(files, dtype)
-    parts = found if isinstance(found, list) else [found]
+    parts = _read(kind, files, dtype)
     parts, others = _chosen(parts, stated)
     return [_imported(part, kind, stated, Path(path), files, (*part.ignored, *ignored, *others)) for part in parts]
+
+
+def _read(kind: str, files: list[Path], dtype: str | None) -> list[Found]:
+    """What the format's reader finds; damage behind a file's beginning is a FileError too."""
+    import pyarrow as pa
+
+    try:
+        found = FORMATS[kind].read(files, dtype)
+    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+        raise FileError(", ".join(map(str, files[:3])), str(error).splitlines()[0][:100], FORMATS[kind].what) from error
+    return found if isinstance(found, list) else [found]
 
 
 def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, ...]]:
