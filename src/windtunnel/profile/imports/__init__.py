@@ -43,7 +43,7 @@ FORMATS: dict[str, Format] = {
 }
 """Format -> how to know and read it. A dataset of windtunnel itself is read as what it is."""
 
-COLLECTIVES = (("size(B)", "time(ns)"), ("collective", "devices_per_node", "num_workers"))
+COLLECTIVES = (("size(B)", "time(ns)"), ("collective", "devices_per_node", "num_workers", "rank"))
 """Columns of tables that time collectives."""
 
 
