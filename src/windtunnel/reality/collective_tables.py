@@ -1,7 +1,7 @@
 """Times of collectives as others print them: nccl-tests tables of one node (vTrain's `gpus_N.csv`) and Vidur's network profiles.
 
 Neither names its GPU in a column, nor nccl-tests its number of ranks: both stand in the path (`…/allreduce_a100/gpus_8.csv`).
-Vidur's rows say how many workers are on a node, and not what joins nodes or the GPUs of a small one: only calls inside an 8-GPU node
+Vidur's rows say how many workers are on a node, and not what joins nodes or the GPUs of a small one: only calls in an 8-GPU node
 are scored.
 """
 
