@@ -119,6 +119,7 @@ class LaneColumns {
         dep_start_(take<std::int64_t>(d, "dep_start")),
         dep_lane_(take<std::int32_t>(d, "dep_lane")),
         dep_lead_(take<std::int64_t>(d, "dep_lead")),
+        hold_(take<double>(d, "hold")),
         path_start_(take<std::int64_t>(d, "path_start")),
         path_links_(take<std::int32_t>(d, "path_links")) {
     const std::size_t k = src_.size();
@@ -136,7 +137,7 @@ class LaneColumns {
   [[nodiscard]] wt::net::Lanes lanes() const {
     return {span_of(src_),       span_of(dst_),      span_of(path_),    span_of(bytes_), span_of(slice_),
             span_of(window_),    span_of(delay_),    span_of(rate_),    span_of(begin_), span_of(group_),
-            span_of(dep_start_), span_of(dep_lane_), span_of(dep_lead_)};
+            span_of(dep_start_), span_of(dep_lane_), span_of(dep_lead_), span_of(hold_)};
   }
   [[nodiscard]] wt::net::Paths paths() const { return {span_of(path_start_), span_of(path_links_)}; }
   void check_endpoints(std::size_t endpoints) const {
@@ -168,7 +169,9 @@ class LaneColumns {
   Column<std::int32_t> group_;
   Column<std::int64_t> dep_start_;
   Column<std::int32_t> dep_lane_;
-  Column<std::int64_t> dep_lead_, path_start_;
+  Column<std::int64_t> dep_lead_;
+  Column<double> hold_;
+  Column<std::int64_t> path_start_;
   Column<std::int32_t> path_links_;
 };
 
@@ -271,6 +274,7 @@ PlanTable table_of(const nb::dict& graph, const nb::dict& lanes, const Column<st
   t.bytes = copy_of(l.bytes), t.slice = copy_of(l.slice), t.delay = copy_of(l.delay), t.rate = copy_of(l.rate),
   t.begin = copy_of(l.begin);
   t.dep_start = copy_of(l.dep_start), t.dep_lead = copy_of(l.dep_lead), t.dep_lane = copy_of(l.dep_lane);
+  t.hold = copy_of(l.hold);
   t.plan_start = copy_of(span_of(plan_start)), t.key = copy_of(span_of(key)), t.key_plan = copy_of(span_of(key_plan));
   return t;
 }

@@ -28,7 +28,7 @@ struct PlanTable {
   std::vector<std::int32_t> path_links;
   std::vector<std::int32_t> src, dst, path, window, group;
   std::vector<std::int64_t> bytes, slice;
-  std::vector<double> delay, rate, begin;  // begin: after the launch of the plan
+  std::vector<double> delay, rate, begin, hold;  // begin: after the launch of the plan
   std::vector<std::int64_t> dep_start, dep_lead;
   std::vector<std::int32_t> dep_lane;    // within the plan's own lanes
   std::vector<std::int64_t> plan_start;  // [P+1] into lanes

@@ -172,18 +172,17 @@ def _nic(graph: Graph, paths: Paths) -> Ints:
     return found
 
 
-def latencies(graph: Graph, paths: Paths, packet: Floats | None = None) -> tuple[Floats, Floats]:
+def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
     """(own, extra) seconds of each path: what a fitted hop contains, which was measured below one leaf, and what the links between
-    switches add. `packet` [P]: bytes that every link takes in before it sends them on; their seconds count as own."""
+    switches add."""
     between = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
-    own = _sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
-    extra = _sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)
-    if packet is not None:
-        own = own + packet * _sums((1.0 / graph.link_rate)[paths.links], paths)
+    own = path_sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
+    extra = path_sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)
     return own, extra
 
 
-def _sums(values: Floats, paths: Paths) -> Floats:
+def path_sums(values: Floats, paths: Paths) -> Floats:
+    """[P] sum over each path of the values of its links, one after the other."""
     total = np.zeros(len(values) + 1)
     np.cumsum(values, out=total[1:])
     at = total[paths.start]

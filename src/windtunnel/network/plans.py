@@ -7,7 +7,7 @@ however many GPUs take part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -116,8 +116,7 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Ids, group: Group) -> Pl
     options = on.options(comm)
     way = np.tile(lowered.pattern.channel.astype(np.uint64), count)
     paths = route(on.graph, lanes.src, lanes.dst, way, options)
-    own, above = latencies(on.graph, paths)
-    lanes = replace(lanes, delay=np.maximum(0.0, lanes.delay - own))
+    _, above = latencies(on.graph, paths)
     steps = float(slices_of(one).max()) if len(one.dep_lane) and not (one.group == np.arange(len(one))).all() else 1.0
     wait = float(one.begin.min(initial=np.inf))
     return Plan(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, steps * float(above.max(initial=0.0)))

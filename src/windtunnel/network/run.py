@@ -18,8 +18,8 @@ from windtunnel.network.connections import split
 from windtunnel.network.fluid import at_once, fluid
 from windtunnel.network.group import Group, flat_group
 from windtunnel.network.links import Links, latencies, links_of, nics_each, route_options, ways
-from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends, with_paths
-from windtunnel.network.packets import last_packets, packet_options, packet_size, sprays
+from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends
+from windtunnel.network.packets import packet_options, packet_size, settled, sprays
 from windtunnel.network.sends import Sends
 from windtunnel.network.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.spec.cluster import Cluster
@@ -140,10 +140,7 @@ def _flow(wired: Wired, cluster: Cluster, how: How) -> Ran:
 def _packet(wired: Wired, cluster: Cluster, how: How) -> Ran:
     graph, mtu = wired.links.graph, how.mtu or packet_size(wired.lanes)
     options = replace(packet_options(cluster, mtu, how.settings, how.seed), skip=how.skip)
-    # A lane's rate spaces its packets, so the last one of a slice is there after its way and not after its bytes over the rate.
-    tail = last_packets(wired.lanes, mtu)
-    own, _ = latencies(graph, wired.paths, tail)
-    lanes = with_paths(wired.lanes, own - tail / wired.lanes.rate)
+    lanes = settled(graph, wired.paths, wired.lanes, mtu)
     found = run_packets(graph, wired.paths, lanes, options, progress=how.progress)
     stats = {**found.stats, "skipped_share": found.skipped_share, "skip_error_s": found.skip_error}
     return Ran(float(found.delivered.max()), wired.lowered, graph, found.link_data.astype(np.float64), mtu, stats)

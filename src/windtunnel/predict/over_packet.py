@@ -11,6 +11,7 @@ from windtunnel.engine._core import PacketNetwork, ReplayNetwork
 from windtunnel.engine.graph import Longs, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import packet_network, run_packets
+from windtunnel.network.packets import settled
 from windtunnel.network.plans import Machine
 from windtunnel.network.traffic import Traffic, traffic
 from windtunnel.predict.carried import Seen, collided, plans, slowed
@@ -34,6 +35,7 @@ class PacketStep:
     def __init__(self, on: Machine, prices: Network, calls: Sequence[Call], skip: bool = False) -> None:
         self.on, self.calls, self.skip = on, list(calls), SKIP if skip else None
         self.plans = plans(on, prices, self.calls)
+        self.lanes = [settled(on.graph, plan.paths, plan.lanes, MTU) for plan in self.plans]
         self.options = on.packets(MTU)
 
     def hops(self, launches: Longs) -> float:
@@ -50,7 +52,7 @@ class PacketStep:
         if hops > MOST_HOPS and self.skip is None:
             raise SpecError("--network", "packet", f"at most {MOST_HOPS:.0e} packet-hops a step",
                             f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow, or add --skip.")
-        lanes = _joined([p.lanes for p in self.plans], [call.extra for call in self.calls])
+        lanes = _joined(self.lanes, [call.extra for call in self.calls])
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
         paths = _joined_paths([p.paths for p in self.plans])
         return packet_network(self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.options, skip=self.skip)
@@ -58,8 +60,8 @@ class PacketStep:
     def alone(self) -> list[float]:
         """Seconds of each call with nothing else on the links."""
         return [
-            float(run_packets(self.on.graph, p.paths, p.lanes, self.options).delivered.max()) + call.extra
-            for p, call in zip(self.plans, self.calls, strict=True)
+            float(run_packets(self.on.graph, p.paths, lanes, self.options).delivered.max()) + call.extra
+            for p, lanes, call in zip(self.plans, self.lanes, self.calls, strict=True)
         ]
 
     def seen(self, ran: PacketNetwork | ReplayNetwork) -> Seen:
@@ -91,7 +93,7 @@ def _joined(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:
         delay=column("delay"), rate=column("rate"),
         begin=np.concatenate([p.begin + more for p, more in zip(parts, extra, strict=True)]), group=column("group"),
         dep_start=np.append(np.concatenate(starts), depth[-1]).astype(np.int64),
-        dep_lane=column("dep_lane"), dep_lead=column("dep_lead"),
+        dep_lane=column("dep_lane"), dep_lead=column("dep_lead"), hold=column("hold"),
     )  # fmt: skip
 
 
