@@ -9,7 +9,7 @@ import numpy as np
 from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import PacketOptions
-from windtunnel.network.links import latencies, path_sums
+from windtunnel.network.links import latencies, narrowed, path_sums
 from windtunnel.network.packet_flows import PacketSettings
 from windtunnel.network.settings import DEFAULT, Settings
 from windtunnel.spec.cluster import Cluster
@@ -70,6 +70,7 @@ def settled(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
         delay'  = delay - latency - max(0, way + beside - last packet / rate)
         hold    = delay - delay' + latency between switches, which hops were measured without
     """
+    lanes = narrowed(graph, paths, lanes)
     own, extra = latencies(graph, paths)
     slow = 1.0 / graph.link_rate
     users = np.bincount(paths.links, minlength=len(slow))

@@ -17,7 +17,7 @@ from windtunnel.network.collective import bus_factor, prepare
 from windtunnel.network.connections import split
 from windtunnel.network.fluid import at_once, fluid
 from windtunnel.network.group import Group, flat_group
-from windtunnel.network.links import Links, latencies, links_of, nics_each, route_options, ways
+from windtunnel.network.links import Links, latencies, links_of, narrowed, nics_each, route_options, ways
 from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends
 from windtunnel.network.packets import packet_options, packet_size, settled, sprays
 from windtunnel.network.sends import Sends
@@ -132,7 +132,10 @@ def _flow(wired: Wired, cluster: Cluster, how: How) -> Ran:
         share = (pattern.bytes / pattern.pace)[wired.old]
         demands, variables = at_once(lanes, wired.paths, share, wired.extra, wired.lowered.seconds)
     else:
-        demands, variables = fluid(lanes, wired.paths, wired.extra, wired.lowered.latency)
+        narrow = narrowed(wired.links.graph, wired.paths, lanes)
+        slower = float((lanes.bytes / narrow.rate).max() - (lanes.bytes / lanes.rate).max())
+        known = min(slower, float((lanes.delay - narrow.delay).max()))
+        demands, variables = fluid(narrow, wired.paths, wired.extra, wired.lowered.latency - known)
     found = flow.run(wired.links.graph.link_rate * wired.links.graph.link_up, demands, variables, progress=how.progress)
     return Ran(found.last, wired.lowered, wired.links.graph, found.use.bytes, 0, found.stats)
 
