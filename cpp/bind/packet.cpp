@@ -211,8 +211,7 @@ nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict
     check_signals();
     if (progress.is_none()) return false;
     const nb::gil_scoped_acquire held;
-    progress(share);
-    return false;
+    return nb::cast<bool>(nb::bool_(progress(share)));
   };
   Result r;
   const std::clock_t started = std::clock();
@@ -226,6 +225,7 @@ nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict
                    CLOCKS_PER_SEC;  // of all threads; the only thing that differs between equal runs
   out["stats"] = stats;
   out["partitions"] = r.partitions;
+  out["stopped"] = r.stopped;
   out["end"] = r.end;
   out["skipped_share"] = r.skipped_share;
   out["skipped_time"] = r.skipped_time;

@@ -222,5 +222,5 @@ def packet_run(
     lanes: dict[str, npt.NDArray[Any]],
     options: dict[str, Any],
     faults: dict[str, Any],
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], bool | None] | None = None,
 ) -> dict[str, Any]: ...

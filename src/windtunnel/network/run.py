@@ -155,21 +155,33 @@ NETWORKS: dict[str, Callable[[Wired, Cluster, How], Ran]] = {
 """The fidelities."""
 
 
+class _Stopped(Exception):
+    """Ends a run from within its progress."""
+
+
 def engine_sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, network: str, algorithm: str | None = None,
                  protocol: str | None = None, sends: Sends | None = None, settings: Mapping[str, str | int] | None = None,
                  per_node: int | None = None, seed: int = 1, dims: Sequence[int] = (), mtu: int | None = None, skip: bool = False,
                  progress: Callable[[float], bool] | None = None) -> list[dict[str, object]]:
     """The rows of `sweep`, run over links: also `lanes` and, of packets, `mtu` and `packet_hops`.
 
-    `progress` is told the share of the sizes that is done; if it answers True no further size is run.
+    `progress` is told the share of the work that is done; if it answers True the rows so far are all.
     """
     shape, options = flat_group(cluster, gpus, per_node), parse_settings(settings)
     ready = prepare(as_set(cluster, options), comm, shape, options)
     rows: list[dict[str, object]] = []
     wanted = list(sizes)
-    for at, size in enumerate(wanted):
-        ran = run_collective(cluster, comm, size, shape, network=network, algorithm=algorithm, protocol=protocol, sends=sends,
-                             settings=options, seed=seed, dims=dims, mtu=mtu, skip=skip)
+
+    def told(share: float) -> None:
+        if progress is not None and progress((len(rows) + share) / len(wanted)):
+            raise _Stopped
+
+    for size in wanted:
+        try:
+            ran = run_collective(cluster, comm, size, shape, network=network, algorithm=algorithm, protocol=protocol, sends=sends,
+                                 settings=options, seed=seed, dims=dims, mtu=mtu, skip=skip, progress=told)
+        except _Stopped:
+            break
         busy = ran.seconds if ran.seconds > 0 else float("inf")
         rows.append({
             "size": size, "time_us": ran.seconds * 1e6, "algbw_GBs": size / busy * 1e-9,
@@ -177,7 +189,7 @@ def engine_sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float]
             "protocol": ran.lowered.protocol, "channels": int(ran.lowered.pattern.channel.max()) + 1,
             "provenance": ready.provenance, "relative_error": ready.relative_error, "lanes": len(ran.lowered.lanes),
         } | (_of_packets(ran) if ran.mtu else {}))
-        if progress is not None and progress((at + 1) / len(wanted)):
+        if progress is not None and progress(len(rows) / len(wanted)):
             break
     return rows
 

@@ -12,7 +12,7 @@ from windtunnel.engine.graph import Longs, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import packet_network, run_packets
 from windtunnel.network.packets import settled
-from windtunnel.network.plans import Machine
+from windtunnel.network.plans import Machine, connections_of
 from windtunnel.network.traffic import Traffic, traffic
 from windtunnel.predict.carried import Seen, collided, plans, slowed
 from windtunnel.predict.costs import Network
@@ -34,7 +34,7 @@ class PacketStep:
 
     def __init__(self, on: Machine, prices: Network, calls: Sequence[Call], skip: bool = False) -> None:
         self.on, self.calls, self.skip = on, list(calls), SKIP if skip else None
-        self.plans = plans(on, prices, self.calls)
+        self.plans = [connections_of(on, plan) for plan in plans(on, prices, self.calls)]
         self.lanes = [settled(on.graph, plan.paths, plan.lanes, MTU) for plan in self.plans]
         self.options = on.packets(MTU)
 
