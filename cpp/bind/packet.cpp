@@ -279,18 +279,29 @@ PlanTable table_of(const nb::dict& graph, const nb::dict& lanes, const Column<st
   return t;
 }
 
+// Lets Ctrl-C through and says how far a network is.
+template <class Network>
+std::function<void()> pulse_of(const Network& network, const nb::object& progress) {
+  return [&network, progress] {
+    check_signals();
+    if (progress.is_none()) return;
+    const nb::gil_scoped_acquire held;
+    progress(network.done());
+  };
+}
+
 void make_network(PacketNetwork* at, const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start,
                   const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options,
-                  const nb::dict& faults) {
+                  const nb::dict& faults, const nb::object& progress) {
   new (at) PacketNetwork(table_of(graph, lanes, plan_start, key, key_plan), options_of(options), faults_of(faults));
-  at->on_pulse(check_signals);
+  at->on_pulse(pulse_of(*at, progress));
 }
 
 void make_replay(ReplayPackets* at, const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start,
                  const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options,
-                 const nb::dict& faults, double tolerance) {
+                 const nb::dict& faults, double tolerance, const nb::object& progress) {
   new (at) ReplayPackets(table_of(graph, lanes, plan_start, key, key_plan), options_of(options), faults_of(faults), {tolerance});
-  at->on_pulse(check_signals);
+  at->on_pulse(pulse_of(*at, progress));
 }
 
 nb::dict plans_of(PlanReport&& r) {
@@ -349,12 +360,12 @@ void bind_packet(nb::module_& m) {
   nb::class_<PacketNetwork, wt::net::Network>(m, "PacketNetwork",
                                               "The packet engine as a network of a program; one run uses it up.")
       .def("__init__", &make_network, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"),
-           "options"_a, "faults"_a)
+           "options"_a, "faults"_a, "progress"_a.none() = nb::none())
       .def("report", &report, "What has happened so far.");
   nb::class_<ReplayPackets, wt::net::Network>(m, "ReplayNetwork",
                                               "The same, simulating each pattern of transfers once; one run uses it up.")
       .def("__init__", &make_replay, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"),
-           "options"_a, "faults"_a, "tolerance"_a)
+           "options"_a, "faults"_a, "tolerance"_a, "progress"_a.none() = nb::none())
       .def("report", &report_replay, "What has happened so far; of links and plans as if all had been simulated.");
 }
 

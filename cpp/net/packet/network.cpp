@@ -120,6 +120,13 @@ std::optional<Completion> PacketNetwork::advance() {
   return end;
 }
 
+std::vector<std::int32_t> PacketNetwork::ways(std::int32_t plan) const {
+  std::vector<std::int32_t> links;
+  for (std::int64_t lane = table_.plan_start[plan]; lane < table_.plan_start[plan + 1]; ++lane)
+    world_.add_ways(static_cast<std::uint32_t>(lane), links);
+  return links;
+}
+
 void PacketNetwork::finish() {
   constexpr std::int64_t kSlab = 1 << 19;
   while (part_.run(kForever, kSlab))

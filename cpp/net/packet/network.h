@@ -61,6 +61,13 @@ class PacketNetwork final : public Network {
 
   // Called every few milliseconds of work; may throw to stop.
   void on_pulse(std::function<void()> beat) { pulse_ = std::move(beat); }
+  // All links that packets of a plan may take, some of them twice.
+  [[nodiscard]] std::vector<std::int32_t> ways(std::int32_t plan) const;
+  // Share of the transfers named that have been delivered.
+  [[nodiscard]] double done() const {
+    const std::size_t named = table_.key.size();
+    return named == 0 ? 1.0 : (static_cast<double>(instances_.size()) - static_cast<double>(flying_)) / static_cast<double>(named);
+  }
   [[nodiscard]] PlanReport report() const;
 
  private:

@@ -268,6 +268,8 @@ struct World {
     return static_cast<std::int32_t>(copy_of.empty() ? pair : pair & ((1U << kRowBits) - 1));
   }
   [[nodiscard]] std::uint32_t lane_of(std::uint32_t pair) const { return copy_of.empty() ? pair : copy_of[pair]; }
+  // Adds to `ways` all links that packets of a lane may take, some of them twice.
+  void add_ways(std::uint32_t lane, std::vector<std::int32_t>& ways) const;
   // Adds a copy of lanes [first, last) as pairs, or makes the pairs from `at` on new again; the first of them.
   std::uint32_t copy(std::uint32_t first, std::uint32_t last, std::int32_t of_instance, std::uint32_t at);
   static constexpr std::uint32_t kAtEnd = UINT32_MAX;

@@ -256,6 +256,7 @@ def packet_network(
     faults: Faults | None = None,
     rows: npt.ArrayLike | None = None,
     skip: float | None = None,
+    progress: Callable[[float], object] | None = None,
 ) -> _core.PacketNetwork | _core.ReplayNetwork:
     """A network for one `engine.run`. Plan p is the lanes `plan_start[p]:plan_start[p+1]` of `plans`, whose dependencies count from
     the plan's first lane and whose `begin` is after the launch. A transfer named `key[i]` launches plan `key_plan[i]`, as often as
@@ -264,11 +265,13 @@ def packet_network(
 
     `skip`: patterns of transfers that have been simulated are not simulated again; starts that differ by this share of the shortest
     transfer of the pattern, or less, count as the same (0: to the picosecond; 0.01 is a good choice). `report()` then counts the
-    whole step, with `replay`: what was skipped and an estimate of the error. Takes no faults. docs/packet.md says what it means."""
+    whole step, with `replay`: what was skipped and an estimate of the error. Takes no faults. docs/packet.md says what it means.
+
+    `progress` is called now and then with the share of the keys whose transfers are over (with `skip`: have begun)."""
     columns: dict[str, Any] = {
         "graph": graph.columns(), "lanes": _columns(paths, plans, rows), "plan_start": np.ascontiguousarray(plan_start, np.int64),
         "key": np.ascontiguousarray(key, np.int64), "key_plan": np.ascontiguousarray(key_plan, np.int32),
-        "options": (options or PacketOptions()).columns(), "faults": _faults(faults),
+        "options": (options or PacketOptions()).columns(), "faults": _faults(faults), "progress": progress,
     }  # fmt: skip
     try:
         return _core.PacketNetwork(**columns) if skip is None else _core.ReplayNetwork(**columns, tolerance=float(skip))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from windtunnel.predict.carried import Seen, collided, plans, slowed
 from windtunnel.predict.costs import Network
 from windtunnel.predict.live import Call
 
+Progress = Callable[[float], object]
 MTU = 4096
 SKIP = 0.01
 """With `skip`: by how much of a transfer's time the starts of two patterns may differ that count as the same."""
@@ -43,8 +44,9 @@ class PacketStep:
         each = [float((p.lanes.bytes * np.diff(p.paths.start)).sum()) for p in self.plans]
         return 2.0 * float(np.dot(launches, each)) / MTU if each else 0.0
 
-    def network(self, key: Longs, plan: Longs) -> PacketNetwork | ReplayNetwork:
-        """A network for one run of a program in which transfers `key` are runs of the calls `plan`.
+    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> PacketNetwork | ReplayNetwork:
+        """A network for one run of a program in which transfers `key` are runs of the calls `plan`; `progress` is told their share
+        that is over, now and then.
 
         SpecError for a step of more than MOST_HOPS packet-hops.
         """
@@ -55,7 +57,8 @@ class PacketStep:
         lanes = _joined(self.lanes, [call.extra for call in self.calls])
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
         paths = _joined_paths([p.paths for p in self.plans])
-        return packet_network(self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.options, skip=self.skip)
+        return packet_network(self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.options, skip=self.skip,
+                              progress=progress)
 
     def alone(self) -> list[float]:
         """Seconds of each call with nothing else on the links."""

@@ -15,7 +15,7 @@ Column = tuple[str, str, list[float]]
 
 
 def series_text(result: FlowsResult, name: str) -> str:
-    """Text for a file `name`: JSON for .json, else CSV with a row per time, link or flow, and quantity (`time_s,of,quantity,value`).
+    """Text for a file `name`: JSON for .json, else CSV `time_s,of,quantity,value`, a row per time, link or flow, and quantity.
 
     Of links `queue_B` (waiting), `sent_B` and `pfc_pauses` (so far); of flows `rate_Bps` (that congestion control permits),
     `acked_B` and `cnps` (so far). `of` is `leaf0->spine3`, or `flow 7`, the number of its row. Nothing where no flow needed a link.
