@@ -63,7 +63,8 @@ def test_what_meets_on_a_link_is_not_hidden_by_holds() -> None:
     for links in (graph, slow):
         lanes = settled(links, wired.paths, wired.lanes, 4096)
         took.append(float(run_packets(links, wired.paths, lanes, packet_options(cluster, 4096)).delivered.max()))
-    crossing = np.bincount(wired.paths.links, weights=np.repeat(wired.lanes.bytes, np.diff(wired.paths.start)), minlength=graph.links)
+    moved = np.repeat(wired.lanes.bytes, np.diff(wired.paths.start))
+    crossing = np.bincount(wired.paths.links, weights=moved, minlength=graph.links)
     assert took[1] >= float((crossing / slow.link_rate).max())
     assert took[1] > 2 * took[0]
 

@@ -150,10 +150,13 @@ def ways(links: Links, lanes: Lanes, key: Ints, options: RouteOptions, nic: Ints
     """
     keys = key.astype(np.uint64)
     paths = route(links.graph, lanes.src, lanes.dst, keys, options)
-    if links.through:
-        paths = _relayed(links, lanes, keys, options, paths)
-    if nic is None:
-        return paths
+    if nic is not None:
+        paths = _leaving_by(nic, links, lanes, keys, options, paths)
+    return _relayed(links, lanes, keys, options, paths) if links.through else paths
+
+
+def _leaving_by(nic: Ints, links: Links, lanes: Lanes, keys: npt.NDArray[np.uint64], options: RouteOptions, paths: Paths) -> Paths:
+    """The paths for `keys` that are changed until each leaves by its NIC."""
     step = np.uint64(int(keys.max(initial=0)) + 1)
     for _ in range(_TRIES):
         wrong = np.nonzero(_nic(links.graph, paths) % (int(nic.max()) + 1) != nic)[0]
@@ -203,7 +206,7 @@ def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
 
 
 def narrowed(graph: Graph, paths: Paths, lanes: Lanes) -> Lanes:
-    """Lanes no faster than the narrowest link of their way, with what a slice takes longer for it out of its delay.
+    """Lanes with a rate, no faster than the narrowest link of their way, with what a slice takes longer for it out of its delay.
 
     The closed form has all of a node's NICs for a call however few channels it has. What one slice on one NIC takes longer is in
     the hops that were fitted to it; what further slices take longer is not.
@@ -211,7 +214,7 @@ def narrowed(graph: Graph, paths: Paths, lanes: Lanes) -> Lanes:
     rate = graph.link_rate[paths.links]
     narrow = np.full(len(paths), np.inf)
     np.minimum.at(narrow, np.repeat(np.arange(len(paths)), np.diff(paths.start)), rate)
-    narrow = np.minimum(narrow, lanes.rate)
+    narrow = np.where(np.isinf(lanes.rate), np.inf, np.minimum(narrow, lanes.rate))
     longer = lanes.slice / narrow - lanes.slice / lanes.rate
     return replace(lanes, rate=narrow, delay=np.maximum(0.0, lanes.delay - longer))
 
