@@ -175,6 +175,7 @@ def test_report_of_a_file(tmp_path: Path) -> None:
     seen: list[tuple[int, int, str]] = []
     report = validate([path], progress=lambda done, total, row: seen.append((done, total, row)), predict=answer)
     data = report.as_dict()
+    assert data["sources"] == [path.name]
     assert [row["id"] for row in data["rows"]] == ["X1", "X2", "X3"]
     assert data["rows"][0]["error_pct"] == pytest.approx(0.0) and "skipped" not in data["rows"][0]
     assert "iter_time_s" in data["rows"][2]["skipped"] and "predicted" not in data["rows"][2]
