@@ -23,10 +23,10 @@ PAUSED = ("roce", "ethernet")
 """Fabrics that pause (PFC) and run DCQCN; the others grant credits and run no congestion control, unless the catalogue says so."""
 
 
-def packet_size(lanes: Lanes) -> int:
-    """Bytes of a packet: 4 KiB, doubled up to 32 KiB while the lanes would need more than a million packets."""
+def packet_size(total: float) -> int:
+    """Bytes of a packet in a run that sends `total` bytes: 4 KiB, doubled up to 32 KiB while there are more than a million."""
     size = SMALLEST
-    while size < LARGEST and float(lanes.bytes.sum()) / size > MOST_PACKETS:
+    while size < LARGEST and total / size > MOST_PACKETS:
         size *= 2
     return size
 

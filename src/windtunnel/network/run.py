@@ -141,7 +141,7 @@ def _flow(wired: Wired, cluster: Cluster, how: How) -> Ran:
 
 
 def _packet(wired: Wired, cluster: Cluster, how: How) -> Ran:
-    graph, mtu = wired.links.graph, how.mtu or packet_size(wired.lanes)
+    graph, mtu = wired.links.graph, how.mtu or packet_size(float(wired.lanes.bytes.sum()))
     options = replace(packet_options(cluster, mtu, how.settings, how.seed), skip=how.skip)
     lanes = settled(graph, wired.paths, wired.lanes, mtu)
     found = run_packets(graph, wired.paths, lanes, options, progress=how.progress)
