@@ -1,0 +1,125 @@
+"""Seconds of one callable: warm-up, repetitions over a cold cache, medians with their spread.
+
+Device time is what the device needs once the host is ahead of it: before each repetition the device is kept busy for as long as the
+host needs to enqueue it. What the host needs is measured beside it and never added.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windtunnel.profile.device import Device
+from windtunnel.profile.power import Meter, Reading, Silent
+
+SHORT = 20e-6
+"""s. A shorter execution is repeated between two marks, as an event's own error is about half a microsecond."""
+
+LOOP = 100e-6
+"""s. How long such a loop lasts, at least."""
+
+MOST_LOOPS = 200
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How carefully to measure. `most_seconds`: warm-up and repetitions of one execution stop early beyond it (see `least`)."""
+
+    warmup: int = 10
+    repeats: int = 20
+    least: int = 5
+    most_seconds: float = 1.0
+    flush: bool = True
+
+    def on(self, device: Device) -> Protocol:
+        """The same on a CPU, where an execution takes a thousand times as long: fewer of each."""
+        return self if device.cuda else replace(self, warmup=min(self.warmup, 2), repeats=min(self.repeats, 7), least=3)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One execution. `loops`: executions between two marks, of which all but the first find a warm cache where over 1."""
+
+    seconds: float
+    seconds_min: float
+    seconds_max: float
+    seconds_mean: float
+    seconds_std: float
+    repeats: int
+    host_seconds: float | None
+    loops: int
+    peak: tuple[float, float] | None
+    reading: Reading
+
+    def fields(self) -> dict[str, Any]:
+        """As columns of a dataset."""
+        made: dict[str, Any] = {name: getattr(self, name) for name in ("seconds", "seconds_min", "seconds_max", "seconds_mean",
+                                                                       "seconds_std", "repeats", "host_seconds")}
+        if self.peak is not None:
+            made["peak_bytes"], made["reserved_bytes"] = self.peak
+        return {**made, **self.reading.fields()}
+
+
+def measure(run: Callable[[], object], device: Device, protocol: Protocol | None = None, meter: Meter | None = None) -> Timing:
+    """Times of `run`, which enqueues one execution on the current stream and returns at once (or, on a CPU, when it is done).
+
+    Each repetition begins with a cold cache (`protocol.flush`). Raises what `run` raises.
+    """
+    how = (protocol or Protocol()).on(device)
+    watch = meter or Silent()
+    run()
+    device.synchronize()
+    device.restart_peak()
+    one, host = _rough(run, device)
+    warm = min(how.warmup, max(how.least, math.ceil(how.most_seconds / (2 * one))))
+    for _ in range(warm - 1):
+        run()
+    device.synchronize()
+    one, host = _rough(run, device)
+    loops = min(MOST_LOOPS, math.ceil(LOOP / max(one, 1e-7))) if one < SHORT else 1
+    count = max(how.least, min(how.repeats, math.ceil(how.most_seconds / (one * loops))))
+    lead = 1.5 * host * loops + 20e-6
+    marks, hosts = [], []
+    used = watch.joules()
+    busy_from = device.mark()
+    for _ in range(count):
+        if how.flush:
+            device.flush()
+        device.sleep(lead)
+        begin = device.mark()
+        clock = time.perf_counter()
+        for _ in range(loops):
+            run()
+        hosts.append((time.perf_counter() - clock) / loops)
+        marks.append((begin, device.mark()))
+    busy_to = device.mark()
+    reading = watch.read()
+    device.synchronize()
+    times = [device.between(begin, end) / loops for begin, end in marks]
+    # Power says something of this kernel only where it filled nearly all of what the board was doing.
+    share = sum(times) * loops / max(device.between(busy_from, busy_to), 1e-12)
+    after = watch.joules()
+    joules = None if used is None or after is None else after - used
+    reading = reading.of(statistics.median(times), share, device.between(busy_from, busy_to), joules)
+    return timing_of(times, statistics.median(hosts) if device.cuda else None, loops, device.peak(), reading)
+
+
+def timing_of(times: Sequence[float], host: float | None, loops: int, peak: tuple[float, float] | None, reading: Reading) -> Timing:
+    """Statistics of at least one time."""
+    return Timing(statistics.median(times), min(times), max(times), statistics.fmean(times), statistics.pstdev(times), len(times),
+                  host, loops, peak, reading)
+
+
+def _rough(run: Callable[[], object], device: Device) -> tuple[float, float]:
+    """Device and host seconds of an execution, from three."""
+    begin, clock = device.mark(), time.perf_counter()
+    for _ in range(3):
+        run()
+    host = (time.perf_counter() - clock) / 3
+    end = device.mark()
+    device.synchronize()
+    return max(device.between(begin, end) / 3, 1e-9), host
