@@ -107,7 +107,7 @@ class Rows:
             off = self.open.get(row["phase"], "")
             note = "; ".join(word for word in (f"closure: {off}" if off else "", row["note"] or "") if word)
             self.rows.append({**row, "level": "kernel", "dtype": row["dtype"] or self.case.dtype, "mode": self.mode,
-                              "model": self.case.model.name, "shape": self.case.shape("layer"), "status": "open" if off else "ok",
+                              "library": self.library, "model": self.case.model.name, "shape": self.case.shape("layer"), "status": "open" if off else "ok",
                               "note": note or None, "source": self.source})
 
     def _step(self) -> None:

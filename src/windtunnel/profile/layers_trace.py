@@ -21,6 +21,10 @@ CLASSES = (
 )
 """Kernel class by the operator that launched it, the first that matches; the rest is elementwise."""
 
+NO_WORK = re.compile(r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|select|unsqueeze|"
+                     r"squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh)$")
+"""Operators of a CPU that only describe a tensor or call another operator."""
+
 FORMATS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "c10::Float8_e4m3fn": "fp8"}
 """The profiler's names of number formats."""
 
@@ -63,14 +67,15 @@ def class_of(op: str) -> str:
 
 
 def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
-    """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran; operators of no time are left out.
+    """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran; operators that only describe tensors are left out.
 
     `name` is the module's path without layer numbers, and the operator; `note` says the shapes of the operator's inputs.
     """
     groups: dict[tuple[Any, ...], list[Slice]] = defaultdict(list)
     for trace in taken:
         for one in trace.slices:
-            if one.seconds > 0:
+            described = one.kernel == one.op and (not one.op.startswith("aten::") or NO_WORK.search(one.op))
+            if one.seconds > 0 and not described:
                 module = ".".join(part for part in one.module.split(".") if not part.isdigit())
                 groups[module, one.phase, one.op, one.kernel, one.shapes, one.dtypes].append(one)
     rows = []

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from windtunnel.profile.case import Case
+from windtunnel.profile.device import Device
 from windtunnel.profile.layers_timing import fresh
 from windtunnel.profile.modules.family import Family, Own
 from windtunnel.profile.modules.layer import TORCH
@@ -30,6 +31,19 @@ def compare(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, str
         for op, words in _in_dtype(small, theirs, device, seed).items():
             off.setdefault(op, f"{words} in {dtype}")
     return off
+
+
+def compare_or_reason(case: Case, theirs: Family, device: Device, seed: int) -> str:
+    """Empty if the two are equal; else why nothing of the other implementation may be kept."""
+    try:
+        off = compare(case, theirs, device.place, seed)
+    except Exception as error:
+        if not device.out_of_memory(error):
+            raise
+        return "could not be compared: does not fit into memory"
+    finally:
+        device.forget()
+    return "not equal: " + "; ".join(f"{op}: {words}" for op, words in off.items()) if off else ""
 
 
 def _in_dtype(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, str]:
