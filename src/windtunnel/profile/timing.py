@@ -40,6 +40,14 @@ class Protocol:
         return self if device.cuda else replace(self, warmup=min(self.warmup, 2), repeats=min(self.repeats, 7), least=3)
 
 
+    def lasts(self, seconds: float, flush: float) -> float:
+        """About how long a measurement of an execution of `seconds` takes, each repetition with a flush of `flush` s."""
+        loops = math.ceil(LOOP / max(seconds, 1e-7)) if seconds < SHORT else 1
+        count = max(self.least, min(self.repeats, math.ceil(self.most_seconds / (seconds * loops))))
+        warm = min(self.warmup, max(self.least, math.ceil(self.most_seconds / (2 * seconds))))
+        return (warm + 6) * seconds + count * (loops * seconds + flush + 50e-6)
+
+
 @dataclass(frozen=True)
 class Timing:
     """One execution. `loops`: executions between two marks, of which all but the first find a warm cache where over 1."""
