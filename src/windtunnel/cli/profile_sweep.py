@@ -26,13 +26,17 @@ DRY_GPU = "h100-sxm-80gb"
 def command(
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE.parquet", help="Dataset to write.")] = None,
     classes: Annotated[str, typer.Option("--classes", metavar="NAME,...", help="Kernel classes; left out: all of them.")] = "",
-    models: Annotated[str, typer.Option("--models", metavar="NAME,...", help="Catalogue models or config files whose shapes are measured.")] = "",
+    models: Annotated[str, typer.Option("--models", metavar="NAME,...", help="Catalogue models whose shapes are measured.")] = "",
     tp: Annotated[str, typer.Option("--tp", metavar="N,...", help="Tensor-parallel cuts.")] = "",
-    tokens: Annotated[str, typer.Option("--tokens", metavar="FROM:TO|N,...", help="Tokens in a launch, doubling from FROM to TO.")] = "",
+    tokens: Annotated[
+        str, typer.Option("--tokens", metavar="FROM:TO|N,...", help="Tokens in a launch, doubling from FROM to TO.")
+    ] = "",
     dtypes: Annotated[str, typer.Option("--dtypes", metavar="NAME,...", help="Number formats: bf16, fp16, fp8, fp32, tf32.")] = "",
     modes: Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")] = "eager",
     device: Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")] = "auto",
-    budget: Annotated[str | None, typer.Option("--budget", metavar="TIME", help="Stop after this long (8m, 90s, 2h) and keep what there is.")] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="Stop after this long (8m, 90s, 2h) and keep what there is.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that an earlier sweep wrote.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and how long it takes; measure nothing.")] = False,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="With --dry-run: the GPU to plan for.")] = DRY_GPU,
@@ -64,7 +68,8 @@ def command(
     watch = meter(there.cuda, there.index)
     session = Session(str(output), about(there, watch), resume)
     with stoppable(f"measuring {there.name}") as report:
-        outcome = sweep(cases, there, session, budget=None if seconds is None else (1 - NAMING) * seconds, meter=watch, report=report)
+        measuring = None if seconds is None else (1 - NAMING) * seconds
+        outcome = sweep(cases, there, session, budget=measuring, meter=watch, report=report)
         if not outcome.stopped:
             left = 600.0 if seconds is None else max(0.0, seconds - outcome.seconds)
             name_kernels(cases, there, session, left, report)
@@ -140,7 +145,8 @@ def _told(cases: list[KernelCase], gpu: str, budget: float | None) -> None:
     console.print("The first ones:", highlight=False)
     for case, seconds in list(zip(cases, one, strict=True))[:12]:
         size = " x ".join(str(value) for value in (case.m, case.n, case.k) if value is not None)
-        console.print(f"  {case.op} {case.name} {case.phase} {case.dtype} {size} · {show_time(float(seconds))}", highlight=False, markup=False)
+        what = " ".join(word for word in (case.op, case.name, case.phase, case.dtype, size) if word)
+        console.print(f"  {what} · {show_time(float(seconds))}", highlight=False, markup=False)
 
 
 def _ended(outcome: Outcome, path: str, rows: int) -> None:
@@ -150,6 +156,7 @@ def _ended(outcome: Outcome, path: str, rows: int) -> None:
     parts = [f"{outcome.measured:,} measured", f"{outcome.resumed:,} from before" if outcome.resumed else "",
              f"{outcome.oom:,} did not fit into memory" if outcome.oom else "",
              f"{outcome.left:,} left: type the same with --resume" if outcome.left else ""]
-    console.print(f"{path}: {rows:,} rows · {' · '.join(part for part in parts if part)} · {show_time(outcome.seconds)}", highlight=False)
+    told = " · ".join(part for part in parts if part)
+    console.print(f"{path}: {rows:,} rows · {told} · {show_time(outcome.seconds)}", highlight=False)
     for why, count in sorted(outcome.skipped.items(), key=lambda pair: -pair[1]):
         console.print(f"  skipped {count:,}: {why}", highlight=False, markup=False)

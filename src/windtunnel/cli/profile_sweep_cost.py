@@ -12,10 +12,11 @@ from windtunnel.profile.timing import Protocol
 from windtunnel.spec import GPU, load_runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 
-KINDS = {"gemm": Kind.GEMM, "grouped_gemm": Kind.GEMM, "attention": Kind.ATTENTION, "norm": Kind.NORM, "elementwise": Kind.ELEMENTWISE,
-         "softmax": Kind.SOFTMAX, "cross_entropy": Kind.CROSS_ENTROPY, "embedding": Kind.EMBEDDING, "permute": Kind.ELEMENTWISE,
-         "optimizer": Kind.OPTIMIZER, "copy": Kind.COPY, "reduce": Kind.REDUCE}
-PHASES = {"forward": Phase.FORWARD, "backward": Phase.DGRAD, "dgrad": Phase.DGRAD, "wgrad": Phase.WGRAD, "optimizer": Phase.OPTIMIZER}
+KINDS = {"gemm": Kind.GEMM, "grouped_gemm": Kind.GEMM, "attention": Kind.ATTENTION, "norm": Kind.NORM,
+         "elementwise": Kind.ELEMENTWISE, "softmax": Kind.SOFTMAX, "cross_entropy": Kind.CROSS_ENTROPY, "embedding": Kind.EMBEDDING,
+         "permute": Kind.ELEMENTWISE, "optimizer": Kind.OPTIMIZER, "copy": Kind.COPY, "reduce": Kind.REDUCE}
+PHASES = {"forward": Phase.FORWARD, "backward": Phase.DGRAD, "dgrad": Phase.DGRAD, "wgrad": Phase.WGRAD,
+          "optimizer": Phase.OPTIMIZER}
 
 LAUNCH = 3e-6
 """s of a kernel that does nothing."""

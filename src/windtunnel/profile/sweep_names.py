@@ -1,4 +1,4 @@
-"""Names and number of the device kernels of cases that a sweep has measured: after the times, so that no tracer slows those down."""
+"""Names and number of the kernels of cases that a sweep has measured: after the times, so that no tracer slows those down."""
 
 from __future__ import annotations
 
