@@ -27,6 +27,7 @@ WINDOW = "windtunnel profiled"
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
 BACKWARD = "autograd::engine::evaluate_function"
+CALLS = ("cuda_runtime", "cuda_driver")
 NO_LAUNCH, FROM_GRAPH = "(no launch seen)", "(cuda graph)"
 
 
@@ -172,7 +173,7 @@ def _described(nest: Nest, event: Event | None, forward: Mapping[int, str]) -> t
 
 def _device_slices(events: Sequence[Event], nest: Nest, forward: Mapping[int, str], zero: float) -> Iterator[Slice]:
     """Kernels, copies and fills. The gap before one is the time since all before it had ended: on one stream, its wait."""
-    launches = {e.correlation: e for e in events if e.category in ("cuda_runtime", "cuda_driver") and e.correlation is not None}
+    launches: dict[int | None, Event] = {e.correlation: e for e in events if e.category in CALLS and e.correlation is not None}
     reached = zero
     for event in events:
         if event.category not in ("kernel", "gpu_memcpy", "gpu_memset") or event.begin < zero:
