@@ -32,14 +32,20 @@ def command(
         str | None, typer.Option("--model", metavar="NAME|FILE", help="Without a JOB: this model, with the options that follow.")
     ] = None,
     seq: Annotated[str, typer.Option("--seq", metavar="N,...", help="With --model: tokens of a sequence.")] = "",
-    micro_batch: Annotated[str, typer.Option("--micro-batch", metavar="N,...", help="With --model: sequences of a micro batch.")] = "1",
+    micro_batch: Annotated[
+        str, typer.Option("--micro-batch", metavar="N,...", help="With --model: sequences of a micro batch.")
+    ] = "1",
     tp: Annotated[str, typer.Option("--tp", metavar="N,...", help="With --model: tensor-parallel cuts; one slice is run.")] = "1",
     dtype: Annotated[str, typer.Option("--dtype", help="With --model: fp32, bf16 or fp16; left out: bf16, on a CPU fp32.")] = "",
     experts: Annotated[int, typer.Option("--experts", min=0, help="A mixture of this many experts in place of the MLP.")] = 0,
     top_k: Annotated[int, typer.Option("--top-k", min=0, help="Experts that a token goes to.")] = 0,
-    expert_ffn: Annotated[int, typer.Option("--expert-ffn", min=0, help="Inner width of an expert; left out: the model's ffn.")] = 0,
+    expert_ffn: Annotated[
+        int, typer.Option("--expert-ffn", min=0, help="Inner width of an expert; left out: the model's ffn.")
+    ] = 0,
     layers: Annotated[str, typer.Option("--layers", metavar="N,...", help="Layers of the stacks; left out: 1,2,4,8.")] = "",
-    level: Annotated[str, typer.Option("--level", metavar="NAME,...", help="layer, submodule, kernel, step.")] = "layer,submodule,step",
+    level: Annotated[
+        str, typer.Option("--level", metavar="NAME,...", help="layer, submodule, kernel, step.")
+    ] = "layer,submodule,step",
     modes: Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")] = "eager",
     libraries: Annotated[
         str, typer.Option("--libraries", metavar="NAME,...", help="Whose modules: windtunnel, hf (Hugging Face).")
@@ -49,8 +55,12 @@ def command(
     warmup: Annotated[int | None, typer.Option("--warmup", min=0, help="Repetitions before the timed ones.")] = None,
     repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="Timed repetitions.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="1 and 3 repetitions of 1 and 2 layers, for a try.")] = False,
-    tolerance: Annotated[float | None, typer.Option("--tolerance", help="Of the closure gate: 0.05 on a GPU, 0.25 on a CPU.")] = None,
-    budget: Annotated[str | None, typer.Option("--budget", metavar="TIME", help="Begin nothing new after this long (10m, 90s).")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option("--tolerance", help="Of the closure gate; left out: 0.05 on a GPU, 0.25 on a CPU.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="Begin nothing new after this long (10m, 90s).")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that an earlier run wrote.")] = False,
     timeline: Annotated[
         str | None, typer.Option("--timeline", metavar="FILE.json", help="Write memory by kind over a step of the deepest stack.")
@@ -118,11 +128,12 @@ def _of_model(name: str, sets: list[str] | None, job: str | None, options: dict[
         raise SpecError("--model", name, "either a JOB or --model")
     for text in sets or ():
         if not text.strip().startswith("model."):
-            raise SpecError("--set", text, "a field of the model, such as model.hidden=256", "Sizes of the batch have their own options.")
+            raise SpecError("--set", text, "a field of the model, such as model.hidden=256",
+                            "Sizes of the batch have their own options.")
     changes = [text.strip().removeprefix("model.") for text in sets or ()]
     loaded = load_model(import_job(Path(name)).model.model_dump(exclude_none=True) if is_foreign(name) else name, changes)
     if not options["--seq"]:
-        raise SpecError("--seq", Nothing(), "tokens of a sequence", f"The model takes up to {loaded.max_seq}; for example --seq 2048.")
+        raise SpecError("--seq", Nothing(), "tokens of a sequence", "For example --seq 2048.")
     sizes = {option: numbers(option, text) for option, text in options.items()}
     return [checked(Case(loaded, seq, batch, tp, dtype)) for tp in sizes["--tp"] for batch in sizes["--micro-batch"]
             for seq in sizes["--seq"]]

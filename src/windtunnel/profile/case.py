@@ -86,9 +86,9 @@ def of_job(job: Job) -> Case:
     plan, runtime = job.plan, job.runtime
     if plan.cp > 1:
         raise SpecError("plan.cp", plan.cp, "1, as a slice of a sequence cannot be measured alone", "Add --set plan.cp=1.")
-    case = Case(job.model, plan.seq, plan.micro_batch, plan.tp, runtime.precision, "flash" if runtime.attention == "flash" else "unfused",
-                plan.recompute, master_weights=runtime.master_weights, pad_vocab=runtime.pad_vocab)
-    return checked(case)
+    attention = "flash" if runtime.attention == "flash" else "unfused"
+    return checked(Case(job.model, plan.seq, plan.micro_batch, plan.tp, runtime.precision, attention, plan.recompute,
+                        master_weights=runtime.master_weights, pad_vocab=runtime.pad_vocab))
 
 
 def checked(case: Case) -> Case:

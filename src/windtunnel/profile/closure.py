@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TOLERANCE = {"cuda": 0.05, "cpu": 0.25}
-"""Relative to the layer, by device. A CPU shares its cores with everything else, and the profiler costs it microseconds an operator."""
+"""Relative to the layer, by device. A CPU shares its cores with others, and the profiler costs it microseconds an operator."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ class Bench:
             torch.set_default_dtype(before)
 
     def _placed(self, layers: int) -> Placed:
-        return Placed(Stack([self.family.layer(self.case) for _ in range(layers)], self.case.recompute), self.case, self.device.place)
+        made = [self.family.layer(self.case) for _ in range(layers)]
+        return Placed(Stack(made, self.case.recompute), self.case, self.device.place)
 
     def _hidden(self) -> Tensor:
         case = self.case
@@ -96,4 +97,5 @@ class Bench:
         if self.mode == "cuda_graph":
             graphed: Callable[..., Any] = torch.cuda.make_graphed_callables(module, inputs)
             return graphed
-        return module
+        plain: Callable[..., Any] = module
+        return plain

@@ -94,9 +94,9 @@ class Rows:
 
     def _submodules(self) -> None:
         parts = self.measured.parts
-        for (op, phase), timing in sorted(parts.timings.items()) if parts is not None else ():
-            self._add("submodule", op, parts.names[op], phase, self.case.shape(op), timing,
-                      note="inside a layer, by hooks")
+        if parts is not None:
+            for (op, phase), timing in sorted(parts.timings.items()):
+                self._add("submodule", op, parts.names[op], phase, self.case.shape(op), timing, note="inside a layer, by hooks")
         for op, made in self.measured.ends.items():
             if op != "norm":
                 for phase in PHASES:
@@ -107,8 +107,8 @@ class Rows:
             off = self.open.get(row["phase"], "")
             note = "; ".join(word for word in (f"closure: {off}" if off else "", row["note"] or "") if word)
             self.rows.append({**row, "level": "kernel", "dtype": row["dtype"] or self.case.dtype, "mode": self.mode,
-                              "library": self.library, "model": self.case.model.name, "shape": self.case.shape("layer"), "status": "open" if off else "ok",
-                              "note": note or None, "source": self.source})
+                              "library": self.library, "model": self.case.model.name, "shape": self.case.shape("layer"),
+                              "status": "open" if off else "ok", "note": note or None, "source": self.source})
 
     def _step(self) -> None:
         deep = self.measured.deep or min(self.effort.layers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from windtunnel.profile.case import Case
@@ -72,15 +73,15 @@ class Study:
 
     def measure(self) -> Measured:
         """Everything that fits. Raises `Stopped` through `tick`, and then nothing of this case is kept."""
-        stacks = {n: self._fitting(lambda n=n: self._stack(n), self.bench.needed(n)) for n in sorted(set(self.effort.layers))}
+        stacks = {n: self._fitting(partial(self._stack, n), self.bench.needed(n)) for n in sorted(set(self.effort.layers))}
         fitting = [n for n, made in stacks.items() if made is not None]
         if not fitting:
             return Measured(stacks, 0, None, None, {}, None, self.device.cuda)
         deep = max((n for n in fitting if n <= DEEP), default=fitting[0])
-        parts = self._fitting(lambda: self._parts(deep)) if self._sees_inside() else None
-        taken = self._fitting(lambda: self._traces(deep)) if self._sees_kernels() else None
-        ends = {op: self._fitting(lambda op=op: self._alone(op)) for op in ("embedding", "norm", "head")}
-        step = self._fitting(lambda: self._step(deep)) if "step" in self.effort.levels else None
+        parts = self._fitting(partial(self._parts, deep)) if self._sees_inside() else None
+        taken = self._fitting(partial(self._traces, deep)) if self._sees_kernels() else None
+        ends = {op: self._fitting(partial(self._alone, op)) for op in ("embedding", "norm", "head")}
+        step = self._fitting(partial(self._step, deep)) if "step" in self.effort.levels else None
         return Measured(stacks, deep, parts, taken, {op: made for op, made in ends.items() if made is not None}, step,
                         self.device.cuda)
 

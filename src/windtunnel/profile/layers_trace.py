@@ -17,12 +17,13 @@ CLASSES = (
     ("attention", r"scaled_dot_product|flash|efficient_attention"), ("gemm", r"::(mm|addmm|bmm|baddbmm)$"),
     ("grouped_gemm", r"grouped_mm"), ("cross_entropy", r"log_softmax|nll_loss"), ("norm", r"norm"), ("softmax", r"softmax"),
     ("embedding", r"embedding|index_select"), ("optimizer", r"_fused_adam|_foreach"),
-    ("permute", r"index|gather|scatter|sort|topk"), ("copy", r"copy|::cat$|fill_|zero_|clone|contiguous"), ("reduce", r"::(sum|mean)$"),
+    ("permute", r"index|gather|scatter|sort|topk"), ("copy", r"copy|::cat$|fill_|zero_|clone|contiguous"),
+    ("reduce", r"::(sum|mean)$"),
 )
 """Kernel class by the operator that launched it, the first that matches; the rest is elementwise."""
 
-NO_WORK = re.compile(r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|select|unsqueeze|"
-                     r"squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh)$")
+NO_WORK = re.compile(r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|select|"
+                     r"unsqueeze|squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh)$")
 """Operators of a CPU that only describe a tensor or call another operator."""
 
 FORMATS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "c10::Float8_e4m3fn": "fp8"}
@@ -67,9 +68,9 @@ def class_of(op: str) -> str:
 
 
 def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
-    """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran; operators that only describe tensors are left out.
+    """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran.
 
-    `name` is the module's path without layer numbers, and the operator; `note` says the shapes of the operator's inputs.
+    Operators of a CPU that only describe tensors are left out. `name` is the module's path without layer numbers, and the operator; `note` says the shapes of the operator's inputs.
     """
     groups: dict[tuple[Any, ...], list[Slice]] = defaultdict(list)
     for trace in taken:

@@ -37,9 +37,9 @@ class Timeline:
 
     def highest(self, begin: float, end: float) -> float:
         """The largest sum between two moments, B."""
-        totals = [sum(values) for values in zip(*self.kinds.values(), strict=True)]
-        before = [total for at, total in zip(self.seconds, totals, strict=True) if at <= begin]
-        return max([*before[-1:], *(total for at, total in zip(self.seconds, totals, strict=True) if begin <= at <= end)])
+        totals = [(at, float(sum(values))) for at, *values in zip(self.seconds, *self.kinds.values(), strict=True)]
+        before = [total for at, total in totals if at <= begin]
+        return max([*before[-1:], *(total for at, total in totals if begin <= at <= end)])
 
 
 def timeline(

@@ -80,7 +80,8 @@ def _on_cpu(run: Run) -> Memory:
     line = timeline(seen.blocks(), phases, gradients, _start(run))
     zero = phases["forward"][0]
     peak = {phase: line.highest(begin - zero, end - zero) for phase, (begin, end) in phases.items()}
-    saved = sum(b.bytes for b in seen.blocks() if b.begin < phases["forward"][1] and (b.end is None or b.end >= phases["forward"][1]))
+    ended = phases["forward"][1]
+    saved = sum(block.bytes for block in seen.blocks() if block.begin < ended and (block.end is None or block.end >= ended))
     run.clear()
     return Memory(peak, {}, float(saved), line)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,8 @@ class Settings:
                          tolerance=TOLERANCE["cuda" if cuda else "cpu"] if self.tolerance is None else self.tolerance)
         if not filled.layers or min(filled.layers) < 1:
             raise SpecError("--layers", list(filled.layers), "numbers of layers from 1 on, such as 1,2,4,8")
-        for option, number, least in (("--warmup", filled.warmup, 0), ("--repeats", filled.repeats, 1), ("attempts", filled.attempts, 1)):
+        counts = (("--warmup", filled.warmup, 0), ("--repeats", filled.repeats, 1), ("attempts", filled.attempts, 1))
+        for option, number, least in counts:
             if number is None or number < least:
                 raise SpecError(option, number, f"{least} or more")
         return filled
@@ -75,7 +77,7 @@ class Settings:
 
 @dataclass
 class Outcome:
-    """What a run did. Keys are one line a case. `kept_out`: implementations without rows, and why; `timelines`: memory over time."""
+    """What a run did. Keys are one line a case. `kept_out`: implementations without rows, and why."""
 
     path: Path
     measured: int = 0
@@ -118,13 +120,18 @@ def run(
             if report(number / len(units)) or (budget is not None and spent >= budget):
                 outcome.stopped, outcome.left = True, len(units) - number
                 break
-            if not _one(unit, place, watch, how, session, outcome, lambda share, n=number: report((n + share) / len(units))):
+            if not _one(unit, place, watch, how, session, outcome, partial(_part, report, number, len(units))):
                 outcome.stopped, outcome.left = True, len(units) - number
                 break
             session.save()
         outcome.rows = len(session.rows)
     outcome.seconds = time.monotonic() - began
     return outcome
+
+
+def _part(report: Report, number: int, of: int, share: float) -> bool:
+    """Tells the share of one unit as a share of all."""
+    return report((number + share) / of)
 
 
 def _one(unit: tuple[Case, str, str], device: Device, watch: Any, how: Settings, session: Session, outcome: Outcome,
@@ -159,7 +166,7 @@ def _one(unit: tuple[Case, str, str], device: Device, watch: Any, how: Settings,
         if report(min(1.0, count / steps)):
             raise Stopped
 
-    for attempt in range(how.attempts):
+    for _ in range(how.attempts):
         try:
             measured = Study(case, family, mode, device, watch, effort, tick).measure()
         except Stopped:
@@ -209,8 +216,9 @@ def _done(session: Session, case: Case, library: str, mode: str, how: Settings) 
     found = set()
     for row in session.rows.values():
         if row.get("library") == library and row["mode"] == mode and row["dtype"] == case.dtype and row.get("shape"):
-            shape = " ".join(w for w in row["shape"].split() if not w.startswith("layers=")) if row["level"] == "step" else row["shape"]
-            found.add((row["level"], shape))
+            words = row["shape"].split()
+            kept = words if row["level"] != "step" else [word for word in words if not word.startswith("layers=")]
+            found.add((row["level"], " ".join(kept)))
     return bool(wanted) and wanted <= found
 
 

@@ -31,6 +31,11 @@ def key_of(row: Mapping[str, Any]) -> str:
     return "|".join("" if row.get(name) is None else str(row[name]) for name in IDENTITY)
 
 
+def same(one: About, other: About) -> bool:
+    """Whether two profiles are of the same device in the same environment."""
+    return all(getattr(one, name) == getattr(other, name) for name in SAME)
+
+
 class Session:
     """Rows by key, and the file that they are written into: a new file, or one that is taken up (`resume`).
 
@@ -52,8 +57,16 @@ class Session:
         return key in self.rows
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Keeps a row, in place of an earlier one of the same key; writes the file when the last time is `EVERY` ago."""
-        self.rows[key_of(row)] = dict(row)
+        """Keeps a row, in place of an earlier one of the same key; writes the file when the last time is `EVERY` ago.
+
+        A time that cannot be (see `records`) is kept as open, with the reason: one bad row must not cost the others.
+        """
+        made = dict(row)
+        try:
+            self._checked([made])
+        except SpecError as error:
+            made = {**made, "status": "open", "note": str(error)}
+        self.rows[key_of(made)] = made
         self.dirty = True
         if time.monotonic() - self.written > EVERY:
             self.save()
@@ -74,7 +87,9 @@ class Session:
 
     def dataset(self) -> Dataset:
         """What is there so far, checked."""
-        rows = list(self.rows.values())
+        return self._checked(list(self.rows.values()))
+
+    def _checked(self, rows: list[dict[str, Any]]) -> Dataset:
         return dataset(replace(self.about, datasheet=raised(self.about.datasheet, rows)), rows)
 
     def __enter__(self) -> Session:
@@ -84,11 +99,11 @@ class Session:
         self.save()
 
     def _take_up(self, found: Dataset) -> None:
-        for name in SAME:
-            was, now = getattr(found.about, name), getattr(self.about, name)
-            if was != now:
-                raise SpecError(f"{self.path}: about.{name}", was, f"{now!r}, what is measured now",
-                                "Write into another file; two profiles are never mixed.")
+        if not same(found.about, self.about):
+            name = next(name for name in SAME if getattr(found.about, name) != getattr(self.about, name))
+            raise SpecError(f"{self.path}: about.{name}", getattr(found.about, name),
+                            f"{getattr(self.about, name)!r}, what is measured now",
+                            "Write into another file; two profiles are never mixed.")
         self.about = replace(self.about, datasheet=found.about.datasheet or self.about.datasheet)
         self.rows = {key_of(row): row for row in found.rows()}
 

@@ -114,8 +114,10 @@ def _one(case: KernelCase, device: Device, session: Session, outcome: Outcome, m
             return
         if device.cuda and _broken(device):
             session.save()
-            raise EngineError(f"{device.name} failed on {case.name} {case.phase} ({case.m} x {case.n} x {case.k} {case.dtype}): {error}") from error
-        _skip(outcome, f"{case.op} {case.name}, {case.mode}: {str(error).splitlines()[0][:160] if str(error) else type(error).__name__}")
+            what = f"{case.name} {case.phase} ({case.m} x {case.n} x {case.k} {case.dtype})"
+            raise EngineError(f"{device.name} failed on {what}: {error}") from error
+        told = (str(error) or type(error).__name__).splitlines()[0][:160]
+        _skip(outcome, f"{case.op} {case.name}, {case.mode}: {told}")
         return
     finally:
         device.forget()

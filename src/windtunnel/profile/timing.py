@@ -40,6 +40,14 @@ class Protocol:
         return self if device.cuda else replace(self, warmup=min(self.warmup, 2), repeats=min(self.repeats, 7), least=3)
 
 
+    def lasts(self, seconds: float, flush: float) -> float:
+        """About how long a measurement of an execution of `seconds` takes, each repetition with a flush of `flush` s."""
+        loops = math.ceil(LOOP / max(seconds, 1e-7)) if seconds < SHORT else 1
+        count = max(self.least, min(self.repeats, math.ceil(self.most_seconds / (seconds * loops))))
+        warm = min(self.warmup, max(self.least, math.ceil(self.most_seconds / (2 * seconds))))
+        return (warm + 6) * seconds + count * (loops * seconds + flush + 50e-6)
+
+
 @dataclass(frozen=True)
 class Timing:
     """One execution. `loops`: executions between two marks, of which all but the first find a warm cache where over 1."""
@@ -80,6 +88,8 @@ def measure(run: Callable[[], object], device: Device, protocol: Protocol | None
         run()
     device.synchronize()
     one, host = _rough(run, device)
+    if device.cuda:  # once more with the host ahead: what takes long because of the host may be short on the device
+        one, _ = _rough(run, device, 5.0 * host)
     loops = min(MOST_LOOPS, math.ceil(LOOP / max(one, 1e-7))) if one < SHORT else 1
     count = max(how.least, min(how.repeats, math.ceil(how.most_seconds / (one * loops))))
     lead = 1.5 * host * loops + 20e-6
@@ -105,7 +115,9 @@ def measure(run: Callable[[], object], device: Device, protocol: Protocol | None
     after = watch.joules()
     joules = None if used is None or after is None else after - used
     reading = reading.of(statistics.median(times), share, device.between(busy_from, busy_to), joules)
-    return timing_of(times, statistics.median(hosts) if device.cuda else None, loops, device.peak(), reading)
+    # An execution that the host waits for (a pageable copy) has waited for the lead as well.
+    enqueued = min(statistics.median(hosts), host) if device.cuda else None
+    return timing_of(times, enqueued, loops, device.peak(), reading)
 
 
 def timing_of(times: Sequence[float], host: float | None, loops: int, peak: tuple[float, float] | None, reading: Reading) -> Timing:
@@ -114,12 +126,14 @@ def timing_of(times: Sequence[float], host: float | None, loops: int, peak: tupl
                   host, loops, peak, reading)
 
 
-def _rough(run: Callable[[], object], device: Device) -> tuple[float, float]:
-    """Device and host seconds of an execution, from three."""
+def _rough(run: Callable[[], object], device: Device, lead: float = 0.0) -> tuple[float, float]:
+    """Device and host seconds of an execution, from three (on a CPU, one) that the device begins `lead` s late."""
+    times = 3 if device.cuda else 1
+    device.sleep(lead)
     begin, clock = device.mark(), time.perf_counter()
-    for _ in range(3):
+    for _ in range(times):
         run()
-    host = (time.perf_counter() - clock) / 3
+    host = (time.perf_counter() - clock) / times
     end = device.mark()
     device.synchronize()
-    return max(device.between(begin, end) / 3, 1e-9), host
+    return max(device.between(begin, end) / times, 1e-9), host

@@ -1,8 +1,8 @@
 """Kernels and the operator and module that launched each, from PyTorch's profiler (Kineto).
 
-A kernel leads to the host call that launched it by its correlation number, that call to the operator around it, the operator to the
-innermost module whose forward pass was running. Backward operators carry the sequence number of their forward operator, which leads to
-the module. On a CPU an operator is its own kernel, with the time that none of the operators inside it accounts for.
+A kernel leads to the host call that launched it by its correlation number, that call to the operator around it, the operator to
+the innermost module whose forward pass was running. Backward operators carry the sequence number of their forward operator, which
+leads to the module. On a CPU an operator is its own kernel, with the time that none of the operators inside it accounts for.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ WINDOW = "windtunnel profiled"
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
 BACKWARD = "autograd::engine::evaluate_function"
+CALLS = ("cuda_runtime", "cuda_driver")
 NO_LAUNCH, FROM_GRAPH = "(no launch seen)", "(cuda graph)"
 
 
@@ -85,7 +86,8 @@ def profile_call(run: Callable[[], object], device: Device, module: Any = None) 
     device.synchronize()
     profiler = torch.profiler
     activities = [profiler.ProfilerActivity.CPU, *([profiler.ProfilerActivity.CUDA] if device.cuda else [])]
-    with marked(torch, module), profiler.profile(activities=activities, record_shapes=True) as taken, profiler.record_function(WINDOW):
+    taken = profiler.profile(activities=activities, record_shapes=True)
+    with marked(torch, module), taken, profiler.record_function(WINDOW):
         run()
         device.synchronize()
     with tempfile.TemporaryDirectory() as folder:
@@ -163,14 +165,15 @@ def _described(nest: Nest, event: Event | None, forward: Mapping[int, str]) -> t
         return "", "optimizer", name, op, graph
     for around in chain:
         if around.forward_thread or around.name.startswith(BACKWARD):
-            return forward.get(around.sequence if around.sequence is not None else -1, ""), "backward", name, op, graph
+            number = -1 if around.sequence is None else around.sequence
+            return forward.get(number, ""), "backward", name, op, graph
     module = next((e.name.removeprefix(MODULE) for e in chain if e.name.startswith(MODULE)), "")
     return module, "forward", name, op, graph
 
 
 def _device_slices(events: Sequence[Event], nest: Nest, forward: Mapping[int, str], zero: float) -> Iterator[Slice]:
-    """Kernels, copies and fills. The gap before one is the time since all before it had ended: on one stream, what it waited for."""
-    launches = {e.correlation: e for e in events if e.category in ("cuda_runtime", "cuda_driver") and e.correlation is not None}
+    """Kernels, copies and fills. The gap before one is the time since all before it had ended: on one stream, its wait."""
+    launches: dict[int | None, Event] = {e.correlation: e for e in events if e.category in CALLS and e.correlation is not None}
     reached = zero
     for event in events:
         if event.category not in ("kernel", "gpu_memcpy", "gpu_memset") or event.begin < zero:

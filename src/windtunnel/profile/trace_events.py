@@ -31,17 +31,23 @@ class Event:
 
 
 def events_of(chrome: Mapping[str, Any]) -> list[Event]:
-    """Complete events of `export_chrome_trace`, by begin and then by end, the longer first. FileError if it is not such a trace."""
+    """Complete events of `export_chrome_trace`, by begin and then by end, the longer first; time counts from the first one's begin.
+
+    Raises FileError if it is not such a trace.
+    """
     rows = chrome.get("traceEvents") if isinstance(chrome, Mapping) else None
     if not isinstance(rows, list):
         raise FileError("trace", "no traceEvents", "what PyTorch's profiler exports as a Chrome trace")
-    found = [_event(row) for row in rows if isinstance(row, Mapping) and row.get("ph") == "X" and "dur" in row]
+    whole = [row for row in rows if isinstance(row, Mapping) and row.get("ph") == "X" and "dur" in row and "ts" in row]
+    zero = min((float(row["ts"]) for row in whole), default=0.0)
+    found = [_event(row, zero) for row in whole]
     return sorted(found, key=lambda e: (e.begin, -e.end))
 
 
-def _event(row: Mapping[str, Any]) -> Event:
+def _event(row: Mapping[str, Any], zero: float) -> Event:
+    """Kineto counts microseconds since the epoch, which leaves a float of seconds a quarter of a microsecond."""
     args = row.get("args") or {}
-    begin = float(row["ts"]) * 1e-6
+    begin = (float(row["ts"]) - zero) * 1e-6
     return Event(str(row.get("name", "")), str(row.get("cat", "")), (row.get("pid"), row.get("tid")), begin,
                  begin + float(row["dur"]) * 1e-6, args.get("correlation"), args.get("Sequence number"),
                  int(args.get("Fwd thread id") or 0), _shapes(args.get("Input Dims") or ()), tuple(args.get("Input type") or ()))

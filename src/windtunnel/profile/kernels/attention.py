@@ -39,21 +39,22 @@ class Heads(NamedTuple):
 
 
 def cases(scope: Scope) -> Iterator[KernelCase]:
-    """Every distinct attention of the shards over the scope's sequences: causal, then whole, windowed, and latent (k 192, v 128)."""
+    """Every distinct attention of the shards at the scope's sequences: causal, then whole, windowed, latent (k 192, v 128)."""
     found: dict[Heads, tuple[int, int, str]] = {}
     for shard in shards(scope):
         model = shard.model
-        found.setdefault(Heads(shard.heads, shard.groups, model.dim_per_head, model.dim_per_head), (shard.index, shard.tp, model.name))
+        size = model.dim_per_head
+        found.setdefault(Heads(shard.heads, shard.groups, size, size), (shard.index, shard.tp, model.name))
     if scope.variants:
         found.setdefault(Heads(16, 16, 192, 128), (5, 8, "deepseek-v3"))
-    for heads, (index, tp, model_name) in found.items():
+    for heads, (index, tp, who) in found.items():
         for seq in scope.sequences:
             base = scope.rank(index, tp, min(seq, 8192)) + 0.9 * scope.sequences.index(seq)
             for causal in (True, False) if seq <= 8192 else (True,):
-                yield from _shape(scope, heads, seq, causal, None, base + (0.0 if causal else 2.5), model_name)
+                yield from _shape(scope, heads, seq, causal, None, base + (0.0 if causal else 2.5), who)
             for at, window in enumerate(WINDOWS):
                 if window < seq and scope.cuda and heads.k == heads.v:
-                    yield from _shape(scope, heads, seq, True, window, base + 2.0 + 0.5 * at, model_name)
+                    yield from _shape(scope, heads, seq, True, window, base + 2.0 + 0.5 * at, who)
 
 
 def _shape(scope: Scope, heads: Heads, seq: int, causal: bool, window: int | None, rank: float, model: str) -> Iterator[KernelCase]:
@@ -66,9 +67,8 @@ def _shape(scope: Scope, heads: Heads, seq: int, causal: bool, window: int | Non
             if name not in ("sdpa_flash", "sdpa_math"):
                 continue
             library = "aten"
-        for phase in ("forward", "backward"):
-            for dtype in scope.wide[:1]:
-                yield case(name, library, phase, heads, seq, causal, window, dtype, rank + more + 0.1 * (phase == "backward"), model)
+        for phase, again in (("forward", 0.0), ("backward", 0.1)):
+            yield case(name, library, phase, heads, seq, causal, window, scope.wide[0], rank + more + again, model)
 
 
 def case(name: str, library: str, phase: str, heads: Heads, seq: int, causal: bool, window: int | None, dtype: str, rank: float,

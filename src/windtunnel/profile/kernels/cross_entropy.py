@@ -39,7 +39,8 @@ def plain(m: int, n: int, phase: str, dtype: str, rank: float, model: str | None
         return (bench.forward if phase == "forward" else bench.backward)(lambda x: loss(x.float(), target), logits)
 
     return KernelCase("cross_entropy", "cross_entropy", phase, make, dtype, model=model, m=m, n=n,
-                      bytes=float((1 if phase == "forward" else 2) * WIDTH[dtype] * m * n), rank=rank, modes=("compile", "cuda_graph"))
+                      bytes=float((1 if phase == "forward" else 2) * WIDTH[dtype] * m * n), rank=rank,
+                      modes=("compile", "cuda_graph"))
 
 
 def chunked(m: int, n: int, k: int, dtype: str, rank: float, model: str | None = None) -> KernelCase:

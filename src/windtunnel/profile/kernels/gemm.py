@@ -50,12 +50,14 @@ def products(shard: Shard) -> list[tuple[str, int, int]]:
             ("lm_head", shard.vocab, model.hidden)]
 
 
-def passes(scope: Scope, name: str, tokens: int, n: int, k: int, dtype: str, rank: float, model: str | None) -> Iterator[KernelCase]:
+def passes(scope: Scope, name: str, tokens: int, n: int, k: int, dtype: str, rank: float,
+           model: str | None) -> Iterator[KernelCase]:
     """Forward, dgrad, wgrad, and wgrad added to an fp32 gradient, of (tokens,k)@(k,n)."""
     shapes = {"forward": (tokens, n, k), "dgrad": (tokens, k, n), "wgrad": (n, k, tokens)}
     for phase, (rows, columns, inner) in shapes.items():
+        cost = rank + 0.2 * (phase != "forward")
         for add in (False, True) if phase == "wgrad" and dtype in ("bf16", "fp16") and scope.cuda else (False,):
-            yield product(scope, name, phase, rows, columns, inner, dtype, rank + 0.4 * add + 0.2 * (phase != "forward"), model, add)
+            yield product(scope, name, phase, rows, columns, inner, dtype, cost + 0.4 * add, model, add)
 
 
 def product(scope: Scope, name: str, phase: str, m: int, n: int, k: int, dtype: str, rank: float, model: str | None,
@@ -86,9 +88,9 @@ def product(scope: Scope, name: str, phase: str, m: int, n: int, k: int, dtype: 
 
 def batched(scope: Scope, heads: int, seq: int, dim: int, rank: float) -> Iterator[KernelCase]:
     """Scores and context of unfused attention."""
-    for dtype in scope.wide[:1]:
-        yield product(scope, "attention_scores", "forward", seq, seq, dim, dtype, scope.rank(dtype=dtype, more=rank), None, batch=heads)
-        yield product(scope, "attention_context", "forward", seq, dim, seq, dtype, scope.rank(dtype=dtype, more=rank), None, batch=heads)
+    dtype, cost = scope.wide[0], scope.rank(more=rank)
+    yield product(scope, "attention_scores", "forward", seq, seq, dim, dtype, cost, None, batch=heads)
+    yield product(scope, "attention_context", "forward", seq, dim, seq, dtype, cost, None, batch=heads)
 
 
 def _plain(bench: Bench, phase: str, batch: int, m: int, n: int, k: int, dtype: str) -> Run:

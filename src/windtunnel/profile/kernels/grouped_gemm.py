@@ -52,7 +52,8 @@ def _grouped(bench: Bench, experts: int, m: int, n: int, k: int, dtype: str, pha
         a, b = bench.randn(experts * k, m, dtype=dtype).t(), bench.randn(experts * k, n, dtype=dtype)
     else:
         a = bench.randn(experts * m, k, dtype=dtype)
-        b = bench.randn(experts, n, k, dtype=dtype).transpose(1, 2) if phase == "forward" else bench.randn(experts, k, n, dtype=dtype)
+        forward = phase == "forward"
+        b = bench.randn(experts, n, k, dtype=dtype).transpose(1, 2) if forward else bench.randn(experts, k, n, dtype=dtype)
     try:
         torch._grouped_mm(a, b, offs=offsets)
     except (RuntimeError, NotImplementedError) as error:

@@ -86,8 +86,8 @@ def scope_of(models: tuple[str, ...] = (), tp: tuple[int, ...] = (), tokens: tup
     """A scope by names; empty means the whole of it. Raises UnknownName for a model, PlanError for a tp that cuts none of them."""
     chosen = tuple(load_model(name) for name in models or MODELS)
     ordered = tuple(sorted(tokens, key=lambda value: (TOKENS.index(value) if value in TOKENS else len(TOKENS), value)))
-    made = Scope(chosen, tp or TP, ordered or TOKENS, ordered or SEQUENCES, dtypes or (("bf16", "fp8", "fp16") if cuda else ("fp32", "bf16")),
-                 cuda, variants=not models)
+    formats = dtypes or (("bf16", "fp8", "fp16") if cuda else ("fp32", "bf16"))
+    made = Scope(chosen, tp or TP, ordered or TOKENS, ordered or SEQUENCES, formats, cuda, variants=not models)
     if not shards(made):
         raise PlanError("--tp", ",".join(map(str, made.tp)), "a divisor of the heads and of ffn of at least one model")
     return made

@@ -28,7 +28,8 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
             for dtype in scope.wide:
                 for phase, times in zip(("forward", "backward"), KERNEL.moved, strict=True):
                     moved = times * WIDTH[dtype] * heads * seq * seq
-                    yield one(KERNEL, phase, heads * seq, seq, dtype, moved, scope.rank(tokens=seq, dtype=dtype, more=1.0 + 1.5 * at))
+                    rank = scope.rank(tokens=seq, dtype=dtype, more=1.0 + 1.5 * at)
+                    yield one(KERNEL, phase, heads * seq, seq, dtype, moved, rank)
     for at, layer in enumerate(LAYERS):
         for tokens in scope.tokens[:3]:
             yield router(tokens, layer.experts, layer.top_k, scope.rank(tokens=tokens, more=1.0 + at), layer.name)
@@ -39,7 +40,8 @@ def router(tokens: int, experts: int, top_k: int, rank: float, model: str | None
 
     def make(bench: Bench) -> Run:
         torch = bench.torch
-        return bench.forward(lambda x: torch.topk(torch.softmax(x, dim=-1), top_k, dim=-1), bench.randn(tokens, experts, dtype="fp32"))
+        logits = bench.randn(tokens, experts, dtype="fp32")
+        return bench.forward(lambda x: torch.topk(torch.softmax(x, dim=-1), top_k, dim=-1), logits)
 
     return KernelCase("softmax", "router_topk", "forward", make, "fp32", model=model, m=tokens, n=experts, k=top_k,
                       bytes=4.0 * tokens * (experts + 3 * top_k), rank=rank, modes=("compile", "cuda_graph"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import cast
 
 import torch
@@ -40,10 +41,8 @@ class Attention(nn.Module):
         v = self.v(x).view(batch, seq, self.kv_heads, self.dim).transpose(1, 2)
         if angles is not None:
             q, k = rotate(q, *angles), rotate(k, *angles)
-        if self.again:
-            mixed = checkpoint(self.core, q, k, v, use_reentrant=False, preserve_rng_state=False)
-        else:
-            mixed = self.core(q, k, v)
+        core = partial(checkpoint, self.core, use_reentrant=False, preserve_rng_state=False) if self.again else self.core
+        mixed = core(q, k, v)
         return cast(Tensor, self.o(mixed.transpose(1, 2).reshape(batch, seq, self.heads * self.dim)))
 
     def core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from windtunnel.profile.case import Case
 from windtunnel.profile.device import Device
 from windtunnel.profile.layers_timing import fresh
 from windtunnel.profile.modules.family import Family, Own
-from windtunnel.profile.modules.layer import TORCH
+from windtunnel.profile.modules.layer import TORCH, Angles
 from windtunnel.profile.modules.rotary import tables
 
 TOLERANCE = {"fp32": 1e-4, "bf16": 4e-2, "fp16": 1e-2}
@@ -60,8 +61,7 @@ def _in_dtype(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, s
     ours, others = own.parts(a), theirs.parts(b)
     for op, parts in ours.items():
         for one, other in zip(parts, others[op], strict=True):
-            found = _differs(x, lambda v, m=one, o=op: own.call(o, m, v, angles), lambda v, m=other, o=op: theirs.call(o, m, v, angles),
-                             lambda: {}, lambda: {}, tolerance)
+            found = _differs(x, partial(_call, own, op, one, angles), partial(_call, theirs, op, other, angles), dict, dict, tolerance)
             if found:
                 off[op] = found
     found = _differs(x, lambda v: a(v, angles), lambda v: b(v, angles), lambda: renamed(_gradients(a)), lambda: _gradients(b),
@@ -76,6 +76,10 @@ def _in_dtype(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, s
     if found:
         off["head"] = found
     return off
+
+
+def _call(family: Family, op: str, part: nn.Module, angles: Angles, x: Tensor) -> Tensor:
+    return family.call(op, part, x, angles)
 
 
 Call = Callable[[Tensor], Tensor]
