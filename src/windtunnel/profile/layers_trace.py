@@ -22,8 +22,8 @@ CLASSES = (
 )
 """Kernel class by the operator that launched it, the first that matches; the rest is elementwise."""
 
-NO_WORK = re.compile(r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|select|"
-                     r"unsqueeze|squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh)$")
+NO_WORK = re.compile(r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|"
+                     r"select|unsqueeze|squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh)$")
 """Operators of a CPU that only describe a tensor or call another operator."""
 
 FORMATS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "c10::Float8_e4m3fn": "fp8"}
@@ -70,7 +70,8 @@ def class_of(op: str) -> str:
 def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
     """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran.
 
-    Operators of a CPU that only describe tensors are left out. `name` is the module's path without layer numbers, and the operator; `note` says the shapes of the operator's inputs.
+    Operators of a CPU that only describe tensors are left out. `name` is the module's path without layer numbers, and the operator;
+    `note` says the shapes of the operator's inputs.
     """
     groups: dict[tuple[Any, ...], list[Slice]] = defaultdict(list)
     for trace in taken:

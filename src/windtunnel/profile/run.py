@@ -50,6 +50,11 @@ class Settings:
                     raise UnknownName(option, word, known)
             if not given:
                 raise SpecError(option, given, ", ".join(known))
+        from windtunnel.profile.modules.family import LIBRARIES
+
+        for library in self.libraries:
+            if library not in LIBRARIES:
+                raise UnknownName("--libraries", library, LIBRARIES)
         for mode in self.modes:
             if mode not in DEVICE_MODES[cuda]:
                 raise SpecError("--modes", mode, "eager or compile on a CPU")
@@ -172,7 +177,9 @@ def _one(unit: tuple[Case, str, str], device: Device, watch: Any, how: Settings,
         except Stopped:
             return False
         except RuntimeError as error:
-            return _failed(error, name, mode, device, session, outcome)
+            _failed(error, name, device, session)
+            outcome.kept_out[name] = f"{mode} fails: {(str(error).splitlines() or [''])[0][:200]}"
+            return True
         made = Rows(case, library, mode, measured, effort, f"windtunnel profile run on {device.name}")
         if not made.open:
             break
@@ -189,19 +196,14 @@ def _one(unit: tuple[Case, str, str], device: Device, watch: Any, how: Settings,
     return True
 
 
-def _failed(error: RuntimeError, name: str, mode: str, device: Device, session: Session, outcome: Outcome) -> bool:
-    """A mode that this PyTorch cannot run on this module is named and left out; a device that answers no more ends the run."""
-    words = (str(error).splitlines() or [type(error).__name__])[0][:200]
+def _failed(error: RuntimeError, name: str, device: Device, session: Session) -> None:
+    """Raises EngineError where the device answers no more; what it could run it has run, and the file has it."""
     try:
         device.torch.zeros(1, device=device.place)
         device.synchronize()
     except RuntimeError:
         session.save()
-        raise EngineError(f"{device.name} failed on {name}: {words}") from error
-    if mode == "eager":
-        raise error
-    outcome.kept_out[name] = f"{mode} fails: {words}"
-    return True
+        raise EngineError(f"{device.name} failed on {name}: {str(error)[:200]}") from error
 
 
 def _done(session: Session, case: Case, library: str, mode: str, how: Settings) -> bool:

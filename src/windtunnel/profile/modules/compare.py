@@ -39,9 +39,11 @@ def compare_or_reason(case: Case, theirs: Family, device: Device, seed: int) -> 
     try:
         off = compare(case, theirs, device.place, seed)
     except Exception as error:
-        if not device.out_of_memory(error):
+        if device.out_of_memory(error):
+            return "could not be compared: does not fit into memory"
+        if not isinstance(error, RuntimeError):
             raise
-        return "could not be compared: does not fit into memory"
+        return f"could not be compared: {str(error).splitlines()[0][:160]}"
     finally:
         device.forget()
     return "not equal: " + "; ".join(f"{op}: {words}" for op, words in off.items()) if off else ""
@@ -61,7 +63,8 @@ def _in_dtype(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, s
     ours, others = own.parts(a), theirs.parts(b)
     for op, parts in ours.items():
         for one, other in zip(parts, others[op], strict=True):
-            found = _differs(x, partial(_call, own, op, one, angles), partial(_call, theirs, op, other, angles), dict, dict, tolerance)
+            mine, twin = partial(_call, own, op, one, angles), partial(_call, theirs, op, other, angles)
+            found = _differs(x, mine, twin, dict, dict, tolerance)
             if found:
                 off[op] = found
     found = _differs(x, lambda v: a(v, angles), lambda v: b(v, angles), lambda: renamed(_gradients(a)), lambda: _gradients(b),

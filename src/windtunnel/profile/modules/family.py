@@ -75,7 +75,9 @@ def family_of(library: str, case: Case) -> Family | str:
         raise UnknownName("libraries", library, LIBRARIES)
     if find_spec("transformers") is None:
         return "transformers is not installed; type: pip install 'windtunnel[hf]'"
-    from windtunnel.profile.modules.huggingface import twin_of
-
+    try:
+        from windtunnel.profile.modules.huggingface import twin_of
+    except ImportError as error:
+        return f"this version of transformers is not known: {error}; type: pip install 'windtunnel[hf]'"
     return twin_of(case)
 
