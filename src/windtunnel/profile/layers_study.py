@@ -126,6 +126,7 @@ class Study:
             if not self.device.out_of_memory(error):
                 raise
         finally:
-            gc.collect()
+            if self.device.cuda:  # graphs and compiled code are held by cycles; a host has the time of a collection to lose
+                gc.collect()
             self.device.forget()
         return None
