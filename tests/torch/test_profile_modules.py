@@ -1,4 +1,4 @@
-"""Modules are right before they are timed: equal to Hugging Face's and to plain formulas; hooks, memory and builds are as stated."""
+"""Modules are right before they are timed: equal to Hugging Face's and to plain formulas; hooks and memory are as stated."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from windtunnel.profile.device import Device, open_device  # noqa: E402
 from windtunnel.profile.layers_build import Bench  # noqa: E402
 from windtunnel.profile.layers_parts import time_parts  # noqa: E402
 from windtunnel.profile.layers_timing import Run, slope, time_phases  # noqa: E402
+from windtunnel.profile.layers_trace import busy, by_part  # noqa: E402
 from windtunnel.profile.memory_run import memory_of  # noqa: E402
 from windtunnel.profile.modules.attention import Attention  # noqa: E402
 from windtunnel.profile.modules.compare import compare  # noqa: E402
@@ -25,6 +26,7 @@ from windtunnel.profile.modules.mlp import MLP  # noqa: E402
 from windtunnel.profile.modules.moe import MoE  # noqa: E402
 from windtunnel.profile.modules.rotary import rotate, tables  # noqa: E402
 from windtunnel.profile.power import Silent  # noqa: E402
+from windtunnel.profile.trace import Slice, Trace  # noqa: E402
 from windtunnel.spec import Model, load_model  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -264,3 +266,14 @@ def test_compiled_modules_compute_the_same(cpu: Device) -> None:
     for run in (plain, compiled):
         run.backward(run.forward())
     torch.testing.assert_close(compiled.inputs[0].grad, plain.inputs[0].grad)
+
+
+def test_kernels_belong_to_the_part_around_them() -> None:
+    def one(module: str, phase: str, seconds: float) -> Slice:
+        return Slice(module, phase, "aten::mm", "aten::mm", (), (), 0.0, seconds, 0.5)
+
+    trace = Trace((one("layers.0.mlp.up", "forward", 1.0), one("layers.1.mlp", "forward", 2.0), one("layers.1", "forward", 9.0),
+                   one("layers.1.mlp.down", "backward", 4.0)), 20.0)  # fmt: skip
+    assert by_part([trace], {"layers.0.mlp": "mlp", "layers.1.mlp": "mlp"}) == {("mlp", "forward"): 1.5, ("mlp", "backward"): 2.0}
+    assert busy([trace], "forward", cuda=True) == (12.0, 1.0, 3)  # the wait before the first of all is no gap
+    assert busy([trace], "backward", cuda=False) == (4.0, 0.5, None)
