@@ -1,0 +1,107 @@
+"""Kernels and gaps of a stack's passes by the profiler, as sums for the gate and as rows."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from statistics import median
+from typing import Any, NamedTuple
+
+from windtunnel.profile.device import Device
+from windtunnel.profile.layers_timing import Run, Tick
+from windtunnel.profile.power import Reading
+from windtunnel.profile.timing import timing_of
+from windtunnel.profile.trace import Slice, Trace, profile_call
+
+CLASSES = (
+    ("attention", r"scaled_dot_product|flash|efficient_attention"), ("gemm", r"::(mm|addmm|bmm|baddbmm)$"),
+    ("grouped_gemm", r"grouped_mm"), ("cross_entropy", r"log_softmax|nll_loss"), ("norm", r"norm"), ("softmax", r"softmax"),
+    ("embedding", r"embedding|index_select"), ("optimizer", r"_fused_adam|_foreach"),
+    ("permute", r"index|gather|scatter|sort|topk"), ("copy", r"copy|::cat$|fill_|zero_|clone|contiguous"),
+    ("reduce", r"::(sum|mean)$"),
+)
+"""Kernel class by the operator that launched it, the first that matches; the rest is elementwise."""
+
+NO_WORK = re.compile(r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|"
+                     r"select|unsqueeze|squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh)$")
+"""Operators of a CPU that only describe a tensor or call another operator."""
+
+FORMATS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "c10::Float8_e4m3fn": "fp8"}
+"""The profiler's names of number formats."""
+
+
+class Busy(NamedTuple):
+    """Of one pass: seconds in kernels, seconds between them, number of kernels (None on a CPU, where they are operators)."""
+
+    kernels: float
+    gaps: float
+    launches: int | None
+
+
+def traces(run: Run, module: Any, device: Device, repeats: int, tick: Tick) -> list[Trace]:
+    """One trace of forward and backward a repetition."""
+
+    def once() -> None:
+        tick()
+        run.clear()
+        run.backward(run.forward())
+
+    found = [profile_call(once, device, module) for _ in range(repeats)]
+    run.clear()
+    return found
+
+
+def busy(taken: list[Trace], phase: str, cuda: bool) -> Busy:
+    """Medians over traces. The wait before the first kernel of all is not a gap."""
+    kernels, gaps, launches = [], [], []
+    for trace in taken:
+        inside = [one for one in trace.slices if one.phase == phase]
+        kernels.append(sum(one.seconds for one in inside))
+        gaps.append(sum(one.gap for one in inside) - (inside[0].gap if inside and phase == "forward" else 0.0))
+        launches.append(len(inside))
+    return Busy(median(kernels), median(gaps), round(median(launches)) if cuda else None)
+
+
+def class_of(op: str) -> str:
+    """One of records.OPS."""
+    return next((name for name, pattern in CLASSES if re.search(pattern, op)), "elementwise")
+
+
+def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
+    """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran.
+
+    Operators of a CPU that only describe tensors are left out. `name` is the module's path without layer numbers, and the operator;
+    `note` says the shapes of the operator's inputs.
+    """
+    groups: dict[tuple[Any, ...], list[Slice]] = defaultdict(list)
+    for trace in taken:
+        for one in trace.slices:
+            described = one.kernel == one.op and (not one.op.startswith("aten::") or NO_WORK.search(one.op))
+            if one.seconds > 0 and not described:
+                module = ".".join(part for part in one.module.split(".") if not part.isdigit())
+                groups[module, one.phase, one.op, one.kernel, one.shapes, one.dtypes].append(one)
+    rows = []
+    for (module, phase, op, kernel, shapes, dtypes), same in groups.items():
+        timing = timing_of([one.seconds for one in same], None, 1, None, Reading())
+        dtype = next((FORMATS[name] for name in dtypes if name in FORMATS), "")
+        listed = " ".join("x".join(map(str, shape)) for shape in shapes if shape)
+        rows.append({"op": class_of(op), "name": f"{module}:{op}" if module else op, "phase": phase, "kernel": kernel,
+                     "dtype": dtype, "launches": 1, "note": f"inputs {listed}" if listed else None, **sizes(op, shapes),
+                     **timing.fields()})
+    return rows
+
+
+def sizes(op: str, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int | float]:
+    """batch, m, n, k and flops of a matrix product; m and n of anything else: rows, and columns of its first input."""
+    matrices = [shape for shape in shapes if len(shape) >= 2]
+    if class_of(op) == "gemm" and len(matrices) >= 2:
+        a, b = matrices[-2:]
+        batch = a[0] if len(a) == 3 else 1
+        return {"batch": batch, "m": a[-2], "n": b[-1], "k": a[-1], "flops": 2.0 * batch * a[-2] * b[-1] * a[-1]}
+    first = next((shape for shape in shapes if shape), ())
+    if not first:
+        return {}
+    rows = 1
+    for size in first[:-1]:
+        rows *= size
+    return {"m": rows, "n": first[-1]}
