@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,7 +67,7 @@ def command(
     from windtunnel.profile.sweep_names import name_kernels
 
     watch = meter(there.cuda, there.index)
-    session = Session(str(output), about(there, watch), resume)
+    session = Session(str(output), about(there, watch, not (resume and Path(str(output)).exists())), resume)
     with stoppable(f"measuring {there.name}") as report:
         measuring = None if seconds is None else (1 - NAMING) * seconds
         outcome = sweep(cases, there, session, budget=measuring, meter=watch, report=report)

@@ -1,1 +1,1 @@
-"""Measures on a GPU (or a CPU) what a job's graph needs, and writes records. PyTorch is imported only when something is measured."""
+"""Measures on a GPU (or a CPU) what a job's graph needs, and writes records. PyTorch is imported only where something is run."""

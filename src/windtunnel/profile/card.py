@@ -15,22 +15,24 @@ from windtunnel.records import About, read
 
 CARD = "DATA_CARD.md"
 
-TEXT = """# {device}: kernel times
+TEXT = """# {device}: times of kernels and layers
 
 ## What
-{rows:,} rows in {files} Parquet files, schema version {version}, measured with `windtunnel profile` (plan `{plan}`). One row is one
-kernel, or one operator of several kernels, at one shape: its median time with spread, what the host needs to enqueue it, memory,
-clock, power where the board tells, and the name of the longest kernel.
+{rows:,} rows in {files} Parquet files, schema version {version}, measured with `windtunnel profile` (plan `{plan}`). A row of level
+kernel is one operator (usually one kernel) at one shape: its median time with spread, what the host needs to enqueue it, memory,
+clock, power where the board tells, and the name of the longest kernel. Rows of the other levels are modules of a layer, layers of a
+model and steps on one GPU, each pass apart.
 
-| op | dtype | mode | rows | did not fit | shortest | longest |
-|---|---|---|---:|---:|---:|---:|
+| level | op | dtype | mode | rows | did not fit | shortest | longest |
+|---|---|---|---|---:|---:|---:|---:|
 {table}
 
 ## How
 Random normal operands. 10 warm-ups and 20 repetitions (fewer, down to 5, where one takes over 50 ms; fewer still on a CPU). Before
 each repetition twice the last cache is overwritten and the device is kept busy until the host has enqueued the work, so a time is
 the device's alone. Executions under 20 µs are timed several in a row (the row's note says how many), so all but the first find a
-warm cache. Kernel names come from a second run under the profiler.
+warm cache. Kernel names come from a second run under the profiler. Layers run as in training, over whatever the cache holds; their
+kernels, sub-modules and steps must add up to them within the stated tolerance, or the row is marked open and not used.
 
 ## Conditions
 | | |
@@ -84,12 +86,12 @@ def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> 
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row["op"], row["dtype"], row["mode"]), []).append(row)
+        groups.setdefault((row["level"], row["op"], row["dtype"], row["mode"]), []).append(row)
     lines = []
-    for (op, dtype, mode), mine in sorted(groups.items()):
+    for group, mine in sorted(groups.items()):
         times = [row["seconds"] for row in mine if row["seconds"] is not None]
         span = [f"{one * 1e6:,.1f} µs" for one in (min(times), max(times))] if times else ["", ""]
-        lines.append(f"| {op} | {dtype} | {mode} | {len(mine):,} | {len(mine) - len(times):,} | {span[0]} | {span[1]} |")
+        lines.append(f"| {' | '.join(group)} | {len(mine):,} | {len(mine) - len(times):,} | {span[0]} | {span[1]} |")
     return "\n".join(lines)

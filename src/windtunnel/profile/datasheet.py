@@ -10,7 +10,7 @@ from windtunnel.profile.kernels.scope import Scope
 from windtunnel.profile.timing import Protocol
 from windtunnel.records import About
 
-PRODUCT = {True: (8192, 4096), False: (1024,)}
+PRODUCT = {True: (8192, 4096), False: (512,)}
 """Sides of the square products that are tried, on a GPU and on a CPU."""
 
 COPIED = {True: 2**29, False: 2**24}

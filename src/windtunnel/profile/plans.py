@@ -13,12 +13,14 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName, WindtunnelError
 from windtunnel.profile import power
 from windtunnel.profile.card import write_card
+from windtunnel.profile.case import Case
 from windtunnel.profile.datasheet import about
 from windtunnel.profile.device import Device, open_device
 from windtunnel.profile.kernels import scope_of
@@ -27,6 +29,7 @@ from windtunnel.profile.sweep import plan, sweep
 from windtunnel.profile.sweep_names import name_kernels
 from windtunnel.profile.timing import Protocol
 from windtunnel.records import About, read
+from windtunnel.spec import load_model
 
 NAMING = 0.12
 """Share of a slice kept for the names of its kernels."""
@@ -51,21 +54,45 @@ class Slice:
     dtypes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Layers:
+    """One file of layers, sub-modules and steps: every model with every cut and sequence, the first of each first."""
+
+    name: str
+    share: float
+    models: tuple[str, ...]
+    tp: tuple[int, ...] = (1,)
+    seq: tuple[int, ...] = (4096,)
+    modes: tuple[str, ...] = ("eager",)
+    dtype: str = "bf16"
+    layers: tuple[int, ...] = (1, 2, 4)
+    libraries: tuple[str, ...] = ("windtunnel", "hf")
+
+    def cases(self) -> list[Case]:
+        """Those whose cut divides the model, in the order of value."""
+        order = sorted(product(range(len(self.models)), range(len(self.tp)), range(len(self.seq))), key=sum)
+        made = [Case(load_model(self.models[model]), self.seq[seq], 1, self.tp[tp], self.dtype) for model, tp, seq in order]
+        return [case for case in made if case.model.heads % case.tp == 0 and case.model.ffn % case.tp == 0]
+
+
 POINTWISE = ("norm", "activation", "rope", "residual", "softmax", "cross_entropy", "embedding", "permute", "optimizer", "copy",
              "reduce", "launch")
 
 COMMON = ("llama3-8b", "llama3-70b", "gpt3-175b")
 
-PLANS: Mapping[str, tuple[Slice, ...]] = {
+PLANS: Mapping[str, tuple[Slice | Layers, ...]] = {
     "h200": (
-        Slice("kernels-pointwise", 0.16, POINTWISE),
-        Slice("kernels-gemm", 0.44, ("gemm", "grouped_gemm")),
-        Slice("kernels-attention", 0.26, ("attention",)),
-        Slice("kernels-modes", 0.14, ("norm", "activation", "rope", "cross_entropy", "gemm"), ("compile", "cuda_graph"), COMMON,
+        Slice("kernels-pointwise", 0.12, POINTWISE),
+        Slice("kernels-gemm", 0.32, ("gemm", "grouped_gemm")),
+        Slice("kernels-attention", 0.20, ("attention",)),
+        Slice("kernels-modes", 0.11, ("norm", "activation", "rope", "cross_entropy", "gemm"), ("compile", "cuda_graph"), COMMON,
               (1, 8), (4096, 8192), ("bf16",)),
+        Layers("layers", 0.17, (*COMMON, "llama2-7b", "qwen2.5-7b", "llama3.2-1b"), (1, 8, 4, 2), (4096, 8192, 2048)),
+        Layers("layers-modes", 0.08, COMMON, (1, 8), (4096,), ("compile", "cuda_graph"), libraries=("windtunnel",)),
     ),
     "smoke": (
         Slice("kernels-smoke", 1.0, ("launch", "norm", "residual", "gemm"), ("eager",), ("gpt-1.7b",), (8,), (64,), ("fp32",)),
+        Layers("layers-smoke", 1.0, ("bloom-560m",), (8,), (64,), dtype="fp32", layers=(1, 2), libraries=("windtunnel",)),
     ),
 }
 """Name -> its slices, in the order in which they run. `smoke` is a minute of a laptop: whether all the parts fit together."""
@@ -96,7 +123,11 @@ def run(name: str, out: Path, budget: float, device: Device, only: Sequence[str]
         if left <= 0:
             tell(f"{one.name}: no time left")
             continue
-        session, before = _session(out, one.name, described)
+        path, before = _file(out, one.name, described)
+        if isinstance(one, Layers):
+            _measure_layers(one, path, share * left, device, tell)
+            continue
+        session = Session(path, described, resume=True)
         cases = plan(scope_of(one.models, one.tp, one.tokens, one.dtypes, device.cuda), one.classes, one.modes)
         if one.modes != ("eager",):
             cases = [case for case in cases if case.mode != "eager" or case.op == "launch"]
@@ -110,7 +141,20 @@ def run(name: str, out: Path, budget: float, device: Device, only: Sequence[str]
     write_card(out, name)
 
 
-def _session(out: Path, name: str, described: About) -> tuple[Session, set[str]]:
+def _measure_layers(one: Layers, path: Path, budget: float, device: Device, tell: Tell) -> None:
+    """Begins no case after `budget` s; the last one runs to its end."""
+    from windtunnel.profile.run import Settings
+    from windtunnel.profile.run import run as measure_layers
+
+    settings = Settings(layers=one.layers, modes=one.modes, libraries=one.libraries)
+    found = measure_layers(one.cases(), device, path, settings, resume=True, budget=budget)
+    tell(f"{one.name}: {found.measured} measured, {found.resumed} from before, {len(found.oom)} did not fit, {found.left} left, "
+         f"{len(found.open)} open, {found.seconds:.0f} s")
+    for name, why in {**found.open, **found.kept_out}.items():
+        tell(f"  {name}: {why}")
+
+
+def _file(out: Path, name: str, described: About) -> tuple[Path, set[str]]:
     """The slice's file, and the keys of its earlier files that can take no more: full, or of another driver or PyTorch."""
     before: set[str] = set()
     for number in range(1, 100):
@@ -119,11 +163,13 @@ def _session(out: Path, name: str, described: About) -> tuple[Session, set[str]]
             break
         earlier = read(path)
         if earlier.about.gpu != described.gpu:
-            raise SpecError(f"{path}: about.gpu", earlier.about.gpu, f"{described.gpu}, which is measured now", "Take another folder.")
-        if same(earlier.about, described) and path.stat().st_size < FULL:
+            raise SpecError(f"{path}: about.gpu", earlier.about.gpu, f"{described.gpu}, measured now", "Take another folder.")
+        # layers state more libraries than kernels do
+        shared = {key: value for key, value in earlier.about.libraries.items() if key in described.libraries}
+        if same(replace(earlier.about, libraries=shared), described) and path.stat().st_size < FULL:
             break
         before |= {key_of(row) for row in earlier.rows()}
-    return Session(path, described, resume=True), before
+    return path, before
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -43,9 +43,12 @@ class Protocol:
     def lasts(self, seconds: float, flush: float) -> float:
         """About how long a measurement of an execution of `seconds` takes, each repetition with a flush of `flush` s."""
         loops = math.ceil(LOOP / max(seconds, 1e-7)) if seconds < SHORT else 1
-        count = max(self.least, min(self.repeats, math.ceil(self.most_seconds / (seconds * loops))))
-        warm = min(self.warmup, max(self.least, math.ceil(self.most_seconds / (2 * seconds))))
-        return (warm + 6) * seconds + count * (loops * seconds + flush + 50e-6)
+        count = self.within(self.repeats, seconds * loops)
+        return (self.within(self.warmup, 2 * seconds) + 9) * seconds + count * (loops * seconds + flush + 50e-6)
+
+    def within(self, wanted: int, seconds: float) -> int:
+        """`wanted` executions of `seconds`, or as many as `most_seconds` holds, but `least`."""
+        return min(wanted, max(self.least, math.ceil(self.most_seconds / seconds)))
 
 
 @dataclass(frozen=True)
@@ -83,15 +86,14 @@ def measure(run: Callable[[], object], device: Device, protocol: Protocol | None
     device.synchronize()
     device.restart_peak()
     one, host = _rough(run, device)
-    warm = min(how.warmup, max(how.least, math.ceil(how.most_seconds / (2 * one))))
-    for _ in range(warm - 1):
+    for _ in range(how.within(how.warmup, 2 * one)):
         run()
     device.synchronize()
     one, host = _rough(run, device)
     if device.cuda:  # once more with the host ahead: what takes long because of the host may be short on the device
         one, _ = _rough(run, device, 5.0 * host)
     loops = min(MOST_LOOPS, math.ceil(LOOP / max(one, 1e-7))) if one < SHORT else 1
-    count = max(how.least, min(how.repeats, math.ceil(how.most_seconds / (one * loops))))
+    count = how.within(how.repeats, one * loops)
     lead = 1.5 * host * loops + 20e-6
     marks, hosts = [], []
     used = watch.joules()

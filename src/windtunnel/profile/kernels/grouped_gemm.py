@@ -17,19 +17,20 @@ FASHIONS = {"grouped_mm": 0.0, "expert_loop": 1.5}
 
 def cases(scope: Scope) -> Iterator[KernelCase]:
     """Up and down projections of known expert layers, cut over expert parallelism 1 to 64."""
-    for at, layer in enumerate(LAYERS):
-        for cut, ep in enumerate(layer.ep):
+    for at, shape in enumerate(LAYERS):
+        for cut, ep in enumerate(shape.ep):
             for tokens in scope.tokens[:4]:
                 for fashion, more in FASHIONS.items():
                     rank = scope.rank(tokens=tokens, more=1.0 * at + 0.8 * cut + more)
-                    yield from _layer(scope, layer, ep, tokens, fashion, rank)
+                    yield from layer(scope, shape, ep, tokens, fashion, rank)
 
 
-def _layer(scope: Scope, layer: Experts, ep: int, tokens: int, fashion: str, rank: float) -> Iterator[KernelCase]:
-    experts = layer.experts // ep
-    rows = max(1, tokens * layer.top_k // experts)  # the tokens of ep ranks, of which each holds 1/ep of the experts
+def layer(scope: Scope, shape: Experts, ep: int, tokens: int, fashion: str, rank: float) -> Iterator[KernelCase]:
+    """Both projections of an expert layer cut over `ep` ranks that hold `tokens` each, all passes."""
+    experts = shape.experts // ep
+    rows = max(1, tokens * shape.top_k // experts)  # the tokens of ep ranks, of which each holds 1/ep of the experts
     dtype = scope.wide[0]
-    for name, n, k in ((f"{fashion}_up", 2 * layer.ffn, layer.hidden), (f"{fashion}_down", layer.hidden, layer.ffn)):
+    for name, n, k in ((f"{fashion}_up", 2 * shape.ffn, shape.hidden), (f"{fashion}_down", shape.hidden, shape.ffn)):
         for phase, (m, columns, inner) in {"forward": (rows, n, k), "dgrad": (rows, k, n), "wgrad": (n, k, rows)}.items():
             width = WIDTH[dtype]
 
@@ -37,7 +38,7 @@ def _layer(scope: Scope, layer: Experts, ep: int, tokens: int, fashion: str, ran
                 return (_grouped if fashion == "grouped_mm" else _loop)(bench, experts, *shape, dtype, phase)
 
             yield KernelCase("grouped_gemm", name, phase, make, dtype, library="cutlass" if fashion == "grouped_mm" else "aten",
-                             model=layer.name, batch=experts, m=m, n=columns, k=inner, accumulate=False,
+                             model=shape.name, batch=experts, m=m, n=columns, k=inner, accumulate=False,
                              flops=2.0 * experts * m * columns * inner,
                              bytes=float(width * experts * (m * inner + inner * columns + m * columns)), rank=rank)
 
