@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from windtunnel.profile.case import Case  # noqa: E402
+from windtunnel.profile.closure import Way  # noqa: E402
 from windtunnel.profile.device import Device, open_device  # noqa: E402
 from windtunnel.profile.layers_build import Bench  # noqa: E402
 from windtunnel.profile.layers_parts import time_parts  # noqa: E402
@@ -175,7 +176,7 @@ def test_hooks_see_every_module_once_a_pass() -> None:
     assert {key: timing.seconds for key, timing in parts.timings.items()} == {
         (op, phase): 1.0 for op in ("norm", "attention", "mlp") for phase in ("forward", "backward")}
     assert parts.names == {"norm": "RMSNorm", "attention": "Attention", "mlp": "MLP"}
-    assert parts.layer == {"forward": pytest.approx((2 * 4 * 3 + 1) / 3), "backward": pytest.approx((2 * 4 * 3 + 1) / 3)}
+    assert parts.ways == {phase: Way(2 * 4 * 3 + 1, 1) for phase in ("forward", "backward")}  # against plain passes of one tick
 
 
 def test_hooks_see_modules_called_by_keyword() -> None:
@@ -255,13 +256,14 @@ def test_a_cuda_graph_is_captured_with_the_real_input(cpu: Device, monkeypatch: 
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
     Bench(tiny(), Own(), "cuda_graph", cpu, 0).stack(1)
     Bench(tiny(), Own(), "cuda_graph", cpu, 0).step(1)
-    assert seen == [[True], [False, False]]  # the hidden states; tokens and labels
+    # a stack's hidden states; a step's tokens and labels, its embedding's tokens, its stack, its norm, its head
+    assert seen == [[True], [False, False], [False], [True], [True], [True, False]]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler backend of a CPU needs g++")
 def test_compiled_modules_compute_the_same(cpu: Device) -> None:
-    plain, _ = Bench(tiny(), Own(), "eager", cpu, 0).alone("norm")
-    compiled, _ = Bench(tiny(), Own(), "compile", cpu, 0).alone("norm")
+    plain = Bench(tiny(), Own(), "eager", cpu, 0).step(1)[0]["norm"]
+    compiled = Bench(tiny(), Own(), "compile", cpu, 0).step(1)[0]["norm"]
     torch.testing.assert_close(compiled.forward(), plain.forward())
     for run in (plain, compiled):
         run.backward(run.forward())

@@ -14,8 +14,11 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName  # noqa: E4
 from windtunnel.cli import main  # noqa: E402
 from windtunnel.profile import datasheet  # noqa: E402
 from windtunnel.profile.case import Case  # noqa: E402
-from windtunnel.profile.layers_study import Study  # noqa: E402
+from windtunnel.profile.layers_rows import Rows  # noqa: E402
+from windtunnel.profile.layers_study import Effort, Measured, Study, Timed  # noqa: E402
+from windtunnel.profile.power import Reading  # noqa: E402
 from windtunnel.profile.run import Outcome, Settings, run  # noqa: E402
+from windtunnel.profile.timing import Timing, timing_of  # noqa: E402
 from windtunnel.records import Dataset, read, write  # noqa: E402
 from windtunnel.spec import load_model  # noqa: E402
 
@@ -48,14 +51,12 @@ def test_every_level_is_written(tmp_path: Path) -> None:
     assert data.about.gpu.startswith("cpu-") and data.about.libraries["torch"] == torch.__version__
     assert data.about.settings["repeats"] == "3" and data.about.settings["threads"] == "1"
     layers = data.where(level="layer", phase="backward").rows()
-    assert [row["shape"].count("layers=") for row in layers] == [1, 1, 0]
-    assert "slope over 1, 2 layers" in layers[-1]["note"]
+    assert [row["shape"].count("layers=") for row in layers[:2]] == [1, 1]
     for row in layers[:2]:
         assert row["status"] == "ok" and row["repeats"] == 3 and row["peak_bytes"] > 0 and row["host_seconds"] is None
     forward = data.where(level="layer", phase="forward").rows()
     # what is saved for backward grows by layers: two hold twice as much as one
     assert forward[1]["saved_bytes"] == pytest.approx(2 * forward[0]["saved_bytes"], rel=0.02)
-    assert forward[2]["saved_bytes"] == pytest.approx(forward[0]["saved_bytes"], rel=0.02)
     attention = data.where(level="submodule", op="attention", phase="backward").rows()[0]
     assert 0 <= attention["gap_seconds"] < attention["seconds"]
     inside = {(row["op"], row["phase"]) for row in data.where(level="submodule").rows()}
@@ -65,6 +66,22 @@ def test_every_level_is_written(tmp_path: Path) -> None:
     products = data.where(level="kernel", op="gemm", phase="forward").rows()
     up = next(row for row in products if "mlp.up" in row["name"])
     assert (up["m"], up["n"], up["k"], up["flops"]) == (16, 96, 64, 2 * 16 * 96 * 64)
+
+
+def timing(seconds: float) -> Timing:
+    return timing_of([seconds], None, 1, None, Reading())
+
+
+@pytest.mark.parametrize(("tolerance", "status"), [(0.06, "ok"), (0.05, "open")])
+def test_what_one_more_layer_adds_is_a_row(tolerance: float, status: str) -> None:
+    """3, 5 and 9 s for 1, 2 and 4 layers: 2 s a layer, 0.889 of a fourth of 9, which may be off by twice the gate's tolerance."""
+    stacks = {n: Timed("DecoderLayer", {"forward": timing(2.0 * n + 1)}, None) for n in (1, 2, 4)}
+    measured = Measured(stacks, 4, None, None, {}, {}, {}, False)
+    rows = Rows(CASE, "windtunnel", "eager", measured, Effort(tolerance=tolerance), "test").all()
+    assert [(row["seconds"], row["status"]) for row in rows[:3]] == [(3.0, "ok"), (5.0, "ok"), (9.0, "ok")]
+    (one,) = (row for row in rows if "layers=" not in row["shape"])
+    assert (one["seconds"], one["status"]) == (pytest.approx(2.0), status)
+    assert one["note"] == "per layer: slope over 1, 2, 4 layers, 0.889 of 4 layers' share"
 
 
 def test_what_does_not_close_is_open_and_named(tmp_path: Path) -> None:

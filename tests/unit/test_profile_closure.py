@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.profile.case import Case, checked, of_job
-from windtunnel.profile.closure import Sides, describe, gate
+from windtunnel.profile.closure import Sides, Way, describe, gate
 from windtunnel.profile.gains import gains
 from windtunnel.profile.memory import Allocation, of_snapshot, timeline
 from windtunnel.records import About, dataset
@@ -14,31 +17,27 @@ from windtunnel.spec import load_job, load_model
 
 
 def test_all_ways_within_the_tolerance_close() -> None:
-    sides = Sides(layer=1e-3, submodules=1.04e-3, kernels=0.9e-3, gaps=0.07e-3, step=0.96e-3)
+    sides = Sides(submodules=Way(1.04e-3, 1e-3), kernels=Way(0.9e-3, 1e-3), gaps=0.07e-3, step=Way(1.92e-3, 2e-3))
     assert gate(sides, 0.05) == ""
     assert describe(sides, 0.05) == "kernels + gaps 0.970, sub-modules 1.040, step / layers 0.960"
 
 
 @pytest.mark.parametrize(("changed", "named"), [
-    ({"submodules": 1.06e-3}, "sub-modules 1.06 of the layer"),
-    ({"kernels": 0.8e-3}, "kernels + gaps 0.87 of the layer"),
-    ({"step": 1.2e-3}, "step / layers 1.20 of the layer"),
-    ({"step": float("nan")}, "step / layers nan of the layer"),
+    ({"submodules": Way(1.06e-3, 1e-3)}, "sub-modules 1.06 of the layer"),
+    ({"kernels": Way(0.8e-3, 1e-3)}, "kernels + gaps 0.87 of the layer"),
+    ({"step": Way(1.2e-3, 1e-3)}, "step / layers 1.20 of the layer"),
+    ({"step": Way(float("nan"), 1e-3)}, "step / layers nan of the layer"),
 ])  # fmt: skip
-def test_one_way_off_is_named(changed: dict[str, float], named: str) -> None:
-    whole = {"layer": 1e-3, "submodules": 1e-3, "kernels": 0.93e-3, "gaps": 0.07e-3, "step": 1e-3}
-    assert gate(Sides(**(whole | changed)), 0.05) == named
+def test_one_way_off_is_named(changed: dict[str, Any], named: str) -> None:
+    whole = Sides(submodules=Way(1e-3, 1e-3), kernels=Way(0.93e-3, 1e-3), gaps=0.07e-3, step=Way(1e-3, 1e-3))
+    assert gate(replace(whole, **changed), 0.05) == named
 
 
 def test_a_starved_layer_is_as_long_as_its_host() -> None:
     """The profiler stretches the host's work, so gaps of 3 ms say nothing where the host alone takes the layer's 1 ms."""
-    assert gate(Sides(layer=1e-3, kernels=0.2e-3, gaps=3e-3, host=0.99e-3), 0.05) == ""
-    assert gate(Sides(layer=1e-3, kernels=0.2e-3, gaps=3e-3, host=0.5e-3), 0.05) == "kernels + gaps 3.20 of the layer"
-    assert gate(Sides(layer=1e-3, kernels=1.2e-3, gaps=0.0, host=0.99e-3), 0.05) == "kernels + gaps 1.20 of the layer"
-
-
-def test_a_layer_without_time_is_open() -> None:
-    assert gate(Sides(layer=-1e-6), 0.05) == "one more layer takes -1e-06 s"
+    assert gate(Sides(kernels=Way(0.2e-3, 1e-3), gaps=3e-3, host=0.99e-3), 0.05) == ""
+    assert gate(Sides(kernels=Way(0.2e-3, 1e-3), gaps=3e-3, host=0.5e-3), 0.05) == "kernels + gaps 3.20 of the layer"
+    assert gate(Sides(kernels=Way(1.2e-3, 1e-3), host=0.99e-3), 0.05) == "kernels + gaps 1.20 of the layer"
 
 
 def test_blocks_from_the_allocators_history() -> None:

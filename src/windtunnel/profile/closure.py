@@ -1,9 +1,9 @@
 """The closure gate: four ways to time a layer must agree, or none of them is used.
 
-    kernels + gaps  =  sub-modules + what lies between them  =  layer  =  step ÷ layers
+    kernels + gaps  =  sub-modules + what lies between them  =  layer  =  (step - embedding - final norm - head) / layers
 
-Each side is its own run: the layer is the slope over the series of stacks, timed without anything inside; sub-modules by hooks;
-kernels by the profiler; the step with embedding, final norm and head taken off.
+Each way is held against plain passes of the same stack that were run in turn with it, so that a machine that becomes faster or
+slower meanwhile opens no gate.
 """
 
 from __future__ import annotations
@@ -15,17 +15,24 @@ TOLERANCE = {"cuda": 0.05, "cpu": 0.25}
 
 
 @dataclass(frozen=True)
-class Sides:
-    """Seconds a layer takes in one pass, by each way; None where that way was not taken.
+class Way:
+    """Seconds of one pass over a stack: by this way, and run plainly in turn with it (`layer`)."""
 
-    `host`: time the host needs to enqueue a layer, None where host and device are one.
+    seconds: float
+    layer: float
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The ways of one pass; None where a way was not taken.
+
+    `gaps` go with `kernels`; `host`: what the host needs to enqueue those plain passes, None where host and device are one.
     """
 
-    layer: float
-    submodules: float | None = None
-    kernels: float | None = None
+    submodules: Way | None = None
+    kernels: Way | None = None
     gaps: float = 0.0
-    step: float | None = None
+    step: Way | None = None
     host: float | None = None
 
 
@@ -37,26 +44,22 @@ def ways(sides: Sides, tolerance: float) -> dict[str, float]:
     """
     found = {}
     if sides.kernels is not None:
-        starved = sides.host is not None and sides.host >= (1 - tolerance) * sides.layer
-        whole = max(sides.kernels, sides.host or 0.0) if starved else sides.kernels + sides.gaps
-        found["kernels + gaps"] = whole / sides.layer
+        starved = sides.host is not None and sides.host >= (1 - tolerance) * sides.kernels.layer
+        whole = max(sides.kernels.seconds, sides.host or 0.0) if starved else sides.kernels.seconds + sides.gaps
+        found["kernels + gaps"] = whole / sides.kernels.layer
     if sides.submodules is not None:
-        found["sub-modules"] = sides.submodules / sides.layer
+        found["sub-modules"] = sides.submodules.seconds / sides.submodules.layer
     if sides.step is not None:
-        found["step / layers"] = sides.step / sides.layer
+        found["step / layers"] = sides.step.seconds / sides.step.layer
     return found
 
 
 def gate(sides: Sides, tolerance: float) -> str:
     """Empty if every way is within `tolerance` of the layer; else those that are not, in words."""
-    if sides.layer <= 0:
-        return f"one more layer takes {sides.layer:.3g} s"
     return ", ".join(f"{name} {ratio:.2f} of the layer" for name, ratio in ways(sides, tolerance).items()
                      if not abs(ratio - 1) <= tolerance)
 
 
 def describe(sides: Sides, tolerance: float) -> str:
     """All ways in one line."""
-    if sides.layer <= 0:
-        return ""
     return ", ".join(f"{name} {ratio:.3f}" for name, ratio in ways(sides, tolerance).items())

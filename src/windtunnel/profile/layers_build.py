@@ -31,20 +31,24 @@ class Bench:
             placed = self._placed(layers)
         return self._run(placed, (self._hidden(),), self._hidden().detach()), placed
 
-    def step(self, layers: int) -> Run:
-        """Embedding, `layers`, final norm, head, loss and update."""
+    def step(self, layers: int) -> tuple[dict[str, Run], dict[str, str]]:
+        """A small model of embedding, `layers`, final norm and head with loss: the whole `step` with its update, and each of
+        `stack`, `embedding`, `norm` and `head` alone, without. Also their classes' names."""
         with self._here():
             parts = (self.family.embedding(self.case), self._placed(layers), norm(self.case), self.family.head(self.case))
             small = Small(*parts)
-        return self._run(small, (self._tokens(0), self._tokens(1)), None)
+        tokens, labels, gradient = self._tokens(0), self._tokens(1), self._hidden().detach()
+        modules = dict(zip(("embedding", "stack", "norm", "head"), parts, strict=True))
+        given = {"embedding": (tokens,), "stack": (self._hidden(),), "norm": (self._hidden(),), "head": (self._hidden(), labels)}
+        runs = {"step": self._run(small, (tokens, labels), None)}
+        for name, module in modules.items():
+            runs[name] = self._run(module, given[name], None if name == "head" else gradient, updated=False)
+        return runs, {name: type(module).__name__ for name, module in modules.items()}
 
-    def alone(self, op: str) -> tuple[Run, str]:
-        """The embedding, the final norm or the head on its own, and its class's name."""
-        with self._here():
-            module = {"embedding": self.family.embedding, "norm": norm, "head": self.family.head}[op](self.case)
-        given = {"embedding": (self._tokens(0),), "norm": (self._hidden(),), "head": (self._hidden(), self._tokens(1))}[op]
-        gradient = None if op == "head" else self._hidden().detach()
-        return self._run(module, given, gradient), type(module).__name__
+    def begin(self) -> None:
+        """Forgets compiled code, so that a stack is not one more recompilation of the one before."""
+        if self.mode == "compile":
+            torch._dynamo.reset()
 
     def needed(self, layers: int) -> float:
         """B that weights, gradients and the optimizer of `layers` take at least."""
@@ -82,16 +86,15 @@ class Bench:
         shape = (self.case.micro_batch, self.case.seq)
         return torch.randint(self.case.vocab, shape, generator=generator, device=self.device.place)
 
-    def _run(self, module: nn.Module, inputs: tuple[Tensor, ...], gradient: Tensor | None) -> Run:
+    def _run(self, module: nn.Module, inputs: tuple[Tensor, ...], gradient: Tensor | None, updated: bool = True) -> Run:
         module.train()
         parameters = list(module.parameters())
         call = self._in_mode(module, inputs)
-        update = Update(parameters, self.case.master_weights)
+        update = Update(parameters, self.case.master_weights) if updated else None
         return Run(lambda: call(*inputs), gradient, parameters, [x for x in inputs if x.requires_grad], update)
 
     def _in_mode(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Callable[..., Any]:
         if self.mode == "compile":
-            torch._dynamo.reset()  # else every stack counts as one more recompilation of the same code
             compiled: Callable[..., Any] = torch.compile(module, dynamic=False)
             return compiled
         if self.mode == "cuda_graph":

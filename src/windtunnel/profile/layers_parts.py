@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from torch import nn
 
+from windtunnel.profile.closure import Way
 from windtunnel.profile.device import Device
 from windtunnel.profile.layers_hooks import Hooks
-from windtunnel.profile.layers_timing import Run, Tick
+from windtunnel.profile.layers_timing import Clock, Run, Tick
 from windtunnel.profile.modules.family import Family
 from windtunnel.profile.modules.layer import Placed
 from windtunnel.profile.power import Reading
@@ -19,11 +20,12 @@ from windtunnel.profile.timing import Timing, timing_of
 
 @dataclass(frozen=True)
 class Parts:
-    """One execution of each sub-module by (op, phase); class names by op; and what a layer takes by phase with its hooks on."""
+    """One execution of each sub-module by (op, phase); class names by op; and a pass over the
+    stack by phase: its parts and what lies between them, beside plain passes in turn."""
 
     timings: dict[tuple[str, str], Timing]
     names: dict[str, str]
-    layer: dict[str, float]
+    ways: dict[str, Way]
 
 
 def time_parts(run: Run, placed: Placed, family: Family, device: Device, warmup: int, repeats: int, tick: Tick) -> Parts:
@@ -32,33 +34,26 @@ def time_parts(run: Run, placed: Placed, family: Family, device: Device, warmup:
     for layer in placed.stack.layers:
         for op, modules in family.parts(layer).items():
             named[op] += modules
-    layers = len(placed.stack.layers)
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     hosts: dict[tuple[str, str], list[float]] = defaultdict(list)
     sums: dict[str, list[float]] = {"forward": [], "backward": []}
-    with Hooks(named, device) as hooks:
-        for number in range(warmup + repeats):
-            tick()
-            run.clear()
-            device.synchronize()
-            begin = device.mark()
-            out = run.forward()
-            middle = device.mark()
-            run.backward(out)
-            end = device.mark()
-            del out
-            device.synchronize()
-            inside = hooks.by_name()
-            if number < warmup:
-                continue
+    plain = Clock(replace(run, update=None), device)
+    for number in range(warmup + repeats):
+        tick()
+        plain.repeat(number >= warmup)
+        watched = Clock(plain.run, device)
+        with Hooks(named, device) as hooks:
+            watched.repeat(keep=True)
+        inside = hooks.by_name()
+        if number >= warmup:
             for (op, phase), (seconds, host) in inside.items():
                 times[op, phase].append(seconds / len(named[op]))
                 hosts[op, phase].append(host / len(named[op]))
-            for phase, whole in (("forward", device.between(begin, middle)), ("backward", device.between(middle, end))):
+            for phase, taken in sums.items():
                 within = sum(seconds for (_, passed), (seconds, _) in inside.items() if passed == phase)
-                sums[phase].append(max(whole, within) / layers)
+                taken.append(max(watched.times[phase][0], within))
     run.clear()
     timings = {key: timing_of(taken, median(hosts[key]) if device.cuda else None, 1, None, Reading())
                for key, taken in times.items()}
     return Parts(timings, {op: type(modules[0]).__name__ for op, modules in named.items()},
-                 {phase: median(taken) for phase, taken in sums.items()})
+                 {phase: Way(median(taken), median(plain.times[phase])) for phase, taken in sums.items()})

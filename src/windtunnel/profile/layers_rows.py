@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.profile.case import Case
-from windtunnel.profile.closure import Sides, describe, gate
+from windtunnel.profile.closure import Sides, Way, describe, gate
 from windtunnel.profile.layers_study import Effort, Measured, Timed
 from windtunnel.profile.layers_timing import PHASES, per_layer, slope
 from windtunnel.profile.layers_trace import Busy, busy, by_part, kernel_rows
@@ -19,24 +19,19 @@ PER_LAYER = "per layer"
 
 
 def sides_of(measured: Measured, phase: str) -> Sides:
-    """Seconds a layer takes in `phase`, by each way that was taken."""
-    series = {n: made.times[phase] for n, made in measured.fitting.items()}
-    deep = measured.deep
-    one = per_layer(series)
-    share = 1 if one is not None else deep
-    timing = one or series[deep]
-    between = None
-    if measured.step is not None and len(measured.ends) == 3:
-        ends = sum(made.times[phase].seconds for made in measured.ends.values())
-        between = (measured.step.times[phase].seconds - ends) / deep
-    inside = busy_of(measured, phase)
+    """The ways that were taken, each beside the plain passes in turn with it."""
+    step, inside = measured.step, busy_of(measured, phase)
+    whole = None
+    if step:
+        ends = sum(step[op].times[phase].seconds for op in ("embedding", "norm", "head"))
+        whole = Way(step["step"].times[phase].seconds - ends, step["stack"].times[phase].seconds)
+    plain = measured.plain.get(phase)
     return Sides(
-        layer=timing.seconds / share,
-        submodules=None if measured.parts is None else measured.parts.layer[phase],
-        kernels=None if inside is None else inside.kernels / deep,
-        gaps=0.0 if inside is None else inside.gaps / deep,
-        step=between,
-        host=None if timing.host_seconds is None else timing.host_seconds / share,
+        submodules=None if measured.parts is None else measured.parts.ways[phase],
+        kernels=None if inside is None or plain is None else Way(inside.kernels, plain.seconds),
+        gaps=0.0 if inside is None else inside.gaps,
+        step=whole,
+        host=None if plain is None else plain.host_seconds,
     )
 
 
@@ -87,12 +82,17 @@ class Rows:
             depths = ", ".join(map(str, series))
             told = f"; {self.said[phase]}" if self.said.get(phase) else ""
             name = next(iter(measured.fitting.values())).name
+            most = max(series)
+            share = timing.seconds * most / series[most].seconds
+            far = not abs(share - 1) <= 2 * self.effort.tolerance
             more = _gaps(timing.seconds, _times(busy_of(measured, phase), 1 / measured.deep))
             kept = slope({n: made.memory.saved for n, made in measured.fitting.items() if made.memory is not None})
             if phase == "forward" and kept is not None and kept >= 0:
                 more["saved_bytes"] = kept
             self._add("layer", "layer", name, phase, self.case.shape("layer"), timing,
-                      note=f"{PER_LAYER}: slope over {depths} layers{told}", **more)
+                      note=f"{PER_LAYER}: slope over {depths} layers, {share:.3f} of {most} layers' share{told}", **more)
+            if far:
+                self.rows[-1]["status"] = "open"
 
     def _submodules(self) -> None:
         parts = self.measured.parts
@@ -101,11 +101,10 @@ class Rows:
             for (op, phase), timing in sorted(parts.timings.items()):
                 busy = kernels.get((op, phase))
                 more = {} if busy is None else {"gap_seconds": max(0.0, timing.seconds - busy)}
-                self._add("submodule", op, parts.names[op], phase, self.case.shape(op), timing, note="inside a layer, by hooks", **more)
-        for op, made in self.measured.ends.items():
-            if op != "norm":
-                for phase in PHASES:
-                    self._row("submodule", op, phase, self.case.shape(op), made, None)
+                self._add("submodule", op, parts.names[op], phase, self.case.shape(op), timing, "inside a layer, by hooks", **more)
+        for op in ("embedding", "head"):
+            for phase in ("forward", "backward"):
+                self._row("submodule", op, phase, self.case.shape(op), self.measured.step.get(op), None)
 
     def _kernels(self) -> None:
         for row in kernel_rows(self.measured.traces or []):
@@ -118,7 +117,7 @@ class Rows:
     def _step(self) -> None:
         deep = self.measured.deep or min(self.effort.layers)
         for phase in PHASES:
-            self._row("step", "step", phase, self.case.shape("step", deep), self.measured.step, None)
+            self._row("step", "step", phase, self.case.shape("step", deep), self.measured.step.get("step"), None)
 
     def _row(self, level: str, op: str, phase: str, shape: str, made: Timed | None, inside: Busy | None) -> None:
         if made is None:

@@ -6,13 +6,13 @@ import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from windtunnel.profile.case import Case
 from windtunnel.profile.device import Device
 from windtunnel.profile.layers_build import Bench
 from windtunnel.profile.layers_parts import Parts, time_parts
-from windtunnel.profile.layers_timing import Tick, time_phases
+from windtunnel.profile.layers_timing import Tick, time_in_turn, time_phases
 from windtunnel.profile.layers_trace import traces
 from windtunnel.profile.memory_run import Memory, memory_of
 from windtunnel.profile.modules.family import Family
@@ -49,15 +49,17 @@ class Timed(NamedTuple):
 @dataclass(frozen=True)
 class Measured:
     """What came out; None where it did not fit into memory or is not seen in this mode. `deep`: layers of the stack
-    that was looked into; `part_of`: its module paths -> what they are."""
+    that was looked into; `part_of`: its module paths -> what they are;
+    `plain`: its passes in turn with the traces; `step`: the whole step, and each of its parts (stack, embedding, norm, head) in
+    turn with it."""
 
     stacks: dict[int, Timed | None]
     deep: int
     parts: Parts | None
     traces: list[Trace] | None
     part_of: dict[str, str]
-    ends: dict[str, Timed]
-    step: Timed | None
+    plain: dict[str, Timing]
+    step: dict[str, Timed]
     cuda: bool
 
     @property
@@ -79,35 +81,29 @@ class Study:
         stacks = {n: self._fitting(partial(self._stack, n), self.bench.needed(n)) for n in sorted(set(self.effort.layers))}
         fitting = [n for n, made in stacks.items() if made is not None]
         if not fitting:
-            return Measured(stacks, 0, None, None, {}, {}, None, self.device.cuda)
+            return Measured(stacks, 0, None, None, {}, {}, {}, self.device.cuda)
         deep = max((n for n in fitting if n <= DEEP), default=fitting[0])
         parts = self._fitting(partial(self._parts, deep)) if self._sees_inside() else None
         taken = self._fitting(partial(self._traces, deep)) if self._sees_kernels() else None
-        ends = {op: self._fitting(partial(self._alone, op)) for op in ("embedding", "norm", "head")}
-        step = self._fitting(partial(self._step, deep)) if "step" in self.effort.levels else None
-        there = {op: made for op, made in ends.items() if made is not None}
-        return Measured(stacks, deep, parts, taken, self.part_of, there, step, self.device.cuda)
+        step = self._fitting(partial(self._step, deep)) or {}
+        traced, plain = taken if taken is not None else (None, {})
+        return Measured(stacks, deep, parts, traced, self.part_of, plain, step, self.device.cuda)
 
     def _stack(self, layers: int) -> Timed:
         run, placed = self.bench.stack(layers)
-        return Timed(self.family.name(placed.stack.layers[0]), self._times(run), memory_of(run, self.device))
+        times = time_phases(run, self.device, self.meter, self.effort.warmup, self.effort.repeats, self.tick)
+        return Timed(self.family.name(placed.stack.layers[0]), times, memory_of(run, self.device))
 
-    def _alone(self, op: str) -> Timed:
-        run, name = self.bench.alone(op)
-        return Timed(name, self._times(run), memory_of(run, self.device))
-
-    def _step(self, layers: int) -> Timed:
-        run = self.bench.step(layers)
-        return Timed("step", self._times(run), memory_of(run, self.device))
-
-    def _times(self, run: Any) -> dict[str, Timing]:
-        return time_phases(run, self.device, self.meter, self.effort.warmup, self.effort.repeats, self.tick)
+    def _step(self, layers: int) -> dict[str, Timed]:
+        runs, names = self.bench.step(layers)
+        times = time_in_turn(runs, self.device, self.effort.warmup, self.effort.repeats, self.tick)
+        return {op: Timed(names.get(op, "step"), times[op], memory_of(run, self.device)) for op, run in runs.items()}
 
     def _parts(self, layers: int) -> Parts:
         run, placed = self.bench.stack(layers)
         return time_parts(run, placed, self.family, self.device, self.effort.warmup, self.effort.repeats, self.tick)
 
-    def _traces(self, layers: int) -> list[Trace]:
+    def _traces(self, layers: int) -> tuple[list[Trace], dict[str, Timing]]:
         run, placed = self.bench.stack(layers)
         ops = {id(part): op for layer in placed.stack.layers for op, same in self.family.parts(layer).items() for part in same}
         self.part_of = {path: ops[id(module)] for path, module in placed.named_modules() if id(module) in ops}
@@ -125,6 +121,7 @@ class Study:
         """What `make` returns; None where it does not fit into memory, which is given back."""
         if not self.device.cuda and needed > self.device.free() > 0:
             return None  # an operating system that promises more than it has would end the process
+        self.bench.begin()
         try:
             return make()
         except Exception as error:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from windtunnel.profile.device import Device
 from windtunnel.profile.modules.optimizer import Update
-from windtunnel.profile.power import Meter
+from windtunnel.profile.power import Meter, Reading
 from windtunnel.profile.timing import Timing, timing_of
 
 Tick = Callable[[], None]
@@ -45,22 +45,19 @@ class Run:
             tensor.grad = None
 
 
-def time_phases(run: Run, device: Device, meter: Meter, warmup: int, repeats: int, tick: Tick) -> dict[str, Timing]:
-    """Each phase's device time, and what the host needs to enqueue it (None where host and device are one).
+class Clock:
+    """Times of the repetitions of one run, by phase."""
 
-    The device is idle when a repetition begins and is waited for when it has ended, never in between, so a phase that the host is
-    too slow to feed takes the host's time, as it does in training.
-    """
-    times: dict[str, list[float]] = {phase: [] for phase in PHASES}
-    hosts: dict[str, list[float]] = {phase: [] for phase in PHASES}
-    joules, began = meter.joules(), time.perf_counter()
-    reading = meter.read()
-    for number in range(warmup + repeats):
-        tick()
+    def __init__(self, run: Run, device: Device) -> None:
+        self.run, self.device = run, device
+        self.times: dict[str, list[float]] = {phase: [] for phase in PHASES}
+        self.hosts: dict[str, list[float]] = {phase: [] for phase in PHASES}
+
+    def repeat(self, keep: bool, before_end: Callable[[], None] = lambda: None) -> None:
+        """One repetition from an idle device to an idle device; `before_end` is called while the device may still work."""
+        run, device = self.run, self.device
         run.clear()
         device.synchronize()
-        if number == warmup:
-            joules, began = meter.joules(), time.perf_counter()
         points = [(device.mark(), time.perf_counter())]
         out = run.forward()
         points.append((device.mark(), time.perf_counter()))
@@ -70,20 +67,51 @@ def time_phases(run: Run, device: Device, meter: Meter, warmup: int, repeats: in
         if run.update is not None:
             run.update.step()
             points.append((device.mark(), time.perf_counter()))
-        if number == warmup + repeats - 1:
-            reading = meter.read()
+        before_end()
         device.synchronize()
-        if number >= warmup:
-            for phase, before, after in zip(PHASES, points, points[1:], strict=False):
-                times[phase].append(device.between(before[0], after[0]))
-                hosts[phase].append(after[1] - before[1])
+        if keep:
+            for phase, begin, end in zip(PHASES, points, points[1:], strict=False):
+                self.times[phase].append(device.between(begin[0], end[0]))
+                self.hosts[phase].append(end[1] - begin[1])
+
+    def timings(self, reading: Callable[[float], Reading] = lambda seconds: Reading()) -> dict[str, Timing]:
+        """Statistics of each phase; `reading` of what a phase's seconds drew."""
+        return {phase: timing_of(taken, median(self.hosts[phase]) if self.device.cuda else None, 1, None, reading(median(taken)))
+                for phase, taken in self.times.items() if taken}
+
+
+def time_phases(run: Run, device: Device, meter: Meter, warmup: int, repeats: int, tick: Tick) -> dict[str, Timing]:
+    """Each phase's device time, and what the host needs to enqueue it (None where host and device are one).
+
+    The device is idle when a repetition begins and is waited for when it has ended, never in between, so a phase that the host is
+    too slow to feed takes the host's time, as it does in training.
+    """
+    clock = Clock(run, device)
+    for _ in range(warmup):
+        tick()
+        clock.repeat(keep=False)
+    readings = [Reading()]
+    joules, began = meter.joules(), time.perf_counter()
+    for number in range(repeats):
+        tick()
+        last = number == repeats - 1
+        clock.repeat(True, (lambda: readings.append(meter.read())) if last else (lambda: None))
     run.clear()
-    lasted, after_joules = time.perf_counter() - began, meter.joules()
-    used = None if joules is None or after_joules is None else after_joules - joules
-    share = sum(map(sum, times.values())) / lasted
-    return {phase: timing_of(taken, median(hosts[phase]) if device.cuda else None, 1, None,
-                             reading.of(median(taken), share, lasted, used))
-            for phase, taken in times.items() if taken}
+    lasted, after = time.perf_counter() - began, meter.joules()
+    used = None if joules is None or after is None else after - joules
+    share = sum(map(sum, clock.times.values())) / lasted
+    return clock.timings(lambda seconds: readings[-1].of(seconds, share, lasted, used))
+
+
+def time_in_turn(runs: Mapping[str, Run], device: Device, warmup: int, repeats: int, tick: Tick) -> dict[str, dict[str, Timing]]:
+    """Each phase's time of several runs, one repetition of each after the other."""
+    clocks = {name: Clock(run, device) for name, run in runs.items()}
+    for number in range(warmup + repeats):
+        tick()
+        for clock in clocks.values():
+            clock.repeat(number >= warmup)
+            clock.run.clear()
+    return {name: clock.timings() for name, clock in clocks.items()}
 
 
 def slope(series: Mapping[int, float]) -> float | None:

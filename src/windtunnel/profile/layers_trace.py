@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
 from windtunnel.profile.device import Device
-from windtunnel.profile.layers_timing import Run, Tick
+from windtunnel.profile.layers_timing import Clock, Run, Tick
 from windtunnel.profile.power import Reading
-from windtunnel.profile.timing import timing_of
+from windtunnel.profile.timing import Timing, timing_of
 from windtunnel.profile.trace import Slice, Trace, profile_call
 
 CLASSES = (
@@ -39,17 +40,22 @@ class Busy(NamedTuple):
     launches: int | None
 
 
-def traces(run: Run, module: Any, device: Device, repeats: int, tick: Tick) -> list[Trace]:
-    """One trace of forward and backward a repetition."""
+def traces(run: Run, module: Any, device: Device, repeats: int, tick: Tick) -> tuple[list[Trace], dict[str, Timing]]:
+    """One trace of forward and backward a repetition, and plain passes in turn."""
+    clock = Clock(replace(run, update=None), device)
 
     def once() -> None:
         tick()
         run.clear()
         run.backward(run.forward())
 
-    found = [profile_call(once, device, module) for _ in range(repeats)]
+    found = []
+    for _ in range(repeats):
+        found.append(profile_call(once, device, module))
+        for number in range(3):
+            clock.repeat(keep=number > 0)  # the first one after the profiler is not like the others
     run.clear()
-    return found
+    return found, clock.timings()
 
 
 def busy(taken: list[Trace], phase: str, cuda: bool) -> Busy:
