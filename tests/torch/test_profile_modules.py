@@ -277,5 +277,5 @@ def test_kernels_belong_to_the_part_around_them() -> None:
     trace = Trace((one("layers.0.mlp.up", "forward", 1.0), one("layers.1.mlp", "forward", 2.0), one("layers.1", "forward", 9.0),
                    one("layers.1.mlp.down", "backward", 4.0)), 20.0)  # fmt: skip
     assert by_part([trace], {"layers.0.mlp": "mlp", "layers.1.mlp": "mlp"}) == {("mlp", "forward"): 1.5, ("mlp", "backward"): 2.0}
-    assert busy([trace], "forward", cuda=True) == (12.0, 1.0, 3)  # the wait before the first of all is no gap
-    assert busy([trace], "backward", cuda=False) == (4.0, 0.5, None)
+    assert busy([trace], "forward") == (12.0, 1.0, 3)  # the wait before the first of all is no gap
+    assert busy([trace], "backward") == (4.0, 0.5, 1)

@@ -76,10 +76,10 @@ def timing(seconds: float) -> Timing:
 def test_what_one_more_layer_adds_is_a_row(tolerance: float, status: str) -> None:
     """3, 5 and 9 s for 1, 2 and 4 layers: 2 s a layer, 0.889 of a fourth of 9, which may be off by twice the gate's tolerance."""
     stacks = {n: Timed("DecoderLayer", {"forward": timing(2.0 * n + 1)}, None) for n in (1, 2, 4)}
-    measured = Measured(stacks, 4, None, None, {}, {}, {}, False)
+    measured = Measured(stacks, 4, None, None, {}, False)
     rows = Rows(CASE, "windtunnel", "eager", measured, Effort(tolerance=tolerance), "test").all()
     assert [(row["seconds"], row["status"]) for row in rows[:3]] == [(3.0, "ok"), (5.0, "ok"), (9.0, "ok")]
-    (one,) = (row for row in rows if "layers=" not in row["shape"])
+    (one,) = (row for row in rows if row["level"] == "layer" and "layers=" not in row["shape"])
     assert (one["seconds"], one["status"]) == (pytest.approx(2.0), status)
     assert one["note"] == "per layer: slope over 1, 2, 4 layers, 0.889 of 4 layers' share"
 
@@ -190,7 +190,7 @@ def test_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
              "--tolerance", "100", "-o", out]
     assert main([*typed, "--timeline", str(timeline)]) == 0
     told = capsys.readouterr()
-    assert "1 measured" in told.err and "llama3.2-1b: 1 x 16 tokens, tp 1, fp32, eager" in told.out
+    assert "1 measured" in told.err and "llama3.2-1b-changed: 1 x 16 tokens, tp 1, fp32, eager" in told.out
     assert '"activation"' in timeline.read_text()
     assert main([*typed, "--resume", "--quiet"]) == 0
     assert "1 from before" in capsys.readouterr().err

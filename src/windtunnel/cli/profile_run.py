@@ -132,6 +132,8 @@ def _of_model(name: str, sets: list[str] | None, job: str | None, options: dict[
                             "Sizes of the batch have their own options.")
     changes = [text.strip().removeprefix("model.") for text in sets or ()]
     loaded = load_model(import_job(Path(name)).model.model_dump(exclude_none=True) if is_foreign(name) else name, changes)
+    if changes and not any(change.startswith("name=") for change in changes):
+        loaded = loaded.model_copy(update={"name": f"{loaded.name}-changed"})
     if not options["--seq"]:
         raise SpecError("--seq", Nothing(), "tokens of a sequence", "For example --seq 2048.")
     sizes = {option: numbers(option, text) for option, text in options.items()}

@@ -25,11 +25,11 @@ def sides_of(measured: Measured, phase: str) -> Sides:
     if step:
         ends = sum(step[op].times[phase].seconds for op in ("embedding", "norm", "head"))
         whole = Way(step["step"].times[phase].seconds - ends, step["stack"].times[phase].seconds)
-    plain = measured.plain.get(phase)
+    plain = None if measured.traced is None else measured.traced.plain[phase]
     return Sides(
         submodules=None if measured.parts is None else measured.parts.ways[phase],
         kernels=None if inside is None or plain is None else Way(inside.kernels, plain.seconds),
-        gaps=0.0 if inside is None else inside.gaps,
+        gaps=0.0 if inside is None or measured.traced is None else inside.gaps - inside.launches * measured.traced.cost,
         step=whole,
         host=None if plain is None else plain.host_seconds,
     )
@@ -37,9 +37,7 @@ def sides_of(measured: Measured, phase: str) -> Sides:
 
 def busy_of(measured: Measured, phase: str) -> Busy | None:
     """Kernels and gaps of the stack that was looked into; None for the optimizer and where nobody looked."""
-    if measured.traces is None or phase == "optimizer":
-        return None
-    return busy(measured.traces, phase, measured.cuda)
+    return None if measured.traced is None or phase == "optimizer" else busy(measured.traced.traces, phase)
 
 
 class Rows:
@@ -71,7 +69,7 @@ class Rows:
         for n, made in measured.stacks.items():
             for phase in PHASES:
                 inside = busy_of(measured, phase)
-                self._row("layer", "layer", phase, self.case.shape("layer", n), made, _times(inside, n / (measured.deep or 1)))
+                self._row("layer", "layer", phase, self.case.shape("layer", n), made, _times(inside, n, measured.deep))
         if len(measured.fitting) < 2:
             return
         for phase in PHASES:
@@ -85,7 +83,7 @@ class Rows:
             most = max(series)
             share = timing.seconds * most / series[most].seconds
             far = not abs(share - 1) <= 2 * self.effort.tolerance
-            more = _gaps(timing.seconds, _times(busy_of(measured, phase), 1 / measured.deep))
+            more = self._gaps(timing.seconds, _times(busy_of(measured, phase), 1, measured.deep))
             kept = slope({n: made.memory.saved for n, made in measured.fitting.items() if made.memory is not None})
             if phase == "forward" and kept is not None and kept >= 0:
                 more["saved_bytes"] = kept
@@ -97,7 +95,8 @@ class Rows:
     def _submodules(self) -> None:
         parts = self.measured.parts
         if parts is not None:
-            kernels = by_part(self.measured.traces or [], self.measured.part_of)
+            traced = self.measured.traced
+            kernels = {} if traced is None else by_part(traced.traces, traced.part_of)
             for (op, phase), timing in sorted(parts.timings.items()):
                 busy = kernels.get((op, phase))
                 more = {} if busy is None else {"gap_seconds": max(0.0, timing.seconds - busy)}
@@ -106,8 +105,15 @@ class Rows:
             for phase in ("forward", "backward"):
                 self._row("submodule", op, phase, self.case.shape(op), self.measured.step.get(op), None)
 
+    def _gaps(self, seconds: float, inside: Busy | None) -> dict[str, Any]:
+        """What the kernels leave of a time (the profiler's own gaps are stretched where the host is slow), and their number."""
+        if inside is None:
+            return {}
+        gap = max(0.0, seconds - inside.kernels)
+        return {"gap_seconds": gap, "launches": inside.launches} if self.measured.cuda else {"gap_seconds": gap}
+
     def _kernels(self) -> None:
-        for row in kernel_rows(self.measured.traces or []):
+        for row in kernel_rows([] if self.measured.traced is None else self.measured.traced.traces):
             off = self.open.get(row["phase"], "")
             note = "; ".join(word for word in (f"closure: {off}" if off else "", row["note"] or "") if word)
             self.rows.append({**row, "level": "kernel", "dtype": row["dtype"] or self.case.dtype, "mode": self.mode,
@@ -124,7 +130,7 @@ class Rows:
             self._add(level, op, op, phase, shape, None, note="does not fit into memory")
         elif phase in made.times:
             timing = made.times[phase]
-            self._add(level, op, made.name, phase, shape, timing, **_memory(made, phase), **_gaps(timing.seconds, inside))
+            self._add(level, op, made.name, phase, shape, timing, **_memory(made, phase), **self._gaps(timing.seconds, inside))
 
     def _add(
         self, level: str, op: str, name: str, phase: str, shape: str, timing: Timing | None, note: str = "", **more: Any
@@ -139,17 +145,11 @@ class Rows:
         })
 
 
-def _times(inside: Busy | None, number: float) -> Busy | None:
-    """What `number` times as many layers hold."""
+def _times(inside: Busy | None, layers: int, deep: int) -> Busy | None:
+    """What `layers` hold where `deep` hold `inside`."""
     if inside is None:
         return None
-    launches = None if inside.launches is None else round(inside.launches * number)
-    return Busy(inside.kernels * number, inside.gaps * number, launches)
-
-
-def _gaps(seconds: float, inside: Busy | None) -> dict[str, Any]:
-    """What the kernels leave of a time: the profiler's own gaps are stretched where the host is slow."""
-    return {} if inside is None else {"gap_seconds": max(0.0, seconds - inside.kernels), "launches": inside.launches}
+    return Busy(inside.kernels * layers / deep, inside.gaps * layers / deep, round(inside.launches * layers / deep))
 
 
 def _memory(made: Timed, phase: str) -> Mapping[str, Any]:

@@ -13,12 +13,11 @@ from windtunnel.profile.device import Device
 from windtunnel.profile.layers_build import Bench
 from windtunnel.profile.layers_parts import Parts, time_parts
 from windtunnel.profile.layers_timing import Tick, time_in_turn, time_phases
-from windtunnel.profile.layers_trace import traces
+from windtunnel.profile.layers_trace import Traced, traced
 from windtunnel.profile.memory_run import Memory, memory_of
 from windtunnel.profile.modules.family import Family
 from windtunnel.profile.power import Meter
 from windtunnel.profile.timing import Timing
-from windtunnel.profile.trace import Trace
 
 Made = TypeVar("Made")
 
@@ -49,16 +48,12 @@ class Timed(NamedTuple):
 @dataclass(frozen=True)
 class Measured:
     """What came out; None where it did not fit into memory or is not seen in this mode. `deep`: layers of the stack
-    that was looked into; `part_of`: its module paths -> what they are;
-    `plain`: its passes in turn with the traces; `step`: the whole step, and each of its parts (stack, embedding, norm, head) in
-    turn with it."""
+    that was looked into; `step`: the whole step, and each of its parts (stack, embedding, norm, head) in turn with it."""
 
     stacks: dict[int, Timed | None]
     deep: int
     parts: Parts | None
-    traces: list[Trace] | None
-    part_of: dict[str, str]
-    plain: dict[str, Timing]
+    traced: Traced | None
     step: dict[str, Timed]
     cuda: bool
 
@@ -74,20 +69,18 @@ class Study:
         self.case, self.mode, self.family, self.device = case, mode, family, device
         self.meter, self.effort, self.tick = meter, effort, tick
         self.bench = Bench(case, family, mode, device, effort.seed)
-        self.part_of: dict[str, str] = {}
 
     def measure(self) -> Measured:
         """Everything that fits. Raises `Stopped` through `tick`, and then nothing of this case is kept."""
         stacks = {n: self._fitting(partial(self._stack, n), self.bench.needed(n)) for n in sorted(set(self.effort.layers))}
         fitting = [n for n, made in stacks.items() if made is not None]
         if not fitting:
-            return Measured(stacks, 0, None, None, {}, {}, {}, self.device.cuda)
+            return Measured(stacks, 0, None, None, {}, self.device.cuda)
         deep = max((n for n in fitting if n <= DEEP), default=fitting[0])
         parts = self._fitting(partial(self._parts, deep)) if self._sees_inside() else None
         taken = self._fitting(partial(self._traces, deep)) if self._sees_kernels() else None
         step = self._fitting(partial(self._step, deep)) or {}
-        traced, plain = taken if taken is not None else (None, {})
-        return Measured(stacks, deep, parts, traced, self.part_of, plain, step, self.device.cuda)
+        return Measured(stacks, deep, parts, taken, step, self.device.cuda)
 
     def _stack(self, layers: int) -> Timed:
         run, placed = self.bench.stack(layers)
@@ -103,11 +96,11 @@ class Study:
         run, placed = self.bench.stack(layers)
         return time_parts(run, placed, self.family, self.device, self.effort.warmup, self.effort.repeats, self.tick)
 
-    def _traces(self, layers: int) -> tuple[list[Trace], dict[str, Timing]]:
+    def _traces(self, layers: int) -> Traced:
         run, placed = self.bench.stack(layers)
         ops = {id(part): op for layer in placed.stack.layers for op, same in self.family.parts(layer).items() for part in same}
-        self.part_of = {path: ops[id(module)] for path, module in placed.named_modules() if id(module) in ops}
-        return traces(run, placed, self.device, max(3, self.effort.repeats // 4), self.tick)
+        part_of = {path: ops[id(module)] for path, module in placed.named_modules() if id(module) in ops}
+        return traced(run, placed, part_of, self.device, max(3, self.effort.repeats // 2), self.tick)
 
     def _sees_inside(self) -> bool:
         """Hooks break a compiled graph, a replayed one calls none, and a recomputed layer calls them twice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -33,14 +33,27 @@ FORMATS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "c10::
 
 
 class Busy(NamedTuple):
-    """Of one pass: seconds in kernels, seconds between them, number of kernels (None on a CPU, where they are operators)."""
+    """Of one pass: seconds in kernels, seconds between them, and their number (on a CPU: of operators)."""
 
     kernels: float
     gaps: float
-    launches: int | None
+    launches: int
 
 
-def traces(run: Run, module: Any, device: Device, repeats: int, tick: Tick) -> tuple[list[Trace], dict[str, Timing]]:
+@dataclass(frozen=True)
+class Traced:
+    """Traces of a stack's forward and backward, the times of plain passes in turn with them, and what the profiler costs (`cost`).
+
+    `part_of`: the stack's module paths -> what they are.
+    """
+
+    traces: list[Trace]
+    plain: dict[str, Timing]
+    cost: float
+    part_of: dict[str, str]
+
+
+def traced(run: Run, module: Any, part_of: dict[str, str], device: Device, repeats: int, tick: Tick) -> Traced:
     """One trace of forward and backward a repetition, and plain passes in turn."""
     clock = Clock(replace(run, update=None), device)
 
@@ -55,10 +68,30 @@ def traces(run: Run, module: Any, device: Device, repeats: int, tick: Tick) -> t
         for number in range(3):
             clock.repeat(keep=number > 0)  # the first one after the profiler is not like the others
     run.clear()
-    return found, clock.timings()
+    return Traced(found, clock.timings(), operator_cost(device), part_of)
 
 
-def busy(taken: list[Trace], phase: str, cuda: bool) -> Busy:
+def operator_cost(device: Device, count: int = 300) -> float:
+    """Seconds by which the profiler slows one operator of a CPU, from a chain of small ones; on a GPU kernels run beside it."""
+    if device.cuda:
+        return 0.0
+    x = device.torch.ones(8)
+
+    def chain() -> None:
+        for _ in range(count):
+            x.add_(1.0)
+
+    plain, slow = [], []
+    for _ in range(5):
+        slow.append(profile_call(chain, device).seconds)
+        for _ in range(3):
+            begin = device.mark()
+            chain()
+            plain.append(device.between(begin, device.mark()))
+    return max(0.0, min(slow) - min(plain)) / count
+
+
+def busy(taken: list[Trace], phase: str) -> Busy:
     """Medians over traces. The wait before the first kernel of all is not a gap."""
     kernels, gaps, launches = [], [], []
     for trace in taken:
@@ -66,7 +99,7 @@ def busy(taken: list[Trace], phase: str, cuda: bool) -> Busy:
         kernels.append(sum(one.seconds for one in inside))
         gaps.append(sum(one.gap for one in inside) - (inside[0].gap if inside and phase == "forward" else 0.0))
         launches.append(len(inside))
-    return Busy(median(kernels), median(gaps), round(median(launches)) if cuda else None)
+    return Busy(median(kernels), median(gaps), round(median(launches)))
 
 
 def by_part(taken: list[Trace], part_of: Mapping[str, str]) -> dict[tuple[str, str], float]:
