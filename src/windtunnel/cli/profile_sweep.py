@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,6 +67,7 @@ def command(
     from windtunnel.profile.sweep import sweep
     from windtunnel.profile.sweep_names import name_kernels
 
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler writes a line whenever it starts and stops
     watch = meter(there.cuda, there.index)
     session = Session(str(output), about(there, watch, not (resume and Path(str(output)).exists())), resume)
     with stoppable(f"measuring {there.name}") as report:
