@@ -68,7 +68,7 @@ def write_card(folder: Path, plan: str) -> Path:
 def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> str:
     """The text of a card over the rows of one device's files, of which there is at least one."""
     first = abouts[0]
-    drivers = ", ".join(dict.fromkeys(one.driver or "not known" for one in abouts))
+    drivers = ", ".join(sorted({one.driver or "not known" for one in abouts}))
     conditions = {"GPU": first.gpu, "device": first.device, "architecture": first.architecture, "driver": drivers,
                   **first.libraries, **first.settings}
     clocks = [row["clock_hz"] for row in rows if row.get("clock_hz")]
