@@ -24,7 +24,7 @@ def command(
     if json == "-":
         return
     if not found:
-        notes().print(f"{file} holds no shape that was measured both in eager mode and in another one.", markup=False)
+        notes().print(f"{file} holds no shape measured both in eager mode and in another one.", markup=False, soft_wrap=True)
         return
     from rich.console import Console
     from rich.table import Table

@@ -143,7 +143,8 @@ def _told(outcome: Outcome) -> None:
     """What was done, and everything that is not to be used, by name."""
     parts = [f"{outcome.measured} measured", f"{outcome.resumed} from before" if outcome.resumed else "",
              f"{outcome.left} left: type the same with --resume" if outcome.left else "", show_time(outcome.seconds)]
-    notes().print(f"{outcome.path}: {outcome.rows:,} rows · " + " · ".join(part for part in parts if part), markup=False)
+    line = f"{outcome.path}: {outcome.rows:,} rows · " + " · ".join(part for part in parts if part)
+    notes().print(line, markup=False, soft_wrap=True)
     told([f"{name}: {why}" for name, why in outcome.kept_out.items()], "kept out")
     told([f"{name}: {why}" for name, why in outcome.open.items()], "open: measured, and not used, since its parts do not add up")
     told(outcome.oom, "did not fit into memory")

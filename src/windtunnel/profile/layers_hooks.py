@@ -7,6 +7,7 @@ residual path.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -16,8 +17,8 @@ from torch import Tensor, nn
 
 from windtunnel.profile.device import Device
 
-Interval = tuple[str, str, Any, Any]
-"""Module name, phase, begin, end."""
+Point = tuple[Any, float]
+"""A mark on the device, and the host's clock when it was enqueued."""
 
 
 class Hooks:
@@ -25,7 +26,7 @@ class Hooks:
 
     def __init__(self, named: Mapping[str, list[nn.Module]], device: Device) -> None:
         self.named, self.device = named, device
-        self.intervals: list[Interval] = []
+        self.intervals: list[tuple[str, str, Point, Point]] = []
         self.handles: list[Any] = []
 
     def __enter__(self) -> Hooks:
@@ -38,30 +39,34 @@ class Hooks:
         for handle in self.handles:
             handle.remove()
 
-    def by_name(self) -> dict[tuple[str, str], float]:
-        """Seconds by (module name, phase), summed over modules of that name; what was recorded is forgotten."""
-        total: dict[tuple[str, str], float] = defaultdict(float)
-        for name, phase, begin, end in self.intervals:
-            total[name, phase] += self.device.between(begin, end)
+    def by_name(self) -> dict[tuple[str, str], tuple[float, float]]:
+        """Device and host seconds by (module name, phase), summed over modules of that name; what was recorded is forgotten."""
+        total: dict[tuple[str, str], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+        for name, phase, (begin, clock), (end, later) in self.intervals:
+            device, host = total[name, phase]
+            total[name, phase] = device + self.device.between(begin, end), host + later - clock
         self.intervals.clear()
         return dict(total)
 
+    def _point(self) -> Point:
+        return self.device.mark(), time.perf_counter()
+
     def _watch(self, name: str, module: nn.Module) -> None:
-        began: list[Any] = []
-        back: list[Any] = []
+        began: list[Point] = []
+        back: list[Point] = []
 
         def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             args, kwargs, own = _viewed(args, kwargs)
             if own is not None:
-                own.register_hook(lambda grad: self.intervals.append((name, "backward", back.pop(), self.device.mark())))
-            began.append(self.device.mark())
+                own.register_hook(lambda grad: self.intervals.append((name, "backward", back.pop(), self._point())))
+            began.append(self._point())
             return args, kwargs
 
         def leave(_: nn.Module, args: Any, out: Any) -> None:
-            self.intervals.append((name, "forward", began.pop(), self.device.mark()))
+            self.intervals.append((name, "forward", began.pop(), self._point()))
             first = out[0] if isinstance(out, tuple) else out
             if first.requires_grad:
-                first.register_hook(lambda grad: back.append(self.device.mark()))
+                first.register_hook(lambda grad: back.append(self._point()))
 
         self.handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
         self.handles.append(module.register_forward_hook(leave))

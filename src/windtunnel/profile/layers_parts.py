@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from statistics import median
 
 from torch import nn
 
@@ -33,6 +34,7 @@ def time_parts(run: Run, placed: Placed, family: Family, device: Device, warmup:
             named[op] += modules
     layers = len(placed.stack.layers)
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    hosts: dict[tuple[str, str], list[float]] = defaultdict(list)
     sums: dict[str, list[float]] = {"forward": [], "backward": []}
     with Hooks(named, device) as hooks:
         for number in range(warmup + repeats):
@@ -49,12 +51,14 @@ def time_parts(run: Run, placed: Placed, family: Family, device: Device, warmup:
             inside = hooks.by_name()
             if number < warmup:
                 continue
-            for (op, phase), seconds in inside.items():
+            for (op, phase), (seconds, host) in inside.items():
                 times[op, phase].append(seconds / len(named[op]))
+                hosts[op, phase].append(host / len(named[op]))
             for phase, whole in (("forward", device.between(begin, middle)), ("backward", device.between(middle, end))):
-                within = sum(seconds for (_, passed), seconds in inside.items() if passed == phase)
+                within = sum(seconds for (_, passed), (seconds, _) in inside.items() if passed == phase)
                 sums[phase].append(max(whole, within) / layers)
     run.clear()
-    timings = {key: timing_of(taken, None, 1, None, Reading()) for key, taken in times.items()}
+    timings = {key: timing_of(taken, median(hosts[key]) if device.cuda else None, 1, None, Reading())
+               for key, taken in times.items()}
     return Parts(timings, {op: type(modules[0]).__name__ for op, modules in named.items()},
-                 {phase: sorted(taken)[len(taken) // 2] for phase, taken in sums.items()})
+                 {phase: median(taken) for phase, taken in sums.items()})

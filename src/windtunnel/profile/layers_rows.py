@@ -8,8 +8,8 @@ from typing import Any
 from windtunnel.profile.case import Case
 from windtunnel.profile.closure import Sides, describe, gate
 from windtunnel.profile.layers_study import Effort, Measured, Timed
-from windtunnel.profile.layers_timing import PHASES, per_layer
-from windtunnel.profile.layers_trace import Busy, busy, kernel_rows
+from windtunnel.profile.layers_timing import PHASES, per_layer, slope
+from windtunnel.profile.layers_trace import Busy, busy, by_part, kernel_rows
 from windtunnel.profile.timing import Timing
 
 Row = dict[str, Any]
@@ -75,8 +75,8 @@ class Rows:
         measured = self.measured
         for n, made in measured.stacks.items():
             for phase in PHASES:
-                inside = busy_of(measured, phase) if n == measured.deep else None
-                self._row("layer", "layer", phase, self.case.shape("layer", n), made, inside)
+                inside = busy_of(measured, phase)
+                self._row("layer", "layer", phase, self.case.shape("layer", n), made, _times(inside, n / (measured.deep or 1)))
         if len(measured.fitting) < 2:
             return
         for phase in PHASES:
@@ -87,16 +87,21 @@ class Rows:
             depths = ", ".join(map(str, series))
             told = f"; {self.said[phase]}" if self.said.get(phase) else ""
             name = next(iter(measured.fitting.values())).name
-            inside = busy_of(measured, phase)
-            gaps = {} if inside is None else {"gap_seconds": inside.gaps / measured.deep}
+            more = _gaps(timing.seconds, _times(busy_of(measured, phase), 1 / measured.deep))
+            kept = slope({n: made.memory.saved for n, made in measured.fitting.items() if made.memory is not None})
+            if phase == "forward" and kept is not None and kept >= 0:
+                more["saved_bytes"] = kept
             self._add("layer", "layer", name, phase, self.case.shape("layer"), timing,
-                      note=f"{PER_LAYER}: slope over {depths} layers{told}", **gaps)
+                      note=f"{PER_LAYER}: slope over {depths} layers{told}", **more)
 
     def _submodules(self) -> None:
         parts = self.measured.parts
         if parts is not None:
+            kernels = by_part(self.measured.traces or [], self.measured.part_of)
             for (op, phase), timing in sorted(parts.timings.items()):
-                self._add("submodule", op, parts.names[op], phase, self.case.shape(op), timing, note="inside a layer, by hooks")
+                busy = kernels.get((op, phase))
+                more = {} if busy is None else {"gap_seconds": max(0.0, timing.seconds - busy)}
+                self._add("submodule", op, parts.names[op], phase, self.case.shape(op), timing, note="inside a layer, by hooks", **more)
         for op, made in self.measured.ends.items():
             if op != "norm":
                 for phase in PHASES:
@@ -119,7 +124,8 @@ class Rows:
         if made is None:
             self._add(level, op, op, phase, shape, None, note="does not fit into memory")
         elif phase in made.times:
-            self._add(level, op, made.name, phase, shape, made.times[phase], **_memory(made, phase), **_busy(inside))
+            timing = made.times[phase]
+            self._add(level, op, made.name, phase, shape, timing, **_memory(made, phase), **_gaps(timing.seconds, inside))
 
     def _add(
         self, level: str, op: str, name: str, phase: str, shape: str, timing: Timing | None, note: str = "", **more: Any
@@ -134,8 +140,17 @@ class Rows:
         })
 
 
-def _busy(inside: Busy | None) -> dict[str, Any]:
-    return {} if inside is None else {"gap_seconds": inside.gaps, "launches": inside.launches}
+def _times(inside: Busy | None, number: float) -> Busy | None:
+    """What `number` times as many layers hold."""
+    if inside is None:
+        return None
+    launches = None if inside.launches is None else round(inside.launches * number)
+    return Busy(inside.kernels * number, inside.gaps * number, launches)
+
+
+def _gaps(seconds: float, inside: Busy | None) -> dict[str, Any]:
+    """What the kernels leave of a time: the profiler's own gaps are stretched where the host is slow."""
+    return {} if inside is None else {"gap_seconds": max(0.0, seconds - inside.kernels), "launches": inside.launches}
 
 
 def _memory(made: Timed, phase: str) -> Mapping[str, Any]:

@@ -48,12 +48,14 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """What came out; None where it did not fit into memory or is not seen in this mode. `deep`: layers that were looked into."""
+    """What came out; None where it did not fit into memory or is not seen in this mode. `deep`: layers of the stack
+    that was looked into; `part_of`: its module paths -> what they are."""
 
     stacks: dict[int, Timed | None]
     deep: int
     parts: Parts | None
     traces: list[Trace] | None
+    part_of: dict[str, str]
     ends: dict[str, Timed]
     step: Timed | None
     cuda: bool
@@ -70,20 +72,21 @@ class Study:
         self.case, self.mode, self.family, self.device = case, mode, family, device
         self.meter, self.effort, self.tick = meter, effort, tick
         self.bench = Bench(case, family, mode, device, effort.seed)
+        self.part_of: dict[str, str] = {}
 
     def measure(self) -> Measured:
         """Everything that fits. Raises `Stopped` through `tick`, and then nothing of this case is kept."""
         stacks = {n: self._fitting(partial(self._stack, n), self.bench.needed(n)) for n in sorted(set(self.effort.layers))}
         fitting = [n for n, made in stacks.items() if made is not None]
         if not fitting:
-            return Measured(stacks, 0, None, None, {}, None, self.device.cuda)
+            return Measured(stacks, 0, None, None, {}, {}, None, self.device.cuda)
         deep = max((n for n in fitting if n <= DEEP), default=fitting[0])
         parts = self._fitting(partial(self._parts, deep)) if self._sees_inside() else None
         taken = self._fitting(partial(self._traces, deep)) if self._sees_kernels() else None
         ends = {op: self._fitting(partial(self._alone, op)) for op in ("embedding", "norm", "head")}
         step = self._fitting(partial(self._step, deep)) if "step" in self.effort.levels else None
-        return Measured(stacks, deep, parts, taken, {op: made for op, made in ends.items() if made is not None}, step,
-                        self.device.cuda)
+        there = {op: made for op, made in ends.items() if made is not None}
+        return Measured(stacks, deep, parts, taken, self.part_of, there, step, self.device.cuda)
 
     def _stack(self, layers: int) -> Timed:
         run, placed = self.bench.stack(layers)
@@ -106,6 +109,8 @@ class Study:
 
     def _traces(self, layers: int) -> list[Trace]:
         run, placed = self.bench.stack(layers)
+        ops = {id(part): op for layer in placed.stack.layers for op, same in self.family.parts(layer).items() for part in same}
+        self.part_of = {path: ops[id(module)] for path, module in placed.named_modules() if id(module) in ops}
         return traces(run, placed, self.device, max(3, self.effort.repeats // 4), self.tick)
 
     def _sees_inside(self) -> bool:
@@ -126,6 +131,7 @@ class Study:
             if not self.device.out_of_memory(error):
                 raise
         finally:
-            gc.collect()
+            if self.device.cuda:  # graphs and compiled code are held by cycles; a host has the time of a collection to lose
+                gc.collect()
             self.device.forget()
         return None

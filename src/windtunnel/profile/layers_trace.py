@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -60,6 +61,23 @@ def busy(taken: list[Trace], phase: str, cuda: bool) -> Busy:
         gaps.append(sum(one.gap for one in inside) - (inside[0].gap if inside and phase == "forward" else 0.0))
         launches.append(len(inside))
     return Busy(median(kernels), median(gaps), round(median(launches)) if cuda else None)
+
+
+def by_part(taken: list[Trace], part_of: Mapping[str, str]) -> dict[tuple[str, str], float]:
+    """Kernel seconds of one execution by (part, phase): the median over traces of the mean over parts of that name.
+
+    `part_of`: module path -> the part's name; a kernel belongs to the part whose path encloses its module's.
+    """
+    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * len(taken))
+    for number, trace in enumerate(taken):
+        for one in trace.slices:
+            words = one.module.split(".")
+            paths = (".".join(words[:length]) for length in range(len(words), 0, -1))
+            part = next((part_of[path] for path in paths if path in part_of), None)
+            if part is not None:
+                sums[part, one.phase][number] += one.seconds
+    equals = Counter(part_of.values())
+    return {(part, phase): median(seconds) / equals[part] for (part, phase), seconds in sums.items()}
 
 
 def class_of(op: str) -> str:

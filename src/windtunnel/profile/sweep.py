@@ -121,8 +121,11 @@ def _one(case: KernelCase, device: Device, session: Session, outcome: Outcome, m
     finally:
         device.forget()
     words = [case.note or "", f"{timing.loops} in a row, warm cache" if timing.loops > 1 else ""]
-    session.add({**row, **timing.fields(), "status": "ok", "note": "; ".join(word for word in words if word) or None})
-    outcome.measured += 1
+    refused = session.add({**row, **timing.fields(), "status": "ok", "note": "; ".join(word for word in words if word) or None})
+    if refused:
+        _skip(outcome, refused)
+    else:
+        outcome.measured += 1
 
 
 def timed(case: KernelCase, device: Device, meter: Meter | None = None, protocol: Protocol | None = None) -> Any:
