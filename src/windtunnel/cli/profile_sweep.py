@@ -160,6 +160,6 @@ def _ended(outcome: Outcome, path: str, rows: int) -> None:
              f"{outcome.oom:,} did not fit into memory" if outcome.oom else "",
              f"{outcome.left:,} left: type the same with --resume" if outcome.left else ""]
     told = " · ".join(part for part in parts if part)
-    console.print(f"{path}: {rows:,} rows · {told} · {show_time(outcome.seconds)}", highlight=False)
+    console.print(f"{path}: {rows:,} rows · {told} · {show_time(outcome.seconds)}", highlight=False, markup=False, soft_wrap=True)
     for why, count in sorted(outcome.skipped.items(), key=lambda pair: -pair[1]):
-        console.print(f"  skipped {count:,}: {why}", highlight=False, markup=False)
+        console.print(f"  skipped {count:,}: {why}", highlight=False, markup=False, soft_wrap=True)
