@@ -225,3 +225,16 @@ def test_the_verb_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert about.gpu.startswith("cpu-") and about.libraries["torch"] == torch.__version__
     assert about.datasheet["peak.fp32"] > 0 and about.datasheet["memory_bandwidth"] > 0
     assert main(["profile", "sweep", "--device", "cuda", "-o", out]) == 2 or torch.cuda.is_available()
+
+
+def test_settings_hold_while_a_case_runs_and_no_longer(cpu: Device) -> None:
+    config = torch._functorch.config
+    before = (config.donated_buffer, torch.get_float32_matmul_precision(), torch.backends.cuda.math_sdp_enabled())
+    flash = next(case for case in CASES["attention"] if case.name == "sdpa_flash")
+    with replace(CASES["norm"][0], mode="compile").holding(torch):
+        assert config.donated_buffer is False
+    with replace(CASES["gemm"][-1], dtype="tf32").holding(torch):
+        assert torch.get_float32_matmul_precision() == "high"
+    with flash.holding(torch):
+        assert not torch.backends.cuda.math_sdp_enabled() and torch.backends.cuda.flash_sdp_enabled()
+    assert before == (config.donated_buffer, torch.get_float32_matmul_precision(), torch.backends.cuda.math_sdp_enabled())

@@ -2,7 +2,8 @@
 
 Forward thread 1: module `mlp` (101-161) with aten::mm inside aten::linear, launching kernel `gemm` at 150-190; outside of any
 module aten::add, launching `add` at 195-200. Backward thread 2: MmBackward0 with the sequence number of aten::mm, launching
-`gemm_t` at 210-250. Then a replayed graph of two kernels, a compiled region with a Triton kernel, a kernel without a launch, an optimizer.
+`gemm_t` at 210-250. Then a replayed graph of two kernels, a compiled region with a Triton kernel, a kernel without a launch, and an
+optimizer.
 """
 
 from __future__ import annotations

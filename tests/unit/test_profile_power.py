@@ -26,6 +26,10 @@ class Library:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
         return f"board {index}"
 
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        assert uuid == "GPU-1-2"
+        return "board 2"
+
     def _answer(self, name: str, value: Any) -> Any:
         if name in self.broken:
             raise self.NVMLError
@@ -52,6 +56,7 @@ def test_nvml_in_si_units() -> None:
     board = Nvml(Library(), 2)
     assert board.read() == Reading(1.755e9, 612.5, None, "power cap, thermal, hardware")
     assert board.joules() == 5000.0 and driver(board) == "580.1"
+    assert Nvml(Library(), 0, "GPU-1-2").read() == board.read()
 
 
 def test_what_a_board_does_not_tell_is_none() -> None:

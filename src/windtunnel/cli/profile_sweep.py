@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,6 +67,7 @@ def command(
     from windtunnel.profile.sweep import sweep
     from windtunnel.profile.sweep_names import name_kernels
 
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler writes a line whenever it starts and stops
     watch = meter(there.cuda, there.index)
     session = Session(str(output), about(there, watch, not (resume and Path(str(output)).exists())), resume)
     with stoppable(f"measuring {there.name}") as report:
@@ -158,6 +160,6 @@ def _ended(outcome: Outcome, path: str, rows: int) -> None:
              f"{outcome.oom:,} did not fit into memory" if outcome.oom else "",
              f"{outcome.left:,} left: type the same with --resume" if outcome.left else ""]
     told = " · ".join(part for part in parts if part)
-    console.print(f"{path}: {rows:,} rows · {told} · {show_time(outcome.seconds)}", highlight=False)
+    console.print(f"{path}: {rows:,} rows · {told} · {show_time(outcome.seconds)}", highlight=False, markup=False, soft_wrap=True)
     for why, count in sorted(outcome.skipped.items(), key=lambda pair: -pair[1]):
-        console.print(f"  skipped {count:,}: {why}", highlight=False, markup=False)
+        console.print(f"  skipped {count:,}: {why}", highlight=False, markup=False, soft_wrap=True)

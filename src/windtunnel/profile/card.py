@@ -28,7 +28,7 @@ model and steps on one GPU, each pass apart.
 {table}
 
 ## How
-Random normal operands. 10 warm-ups and 20 repetitions (fewer, down to 5, where one takes over 50 ms; fewer still on a CPU). Before
+Random normal operands. 10 warm-ups and 20 repetitions (fewer, down to 3, where one takes over 50 ms; 2 and 7 on a CPU). Before
 each repetition twice the last cache is overwritten and the device is kept busy until the host has enqueued the work, so a time is
 the device's alone. Executions under 20 µs are timed several in a row (the row's note says how many), so all but the first find a
 warm cache. Kernel names come from a second run under the profiler. Layers run as in training, over whatever the cache holds; their
@@ -68,7 +68,7 @@ def write_card(folder: Path, plan: str) -> Path:
 def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> str:
     """The text of a card over the rows of one device's files, of which there is at least one."""
     first = abouts[0]
-    drivers = ", ".join(dict.fromkeys(one.driver or "not known" for one in abouts))
+    drivers = ", ".join(sorted({one.driver or "not known" for one in abouts}))
     conditions = {"GPU": first.gpu, "device": first.device, "architecture": first.architecture, "driver": drivers,
                   **first.libraries, **first.settings}
     clocks = [row["clock_hz"] for row in rows if row.get("clock_hz")]

@@ -8,6 +8,7 @@ torch, numpy, pyarrow and pydantic; no compiled part of windtunnel.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import sys
@@ -67,6 +68,7 @@ class Layers:
     dtype: str = "bf16"
     layers: tuple[int, ...] = (1, 2, 4)
     libraries: tuple[str, ...] = ("windtunnel", "hf")
+    repeats: int | None = None
 
     def cases(self) -> list[Case]:
         """Those whose cut divides the model, in the order of value."""
@@ -92,7 +94,7 @@ PLANS: Mapping[str, tuple[Slice | Layers, ...]] = {
     ),
     "smoke": (
         Slice("kernels-smoke", 1.0, ("launch", "norm", "residual", "gemm"), ("eager",), ("gpt-1.7b",), (8,), (64,), ("fp32",)),
-        Layers("layers-smoke", 1.0, ("bloom-560m",), (8,), (64,), dtype="fp32", layers=(1, 2), libraries=("windtunnel",)),
+        Layers("layers-smoke", 1.0, ("mpt-125m",), (4,), (64,), dtype="fp32", layers=(1, 2), libraries=("windtunnel",), repeats=3),
     ),
 }
 """Name -> its slices, in the order in which they run. `smoke` is a minute of a laptop: whether all the parts fit together."""
@@ -146,7 +148,7 @@ def _measure_layers(one: Layers, path: Path, budget: float, device: Device, tell
     from windtunnel.profile.run import Settings
     from windtunnel.profile.run import run as measure_layers
 
-    settings = Settings(layers=one.layers, modes=one.modes, libraries=one.libraries)
+    settings = Settings(repeats=one.repeats, layers=one.layers, modes=one.modes, libraries=one.libraries)
     found = measure_layers(one.cases(), device, path, settings, resume=True, budget=budget)
     tell(f"{one.name}: {found.measured} measured, {found.resumed} from before, {len(found.oom)} did not fit, {found.left} left, "
          f"{len(found.open)} open, {found.seconds:.0f} s")
@@ -182,6 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="auto", help="auto, cuda, rocm or cpu")
     parser.add_argument("--only", default="", metavar="SLICE,...", help="these slices of the plan")
     given = parser.parse_args(arguments)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler writes a line whenever it starts and stops
     try:
         budget = _seconds(given.budget)
         out = Path(given.out)

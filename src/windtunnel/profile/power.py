@@ -69,10 +69,10 @@ class Silent:
 class Nvml:
     """NVIDIA's library through its Python binding (`pynvml` of nvidia-ml-py); `library` is that module."""
 
-    def __init__(self, library: Any, index: int) -> None:
+    def __init__(self, library: Any, index: int, uuid: str = "") -> None:
         self.library = library
         library.nvmlInit()
-        self.handle = library.nvmlDeviceGetHandleByIndex(index)
+        self.handle = library.nvmlDeviceGetHandleByUUID(uuid) if uuid else library.nvmlDeviceGetHandleByIndex(index)
 
     def read(self) -> Reading:
         """Each figure on its own: a board may tell its clock and not its power."""
@@ -103,8 +103,8 @@ class Smi:
 
     FIELDS = "clocks.sm,power.draw,clocks_throttle_reasons.active,driver_version"
 
-    def __init__(self, index: int, ask: Callable[[list[str]], str] | None = None) -> None:
-        self.index, self.ask = index, ask or _output
+    def __init__(self, board: int | str, ask: Callable[[list[str]], str] | None = None) -> None:
+        self.board, self.ask = board, ask or _output
 
     def read(self) -> Reading:
         clock, power, bits, _ = self._row()
@@ -118,20 +118,20 @@ class Smi:
         return self._row()[3]
 
     def _row(self) -> list[str]:
-        told = self.ask(["nvidia-smi", f"--query-gpu={self.FIELDS}", "--format=csv,noheader,nounits", f"--id={self.index}"])
+        told = self.ask(["nvidia-smi", f"--query-gpu={self.FIELDS}", "--format=csv,noheader,nounits", f"--id={self.board}"])
         words = [word.strip() for word in told.split(",")]
         return words if len(words) == 4 else [""] * 4
 
 
 def meter(cuda: bool, index: int = 0) -> Silent | Nvml | Smi:
-    """The best that this machine has."""
+    """The best that this machine has for PyTorch's device `index`, whichever of the boards that is."""
     if not cuda:
         return Silent()
+    uuid = _uuid(index)
     try:
-        library = import_module("pynvml")
-        return Nvml(library, index)
+        return Nvml(import_module("pynvml"), index, uuid)
     except Exception:  # the binding is there and the driver's library is not, or the board is not allowed to be asked
-        return Smi(index) if shutil.which("nvidia-smi") else Silent()
+        return Smi(uuid or index) if shutil.which("nvidia-smi") else Silent()
 
 
 def driver(found: Silent | Nvml | Smi) -> str:
@@ -142,6 +142,12 @@ def driver(found: Silent | Nvml | Smi) -> str:
 def reasons(bits: int) -> str:
     """NVML's clock event reasons as words."""
     return ", ".join(word for bit, word in REASONS.items() if bits & bit)
+
+
+def _uuid(index: int) -> str:
+    """As the driver spells it; empty where PyTorch does not tell. PyTorch counts visible devices, the driver all boards."""
+    found = getattr(import_module("torch").cuda.get_device_properties(index), "uuid", None)
+    return f"GPU-{found}" if found else ""
 
 
 def _number(text: str, unit: float) -> float | None:

@@ -56,20 +56,26 @@ class Session:
         """Whether a row of this key is there."""
         return key in self.rows
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def add(self, row: Mapping[str, Any]) -> str:
         """Keeps a row, in place of an earlier one of the same key; writes the file when the last time is `EVERY` ago.
 
-        A time that cannot be (see `records`) is kept as open, with the reason: one bad row must not cost the others.
+        One bad row must not cost the others. A time that this device cannot have reached is kept as open, with the reason; a row
+        that cannot be in a dataset at all is not kept, and the answer says why (else it is empty).
         """
         made = dict(row)
         try:
             self._checked([made])
         except SpecError as error:
             made = {**made, "status": "open", "note": str(error)}
+            try:
+                self._checked([made])
+            except SpecError:
+                return str(error)
         self.rows[key_of(made)] = made
         self.dirty = True
         if time.monotonic() - self.written > EVERY:
             self.save()
+        return ""
 
     def save(self) -> None:
         """Writes all rows beside the file and puts them in its place in one step. Nothing is written without rows."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -122,21 +121,25 @@ def _one(case: KernelCase, device: Device, session: Session, outcome: Outcome, m
     finally:
         device.forget()
     words = [case.note or "", f"{timing.loops} in a row, warm cache" if timing.loops > 1 else ""]
-    session.add({**row, **timing.fields(), "status": "ok", "note": "; ".join(word for word in words if word) or None})
-    outcome.measured += 1
+    refused = session.add({**row, **timing.fields(), "status": "ok", "note": "; ".join(word for word in words if word) or None})
+    if refused:
+        _skip(outcome, refused)
+    else:
+        outcome.measured += 1
 
 
 def timed(case: KernelCase, device: Device, meter: Meter | None = None, protocol: Protocol | None = None) -> Any:
     """`timing.measure` of a case in its mode. Raises Unavailable, or what its run raises."""
-    with case.around(device.torch) if case.around else nullcontext():
+    with case.holding(device.torch):
         return measure(made(case, device), device, protocol, meter)
 
 
 def made(case: KernelCase, device: Device) -> Run:
     """The run of a case in its mode, operands and all."""
     bench = Bench(device, case.mode)
-    run = case.make(bench)
-    return graph_of(bench, run) if case.mode == "cuda_graph" and "cuda_graph" in case.modes else run
+    if case.mode == "cuda_graph" and "cuda_graph" in case.modes:
+        return graph_of(bench, lambda: case.make(bench))
+    return case.make(bench)
 
 
 def fits(case: KernelCase, device: Device) -> bool:

@@ -6,7 +6,6 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def _traced(group: Sequence[KernelCase], device: Device) -> dict[int, tuple[str,
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]) as taken:
         for index, case in enumerate(group):
             try:
-                with case.around(device.torch) if case.around else nullcontext():
+                with case.holding(device.torch):
                     run = made(case, device)
                     run()
                     device.synchronize()

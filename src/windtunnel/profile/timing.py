@@ -24,6 +24,9 @@ LOOP = 100e-6
 
 MOST_LOOPS = 200
 
+MIDDLING = 1e-3
+"""s. What takes longer is not held up by the host, and its first time is good enough to plan the others by."""
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -31,20 +34,21 @@ class Protocol:
 
     warmup: int = 10
     repeats: int = 20
-    least: int = 5
+    least: int = 3
     most_seconds: float = 1.0
     flush: bool = True
 
     def on(self, device: Device) -> Protocol:
         """The same on a CPU, where an execution takes a thousand times as long: fewer of each."""
-        return self if device.cuda else replace(self, warmup=min(self.warmup, 2), repeats=min(self.repeats, 7), least=3)
+        return self if device.cuda else replace(self, warmup=min(self.warmup, 2), repeats=min(self.repeats, 7))
 
 
     def lasts(self, seconds: float, flush: float) -> float:
         """About how long a measurement of an execution of `seconds` takes, each repetition with a flush of `flush` s."""
         loops = math.ceil(LOOP / max(seconds, 1e-7)) if seconds < SHORT else 1
         count = self.within(self.repeats, seconds * loops)
-        return (self.within(self.warmup, 2 * seconds) + 9) * seconds + count * (loops * seconds + flush + 50e-6)
+        rough = 4 if seconds > MIDDLING else 10
+        return (self.within(self.warmup, 2 * seconds) + rough) * seconds + count * (loops * seconds + flush + 50e-6)
 
     def within(self, wanted: int, seconds: float) -> int:
         """`wanted` executions of `seconds`, or as many as `most_seconds` holds, but `least`."""
@@ -82,16 +86,19 @@ def measure(run: Callable[[], object], device: Device, protocol: Protocol | None
     """
     how = (protocol or Protocol()).on(device)
     watch = meter or Silent()
+    clock = time.perf_counter()
     run()
     device.synchronize()
+    tries = 3 if device.cuda and time.perf_counter() - clock < how.most_seconds / 10 else 1
     device.restart_peak()
-    one, host = _rough(run, device)
+    one, host = _rough(run, device, tries)
     for _ in range(how.within(how.warmup, 2 * one)):
         run()
     device.synchronize()
-    one, host = _rough(run, device)
-    if device.cuda:  # once more with the host ahead: what takes long because of the host may be short on the device
-        one, _ = _rough(run, device, 5.0 * host)
+    if one < MIDDLING:
+        one, host = _rough(run, device, tries)
+        if device.cuda:  # once more with the host ahead: what takes long because of the host may be short on the device
+            one, _ = _rough(run, device, tries, 5.0 * host)
     loops = min(MOST_LOOPS, math.ceil(LOOP / max(one, 1e-7))) if one < SHORT else 1
     count = how.within(how.repeats, one * loops)
     lead = 1.5 * host * loops + 20e-6
@@ -128,9 +135,8 @@ def timing_of(times: Sequence[float], host: float | None, loops: int, peak: tupl
                   host, loops, peak, reading)
 
 
-def _rough(run: Callable[[], object], device: Device, lead: float = 0.0) -> tuple[float, float]:
-    """Device and host seconds of an execution, from three (on a CPU, one) that the device begins `lead` s late."""
-    times = 3 if device.cuda else 1
+def _rough(run: Callable[[], object], device: Device, times: int, lead: float = 0.0) -> tuple[float, float]:
+    """Device and host seconds of an execution, from `times` that the device begins `lead` s late."""
     device.sleep(lead)
     begin, clock = device.mark(), time.perf_counter()
     for _ in range(times):

@@ -87,7 +87,7 @@ def case(name: str, library: str, phase: str, heads: Heads, seq: int, causal: bo
         function = _function(bench, name, causal, window)
         try:
             return (bench.forward if phase == "forward" else bench.backward)(function, *tensors)
-        except (RuntimeError, TypeError, NotImplementedError) as error:
+        except (RuntimeError, TypeError) as error:
             if bench.device.out_of_memory(error):
                 raise
             raise Unavailable(f"{name} with heads of {heads.k} and {heads.v}") from error

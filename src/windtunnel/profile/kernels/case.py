@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from windtunnel.profile.device import Device
@@ -107,6 +108,17 @@ class KernelCase:
         """What the row says before anything is measured."""
         made = {name: getattr(self, name) for name in COLUMNS}
         return {"level": "kernel", **made}
+
+    @contextmanager
+    def holding(self, torch: Any) -> Iterator[None]:
+        """What must hold while the case is made and run; afterwards everything is as it was."""
+        with ExitStack() as stack:
+            if self.around is not None:
+                stack.enter_context(self.around(torch))
+            if self.mode == "compile":
+                # a backward pass is run again and again, so it must not reuse the memory of what its forward pass saved
+                stack.enter_context(import_module("torch._functorch.config").patch(donated_buffer=False))
+            yield
 
     @property
     def key(self) -> str:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from windtunnel.profile.kernels.case import Bench, KernelCase, Run
 from windtunnel.profile.kernels.scope import Scope
@@ -33,23 +33,31 @@ def case(name: str, count: int, mode: str, rank: float) -> KernelCase:
         if name == "linear_one":
             return lambda: torch.mm(x, x)
         if name == "graph_replay":
-            return graph_of(bench, lambda: [x.add_(1.0) for _ in range(count)])
+            return graph_of(bench, lambda: lambda: [x.add_(1.0) for _ in range(count)])
         return lambda: [x.add_(1.0) for _ in range(count)]
 
     return KernelCase("launch", name, "forward", make, "fp32", mode=mode, batch=count, launches=count, rank=rank, modes=())
 
 
-def graph_of(bench: Bench, run: Run) -> Run:
-    """`run` captured as a CUDA graph; each call replays it. What it allocates stays with the graph."""
+def graph_of(bench: Bench, make: Callable[[], Run]) -> Run:
+    """What `make` gives, captured as a CUDA graph; each call replays it.
+
+    It is made on the stream that is captured, as a backward pass runs on the stream of its forward pass.
+    """
     torch = bench.torch
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
+        run = make()
         for _ in range(3):
             run()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         run()
-    replay: Run = graph.replay
+
+    def replay() -> object:
+        graph.replay()
+        return run  # holds the operands, which the graph reads by address
+
     return replay
