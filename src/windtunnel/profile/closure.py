@@ -26,7 +26,8 @@ class Way:
 class Sides:
     """The ways of one pass; None where a way was not taken.
 
-    `gaps` go with `kernels`, less what the profiler costs a CPU; `host`: what the host needs to enqueue those plain passes, None where host and device are one.
+    `gaps` go with `kernels`, less what the profiler costs a CPU; `host`: what the host needs to enqueue those plain passes, None
+    where host and device are one.
     """
 
     submodules: Way | None = None
