@@ -132,7 +132,8 @@ def per_layer(series: Mapping[int, Timing]) -> Timing | None:
     hosts = slope({n: t.host_seconds for n, t in series.items() if t.host_seconds is not None})
     joules = deep.reading.energy_j
     return replace(deep, seconds=found, seconds_min=deep.seconds_min * ratio, seconds_max=deep.seconds_max * ratio,
-                   seconds_mean=deep.seconds_mean * ratio, seconds_std=deep.seconds_std * ratio, host_seconds=hosts,
+                   seconds_mean=deep.seconds_mean * ratio, seconds_std=deep.seconds_std * ratio,
+                   host_seconds=None if hosts is None else max(0.0, hosts),
                    reading=replace(deep.reading, energy_j=None if joules is None else joules * ratio))
 
 
