@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
+from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -152,8 +153,9 @@ class Device:
     def forget(self) -> None:
         """Gives unused memory back and restarts the peak counters."""
         if self.cuda:
-            self.torch.cuda.empty_cache()
-            self.torch.cuda.reset_peak_memory_stats(self.index)
+            with suppress(RuntimeError):  # a device that is gone has nothing to give back; who uses it next hears of it
+                self.torch.cuda.empty_cache()
+                self.torch.cuda.reset_peak_memory_stats(self.index)
 
     def restart_peak(self) -> None:
         """Counts the peak of memory from here on."""

@@ -139,18 +139,13 @@ def _forward_modules(events: Sequence[Event], nest: Nest) -> dict[int, str]:
     found: dict[int, str] = {}
     for event in events:
         if is_operator(event) and event.sequence is not None and not event.forward_thread:
-            module = _module(nest, event)
-            if module is not None:
-                found[event.sequence] = module
+            found[event.sequence] = _module(nest.around(event))
     return found
 
 
-def _module(nest: Nest, event: Event) -> str | None:
-    """Path of the innermost module whose forward pass encloses `event`; None outside of all."""
-    for around in nest.around(event):
-        if around.name.startswith(MODULE):
-            return around.name.removeprefix(MODULE)
-    return None
+def _module(chain: Sequence[Event]) -> str:
+    """Path of the innermost module whose forward pass is in `chain`; empty outside of all."""
+    return next((around.name.removeprefix(MODULE) for around in chain if around.name.startswith(MODULE)), "")
 
 
 def _described(nest: Nest, event: Event | None, forward: Mapping[int, str]) -> tuple[str, str, str, Event | None, str]:
@@ -167,8 +162,7 @@ def _described(nest: Nest, event: Event | None, forward: Mapping[int, str]) -> t
         if around.forward_thread or around.name.startswith(BACKWARD):
             number = -1 if around.sequence is None else around.sequence
             return forward.get(number, ""), "backward", name, op, graph
-    module = next((e.name.removeprefix(MODULE) for e in chain if e.name.startswith(MODULE)), "")
-    return module, "forward", name, op, graph
+    return _module(chain), "forward", name, op, graph
 
 
 def _device_slices(events: Sequence[Event], nest: Nest, forward: Mapping[int, str], zero: float) -> Iterator[Slice]:
