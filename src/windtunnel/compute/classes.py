@@ -46,7 +46,8 @@ ATTENTION_BOUNDS: Bounds = {
     "throttle": (0.0, 0.1, 0.6),
     "settle": (1e-3, 1e-2, 1e-1),
 }
-MEMORY_BOUNDS: Bounds = {"efficiency": (0.05, 0.8, 1.0), "latency": (5e-7, 2e-6, 1e-4), "cache": (1.0, 1.3, 4.0)}
+MEMORY_BOUNDS: Bounds = {"efficiency": (0.05, 0.8, 1.0), "latency": (5e-7, 2e-6, 1e-4), "cache": (1.0, 1.3, 4.0), "reach": (1.05, 4.0, 6.0),
+                         "row": (0.0, 5e-7, 1e-5), "element": (0.0, 2e-10, 3e-9)}
 
 FALL = 0.98
 """Least time of a product of twice the side over that of the product: the pattern of tiles may show, no more."""
@@ -138,20 +139,22 @@ def fit_attention(start: AttentionCurve, dev: Device, rows: Samples) -> Attentio
 
 def memory_predict(curve: MemoryCurve, dev: Device, rows: Samples) -> Array:
     """Seconds of rows that move bytes."""
-    return memory_seconds(curve, dev, rows.moved, np.isin(rows.phase, BACKWARD))
+    return memory_seconds(curve, dev, rows.moved, np.isin(rows.phase, BACKWARD), rows.m, rows.n)
 
 
 def fit_memory(start: MemoryCurve, dev: Device, rows: Samples) -> MemoryCurve:
-    """Bandwidth share, latency and cache gain from forward rows; the backward factor is the median of what is left of backward rows."""
+    """Bandwidth share, latency, cache gain and a block's time from forward rows; the backward factor is the median of what is left."""
     backward = np.isin(rows.phase, BACKWARD)
-    ahead = rows if backward.all() else rows.take(~backward)
-    ahead = thinned(ahead)
-    start = MemoryCurve(start.efficiency, start.latency, start.cache, 1.0 if backward.all() else start.backward)
-    small = float(ahead.moved.min()) < dev.l2
-    names = ("efficiency", "latency", "cache") if small and len(ahead) >= 12 else ("efficiency", "latency")
+    ahead = thinned(rows if backward.all() else rows.take(~backward))
+    start = replace(start, backward=1.0, row=0.0, element=0.0)
+    names = ["efficiency", "latency"]
+    if float(ahead.moved.min()) < dev.l2 and len(ahead) >= 12:
+        names += ["cache", "reach"] if float(ahead.moved.max()) > 2.0 * dev.l2 and len(ahead) >= 20 else ["cache"]
+    if len(ahead) >= 20 and min(len(set(ahead.m)), len(set(ahead.n))) >= 2:
+        names += ["row", "element"]
     found = solve(start, {name: MEMORY_BOUNDS[name] for name in names}, lambda c: memory_predict(c, dev, ahead), ahead.seconds)
     if not isinstance(found, MemoryCurve) or backward.all() or not backward.any():
         return found if isinstance(found, MemoryCurve) else start
-    plain = MemoryCurve(found.efficiency, found.latency, found.cache, 1.0)
-    factor = float(np.exp(-np.median(log_errors(memory_predict(plain, dev, rows.take(backward)), rows.take(backward)))))
-    return MemoryCurve(found.efficiency, found.latency, found.cache, max(factor, 0.1))
+    behind = rows.take(backward)
+    factor = float(np.exp(-np.median(log_errors(memory_predict(found, dev, behind), behind))))
+    return replace(found, backward=max(factor, 0.1))

@@ -26,6 +26,7 @@ WAYS = ("forward", "backward")
 TOP = {"format", "id", "architecture", "reference", "gemm", "grouped_gemm", "memory", "attention", "about", "datasheet"}
 OPTIONAL = {"grouped_gemm", "about", "datasheet"}
 CLASS = {"error", "provenance", "source", "constants", "held_out", "trained"}
+POSITIVE = ("fraction", "efficiency", "memory", "store", "blend", "settle", "cache", "backward", "dgrad", "wgrad", "rows", "sharp")
 REFERENCE = ("peak", "achievable", "sms", "l2", "power", "narrow", "bandwidth")
 
 
@@ -146,7 +147,7 @@ def _curve(where: str, kind: Any, values: Mapping[str, Any]) -> Any:
             raise ValueError(f"{where}.tiles {values['tiles']}")
     if "residual" in values:
         given["residual"] = _residual(f"{where}.residual", values["residual"])
-    for name in ("fraction", "efficiency", "memory", "store", "blend", "settle", "cache", "backward", "dgrad", "wgrad", "rows", "sharp"):
+    for name in POSITIVE:
         if given.get(name, 1.0) <= 0.0:
             raise ValueError(f"{where}.{name} {given[name]}, not above 0")
     return kind(**given)

@@ -85,6 +85,9 @@ class MemoryCurve:
     latency: float  # s
     cache: float = 1.0  # rate of bytes that stay in L2 over the rate of HBM
     backward: float = 1.0  # time factor of the backward kernel
+    reach: float = 4.0  # working set over L2 at which nothing stays resident
+    row: float = 0.0  # s that a block needs for a row, however short
+    element: float = 0.0  # s that it needs for each element of the row
 
 
 @dataclass(frozen=True)
