@@ -71,7 +71,7 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
         ratio = np.log(measured.seconds[ends] / np.where(measured.in_run[ends], run, loop))
         a, b = ratio[at[: len(hit)]], ratio[at[len(hit) :]]
         between = seconds[hit] * np.exp((1.0 - weight) * a + weight * b)
-        mine = _modelled(ops, choice, dev, runtime, TrainingFactor())[0][hit]
+        mine = _modelled(_some(ops, hit), choice, dev, runtime, TrainingFactor())[0]
         carried = np.where(measured.in_run[low], 1.0, seconds[hit] / mine)  # a loop's time becomes a training run's
         seconds[hit] = np.where(same, measured.seconds[low] * of_graph(ops).unit[hit] * carried, between)
         noise = np.maximum(measured.error[low], measured.error[high])
@@ -80,6 +80,12 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
         table[hit] = np.where(same, len(names), len(names) + 1)
         names += [f"{measured.name}: the same kernel", f"{measured.name}: between kernels"]
     return Estimate(seconds, code, error, table, tuple(names))
+
+
+def _some(ops: OpTable, rows: npt.NDArray[np.int64]) -> OpTable:
+    """Rows of a table, for the model: without names."""
+    columns = {name: column[rows] for name, column in vars(ops).items() if name not in ("names", "modules")}
+    return OpTable(names=("",) * len(rows), modules=("",) * len(rows), **columns)
 
 
 Columns = tuple[Array, npt.NDArray[np.int16], list[str], list[tuple[float, Provenance]]]

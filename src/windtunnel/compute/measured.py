@@ -256,8 +256,8 @@ def of_graph(ops: OpTable) -> Kernels:
     mask = np.where(op == ATTENTION, _mask(share / full, ops.m, ops.n), 0)
     unit = np.where(_ONE_BY_ONE[op], launches, 1.0)
     share = np.where(op == ATTENTION, share / full, 1.0)
-    share = np.where(op == ATTENTION, share / full, 1.0)
-    return Kernels(op, way, ops.dtype.astype(np.int64), batch, ops.m, ops.n, ops.k, mask, share, ops.bytes / unit, launches / unit, unit)
+    dtype = ops.dtype.astype(np.int64)
+    return Kernels(op, way, dtype, batch, ops.m, ops.n, ops.k, mask, share, ops.bytes / unit, launches / unit, unit)
 
 
 def of_dataset(table: pa.Table) -> Kernels:
