@@ -23,6 +23,7 @@ from windtunnel.reality.collectives import score_collective
 from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.jobs import draft
 from windtunnel.reality.kernel_tables import is_kernel_table, kernel_scores
+from windtunnel.reality.layers import is_layer_table, layer_scores
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Report, Score
 from windtunnel.reality.rows import Table, TrainingRow, header_of, parse, read_text
@@ -40,7 +41,7 @@ def validate(paths: Sequence[str | Path] | None = None, family: str | None = Non
     Raises `SpecError` for a table of unknown columns, `UnknownName` for a family that no row has. A row that the model refuses
     is skipped with the refusal; any other exception is a bug and is raised.
     """
-    listed = [Path(path) for path in (paths if paths is not None else measurements.tables())]
+    listed = [Path(path) for path in (paths if paths is not None else (*measurements.tables(), measurements.LAYERS))]
     if not listed:
         raise FileError("validate", "no table", "at least one CSV file")
     fitted = measurements.fitted_families()
@@ -48,7 +49,9 @@ def validate(paths: Sequence[str | Path] | None = None, family: str | None = Non
     kernels: list[Score] = []
     for path in listed:
         text = read_text(path)
-        if is_kernel_table(header_of(text)):
+        if is_layer_table(header_of(text)):
+            kernels += [replace(score, table="layers") for score in layer_scores(text, fitted)]
+        elif is_kernel_table(header_of(text)):
             kernels += [replace(score, table="kernels") for score in kernel_scores(path, text, fitted)]
         else:
             tables.append(parse(text, str(path)))
