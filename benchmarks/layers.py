@@ -34,7 +34,7 @@ def published() -> None:
 
 
 def llmcompass(folder: Path) -> None:
-    """Its GPT-3 layer, whose operators' times are in the order of its code: six products, softmax, two norms, GELU, two all-reduces."""
+    """Its GPT-3 layer. Times are in the order of its code: six products, softmax, two norms, GELU; two all-reduces are left out."""
     gpu, runtime = load_gpu("a100-sxm-80gb"), load_runtime("megatron-lm", attention="unfused", precision="fp16")
     times = [float(line) for line in (folder / "transformer_A100.csv").read_text(encoding="utf-8").split()][:10]
     ops = OpTable.of(_layer())
@@ -81,7 +81,8 @@ def _sweeps(folder: Path) -> Dataset:
                 *sizes, rate = (float(cell) for cell in cells)
                 elements = sizes[0] * (sizes[1] if len(sizes) > 1 else 1.0)
                 shape = {"m": int(sizes[0]), "n": int(sizes[1])} if len(sizes) > 1 else {}
-                rows.append({**common, **shape, "op": op, "name": name, "bytes": 2 * HALF * elements, "seconds": elements / (rate * 1e9)})
+                work = {"bytes": 2 * HALF * elements, "seconds": elements / (rate * 1e9)}
+                rows.append({**common, **shape, **work, "op": op, "name": name})
     return dataset(About(gpu="a100-sxm-80gb", source="LLMCompass"), rows)
 
 

@@ -16,8 +16,8 @@ from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 A100 = load_gpu("a100-sxm-80gb")
 RUNTIME = load_runtime("megatron-core")
 LOOP = {"ampere": TrainingFactor()}
-GEMM = {"level": "kernel", "op": "gemm", "name": "mlp_up", "phase": "forward", "dtype": "bf16", "mode": "eager", "m": 4096, "n": 8192,
-        "k": 2048, "seconds": 1e-3, "seconds_std": 5e-5, "status": "ok", "source": "by hand"}
+GEMM = {"level": "kernel", "op": "gemm", "name": "mlp_up", "phase": "forward", "dtype": "bf16", "mode": "eager", "m": 4096,
+        "n": 8192, "k": 2048, "seconds": 1e-3, "seconds_std": 5e-5, "status": "ok", "source": "by hand"}
 PRODUCT = Op("up", Kind.GEMM, Phase.FORWARD, m=4096, n=8192, k=2048, flops=2.0 * 4096 * 8192 * 2048)
 ADD = Op("add", Kind.ELEMENTWISE, Phase.FORWARD, bytes=3e8)
 NORM = Op("norm", Kind.NORM, Phase.FORWARD, m=8192, n=4096, bytes=2 * 2.0 * 8192 * 4096)
@@ -166,7 +166,8 @@ def test_an_empty_profile_and_an_empty_graph() -> None:
 
 def test_order_of_rows_does_not_matter() -> None:
     rng = np.random.default_rng(7)
-    rows = [GEMM | {"m": int(m), "seconds": float(s)} for m, s in zip(rng.integers(64, 9000, 40), rng.uniform(1e-4, 1e-2, 40), strict=True)]
+    sizes, times = rng.integers(64, 9000, 40), rng.uniform(1e-4, 1e-2, 40)
+    rows = [GEMM | {"m": int(m), "seconds": float(s)} for m, s in zip(sizes, times, strict=True)]
     ops = OpTable.of([replace_m(int(m)) for m in rng.integers(64, 9000, 30)])
     about = About(gpu="a100-sxm-80gb")
     first = estimate(ops, A100, RUNTIME, LOOP, Measured(dataset(about, rows)))

@@ -14,7 +14,7 @@ from windtunnel.predict.live import NETWORKS
 from windtunnel.predict.lower import lower
 from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows, overlapped
 from windtunnel.predict.money import DAY, bill
-from windtunnel.predict.notes import assumptions, warnings
+from windtunnel.predict.notes import assumptions, unanswered, warnings
 from windtunnel.predict.path import critical_path
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.spans import blocks, kernels, with_curves
@@ -86,7 +86,7 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
         collectives=collective_rows(workload, costs, lowered, pacing),
         critical_path=critical_path(lowered, timeline),
         assumptions=assumptions(job),
-        warnings=warnings(job, memory),
+        warnings=warnings(job, memory) + (unanswered(job, profile, sources) if isinstance(profile, Profile) else ()),
         parameters=parameter_count(job.model),
         traffic=carried,
         timeline=blocks(lowered, timeline),

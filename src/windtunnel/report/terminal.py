@@ -349,7 +349,7 @@ def profile_lines(prediction: Prediction) -> list[str]:
     name, known = prediction.profile, prediction.sources
     found = sorted(((share, source) for source, share in known.items() if source.startswith(f"{name}: ")), reverse=True)
     if not found:
-        return [f"{name} has none of this job's kernels, sub-modules or layers, nor neighbours of them."]
+        return [f"{name}: nothing of this job; see the warning."]
     return [f"{name}:"] + [f"  {say.percent(share)} {source.removeprefix(f'{name}: ')}" for share, source in found]
 
 
