@@ -144,8 +144,10 @@ def test_published_layers_are_within_their_bound() -> None:
 
 def test_a_layer_table_s_bad_lines_are_skipped() -> None:
     head = "id,family,job,set,pass,seconds,source,verified\n"
-    lines = ["a,f,megatron-22b-8,,forward,-1,s,memory", "b,f,megatron-22b-8,,sideways,1,s,memory",
-             "c,f,no-such-job,,forward,1,s,memory", "d,f,megatron-22b-8,plan.tp=7,forward,1,s,memory", "e,f", "f,f,megatron-22b-8,,forward,0.007,s,source seen"]
+    lines = [
+        "a,f,megatron-22b-8,,forward,-1,s,memory", "b,f,megatron-22b-8,,sideways,1,s,memory", "c,f,no-such-job,,forward,1,s,memory",
+        "d,f,megatron-22b-8,plan.tp=7,forward,1,s,memory", "e,f", "f,f,megatron-22b-8,,forward,0.007,s,source seen",
+    ]
     scores = layer_scores(head + "\n".join(lines) + "\n")
     assert [score.skipped is not None for score in scores] == [True] * 5 + [False]
     assert scores[-1].source_seen
