@@ -26,11 +26,11 @@ class Profile:
 
     @classmethod
     def of(cls, data: Dataset | str | Path, name: str = "") -> Profile:
-        """From a dataset or its file. Raises FileError and SpecError as `records.read` does."""
+        """From a dataset or its file. Raises FileError and SpecError as `records.read_any` does."""
         if isinstance(data, (str, Path)):
-            from windtunnel.records import read
+            from windtunnel.records import read_any
 
-            name, data = name or Path(data).name, read(data)
+            name, data = name or Path(data).name, read_any(data)
         name = name or f"profile of {data.about.gpu}"
         return cls(name, data.about.gpu, Measured(data, name), Modules(data, name))
 

@@ -47,20 +47,20 @@ def score_module_rows(data: Dataset, gpu: GPU, fitted: Fitted = frozenset(), fro
         name = f"kernels of {data.about.source or gpu.id}"
         kernels = data.where(level="kernel")
         profile = Profile(name, gpu.id, Measured(kernels, name), Modules(kernels, name))
-    scores = []
-    for number, row in enumerate(data.rows()):
-        if row["level"] == "kernel":
-            continue
-        found = predicted(row, gpu, profile)
-        family = f"{gpu.id} {row['level']} {row['op']} {row['phase']}"
-        score = Score(f"{number}:{row['name']}", family, "time_us", None if row["seconds"] is None else 1e6 * row["seconds"],
-                      fitted=(family, "time_us") in fitted, precision=row["dtype"], job=row["shape"] or "")
-        if isinstance(found, Skipped):
-            scores.append(replace(score, skipped=found.reason))
-        else:
-            seconds, error, assumed = found
-            scores.append(replace(score, predicted=1e6 * seconds, claimed_pct=100.0 * error, complete=True, assumptions=assumed))
-    return scores
+    rows = enumerate(data.rows())
+    return [module_score(number, row, gpu, fitted, profile) for number, row in rows if row["level"] != "kernel"]
+
+
+def module_score(number: int, row: Row, gpu: GPU, fitted: Fitted = frozenset(), profile: Profile | None = None) -> Score:
+    """The score of one such row, the `number`-th of its dataset; `profile` answers before the curves."""
+    found = predicted(row, gpu, profile)
+    family = f"{gpu.id} {row['level']} {row['op']} {row['phase']}"
+    score = Score(f"{number}:{row['name']}", family, "time_us", None if row["seconds"] is None else 1e6 * row["seconds"],
+                  fitted=(family, "time_us") in fitted, precision=row["dtype"], job=row["shape"] or "")
+    if isinstance(found, Skipped):
+        return replace(score, skipped=found.reason)
+    seconds, error, assumed = found
+    return replace(score, predicted=1e6 * seconds, claimed_pct=100.0 * error, complete=True, assumptions=assumed)
 
 
 def predicted(row: Row, gpu: GPU, profile: Profile | None = None) -> tuple[float, float, tuple[str, ...]] | Skipped:
