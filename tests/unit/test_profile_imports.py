@@ -81,8 +81,9 @@ SYSTEM = {"sys_name": "b200", "networks": {}, "accelerator": {"bandwidth": {"per
 
 def test_simumax_system_files(tmp_path: Path) -> None:
     path = put(tmp_path / "system.json", json.dumps(SYSTEM))
-    made = import_measurements(path, gpu="b200-sxm-180gb")
+    made = import_measurements(path)
     rows = named(made)
+    assert made.data.about.gpu == "b200-sxm-180gb" and any("what the file calls its system" in line for line in made.assumed)
     weight, experts, core = rows["matmul"], rows["group_matmul"], rows["sdp_bwd"]
     assert (weight["phase"], weight["m"], weight["n"], weight["k"]) == ("wgrad", 1024, 2048, 4096)
     assert weight["seconds"] == pytest.approx(2.0 * 1024 * 2048 * 4096 / 500e12)

@@ -27,8 +27,11 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     rows: list[Row] = []
     ignored: list[str] = []
     bad: list[Bad] = []
+    called = ""
     for path in files:
-        accelerator = json.loads(path.read_text(encoding="utf-8"))["accelerator"]
+        system = json.loads(path.read_text(encoding="utf-8"))
+        accelerator = system["accelerator"]
+        called = called or str(system.get("sys_name", ""))
         for name, table in accelerator["op"].items():
             samples = table.get("accurate_efficient_factor") or {}
             if name.removeprefix("fp8_") not in SHAPES:
@@ -42,7 +45,7 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
                 except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
                     bad.append(Bad(f"{label(path)}: {name} {key}", f"not a shape with a positive efficiency ({error})"))
         ignored += [f"bandwidth {name}: an efficiency over sizes that are not stated" for name in accelerator.get("bandwidth", {})]
-        if "networks" in json.loads(path.read_text(encoding="utf-8")):
+        if "networks" in system:
             ignored.append("networks: fits of collectives, not kernels")
     if not rows and not bad:
         raise FileError(str(files[0]), "no accurate_efficient_factor", "a SimuMax system file with measured shapes")
@@ -50,7 +53,7 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     assumed += ["attention is causal: SimuMax's test runs it so, and counts the FLOP of the whole square",
                 "licence Apache-2.0, that of SimuMax's repository"]
     about = {"source": "simumax", "licence": "Apache-2.0", "notes": "times from efficiencies: FLOP / (tflops x efficiency)"}
-    return Found(rows, about=about, ignored=tuple(dict.fromkeys(ignored)), assumed=tuple(assumed), bad=tuple(bad))
+    return Found(rows, called=called, about=about, ignored=tuple(dict.fromkeys(ignored)), assumed=tuple(assumed), bad=tuple(bad))
 
 
 def _row(name: str, key: str, rate: float, dtype: str | None, path: Path) -> Row:

@@ -72,7 +72,7 @@ def read(files: Sequence[Path], dtype: str | None) -> list[Found]:
         raise FileError(str(files[0]), "no row", "at least one measured kernel")
     about = {"source": "table"}
     notes = tuple(dict.fromkeys(ignored)), tuple(dict.fromkeys(assumed))
-    return [Found(listed, gpu, about, *notes, bad=tuple(bad) if place == 0 else ())
+    return [Found(listed, gpu, about=about, ignored=notes[0], assumed=notes[1], bad=tuple(bad) if place == 0 else ())
             for place, (gpu, listed) in enumerate(rows.items() or [(None, [])])]
 
 
