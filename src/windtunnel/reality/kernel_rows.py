@@ -33,9 +33,14 @@ PHASES = {"forward": Phase.FORWARD, "recompute": Phase.RECOMPUTE, "backward": Ph
 LIBRARIES = ("fa1", "fa2", "fa3", "cudnn")
 
 
-def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = ()) -> list[Score]:
-    """A score for every row of `data`, in its order. Raises SpecError for a GPU that neither catalogue nor dataset describes."""
+def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), kernels: str | None = None) -> list[Score]:
+    """A score for every row of `data`, in its order; `kernels` is a file of curves in place of the catalogue's.
+
+    Raises SpecError for a GPU that neither catalogue nor dataset describes.
+    """
     gpu = gpu_of(data.about)
+    if kernels is not None:
+        gpu = gpu.model_copy(update={"kernels_from": kernels})
     rows = data.rows()
     scores: list[Score | None] = [None] * len(rows)
     groups: dict[Runtime, list[tuple[int, Op]]] = {}

@@ -21,10 +21,11 @@ from windtunnel.compute.modules import parts, shape_of
 from windtunnel.predict.alone import alone
 from windtunnel.predict.costs import price
 from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.bench import bench, on_host
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Score
 from windtunnel.records import Dataset, read_shape
-from windtunnel.spec import GPU, Cluster, Host, Job, Model, Plan, Runtime, check, load_model, load_runtime
+from windtunnel.spec import GPU, Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.catalog import names
 from windtunnel.workload import Workload, build
 
@@ -101,7 +102,7 @@ def job_of(row: Row, gpu: GPU) -> tuple[Job, tuple[str, ...]] | Skipped:
     plan = Plan.model_validate({"tp": tp, "pp": 1, "dp": 1, "micro_batch": int(shape["micro_batch"]), "sharding": "none",
                                 "global_batch": int(shape["micro_batch"]), "seq": int(shape["seq"]),
                                 "sequence_parallel": False, "recompute": str(shape.get("recompute", "none"))})
-    job = Job(name="module", model=model, plan=plan, runtime=runtime, cluster=_cluster(gpu, tp))
+    job = Job(name="module", model=model, plan=plan, runtime=runtime, cluster=bench(gpu, tp))
     wanted = shape_of(job, row["op"])
     differ = [f"{key}={shape[key]}" for key in shape if key != "layers" and wanted.get(key) != shape[key]]
     if differ:
@@ -133,10 +134,10 @@ def _model(row: Row, shape: Mapping[str, int | str], assumed: list[str]) -> Mode
 
 
 @lru_cache(maxsize=256)
-def _runtime(framework: str, dtype: str, mode: str, unfused: bool, on_host: bool) -> Runtime:
+def _runtime(framework: str, dtype: str, mode: str, unfused: bool, one: bool) -> Runtime:
     """The framework of a module, whose gradients are new tensors of the operands' format, not added to others.
 
-    `on_host`: host and device are one, so that launches are in the kernels' times.
+    `one`: host and device are one.
     """
     given: dict[str, Any] = {"precision": dtype, "launch": mode, "pad_vocab": 1, "overlap_tp": False, "fused_wgrad": True}
     if dtype in ("fp32", "fp16", "bf16"):
@@ -144,16 +145,7 @@ def _runtime(framework: str, dtype: str, mode: str, unfused: bool, on_host: bool
     if unfused:
         given["attention"] = "unfused"
     runtime = load_runtime(framework, **given)
-    if on_host:
-        runtime = runtime.model_copy(update={"host": Host(launch=0.0, collective=0.0, source="host and device are one")})
-    return runtime
-
-
-def _cluster(gpu: GPU, tp: int) -> Cluster:
-    """As many GPUs as the slices need, none of them slow; nothing is communicated."""
-    node = {"id": "one", "gpu": gpu, "gpus": tp, "scale_up": {"size": tp, "bandwidth": "100GB/s per GPU each way"}}
-    fabric = {"id": "none", "kind": "none", "topology": "none"}
-    return Cluster.model_validate({"id": "one", "node": node, "fabric": fabric, "gpus": tp, "slow_nodes": 0.0})
+    return on_host(runtime) if one else runtime
 
 
 def _rows(workload: Workload, op: str, phase: str) -> npt.NDArray[np.int64]:
