@@ -22,7 +22,7 @@ def command(
     gpu: Gpu = None,
     dtype: Dtype = None,
     kernels: Annotated[
-        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves that `profile fit` wrote, in place of the catalogue's.")
+        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves by `profile fit`, in place of the catalogue's.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
