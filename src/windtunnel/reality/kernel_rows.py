@@ -1,17 +1,20 @@
 """Rows of a kernel dataset, predicted against measured: families by GPU, operator and pass, quantity `time_us`.
 
 A row becomes a row of the operator graph and goes through `compute.estimate`, without the factors that training adds: these are
-kernels in a loop. What no kernel model covers is listed with its reason.
+kernels in a loop. Rows of sub-modules and layers are assembled from kernels (`module_rows.py`). What no model covers is listed with
+its reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.compute import estimate
 from windtunnel.reality.measurements import Fitted
+from windtunnel.reality.module_rows import module_score
 from windtunnel.reality.report import Score
 from windtunnel.records import About, Dataset, describe
 from windtunnel.records.work import BACKWARD, with_work
@@ -30,14 +33,23 @@ PHASES = {"forward": Phase.FORWARD, "recompute": Phase.RECOMPUTE, "backward": Ph
 LIBRARIES = ("fa1", "fa2", "fa3", "cudnn")
 
 
-def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = ()) -> list[Score]:
-    """A score for every row of `data`, in its order. Raises SpecError for a GPU that neither catalogue nor dataset describes."""
+def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), kernels: str | None = None) -> list[Score]:
+    """A score for every row of `data`, in its order; `kernels` is a file of curves in place of the catalogue's.
+
+    Raises SpecError for a GPU that neither catalogue nor dataset describes.
+    """
     gpu = gpu_of(data.about)
+    if kernels is not None:
+        gpu = gpu.model_copy(update={"kernels_from": kernels})
     rows = data.rows()
     scores: list[Score | None] = [None] * len(rows)
     groups: dict[Runtime, list[tuple[int, Op]]] = {}
     for number, row in enumerate(rows):
-        made = _op(row) if row["level"] == "kernel" else score_module_rows(row)
+        if row["level"] != "kernel":
+            whole = module_score(number, row, gpu, fitted)
+            scores[number] = replace(whole, assumptions=(*assumed, *whole.assumptions))
+            continue
+        made = _op(row)
         if isinstance(made, str):
             scores[number] = _score(number, row, gpu, fitted, assumed, skipped=made)
         else:
@@ -96,11 +108,6 @@ def _op(row: Row) -> Op | str:
               launches=row["launches"] or 1)
 
 
-def score_module_rows(row: Row) -> str:
-    """Why a sub-module, layer or step is not scored: it is predicted as part of a job's graph, which a row alone does not state."""
-    return f"level {row['level']}: a module is predicted inside a job, only kernels by themselves"
-
-
 def _runtime(row: Row) -> Runtime:
     """What the estimator asks of a framework: the attention library that ran, and whose softmax."""
     fields: dict[str, Any] = {}
@@ -117,8 +124,6 @@ _RUNTIMES: dict[tuple[tuple[str, Any], ...], Runtime] = {}
 def _score(number: int, row: Row, gpu: GPU, fitted: Fitted, assumed: tuple[str, ...], predicted: float | None = None,
            claimed: float | None = None, skipped: str | None = None) -> Score:
     family = f"{gpu.id} {row['op']} {row['phase']}"
-    if row["level"] != "kernel":
-        family = f"{gpu.id} {row['level']} {row['op']} {row['phase']}"
     origin = str(row["source"]).split(" ")[0]
     measured = None if row["seconds"] is None else 1e6 * row["seconds"]
     return Score(f"{number}:{row['name']}", family, "time_us", measured, predicted, skipped, assumed,
