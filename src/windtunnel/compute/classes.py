@@ -142,8 +142,11 @@ def memory_predict(curve: MemoryCurve, dev: Device, rows: Samples) -> Array:
     return memory_seconds(curve, dev, rows.moved, np.isin(rows.phase, BACKWARD), rows.m, rows.n)
 
 
-def fit_memory(start: MemoryCurve, dev: Device, rows: Samples) -> MemoryCurve:
-    """Bandwidth share, latency, cache gain and a block's time from forward rows; the backward factor is the median of what is left."""
+def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, only: tuple[str, ...] = ()) -> MemoryCurve:
+    """Bandwidth share, latency, cache gain and a block's time from forward rows; the backward factor is the median of what is left.
+
+    `only`: the constants to fit, in place of those that the rows can tell.
+    """
     backward = np.isin(rows.phase, BACKWARD)
     ahead = thinned(rows if backward.all() else rows.take(~backward))
     start = replace(start, backward=1.0, row=0.0, element=0.0)
@@ -152,7 +155,7 @@ def fit_memory(start: MemoryCurve, dev: Device, rows: Samples) -> MemoryCurve:
         names += ["cache", "reach"] if float(ahead.moved.max()) > 2.0 * dev.l2 and len(ahead) >= 20 else ["cache"]
     if len(ahead) >= 20 and min(len(set(ahead.m)), len(set(ahead.n))) >= 2:
         names += ["row", "element"]
-    found = solve(start, {name: MEMORY_BOUNDS[name] for name in names}, lambda c: memory_predict(c, dev, ahead), ahead.seconds)
+    found = solve(start, {name: MEMORY_BOUNDS[name] for name in only or names}, lambda c: memory_predict(c, dev, ahead), ahead.seconds)
     if not isinstance(found, MemoryCurve) or backward.all() or not backward.any():
         return found if isinstance(found, MemoryCurve) else start
     behind = rows.take(backward)

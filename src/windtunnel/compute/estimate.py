@@ -10,7 +10,7 @@ import numpy.typing as npt
 from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.compute.kernels import Choice, Kernels, Provenance, choose
+from windtunnel.compute.kernels import Choice, GemmCurve, Provenance, choose
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
@@ -25,6 +25,11 @@ CLASSES = {Kind.NORM: "norm", Kind.ELEMENTWISE: "elementwise", Kind.SOFTMAX: "so
            Kind.EMBEDDING: "embedding", Kind.OPTIMIZER: "optimizer", Kind.COPY: "copy", Kind.REDUCE: "reduce"}
 """Kernel classes that only move bytes -> their table in a constants file."""
 
+GROUPED = "grouped_gemm"
+"""Name of a row whose batch is a grouped product of several weights, which libraries run by kernels of their own."""
+
+LIBRARY = "@"
+"""In the name of a row, before the library whose own kernel it is; see `families.key_of`."""
 
 BETWEEN = 0.03
 """Relative error of a kernel between two measured ones that agree with the curve equally well; assumed."""
@@ -107,15 +112,20 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
         founded.append(_founding(choice, key))
 
     launches = ops.launches.astype(np.float64)
+    own = choice.provenance is Provenance.MODELLED  # trees hold for the GPU that they were fitted on
     mask = ops.kind == Kind.GEMM
-    if mask.any():
-        put(mask, in_training.matmul * _gemm(ops, mask, launches[mask], kernels, dev, runtime, in_training.throttle), "gemm")
+    several = _named(ops, mask, GROUPED) if kernels.grouped is not None and mask.any() else None
+    for curve, key, part in ((kernels.gemm, "gemm", mask if several is None else mask & ~several), (kernels.grouped, GROUPED, several)):
+        if curve is not None and part is not None and part.any():
+            held = replace(curve, throttle=curve.throttle * in_training.throttle, residual=curve.residual if own else None)
+            put(part, in_training.matmul * _gemm(ops, part, launches[part], held, dev, runtime), key)
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
         mask = ops.kind == kind
         if mask.any():
             batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
             curve = kernels.attention[library][way]
+            curve = replace(curve, throttle=curve.throttle * in_training.throttle)
             # Launches beyond the first are the small kernels around the backward: row sums of dO O, casts of dQ.
             around = np.maximum(launches[mask] - 1.0, 0.0) * curve.latency
             core = attention_seconds(curve, dev, way, batch, m, n, k, ops.dtype[mask], ops.flops[mask])
@@ -126,13 +136,28 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
             one = np.maximum(launches[mask], 1.0)
             backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
             name = memory_class(key, runtime)
-            put(mask, in_training.memory * one * memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward), name)
+            m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
+            put(mask, in_training.memory * one * memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward, m, n), name)
+    for key in (name for name in kernels.memory if LIBRARY in name):
+        mask = _named(ops, ops.kind != Kind.COMM, key)
+        if mask.any():
+            backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
+            m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
+            put(mask, in_training.memory * memory_seconds(kernels.memory[key], dev, ops.bytes[mask], backward, m, n), key)
     seconds[launches == 0.0] = 0.0  # a row that only waits
     return seconds, table, names, founded
 
 
-def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, kernels: Kernels, dev: Device, runtime: Runtime,
-          throttle: float) -> Array:
+def _named(ops: OpTable, among: npt.NDArray[np.bool_], name: str) -> npt.NDArray[np.bool_]:
+    """The rows of that name: kernels of one library, such as rows of a dataset, which the graph of a job does not hold."""
+    found = np.zeros(len(ops), np.bool_)
+    if name in ops.names:
+        rows = np.nonzero(among)[0]
+        found[rows] = [ops.names[row] == name for row in rows]
+    return found
+
+
+def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, curve: GemmCurve, dev: Device, runtime: Runtime) -> Array:
     """GEMM rows. Work per launch follows from the FLOPs column, so a loop over experts and one batched call both come out right."""
     launches = np.maximum(launches, 1.0)
     batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
@@ -140,7 +165,6 @@ def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, kernels: K
     whole = 2.0 * batch * m * n * k
     share = np.where((ops.flops[mask] > 0) & (whole > 0), ops.flops[mask] / np.maximum(whole, 1.0), 1.0)
     each = batch * share / launches
-    curve = replace(kernels.gemm, throttle=kernels.gemm.throttle * throttle)
     weight = phase == Phase.WGRAD
     accumulate = weight & (runtime.fused_wgrad and runtime.gradient_dtype == "fp32")
     stated = ops.bytes[mask] / launches

@@ -55,7 +55,7 @@ def derived(known: Mapping[str, MemoryClass], relative: Kernels) -> dict[str, Me
         if name in known:
             curve, table = known[name]
             if curve.latency == 0.0:
-                curve = replace(base.curve, efficiency=curve.efficiency, backward=curve.backward)
+                curve = replace(base.curve, efficiency=min(curve.efficiency, base.curve.efficiency), backward=curve.backward)
             found[name] = MemoryClass(curve if curve.backward != 1.0 else replace(curve, backward=backward), table)
         elif plain is None and name in lent:
             found[name] = lent[name]

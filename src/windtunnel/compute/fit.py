@@ -50,6 +50,9 @@ PLAIN = GemmCurve(fraction=0.9, tiles=TILES["ampere"], tile_cost=12.0, prologue=
                   blend=3.0, throttle=0.1, settle=3e-4, dgrad=1.0, wgrad=1.03)
 """Start of a fit; layouts' factors, where no row has them, are the mean of A100 PCIe's and B200's."""
 
+LARGE, WIDE = 3e7, 8192
+"""Of times that hold the launch, those of sets beyond this many bytes tell the class's rate, on rows that one block holds whole."""
+
 LONG = 1e-5
 """Seconds above which the error of a kernel that moves bytes is judged: shorter ones are launches."""
 
@@ -242,9 +245,9 @@ class _Work:
             if len(plain) >= LEAST["memory"]:
                 known[op] = MemoryClass(*self._moved(op, MemoryCurve(lent.efficiency, lent.latency, lent.cache), plain))
             elif len(part) >= LEAST["memory"]:  # the launch in such times is the timing's own
-                large = part.take(part.moved > 3e7)
+                large = part.take((part.moved > LARGE) & (part.n <= WIDE))
                 if len(large) >= LEAST["memory"]:
-                    curve, table = self._moved(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large)
+                    curve, table = self._moved(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large, ("efficiency", "latency"))
                     known.setdefault(op, MemoryClass(replace(curve, latency=0.0), table))
             elif len(part):
                 self.made.messages.append(f"{op}: {len(part)} rows, {LEAST['memory']} are needed")
@@ -253,14 +256,14 @@ class _Work:
             self.put(name, table)
         self.made.kernels = replace(self.made.kernels, memory=found)
 
-    def _moved(self, key: str, start: MemoryCurve, rows: Samples) -> tuple[MemoryCurve, Table]:
+    def _moved(self, key: str, start: MemoryCurve, rows: Samples, names: tuple[str, ...] = ()) -> tuple[MemoryCurve, Table]:
         def fitted(part: Samples) -> MemoryCurve:
-            return classes.fit_memory(start, self.dev, part)
+            return classes.fit_memory(start, self.dev, part, names)
 
         def predict(curve: MemoryCurve, part: Samples) -> Array:
             return classes.memory_predict(curve, self.dev, part)
 
-        curve, errors = fitted(rows), _held(rows, fitted, predict)
+        curve, errors = fitted(rows), _held(_split(rows), fitted, predict)
         parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "above 10 us": rows.seconds > LONG}
         usual = parts["above 10 us"] if parts["above 10 us"].any() else parts["all"]
         self._table(key, errors, log_errors(predict(curve, rows), rows), parts, usual)
@@ -281,6 +284,14 @@ class _Work:
         """A relative's share of the peak, scaled by how far the two GPUs' best measured products fall short of their peaks."""
         here, there = self.made.kernels, self.relative
         return min(1.0, fraction * (here.achievable / here.peak) / (there.achievable / there.peak))
+
+
+def _split(rows: Samples) -> Samples:
+    """Groups by shape where one group would hold half of the rows: a sweep along two axes crosses in one width."""
+    _, counts = np.unique(rows.group.astype(str), return_counts=True)
+    if counts.max() <= 0.5 * len(rows):
+        return rows
+    return replace(rows, group=np.array([f"{g} {m:.0f}" for g, m in zip(rows.group, rows.m, strict=True)], np.object_))
 
 
 def _held(rows: Samples, fitted: Callable[[Samples], Any], predict: Callable[[Any, Samples], Array]) -> Array:

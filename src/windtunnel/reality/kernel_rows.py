@@ -13,6 +13,10 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.compute import estimate
+from windtunnel.compute.estimate import GROUPED
+from windtunnel.compute.families import key_of
+from windtunnel.compute.kernels import load
+from windtunnel.compute.reference import gpu_of as fitted_gpu
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.module_rows import module_score
 from windtunnel.reality.report import Score
@@ -103,9 +107,14 @@ def _op(row: Row) -> Op | str:
     if kind is Kind.ATTENTION:
         kind = Kind.ATTENTION_BACKWARD if row["phase"] in BACKWARD else kind
         width = (width + (row["v"] or width)) // 2
-    return Op(row["name"], kind, PHASES[row["phase"]], dtype=DTYPES.index(row["dtype"]), batch=row["batch"] or 1, m=row["m"] or 0,
+    return Op(_name(row), kind, PHASES[row["phase"]], dtype=DTYPES.index(row["dtype"]), batch=row["batch"] or 1, m=row["m"] or 0,
               n=row["n"] or 0, k=width, extra=row["heads_per_kv"] or 1, flops=full["flops"] or 0.0, bytes=full["bytes"] or 0.0,
               launches=row["launches"] or 1)
+
+
+def _name(row: Row) -> str:
+    """What `estimate` knows the kernel by: grouped products, and one library's kernel where a curve of its own was fitted."""
+    return GROUPED if row["op"] == GROUPED else key_of(row["name"], row["library"] or "")
 
 
 def _runtime(row: Row) -> Runtime:
