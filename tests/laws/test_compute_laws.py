@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windtunnel.compute import estimate
+from windtunnel.compute.classes import FALL
 from windtunnel.compute.kernels import available, load
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Host, Runtime
@@ -18,11 +19,13 @@ SIZE = st.integers(1, 20000)
 MOVING = [Kind.NORM, Kind.ELEMENTWISE, Kind.SOFTMAX, Kind.CROSS_ENTROPY, Kind.EMBEDDING, Kind.OPTIMIZER, Kind.COPY, Kind.REDUCE]
 
 
-def gpu(name: str, speed: float = 1.0) -> GPU:
+def gpu(name: str, speed: float = 1.0, other: bool = False) -> GPU:
+    """The GPU of a file, or one that takes its curves: without the trees that hold for the first alone."""
     kernels = load(name)
     return GPU(
-        id=name,
+        id=f"like-{name}" if other else name,
         name=name,
+        kernels_from=name,
         architecture=kernels.architecture,
         peak={"bf16": f"{kernels.peak * speed / 1e12}TFLOP/s"},
         achievable={"bf16": f"{kernels.achievable * speed / 1e12}TFLOP/s"},
@@ -45,7 +48,7 @@ def gemm(batch: int, m: int, n: int, k: int) -> Op:
 @given(st.sampled_from(NAMES), st.integers(1, 64), SIZE, SIZE, SIZE, st.integers(0, 5000))
 def test_gemm_is_monotone_in_every_size(name: str, batch: int, m: int, n: int, k: int, more: int) -> None:
     base, *larger = time(
-        gpu(name),
+        gpu(name, other=True),
         gemm(batch, m, n, k),
         gemm(batch + more % 50, m, n, k),
         gemm(batch, m + more, n, k),
@@ -53,6 +56,14 @@ def test_gemm_is_monotone_in_every_size(name: str, batch: int, m: int, n: int, k
         gemm(batch, m, n, k + more),
     )
     assert min(larger) >= base * (1 - 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(NAMES), st.integers(64, 65536), st.integers(512, 65536), st.integers(512, 32768))
+def test_fitted_gemm_grows_beyond_its_pattern_of_tiles(name: str, m: int, n: int, k: int) -> None:
+    """A GPU's own trees may order neighbours otherwise, never a product and one of twice a side by more than `FALL`."""
+    base, *larger = time(gpu(name), gemm(1, m, n, k), gemm(1, 2 * m, n, k), gemm(1, m, 2 * n, k), gemm(1, m, n, 2 * k))
+    assert min(larger) >= base * (FALL - 0.01)
 
 
 @settings(max_examples=60, deadline=None)

@@ -115,9 +115,10 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
     own = choice.provenance is Provenance.MODELLED  # trees hold for the GPU that they were fitted on
     mask = ops.kind == Kind.GEMM
     several = _named(ops, mask, GROUPED) if kernels.grouped is not None and mask.any() else None
-    for curve, key, part in ((kernels.gemm, "gemm", mask if several is None else mask & ~several), (kernels.grouped, GROUPED, several)):
-        if curve is not None and part is not None and part.any():
-            held = replace(curve, throttle=curve.throttle * in_training.throttle, residual=curve.residual if own else None)
+    parts = ((kernels.gemm, "gemm", mask if several is None else mask & ~several), (kernels.grouped, GROUPED, several))
+    for product, key, part in parts:
+        if product is not None and part is not None and part.any():
+            held = replace(product, throttle=product.throttle * in_training.throttle, residual=product.residual if own else None)
             put(part, in_training.matmul * _gemm(ops, part, launches[part], held, dev, runtime), key)
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
@@ -136,7 +137,8 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
             backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
             name = memory_class(key, runtime)
             m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
-            put(mask, in_training.memory * one * memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward, m, n), name)
+            each = memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward, m, n)
+            put(mask, in_training.memory * one * each, name)
     for key in (name for name in kernels.memory if LIBRARY in name):
         mask = _named(ops, ops.kind != Kind.COMM, key)
         if mask.any():

@@ -99,7 +99,8 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Table:
-    """Founding of one class: error is the relative 1-sigma error on held-out shapes; statistics by part of the rows, if fitted here."""
+    """Founding of one class: error is the relative 1-sigma error on held-out shapes; statistics by part of the rows, if fitted
+    here."""
 
     error: float
     provenance: Provenance
