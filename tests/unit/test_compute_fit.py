@@ -29,13 +29,32 @@ from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 
 
 def test_rows_become_columns() -> None:
-    rows = samples([dataset(CPU, [
-        product(4096, 100, 300, 1.0, phase="wgrad", dtype="bf16", out_dtype="fp32", accumulate=True),
-        {**COMMON, "op": "attention", "name": "sdpa", "dtype": "bf16", "phase": "backward", "batch": 4, "m": 64, "n": 64, "k": 192,
-         "v": 128, "causal": True, "seconds": 1.0},
-        moved("norm", "rms_norm", 1e6, 1.0, note="timed from the host: holds launch time"),
-        {**COMMON, "op": "norm", "name": "sizeless", "dtype": "bf16", "seconds": 1.0},
-    ])])
+    rows = samples(
+        [
+            dataset(
+                CPU,
+                [
+                    product(4096, 100, 300, 1.0, phase="wgrad", dtype="bf16", out_dtype="fp32", accumulate=True),
+                    {
+                        **COMMON,
+                        "op": "attention",
+                        "name": "sdpa",
+                        "dtype": "bf16",
+                        "phase": "backward",
+                        "batch": 4,
+                        "m": 64,
+                        "n": 64,
+                        "k": 192,
+                        "v": 128,
+                        "causal": True,
+                        "seconds": 1.0,
+                    },
+                    moved("norm", "rms_norm", 1e6, 1.0, note="timed from the host: holds launch time"),
+                    {**COMMON, "op": "norm", "name": "sizeless", "dtype": "bf16", "seconds": 1.0},
+                ],
+            )
+        ]
+    )
     assert len(rows) == 3  # a kernel that does not say what it moves tells nothing
     assert rows.group[0] == "100x4096" and rows.tokens[0] == 300
     assert rows.moved[0] == 2 * (4096 * 300 + 300 * 100) + 8 * 4096 * 100
@@ -71,12 +90,15 @@ def test_what_the_datasheet_lacks_is_read_from_the_rows() -> None:
     assert sum(message.startswith("assumed") for message in made.messages) == 4
 
 
-@pytest.mark.parametrize(("rows", "only", "said"), [
-    ([product(64, 64, 64, 1e-5)] * 1, (), "1 of gemm"),
-    ([{**COMMON, "op": "norm", "name": "x", "dtype": "bf16", "seconds": 1.0}], (), "no usable kernel row"),
-    (None, ("attention",), "0 rows of attention"),
-    (None, ("step",), "step"),
-])
+@pytest.mark.parametrize(
+    ("rows", "only", "said"),
+    [
+        ([product(64, 64, 64, 1e-5)] * 1, (), "1 of gemm"),
+        ([{**COMMON, "op": "norm", "name": "x", "dtype": "bf16", "seconds": 1.0}], (), "no usable kernel row"),
+        (None, ("attention",), "0 rows of attention"),
+        (None, ("step",), "step"),
+    ],
+)
 def test_too_few_rows_are_refused(rows: list[dict[str, object]] | None, only: tuple[str, ...], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         fit([tiny_cpu() if rows is None else dataset(CPU, rows)], only=only)
@@ -95,8 +117,10 @@ def test_attention_of_one_direction_leaves_the_other_to_the_relative() -> None:
 
 
 def test_inference_kernels_have_curves_of_their_own() -> None:
-    rows = [moved("norm", "input_layernorm", size, 4e-6 + size / 5e9, library="sarathi", m=int(size / 8e3), n=1000)
-            for size in np.geomspace(1e5, 1e8, 8)]
+    rows = [
+        moved("norm", "input_layernorm", size, 4e-6 + size / 5e9, library="sarathi", m=int(size / 8e3), n=1000)
+        for size in np.geomspace(1e5, 1e8, 8)
+    ]
     kernels = fit([tiny_cpu(), dataset(CPU, rows)]).kernels
     assert kernels.memory["input_layernorm@sarathi"].efficiency == pytest.approx(0.25, rel=0.1)
     assert kernels.memory["norm"].efficiency == pytest.approx(0.5, rel=0.05)  # a training framework's, from the pointwise kernels
@@ -128,7 +152,11 @@ def test_trees_are_small_and_products_keep_growing() -> None:
     kernels = replace(kernels, peak=3.12e14, achievable=2.7e14)
     dev = device(gpu, kernels)
     draw = np.random.default_rng(1)
-    table = [product(int(m), n, 4096, 1e-5 + m * n * 4096 / 1e14, dtype="bf16") for n in (1024, 2048, 4096, 8192) for m in 2.0 ** draw.uniform(6, 14, 60)]
+    table = [
+        product(int(m), n, 4096, 1e-5 + m * n * 4096 / 1e14, dtype="bf16")
+        for n in (1024, 2048, 4096, 8192)
+        for m in 2.0 ** draw.uniform(6, 14, 60)
+    ]
     rows = samples([dataset(About(gpu=gpu.id), table)])
     model = gemm_predict(kernels.gemm, dev, rows)
     rows = replace(rows, seconds=model * np.exp(0.1 * np.sign(np.sin(rows.m / 300.0))))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.compute.kernels import Choice, GemmCurve, Provenance, choose
+from windtunnel.compute.kernels import Choice, GemmCurve, Provenance, choose, without_trees
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
@@ -54,11 +54,16 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
              measured: Measured | None = None) -> Estimate:
     """Device seconds of every row of `ops` on `gpu`; see `Estimate`. `factors` stand in for the stored training factors.
 
-    Where `measured` has the same kernel its time counts, between neighbours the model scaled to both; the training factors apply to
+    With `factors` empty the rows are kernels in a loop, as datasets hold them; only there a fitted GPU's trees count
+    (`residual.py`),
+    since published training runs do not bear them out. Where `measured` has the same kernel its time counts, between neighbours
+    the model scaled to both; the training factors apply to
     kernels timed in loops, not to those timed inside a running layer (`Measured.in_run`). Raises FileError if a constants file is
     broken.
     """
     choice = choose(gpu)
+    if factors is None or factors or choice.provenance is not Provenance.MODELLED:
+        choice = replace(choice, kernels=without_trees(choice.kernels))
     dev = device(gpu, choice.kernels)
     in_training = training_factor(gpu.architecture, factors)
     seconds, table, names, founded = _modelled(ops, choice, dev, runtime, in_training)
@@ -112,13 +117,12 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
         founded.append(_founding(choice, key))
 
     launches = ops.launches.astype(np.float64)
-    own = choice.provenance is Provenance.MODELLED  # trees hold for the GPU that they were fitted on
     mask = ops.kind == Kind.GEMM
     several = _named(ops, mask, GROUPED) if kernels.grouped is not None and mask.any() else None
     parts = ((kernels.gemm, "gemm", mask if several is None else mask & ~several), (kernels.grouped, GROUPED, several))
     for product, key, part in parts:
         if product is not None and part is not None and part.any():
-            held = replace(product, throttle=product.throttle * in_training.throttle, residual=product.residual if own else None)
+            held = replace(product, throttle=product.throttle * in_training.throttle)
             put(part, in_training.matmul * _gemm(ops, part, launches[part], held, dev, runtime), key)
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):

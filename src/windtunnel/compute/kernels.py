@@ -7,7 +7,7 @@ error that was measured on shapes held out of the fit, and how well the numbers 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
@@ -161,6 +161,12 @@ def choose(gpu: GPU) -> Choice:
 
 def _carried(found: Kernels, gpu: GPU) -> Choice:
     return Choice(found, Provenance.TRANSFERRED, 0.10 if found.architecture == gpu.architecture else 0.20)
+
+
+def without_trees(kernels: Kernels) -> Kernels:
+    """The equations alone."""
+    grouped = kernels.grouped if kernels.grouped is None else replace(kernels.grouped, residual=None)
+    return replace(kernels, gemm=replace(kernels.gemm, residual=None), grouped=grouped)
 
 
 def is_path(name: str | None) -> bool:
