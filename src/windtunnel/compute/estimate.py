@@ -55,11 +55,9 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
     """Device seconds of every row of `ops` on `gpu`; see `Estimate`. `factors` stand in for the stored training factors.
 
     With `factors` empty the rows are kernels in a loop, as datasets hold them; only there a fitted GPU's trees count
-    (`residual.py`),
-    since published training runs do not bear them out. Where `measured` has the same kernel its time counts, between neighbours
-    the model scaled to both; the training factors apply to
-    kernels timed in loops, not to those timed inside a running layer (`Measured.in_run`). Raises FileError if a constants file is
-    broken.
+    (`residual.py`), since published training runs do not bear them out. Where `measured` has the same kernel its time counts,
+    between neighbours the model scaled to both; the training factors apply to kernels timed in loops, not to those timed inside a
+    running layer (`Measured.in_run`). Raises FileError if a constants file is broken.
     """
     choice = choose(gpu)
     if factors is None or factors or choice.provenance is not Provenance.MODELLED:
