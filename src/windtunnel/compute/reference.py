@@ -36,7 +36,7 @@ def gpu_of(kernels: Kernels, path: str | None = None) -> GPU:
     if found is None:
         raise SpecError("kernels.id", kernels.id, "a GPU of the catalogue, or a file with a datasheet",
                         "Fit it again with `windtunnel profile fit`.")
-    return found if path is None else GPU(**{**found.model_dump(), "kernels_from": path})
+    return found if path is None else found.model_copy(update={"kernels_from": path})
 
 
 def reference_gpu(about: About, rows: Samples) -> tuple[GPU, dict[str, Any], list[str]]:
@@ -71,8 +71,10 @@ def reference_gpu(about: About, rows: Samples) -> tuple[GPU, dict[str, Any], lis
             sheet[name] = value
             said.append(f"{what}: the dataset does not say")
     data = {"id": about.gpu, "name": about.device or about.gpu, "vendor": "other", "architecture": about.architecture or "other",
-            "peak": peak, "memory": sheet["memory"], "memory_bandwidth": bandwidth, "sms": int(sheet["sms"]), "source": about.source}
-    data |= {"l2": sheet["l2"]} if sheet.get("l2") else {}
+            "peak": {key: f"{value!r}FLOP/s" for key, value in peak.items()},
+            "memory": int(sheet["memory"]), "memory_bandwidth": f"{float(bandwidth)!r}B/s",
+            "sms": int(sheet["sms"]), "source": about.source}
+    data |= {"l2": int(sheet["l2"])} if sheet.get("l2") else {}
     return GPU(**data), data, said
 
 
