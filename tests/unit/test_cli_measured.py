@@ -25,7 +25,8 @@ def cpu(path: Path) -> Path:
     job = load_job(TINY)
     rows: list[dict[str, Any]] = [
         {"level": "layer", "op": "layer", "name": "DecoderLayer", "phase": phase, "dtype": "fp32", "mode": "eager",
-         "library": "windtunnel", "shape": write_shape(shape_of(job, "layer")), "seconds": seconds, "status": "ok", "source": "by hand"}
+         "library": "windtunnel", "shape": write_shape(shape_of(job, "layer")), "seconds": seconds, "status": "ok",
+         "source": "by hand"}
         for phase, seconds in (("forward", 8e-3), ("backward", 16e-3))]
     write(dataset(About(gpu="cpu-made-up", architecture="x86_64", datasheet=SHEET, source="by hand"), rows), path)
     return path
@@ -54,7 +55,7 @@ def test_a_profile_s_device_is_the_machine(tmp_path: Path, capsys: pytest.Captur
     assert answer["sources"]["cpu.parquet: level layer, layer"] * answer["step_time_s"] == pytest.approx(4 * 4 * 24e-3)
     assert answer["job"]["cluster"]["node"]["gpu"]["id"] == "cpu-made-up"
     assert answer["breakdown"]["host"] == pytest.approx(0.0, abs=1e-9)
-    sets = [part for change in ("plan.seq=128", "plan.global_batch=1") for part in ("--set", change)]
+    sets = [part for change in ("plan.seq=128", "plan.global_batch=1", "runtime.precision=bf16") for part in ("--set", change)]
     assert main(["predict", "examples/inputs/llama-3.1-8b/config.json", "--on", str(path), *sets, "--quiet"]) == 0
     assert main(["predict", TINY, "--on", "h100-ib"]) == 2
     assert main(["predict", TINY, "--on", str(tmp_path / "none.parquet")]) == 2
