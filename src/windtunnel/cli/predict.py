@@ -21,6 +21,7 @@ from windtunnel.cli.common import (
     writable,
     write_json,
 )
+from windtunnel.cli.progress import bar
 from windtunnel.cli.source import job_of
 from windtunnel.predict import predict
 
@@ -54,8 +55,13 @@ def command(
 
             raise SpecError(option, "-", "a file name", "Only --json prints to standard output.")
     loaded = job_of(job, sets, on, model, megatron)
-    with busy(f"predicting {loaded.job.name}"):
-        prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
+    what = f"predicting {loaded.job.name}"
+    if fidelity == "packet":
+        with bar(what) as progress:
+            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile, progress=progress)
+    else:
+        with busy(what):
+            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
     loaded.tell()
     if json is not None:
         write_json(prediction, json)
