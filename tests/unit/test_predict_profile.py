@@ -112,6 +112,12 @@ def test_gaps_are_the_host_s_and_a_stack_is_divided() -> None:
     assert total(workload, found)["forward"] == pytest.approx(10e-3)
 
 
+def test_a_layer_s_own_time_comes_before_a_stack_s_share() -> None:
+    stack = module(JOB, "layer", "forward", 48e-3, shape={"layers": 4})
+    workload, found = costs(JOB, made([stack, module(JOB, "layer", "forward", 10e-3)], JOB))
+    assert total(workload, found)["forward"] == pytest.approx(10e-3)
+
+
 def test_recomputation_of_a_layer_measured_without_it() -> None:
     job = load_job("megatron-22b-8", ["plan.sequence_parallel=false", "plan.recompute=full"])
     rows = [module(job, "layer", way, seconds, shape={"recompute": "none"}) for way, seconds in TIMES]

@@ -218,6 +218,32 @@ def test_any_text_is_refused_in_words(tmp_path_factory: pytest.TempPathFactory, 
         assert "\n" not in str(error)
 
 
+@given(st.integers(0, 2), st.integers(0, 900), st.binary(min_size=0, max_size=3), st.booleans())
+def test_damaged_files_are_refused_in_words(
+    tmp_path_factory: pytest.TempPathFactory, which: int, at: int, put_in: bytes, cut: bool
+) -> None:
+    """A valid file of each format, cut off or with bytes changed anywhere."""
+    folder = tmp_path_factory.getbasetemp() / "damaged"
+    whole = (vidur(folder, f"{TIMES},{LLAMA}"), put(folder / "s.json", json.dumps(SYSTEM)),
+             put(folder / "matmul.csv", "1024, 12288, 12288, 1.2000ms, 257.6980Tflops"))[which].read_bytes()
+    path = folder / f"matmul_{which}.csv"
+    path.write_bytes(whole[:at] + put_in + (b"" if cut else whole[at + len(put_in):]))
+    try:
+        made = import_measurements(path, gpu="b200-sxm-180gb")
+        assert all(row["seconds"] > 0 for row in made.data.rows())
+    except WindtunnelError as error:
+        assert "\n" not in str(error)
+
+
+def test_json_of_another_shape(tmp_path: Path) -> None:
+    for op in ([], {"matmul": 3}, {"matmul": {"accurate_efficient_factor": [1]}},
+               {"matmul": {"accurate_efficient_factor": {"b": 1}}},
+               {"matmul": {"tflops": "x", "accurate_efficient_factor": {"b=1": None}}}, {}):
+        path = put(tmp_path / "s.json", json.dumps({"accelerator": {"op": op}}))
+        with pytest.raises(WindtunnelError):
+            import_measurements(path, gpu=H100)
+
+
 @pytest.mark.parametrize(("path", "rows", "ops"), [
     ("vidur/compute/h100/microsoft", 259 * 8, {"gemm", "norm", "elementwise", "embedding"}),
     ("simumax/b200_bf16_ceperm.json", 514 + 108 + 64, {"gemm", "grouped_gemm", "attention"}),

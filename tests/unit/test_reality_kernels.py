@@ -10,7 +10,7 @@ import pytest
 from windtunnel.base.errors import SpecError
 from windtunnel.compute import estimate
 from windtunnel.reality import validate
-from windtunnel.reality.allreduce_tables import NCCL
+from windtunnel.reality.collective_tables import NCCL
 from windtunnel.reality.kernel_rows import gpu_of, score_rows
 from windtunnel.reality.page import page
 from windtunnel.records import About, dataset, write
@@ -105,6 +105,19 @@ def test_an_all_reduce_table_names_its_gpu_and_ranks(tmp_path: Path) -> None:
         with pytest.raises(SpecError):
             validate([tmp_path / name])
     assert validate([tmp_path / "gpus_8.csv"], gpu="a100-sxm-80gb").rows == ()
+
+
+def test_vidurs_collectives(tmp_path: Path) -> None:
+    """Eight ranks of one node, sixteen over two, four of a small node; rows of other ranks say the same call again."""
+    path = tmp_path / "a100_dgx" / "all_reduce.csv"
+    path.parent.mkdir()
+    header = ",time_stats.all_reduce.median,rank,num_workers,size,collective,devices_per_node,max_devices_per_node"
+    rows = ["0,0.6,0,8,67108864,all_reduce,8,8", "1,0.6,1,8,67108864,all_reduce,8,8", "2,20,0,16,67108864,all_reduce,8,8",
+            "3,2,0,4,67108864,all_reduce,4,4", "4,x,0,8,67108864,all_reduce,8,8"]
+    path.write_text("\n".join([header, *rows]), encoding="utf-8")
+    first, *others = validate([path]).rows
+    assert first.measured == pytest.approx(600.0) and abs(first.error_pct or 99) < 25
+    assert [str(score.skipped)[:12] for score in others] == ["across nodes", "a node of 4 ", "line 6 does "]
 
 
 def test_the_page_shows_every_class(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ World::World(const fabric::Graph& g, const Paths& p, const Lanes& l, const Optio
   telemetry = controls[0]->wants_telemetry();
   notify = controls[0]->wants_notifications();
   notify_interval = controls[0]->notification_interval();
+  if (notify && controls[0]->notifications_per_port()) port_notified.assign(graph.links(), kLongAgo);
 }
 
 void World::build_links() {
@@ -181,6 +182,8 @@ void World::build_lanes() {
   delivered.assign(k, kForever);
   acked.assign(k, kForever);
   if (std::any_of(lanes.delay.begin(), lanes.delay.end(), [](double d) { return d > 0; })) pending.resize(k);
+  if (!lanes.hold.empty() && lanes.hold.size() != k) fail("packet engine: ", lanes.hold.size(), " holds of ", k, " lanes");
+  for (std::size_t i = 0; i < lanes.hold.size(); ++i) hold.push_back(picoseconds(lanes.hold[i], "hold of lanes, lane", i));
   if (options.recovery == Recovery::kSelective) {
     recover.resize(k);
     arrived.resize(k);

@@ -21,6 +21,7 @@ from windtunnel.cli.common import (
     writable,
     write_json,
 )
+from windtunnel.cli.progress import bar
 from windtunnel.cli.source import job_of
 from windtunnel.predict import predict
 
@@ -66,8 +67,13 @@ def command(
         load(kernels)
         sets = [*(sets or []), f"cluster.node.gpu.kernels_from={kernels}"]
     loaded = job_of(job, sets, on, model, megatron)
-    with busy(f"predicting {loaded.job.name}"):
-        prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
+    what = f"predicting {loaded.job.name}"
+    if fidelity == "packet":
+        with bar(what) as progress:
+            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile, progress=progress)
+    else:
+        with busy(what):
+            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
     loaded.tell()
     if json is not None:
         write_json(prediction, json)

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.common import Dtype, Gpu, Json, Quiet, busy, writable, write_json
+from windtunnel.cli.common import write as write_text
 
 
 def command(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A file, or a folder with the files of one GPU.")],
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.parquet", help="Where the dataset goes.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.parquet", help="Where the dataset goes; .csv writes it as CSV.")],
     gpu: Gpu = None,
     format: Annotated[
         str | None, typer.Option("--format", help="vidur, simumax, llmcompass or table; left out: known by the content.")
@@ -21,12 +22,15 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     from windtunnel.profile.imports import import_measurements
-    from windtunnel.records import write
+    from windtunnel.records import to_csv, write
 
     writable(("--out", out), ("--json", json))
     with busy(f"reading {path}"):
         made = import_measurements(path, gpu, format, dtype)
-        write(made.data, out)
+        if out.endswith(".csv"):
+            write_text(to_csv(made.data), out, "--out")
+        else:
+            write(made.data, out)
     from windtunnel.cli.profile_show import listing, summary
 
     if json is not None:

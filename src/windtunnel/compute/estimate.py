@@ -91,9 +91,9 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
 
 
 def _some(ops: OpTable, rows: npt.NDArray[np.int64]) -> OpTable:
-    """Rows of a table, for the model: without names."""
+    """Rows of a table, for the model, which does not ask for their modules."""
     columns = {name: column[rows] for name, column in vars(ops).items() if name not in ("names", "modules")}
-    return OpTable(names=("",) * len(rows), modules=("",) * len(rows), **columns)
+    return OpTable(names=tuple(ops.names[row] for row in rows), modules=("",) * len(rows), **columns)
 
 
 Columns = tuple[Array, npt.NDArray[np.int16], list[str], list[tuple[float, Provenance]]]

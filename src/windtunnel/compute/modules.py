@@ -96,11 +96,12 @@ class Modules:
             busy = busy_seconds(row)
             if busy is None or {k: v for k, v in shape.items() if k != "layers"} != wanted:
                 continue
-            layers = int(shape.get("layers", 1))
+            layers = int(shape.get("layers", 0))  # 0: a layer's own time, which a study finds as the slope over stacks
             spread = row["seconds_std"]
             error = UNSTATED if spread is None else max(NOISE, spread / row["seconds"])
-            # of several: a training framework's own module, the longest stack, then the median
-            listed.append(((row["library"] == "hf", -layers), Timing(busy / layers, error, row["level"])))
+            # of several: a training framework's own module, a layer's own time or else the longest stack, then the median
+            rank = (row["library"] == "hf", layers > 0, -layers)
+            listed.append((rank, Timing(busy / max(layers, 1), error, row["level"])))
         best = min((rank for rank, _ in listed), default=None)
         same = sorted((timing for rank, timing in listed if rank == best), key=lambda timing: timing.seconds)
         return same[(len(same) - 1) // 2] if same else None

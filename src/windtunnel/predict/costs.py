@@ -63,9 +63,11 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     """
     job, ops = workload.job, workload.ops
     runtime = job.runtime
-    estimated = estimate(ops, job.cluster.gpu, runtime, factors, profile.kernels if profile is not None else None)
-    if profile is not None:
-        estimated = in_modules(workload, estimated, profile.modules)
+    if profile is None:
+        estimated = estimate(ops, job.cluster.gpu, runtime, factors)
+    else:
+        kernels = estimate(ops, job.cluster.gpu, runtime, factors, profile.kernels)
+        estimated = in_modules(workload, kernels, profile.modules)
     slower = slowdown(job.cluster)
     seconds = estimated.seconds * slower
     network = Network(job)

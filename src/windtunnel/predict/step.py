@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
 
 
 def predict(job: Job, network: str = "closed", factors: Factors | None = None, seed: int = 1, skip: bool = False,
+            progress: Callable[[float], object] | None = None,
             profile: Profile | Dataset | str | Path | None = None) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
     `network` is one of NETWORKS. Deterministic: depends on `job`, the catalogue and, where flows choose their ways by hash, `seed`.
     `skip`: over packets, repeated patterns of transfers are answered from memory; `traffic.events` says what share, and how wrong
-    it may be. `factors` stand in for the stored training factors, for their fit. `profile`, a dataset or its file, answers for what
-    was measured on the job's GPU; curves answer for the rest. Raises PlanError for a job that contradicts
-    itself, SpecError for an unknown `network`, a step of too many packets and a profile of another GPU.
+    it may be. `progress` is told the share of the transfers that is over, of packets. `factors` stand in for the stored training
+    factors, for their fit. `profile`, a dataset or its file, answers for what was measured on the job's GPU; curves answer for the
+    rest. Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`, a step of too many packets and a
+    profile of another GPU.
     """
     if network not in NETWORKS:
         raise UnknownName("network", network, NETWORKS)
@@ -48,7 +51,7 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
         from windtunnel.predict.fidelity import over_engine  # the engines' rooms take time to open
 
         costs, lowered, links = over_engine(network, workload, costs, seed, skip)
-        ran = links.network()
+        ran = links.network(progress)
     timeline = run(lowered.program, network=ran)
     memory = with_curves(workload, lowered, timeline, memory_of(job, workload))
 

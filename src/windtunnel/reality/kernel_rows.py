@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
@@ -124,15 +125,17 @@ def _name(row: Row) -> str:
 
 def _runtime(row: Row) -> Runtime:
     """What the estimator asks of a framework: the attention library that ran, and whose softmax."""
-    fields: dict[str, Any] = {}
     if row["op"] == "attention" and row["library"] in LIBRARIES:
-        fields["attention_library"] = row["library"]
+        return _megatron(attention_library=row["library"])
     if row["op"] == "softmax":
-        fields["attention"] = "unfused" if row["library"] == "aten" else "fused_softmax"
-    return _RUNTIMES.setdefault(tuple(sorted(fields.items())), load_runtime("megatron-core", **fields))
+        return _megatron(attention="unfused" if row["library"] == "aten" else "fused_softmax")
+    return _megatron()
 
 
-_RUNTIMES: dict[tuple[tuple[str, Any], ...], Runtime] = {}
+@cache
+def _megatron(**fields: str) -> Runtime:
+    """Megatron-Core's defaults with `fields` changed."""
+    return load_runtime("megatron-core", **fields)
 
 
 def _score(number: int, row: Row, gpu: GPU, fitted: Fitted, assumed: tuple[str, ...], predicted: float | None = None,

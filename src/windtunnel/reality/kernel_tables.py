@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.profile.imports import Imported, format_of, gpu_named, import_all
-from windtunnel.reality.allreduce_tables import allreduce_scores, is_allreduce_table
+from windtunnel.reality.collective_tables import collective_scores, is_collective_table
 from windtunnel.reality.kernel_rows import score_rows
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Score
@@ -24,8 +24,8 @@ def kernel_scores(path: Path, fitted: Fitted, gpu: str | None = None, dtype: str
     kind = "folder" if path.is_dir() else format_of(path)
     if kind == "collectives":
         text = read_text(path)
-        if is_allreduce_table(header_of(text)):
-            return allreduce_scores(path, text, fitted, None if gpu is None else gpu_named(gpu).id)
+        if is_collective_table(header_of(text)):
+            return collective_scores(path, text, fitted, None if gpu is None else gpu_named(gpu).id)
     if kind in (None, "collectives"):
         return None
     return [score for made in import_all(path, gpu, dtype=dtype) for score in _scores(path, made, fitted, kernels)]

@@ -74,7 +74,7 @@ def validate(paths: Sequence[str | Path] | None = None, family: str | None = Non
     ignored = tuple(dict.fromkeys(name for table in tables for name in table.ignored))
     rows = [row for table in tables for row in table.training]
     bars = tuple(of_scores(rows, scores)) if family is None else ()
-    return Report(tuple(scores), ignored, tuple(map(str, listed)), bars)
+    return Report(tuple(scores), ignored, tuple(path.name for path in listed), bars)
 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:

@@ -81,7 +81,11 @@ def dataset(about: About, rows: Iterable[Mapping[str, Any]], where: str = "datas
 
     schema = arrow_schema()
     made = [{name: row.get(name) for name in schema.names} for row in rows]
-    return check(Dataset(about, pa.Table.from_pylist(made, schema=schema)), where)
+    try:
+        table = pa.Table.from_pylist(made, schema=schema)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise SpecError(where, str(error).splitlines()[0][:100], "values of the column types of docs/profile.md") from error
+    return check(Dataset(about, table), where)
 
 
 ENVIRONMENT = ("gpu", "device", "architecture", "driver", "libraries", "datasheet", "settings")

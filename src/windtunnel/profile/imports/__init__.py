@@ -6,6 +6,7 @@ word of the path is taken only where neither does, and listed as assumed.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ FORMATS: dict[str, Format] = {
 }
 """Format -> how to know and read it. A dataset of windtunnel itself is read as what it is."""
 
-COLLECTIVES = (("size(B)", "time(ns)"), ("collective", "devices_per_node", "num_workers"))
+COLLECTIVES = (("size(B)", "time(ns)"), ("collective", "devices_per_node", "num_workers", "rank"))
 """Columns of tables that time collectives."""
 
 
@@ -88,10 +89,20 @@ def import_all(path: str | Path, gpu: str | None = None, format: str | None = No
         if stated is not None and stated.id != data.about.gpu:
             raise SpecError("--gpu", stated.id, f"{data.about.gpu}, which the dataset states")
         return [Imported(kind, data, ignored)]
-    found = FORMATS[kind].read(files, dtype)
-    parts = found if isinstance(found, list) else [found]
+    parts = _read(kind, files, dtype)
     parts, others = _chosen(parts, stated)
     return [_imported(part, kind, stated, Path(path), files, (*part.ignored, *ignored, *others)) for part in parts]
+
+
+def _read(kind: str, files: list[Path], dtype: str | None) -> list[Found]:
+    """What the format's reader finds; damage behind a file's beginning is a FileError too."""
+    import pyarrow as pa
+
+    try:
+        found = FORMATS[kind].read(files, dtype)
+    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+        raise FileError(", ".join(map(str, files[:3])), str(error).splitlines()[0][:100], FORMATS[kind].what) from error
+    return found if isinstance(found, list) else [found]
 
 
 def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, ...]]:
@@ -155,7 +166,8 @@ def _imported(found: Found, kind: str, stated: GPU | None, path: Path, files: li
         gpu = gpu_named(guess)
     if not found.rows and found.bad:
         raise SpecError(*found.bad[0], "a measurement", f"None of {len(found.bad)} lines is one.")
-    about = About(gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}", **found.about)
+    about = About(gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}",
+                  **found.about)
     return Imported(kind, dataset(about, found.rows, str(path)), ignored, tuple(assumed), found.bad)
 
 

@@ -12,6 +12,9 @@ from windtunnel.records import Dataset
 Row = dict[str, Any]
 """By the columns of `records.schema`; a missing key is null."""
 
+LARGEST = 10**15
+"""A size beyond this is no measured kernel's."""
+
 
 class Bad(NamedTuple):
     """A line of a file that is no measurement, and why."""

@@ -7,11 +7,10 @@ elements a second, not a time. Which of them a file is stands in its name only. 
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from windtunnel.profile.imports.found import Bad, Found, Row, label
+from windtunnel.profile.imports.found import LARGEST, Bad, Found, Row, label
 from windtunnel.records.work import with_work
 
 KINDS = ("matmul", "softmax", "layernorm", "gelu")
@@ -91,7 +90,7 @@ def _row(kind: str, cells: list[float], dtype: str) -> Row:
 
 def _positive(cell: str) -> float:
     value = _number(cell)
-    if value is None or not math.isfinite(value) or value <= 0:
+    if value is None or not 0 < value <= LARGEST:
         raise ValueError(f"{cell.strip()[:30]!r} is not a positive number")
     return value
 

@@ -11,9 +11,10 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.profile.imports.found import Bad, Found, Row, label
+from windtunnel.profile.imports.found import LARGEST, Bad, Found, Row, label
 from windtunnel.records.work import with_work
 
 LAYOUTS = {"TN": "forward", "NN": "dgrad", "NT": "wgrad"}
@@ -30,10 +31,11 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     called = ""
     for path in files:
         system = json.loads(path.read_text(encoding="utf-8"))
-        accelerator = system["accelerator"]
+        accelerator = _table(system.get("accelerator"), path, "accelerator")
         called = called or str(system.get("sys_name", ""))
-        for name, table in accelerator["op"].items():
-            samples = table.get("accurate_efficient_factor") or {}
+        for name, entry in _table(accelerator.get("op"), path, "op").items():
+            table = _table(entry, path, name)
+            samples = _table(table.get("accurate_efficient_factor") or {}, path, f"{name}.accurate_efficient_factor")
             if name.removeprefix("fp8_") not in SHAPES:
                 ignored.append(f"op {name}: an efficiency without shapes")
                 continue
@@ -44,7 +46,8 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
                     rows.append(_row(name, key, float(table["tflops"]) * 1e12 * float(efficiency), dtype, path))
                 except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
                     bad.append(Bad(f"{label(path)}: {name} {key}", f"not a shape with a positive efficiency ({error})"))
-        ignored += [f"bandwidth {name}: an efficiency over sizes that are not stated" for name in accelerator.get("bandwidth", {})]
+        ignored += [f"bandwidth {name}: an efficiency over sizes that are not stated"
+                    for name in _table(accelerator.get("bandwidth") or {}, path, "bandwidth")]
         if "networks" in system:
             ignored.append("networks: fits of collectives, not kernels")
     if not rows and not bad:
@@ -111,6 +114,12 @@ SHAPES: dict[str, Callable[[Key], tuple[Row, float]]] = {
 
 def _size(text: str) -> int:
     value = int(text)
-    if value < 1:
+    if not 1 <= value <= LARGEST:
         raise ValueError(f"size {text}")
     return value
+
+
+def _table(found: Any, path: Path, name: str) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise FileError(str(path), f"{name} is {type(found).__name__}", "a SimuMax system file, where it is an object")
+    return found

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.profile.imports.found import Bad, Found, Row, label
+from windtunnel.profile.imports.found import LARGEST, Bad, Found, Row, label
 from windtunnel.records.schema import COLUMNS, DTYPES, MODULES, OPS
 from windtunnel.records.work import with_work
 
@@ -186,7 +186,7 @@ def _value(cell: Any, kind: str, name: str) -> Any:
 
 def _integer(text: str) -> int:
     value = float(text)
-    if not math.isfinite(value) or value != int(value):
+    if not abs(value) <= LARGEST or value != int(value):
         raise ValueError(text)
     return int(value)
 

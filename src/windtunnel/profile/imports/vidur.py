@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from windtunnel.profile.imports.found import Bad, Found, Row, label
+from windtunnel.profile.imports.found import LARGEST, Bad, Found, Row, label
 from windtunnel.records import merge
 from windtunnel.records.work import with_work
 
@@ -135,6 +135,6 @@ def _decodes(cells: dict[str, str]) -> bool:
 
 def _whole(text: str) -> int:
     value = float(text)
-    if value != int(value) or value < 0:
+    if not 0 <= value <= LARGEST or value != int(value):
         raise ValueError(f"{text} is not a whole number")
     return int(value)
