@@ -5,6 +5,8 @@ from __future__ import annotations
 from windtunnel.cli.verbs import Verbs
 
 VERBS: Verbs = {
+    "import": ("profile_import", "Other people's measurements as a dataset."),
+    "export": ("profile_export", "A dataset as CSV."),
     "show": ("profile_show", "What a dataset holds."),
 }
 """The verbs of `windtunnel profile`; see `cli/verbs.py`."""

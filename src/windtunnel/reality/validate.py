@@ -22,10 +22,10 @@ from windtunnel.reality.blanks import Predict, choose
 from windtunnel.reality.collectives import score_collective
 from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.jobs import draft
-from windtunnel.reality.kernel_tables import is_kernel_table, kernel_scores
+from windtunnel.reality.kernel_tables import kernel_scores
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Report, Score
-from windtunnel.reality.rows import Table, TrainingRow, header_of, parse, read_text
+from windtunnel.reality.rows import Table, TrainingRow, parse, read_text
 
 Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""
@@ -34,8 +34,10 @@ GIB = 2.0**30
 
 
 def validate(paths: Sequence[str | Path] | None = None, family: str | None = None, progress: Progress | None = None,
-             predict: Predict = _predict) -> Report:
+             predict: Predict = _predict, gpu: str | None = None, dtype: str | None = None) -> Report:
     """Score the rows of `paths` (left out: the measurements in the catalogue), only those of `family` if given.
+
+    `gpu` and `dtype` are those of kernel tables that do not state them.
 
     Raises `SpecError` for a table of unknown columns, `UnknownName` for a family that no row has. A row that the model refuses
     is skipped with the refusal; any other exception is a bug and is raised.
@@ -47,11 +49,11 @@ def validate(paths: Sequence[str | Path] | None = None, family: str | None = Non
     tables: list[Table] = []
     kernels: list[Score] = []
     for path in listed:
-        text = read_text(path)
-        if is_kernel_table(header_of(text)):
-            kernels += [replace(score, table="kernels") for score in kernel_scores(path, text, fitted)]
+        found = kernel_scores(path, fitted, gpu, dtype)
+        if found is not None:
+            kernels += [replace(score, table="kernels") for score in found]
         else:
-            tables.append(parse(text, str(path)))
+            tables.append(parse(read_text(path), str(path)))
     known = sorted({name for table in tables for name in table.families} | {score.family for score in kernels})
     if family is not None and family not in known:
         raise UnknownName("family", family, known)
