@@ -1,0 +1,138 @@
+"""Leave one GPU out: predict it by every method from the others, and set that beside what was measured on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.compute.kernels import Provenance, available, load
+from windtunnel.compute.transfer import fit
+from windtunnel.compute.transfer.joint import Joint, stored
+from windtunnel.compute.transfer.law import sheet, sheet_of
+from windtunnel.compute.transfer.library import MADE_FOR, foreign, native
+from windtunnel.compute.transfer.method import Known, Method, Relative
+from windtunnel.compute.transfer.naive import naive
+from windtunnel.compute.transfer.ours import ours
+from windtunnel.compute.transfer.rows import Case, Rows
+from windtunnel.compute.transfer.two_formula import two_formula
+
+Array = npt.NDArray[np.float64]
+
+METHODS: dict[str, Method] = {"naive": naive, "two_formula": two_formula, "ours": ours}
+
+BEST = "ours_best"
+"""`ours` told the best matmul that was measured on the GPU."""
+
+FOREIGN = "attention, older library"
+
+
+@dataclass(frozen=True)
+class Result:
+    """Log errors ln(predicted / measured) of one class on one GPU by one method, as shares; `source`: the GPUs it rests on."""
+
+    gpu: str
+    kind: str
+    method: str
+    source: str
+    errors: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.errors)
+
+    @property
+    def median(self) -> float:
+        return float(np.median(np.abs(self.errors)))
+
+    @property
+    def p90(self) -> float:
+        return float(np.quantile(np.abs(self.errors), 0.9))
+
+    @property
+    def bias(self) -> float:
+        return float(np.mean(self.errors))
+
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Background:
+    """Each GPU's own curves, and how the shared ones without a GPU come about."""
+
+    relatives: Mapping[str, Relative]
+    without: Callable[[str], Joint]
+
+
+def background(cases: Sequence[Case], tell: Progress = lambda _: None) -> Background:
+    """Curves from the cases. With fewer than two GPUs' rows of a class, the catalogue's curves and its stored shared ones."""
+    enough = sum(len(case.gemm) >= fit.ENOUGH for case in cases) > 1 and sum(len(native(case)) > 0 for case in cases) > 1
+    if not enough:
+        found = stored()
+        return Background({name: lent(name) for name in available()}, lambda name: found.without.get(name, found.every))
+    relatives = {}
+    for case in cases:
+        tell(f"curves of {case.gpu.id}")
+        on, fused = sheet(case.gpu), native(case)
+        gemm = fit.gemm_curve(on, case.gemm) if len(case.gemm) >= fit.ENOUGH else None
+        both = all((fused.way == way).sum() * 3 >= fit.ENOUGH for way in fit.WAYS)
+        relatives[case.gpu.id] = Relative(on, gemm, fit.attention_curves(on, fused) if both else {})
+    own = {name: one.gemm for name, one in relatives.items() if one.gemm is not None}
+
+    def without(name: str) -> Joint:
+        tell(f"shared curves without {name}" if name else "shared curves of all")
+        return fit.joint([case for case in cases if case.gpu.id != name], {key: curve for key, curve in own.items() if key != name})
+
+    return Background(relatives, without)
+
+
+def lent(name: str) -> Relative:
+    """A catalogue file as a relative, with the library made for it."""
+    kernels = load(name)
+    known = [library for library in MADE_FOR.get(kernels.architecture, ()) if library in kernels.attention]
+    library = known[0] if known else next(iter(kernels.attention))
+    direct = kernels.tables[f"attention.{library}"].provenance <= Provenance.MODELLED
+    return Relative(sheet_of(kernels), kernels.gemm, kernels.attention[library], direct)
+
+
+def leave_one_out(cases: Sequence[Case], behind: Background, only: str | None = None, tell: Progress = lambda _: None) -> list[Result]:
+    """Every case with rows predicted without it, by every method; nothing measured on it enters, but its best matmul for `BEST`."""
+    found: list[Result] = []
+    for case in cases:
+        name = case.gpu.id
+        if only not in (None, name) or not len(case.gemm) + len(case.attention):
+            continue
+        known = Known([one for key, one in behind.relatives.items() if key != name], behind.without(name))
+        tell(f"leaving {name} out")
+        blind = case.gpu.model_copy(update={"achievable": {}})
+        runs = [(method, blind, METHODS[method]) for method in METHODS]
+        if case.gpu.achievable:
+            runs.append((BEST, case.gpu, ours))
+        for kind, part, rows in _parts(case):
+            if not any(one.has(kind) for one in known.relatives):
+                continue
+            for method, gpu, run in runs:
+                answer = run(kind, rows, gpu, known)
+                found.append(Result(name, part, method, answer.source, np.log(answer.seconds / rows.seconds)))
+    return found
+
+
+def _parts(case: Case) -> Iterable[tuple[str, str, Rows]]:
+    for kind, part, rows in (("gemm", "gemm", case.gemm), ("attention", "attention", native(case)),
+                             ("attention", FOREIGN, foreign(case))):
+        if len(rows):
+            yield kind, part, rows
+
+
+def pooled(results: Sequence[Result]) -> list[Result]:
+    """By GPU and method: products and attention together; then over all GPUs, each GPU and class counting by its rows."""
+    found = []
+    keys = {(r.gpu, r.method): None for r in results} | {("all", r.method): None for r in results}
+    for gpu, method in keys:
+        some = [r for r in results if r.method == method and gpu in ("all", r.gpu) and r.kind in ("gemm", "attention")]
+        if some:
+            found.append(Result(gpu, "gemm + attention", method, "", np.concatenate([r.errors for r in some])))
+    return found
