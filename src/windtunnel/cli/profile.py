@@ -8,5 +8,6 @@ VERBS: Verbs = {
     "import": ("profile_import", "Other people's measurements as a dataset."),
     "export": ("profile_export", "A dataset as CSV."),
     "show": ("profile_show", "What a dataset holds."),
+    "transfer": ("profile_transfer", "Each measured GPU predicted from the others: three methods beside each other."),
 }
 """The verbs of `windtunnel profile`; see `cli/verbs.py`."""

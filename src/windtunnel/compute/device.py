@@ -49,8 +49,7 @@ def device(gpu: GPU, kernels: Kernels) -> Device:
         if not any(key in gpu.peak for key in FALLBACK[name] if key not in WIDE):
             continue  # computed in bf16
         key = next((key for key in FALLBACK[name] if key in gpu.achievable and key in gpu.peak and key not in WIDE), None)
-        known = key is not None and wide is not None
-        factor[DTYPES.index(name)] = gpu.achievable[key] / gpu.peak[key] / wide if known else kernels.narrow
+        factor[DTYPES.index(name)] = gpu.achievable[key] / gpu.peak[key] / wide if key and wide else kernels.narrow
     sms = float(gpu.sms) if gpu.sms is not None else max(1.0, round(kernels.sms * peak[DTYPES.index("bf16")] / kernels.peak))
     l2 = gpu.l2 if gpu.l2 is not None else kernels.l2
     return Device(peak=peak, ceiling=peak * factor, bandwidth=gpu.memory_bandwidth, sms=sms, l2=l2)

@@ -138,11 +138,11 @@ class Choice:
 
 
 def choose(gpu: GPU) -> Choice:
-    """The constants for `gpu`: the file whose path `kernels_from` is, its own, or another GPU's carried over (`transfer.carry`): the
-    one that `kernels_from` names, its architecture's, or the default.
+    """The constants for `gpu`: the file whose path `kernels_from` is, its own, or another GPU's carried over (`transfer.carry`):
+    that of the one `kernels_from` names, its architecture's, or the default.
 
-    A name without constants (a GPU nobody has fitted yet) counts as none; the estimate names the file in use. A GPU whose data sheet
-    a job changed is another one. Raises FileError for a path that is not such a file.
+    A name without constants (a GPU nobody has fitted yet) counts as none; the estimate names the file in use. A GPU whose data
+    sheet a job changed is another one. Raises FileError for a path that is not such a file.
     """
     from windtunnel.compute.transfer.carry import carried, unchanged
 

@@ -26,7 +26,7 @@ class Best(NamedTuple):
 
 
 def best_matmuls(without: Callable[[str], Joint]) -> list[Best]:
-    """Every catalogue entry with a measured best matmul. Boards of one chip (A100 PCIe 40 and 80 GB) count once, under the first name.
+    """Every catalogue entry with a measured best matmul. Boards of one chip (A100 PCIe 40 and 80 GB) count once, by the first name.
 
     `naive` takes the share of peak that the nearest other architecture's best-documented GPU reached (`distance`).
     """

@@ -44,8 +44,8 @@ def carried(found: Kernels, gpu: GPU, provenance: Provenance = Provenance.TRANSF
         attention = {name: attention_for(gpu, laws.every, (ways, base)) for name, ways in found.attention.items()}
     else:
         attention = {SHARED: attention_for(gpu, laws.every, None)}
-    kernels = replace(found, gemm=gemm, grouped=grouped, attention={name: dict(ways) for name, ways in attention.items()},
-                      tables=_tables(found, laws, near, added))
+    kernels = replace(found, id=found.id if near else f"shared curves and {found.id}", gemm=gemm, grouped=grouped,
+                      attention={name: dict(ways) for name, ways in attention.items()}, tables=_tables(found, laws, near, added))
     return Choice(kernels, provenance, 0.0)
 
 
@@ -56,7 +56,7 @@ def _tables(found: Kernels, laws: Stored, near: bool, added: float) -> dict[str,
     for name, table in found.tables.items():
         kind = "gemm" if name in ("gemm", "grouped_gemm") else "attention" if name.startswith("attention.") else "memory"
         if kind == "memory" or near:
-            sigma = laws.error["memory" if kind == "memory" else f"{kind} {side}"]
+            sigma = laws.error[f"{kind} {side}"]
             made[name] = replace(table, error=float(np.hypot(max(table.error, sigma), added)), held_out={}, trained={})
     if not near:
         for key, kind in (("gemm", "gemm"), (f"attention.{SHARED}", "attention")):

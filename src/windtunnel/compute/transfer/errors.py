@@ -14,19 +14,23 @@ from windtunnel.spec import load_gpu
 
 
 def errors(results: Sequence[Result], bests: Sequence[Best]) -> Mapping[str, float]:
-    """Sigma (what 68 % of the errors stay below; each GPU the same weight) by class and whether a relative was of the same architecture.
+    """Sigma (what 68 % of the errors stay below; each GPU the same weight) by class and whether the relative is of one architecture.
 
-    Where no pair of one architecture was measured, that of others counts. `memory`: the share of bandwidth that plain pointwise
-    kernels reach, each GPU's against the others' mean. `foreign`: best matmuls of other vendors.
+    Where no pair of one architecture was measured, that of others counts. Memory-bound classes: the share of bandwidth that plain
+    pointwise kernels reach, each GPU's against the others' mean. `foreign`: best matmuls of other vendors.
     """
-    found = {}
+    found: dict[str, float] = {}
     for kind in ("gemm", "attention"):
         for side in ("other", "same"):
             some = [r.errors for r in results if r.kind == kind and r.method == "ours" and _near(r) == (side == "same")]
             found[f"{kind} {side}"] = _sigma(some) if some else found[f"{kind} other"]
-    shares = np.log([load(name).memory["elementwise"].efficiency for name in available()])
-    left = shares - (shares.sum() - shares) / (len(shares) - 1)
-    found["memory"] = _sigma([left])
+    kernels = [load(name) for name in available()]
+    shares = {one.id: float(np.log(one.memory["elementwise"].efficiency)) for one in kernels}
+    for side in ("same", "other"):
+        misses = [shares[one.id] - np.mean([shares[o.id] for o in others]) for one in kernels
+                  if (others := [o for o in kernels
+                                 if o.id != one.id and (o.architecture == one.architecture) == (side == "same")])]
+        found[f"memory {side}"] = _sigma([np.array(misses)])
     found["foreign"] = _sigma([np.array([np.log(one.measured / one.ours)]) for one in bests if one.foreign])
     return found
 

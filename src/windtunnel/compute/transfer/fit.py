@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.errors import SpecError
 from windtunnel.compute.kernels import AttentionCurve, GemmCurve
 from windtunnel.compute.transfer import predict
 from windtunnel.compute.transfer.joint import Joint
@@ -21,6 +23,7 @@ from windtunnel.compute.transfer.rows import Case, Rows
 
 Array = npt.NDArray[np.float64]
 Bounds = Mapping[str, tuple[float, float, float]]
+AnyCurve = TypeVar("AnyCurve", GemmCurve, AttentionCurve)
 
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
 """Output tiles that BLAS libraries of every generation have."""
@@ -30,8 +33,8 @@ GEMM: Bounds = {"fraction": (0.4, 0.95, 1.0), "tile_cost": (2.0, 12.0, 60.0), "p
                 "blend": (1.3, 3.0, 5.0)}
 LAYOUTS: Bounds = {"dgrad": (0.8, 1.0, 1.3), "wgrad": (0.8, 1.0, 1.3)}
 THROTTLE: Bounds = {"throttle": (0.0, 0.1, 0.5), "settle": (5e-5, 3e-4, 5e-3)}
-ATTENTION: Bounds = {"fraction": (0.1, 0.8, 1.0), "wave": (0.0, 0.5, 1.5), "setup": (0.0, 150.0, 1000.0), "head": (0.0, 20.0, 150.0),
-                     "causal": (1.0, 1.05, 1.5)}
+ATTENTION: Bounds = {"fraction": (0.1, 0.8, 1.0), "wave": (0.0, 0.5, 1.5), "setup": (0.0, 150.0, 1000.0),
+                     "head": (0.0, 20.0, 150.0), "causal": (1.0, 1.05, 1.5)}
 SHARED: Bounds = {"exposed": (0.0, 0.5, 2.0), "latency": (2e-6, 6e-6, 5e-5)}
 """Both directions together: the share of exponentials that shows, and the shortest kernel."""
 
@@ -40,32 +43,35 @@ MOST = 200
 """Rows of one GPU and class that a fit sees; more are thinned out evenly."""
 
 ENOUGH = 30
-"""Fewer products than this, or fewer attention rows of a direction than a third of it, make no curve."""
+FEW = 10
+"""Fewer products than the first, or fewer attention rows of a direction than the second, make no curve."""
 
 WAYS = ("forward", "backward")
+BLOCK = 128
+"""Query rows of a block of attention."""
 
 
 def gemm_curve(on: Sheet, rows: Rows) -> GemmCurve:
     """One GPU's own curve, clock and all."""
-    start = GemmCurve(tiles=TILES, throttle=0.1, settle=3e-4, **{name: mid for name, (_, mid, _) in GEMM.items()})
+    start = _gemm_start(0.1)
     some = _thinned(rows)
     bounds = {**GEMM, **THROTTLE, **(LAYOUTS if (rows.way != "forward").any() else {})}
-    found = _least(bounds, lambda x: [_miss(predict.gemm(replace(start, **x), on, some), some)])
-    return replace(start, **found)
+    found = _least(bounds, lambda x: [_miss(predict.gemm(_with(start, x), on, some), some)])
+    return _with(start, found)
 
 
-def attention_curves(on: Sheet, rows: Rows, rows_per_block: int = 128) -> dict[str, AttentionCurve]:
+def attention_curves(on: Sheet, rows: Rows) -> dict[str, AttentionCurve]:
     """One GPU's own curves of one library; without exponentials apart, as `head` holds them."""
     found = {}
     bounds = {**ATTENTION, "latency": SHARED["latency"]}
     for way in WAYS:
         some = _thinned(rows.where(rows.way == way))
-        start = AttentionCurve(rows=rows_per_block, **{name: mid for name, (_, mid, _) in bounds.items()})
+        start = AttentionCurve(rows=BLOCK, **{name: mid for name, (_, mid, _) in bounds.items()})
 
         def miss(x: dict[str, float], start: AttentionCurve = start, way: str = way, some: Rows = some) -> list[Array]:
-            return [_miss(predict.attention({way: replace(start, **x)}, on, some), some)]
+            return [_miss(predict.attention({way: _with(start, x)}, on, some), some)]
 
-        found[way] = replace(start, **_least(bounds, miss))
+        found[way] = _with(start, _least(bounds, miss))
     return found
 
 
@@ -74,14 +80,14 @@ def joint(cases: Sequence[Case], own: Mapping[str, GemmCurve]) -> Joint:
     sheets = {case.gpu.id: sheet(case.gpu) for case in cases}
     energy = frugal((sheets[name], curve) for name, curve in own.items() if name in sheets)
     products = [(sheets[case.gpu.id], _thinned(case.gemm)) for case in cases if len(case.gemm) >= ENOUGH]
-    fused = [(sheets[case.gpu.id], _thinned(native(case))) for case in cases if len(native(case))]
-    gemm = GemmCurve(tiles=TILES, throttle=0.0, settle=3e-4, **{name: mid for name, (_, mid, _) in GEMM.items()})
-    found = _least({**GEMM, **LAYOUTS}, lambda x: [_miss(predict.gemm(gemm_held(replace(gemm, **x), on, energy), on, rows), rows)
+    fused = [(sheets[case.gpu.id], _thinned(native(case))) for case in cases if len(native(case)) >= FEW]
+    gemm = _gemm_start(0.0)
+    found = _least({**GEMM, **LAYOUTS}, lambda x: [_miss(predict.gemm(gemm_held(_with(gemm, x), on, energy), on, rows), rows)
                                                   for on, rows in products])
     bounds = {f"{way}.{name}": value for way in WAYS for name, value in ATTENTION.items()} | dict(SHARED)
 
     def curves(x: Mapping[str, float]) -> dict[str, AttentionCurve]:
-        return {way: AttentionCurve(rows=128, latency=x["latency"], **{name: x[f"{way}.{name}"] for name in ATTENTION})
+        return {way: AttentionCurve(rows=BLOCK, latency=x["latency"], **{name: x[f"{way}.{name}"] for name in ATTENTION})
                 for way in WAYS}
 
     def misses(x: dict[str, float]) -> list[Array]:
@@ -90,7 +96,17 @@ def joint(cases: Sequence[Case], own: Mapping[str, GemmCurve]) -> Joint:
                 for on, rows in fused]
 
     shared = _least(bounds, misses)
-    return Joint(replace(gemm, **found), curves(shared), shared["exposed"], energy, tuple(sorted(sheets)))
+    return Joint(_with(gemm, found), curves(shared), shared["exposed"], energy,
+                 tuple(sorted({on.id for on, _ in (*products, *fused)})))
+
+
+def _gemm_start(throttle: float) -> GemmCurve:
+    return GemmCurve(tiles=TILES, throttle=throttle, settle=3e-4, **{name: mid for name, (_, mid, _) in GEMM.items()})
+
+
+def _with(curve: AnyCurve, constants: Mapping[str, float]) -> AnyCurve:
+    values: dict[str, Any] = dict(constants)
+    return replace(curve, **values)
 
 
 def _miss(predicted: Array, rows: Rows) -> Array:
@@ -107,7 +123,10 @@ def _thinned(rows: Rows) -> Rows:
 
 def _least(bounds: Bounds, misses: Callable[[dict[str, float]], list[Array]]) -> dict[str, float]:
     """The constants that make the groups' log errors small; each group counts as `MOST` rows."""
-    from scipy.optimize import least_squares
+    try:
+        from scipy.optimize import least_squares
+    except ImportError:
+        raise SpecError("scipy", "not installed", "scipy, which fits the curves", "Type: pip install scipy") from None
 
     names = list(bounds)
     low, mid, high = (np.array([bounds[name][i] for name in names]) for i in range(3))

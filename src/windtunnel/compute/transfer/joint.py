@@ -1,7 +1,7 @@
 """Curves shared by all measured GPUs: what a GPU of an architecture that nobody measured takes.
 
-`catalog/kernels/transfer/joint.json` holds them fitted on all GPUs with data, and once more without each of them, with the errors of
-predicting the one left out. `windtunnel profile transfer --write` makes the file.
+`catalog/kernels/transfer/joint.json` holds them fitted on all GPUs with data, and once more without each of them, with the errors
+of predicting the one left out. `windtunnel profile transfer --write` makes the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE = FOLDER / "transfer" / "joint.json"
 
 @dataclass(frozen=True)
 class Joint:
-    """Shared constants. `gemm` is at full clock; `attention` (by direction) is without the exponentials, of which `exposed` shows."""
+    """Shared constants. `gemm` is at full clock; `attention` (by direction) without the exponentials, of which `exposed` shows."""
 
     gemm: GemmCurve
     attention: Mapping[str, AttentionCurve]
@@ -36,7 +36,7 @@ class Stored:
 
     every: Joint
     without: Mapping[str, Joint]
-    error: Mapping[str, float]  # gemm same, gemm other, attention same, attention other, memory
+    error: Mapping[str, float]  # gemm, attention, memory: each `same` and `other`; foreign
 
 
 @lru_cache(maxsize=1)
@@ -70,8 +70,9 @@ def _joint(data: Mapping[str, Any]) -> Joint:
 
 
 def _table(joint: Joint) -> dict[str, Any]:
+    attention = {way: _numbers(asdict(curve)) for way, curve in joint.attention.items()}
     return {"fitted_on": list(joint.fitted_on), "energy": _short(joint.energy), "exposed": _short(joint.exposed),
-            "gemm": _numbers(asdict(joint.gemm)), "attention": {way: _numbers(asdict(curve)) for way, curve in joint.attention.items()}}
+            "gemm": _numbers(asdict(joint.gemm)), "attention": attention}
 
 
 def _numbers(table: Mapping[str, Any]) -> dict[str, Any]:

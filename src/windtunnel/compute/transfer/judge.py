@@ -27,6 +27,7 @@ BEST = "ours_best"
 """`ours` told the best matmul that was measured on the GPU."""
 
 FOREIGN = "attention, older library"
+POOLED = "gemm + attention"
 
 
 @dataclass(frozen=True)
@@ -56,34 +57,33 @@ class Result:
         return float(np.mean(self.errors))
 
 
-Progress = Callable[[str], None]
+Without = Callable[[str], Joint]
+"""GPU -> the shared curves without it; "" for those of all."""
 
 
 @dataclass(frozen=True)
 class Background:
-    """Each GPU's own curves, and how the shared ones without a GPU come about."""
+    """Each GPU's own curves, and how the shared ones come about."""
 
     relatives: Mapping[str, Relative]
-    without: Callable[[str], Joint]
+    without: Without
 
 
-def background(cases: Sequence[Case], tell: Progress = lambda _: None) -> Background:
+def background(cases: Sequence[Case]) -> Background:
     """Curves from the cases. With fewer than two GPUs' rows of a class, the catalogue's curves and its stored shared ones."""
-    enough = sum(len(case.gemm) >= fit.ENOUGH for case in cases) > 1 and sum(len(native(case)) > 0 for case in cases) > 1
+    enough = sum(len(case.gemm) >= fit.ENOUGH for case in cases) > 1 and sum(len(native(case)) >= fit.FEW for case in cases) > 1
     if not enough:
         found = stored()
         return Background({name: lent(name) for name in available()}, lambda name: found.without.get(name, found.every))
     relatives = {}
     for case in cases:
-        tell(f"curves of {case.gpu.id}")
         on, fused = sheet(case.gpu), native(case)
         gemm = fit.gemm_curve(on, case.gemm) if len(case.gemm) >= fit.ENOUGH else None
-        both = all((fused.way == way).sum() * 3 >= fit.ENOUGH for way in fit.WAYS)
+        both = all((fused.way == way).sum() >= fit.FEW for way in fit.WAYS)
         relatives[case.gpu.id] = Relative(on, gemm, fit.attention_curves(on, fused) if both else {})
     own = {name: one.gemm for name, one in relatives.items() if one.gemm is not None}
 
     def without(name: str) -> Joint:
-        tell(f"shared curves without {name}" if name else "shared curves of all")
         return fit.joint([case for case in cases if case.gpu.id != name], {key: curve for key, curve in own.items() if key != name})
 
     return Background(relatives, without)
@@ -98,15 +98,17 @@ def lent(name: str) -> Relative:
     return Relative(sheet_of(kernels), kernels.gemm, kernels.attention[library], direct)
 
 
-def leave_one_out(cases: Sequence[Case], behind: Background, only: str | None = None, tell: Progress = lambda _: None) -> list[Result]:
-    """Every case with rows predicted without it, by every method; nothing measured on it enters, but its best matmul for `BEST`."""
+def leave_one_out(cases: Sequence[Case], behind: Background, without: Without, only: str | None = None) -> list[Result]:
+    """Every case with rows predicted without it, by every method; nothing measured on it enters, but its best matmul for `BEST`.
+
+    `without` gives the shared curves without a GPU: `behind.without`, or that with a memory.
+    """
     found: list[Result] = []
     for case in cases:
         name = case.gpu.id
         if only not in (None, name) or not len(case.gemm) + len(case.attention):
             continue
-        known = Known([one for key, one in behind.relatives.items() if key != name], behind.without(name))
-        tell(f"leaving {name} out")
+        known = Known([one for key, one in behind.relatives.items() if key != name], without(name))
         blind = case.gpu.model_copy(update={"achievable": {}})
         runs = [(method, blind, METHODS[method]) for method in METHODS]
         if case.gpu.achievable:
@@ -127,12 +129,21 @@ def _parts(case: Case) -> Iterable[tuple[str, str, Rows]]:
             yield kind, part, rows
 
 
+POINTS = np.linspace(0.0, 1.0, 1001)
+
+
 def pooled(results: Sequence[Result]) -> list[Result]:
-    """By GPU and method: products and attention together; then over all GPUs, each GPU and class counting by its rows."""
-    found = []
-    keys = {(r.gpu, r.method): None for r in results} | {("all", r.method): None for r in results}
-    for gpu, method in keys:
-        some = [r for r in results if r.method == method and gpu in ("all", r.gpu) and r.kind in ("gemm", "attention")]
-        if some:
-            found.append(Result(gpu, "gemm + attention", method, "", np.concatenate([r.errors for r in some])))
+    """Products and attention together, by GPU and method; then over all GPUs ("all"), where every GPU counts the same."""
+    some = [r for r in results if r.kind in ("gemm", "attention")]
+    methods = dict.fromkeys(r.method for r in some)
+    by_gpu = [_together(gpu, method, some) for gpu in dict.fromkeys(r.gpu for r in some) for method in methods]
+    found = [one for one in by_gpu if one.n]
+    for method in methods:
+        parts = [np.quantile(one.errors, POINTS) for one in found if one.method == method]
+        found.append(Result("all", POOLED, method, "", np.concatenate(parts)))
     return found
+
+
+def _together(gpu: str, method: str, results: Sequence[Result]) -> Result:
+    parts = [r.errors for r in results if r.gpu == gpu and r.method == method]
+    return Result(gpu, POOLED, method, "", np.concatenate(parts) if parts else np.zeros(0))

@@ -8,8 +8,8 @@
 GPU measured is taken to stand at its limit, so `energy` is the smallest power / rate among the GPUs that were measured.
 
 **Exponentials.** Fused attention takes one exponential a score. Special-function units make 16 a clock and SM on every NVIDIA GPU
-from Volta to Blackwell (CUDA C++ Programming Guide, table of arithmetic throughput), while tensor cores doubled from one to the next.
-A share `hidden` of them costs nothing, the rest adds to the products' time. In `attention.py` the slowdown is 1 + head / k, and
+from Volta to Blackwell (CUDA C++ Programming Guide, table of arithmetic throughput), while tensor cores doubled with each. A part
+hides behind the products, the share `exposed` adds to their time. In `attention.py` the slowdown is 1 + head / k, and
 
     head = tensor part + exposed * fraction * peak / (c * 16 * SMs * clock)      c = 4 forward, 10 backward
 
@@ -40,6 +40,9 @@ PROCESS = 0.7
 
 SPECIAL = 16.0
 """Exponentials a clock and SM."""
+
+BALANCE = 256.0
+"""H100's FLOP at peak in the time of an exponential."""
 
 YEAR = {"volta": 2017, "ampere": 2020, "cdna2": 2021, "gaudi": 2022, "ada": 2022, "hopper": 2022, "cdna3": 2023, "blackwell": 2024,
         "cdna4": 2025, "tpu": 2022}
@@ -105,8 +108,8 @@ def gemm_held(curve: GemmCurve, on: Sheet, energy: float) -> GemmCurve:
 def gemm_moved(curve: GemmCurve, base: Sheet, on: Sheet, energy: float) -> GemmCurve:
     """`base`'s curve on another GPU of its architecture.
 
-    Of base's own throttling, what its power explains is undone and the other's put in its place; the rest stays. A sheet without power
-    is taken to have base's for each FLOP/s.
+    Of base's own throttling, what its power explains is undone and the other's put in its place; the rest stays. A sheet without
+    power is taken to have base's for each FLOP/s.
     """
     if base.sms and on.sms and base.clock and on.clock:
         rate = on.peak / (on.sms * on.clock) / (base.peak / (base.sms * base.clock))
@@ -133,9 +136,9 @@ def attention_moved(curve: AttentionCurve, way: str, base: Sheet, on: Sheet, exp
 
 
 def attention_with(curve: AttentionCurve, way: str, on: Sheet, exposed: float) -> AttentionCurve:
-    """A curve without exponentials on a GPU; one that states neither SMs nor clock is taken as half a product's time at head 128."""
+    """A curve without exponentials on a GPU; one that states neither SMs nor clock has H100's balance."""
     here = exponentials(on, way)
-    return replace(curve, head=curve.head + exposed * curve.fraction * (64.0 * FULL["forward"] / FULL[way] if here is None else here))
+    return replace(curve, head=curve.head + exposed * curve.fraction * (BALANCE / FULL[way] if here is None else here))
 
 
 def distance(a: str, b: str) -> float:

@@ -62,7 +62,8 @@ class Method(Protocol):
 
 
 def nearest(kind: str, on: Sheet, known: Known) -> Relative:
-    """The relative with curves of a class whose architecture is nearest, then measured rather than lent, then older, then of like power."""
+    """The relative with curves of a class of the nearest architecture; then measured rather than lent, slower, of like power."""
+
     def far(one: Relative) -> tuple[float, bool, float, float, str]:
         a, b = one.on.power, on.power
         power = abs(float(np.log(a / one.on.peak / (b / on.peak)))) if a and b else 0.0

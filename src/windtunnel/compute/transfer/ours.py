@@ -1,4 +1,4 @@
-"""windtunnel's own way: tile and wave curves on the new GPU's SMs, cache and bandwidth, held to its power and its special functions.
+"""windtunnel's own way: tile and wave curves on the new GPU's SMs, cache and bandwidth, held to its power and special functions.
 
 A relative of the same architecture lends its own curves, moved by the laws of `law.py`. Where there is none, curves fitted on all
 measured GPUs together take its place. A best matmul that somebody measured caps the rate, where one is known.

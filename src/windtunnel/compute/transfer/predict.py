@@ -31,7 +31,8 @@ def device_of(on: Sheet) -> Device:
 def gemm(curve: GemmCurve, on: Sheet, rows: Rows) -> Array:
     """Seconds of products; a batch is one launch."""
     layout = np.select([rows.way == "dgrad", rows.way == "wgrad"], [curve.dgrad, curve.wgrad], 1.0)
-    return gemm_seconds(curve, device_of(on), rows.batch, rows.m, rows.n, rows.k, np.full(len(rows), HALF, np.int8), rows.moved, layout)
+    half = np.full(len(rows), HALF, np.int8)
+    return gemm_seconds(curve, device_of(on), rows.batch, rows.m, rows.n, rows.k, half, rows.moved, layout)
 
 
 def attention(curves: Mapping[str, AttentionCurve], on: Sheet, rows: Rows) -> Array:

@@ -1,4 +1,4 @@
-"""Published attention rates as rows: `catalog/kernels/published/attention.toml`, there without a dataset."""
+"""Published attention rates as rows: the files of `catalog/kernels/published/`, there without a dataset."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from windtunnel.compute.kernels import FOLDER
 from windtunnel.compute.transfer.rows import FLOP, TOKENS, Case, rows_of
 from windtunnel.spec import load_gpu
 
-FILE = FOLDER / "published" / "attention.toml"
 LIBRARIES = ("fa2", "cudnn", "fa3")
 
 
-def published(path: Path = FILE) -> Case:
-    """Attention at `TOKENS` and more; seconds follow from the rates and their FLOP convention, stated in the file."""
+def published() -> list[Case]:
+    """A case for each file."""
+    return [rates(path) for path in sorted((FOLDER / "published").glob("attention*.toml"))]
+
+
+def rates(path: Path) -> Case:
+    """Attention at `TOKENS` and more; seconds follow from the rates (TFLOP/s) and their FLOP convention, stated in the file."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     rows = []
     for series in data["series"]:
@@ -25,4 +29,4 @@ def published(path: Path = FILE) -> Case:
                 flops = FLOP[way] * share * batch * seq * seq * head
                 if seq >= TOKENS:
                     rows.append((way, library, batch, seq, seq, head, flops, 0.0, flops / (rate * 1e12)))
-    return Case(load_gpu(data["gpu"]), rows_of([]), rows_of(rows), ("catalog/kernels/published/attention.toml",))
+    return Case(load_gpu(data["gpu"]), rows_of([]), rows_of(rows), (f"catalog/kernels/published/{path.name}",))

@@ -71,7 +71,7 @@ class Case:
 
 
 def case(gpu: GPU, data: Dataset) -> Case:
-    """The half-precision kernels of a dataset with at least `TOKENS` tokens: products forward, dgrad and wgrad; attention both ways."""
+    """The half-precision kernels of a dataset with `TOKENS` tokens or more: products forward, dgrad, wgrad; attention both ways."""
     rows = [row for row in data.rows() if row["status"] == "ok" and row["level"] == "kernel" and row["dtype"] in DTYPES
             and row["mode"] != "compile" and row["m"] and row["n"] and row["k"]]
     gemm = [_product(row) for row in rows if row["op"] == "gemm" and row["phase"] in PRODUCTS and _tokens(row) >= TOKENS]
@@ -94,8 +94,8 @@ def _tokens(row: Mapping[str, Any]) -> int:
 
 def _product(row: Mapping[str, Any]) -> tuple[Any, ...]:
     batch, m, n, k = (float(row[name] or 1) for name in ("batch", "m", "n", "k"))
-    one = [np.array([x]) for x in (batch, m, n, k)]
-    plain = gemm_bytes(*one, np.array([3], np.int8), np.array([bool(row["accumulate"])]))
+    sizes = np.array([[batch], [m], [n], [k]])
+    plain = gemm_bytes(sizes[0], sizes[1], sizes[2], sizes[3], np.array([3], np.int8), np.array([bool(row["accumulate"])]))
     flops = row["flops"] or 2.0 * batch * m * n * k
     return row["phase"], row["library"] or "", batch, m, n, k, flops, row["bytes"] or float(plain[0]), row["seconds"]
 
