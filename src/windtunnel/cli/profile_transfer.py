@@ -22,10 +22,10 @@ TITLES = {"naive": "peak ratio", "two_formula": "two formulas", "ours": "ours", 
 def command(
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", metavar="PATH", help="A dataset, a folder of them, or one GPU's files as `profile import` takes them."),
+        typer.Option("--data", metavar="PATH", help="A dataset, a folder of them, or one GPU's files (see profile import)."),
     ] = None,
     leave: Annotated[str | None, typer.Option("--leave", metavar="GPU", help="Leave only this one out.")] = None,
-    markdown: Annotated[str | None, typer.Option("--markdown", metavar="FILE|-", help="Write the tables of docs/transfer.md.")] = None,
+    markdown: Annotated[str | None, typer.Option("--markdown", metavar="FILE|-", help="Write the tables as Markdown.")] = None,
     save: Annotated[
         str | None, typer.Option("--write", metavar="FILE", help="Write the shared curves (catalog/kernels/transfer/joint.json).")
     ] = None,
@@ -130,17 +130,23 @@ def _show(results: Sequence[Result], together: Sequence[Result], bests: Sequence
     from rich.console import Console
     from rich.table import Table
 
-    from windtunnel.compute.transfer import BEST, TOKENS
+    from windtunnel.compute.transfer import BEST, METHODS, TOKENS
 
     console = Console(highlight=False)
     console.print(f"Each GPU predicted from the others and its data sheet, at {TOKENS} tokens and more.\n"
-                  "Error ln(predicted / measured), %: median of the size/90 % of them below/mean.")
-    shown = [one for one in (*results, *together) if one.method != BEST]
-    for (head, body), first in ((_grid(shown), 2), (_best_grid(bests), 1)):
+                  "Error ln(predicted / measured) in %: median of the size, 90 % of the sizes, mean.")
+    head = ["GPU left out", "kernels", "rows", "method", "median", "90 %", "mean"]
+    body: list[list[str]] = []
+    for one in (*results, *together):
+        if one.method != BEST:
+            first = not body or one.method == next(iter(METHODS))
+            names = [one.gpu, one.kind, f"{one.n:,}" if one.gpu != "all" else ""] if first else ["", "", ""]
+            body.append([*names, TITLES[one.method], *(f"{100 * x:.1f}" for x in (one.median, one.p90)), f"{100 * one.bias:+.1f}"])
+    for (names, rows), left in (((head, body), (0, 1, 3)), (_best_grid(bests), (0,))):
         table = Table(box=None, pad_edge=False)
-        for place, name in enumerate(head):
-            table.add_column(name, justify="left" if place < first else "right")
-        for row in body:
+        for place, name in enumerate(names):
+            table.add_column(name, justify="left" if place in left else "right", no_wrap=True)
+        for row in rows:
             table.add_row(*row)
         console.print()
         console.print(table)
@@ -149,4 +155,4 @@ def _show(results: Sequence[Result], together: Sequence[Result], bests: Sequence
         console.print(f"ours on {gpu} rests on {source}", style="dim")
     if not given:
         console.print("\nOnly published attention rates are here. The rest needs datasets:\n"
-                      "windtunnel profile import PATH --gpu ID -o FILE.parquet, then --data FILE.parquet.")
+                      "windtunnel profile import PATH --gpu ID -o F.parquet, then --data F.parquet.")

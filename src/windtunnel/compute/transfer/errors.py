@@ -9,12 +9,13 @@ import numpy as np
 
 from windtunnel.compute.kernels import available, load
 from windtunnel.compute.transfer.best import Best
+from windtunnel.compute.transfer.fit import FEW
 from windtunnel.compute.transfer.judge import Result
 from windtunnel.spec import load_gpu
 
 
 def errors(results: Sequence[Result], bests: Sequence[Best]) -> Mapping[str, float]:
-    """Sigma (what 68 % of the errors stay below; each GPU the same weight) by class and whether the relative is of one architecture.
+    """Sigma (what 68 % of the errors stay below; each GPU the same weight) by class and nearness of the relative.
 
     Where no pair of one architecture was measured, that of others counts. Memory-bound classes: the share of bandwidth that plain
     pointwise kernels reach, each GPU's against the others' mean. `foreign`: best matmuls of other vendors.
@@ -22,7 +23,8 @@ def errors(results: Sequence[Result], bests: Sequence[Best]) -> Mapping[str, flo
     found: dict[str, float] = {}
     for kind in ("gemm", "attention"):
         for side in ("other", "same"):
-            some = [r.errors for r in results if r.kind == kind and r.method == "ours" and _near(r) == (side == "same")]
+            some = [r.errors for r in results
+                    if r.kind == kind and r.method == "ours" and r.n >= FEW and _near(r) == (side == "same")]
             found[f"{kind} {side}"] = _sigma(some) if some else found[f"{kind} other"]
     kernels = [load(name) for name in available()]
     shares = {one.id: float(np.log(one.memory["elementwise"].efficiency)) for one in kernels}

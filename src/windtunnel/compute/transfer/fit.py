@@ -140,12 +140,6 @@ def _least(bounds: Bounds, misses: Callable[[dict[str, float]], list[Array]]) ->
         pull = PULL * np.sqrt(float(MOST * len(groups)))
         return np.concatenate([*(miss * np.sqrt(MOST / len(miss)) for miss in groups), pull * (x - expected)])
 
-    best = None
-    for seed in range(2):
-        begin = expected + (np.random.default_rng(seed).normal(0.0, 0.1, len(names)) if seed else 0.0)
-        found = least_squares(residuals, np.clip(begin, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05,
-                              diff_step=3e-3, max_nfev=60)
-        if best is None or found.cost < best.cost:
-            best = found
-    assert best is not None  # two starts were tried
-    return constants(best.x)
+    found = least_squares(residuals, np.clip(expected, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05, diff_step=3e-3,
+                          max_nfev=60)
+    return constants(found.x)

@@ -26,8 +26,8 @@ METHODS: dict[str, Method] = {"naive": naive, "two_formula": two_formula, "ours"
 BEST = "ours_best"
 """`ours` told the best matmul that was measured on the GPU."""
 
-FOREIGN = "attention, older library"
-POOLED = "gemm + attention"
+FOREIGN = "older attention"
+POOLED = "both"
 
 
 @dataclass(frozen=True)
@@ -133,14 +133,18 @@ POINTS = np.linspace(0.0, 1.0, 1001)
 
 
 def pooled(results: Sequence[Result]) -> list[Result]:
-    """Products and attention together, by GPU and method; then over all GPUs ("all"), where every GPU counts the same."""
+    """Products and attention together, by GPU and method; then over all GPUs ("all").
+
+    There every GPU counts the same, and one of fewer than `fit.FEW` rows not at all.
+    """
     some = [r for r in results if r.kind in ("gemm", "attention")]
     methods = dict.fromkeys(r.method for r in some)
     by_gpu = [_together(gpu, method, some) for gpu in dict.fromkeys(r.gpu for r in some) for method in methods]
     found = [one for one in by_gpu if one.n]
     for method in methods:
-        parts = [np.quantile(one.errors, POINTS) for one in found if one.method == method]
-        found.append(Result("all", POOLED, method, "", np.concatenate(parts)))
+        parts = [np.quantile(one.errors, POINTS) for one in found if one.method == method and one.n >= fit.FEW]
+        if len(parts) > 1:
+            found.append(Result("all", POOLED, method, "", np.concatenate(parts)))
     return found
 
 

@@ -15,8 +15,8 @@ hides behind the products, the share `exposed` adds to their time. In `attention
 
 because a score costs c k FLOP and one exponential (Shah et al. 2024, arXiv 2407.08608, section 3 counts the same way for H100).
 
-**Cut-down chips.** Where an SM of the same architecture has a slower tensor core (H20), its memories keep up with smaller tiles:
-`tile_cost` goes with FLOP per clock and SM. A faster one is taken to have memories that keep up.
+**Cut-down chips.** Where an SM of the same architecture has a slower tensor core (H20), its memories and other units keep up
+better: `tile_cost` and all of `head` go with FLOP per clock and SM. A faster one is taken to have memories that keep up.
 """
 
 from __future__ import annotations
@@ -108,15 +108,17 @@ def gemm_held(curve: GemmCurve, on: Sheet, energy: float) -> GemmCurve:
 def gemm_moved(curve: GemmCurve, base: Sheet, on: Sheet, energy: float) -> GemmCurve:
     """`base`'s curve on another GPU of its architecture.
 
-    Of base's own throttling, what its power explains is undone and the other's put in its place; the rest stays. A sheet without
-    power is taken to have base's for each FLOP/s.
+    Where base at full clock would draw more than its limit, that part of its throttling is undone and the other's put in its place,
+    by base's own energy per FLOP; the rest stays. A sheet without power is taken to have base's for each FLOP/s.
     """
     if base.sms and on.sms and base.clock and on.clock:
         rate = on.peak / (on.sms * on.clock) / (base.peak / (base.sms * base.clock))
         curve = replace(curve, tile_cost=curve.tile_cost * min(1.0, rate))
-    there = min(max(1.0, strain(base, reach(curve), energy)), 1.0 + curve.throttle)
+    there, spent = 1.0, energy
+    if (over := strain(base, reach(curve), energy)) > 1.0:
+        there, spent = min(over, 1.0 + curve.throttle), _energy(base, curve)
     left = reach(curve) * there / (1.0 + curve.throttle)
-    here = max(1.0, strain(on, left, energy)) if on.power is not None else there
+    here = max(1.0, strain(on, left, spent)) if on.power is not None else there
     return replace(curve, fraction=curve.fraction * there / here)
 
 
@@ -132,7 +134,9 @@ def attention_moved(curve: AttentionCurve, way: str, base: Sheet, on: Sheet, exp
     there, here = exponentials(base, way), exponentials(on, way)
     if there is None or here is None:
         return curve
-    return replace(curve, head=max(0.0, curve.head + exposed * curve.fraction * (here - there)))
+    if here < there:
+        return replace(curve, head=curve.head * here / there)
+    return replace(curve, head=curve.head + exposed * curve.fraction * (here - there))
 
 
 def attention_with(curve: AttentionCurve, way: str, on: Sheet, exposed: float) -> AttentionCurve:
