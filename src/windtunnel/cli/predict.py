@@ -39,6 +39,9 @@ def command(
     on: On = None,
     model: ModelFile = None,
     megatron: Megatron = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="PARQUET", help="Measurements of the job's GPU, used before fitted curves.")
+    ] = None,
     seed: Seed = 1,
     skip: Annotated[bool, typer.Option("--skip", help="packet: answer repeated patterns of transfers from memory.")] = False,
     quiet: Quiet = False,
@@ -52,7 +55,7 @@ def command(
             raise SpecError(option, "-", "a file name", "Only --json prints to standard output.")
     loaded = job_of(job, sets, on, model, megatron)
     with busy(f"predicting {loaded.job.name}"):
-        prediction = predict(loaded.job, fidelity, seed=seed, skip=skip)
+        prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
     loaded.tell()
     if json is not None:
         write_json(prediction, json)

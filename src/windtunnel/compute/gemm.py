@@ -7,9 +7,9 @@ For each tile shape (r, c) and each split s of k that a BLAS library might choos
     memory  = (bytes + result (1/store - 1)) / (bandwidth * memory)
     t = (compute^p + memory^p)^(1/p)
     x = (t / settle)^sharp
-    seconds = latency + t (1 + throttle x / (1 + x))
+    seconds = (latency + t (1 + throttle x / (1 + x))) exp(residual)
 
-and the fastest choice counts, as the library's own heuristic looks for it. Never faster than peak.
+and the fastest choice counts, as the library's own heuristic looks for it. Never faster than peak. `residual`: see `residual.py`.
 `result` is the bytes of the result written once: tiles store it at `store` times the rate of reading, which decides where k is small.
 Source of the form: tile and wave quantisation as NVIDIA's "Matrix Multiplication Background User's Guide" describes it; constants
 are fitted by `fit.py`.
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from windtunnel.compute.device import ELEMENT, RESULT, Device
 from windtunnel.compute.kernels import GemmCurve
+from windtunnel.compute.residual import correction, features
 
 Array = npt.NDArray[np.float64]
 SPLITS = (1.0, 2.0, 3.0, 4.0, 8.0)
@@ -52,7 +53,11 @@ def _seconds(curve: GemmCurve, dev: Device, batch: Array, m: Array, n: Array, k:
     memory = moved / (dev.bandwidth * curve.memory)
     joined = (best**curve.blend + memory**curve.blend) ** (1.0 / curve.blend)
     floor = 2.0 * batch * m * n * k / dev.peak[dtype]
-    return np.asarray(np.maximum(curve.latency + held(joined, curve.throttle, curve.settle, curve.sharp), floor), dtype=np.float64)
+    seconds = curve.latency + held(joined, curve.throttle, curve.settle, curve.sharp)
+    if curve.residual is not None:
+        shape = (np.maximum(x, 1e-9) for x in (batch, m, n, k))
+        seconds = seconds * np.exp(correction(curve.residual, features(*shape, seconds, dev.sms)))
+    return np.asarray(np.maximum(seconds, floor), dtype=np.float64)
 
 
 def held(seconds: Array, throttle: float, settle: float, sharp: float) -> Array:

@@ -19,12 +19,14 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.compute.kernels import AttentionCurve, GemmCurve, Kernels, MemoryCurve, Provenance, Statistics, Table
+from windtunnel.compute.residual import FEATURES, Residual
 
 FORMAT = 1
 WAYS = ("forward", "backward")
 TOP = {"format", "id", "architecture", "reference", "gemm", "grouped_gemm", "memory", "attention", "about", "datasheet"}
 OPTIONAL = {"grouped_gemm", "about", "datasheet"}
 CLASS = {"error", "provenance", "source", "constants", "held_out", "trained"}
+POSITIVE = ("fraction", "efficiency", "memory", "store", "blend", "settle", "cache", "backward", "dgrad", "wgrad", "rows", "sharp")
 REFERENCE = ("peak", "achievable", "sms", "l2", "power", "narrow", "bandwidth")
 
 
@@ -109,6 +111,8 @@ def text(kernels: Kernels) -> str:
 
 
 def _indented(value: Any, depth: int) -> str:
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_indented(item, 0) for item in value) + "]"
     if not isinstance(value, dict):
         return f"{value:.9g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
     if not any(isinstance(item, dict) for item in value.values()):
@@ -122,7 +126,8 @@ def _indented(value: Any, depth: int) -> str:
 
 def _constants(curve: Any) -> dict[str, Any]:
     plain = {f.name: f.default for f in fields(curve)}
-    return {name: value if name == "tiles" else _short(value) for name, value in asdict(curve).items() if value != plain[name]}
+    return {name: _short(value) if isinstance(value, int | float) else value
+            for name, value in asdict(curve).items() if value != plain[name]}
 
 
 def _short(value: float, digits: int = 4) -> float:
@@ -134,15 +139,29 @@ def _curve(where: str, kind: Any, values: Mapping[str, Any]) -> Any:
     """A curve from its constants: every one known and given (unless it has a default), positive or zero."""
     known = {f.name: f.default for f in fields(kind)}
     _keys(where, values, set(known), {name for name, default in known.items() if default is not MISSING})
-    given: dict[str, Any] = {name: _number(f"{where}.{name}", value) for name, value in values.items() if name != "tiles"}
+    given: dict[str, Any] = {name: _number(f"{where}.{name}", value) for name, value in values.items()
+                             if name not in ("tiles", "residual")}
     if "tiles" in values:
         given["tiles"] = tuple((int(a), int(b)) for a, b in values["tiles"])
         if not given["tiles"] or min(min(tile) for tile in given["tiles"]) < 1:
             raise ValueError(f"{where}.tiles {values['tiles']}")
-    for name in ("fraction", "efficiency", "memory", "store", "blend", "settle", "cache", "backward", "dgrad", "wgrad", "rows", "sharp"):
+    if "residual" in values:
+        given["residual"] = _residual(f"{where}.residual", values["residual"])
+    for name in POSITIVE:
         if given.get(name, 1.0) <= 0.0:
             raise ValueError(f"{where}.{name} {given[name]}, not above 0")
     return kind(**given)
+
+
+def _residual(where: str, value: Any) -> Residual:
+    found = _table(where, value)
+    _keys(where, found, {"feature", "above", "value"}, set())
+    feature, above, leaves = (tuple(tuple(_number(where, x, signed=True) for x in tree) for tree in found[name])
+                              for name in ("feature", "above", "value"))
+    fit = all(len(a) == len(b) and len(c) == 2 ** len(a) and len(a) < 8 for a, b, c in zip(feature, above, leaves, strict=True))
+    if not fit or any(not 0 <= f < len(FEATURES) or f != int(f) for tree in feature for f in tree):
+        raise ValueError(f"{where}: trees whose questions and values do not match")
+    return Residual(tuple(tuple(int(f) for f in tree) for tree in feature), above, leaves)
 
 
 def _statistics(where: str, parts: Any) -> dict[str, Statistics]:

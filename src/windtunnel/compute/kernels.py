@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from windtunnel.compute.residual import Residual
 from windtunnel.spec.cluster import GPU
 
 FOLDER = Path(__file__).resolve().parent.parent / "catalog" / "kernels"
@@ -57,6 +58,7 @@ class GemmCurve:
     wgrad: float = 1.0  # time factor of the NT layout
     store: float = 1.0  # rate of writing results over the rate of reading operands
     sharp: float = 1.0  # how suddenly the clock falls: exponent of kernel length / settle
+    residual: Residual | None = None  # what the equations miss on this very GPU
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,9 @@ class MemoryCurve:
     latency: float  # s
     cache: float = 1.0  # rate of bytes that stay in L2 over the rate of HBM
     backward: float = 1.0  # time factor of the backward kernel
+    reach: float = 4.0  # working set over L2 at which nothing stays resident
+    row: float = 0.0  # s that a block needs for a row, however short
+    element: float = 0.0  # s that it needs for each element of the row
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from statistics import median
 
+from windtunnel.base.units import show_time
 from windtunnel.reality.report import Family, Report, Score
 from windtunnel.report import html as house
 
@@ -16,7 +17,7 @@ UNITS = {"step_time_s": "s", "memory_gib": "GiB", "time_us": "µs", "mfu_pct": "
 MOST_POINTS = 4000
 """Points of a picture at most: of every class its share, evenly; the caption says how many are shown."""
 
-WIDTH, HEIGHT, LEFT, BOTTOM, EDGE = 720, 560, 64, 46, 14
+WIDTH, HEIGHT, LEFT, BOTTOM, EDGE = 720, 560, 70, 46, 26
 BAND = 0.10
 """Half width of the shaded band around equality."""
 
@@ -85,9 +86,8 @@ def _picture(quantity: str, scores: Sequence[Score]) -> str:
         points = "".join(_point(s, scale) for s in listed[::step])
         marks.append(f'<g fill="{colour}" fill-opacity=".55">{points}</g>')
     shown = f", every {step}th point drawn" if step > 1 else ""
-    unit = UNITS.get(quantity, "")
-    caption = f'<p class="soft">{escape(quantity)}, {unit}: predicted over measured; the band is ±{100 * BAND:g} %{shown}.</p>'
-    body = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{scale.frame(unit)}{"".join(marks)}</svg>'
+    caption = f'<p class="soft">Each point is a row; on the line they agree, the band is ±{100 * BAND:g} %{shown}.</p>'
+    body = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{scale.frame(quantity)}{"".join(marks)}</svg>'
     return house.section(f"Predicted against measured, {quantity}", caption + body + f'<div class="key">{"".join(key)}</div>')
 
 
@@ -109,13 +109,14 @@ class _Scale:
     def y(self, value: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - EDGE) * (math.log10(value) - self.low) / (self.high - self.low)
 
-    def frame(self, unit: str) -> str:
+    def frame(self, quantity: str) -> str:
         """Grid, labels, band and diagonal."""
+        unit = "" if quantity == "time_us" else f", {UNITS.get(quantity, '')}"
         first, last = 10.0**self.low, 10.0**self.high
         grid = []
         for power in range(self.low, self.high + 1):
             value = 10.0**power
-            x, y, text = self.x(value), self.y(value), f"{value:g}"
+            x, y, text = self.x(value), self.y(value), show_time(1e-6 * value) if quantity == "time_us" else f"{value:g}"
             grid.append(f'<path d="M{x:.1f} {EDGE}V{HEIGHT - BOTTOM}M{LEFT} {y:.1f}H{WIDTH - EDGE}" stroke="var(--line)"/>'
                         f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{text}</text>'
                         f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
@@ -123,9 +124,9 @@ class _Scale:
         corners = ((first, first * up), (last / up, last), (last, last), (last, last * down), (first / down, first), (first, first))
         band = " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in corners)
         line = f'<path d="M{self.x(first):.1f} {self.y(first):.1f}L{self.x(last):.1f} {self.y(last):.1f}" stroke="var(--soft)"/>'
-        names = (f'<text class="strong" x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">measured, {unit}</text>'
+        names = (f'<text class="strong" x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">measured{unit}</text>'
                  f'<text class="strong" x="16" y="{HEIGHT / 2:.0f}" text-anchor="middle" '
-                 f'transform="rotate(-90 16 {HEIGHT / 2:.0f})">predicted, {unit}</text>')
+                 f'transform="rotate(-90 16 {HEIGHT / 2:.0f})">predicted{unit}</text>')
         return f'{"".join(grid)}<polygon points="{band}" fill="var(--accent)" fill-opacity=".13"/>{line}{names}'
 
 

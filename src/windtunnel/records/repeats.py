@@ -33,7 +33,8 @@ def agree(table: pa.Table, path: str) -> None:
     import pyarrow.compute as pc
 
     usable = table.filter(pc.equal(table["status"], "ok"))
-    groups = usable.group_by(list(KEY), use_threads=False).aggregate([("seconds", "min"), ("seconds", "max")])
+    key = [name for name in KEY if usable[name].null_count < len(usable)]
+    groups = usable.group_by(key, use_threads=False).aggregate([("seconds", "min"), ("seconds", "max")])
     if groups.num_rows == usable.num_rows:
         return
     low, high = groups["seconds_min"], groups["seconds_max"]
@@ -42,8 +43,8 @@ def agree(table: pa.Table, path: str) -> None:
     if at < 0:
         return
     group = groups.slice(at, 1).to_pylist()[0]
-    same = [index for index, row in enumerate(table.select([*KEY, "status"]).to_pylist())
-            if row["status"] == "ok" and all(row[name] == group[name] for name in KEY)]
+    same = [index for index, row in enumerate(table.select([*key, "status"]).to_pylist())
+            if row["status"] == "ok" and all(row[name] == group[name] for name in key)]
     times = table["seconds"].take(same).to_pylist()
     first, second = sorted((same[times.index(min(times))], same[times.index(max(times))]))
     raise SpecError(f"{path}: rows {first} and {tell(table, second)}", [min(times), max(times)],

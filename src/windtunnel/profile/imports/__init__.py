@@ -13,7 +13,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.profile.imports import llmcompass, simumax, table, vidur
-from windtunnel.profile.imports.found import Bad, Found, Imported, Row
+from windtunnel.profile.imports.found import Bad, Found, Imported, Row, label
 from windtunnel.profile.imports.gpu import gpu_named, gpu_of_path
 from windtunnel.profile.imports.head import Head, head_of
 from windtunnel.records import About, dataset, read_any
@@ -91,7 +91,7 @@ def import_all(path: str | Path, gpu: str | None = None, format: str | None = No
     found = FORMATS[kind].read(files, dtype)
     parts = found if isinstance(found, list) else [found]
     parts, others = _chosen(parts, stated)
-    return [_imported(part, kind, stated, Path(path), (*part.ignored, *ignored, *others)) for part in parts]
+    return [_imported(part, kind, stated, Path(path), files, (*part.ignored, *ignored, *others)) for part in parts]
 
 
 def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, ...]]:
@@ -138,21 +138,24 @@ def _chosen(parts: list[Found], stated: GPU | None) -> tuple[list[Found], tuple[
     return mine, tuple(f"{len(part.rows):,} rows of {name or 'no named GPU'}" for part, name in named if name != stated.id)
 
 
-def _imported(found: Found, kind: str, stated: GPU | None, path: Path, ignored: tuple[str, ...]) -> Imported:
+def _imported(found: Found, kind: str, stated: GPU | None, path: Path, files: list[Path], ignored: tuple[str, ...]) -> Imported:
     assumed = list(found.assumed)
+    hints = [(found.called, "what the file calls its system"), *((str(name), "a word of the path") for name in (path, *files))]
+    guess, why = next(((name, why) for text, why in hints if (name := gpu_of_path(Path(text))) is not None), (None, ""))
     gpu = stated
     if gpu is None and found.gpu is not None:
         gpu = gpu_named(found.gpu, f"{path}: column gpu")
+    elif gpu is not None and guess is not None and guess.split("-")[0] != gpu.id.split("-")[0]:
+        assumed.append(f"GPU {gpu.id}: as stated, though {guess} is {why}")
     if gpu is None:
-        guess = gpu_of_path(path)
         if guess is None:
             raise SpecError(str(path), "nothing that names the GPU", "a GPU of `windtunnel catalog gpus`",
                             "State it: --gpu h100-sxm-80gb.")
-        assumed.append(f"GPU {guess}: a word of the path")
+        assumed.append(f"GPU {guess}: {why}")
         gpu = gpu_named(guess)
     if not found.rows and found.bad:
         raise SpecError(*found.bad[0], "a measurement", f"None of {len(found.bad)} lines is one.")
-    about = About(gpu=gpu.id, architecture=gpu.architecture, **{"datasheet": _datasheet(gpu), **found.about})
+    about = About(gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}", **found.about)
     return Imported(kind, dataset(about, found.rows, str(path)), ignored, tuple(assumed), found.bad)
 
 

@@ -22,10 +22,14 @@ class Bad(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of one GPU. `gpu` is the one that the files state, if they do; `about` other fields of `records.About`."""
+    """Rows of one GPU: `gpu` is the one that the files state, if they do, `called` a name in them that may hold a GPU's.
+
+    `about` are other fields of `records.About`.
+    """
 
     rows: list[Row]
     gpu: str | None = None
+    called: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()

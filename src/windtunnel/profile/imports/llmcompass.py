@@ -53,7 +53,7 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     if not dtype:
         assumed.append("dtype fp16: the tables do not say")
     assumed.append("licence BSD-3-Clause, that of LLMCompass's repository")
-    about = {"source": "llmcompass", "licence": "BSD-3-Clause", "notes": "softmax, layer norm and GELU from throughputs; " + NOTE}
+    about = {"licence": "BSD-3-Clause", "notes": "softmax, layer norm and GELU from throughputs; " + NOTE}
     return Found(rows, about=about, ignored=tuple(ignored), assumed=tuple(assumed), bad=tuple(bad))
 
 
@@ -79,7 +79,7 @@ def _row(kind: str, cells: list[float], dtype: str) -> Row:
         if abs(2.0 * m * n * k / (milliseconds * 1e9) / rate - 1.0) > 0.05:
             raise ValueError(f"{milliseconds:g} ms and {rate:g} Tflops contradict each other")
         return with_work({**row, "op": "gemm", "library": "cublas", "m": int(m), "n": int(n), "k": int(k),
-                          "seconds": milliseconds * 1e-3})
+                          "seconds": milliseconds / 1e3})
     if kind == "gelu":
         elements, throughput = cells
         return {**row, "op": "elementwise", "library": "aten", "n": int(elements), "bytes": 4.0 * elements,

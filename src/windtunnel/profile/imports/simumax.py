@@ -27,8 +27,11 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     rows: list[Row] = []
     ignored: list[str] = []
     bad: list[Bad] = []
+    called = ""
     for path in files:
-        accelerator = json.loads(path.read_text(encoding="utf-8"))["accelerator"]
+        system = json.loads(path.read_text(encoding="utf-8"))
+        accelerator = system["accelerator"]
+        called = called or str(system.get("sys_name", ""))
         for name, table in accelerator["op"].items():
             samples = table.get("accurate_efficient_factor") or {}
             if name.removeprefix("fp8_") not in SHAPES:
@@ -42,15 +45,15 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
                 except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
                     bad.append(Bad(f"{label(path)}: {name} {key}", f"not a shape with a positive efficiency ({error})"))
         ignored += [f"bandwidth {name}: an efficiency over sizes that are not stated" for name in accelerator.get("bandwidth", {})]
-        if "networks" in json.loads(path.read_text(encoding="utf-8")):
+        if "networks" in system:
             ignored.append("networks: fits of collectives, not kernels")
     if not rows and not bad:
         raise FileError(str(files[0]), "no accurate_efficient_factor", "a SimuMax system file with measured shapes")
     assumed = [] if dtype else ["dtype bf16 where a key does not state it (fp8 for the fp8_ operators)"]
     assumed += ["attention is causal: SimuMax's test runs it so, and counts the FLOP of the whole square",
                 "licence Apache-2.0, that of SimuMax's repository"]
-    about = {"source": "simumax", "licence": "Apache-2.0", "notes": "times from efficiencies: FLOP / (tflops x efficiency)"}
-    return Found(rows, about=about, ignored=tuple(dict.fromkeys(ignored)), assumed=tuple(assumed), bad=tuple(bad))
+    about = {"licence": "Apache-2.0", "notes": "times from efficiencies: FLOP / (tflops x efficiency)"}
+    return Found(rows, called=called, about=about, ignored=tuple(dict.fromkeys(ignored)), assumed=tuple(assumed), bad=tuple(bad))
 
 
 def _row(name: str, key: str, rate: float, dtype: str | None, path: Path) -> Row:
@@ -79,10 +82,10 @@ def _grouped(given: Key) -> tuple[Row, float]:
         n, k = k, n
     elif phase == "wgrad":
         m, n, k = n, k, m
-    wide = phase == "wgrad" and given["main_grad_dtype"] == "fp32"
+    wide = given["main_grad_dtype"] == "fp32"
+    adds = phase == "wgrad" and given.get("accumulate") == "True"
     row = {"op": "grouped_gemm", "phase": phase, "batch": groups, "m": m, "n": n, "k": k, "library": "transformer_engine",
-           "accumulate": phase == "wgrad" and given["accumulate"] == "True",
-           "out_dtype": "fp32" if wide and given["accumulate"] == "True" else given["out_dtype"]}
+           "accumulate": adds, "out_dtype": "fp32" if wide and adds else given["out_dtype"]}
     return row, flops
 
 

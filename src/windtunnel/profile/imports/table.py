@@ -19,7 +19,9 @@ from windtunnel.records.schema import COLUMNS, DTYPES, MODULES, OPS
 from windtunnel.records.work import with_work
 
 TYPES = {column.name: column.type for column in COLUMNS}
-UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}
+"""Unit of a time -> how many are a second: dividing keeps 400 us at 0.0004 s to the last digit."""
+
 STATISTICS = {"": "seconds", "median": "seconds", "min": "seconds_min", "max": "seconds_max", "mean": "seconds_mean",
               "avg": "seconds_mean", "std": "seconds_std"}
 TIME = re.compile(r"(?:time|duration|latency|seconds)")
@@ -68,9 +70,8 @@ def read(files: Sequence[Path], dtype: str | None) -> list[Found]:
                 rows.setdefault(str(cells.get(gpu) or "").strip() or None if gpu else None, []).append(row)
     if not rows and not bad:
         raise FileError(str(files[0]), "no row", "at least one measured kernel")
-    about = {"source": "table"}
     notes = tuple(dict.fromkeys(ignored)), tuple(dict.fromkeys(assumed))
-    return [Found(listed, gpu, about, *notes, bad=tuple(bad) if place == 0 else ())
+    return [Found(listed, gpu, ignored=notes[0], assumed=notes[1], bad=tuple(bad) if place == 0 else ())
             for place, (gpu, listed) in enumerate(rows.items() or [(None, [])])]
 
 
@@ -96,7 +97,7 @@ def _open(path: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
 
 
 def _plan(columns: Sequence[str], path: str) -> dict[str, tuple[str, float]]:
-    """Column of the file -> (column of the schema, factor to SI)."""
+    """Column of the file -> (column of the schema, its unit as a divisor)."""
     plan: dict[str, tuple[str, float]] = {}
     for name in columns:
         known = name.strip().lower()
@@ -119,7 +120,7 @@ def _plan(columns: Sequence[str], path: str) -> dict[str, tuple[str, float]]:
 
 
 def _time(name: str, path: str) -> tuple[str, float] | None:
-    """`time_ms`, `time_min_us`, `time(ns)` -> (column, factor); None for other names, SpecError for a time without a unit."""
+    """`time_ms`, `time_min_us`, `time(ns)` -> (column, divisor); None for other names, SpecError for a time without a unit."""
     words = [word for word in re.split(r"[^a-zµ]+", name) if word]
     if not words or not TIME.fullmatch(words[0]):
         return None
@@ -143,9 +144,9 @@ def _defaults(targets: set[str], dtype: str | None, path: Path) -> list[str]:
 
 def _row(cells: Mapping[str, Any], plan: Mapping[str, tuple[str, float]], dtype: str | None, path: Path) -> Row:
     row: Row = {}
-    for name, (target, factor) in plan.items():
+    for name, (target, divisor) in plan.items():
         value = _value(cells.get(name), TYPES[target], target)
-        row[target] = value * factor if value is not None and factor != 1.0 else value
+        row[target] = value / divisor if value is not None and divisor != 1.0 else value
     for target, known in ALIASES.items():
         word = row.get(target)
         if word is not None:

@@ -52,7 +52,7 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     assumed.append("matrix products by cublas, add and embedding by aten, the rest by the inference engine's own kernels")
     assumed.append("licence MIT, that of Vidur's repository")
     made = [with_work(row) for row in merge(rows, across=("model",))]
-    about = {"source": "vidur", "licence": "MIT", "notes": "forward passes of inference layers; medians, resolution 1 us"}
+    about = {"licence": "MIT", "notes": "forward passes of inference layers; medians, resolution 1 us"}
     return Found(made, about=about, ignored=tuple(ignored), assumed=tuple(assumed), bad=tuple(bad))
 
 
@@ -67,7 +67,7 @@ def _times(cells: dict[str, str], op: str) -> Row | None:
         text = cells.get(f"time_stats.{op}.{name}")
         if text is None or not text.strip() or text.strip().lower() == "nan":
             continue
-        value = float(text) * 1e-3
+        value = float(text) / 1e3
         if not math.isfinite(value) or value < 0 or value == 0 and name != "std":
             raise ValueError(f"{op}.{name} is {text}")
         found[column] = value
