@@ -54,7 +54,8 @@ int main() {
   preset("hpcc", "hpcc", {});
   preset("swift", "swift", {});
   preset("megascale", "hybrid", {}, kSimai);
-  preset("dcqcn", "dcqcn", {}, kSpectrum);
+  preset("dcqcn-connectx", "dcqcn", {}, kSpectrum);
+  preset("... per pair", "dcqcn", {{"cnp_per_port", 0.0}}, kSpectrum);
   preset("dcqcn-paper", "dcqcn", paper_dcqcn(), {50e3, 2000e3, 0.01});
   preset("dcqcn-hpcc-fork", "dcqcn", fork_dcqcn());
   preset("timely", "timely", {});

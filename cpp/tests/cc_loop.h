@@ -137,8 +137,9 @@ class Loop {
     Event e{now_ + way(), kAck, p.flow, p.sent, marked, {now_, through_, queued_, line_.rate}};
     push(e);
     Flow& flow = flows_[p.flow];
-    if (marked && control_->wants_notifications() && now_ - flow.heard >= control_->notification_interval()) {
-      flow.heard = now_;
+    Time& heard = control_->notifications_per_port() ? heard_ : flow.heard;
+    if (marked && control_->wants_notifications() && now_ - heard >= control_->notification_interval()) {
+      heard = now_;
       push({now_ + way(), kNotify, p.flow});
     }
   }
@@ -170,6 +171,7 @@ class Loop {
   std::int64_t through_ = 0;
   std::int64_t order_ = 0;
   std::uint64_t random_ = 1;
+  Time heard_ = std::numeric_limits<Time>::min() / 2;  // last notification of any flow
 };
 
 struct Share {

@@ -20,6 +20,8 @@ TEST(dcqcn_starts_at_line_rate_without_a_window) {
   CHECK(p.window(0) == kNoWindow);
   CHECK(p.control().wants_notifications());
   CHECK(p.control().notification_interval() == 4 * kUs);
+  CHECK(p.control().notifications_per_port());
+  CHECK(!Pair("dcqcn", paper_dcqcn()).control().notifications_per_port());
   p.sent(5 * kUs, 100'000'000);
   NEAR(p.rate(kUs * 1'000'000), kLine);
 }
@@ -126,16 +128,17 @@ TEST(dcqcn_fork_phases_by_timer_alone) {
 }
 
 TEST(dcqcn_connectx_cuts_by_half_at_most_and_recovers_by_bytes) {
+  constexpr std::int64_t kReset = 64 * 32767;
   Pair p("dcqcn", {{"min_factor", 0.9}});
   p.notify(0);
   NEAR(p.rate(4 * kUs), 0.9 * kLine);
-  p.sent(5 * kUs, 32767);  // fast recovery towards the line rate
+  p.sent(5 * kUs, kReset);  // fast recovery towards the line rate
   NEAR(p.rate(5 * kUs), 0.95 * kLine);
-  p.sent(6 * kUs, 32766);
+  p.sent(6 * kUs, kReset - 1);
   NEAR(p.rate(6 * kUs), 0.95 * kLine);
   p.sent(6 * kUs, 1);  // additive now, but the target is the line rate already
   NEAR(p.rate(6 * kUs), 0.975 * kLine);
-  p.sent(7 * kUs, 32767 * 40);  // a burst counts for each period that it fills; then the limiter lets go
+  p.sent(7 * kUs, kReset * 40);  // a burst counts for each period that it fills; then the limiter lets go
   CHECK(p.rate(7 * kUs) == kLine);
 }
 

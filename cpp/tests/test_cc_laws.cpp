@@ -123,12 +123,14 @@ TEST(closed_loops_share_a_port) {
   CHECK(swift.queue > 0.9e6 && swift.queue < 1.7e6);  // the target of 38 us less the idle round trip, and what small windows add
   const Share hybrid = share("hybrid", {}, kSimai);
   CHECK(hybrid.used > 0.97 && hybrid.fairness > 0.98 && hybrid.queue < 2e6);
-  const Share dcqcn = share("dcqcn", {}, kSpectrum);
+  const Share dcqcn = share("dcqcn", {{"cnp_per_port", 0.0}}, kSpectrum);
   CHECK(dcqcn.used > 0.9 && dcqcn.fairness > 0.95 && dcqcn.queue < 1e6);
   const Share nscc = share("nscc", {}, {120e3, 480e3, 1.0});
   CHECK(nscc.used > 0.99 && nscc.fairness > 0.99 && nscc.queue < 0.9e6);  // the target is 600 KB
   const Share none = share("none", {});
   CHECK(none.used > 0.999 && none.queue > 1e9);  // nobody slows down; a lossless fabric would pause
+  const Share port = share("dcqcn", {}, kSpectrum);  // an eighth of the notifications each: slower to act, never idle
+  CHECK(port.used > 0.999 && port.queue > 100 * dcqcn.queue && port.queue < 0.2 * none.queue);
 }
 
 TEST(dcqcn_converges_with_paced_increases) {

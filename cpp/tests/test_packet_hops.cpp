@@ -148,6 +148,25 @@ TEST(packet_marks_above_kmax) {
   CHECK(go(net, o).stats.marks == 0);
 }
 
+TEST(packet_notifications_are_paced_per_port_or_per_pair) {
+  Net net = star(4);
+  send(net, 0, 2, 100 * 4096);
+  send(net, 1, 2, 100 * 4096);
+  send(net, 0, 3, 100 * 4096);
+  Options o;
+  o.ecn = {{0, 0, 0, 1}};  // all but the last packet of a queue
+  o.control_name = "dcqcn";
+  const auto count = [&](double interval, double per_port) {
+    o.control_settings = {{"min_factor", 1.0}, {"cnp_interval", interval}, {"cnp_per_port", per_port}};  // no cuts
+    return go(net, o).stats;
+  };
+  // Lanes 0 and 2 take turns at host 0, so host 3's port never has a packet behind another: only host 2's is marked.
+  CHECK(count(1.0, 1).notifications == 1);
+  CHECK(count(1.0, 0).notifications == 2);
+  const Stats often = count(4e-6, 1);  // marked packets end 327.68 ns apart: one in 13 is 4 us after the one before
+  CHECK(often.marks > 90 && often.notifications == (often.marks + 12) / 13);
+}
+
 TEST(packet_lossy_recovers) {
   Net net = star(5);
   for (int i = 0; i < 4; ++i) send(net, i, 4, 100 * 4096);

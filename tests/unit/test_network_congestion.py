@@ -42,7 +42,7 @@ def test_dcqcn_is_connectx_under_thresholds_that_scale() -> None:
     assert (one.parameters, one.notification) == (nic.parameters, nic.notification)
     assert one.marking(50 * GB) == load_congestion("dcqcn-hpcc-fork").marking(50 * GB) == Ecn(50 * GB, 200e3, 800e3, 0.2)
     assert one.notification == ("cnp", 4e-6)
-    assert one.parameters["rai"] == 5e6 / 8 and one.parameters["bytes"] == 32767
+    assert one.parameters["rai"] == 5e6 / 8 and one.parameters["bytes"] == 64 * 32767
     assert one.parameters["timer"] == pytest.approx(300e-6)
     assert nic.marking(50 * GB) == Ecn(50 * GB, 150e3, 1500e3, 1.0) and nic.marking(400 * GB) == Ecn(400 * GB, 150e3, 1500e3, 1.0)
 

@@ -55,8 +55,10 @@ class Control {
   virtual ~Control() = default;
   [[nodiscard]] virtual bool wants_telemetry() const { return false; }
   [[nodiscard]] virtual bool wants_notifications() const { return false; }  // CNPs of the receiver
-  // Least time between two CNPs of a receiver to one pair; 0: one for each marked packet.
+  // Least time between two CNPs of a receiver; 0: one for each marked packet.
   [[nodiscard]] virtual Time notification_interval() const { return 0; }
+  // Whether that time is between any two of the receiving port, or between two to the same pair.
+  [[nodiscard]] virtual bool notifications_per_port() const { return false; }
 
   virtual void begin(std::int32_t pair, Time now, const Line& line) = 0;  // before its first packet
   virtual void acked(std::int32_t pair, const Ack& ack);                  // by default nothing

@@ -23,8 +23,9 @@ void Part::receive(std::uint32_t link, const Frame& frame) {
   Receiver& r = w_.receivers[frame.pair];
   if ((frame.flags & kMarked) != 0) {
     r.marked = true;
-    if (w_.notify && now_ - r.notified >= w_.notify_interval) {
-      r.notified = now_;
+    Time& last = w_.port_notified.empty() ? r.notified : w_.port_notified[link];
+    if (w_.notify && now_ - last >= w_.notify_interval) {
+      last = now_;
       ++stats.notifications;
       answer(link, frame, Kind::kNotify, r);
     }

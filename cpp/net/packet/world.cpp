@@ -91,6 +91,7 @@ World::World(const fabric::Graph& g, const Paths& p, const Lanes& l, const Optio
   telemetry = controls[0]->wants_telemetry();
   notify = controls[0]->wants_notifications();
   notify_interval = controls[0]->notification_interval();
+  if (notify && controls[0]->notifications_per_port()) port_notified.assign(graph.links(), kLongAgo);
 }
 
 void World::build_links() {

@@ -126,6 +126,8 @@ struct Sender {
   std::uint8_t tries = 0;      // timeouts without progress
 };
 
+inline constexpr Time kLongAgo = INT64_MIN / 2;
+
 struct Receiver {
   std::uint32_t next = 0;  // packet expected
   std::uint32_t total = 0;
@@ -135,7 +137,7 @@ struct Receiver {
   Time nacked = -1;
   std::uint32_t nack_of = UINT32_MAX;
   bool marked = false;  // one of those since the last ACK was
-  Time notified = INT64_MIN / 2;
+  Time notified = kLongAgo;
 };
 
 // Packets of a lane, by number, that are known out of order: at its receiver those that arrived, at its sender those that it heard
@@ -221,6 +223,7 @@ struct World {
   std::uint16_t control_size = 0;
   bool notify = false;  // receivers send CNPs
   Time notify_interval = 0;
+  std::vector<Time> port_notified;  // [L] last CNP for a packet that came over the link, if they are paced per port; else empty
   Time nack_interval = 0;
   Time flowlet_gap = 0;
   bool telemetry = false;

@@ -29,6 +29,7 @@ Dcqcn::Dcqcn(const Values& v, std::int32_t pairs)
       clamp_(v.on("clamp")),
       hyper_grows_(v.on("hyper_grows")),
       echo_(v.on("echo")),
+      per_port_(v.on("cnp_per_port")),
       pairs_(static_cast<std::size_t>(pairs)) {}
 
 void Dcqcn::begin(std::int32_t pair, Time, const Line& line) {

@@ -27,14 +27,15 @@ inline constexpr std::array kDcqcnParameters{
     Parameter{"clamp", "0/1", 0.0, 0.0, 1.0, "1: every cut lowers the target too [clamp_tgt_rate]"},
     Parameter{"first_factor", "", 1.0, 0.0, 1.0, "factor on the rate at the first notification"},
     Parameter{"timer", "s", 300e-6, 1e-9, 10.0, "period of the increase timer [rpg_time_reset]"},
-    Parameter{"bytes", "B", 32767.0, 0.0, 1e15, "bytes of the increase counter, 0: no counter [rpg_byte_reset]"},
+    Parameter{"bytes", "B", 64.0 * 32767.0, 0.0, 1e15, "bytes of the increase counter, 0: no counter [64 rpg_byte_reset]"},
     Parameter{"threshold", "", 1.0, 0.0, 60000.0, "F: periods of fast recovery [rpg_threshold]"},
     Parameter{"rai", "B/s", 5e6 / 8.0, 0.0, 1e15, "additive increase of the target [rpg_ai_rate]"},
     Parameter{"rhai", "B/s", 50e6 / 8.0, 0.0, 1e15, "hyper increase of the target [rpg_hai_rate]"},
     Parameter{"hyper_grows", "0/1", 0.0, 0.0, 1.0, "1: the hyper increase is multiplied with min(i,j) - F"},
     Parameter{"rmin", "B/s", 1e6 / 8.0, 1.0, 1e15, "smallest rate [rpg_min_rate]"},
     Parameter{"scale", "B/s", 0.0, 0.0, 1e15, "line rate that rai and rhai are stated for and scale with; 0: they do not scale"},
-    Parameter{"cnp_interval", "s", 4e-6, 0.0, 10.0, "least time between notifications of a receiver [min_time_between_cnps]"},
+    Parameter{"cnp_interval", "s", 4e-6, 0.0, 10.0, "least time between notifications [min_time_between_cnps]"},
+    Parameter{"cnp_per_port", "0/1", 1.0, 0.0, 1.0, "1: that time is between any two notifications of a port; 0: to the same pair"},
     Parameter{"echo", "0/1", 0.0, 0.0, 1.0, "1: marks come back in ACKs, each a notification; 0: in CNPs"},
     Parameter{"window", "", 0.0, 0.0, 1e6, "bytes outstanding in units of rate x idle round trip; 0: no limit"},
 };
@@ -44,6 +45,7 @@ class Dcqcn final : public Control {
   Dcqcn(const Values& values, std::int32_t pairs);
   [[nodiscard]] bool wants_notifications() const override { return !echo_; }
   [[nodiscard]] Time notification_interval() const override { return interval_; }
+  [[nodiscard]] bool notifications_per_port() const override { return per_port_; }
   void begin(std::int32_t pair, Time now, const Line& line) override;
   void acked(std::int32_t pair, const Ack& ack) override;
   void notified(std::int32_t pair, Time now) override;
@@ -88,6 +90,7 @@ class Dcqcn final : public Control {
   bool clamp_;
   bool hyper_grows_;
   bool echo_;
+  bool per_port_;
   std::vector<Pair> pairs_;
 };
 

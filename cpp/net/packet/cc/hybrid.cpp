@@ -10,6 +10,7 @@ Hybrid::Hybrid(const Values& v, std::int32_t pairs)
       interval_(v.time("cnp_interval")),
       rmin_(v["rmin"]),
       echo_(v.on("echo")),
+      per_port_(v.on("cnp_per_port")),
       pairs_(static_cast<std::size_t>(pairs)) {}
 
 void Hybrid::begin(std::int32_t pair, Time now, const Line& line) {

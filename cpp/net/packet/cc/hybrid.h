@@ -23,7 +23,8 @@ inline constexpr std::array kHybridParameters = joined(
                           Parameter{"alpha_first", "", 1023.0 / 1024.0, 0.0, 1.0, "alpha at the first notification"},
                           Parameter{"alpha_period", "s", 1e-6, 1e-9, 10.0, "time between updates of alpha"},
                           Parameter{"rmin", "B/s", 100e6 / 8.0, 1.0, 1e15, "smallest rate that notifications cut to"},
-                          Parameter{"cnp_interval", "s", 4e-6, 0.0, 10.0, "least time between notifications that a receiver sends"},
+                          Parameter{"cnp_interval", "s", 4e-6, 0.0, 10.0, "least time between notifications"},
+                          Parameter{"cnp_per_port", "0/1", 1.0, 0.0, 1.0, "as of dcqcn"},
                           Parameter{"echo", "0/1", 0.0, 0.0, 1.0, "1: marks come back in ACKs, each a notification; 0: in CNPs"},
                       });
 
@@ -32,6 +33,7 @@ class Hybrid final : public Control {
   Hybrid(const Values& values, std::int32_t pairs);
   [[nodiscard]] bool wants_notifications() const override { return !echo_; }
   [[nodiscard]] Time notification_interval() const override { return interval_; }
+  [[nodiscard]] bool notifications_per_port() const override { return per_port_; }
   void begin(std::int32_t pair, Time now, const Line& line) override;
   void acked(std::int32_t pair, const Ack& ack) override;
   void notified(std::int32_t pair, Time now) override;
@@ -57,6 +59,7 @@ class Hybrid final : public Control {
   Time interval_;
   double rmin_;
   bool echo_;
+  bool per_port_;
   std::vector<Pair> pairs_;
 };
 
