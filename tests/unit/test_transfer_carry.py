@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from windtunnel.cli import main
 from windtunnel.compute import estimate
-from windtunnel.compute.kernels import Provenance, choose, load
+from windtunnel.compute.kernels import Provenance, available, choose, load
 from windtunnel.compute.transfer import best_matmuls
+from windtunnel.compute.transfer.carry import carried
 from windtunnel.compute.transfer.joint import stored
 from windtunnel.compute.transfer.law import reach, sheet
 from windtunnel.spec import GPU, load_gpu
@@ -23,7 +25,17 @@ H100 = load_gpu("h100-sxm-80gb")
 def test_a_measured_gpu_keeps_its_own_file_and_a_changed_sheet_does_not() -> None:
     assert choose(H100).kernels is load("h100-sxm-80gb") and choose(H100).provenance is Provenance.MODELLED
     changed = choose(H100.model_copy(update={"memory_bandwidth": 6.7e12}))
-    assert changed.provenance is Provenance.TRANSFERRED and changed.kernels.gemm == load("h100-sxm-80gb").gemm
+    assert changed.provenance is Provenance.TRANSFERRED
+    assert changed.kernels.gemm == replace(load("h100-sxm-80gb").gemm, residual=None)  # what the equations miss is no other GPU's
+
+
+@pytest.mark.parametrize("name", available())
+def test_transfer_onto_the_same_gpu_is_the_identity(name: str) -> None:
+    gpu, own = load_gpu(name), load(name)
+    twin = carried(own, gpu.model_copy(update={"achievable": {}})).kernels
+    assert twin.gemm.fraction == pytest.approx(own.gemm.fraction, rel=1e-12)
+    assert replace(twin.gemm, fraction=own.gemm.fraction) == replace(own.gemm, residual=None)
+    assert (twin.attention, twin.memory) == (own.attention, own.memory)
 
 
 def test_errors_of_carried_constants_are_those_of_leaving_out() -> None:

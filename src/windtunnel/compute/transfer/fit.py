@@ -101,7 +101,8 @@ def joint(cases: Sequence[Case], own: Mapping[str, GemmCurve]) -> Joint:
 
 
 def _gemm_start(throttle: float) -> GemmCurve:
-    return GemmCurve(tiles=TILES, throttle=throttle, settle=3e-4, **{name: mid for name, (_, mid, _) in GEMM.items()})
+    plain: dict[str, Any] = {name: mid for name, (_, mid, _) in GEMM.items()}
+    return GemmCurve(tiles=TILES, throttle=throttle, settle=3e-4, **plain)
 
 
 def _with(curve: AnyCurve, constants: Mapping[str, float]) -> AnyCurve:

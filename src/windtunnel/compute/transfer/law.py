@@ -109,7 +109,8 @@ def gemm_moved(curve: GemmCurve, base: Sheet, on: Sheet, energy: float) -> GemmC
     """`base`'s curve on another GPU of its architecture.
 
     Where base at full clock would draw more than its limit, that part of its throttling is undone and the other's put in its place,
-    by base's own energy per FLOP; the rest stays. A sheet without power is taken to have base's for each FLOP/s.
+    by base's own energy per FLOP; the rest stays, but for `residual`, which holds for base alone. A sheet without power is taken to
+    have base's for each FLOP/s.
     """
     if base.sms and on.sms and base.clock and on.clock:
         rate = on.peak / (on.sms * on.clock) / (base.peak / (base.sms * base.clock))
@@ -119,7 +120,7 @@ def gemm_moved(curve: GemmCurve, base: Sheet, on: Sheet, energy: float) -> GemmC
         there, spent = min(over, 1.0 + curve.throttle), _energy(base, curve)
     left = reach(curve) * there / (1.0 + curve.throttle)
     here = max(1.0, strain(on, left, spent)) if on.power is not None else there
-    return replace(curve, fraction=curve.fraction * there / here)
+    return replace(curve, fraction=curve.fraction * there / here, residual=None)
 
 
 def exponentials(on: Sheet, way: str) -> float | None:
