@@ -13,6 +13,7 @@ from windtunnel.compute.kernels import Provenance, available, choose, load
 from windtunnel.compute.transfer import best_matmuls
 from windtunnel.compute.transfer.carry import carried
 from windtunnel.compute.transfer.joint import stored
+from windtunnel.compute.transfer.judge import stored_without
 from windtunnel.compute.transfer.law import reach, sheet
 from windtunnel.spec import GPU, load_gpu
 from windtunnel.spec.runtime import Host, Runtime
@@ -74,8 +75,7 @@ def test_a_gpu_that_does_not_exist_works_from_a_data_sheet_alone() -> None:
 
 
 def test_best_matmuls_of_every_gpu_that_has_one() -> None:
-    every = stored()
-    found = {one.gpu: one for one in best_matmuls(lambda name: every.without.get(name, every.every))}
+    found = {one.gpu: one for one in best_matmuls(stored_without)}
     assert {"mi300x", "h100-sxm-80gb", "b200-sxm-180gb", "gaudi2"} <= set(found) and "a100-pcie-80gb" not in found  # one chip, once
     assert found["mi300x"].foreign and not found["b300-sxm"].foreign
     assert found["h100-sxm-80gb"].naive == pytest.approx(989.4e12 * 302e12 / 347e12, rel=0.2)
@@ -97,6 +97,7 @@ def test_command(tmp_path, capsys) -> None:
     (["--data", "nowhere"], "nowhere"),
     (["--leave", "h100"], "h100-sxm-80gb"),
     (["--write", "joint.json"], "Add --data"),
+    (["--leave", "h20", "--write", "joint.json"], "no --leave"),
 ])
 def test_errors(arguments: list[str], said: str, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

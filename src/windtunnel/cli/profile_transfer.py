@@ -24,7 +24,9 @@ def command(
         list[str] | None,
         typer.Option("--data", metavar="PATH", help="A dataset, a folder of them, or one GPU's files (see profile import)."),
     ] = None,
-    leave: Annotated[str | None, typer.Option("--leave", metavar="GPU", help="Leave only this one out.")] = None,
+    leave: Annotated[
+        list[str] | None, typer.Option("--leave", metavar="GPU", help="Leave only this one out; several are left out together.")
+    ] = None,
     markdown: Annotated[str | None, typer.Option("--markdown", metavar="FILE|-", help="Write the tables as Markdown.")] = None,
     save: Annotated[
         str | None, typer.Option("--write", metavar="FILE", help="Write the shared curves (catalog/kernels/transfer/joint.json).")
@@ -32,24 +34,26 @@ def command(
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
-    from windtunnel.compute.transfer import background, best_matmuls, leave_one_out, merged, pooled, published
+    from windtunnel.compute.transfer import background, best_matmuls, leave_out, merged, pooled, published
 
     writable(("--markdown", markdown), ("--write", save), ("--json", json))
     with busy("reading measurements"):
         cases = merged([*published(), *_cases(data or ())])
     measured = [case.gpu.id for case in cases]
-    if leave is not None and leave not in measured:
-        raise UnknownName("--leave", leave, measured)
+    for name in leave or ():
+        if name not in measured:
+            raise UnknownName("--leave", name, measured)
     with busy("leaving GPUs out, one after the other"):
         behind = background(cases)
-        without: Callable[[str], Joint] = lru_cache(maxsize=None)(behind.without)
-        results = leave_one_out(cases, behind, without, leave)
+        without: Callable[[frozenset[str]], Joint] = lru_cache(maxsize=None)(behind.without)
+        results = leave_out(cases, behind, without, frozenset(leave or ()))
         together = pooled(results)
-        bests = best_matmuls(lambda name: without(name if name in behind.relatives else ""))
+        bests = [] if leave else best_matmuls(lambda left: without(left & frozenset(behind.relatives)))
     if save is not None:
-        _save(save, without, results, bests, leave)
+        _save(save, without, results, bests)
     if markdown is not None:
-        write("\n".join([*_markdown(results, together), "", *_best_lines(bests)]) + "\n", markdown, "--markdown")
+        lines = [*_markdown(results, together), *(["", *_best_lines(bests)] if bests else [])]
+        write("\n".join(lines) + "\n", markdown, "--markdown")
     if json is not None:
         write_json(_answer(results, together, bests), json)
     if quiet or "-" in (json, markdown):
@@ -73,16 +77,17 @@ def _cases(paths: Sequence[str]) -> list[Case]:
     return found
 
 
-def _save(path: str, without: Callable[[str], Joint], results: Sequence[Result], bests: Sequence[Best], leave: str | None) -> None:
+def _save(path: str, without: Callable[[frozenset[str]], Joint], results: Sequence[Result], bests: Sequence[Best]) -> None:
     from windtunnel.base.errors import SpecError
     from windtunnel.compute.transfer import Stored, errors
     from windtunnel.compute.transfer.joint import text
 
-    if leave is not None or len({result.gpu for result in results if result.kind == "gemm"}) < 2:
+    if not bests or len({result.gpu for result in results if result.kind == "gemm"}) < 2:
         raise SpecError("--write", path, "curves of at least two GPUs with matrix products, each left out once",
                         "Add --data, and no --leave.")
-    every = without("")
-    write(text(Stored(every, {name: without(name) for name in every.fitted_on}, errors(results, bests))), path, "--write")
+    every = without(frozenset())
+    each = {name: without(frozenset((name,))) for name in every.fitted_on}
+    write(text(Stored(every, each, errors(results, bests))), path, "--write")
 
 
 def _answer(results: Sequence[Result], together: Sequence[Result], bests: Sequence[Best]) -> dict[str, Any]:
@@ -142,7 +147,7 @@ def _show(results: Sequence[Result], together: Sequence[Result], bests: Sequence
             first = not body or one.method == next(iter(METHODS))
             names = [one.gpu, one.kind, f"{one.n:,}" if one.gpu != "all" else ""] if first else ["", "", ""]
             body.append([*names, TITLES[one.method], *(f"{100 * x:.1f}" for x in (one.median, one.p90)), f"{100 * one.bias:+.1f}"])
-    for (names, rows), left in (((head, body), (0, 1, 3)), (_best_grid(bests), (0,))):
+    for (names, rows), left in (((head, body), (0, 1, 3)), *([(_best_grid(bests), (0,))] if bests else [])):
         table = Table(box=None, pad_edge=False)
         for place, name in enumerate(names):
             table.add_column(name, justify="left" if place in left else "right", no_wrap=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-from windtunnel.compute.transfer.joint import Joint
+from windtunnel.compute.transfer.judge import Without
 from windtunnel.compute.transfer.law import distance, gemm_held, reach, sheet
 from windtunnel.spec import load_gpu
 from windtunnel.spec.catalog import names
@@ -25,7 +24,7 @@ class Best(NamedTuple):
     foreign: bool
 
 
-def best_matmuls(without: Callable[[str], Joint]) -> list[Best]:
+def best_matmuls(without: Without) -> list[Best]:
     """Every catalogue entry with a measured best matmul. Boards of one chip (A100 PCIe 40 and 80 GB) count once, by the first name.
 
     `naive` takes the share of peak that the nearest other architecture's best-documented GPU reached (`distance`).
@@ -34,7 +33,7 @@ def best_matmuls(without: Callable[[str], Joint]) -> list[Best]:
     distinct = {(gpu.architecture, sheet(gpu).peak, _best(gpu)): gpu for gpu in reversed(gpus)}
     found = []
     for gpu in sorted(distinct.values(), key=lambda gpu: gpu.id):
-        on, joint = sheet(gpu), without(gpu.id)
+        on, joint = sheet(gpu), without(frozenset((gpu.id,)))
         others = [one for one in distinct.values() if one.architecture != gpu.architecture]
         near = min(others, key=lambda one: (distance(one.architecture, gpu.architecture), one.id))
         share = _best(near) / sheet(near).peak

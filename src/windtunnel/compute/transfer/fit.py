@@ -78,6 +78,8 @@ def attention_curves(on: Sheet, rows: Rows) -> dict[str, AttentionCurve]:
 def joint(cases: Sequence[Case], own: Mapping[str, GemmCurve]) -> Joint:
     """Curves of all cases together. `own`: each GPU's gemm curve, from which the energy per FLOP follows."""
     sheets = {case.gpu.id: sheet(case.gpu) for case in cases}
+    if not cases:
+        raise SpecError("--leave", "every GPU", "at least one that stays")
     energy = frugal((sheets[name], curve) for name, curve in own.items() if name in sheets)
     products = [(sheets[case.gpu.id], _thinned(case.gemm)) for case in cases if len(case.gemm) >= ENOUGH]
     fused = [(sheets[case.gpu.id], _thinned(native(case))) for case in cases if len(native(case)) >= FEW]

@@ -1,4 +1,4 @@
-"""Leave one GPU out: predict it by every method from the others, and set that beside what was measured on it."""
+"""Leave GPUs out: predict each by every method from the others, and set that beside what was measured on it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.errors import SpecError
 from windtunnel.compute.kernels import Provenance, available, load
 from windtunnel.compute.transfer import fit
 from windtunnel.compute.transfer.joint import Joint, stored
@@ -57,8 +58,9 @@ class Result:
         return float(np.mean(self.errors))
 
 
-Without = Callable[[str], Joint]
-"""GPU -> the shared curves without it; "" for those of all."""
+Left = frozenset[str]
+Without = Callable[[Left], Joint]
+"""GPUs left out -> the curves that the others share."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,7 @@ def background(cases: Sequence[Case]) -> Background:
     """Curves from the cases. With fewer than two GPUs' rows of a class, the catalogue's curves and its stored shared ones."""
     enough = sum(len(case.gemm) >= fit.ENOUGH for case in cases) > 1 and sum(len(native(case)) >= fit.FEW for case in cases) > 1
     if not enough:
-        found = stored()
-        return Background({name: lent(name) for name in available()}, lambda name: found.without.get(name, found.every))
+        return Background({name: lent(name) for name in available()}, stored_without)
     relatives = {}
     for case in cases:
         on, fused = sheet(case.gpu), native(case)
@@ -83,10 +84,20 @@ def background(cases: Sequence[Case]) -> Background:
         relatives[case.gpu.id] = Relative(on, gemm, fit.attention_curves(on, fused) if both else {})
     own = {name: one.gemm for name, one in relatives.items() if one.gemm is not None}
 
-    def without(name: str) -> Joint:
-        return fit.joint([case for case in cases if case.gpu.id != name], {key: curve for key, curve in own.items() if key != name})
+    def without(left: Left) -> Joint:
+        return fit.joint([case for case in cases if case.gpu.id not in left],
+                         {key: curve for key, curve in own.items() if key not in left})
 
     return Background(relatives, without)
+
+
+def stored_without(left: Left) -> Joint:
+    """The catalogue's curves without one GPU; SpecError for more than one, which it does not hold."""
+    found = stored()
+    fitted = sorted(left & set(found.every.fitted_on))
+    if len(fitted) > 1:
+        raise SpecError("--leave", ", ".join(fitted), "one GPU without datasets", "Several at once need --data of the others.")
+    return found.without[fitted[0]] if fitted else found.every
 
 
 def lent(name: str) -> Relative:
@@ -98,17 +109,19 @@ def lent(name: str) -> Relative:
     return Relative(sheet_of(kernels), kernels.gemm, kernels.attention[library], direct)
 
 
-def leave_one_out(cases: Sequence[Case], behind: Background, without: Without, only: str | None = None) -> list[Result]:
+def leave_out(cases: Sequence[Case], behind: Background, without: Without, together: Left = frozenset()) -> list[Result]:
     """Every case with rows predicted without it, by every method; nothing measured on it enters, but its best matmul for `BEST`.
 
-    `without` gives the shared curves without a GPU: `behind.without`, or that with a memory.
+    `together`: only these GPUs, and each without all of them. `without`: `behind.without`, or that with a memory. SpecError where
+    nothing is left.
     """
     found: list[Result] = []
     for case in cases:
         name = case.gpu.id
-        if only not in (None, name) or not len(case.gemm) + len(case.attention):
+        if (together and name not in together) or not len(case.gemm) + len(case.attention):
             continue
-        known = Known([one for key, one in behind.relatives.items() if key != name], without(name))
+        left = together or frozenset((name,))
+        known = Known([one for key, one in behind.relatives.items() if key not in left], without(left))
         blind = case.gpu.model_copy(update={"achievable": {}})
         runs = [(method, blind, METHODS[method]) for method in METHODS]
         if case.gpu.achievable:
