@@ -7,6 +7,7 @@ from windtunnel.cli.verbs import Verbs
 VERBS: Verbs = {
     "import": ("profile_import", "Other people's measurements as a dataset."),
     "export": ("profile_export", "A dataset as CSV."),
+    "fit": ("profile_fit", "Kernel constants from datasets of one GPU."),
     "show": ("profile_show", "What a dataset holds."),
     "transfer": ("profile_transfer", "Each measured GPU predicted from the others: three methods beside each other."),
 }

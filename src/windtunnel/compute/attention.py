@@ -1,9 +1,7 @@
 """Seconds of fused (flash) attention, forward and backward.
 
-    blocks  = batch ceil(m / rows)                even = blocks / SMs + wave * longest
-    waves   = (even^join + longest^join)^(1/join), or the larger of the two where join is 0
-    t       = work / (ceiling fraction) * waves SMs / blocks * (1 + setup / keys) * (1 + head / k) * pad * mask
-    seconds = latency + t (1 + throttle t / (t + settle))
+    blocks  = batch ceil(m / rows)                waves = blocks / SMs + wave * longest, at least longest
+    seconds = latency + work / (ceiling fraction) * waves SMs / blocks * (1 + setup / keys) * (1 + head / k) * pad * mask
 
 `work` is the FLOPs really executed, with query rows rounded up to whole blocks; `longest` the longest block's work over the mean
 one's (2 under a causal mask); `keys` the mean number of key positions of a query; `pad` the head size that kernels are built for
@@ -18,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.compute.device import Device
-from windtunnel.compute.gemm import held
 from windtunnel.compute.kernels import AttentionCurve
 
 Array = npt.NDArray[np.float64]
@@ -37,8 +34,7 @@ def attention_seconds(curve: AttentionCurve, dev: Device, way: str, batch: Array
     even = blocks / dev.sms
     # Under a causal mask the last queries see all keys: no kernel ends before its longest block, and SMs idle while it ends.
     longest = np.minimum(1.0 / share, 2.0)
-    waves = even + curve.wave * longest
-    waves = np.maximum(longest, waves) if curve.join == 0.0 else (waves**curve.join + longest**curve.join) ** (1.0 / curve.join)
+    waves = np.maximum(longest, even + curve.wave * longest)
     mask = 1.0 + (curve.causal - 1.0) * np.minimum(1.0, 2.0 * (1.0 - share))
     size = np.maximum(k, 1.0)
     step = np.where(size <= 128, 32.0, 64.0)
@@ -46,5 +42,5 @@ def attention_seconds(curve: AttentionCurve, dev: Device, way: str, batch: Array
     whole = np.ceil(m / curve.rows) * curve.rows / np.maximum(m, 1.0)
     slow = whole * waves / even * (1.0 + curve.setup / np.maximum(n * share, 1.0)) * (1.0 + curve.head / size) * pad * mask
     work = np.where(flops > 0, flops, full)
-    seconds = curve.latency + held(work / (dev.ceiling[dtype] * curve.fraction) * slow, curve.throttle, curve.settle, 1.0)
+    seconds = curve.latency + work / (dev.ceiling[dtype] * curve.fraction) * slow
     return np.asarray(np.maximum(seconds, work / dev.peak[dtype]), dtype=np.float64)

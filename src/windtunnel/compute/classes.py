@@ -42,9 +42,6 @@ ATTENTION_BOUNDS: Bounds = {
     "head": (0.0, 20.0, 150.0),
     "causal": (1.0, 1.05, 1.5),
     "latency": (2e-6, 6e-6, 3e-5),
-    "join": (1.2, 4.0, 12.0),
-    "throttle": (0.0, 0.1, 0.6),
-    "settle": (1e-3, 1e-2, 1e-1),
 }
 MEMORY_BOUNDS: Bounds = {"efficiency": (0.05, 0.8, 1.0), "latency": (5e-7, 2e-6, 1e-4), "cache": (1.0, 1.3, 4.0), "reach": (1.05, 4.0, 6.0),
                          "row": (0.0, 5e-7, 1e-5), "element": (0.0, 2e-10, 3e-9)}
@@ -57,6 +54,9 @@ FEW = 40
 
 TREES_FROM = 500
 """Rows from which trees may be fitted to what the model misses."""
+
+LONG = 1e-5
+"""Seconds from which a kernel that moves bytes counts whole in the fit: a timer resolves shorter ones to a tenth at best."""
 
 INFERENCE = ("sarathi", "vllm", "sglang", "tensorrt_llm")
 """Libraries whose own kernels no training framework runs."""
@@ -123,16 +123,21 @@ def attention_predict(curve: AttentionCurve, dev: Device, rows: Samples) -> Arra
     return attention_seconds(curve, dev, way, rows.batch, rows.m, rows.n, rows.size, rows.dtype, rows.work)
 
 
-def fit_attention(start: AttentionCurve, dev: Device, rows: Samples) -> AttentionCurve:
-    """Fits the constants that the rows can tell: head sizes, masks, lengths and counts of blocks must differ to be told."""
-    bounds = {name: ATTENTION_BOUNDS[name] for name in ("fraction", "wave", "latency")}
-    share = rows.work / np.maximum(rows.batch * rows.m * rows.n * rows.size, 1.0)
-    blocks = rows.batch * rows.m / start.rows / dev.sms
-    told = {"setup": len(set(rows.m)) >= 3, "head": len(set(rows.size)) >= 2, "causal": float(np.ptp(share)) > 0.3 * share.max(),
-            "join": bool((blocks < 4.0).sum() >= 4), "throttle": rows.seconds.max() > 1e-2, "settle": rows.seconds.max() > 1e-2}
-    bounds |= {name: ATTENTION_BOUNDS[name] for name, yes in told.items() if yes and len(rows) >= 12}
-    if not told["join"]:
-        bounds.pop("latency")
+def told(start: AttentionCurve, dev: Device, rows: Samples) -> tuple[str, ...]:
+    """The constants that rows of one direction can tell: lengths, head sizes and masks must differ, few blocks show the latency."""
+    names = ["fraction", "wave"]
+    if len(rows) >= 12:
+        share = rows.work / np.maximum(rows.batch * rows.m * rows.n * rows.size, 1.0)
+        names += ["setup"] if len(set(rows.m)) >= 3 else []
+        names += ["head"] if float(rows.size.max()) >= 1.5 * float(rows.size.min()) else []
+        names += ["causal"] if float(np.ptp(share)) > 0.1 * float(share.max()) else []
+        names += ["latency"] if np.count_nonzero(rows.batch * rows.m / start.rows < 4.0 * dev.sms) >= 4 else []
+    return tuple(names)
+
+
+def fit_attention(start: AttentionCurve, dev: Device, rows: Samples, names: tuple[str, ...]) -> AttentionCurve:
+    """Fits the constants in `names`; the others stay as in `start`."""
+    bounds = {name: ATTENTION_BOUNDS[name] for name in names}
     found = solve(start, bounds, lambda c: attention_predict(c, dev, rows), rows.seconds)
     return found if isinstance(found, AttentionCurve) else start
 
@@ -155,7 +160,8 @@ def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, only: tuple[str, 
         names += ["cache", "reach"] if float(ahead.moved.max()) > 2.0 * dev.l2 and len(ahead) >= 20 else ["cache"]
     if len(ahead) >= 20 and min(len(set(ahead.m)), len(set(ahead.n))) >= 2:
         names += ["row", "element"]
-    found = solve(start, {name: MEMORY_BOUNDS[name] for name in only or names}, lambda c: memory_predict(c, dev, ahead), ahead.seconds)
+    found = solve(start, {name: MEMORY_BOUNDS[name] for name in only or names}, lambda c: memory_predict(c, dev, ahead), ahead.seconds,
+                  np.minimum(1.0, ahead.seconds / LONG))
     if not isinstance(found, MemoryCurve) or backward.all() or not backward.any():
         return found if isinstance(found, MemoryCurve) else start
     behind = rows.take(backward)

@@ -125,7 +125,6 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
         if mask.any():
             batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
             curve = kernels.attention[library][way]
-            curve = replace(curve, throttle=curve.throttle * in_training.throttle)
             # Launches beyond the first are the small kernels around the backward: row sums of dO O, casts of dQ.
             around = np.maximum(launches[mask] - 1.0, 0.0) * curve.latency
             core = attention_seconds(curve, dev, way, batch, m, n, k, ops.dtype[mask], ops.flops[mask])

@@ -53,8 +53,14 @@ PLAIN = GemmCurve(fraction=0.9, tiles=TILES["ampere"], tile_cost=12.0, prologue=
 LARGE, WIDE = 3e7, 8192
 """Of times that hold the launch, those of sets beyond this many bytes tell the class's rate, on rows that one block holds whole."""
 
-LONG = 1e-5
-"""Seconds above which the error of a kernel that moves bytes is judged: shorter ones are launches."""
+BY_ROW = ("norm", "softmax")
+"""Classes whose kernels give a row to a block, in a dataset as in the graph of a job."""
+
+FLAT = ("efficiency", "latency", "cache", "reach")
+"""Constants of the other classes: the same op runs over rows, heads or plain elements."""
+
+FIRST = AttentionCurve(fraction=0.7, rows=128, wave=0.5, setup=150.0, head=20.0, causal=1.05, latency=6e-6)
+"""Start of a fit of attention where no relative lends one."""
 
 
 @dataclass
@@ -93,6 +99,14 @@ def fit(data: Sequence[Dataset], relative: Kernels | None = None, stated: Mappin
     work.bytes_moved(stated or {})
     report(1.0)
     return made
+
+
+def bare() -> Kernels:
+    """A relative that has only starting values: a fit with it depends on its data alone."""
+    table = Table(0.35, Provenance.ASSUMED, "starting values")
+    return Kernels(id="none", architecture="none", peak=1.0, achievable=1.0, sms=1.0, l2=1.0, power=1.0, narrow=1.0, bandwidth=1.0, gemm=PLAIN,
+                   memory={"elementwise": MemoryCurve(0.8, 2e-6, 1.3)}, attention={"fa2": {"forward": FIRST, "backward": FIRST}},
+                   tables={"gemm": table, "elementwise": table, "attention.fa2": table})
 
 
 def relative_of(gpu: GPU) -> Kernels:
@@ -193,8 +207,7 @@ class _Work:
             errors: dict[str, tuple[Array, Array]] = {}
             for way in ("forward", "backward"):
                 part = rows.take((library == name) & (backward == (way == "backward")))
-                start = replace(lent[way], rows=QUERY_ROWS.get((self.gpu.architecture, way), 128), fraction=self._scaled(lent[way].fraction),
-                                join=0.0, throttle=0.0)
+                start = replace(lent[way], rows=QUERY_ROWS.get((self.gpu.architecture, way), 128), fraction=self._scaled(lent[way].fraction))
                 if len(part) >= LEAST["attention"]:
                     ways[way], errors[way] = self._attention(start, part)
                 else:
@@ -218,8 +231,10 @@ class _Work:
         self.made.kernels = replace(self.made.kernels, attention=found)
 
     def _attention(self, start: AttentionCurve, rows: Samples) -> tuple[AttentionCurve, tuple[Array, Array]]:
+        names = classes.told(start, self.dev, rows)
+
         def fitted(part: Samples) -> AttentionCurve:
-            return classes.fit_attention(start, self.dev, part)
+            return classes.fit_attention(start, self.dev, part, names)
 
         def predict(curve: AttentionCurve, part: Samples) -> Array:
             return classes.attention_predict(curve, self.dev, part)
@@ -243,7 +258,8 @@ class _Work:
             part = part.take(np.array([classes.trains(library) for library in part.library], np.bool_)) if len(part) else part
             plain = part.take(~part.host)
             if len(plain) >= LEAST["memory"]:
-                known[op] = MemoryClass(*self._moved(op, MemoryCurve(lent.efficiency, lent.latency, lent.cache), plain))
+                flat = () if op in BY_ROW else FLAT
+                known[op] = MemoryClass(*self._moved(op, MemoryCurve(lent.efficiency, lent.latency, lent.cache), plain, flat))
             elif len(part) >= LEAST["memory"]:  # the launch in such times is the timing's own
                 large = part.take((part.moved > LARGE) & (part.n <= WIDE))
                 if len(large) >= LEAST["memory"]:
@@ -264,7 +280,7 @@ class _Work:
             return classes.memory_predict(curve, self.dev, part)
 
         curve, errors = fitted(rows), _held(_split(rows), fitted, predict)
-        parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "above 10 us": rows.seconds > LONG}
+        parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "above 10 us": rows.seconds > classes.LONG}
         usual = parts["above 10 us"] if parts["above 10 us"].any() else parts["all"]
         self._table(key, errors, log_errors(predict(curve, rows), rows), parts, usual)
         return curve, self.made.kernels.tables.pop(key)

@@ -72,9 +72,6 @@ class AttentionCurve:
     head: float  # elements: slowdown of small head sizes, 1 + head/k
     causal: float  # time factor of half-masked work
     latency: float  # s
-    join: float = 0.0  # exponent that joins the longest block with the rest; 0 = the larger of the two counts
-    throttle: float = 0.0  # as in GemmCurve
-    settle: float = 1.0  # s
 
 
 @dataclass(frozen=True)

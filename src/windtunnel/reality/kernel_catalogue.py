@@ -21,10 +21,10 @@ import numpy as np
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.compute.families import MemoryClass
-from windtunnel.compute.fit import Fit, fit
+from windtunnel.compute.fit import Fit, bare, fit
 from windtunnel.compute.fitting import statistics
 from windtunnel.compute.kernel_file import text
-from windtunnel.compute.kernels import FOLDER, Kernels, MemoryCurve, Provenance, Table, load
+from windtunnel.compute.kernels import FOLDER, Kernels, MemoryCurve, Provenance, Table
 from windtunnel.profile.imports import import_measurements
 from windtunnel.records import About, Dataset, dataset
 from windtunnel.spec import load_gpu
@@ -74,9 +74,8 @@ def stated(name: str, base: Kernels) -> dict[str, MemoryClass]:
 
 def build(folder: Path) -> Iterator[Fit]:
     """The fits, in the order in which one GPU lends constants to the next: H100, A100 PCIe, A100 SXM, B200."""
-    start = load("a100-pcie-80gb")
     data = imported(folder / "vidur" / "compute" / "h100", "h100-sxm-80gb", VIDUR.format("h100"))
-    h100 = fit([data, published_attention()], start)
+    h100 = fit([data, published_attention()], bare())
     yield h100
     data = imported(folder / "simumax" / "a100_pcie.json", "a100-pcie-80gb", SIMUMAX.format("a100_pcie"))
     pcie = fit([data], h100.kernels, stated("a100_pcie", h100.kernels))
