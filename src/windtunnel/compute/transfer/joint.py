@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -70,13 +70,15 @@ def _joint(data: Mapping[str, Any]) -> Joint:
 
 
 def _table(joint: Joint) -> dict[str, Any]:
-    attention = {way: _numbers(asdict(curve)) for way, curve in joint.attention.items()}
+    attention = {way: _numbers(curve) for way, curve in joint.attention.items()}
     return {"fitted_on": list(joint.fitted_on), "energy": _short(joint.energy), "exposed": _short(joint.exposed),
-            "gemm": _numbers(asdict(joint.gemm)), "attention": attention}
+            "gemm": _numbers(joint.gemm), "attention": attention}
 
 
-def _numbers(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _short(value) if isinstance(value, float) else value for name, value in table.items()}
+def _numbers(curve: GemmCurve | AttentionCurve) -> dict[str, Any]:
+    """Constants that are not as a curve has them by default."""
+    given = {f.name: getattr(curve, f.name) for f in fields(curve) if getattr(curve, f.name) != f.default}
+    return {name: _short(value) if isinstance(value, float) else value for name, value in given.items()}
 
 
 def _short(value: float) -> float:
