@@ -1,7 +1,7 @@
 """Curves of one GPU, and curves shared by several, from measured rows: least squares in log time with a robust loss.
 
 Constants have bounds and an expected value, which starts the search and draws weakly where the rows say nothing; they are those of
-`compute.fitting`. Every GPU counts the same however many rows it has. scipy is needed here and nowhere else in this folder.
+`compute.fitting`. Every GPU counts the same however many rows it has.
 """
 
 from __future__ import annotations
@@ -126,10 +126,7 @@ def _thinned(rows: Rows) -> Rows:
 
 def _least(bounds: Bounds, misses: Callable[[dict[str, float]], list[Array]]) -> dict[str, float]:
     """The constants that make the groups' log errors small; each group counts as `MOST` rows."""
-    try:
-        from scipy.optimize import least_squares
-    except ImportError:
-        raise SpecError("scipy", "not installed", "scipy, which fits the curves", "Type: pip install scipy") from None
+    from scipy.optimize import least_squares
 
     names = list(bounds)
     low, mid, high = (np.array([bounds[name][i] for name in names]) for i in range(3))

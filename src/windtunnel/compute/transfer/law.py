@@ -84,12 +84,12 @@ def reach(curve: GemmCurve) -> float:
 
 def frugal(measured: Iterable[tuple[Sheet, GemmCurve]]) -> float:
     """J/FLOP at 7 nm of the most frugal of the measured GPUs; infinity if none states its power."""
-    found = [_energy(on, curve) for on, curve in measured if on.power is not None]
-    return min(found, default=float("inf"))
+    return min((_energy(on, curve) for on, curve in measured), default=float("inf"))
 
 
 def _energy(on: Sheet, curve: GemmCurve) -> float:
-    assert on.power is not None  # `frugal` asks
+    if on.power is None:
+        return float("inf")
     return on.power / (reach(curve) / (1.0 + curve.throttle) * on.peak) / NODE.get(on.architecture, PROCESS)
 
 

@@ -29,9 +29,8 @@ class Relative:
     direct: bool = True  # its attention curves are fitted on its own rows
 
     def seconds(self, kind: str, rows: Rows) -> Array:
-        """Rows of a class on this GPU by its own curves."""
-        if kind == "gemm":
-            assert self.gemm is not None  # `nearest` asks
+        """Rows of a class that it `has`, on this GPU by its own curves."""
+        if kind == "gemm" and self.gemm is not None:
             return predict.gemm(self.gemm, self.on, rows)
         return predict.attention(self.attention, self.on, rows)
 
