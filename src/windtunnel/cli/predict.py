@@ -42,6 +42,9 @@ def command(
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="PARQUET", help="Measurements of the job's GPU, used before fitted curves.")
     ] = None,
+    kernels: Annotated[
+        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves by `profile fit`, in place of the catalogue's.")
+    ] = None,
     seed: Seed = 1,
     skip: Annotated[bool, typer.Option("--skip", help="packet: answer repeated patterns of transfers from memory.")] = False,
     quiet: Quiet = False,
@@ -53,6 +56,15 @@ def command(
             from windtunnel.base.errors import SpecError
 
             raise SpecError(option, "-", "a file name", "Only --json prints to standard output.")
+    if kernels is not None:
+        from windtunnel.compute.kernels import is_path, load
+
+        if not is_path(kernels):
+            from windtunnel.base.errors import SpecError
+
+            raise SpecError("--kernels", kernels, "a .json file that `windtunnel profile fit` wrote")
+        load(kernels)
+        sets = [*(sets or []), f"cluster.node.gpu.kernels_from={kernels}"]
     loaded = job_of(job, sets, on, model, megatron)
     with busy(f"predicting {loaded.job.name}"):
         prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)

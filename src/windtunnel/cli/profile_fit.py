@@ -16,7 +16,8 @@ def command(
     out: Annotated[str, typer.Option("--out", "-o", metavar="NAME.json", help="Where the constants go.")],
     gpu: Annotated[str | None, typer.Option("--gpu", metavar="ID", help="The GPU that the datasets must be of.")] = None,
     relative: Annotated[
-        str | None, typer.Option("--from", metavar="ID|FILE.json", help="Whose constants fill the gaps; left out: its architecture's.")
+        str | None,
+        typer.Option("--from", metavar="ID|FILE.json", help="Whose constants fill the gaps; left out: its architecture's."),
     ] = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="CLASS", help="A class that must be fitted.")] = None,
     json: Json = None,
@@ -58,7 +59,9 @@ def command(
     for name in ("rows", "median %", "90 % below", "bias %"):
         table.add_column(name, justify="right")
     for row in answer["held_out"]:
-        table.add_row(row["what"], f"{row['rows']:,}", f"{row['median_pct']:.1f}", f"{row['p90_pct']:.1f}", f"{row['bias_pct']:+.1f}")
+        table.add_row(
+            row["what"], f"{row['rows']:,}", f"{row['median_pct']:.1f}", f"{row['p90_pct']:.1f}", f"{row['bias_pct']:+.1f}"
+        )
     console = Console()
     console.print(f"{made.kernels.id}: {out}", highlight=False, markup=False)
     console.print(table)
@@ -73,6 +76,7 @@ def summary(made: Any) -> dict[str, Any]:
     found = []
     for what, errors in made.lines:
         each = statistics(errors)
-        found.append({"what": what, "rows": int(each.n), "median_pct": each.median_pct, "p90_pct": each.p90_pct,
-                      "bias_pct": each.bias_pct})
+        found.append(
+            {"what": what, "rows": int(each.n), "median_pct": each.median_pct, "p90_pct": each.p90_pct, "bias_pct": each.bias_pct}
+        )
     return {"gpu": made.kernels.id, "held_out": found, "messages": list(made.messages)}

@@ -13,7 +13,8 @@ from windtunnel.compute.residual import Columns, Residual
 
 Array = npt.NDArray[np.float64]
 TREES, DEPTH, RATE, SHRINK, BINS, CLIP = 100, 4, 0.2, 20.0, 32, 0.15
-"""Trees, questions in each, step, rows' worth of zeros in every leaf, bins of a feature, ln error beyond which a row pulls no harder."""
+"""Trees, questions in each, step, rows' worth of zeros in every leaf, bins of a feature, ln error beyond which a row pulls no
+harder."""
 
 
 def fit_residual(columns: Columns, missed: Array, weight: Array) -> Residual:
@@ -40,7 +41,9 @@ def fit_residual(columns: Columns, missed: Array, weight: Array) -> Residual:
     return Residual(tuple(features), tuple(bounds), tuple(values))
 
 
-def _gain(leaf: npt.NDArray[np.int64], bins: npt.NDArray[np.int64], cuts: int, pull: Array, weight: Array, leaves: int) -> tuple[float, int]:
+def _gain(
+    leaf: npt.NDArray[np.int64], bins: npt.NDArray[np.int64], cuts: int, pull: Array, weight: Array, leaves: int
+) -> tuple[float, int]:
     """(best gain, its cut) of a question on one feature in all leaves at once."""
     at = leaf * (cuts + 1) + bins
     sums = np.bincount(at, pull, leaves * (cuts + 1)).reshape(leaves, cuts + 1).cumsum(axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -43,8 +44,22 @@ ATTENTION_BOUNDS: Bounds = {
     "causal": (1.0, 1.05, 1.5),
     "latency": (2e-6, 6e-6, 3e-5),
 }
-MEMORY_BOUNDS: Bounds = {"efficiency": (0.05, 0.8, 1.0), "latency": (5e-7, 2e-6, 1e-4), "cache": (1.0, 1.3, 4.0), "reach": (1.05, 4.0, 6.0),
-                         "row": (0.0, 5e-7, 1e-5), "element": (0.0, 2e-10, 3e-9)}
+MEMORY_BOUNDS: Bounds = {
+    "efficiency": (0.05, 0.8, 1.0),
+    "latency": (5e-7, 2e-6, 1e-4),
+    "cache": (1.0, 1.3, 4.0),
+    "reach": (1.05, 4.0, 6.0),
+    "row": (0.0, 5e-7, 1e-5),
+    "element": (0.0, 2e-10, 3e-9),
+}
+
+CPU_BOUNDS: Bounds = {
+    "fraction": (0.005, 0.6, 1.0),
+    "latency": (1e-7, 2e-5, 1e-3),
+    "memory": (0.05, 0.7, 1.0),
+    "efficiency": (0.005, 0.6, 1.0),
+}
+"""In place of the above on a CPU: kernels are calls of a library, which may be far from the best product or copy."""
 
 FALL = 0.98
 """Least time of a product of twice the side over that of the product: the pattern of tiles may show, no more."""
@@ -65,6 +80,10 @@ SCALE = ("fraction", "latency", "memory")
 """Those constants of a matrix product."""
 
 
+def _bounds(table: Bounds, names: Iterable[str], cpu: bool) -> Bounds:
+    return {name: CPU_BOUNDS.get(name, table[name]) if cpu else table[name] for name in names}
+
+
 def trains(library: str) -> bool:
     """Whether kernels of this library are a training framework's."""
     return library not in INFERENCE
@@ -76,10 +95,10 @@ def gemm_predict(curve: GemmCurve, dev: Device, rows: Samples) -> Array:
     return gemm_seconds(curve, dev, rows.batch, rows.m, rows.n, rows.k, rows.dtype, rows.moved, layout)
 
 
-def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, bounds: Bounds | None = None, starts: int = 3) -> GemmCurve:
+def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, cpu: bool = False, starts: int = 3) -> GemmCurve:
     """Constants of the tile/wave model; rows with fewer than 512 tokens count half, because training seldom runs them."""
     rows, start = thinned(rows), replace(start, residual=None)
-    bounds = dict(GEMM_BOUNDS if bounds is None else bounds)
+    bounds = _bounds(GEMM_BOUNDS, GEMM_BOUNDS, cpu)
     if len(rows) < FEW:
         bounds = {name: bounds[name] for name in SCALE if name in bounds}
     for name in LAYOUT_BOUNDS:
@@ -91,7 +110,8 @@ def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, bounds: Bounds | None
 
 
 def with_residual(curve: GemmCurve, dev: Device, rows: Samples) -> GemmCurve:
-    """`curve` with trees for what it misses of the rows, smaller where a product of twice the size would come out the shorter one."""
+    """`curve` with trees for what it misses of the rows, smaller where a product of twice the size would come out the shorter
+    one."""
     rows, curve = thinned(rows, 120), replace(curve, residual=None)
     model = gemm_predict(curve, dev, rows)
     columns = features(rows.batch, rows.m, rows.n, rows.k, model, dev.sms)
@@ -104,7 +124,8 @@ def with_residual(curve: GemmCurve, dev: Device, rows: Samples) -> GemmCurve:
 
 
 def grows(curve: GemmCurve, dev: Device) -> bool:
-    """Whether doubling a side of a product nowhere shortens it by more than 2 %, on a fixed sample of 20,000 shapes of training and inference."""
+    """Whether doubling a side of a product nowhere shortens it by more than 2 %, on a fixed sample of 20,000 shapes of training
+    and inference."""
     draw = np.random.default_rng(0)
     low, high = np.array([6.0, 9.0, 9.0]), np.array([16.0, 17.0, 15.0])
     sides = np.round(2.0 ** (low + (high - low) * draw.random((20_000, 3))) / 16.0) * 16.0
@@ -135,9 +156,9 @@ def told(start: AttentionCurve, dev: Device, rows: Samples) -> tuple[str, ...]:
     return tuple(names)
 
 
-def fit_attention(start: AttentionCurve, dev: Device, rows: Samples, names: tuple[str, ...]) -> AttentionCurve:
+def fit_attention(start: AttentionCurve, dev: Device, rows: Samples, names: tuple[str, ...], cpu: bool = False) -> AttentionCurve:
     """Fits the constants in `names`; the others stay as in `start`."""
-    bounds = {name: ATTENTION_BOUNDS[name] for name in names}
+    bounds = _bounds(ATTENTION_BOUNDS, names, cpu)
     found = solve(start, bounds, lambda c: attention_predict(c, dev, rows), rows.seconds)
     return found if isinstance(found, AttentionCurve) else start
 
@@ -147,21 +168,26 @@ def memory_predict(curve: MemoryCurve, dev: Device, rows: Samples) -> Array:
     return memory_seconds(curve, dev, rows.moved, np.isin(rows.phase, BACKWARD), rows.m, rows.n)
 
 
-def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, only: tuple[str, ...] = ()) -> MemoryCurve:
+def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, by_row: bool = True, cpu: bool = False) -> MemoryCurve:
     """Bandwidth share, latency, cache gain and a block's time from forward rows; the backward factor is the median of what is left.
 
-    `only`: the constants to fit, in place of those that the rows can tell.
+    `by_row`: whether each of m rows of n elements is a block's work, as in norms.
     """
     backward = np.isin(rows.phase, BACKWARD)
     ahead = thinned(rows if backward.all() else rows.take(~backward))
     start = replace(start, backward=1.0, row=0.0, element=0.0)
     names = ["efficiency", "latency"]
-    if float(ahead.moved.min()) < dev.l2 and len(ahead) >= 12:
+    if float(ahead.moved.min()) < dev.l2 < float(ahead.moved.max()) and len(ahead) >= 6:
         names += ["cache", "reach"] if float(ahead.moved.max()) > 2.0 * dev.l2 and len(ahead) >= 20 else ["cache"]
-    if len(ahead) >= 20 and min(len(set(ahead.m)), len(set(ahead.n))) >= 2:
+    if by_row and len(ahead) >= 20 and min(len(set(ahead.m)), len(set(ahead.n))) >= 2:
         names += ["row", "element"]
-    found = solve(start, {name: MEMORY_BOUNDS[name] for name in only or names}, lambda c: memory_predict(c, dev, ahead), ahead.seconds,
-                  np.minimum(1.0, ahead.seconds / LONG))
+    found = solve(
+        start,
+        _bounds(MEMORY_BOUNDS, names, cpu),
+        lambda c: memory_predict(c, dev, ahead),
+        ahead.seconds,
+        np.minimum(1.0, ahead.seconds / LONG),
+    )
     if not isinstance(found, MemoryCurve) or backward.all() or not backward.any():
         return found if isinstance(found, MemoryCurve) else start
     behind = rows.take(backward)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.compute.kernels import Choice, GemmCurve, Provenance, choose
+from windtunnel.compute.kernels import Choice, GemmCurve, Provenance, choose, without_trees
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
@@ -54,11 +54,14 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
              measured: Measured | None = None) -> Estimate:
     """Device seconds of every row of `ops` on `gpu`; see `Estimate`. `factors` stand in for the stored training factors.
 
-    Where `measured` has the same kernel its time counts, between neighbours the model scaled to both; the training factors apply to
-    kernels timed in loops, not to those timed inside a running layer (`Measured.in_run`). Raises FileError if a constants file is
-    broken.
+    With `factors` empty the rows are kernels in a loop, as datasets hold them; only there a fitted GPU's trees count
+    (`residual.py`), since published training runs do not bear them out. Where `measured` has the same kernel its time counts,
+    between neighbours the model scaled to both; the training factors apply to kernels timed in loops, not to those timed inside a
+    running layer (`Measured.in_run`). Raises FileError if a constants file is broken.
     """
     choice = choose(gpu)
+    if factors is None or factors or choice.provenance is not Provenance.MODELLED:
+        choice = replace(choice, kernels=without_trees(choice.kernels))
     dev = device(gpu, choice.kernels)
     in_training = training_factor(gpu.architecture, factors)
     seconds, table, names, founded = _modelled(ops, choice, dev, runtime, in_training)
@@ -112,12 +115,12 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
         founded.append(_founding(choice, key))
 
     launches = ops.launches.astype(np.float64)
-    own = choice.provenance is Provenance.MODELLED  # trees hold for the GPU that they were fitted on
     mask = ops.kind == Kind.GEMM
     several = _named(ops, mask, GROUPED) if kernels.grouped is not None and mask.any() else None
-    for curve, key, part in ((kernels.gemm, "gemm", mask if several is None else mask & ~several), (kernels.grouped, GROUPED, several)):
-        if curve is not None and part is not None and part.any():
-            held = replace(curve, throttle=curve.throttle * in_training.throttle, residual=curve.residual if own else None)
+    parts = ((kernels.gemm, "gemm", mask if several is None else mask & ~several), (kernels.grouped, GROUPED, several))
+    for product, key, part in parts:
+        if product is not None and part is not None and part.any():
+            held = replace(product, throttle=product.throttle * in_training.throttle)
             put(part, in_training.matmul * _gemm(ops, part, launches[part], held, dev, runtime), key)
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
@@ -136,7 +139,8 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
             backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
             name = memory_class(key, runtime)
             m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
-            put(mask, in_training.memory * one * memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward, m, n), name)
+            each = memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward, m, n)
+            put(mask, in_training.memory * one * each, name)
     for key in (name for name in kernels.memory if LIBRARY in name):
         mask = _named(ops, ops.kind != Kind.COMM, key)
         if mask.any():

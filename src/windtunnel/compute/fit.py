@@ -18,7 +18,17 @@ from windtunnel.compute import classes
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.families import MEMORY, MemoryClass, derived, named
 from windtunnel.compute.fitting import held_out, log_errors, sigma, statistics
-from windtunnel.compute.kernels import BY_ARCHITECTURE, DEFAULT, AttentionCurve, GemmCurve, Kernels, MemoryCurve, Provenance, Table, load
+from windtunnel.compute.kernels import (
+    BY_ARCHITECTURE,
+    DEFAULT,
+    AttentionCurve,
+    GemmCurve,
+    Kernels,
+    MemoryCurve,
+    Provenance,
+    Table,
+    load,
+)
 from windtunnel.compute.library import default_attention
 from windtunnel.compute.reference import reference, reference_gpu
 from windtunnel.compute.samples import BACKWARD, Samples, samples
@@ -37,27 +47,44 @@ CARRIED = 0.1
 LEAST = {"gemm": 8, "grouped_gemm": 8, "attention": 6, "memory": 5}
 """Rows without which a class is not fitted: two for each constant that is."""
 
-TILES = {"ampere": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
-         "hopper": ((128, 256), (256, 128), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
-         "blackwell": ((256, 256), (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)),
-         "cpu": ((64, 64), (32, 64), (16, 64), (8, 32))}
-"""Output tiles of the libraries' tensor-core kernels (CUTLASS profiler's default shapes for sm80, sm90, sm100); blocks of a core."""
+TILES = {
+    "ampere": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
+    "hopper": ((128, 256), (256, 128), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
+    "blackwell": ((256, 256), (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)),
+    "cpu": ((64, 64), (32, 64), (16, 64), (8, 32)),
+}
+"""Output tiles of the libraries' tensor-core kernels (CUTLASS profiler's default shapes for sm80, sm90, sm100); blocks of a
+core."""
 
 QUERY_ROWS = {("blackwell", "forward"): 256}
 """Query rows of an attention block where they are not 128: two tiles of 128 in flight on sm100."""
 
-PLAIN = GemmCurve(fraction=0.9, tiles=TILES["ampere"], tile_cost=12.0, prologue=100.0, wave=0.5, memory=0.85, latency=3e-6, split=3e-6,
-                  blend=3.0, throttle=0.1, settle=3e-4, dgrad=1.0, wgrad=1.03)
+PLAIN = GemmCurve(
+    fraction=0.9,
+    tiles=TILES["ampere"],
+    tile_cost=12.0,
+    prologue=100.0,
+    wave=0.5,
+    memory=0.85,
+    latency=3e-6,
+    split=3e-6,
+    blend=3.0,
+    throttle=0.1,
+    settle=3e-4,
+    dgrad=1.0,
+    wgrad=1.03,
+)
 """Start of a fit; layouts' factors, where no row has them, are the mean of A100 PCIe's and B200's."""
+
+CORES = replace(PLAIN, tile_cost=2.0, prologue=0.0, wave=0.0, memory=0.7, latency=1e-5, throttle=0.0)
+"""Start on a CPU, whose few cores fill at any size and whose blocks fit its caches."""
 
 LARGE, WIDE = 3e7, 8192
 """Of times that hold the launch, those of sets beyond this many bytes tell the class's rate, on rows that one block holds whole."""
 
 BY_ROW = ("norm", "softmax")
-"""Classes whose kernels give a row to a block, in a dataset as in the graph of a job."""
-
-FLAT = ("efficiency", "latency", "cache", "reach")
-"""Constants of the other classes: the same op runs over rows, heads or plain elements."""
+"""Classes whose kernels give a row to a block, in a dataset as in the graph of a job; other ops run over rows, heads or plain
+elements."""
 
 FIRST = AttentionCurve(fraction=0.7, rows=128, wave=0.5, setup=150.0, head=20.0, causal=1.05, latency=6e-6)
 """Start of a fit of attention where no relative lends one."""
@@ -72,11 +99,17 @@ class Fit:
     messages: list[str] = field(default_factory=list)
 
 
-def fit(data: Sequence[Dataset], relative: Kernels | None = None, stated: Mapping[str, MemoryClass] | None = None,
-        only: Sequence[str] = (), report: Callable[[float], object] = lambda share: None) -> Fit:
+def fit(
+    data: Sequence[Dataset],
+    relative: Kernels | None = None,
+    stated: Mapping[str, MemoryClass] | None = None,
+    only: Sequence[str] = (),
+    report: Callable[[float], object] = lambda share: None,
+) -> Fit:
     """Constants of the one GPU of `data`.
 
-    `relative`: whose constants fill the gaps; left out, those of its architecture. `stated`: classes that move bytes whose share of the
+    `relative`: whose constants fill the gaps; left out, those of its architecture. `stated`: classes that move bytes whose share
+    of the
     bandwidth somebody states without rows. `only`: classes that must be fitted (gemm, grouped_gemm, attention, or an op that moves
     bytes); SpecError for one with too few rows, as for data of two GPUs or without a usable row.
     """
@@ -88,8 +121,18 @@ def fit(data: Sequence[Dataset], relative: Kernels | None = None, stated: Mappin
     gpu, sheet, said = reference_gpu(data[0].about, rows)
     relative = relative if relative is not None else relative_of(gpu)
     about = {name: value for name, value in asdict(data[0].about).items() if value and name not in ("datasheet", "version")}
-    shell = replace(relative, id=gpu.id, architecture=gpu.architecture, datasheet=sheet, about=about, tables={}, memory={}, attention={},
-                    grouped=None, **reference(gpu, rows))
+    shell = replace(
+        relative,
+        id=gpu.id,
+        architecture=gpu.architecture,
+        datasheet=sheet,
+        about=about,
+        tables={},
+        memory={},
+        attention={},
+        grouped=None,
+        **reference(gpu, rows),
+    )
     made = Fit(shell, messages=[f"assumed {what}" for what in said])
     work = _Work(made, gpu, device(gpu, shell), rows, relative, _source(data), only)
     work.products()
@@ -104,9 +147,21 @@ def fit(data: Sequence[Dataset], relative: Kernels | None = None, stated: Mappin
 def bare() -> Kernels:
     """A relative that has only starting values: a fit with it depends on its data alone."""
     table = Table(0.35, Provenance.ASSUMED, "starting values")
-    return Kernels(id="none", architecture="none", peak=1.0, achievable=1.0, sms=1.0, l2=1.0, power=1.0, narrow=1.0, bandwidth=1.0, gemm=PLAIN,
-                   memory={"elementwise": MemoryCurve(0.8, 2e-6, 1.3)}, attention={"fa2": {"forward": FIRST, "backward": FIRST}},
-                   tables={"gemm": table, "elementwise": table, "attention.fa2": table})
+    return Kernels(
+        id="none",
+        architecture="none",
+        peak=1.0,
+        achievable=1.0,
+        sms=1.0,
+        l2=1.0,
+        power=1.0,
+        narrow=1.0,
+        bandwidth=1.0,
+        gemm=PLAIN,
+        memory={"elementwise": MemoryCurve(0.8, 2e-6, 1.3)},
+        attention={"fa2": {"forward": FIRST, "backward": FIRST}},
+        tables={"gemm": table, "elementwise": table, "attention.fa2": table},
+    )
 
 
 def relative_of(gpu: GPU) -> Kernels:
@@ -128,8 +183,13 @@ def _enough(rows: Samples, only: Sequence[str]) -> None:
     counts = {name: len(rows.of(op=name)) for name in known}
     if not any(count >= LEAST.get(name, LEAST["memory"]) for name, count in counts.items()):
         got = ", ".join(f"{count} of {name}" for name, count in counts.items() if count) or "no usable kernel row"
-        raise SpecError("datasets", got, f"at least {LEAST['gemm']} products, {LEAST['attention']} attention kernels of one direction, or "
-                        f"{LEAST['memory']} kernels that move bytes", "Measure more shapes: `windtunnel profile run`.")
+        raise SpecError(
+            "datasets",
+            got,
+            f"at least {LEAST['gemm']} products, {LEAST['attention']} attention kernels of one direction, or "
+            f"{LEAST['memory']} kernels that move bytes",
+            "Measure more shapes: `windtunnel profile run`.",
+        )
 
 
 def _source(data: Sequence[Dataset]) -> str:
@@ -149,6 +209,10 @@ class _Work:
     source: str
     only: Sequence[str]
 
+    @property
+    def cpu(self) -> bool:
+        return self.gpu.architecture == "cpu"
+
     def put(self, key: str, table: Table) -> None:
         self.made.kernels.tables[key] = table
 
@@ -163,7 +227,8 @@ class _Work:
             self._carry("gemm", f"{len(rows)} rows of gemm, {least} are needed")
         else:
             few = len(rows) < classes.FEW
-            curve = self._products("gemm", replace(self.relative.gemm if few else PLAIN, tiles=tiles, residual=None), rows)
+            start = CORES if self.cpu else self.relative.gemm if few else PLAIN
+            curve = self._products("gemm", replace(start, tiles=tiles, residual=None), rows)
         self.made.kernels = replace(self.made.kernels, gemm=curve)
         rows = self.rows.of(op="grouped_gemm")
         if len(rows) >= LEAST["grouped_gemm"]:
@@ -176,7 +241,7 @@ class _Work:
         dev = self.dev
 
         def plain(part: Samples) -> GemmCurve:
-            return classes.fit_gemm(start, dev, part)
+            return classes.fit_gemm(start, dev, part, self.cpu)
 
         def full(part: Samples) -> GemmCurve:
             return classes.with_residual(plain(part), dev, part)
@@ -207,20 +272,31 @@ class _Work:
             errors: dict[str, tuple[Array, Array]] = {}
             for way in ("forward", "backward"):
                 part = rows.take((library == name) & (backward == (way == "backward")))
-                start = replace(lent[way], rows=QUERY_ROWS.get((self.gpu.architecture, way), 128), fraction=self._scaled(lent[way].fraction))
+                start = replace(
+                    lent[way], rows=QUERY_ROWS.get((self.gpu.architecture, way), 128), fraction=self._scaled(lent[way].fraction)
+                )
                 if len(part) >= LEAST["attention"]:
                     ways[way], errors[way] = self._attention(start, part)
                 else:
                     ways[way] = start
                     if len(part) or ways.get("forward") is not start:
-                        self.made.messages.append(f"attention {name} {way}: {len(part)} rows, {LEAST['attention']} are needed; "
-                                                  f"{self.relative.id}'s")
+                        self.made.messages.append(
+                            f"attention {name} {way}: {len(part)} rows, {LEAST['attention']} are needed; {self.relative.id}'s"
+                        )
             if errors:
                 found[name] = ways
                 held = {way: each[0] for way, each in errors.items()}
                 trained = {way: statistics(each[1]) for way, each in errors.items()}
-                self.put(f"attention.{name}", Table(max(sigma(e) for e in held.values()) if len(held) == 2 else 0.15, Provenance.MODELLED,
-                                                    self.source, {way: statistics(e) for way, e in held.items()}, trained))
+                self.put(
+                    f"attention.{name}",
+                    Table(
+                        max(sigma(e) for e in held.values()) if len(held) == 2 else 0.15,
+                        Provenance.MODELLED,
+                        self.source,
+                        {way: statistics(e) for way, e in held.items()},
+                        trained,
+                    ),
+                )
                 table = self.made.kernels.tables[f"attention.{name}"]
                 self.put(f"attention.{name}", replace(table, error=max(table.error, BETWEEN_SETS)))
                 self.made.lines += [(f"attention {name} {way}", e) for way, e in held.items()]
@@ -234,7 +310,7 @@ class _Work:
         names = classes.told(start, self.dev, rows)
 
         def fitted(part: Samples) -> AttentionCurve:
-            return classes.fit_attention(start, self.dev, part, names)
+            return classes.fit_attention(start, self.dev, part, names, self.cpu)
 
         def predict(curve: AttentionCurve, part: Samples) -> Array:
             return classes.attention_predict(curve, self.dev, part)
@@ -247,10 +323,11 @@ class _Work:
         found: dict[str, MemoryCurve] = {}
         known: dict[str, MemoryClass] = dict(stated)
         lent = self.relative.memory["elementwise"]
+        start = MemoryCurve(lent.efficiency, lent.latency, 1.0 if self.cpu else lent.cache)
         rows = self.rows.take(np.isin(self.rows.op, MEMORY))
         for key, part in named(rows):
             if len(part) >= LEAST["memory"]:
-                curve, table = self._moved(key, MemoryCurve(lent.efficiency, lent.latency, lent.cache), part)
+                curve, table = self._moved(key, start, part)
                 found[key] = curve
                 self.put(key, table)
         for op in MEMORY:
@@ -258,12 +335,11 @@ class _Work:
             part = part.take(np.array([classes.trains(library) for library in part.library], np.bool_)) if len(part) else part
             plain = part.take(~part.host)
             if len(plain) >= LEAST["memory"]:
-                flat = () if op in BY_ROW else FLAT
-                known[op] = MemoryClass(*self._moved(op, MemoryCurve(lent.efficiency, lent.latency, lent.cache), plain, flat))
+                known[op] = MemoryClass(*self._moved(op, start, plain, op in BY_ROW))
             elif len(part) >= LEAST["memory"]:  # the launch in such times is the timing's own
                 large = part.take((part.moved > LARGE) & (part.n <= WIDE))
                 if len(large) >= LEAST["memory"]:
-                    curve, table = self._moved(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large, ("efficiency", "latency"))
+                    curve, table = self._moved(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large, False)
                     known.setdefault(op, MemoryClass(replace(curve, latency=0.0), table))
             elif len(part):
                 self.made.messages.append(f"{op}: {len(part)} rows, {LEAST['memory']} are needed")
@@ -272,9 +348,9 @@ class _Work:
             self.put(name, table)
         self.made.kernels = replace(self.made.kernels, memory=found)
 
-    def _moved(self, key: str, start: MemoryCurve, rows: Samples, names: tuple[str, ...] = ()) -> tuple[MemoryCurve, Table]:
+    def _moved(self, key: str, start: MemoryCurve, rows: Samples, by_row: bool = True) -> tuple[MemoryCurve, Table]:
         def fitted(part: Samples) -> MemoryCurve:
-            return classes.fit_memory(start, self.dev, part, names)
+            return classes.fit_memory(start, self.dev, part, by_row, self.cpu)
 
         def predict(curve: MemoryCurve, part: Samples) -> Array:
             return classes.memory_predict(curve, self.dev, part)
@@ -287,9 +363,16 @@ class _Work:
 
     def _table(self, key: str, held: Array, trained: Array, parts: dict[str, Mask], usual: Mask) -> None:
         self.made.lines += [(f"{key}, {part}" if part != "all" else key, held[mask]) for part, mask in parts.items() if mask.any()]
-        self.put(key, Table(max(sigma(held[usual]), BETWEEN_SETS), Provenance.MODELLED, self.source,
-                            {part: statistics(held[mask]) for part, mask in parts.items() if mask.any()},
-                            {part: statistics(trained[mask]) for part, mask in parts.items() if mask.any()}))
+        self.put(
+            key,
+            Table(
+                max(sigma(held[usual]), BETWEEN_SETS),
+                Provenance.MODELLED,
+                self.source,
+                {part: statistics(held[mask]) for part, mask in parts.items() if mask.any()},
+                {part: statistics(trained[mask]) for part, mask in parts.items() if mask.any()},
+            ),
+        )
 
     def _carry(self, key: str, why: str) -> None:
         table = self.relative.tables[key]

@@ -85,7 +85,8 @@ def held_out(rows: Samples, fit: Callable[[Samples], Any], predict: Callable[[An
 
 
 def thinned(rows: Samples, most: int = 40) -> Samples:
-    """At most `most` rows of each group and pass, spread evenly over the logarithm of their tokens: a dense sweep weighs no more."""
+    """At most `most` rows of each group and pass, spread evenly over the logarithm of their tokens: a dense sweep weighs no
+    more."""
     keys: dict[tuple[str, str, str], list[int]] = {}
     tokens = rows.tokens
     for i, key in enumerate(zip(rows.group, rows.phase, rows.library, strict=True)):

@@ -10,7 +10,8 @@ For each tile shape (r, c) and each split s of k that a BLAS library might choos
     seconds = (latency + t (1 + throttle x / (1 + x))) exp(residual)
 
 and the fastest choice counts, as the library's own heuristic looks for it. Never faster than peak. `residual`: see `residual.py`.
-`result` is the bytes of the result written once: tiles store it at `store` times the rate of reading, which decides where k is small.
+`result` is the bytes of the result written once: tiles store it at `store` times the rate of reading, which decides where k is
+small.
 Source of the form: tile and wave quantisation as NVIDIA's "Matrix Multiplication Background User's Guide" describes it; constants
 are fitted by `fit.py`.
 """
@@ -48,15 +49,15 @@ def gemm_seconds(curve: GemmCurve, dev: Device, batch: Array, m: Array, n: Array
 
 def _seconds(curve: GemmCurve, dev: Device, batch: Array, m: Array, n: Array, k: Array, dtype: npt.NDArray[np.int8],
              moved: Array, factor: Array) -> Array:
-    best = _fastest(curve, dev, *(np.maximum(x, 1e-9) for x in (batch, m, n, k)), dev.ceiling[dtype] * curve.fraction) * factor
+    b, r, c, d = (np.maximum(x, 1e-9) for x in (batch, m, n, k))
+    best = _fastest(curve, dev, b, r, c, d, dev.ceiling[dtype] * curve.fraction) * factor
     moved = moved + batch * m * n * RESULT[dtype] * (1.0 / curve.store - 1.0)
     memory = moved / (dev.bandwidth * curve.memory)
     joined = (best**curve.blend + memory**curve.blend) ** (1.0 / curve.blend)
     floor = 2.0 * batch * m * n * k / dev.peak[dtype]
     seconds = curve.latency + held(joined, curve.throttle, curve.settle, curve.sharp)
     if curve.residual is not None:
-        shape = (np.maximum(x, 1e-9) for x in (batch, m, n, k))
-        seconds = seconds * np.exp(correction(curve.residual, features(*shape, seconds, dev.sms)))
+        seconds = seconds * np.exp(correction(curve.residual, features(b, r, c, d, seconds, dev.sms)))
     return np.asarray(np.maximum(seconds, floor), dtype=np.float64)
 
 

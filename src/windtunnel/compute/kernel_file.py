@@ -4,7 +4,8 @@
      "gemm": CLASS, "grouped_gemm": CLASS or absent, "memory": {name: CLASS}, "attention": {library: CLASS}, "about": {…},
      "datasheet": {…} or absent}
 
-A CLASS is {error, provenance, source, constants, held_out, trained}; the last two are error statistics of the fit, absent where a class
+A CLASS is {error, provenance, source, constants, held_out, trained}; the last two are error statistics of the fit, absent where
+a class
 was not fitted on this GPU. Attention's constants (and statistics) are given forward and backward.
 """
 
@@ -74,9 +75,18 @@ def parse(data: Any) -> Kernels:
         attention[library] = {way: _curve(f"attention.{library}.{way}", AttentionCurve, _table(way, ways[way])) for way in WAYS}
     if "elementwise" not in memory or not attention:
         raise ValueError("no memory.elementwise" if attention else "no attention")
-    return Kernels(id=str(data["id"]), architecture=str(data["architecture"]), gemm=gemm, grouped=grouped, memory=memory,
-                   attention=attention, tables=tables, datasheet=_table("datasheet", data.get("datasheet", {})),
-                   about=_table("about", data.get("about", {})), **numbers)
+    return Kernels(
+        id=str(data["id"]),
+        architecture=str(data["architecture"]),
+        gemm=gemm,
+        grouped=grouped,
+        memory=memory,
+        attention=attention,
+        tables=tables,
+        datasheet=_table("datasheet", data.get("datasheet", {})),
+        about=_table("about", data.get("about", {})),
+        **numbers,
+    )
 
 
 def document(kernels: Kernels) -> dict[str, Any]:
@@ -84,21 +94,31 @@ def document(kernels: Kernels) -> dict[str, Any]:
 
     def section(key: str, constants: Any) -> dict[str, Any]:
         table = kernels.tables[key]
-        found = {"error": _short(table.error), "provenance": table.provenance.name.lower(), "source": table.source,
-                 "constants": constants}
+        found = {
+            "error": _short(table.error),
+            "provenance": table.provenance.name.lower(),
+            "source": table.source,
+            "constants": constants,
+        }
         for name in ("held_out", "trained"):
             if stats := getattr(table, name):
                 found[name] = {part: {**{k: _short(v) for k, v in asdict(value).items()}} for part, value in stats.items()}
         return found
 
     found: dict[str, Any] = {
-        "format": FORMAT, "id": kernels.id, "architecture": kernels.architecture,
-        "reference": {name: _short(getattr(kernels, name), 9) for name in REFERENCE}, "gemm": section("gemm", _constants(kernels.gemm))}
+        "format": FORMAT,
+        "id": kernels.id,
+        "architecture": kernels.architecture,
+        "reference": {name: _short(getattr(kernels, name), 9) for name in REFERENCE},
+        "gemm": section("gemm", _constants(kernels.gemm)),
+    }
     if kernels.grouped is not None:
         found["grouped_gemm"] = section("grouped_gemm", _constants(kernels.grouped))
     found["memory"] = {name: section(name, _constants(curve)) for name, curve in kernels.memory.items()}
-    found["attention"] = {library: section(f"attention.{library}", {way: _constants(curve) for way, curve in ways.items()})
-                          for library, ways in kernels.attention.items()}
+    found["attention"] = {
+        library: section(f"attention.{library}", {way: _constants(curve) for way, curve in ways.items()})
+        for library, ways in kernels.attention.items()
+    }
     for name in ("datasheet", "about"):
         if value := getattr(kernels, name):
             found[name] = dict(value)
@@ -126,8 +146,11 @@ def _indented(value: Any, depth: int) -> str:
 
 def _constants(curve: Any) -> dict[str, Any]:
     plain = {f.name: f.default for f in fields(curve)}
-    return {name: _short(value) if isinstance(value, int | float) else value
-            for name, value in asdict(curve).items() if value != plain[name]}
+    return {
+        name: _short(value) if isinstance(value, int | float) else value
+        for name, value in asdict(curve).items()
+        if value != plain[name]
+    }
 
 
 def _short(value: float, digits: int = 4) -> float:
@@ -139,8 +162,9 @@ def _curve(where: str, kind: Any, values: Mapping[str, Any]) -> Any:
     """A curve from its constants: every one known and given (unless it has a default), positive or zero."""
     known = {f.name: f.default for f in fields(kind)}
     _keys(where, values, set(known), {name for name, default in known.items() if default is not MISSING})
-    given: dict[str, Any] = {name: _number(f"{where}.{name}", value) for name, value in values.items()
-                             if name not in ("tiles", "residual")}
+    given: dict[str, Any] = {
+        name: _number(f"{where}.{name}", value) for name, value in values.items() if name not in ("tiles", "residual")
+    }
     if "tiles" in values:
         given["tiles"] = tuple((int(a), int(b)) for a, b in values["tiles"])
         if not given["tiles"] or min(min(tile) for tile in given["tiles"]) < 1:
@@ -156,8 +180,9 @@ def _curve(where: str, kind: Any, values: Mapping[str, Any]) -> Any:
 def _residual(where: str, value: Any) -> Residual:
     found = _table(where, value)
     _keys(where, found, {"feature", "above", "value"}, set())
-    feature, above, leaves = (tuple(tuple(_number(where, x, signed=True) for x in tree) for tree in found[name])
-                              for name in ("feature", "above", "value"))
+    feature, above, leaves = (
+        tuple(tuple(_number(where, x, signed=True) for x in tree) for tree in found[name]) for name in ("feature", "above", "value")
+    )
     fit = all(len(a) == len(b) and len(c) == 2 ** len(a) and len(a) < 8 for a, b, c in zip(feature, above, leaves, strict=True))
     if not fit or any(not 0 <= f < len(FEATURES) or f != int(f) for tree in feature for f in tree):
         raise ValueError(f"{where}: trees whose questions and values do not match")

@@ -7,7 +7,7 @@ error that was measured on shapes held out of the fit, and how well the numbers 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
@@ -99,7 +99,8 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Table:
-    """Founding of one class: error is the relative 1-sigma error on held-out shapes; statistics by part of the rows, if fitted here."""
+    """Founding of one class: error is the relative 1-sigma error on held-out shapes; statistics by part of the rows, if fitted
+    here."""
 
     error: float
     provenance: Provenance
@@ -155,6 +156,12 @@ def choose(gpu: GPU) -> Choice:
     if own is None and stems:
         own = load(str(stems[0]))
     return carried(load(DEFAULT), gpu, Provenance.ASSUMED) if own is None else carried(own, gpu)
+
+
+def without_trees(kernels: Kernels) -> Kernels:
+    """The equations alone."""
+    grouped = kernels.grouped if kernels.grouped is None else replace(kernels.grouped, residual=None)
+    return replace(kernels, gemm=replace(kernels.gemm, residual=None), grouped=grouped)
 
 
 def is_path(name: str | None) -> bool:

@@ -4,8 +4,10 @@
     rows    = max(1, m / (RESIDENT SMs)) * (row + element n)
     seconds = latency + (stream^3 + rows^3)^(1/3)
 
-`gain` goes from `cache` (a working set inside L2) to 1 (one beyond `reach` times the L2) as the set grows. `rows` is a block's own time
-where a kernel gives each of m rows of n elements to one block, as norms and softmax do: few or short rows do not fill the memory system.
+`gain` goes from `cache` (a working set inside L2) to 1 (one beyond `reach` times the L2) as the set grows. `rows` is a block's
+own time
+where a kernel gives each of m rows of n elements to one block, as norms and softmax do: few or short rows do not fill the memory
+system.
 Classes whose data do not tell it have row = element = 0.
 """
 

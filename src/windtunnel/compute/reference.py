@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,9 +33,13 @@ def gpu_of(kernels: Kernels, path: str | None = None) -> GPU:
     """
     found = GPU(**kernels.datasheet) if kernels.datasheet else known_gpu(kernels.id)
     if found is None:
-        raise SpecError("kernels.id", kernels.id, "a GPU of the catalogue, or a file with a datasheet",
-                        "Fit it again with `windtunnel profile fit`.")
-    return found if path is None else GPU(**{**found.model_dump(), "kernels_from": path})
+        raise SpecError(
+            "kernels.id",
+            kernels.id,
+            "a GPU of the catalogue, or a file with a datasheet",
+            "Fit it again with `windtunnel profile fit`.",
+        )
+    return found if path is None else found.model_copy(update={"kernels_from": path})
 
 
 def reference_gpu(about: About, rows: Samples) -> tuple[GPU, dict[str, Any], list[str]]:
@@ -59,8 +62,12 @@ def reference_gpu(about: About, rows: Samples) -> tuple[GPU, dict[str, Any], lis
     if not bandwidth:
         moves = (rows.moved > 0.0) & (rows.work == 0.0)
         if not moves.any():
-            raise SpecError("about.datasheet.memory_bandwidth", bandwidth, "B/s: no kernel of the dataset tells it",
-                            "Measure kernels that move bytes too, or state it in the datasheet.")
+            raise SpecError(
+                "about.datasheet.memory_bandwidth",
+                bandwidth,
+                "B/s: no kernel of the dataset tells it",
+                "Measure kernels that move bytes too, or state it in the datasheet.",
+            )
         large = moves & (rows.moved >= np.quantile(rows.moved[moves], 0.75))
         bandwidth = float(f"{(rows.moved[large] / rows.seconds[large]).max() / HEADROOM:.3g}")
         said.append(f"memory bandwidth: {bandwidth / 1e9:g} GB/s, the best measured kernel's over {HEADROOM}")
@@ -70,13 +77,22 @@ def reference_gpu(about: About, rows: Samples) -> tuple[GPU, dict[str, Any], lis
         if not sheet.get(name):
             sheet[name] = value
             said.append(f"{what}: the dataset does not say")
-    data = {"id": about.gpu, "name": about.device or about.gpu, "vendor": "other", "architecture": about.architecture or "other",
-            "peak": peak, "memory": sheet["memory"], "memory_bandwidth": bandwidth, "sms": int(sheet["sms"]), "source": about.source}
-    data |= {"l2": sheet["l2"]} if sheet.get("l2") else {}
+    data: dict[str, Any] = {
+        "id": about.gpu,
+        "name": about.device or about.gpu,
+        "vendor": "other",
+        "architecture": about.architecture or "other",
+        "peak": {name: f"{rate:.9g}FLOP/s" for name, rate in peak.items()},
+        "memory": int(sheet["memory"]),
+        "memory_bandwidth": f"{bandwidth:.9g}B/s",
+        "sms": int(sheet["sms"]),
+        "source": about.source or "the dataset's own data sheet",
+    }
+    data |= {"l2": int(sheet["l2"])} if sheet.get("l2") else {}
     return GPU(**data), data, said
 
 
-def reference(gpu: GPU, rows: Samples) -> Mapping[str, float]:
+def reference(gpu: GPU, rows: Samples) -> dict[str, Any]:
     """The fields of `Kernels` that say what the constants were fitted on."""
     wide = next((gpu.peak[name] for name in ("bf16", "fp16", "fp32") if name in gpu.peak), max(gpu.peak.values()))
     best = gpu.achievable.get("bf16", gpu.achievable.get("fp16"))
@@ -86,5 +102,12 @@ def reference(gpu: GPU, rows: Samples) -> Mapping[str, float]:
     narrow = 1.0
     if "fp8" in gpu.achievable and "fp8" in gpu.peak:
         narrow = gpu.achievable["fp8"] / gpu.peak["fp8"] / (best / wide)
-    return {"peak": wide, "achievable": best, "sms": float(gpu.sms or 1), "l2": float(gpu.l2 or 2**25), "power": float(gpu.power_w or 0.0),
-            "narrow": narrow, "bandwidth": gpu.memory_bandwidth}
+    return {
+        "peak": wide,
+        "achievable": best,
+        "sms": float(gpu.sms or 1),
+        "l2": float(gpu.l2 or 2**25),
+        "power": float(gpu.power_w or 0.0),
+        "narrow": narrow,
+        "bandwidth": gpu.memory_bandwidth,
+    }

@@ -1,8 +1,11 @@
-"""What the tile/wave model misses on one GPU: a small sum of trees over a product's shape, fitted on what is left of the measured times.
+"""What the tile/wave model misses on one GPU: a small sum of trees over a product's shape, fitted on what is left of the
+measured times.
 
 A library picks tiles by heuristics of its own, so that a shape's time is off by several per cent in patterns that shapes of one GPU
-share. Each tree asks a few questions (is feature f above t?) and adds the value of the answer to ln(seconds). Trees hold for the GPU
-they were fitted on and are not carried to another. They are small beside the model and kept so (`LIMIT`): with `fit`'s check, a product
+share. Each tree asks a few questions (is feature f above t?) and adds the value of the answer to ln(seconds). Trees hold for the
+GPU
+they were fitted on and are not carried to another. They are small beside the model and kept so (`LIMIT`): with `fit`'s check, a
+product
 of twice the rows, columns or depth stays the longer one.
 """
 
@@ -20,12 +23,14 @@ LIMIT = 0.25
 """Largest |ln| that the trees may add."""
 
 FEATURES = ("m", "n", "k", "seconds", "wave_128x256", "wave_256x128", "wave_128x128", "waves", "rows")
-"""ln of the sizes and of the model's seconds; whole over fractional waves of three tiles; ln waves of 128x256; padded over real rows."""
+"""ln of the sizes and of the model's seconds; whole over fractional waves of three tiles; ln waves of 128x256; padded over real
+rows."""
 
 
 @dataclass(frozen=True)
 class Residual:
-    """Trees of equal depth: tree i asks whether feature `feature[i][j]` is above `above[i][j]`, bit j of the index into `value[i]`."""
+    """Trees of equal depth: tree i asks whether feature `feature[i][j]` is above `above[i][j]`, bit j of the index into
+    `value[i]`."""
 
     feature: tuple[tuple[int, ...], ...]
     above: tuple[tuple[float, ...], ...]

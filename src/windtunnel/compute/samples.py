@@ -16,8 +16,27 @@ from windtunnel.workload.ops import DTYPES
 Array = npt.NDArray[np.float64]
 Words = npt.NDArray[np.object_]
 
-COLUMNS = ("op", "name", "library", "phase", "dtype", "out_dtype", "batch", "m", "n", "k", "v", "causal", "window", "accumulate", "flops",
-           "bytes", "seconds", "note", "source")
+COLUMNS = (
+    "op",
+    "name",
+    "library",
+    "phase",
+    "dtype",
+    "out_dtype",
+    "batch",
+    "m",
+    "n",
+    "k",
+    "v",
+    "causal",
+    "window",
+    "accumulate",
+    "flops",
+    "bytes",
+    "seconds",
+    "note",
+    "source",
+)
 BACKWARD = ("backward", "dgrad", "wgrad")
 HOST = "timed from the host"
 """In `note`: the time holds the launch, so that short rows say nothing about the kernel."""
@@ -103,8 +122,24 @@ def samples(data: Sequence[Dataset]) -> Samples:
     moved = np.where(stated > 0.0, stated, moved)
     group = np.array([_group(*row) for row in zip(op, words("name"), phase, batch, m, n, k, size, strict=True)], np.object_)
     host = np.array([HOST in (note or "") for note in columns["note"]], np.bool_)
-    found = Samples(op, words("name"), words("library"), phase, group, dtype, batch, m, n, k, size, work, moved, number("seconds", 0.0),
-                    accumulate, host)
+    found = Samples(
+        op,
+        words("name"),
+        words("library"),
+        phase,
+        group,
+        dtype,
+        batch,
+        m,
+        n,
+        k,
+        size,
+        work,
+        moved,
+        number("seconds", 0.0),
+        accumulate,
+        host,
+    )
     return found.take(product | attention | (moved > 0.0))
 
 

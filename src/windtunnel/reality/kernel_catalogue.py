@@ -2,7 +2,8 @@
 
     python -m windtunnel.reality.kernel_catalogue FOLDER [--write] [--json FILE]
 
-FOLDER holds `vidur/compute/{a100,h100}`, `simumax/{a100_pcie,b200_bf16_ceperm}.json` and `llmcompass_a100`. Without `--write` nothing is
+FOLDER holds `vidur/compute/{a100,h100}`, `simumax/{a100_pcie,b200_bf16_ceperm}.json` and `llmcompass_a100`. Without `--write`
+nothing is
 stored. Every file comes from `profile.imports` and `compute.fit`, as a user's own does.
 """
 
@@ -34,9 +35,16 @@ SIMUMAX = "MooreThreads/SimuMax 4dcaae5 {}.json"
 LLMCOMPASS = "PrincetonUniversity/LLMCompass 2e015fd A100 sweeps"
 PUBLISHED = "catalog/kernels/published/attention.toml"
 
-STATED = {"a100_pcie": {"elementwise": (0.91 * 1600e9, 0.15, "bandwidth.default"), "cross_entropy": (0.808 * 1600e9, 0.2, "bandwidth.ce")},
-          "b200_bf16_ceperm": {"elementwise": (0.666 * 8e12, 0.15, "bandwidth.default"),
-                               "cross_entropy": (0.3246 * 8e12, 0.2, "bandwidth.ce")}}
+STATED = {
+    "a100_pcie": {
+        "elementwise": (0.91 * 1600e9, 0.15, "bandwidth.default"),
+        "cross_entropy": (0.808 * 1600e9, 0.2, "bandwidth.ce"),
+    },
+    "b200_bf16_ceperm": {
+        "elementwise": (0.666 * 8e12, 0.15, "bandwidth.default"),
+        "cross_entropy": (0.3246 * 8e12, 0.2, "bandwidth.ce"),
+    },
+}
 """SimuMax's system files state these rates in B/s without the rows behind them: (rate, relative error, key of the file)."""
 
 
@@ -56,9 +64,26 @@ def published_attention(path: Path = FOLDER / "published" / "attention.toml") ->
             for seq, rate in zip(series.get("lengths", data["lengths"]), series.get(library, ()), strict=False):
                 batch = data["tokens"] // seq * data["width"] // head
                 flops = (4.0 if way == "forward" else 10.0) * batch * seq * seq * head * (0.5 if series["causal"] else 1.0)
-                rows.append({"level": "kernel", "op": "attention", "name": "attention", "phase": way, "dtype": "fp16", "mode": "eager",
-                             "library": library, "batch": batch, "m": seq, "n": seq, "k": head, "causal": bool(series["causal"]),
-                             "flops": flops, "seconds": flops / (rate * 1e12), "status": "ok", "source": series["source"]})
+                rows.append(
+                    {
+                        "level": "kernel",
+                        "op": "attention",
+                        "name": "attention",
+                        "phase": way,
+                        "dtype": "fp16",
+                        "mode": "eager",
+                        "library": library,
+                        "batch": batch,
+                        "m": seq,
+                        "n": seq,
+                        "k": head,
+                        "causal": bool(series["causal"]),
+                        "flops": flops,
+                        "seconds": flops / (rate * 1e12),
+                        "status": "ok",
+                        "source": series["source"],
+                    }
+                )
     return dataset(About(gpu=data["gpu"], source=PUBLISHED), rows)
 
 
@@ -92,8 +117,10 @@ def markdown(fits: Sequence[Fit]) -> str:
     for made in fits:
         for what, errors in made.lines:
             found = statistics(np.asarray(errors))
-            rows.append(f"| {made.kernels.id} | {what} | {found.n:.0f} | {found.median_pct:.1f} | {found.p90_pct:.1f} "
-                        f"| {found.bias_pct:+.1f} |")
+            rows.append(
+                f"| {made.kernels.id} | {what} | {found.n:.0f} | {found.median_pct:.1f} | {found.p90_pct:.1f} "
+                f"| {found.bias_pct:+.1f} |"
+            )
     return "\n".join(rows)
 
 
@@ -116,7 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.write:
             (FOLDER / f"{made.kernels.id}.json").write_text(text(made.kernels), encoding="utf-8")
     if given.json is not None:
-        lines = [{"gpu": made.kernels.id, "what": what, **vars(statistics(np.asarray(e)))} for made in fits for what, e in made.lines]
+        lines = [
+            {"gpu": made.kernels.id, "what": what, **vars(statistics(np.asarray(e)))} for made in fits for what, e in made.lines
+        ]
         given.json.write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
     return 0
 
