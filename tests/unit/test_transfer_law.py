@@ -74,7 +74,8 @@ def test_a_throttled_relative_is_lifted_by_more_power() -> None:
 
 def test_smaller_tensor_cores_waste_less() -> None:
     cut = replace(HOPPER, peak=250e12)
-    assert gemm_moved(CURVE, HOPPER, cut, 1e-12).tile_cost == pytest.approx(12.8 / 4)
+    assert gemm_moved(CURVE, HOPPER, cut, 1e-12).tile_cost == pytest.approx(12.8 / 2)
+    assert gemm_moved(CURVE, HOPPER, replace(HOPPER, peak=600e12), 1e-12).tile_cost == 12.8
     assert gemm_moved(CURVE, HOPPER, replace(HOPPER, peak=4000e12, power=1e5), 1e-12).tile_cost == 12.8
 
 

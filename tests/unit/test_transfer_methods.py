@@ -50,8 +50,9 @@ def world(gpu: str) -> Case:
     grid = [(m, n, k) for m in (1024.0, 2048.0, 4096.0, 8192.0) for n in (1024.0, 3072.0, 8192.0) for k in (1024.0, 4096.0, 7168.0)]
     gemm = products(*grid)
     gemm = replace(gemm, seconds=predict.gemm(gemm_held(CURVE, on, TRUTH.energy), on, gemm))
-    fused = rows_of([(way, "", heads, s, s, k, per * heads * s * s * k, 0.0, 1.0)
-                     for way, per in (("forward", 2.0), ("backward", 5.0)) for heads in (8.0, 32.0, 128.0) for s in (1024.0, 4096.0) for k in (64.0, 128.0)])
+    ways = (("forward", 2.0), ("backward", 5.0))
+    grid = [(heads, s, k) for heads in (8.0, 32.0, 128.0) for s in (1024.0, 4096.0) for k in (64.0, 128.0)]
+    fused = rows_of([(way, "", heads, s, s, k, per * heads * s * s * k, 0.0, 1.0) for way, per in ways for heads, s, k in grid])
     curves = {way: attention_with(curve, way, on, TRUTH.exposed) for way, curve in FUSED.items()}
     return Case(load_gpu(gpu), gemm, replace(fused, seconds=predict.attention(curves, on, fused)))
 

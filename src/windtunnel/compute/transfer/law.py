@@ -16,7 +16,8 @@ hides behind the products, the share `exposed` adds to their time. In `attention
 because a score costs c k FLOP and one exponential (Shah et al. 2024, arXiv 2407.08608, section 3 counts the same way for H100).
 
 **Cut-down chips.** Where an SM of the same architecture has a slower tensor core (H20), its memories and other units keep up
-better: `tile_cost` and all of `head` go with FLOP per clock and SM. A faster one is taken to have memories that keep up.
+better: `head` goes with FLOP per clock and SM, and `tile_cost` below half of it (above, the power limit could make more FLOP/s
+slower). A faster one is taken to have memories that keep up.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def gemm_moved(curve: GemmCurve, base: Sheet, on: Sheet, energy: float) -> GemmC
     """
     if base.sms and on.sms and base.clock and on.clock:
         rate = on.peak / (on.sms * on.clock) / (base.peak / (base.sms * base.clock))
-        curve = replace(curve, tile_cost=curve.tile_cost * min(1.0, rate))
+        curve = replace(curve, tile_cost=curve.tile_cost * min(1.0, 2.0 * rate))
     there, spent = 1.0, energy
     if (over := strain(base, reach(curve), energy)) > 1.0:
         there, spent = min(over, 1.0 + curve.throttle), _energy(base, curve)
