@@ -12,5 +12,6 @@ VERBS: Verbs = {
     "fit": ("profile_fit", "Kernel constants from datasets of one GPU."),
     "show": ("profile_show", "What a dataset holds."),
     "gains": ("profile_gains", "What compiling and CUDA graphs gain, shape by shape."),
+    "transfer": ("profile_transfer", "Each measured GPU predicted from the others: three methods beside each other."),
 }
 """The verbs of `windtunnel profile`; see `cli/verbs.py`."""

@@ -141,26 +141,21 @@ class Choice:
 
 
 def choose(gpu: GPU) -> Choice:
-    """The constants for `gpu`: the file whose path `kernels_from` is, its own, the one `kernels_from` names, its architecture's, or
-    the default.
+    """The constants for `gpu`: the file whose path `kernels_from` is, its own, or another GPU's carried over (`transfer.carry`):
+    that of the one `kernels_from` names, its architecture's, or the default.
 
-    A name without constants (a GPU nobody has fitted yet) counts as none; the estimate names the file in use. Raises FileError for
-    a path that is not such a file.
+    A name without constants (a GPU nobody has fitted yet) counts as none; the estimate names the file in use. A GPU whose data
+    sheet a job changed is another one. Raises FileError for a path that is not such a file.
     """
-    if is_path(gpu.kernels_from):
-        found = load(str(gpu.kernels_from))
-        return Choice(found, Provenance.MODELLED, 0.0) if found.id == gpu.id else _carried(found, gpu)
-    known = available()
-    if gpu.id in known:
-        return Choice(load(gpu.id), Provenance.MODELLED, 0.0)
-    for stem in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture)):
-        if stem in known:
-            return _carried(load(stem), gpu)
-    return Choice(load(DEFAULT), Provenance.ASSUMED, 0.35)
+    from windtunnel.compute.transfer.carry import carried, unchanged
 
-
-def _carried(found: Kernels, gpu: GPU) -> Choice:
-    return Choice(found, Provenance.TRANSFERRED, 0.10 if found.architecture == gpu.architecture else 0.20)
+    own = load(str(gpu.kernels_from)) if is_path(gpu.kernels_from) else load(gpu.id) if gpu.id in available() else None
+    if own is not None and own.id == gpu.id and unchanged(gpu, own):
+        return Choice(own, Provenance.MODELLED, 0.0)
+    stems = [stem for stem in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture)) if stem in available()]
+    if own is None and stems:
+        own = load(str(stems[0]))
+    return carried(load(DEFAULT), gpu, Provenance.ASSUMED) if own is None else carried(own, gpu)
 
 
 def without_trees(kernels: Kernels) -> Kernels:
