@@ -119,6 +119,7 @@ class LaneColumns {
         dep_start_(take<std::int64_t>(d, "dep_start")),
         dep_lane_(take<std::int32_t>(d, "dep_lane")),
         dep_lead_(take<std::int64_t>(d, "dep_lead")),
+        hold_(take<double>(d, "hold")),
         path_start_(take<std::int64_t>(d, "path_start")),
         path_links_(take<std::int32_t>(d, "path_links")) {
     const std::size_t k = src_.size();
@@ -136,7 +137,7 @@ class LaneColumns {
   [[nodiscard]] wt::net::Lanes lanes() const {
     return {span_of(src_),       span_of(dst_),      span_of(path_),    span_of(bytes_), span_of(slice_),
             span_of(window_),    span_of(delay_),    span_of(rate_),    span_of(begin_), span_of(group_),
-            span_of(dep_start_), span_of(dep_lane_), span_of(dep_lead_)};
+            span_of(dep_start_), span_of(dep_lane_), span_of(dep_lead_), span_of(hold_)};
   }
   [[nodiscard]] wt::net::Paths paths() const { return {span_of(path_start_), span_of(path_links_)}; }
   void check_endpoints(std::size_t endpoints) const {
@@ -168,7 +169,9 @@ class LaneColumns {
   Column<std::int32_t> group_;
   Column<std::int64_t> dep_start_;
   Column<std::int32_t> dep_lane_;
-  Column<std::int64_t> dep_lead_, path_start_;
+  Column<std::int64_t> dep_lead_;
+  Column<double> hold_;
+  Column<std::int64_t> path_start_;
   Column<std::int32_t> path_links_;
 };
 
@@ -208,8 +211,7 @@ nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict
     check_signals();
     if (progress.is_none()) return false;
     const nb::gil_scoped_acquire held;
-    progress(share);
-    return false;
+    return nb::cast<bool>(nb::bool_(progress(share)));
   };
   Result r;
   const std::clock_t started = std::clock();
@@ -223,6 +225,7 @@ nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict
                    CLOCKS_PER_SEC;  // of all threads; the only thing that differs between equal runs
   out["stats"] = stats;
   out["partitions"] = r.partitions;
+  out["stopped"] = r.stopped;
   out["end"] = r.end;
   out["skipped_share"] = r.skipped_share;
   out["skipped_time"] = r.skipped_time;
@@ -271,22 +274,34 @@ PlanTable table_of(const nb::dict& graph, const nb::dict& lanes, const Column<st
   t.bytes = copy_of(l.bytes), t.slice = copy_of(l.slice), t.delay = copy_of(l.delay), t.rate = copy_of(l.rate),
   t.begin = copy_of(l.begin);
   t.dep_start = copy_of(l.dep_start), t.dep_lead = copy_of(l.dep_lead), t.dep_lane = copy_of(l.dep_lane);
+  t.hold = copy_of(l.hold);
   t.plan_start = copy_of(span_of(plan_start)), t.key = copy_of(span_of(key)), t.key_plan = copy_of(span_of(key_plan));
   return t;
 }
 
+// Lets Ctrl-C through and says how far a network is.
+template <class Network>
+std::function<void()> pulse_of(const Network& network, const nb::object& progress) {
+  return [&network, progress] {
+    check_signals();
+    if (progress.is_none()) return;
+    const nb::gil_scoped_acquire held;
+    progress(network.done());
+  };
+}
+
 void make_network(PacketNetwork* at, const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start,
                   const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options,
-                  const nb::dict& faults) {
+                  const nb::dict& faults, const nb::object& progress) {
   new (at) PacketNetwork(table_of(graph, lanes, plan_start, key, key_plan), options_of(options), faults_of(faults));
-  at->on_pulse(check_signals);
+  at->on_pulse(pulse_of(*at, progress));
 }
 
 void make_replay(ReplayPackets* at, const nb::dict& graph, const nb::dict& lanes, const Column<std::int64_t>& plan_start,
                  const Column<std::int64_t>& key, const Column<std::int32_t>& key_plan, const nb::dict& options,
-                 const nb::dict& faults, double tolerance) {
+                 const nb::dict& faults, double tolerance, const nb::object& progress) {
   new (at) ReplayPackets(table_of(graph, lanes, plan_start, key, key_plan), options_of(options), faults_of(faults), {tolerance});
-  at->on_pulse(check_signals);
+  at->on_pulse(pulse_of(*at, progress));
 }
 
 nb::dict plans_of(PlanReport&& r) {
@@ -345,12 +360,12 @@ void bind_packet(nb::module_& m) {
   nb::class_<PacketNetwork, wt::net::Network>(m, "PacketNetwork",
                                               "The packet engine as a network of a program; one run uses it up.")
       .def("__init__", &make_network, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"),
-           "options"_a, "faults"_a)
+           "options"_a, "faults"_a, "progress"_a.none() = nb::none())
       .def("report", &report, "What has happened so far.");
   nb::class_<ReplayPackets, wt::net::Network>(m, "ReplayNetwork",
                                               "The same, simulating each pattern of transfers once; one run uses it up.")
       .def("__init__", &make_replay, nb::kw_only(), "graph"_a, "lanes"_a, column("plan_start"), column("key"), column("key_plan"),
-           "options"_a, "faults"_a, "tolerance"_a)
+           "options"_a, "faults"_a, "tolerance"_a, "progress"_a.none() = nb::none())
       .def("report", &report_replay, "What has happened so far; of links and plans as if all had been simulated.");
 }
 

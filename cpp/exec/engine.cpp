@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <sstream>
 
 #include "base/check.h"
@@ -342,7 +343,10 @@ Timeline Engine::run() {
     const double start = held.empty() ? kNever : held.front().start;
     if (event == kNever && held.empty()) deadlock();
     if (event <= start) {
-      if (const auto completion = network_.advance()) complete(completion->id, completion->end);
+      // ranks stay as they are until a transfer completes, and so does what the tax holds
+      std::optional<net::Completion> completion;
+      for (double at = event; !completion && at <= start && at != kNever; at = network_.next_event()) completion = network_.advance();
+      if (completion) complete(completion->id, completion->end);
     } else {
       for (const Candidate& c : held) place(*c.rank, c.instance);  // touches its own rank only, so equal starts have no order
     }

@@ -5,7 +5,8 @@
 //     delivered(d) >= min(slices(d), j + 1 - lead)            lead = kAll: all of them
 // and at most `window` slices are on their way at once (credits; 0: any number). Slices of a lane leave in order. After its
 // dependencies hold, a slice waits `delay` seconds (what the library and the GPU add to a step) and then leaves at no more than
-// `rate`. Dependencies name lanes that end where this one starts, so that they are known on the sending rank without a message. A
+// `rate`. It is delivered `hold` seconds after it would have left at that rate, or when its last packet arrives, if that is later:
+// what was measured end to end contains how a collective's own packets wait for each other. Dependencies name lanes that end where this one starts, so that they are known on the sending rank without a message. A
 // ring is n lanes a channel, slice j of each depending on slice j - lead of the one before it; a tree's parent waits for all of its
 // children's slice j; a step of recursive halving waits for all of the step before; a send is a lane without dependencies.
 //
@@ -41,6 +42,7 @@ struct Lanes {
   std::span<const std::int64_t> dep_start;  // [K+1] into dep_*
   std::span<const std::int32_t> dep_lane;
   std::span<const std::int64_t> dep_lead;  // slices that need not wait, or kAll
+  std::span<const double> hold = {};       // [K] s, at least, from leaving to delivery; packets only. Empty: none
 };
 
 }  // namespace wt::net

@@ -21,7 +21,7 @@ struct Net {
   std::vector<std::int32_t> path_links;
   std::vector<std::int32_t> src, dst, path, window, group;
   std::vector<std::int64_t> bytes, slice, dep_start{0}, dep_lead;
-  std::vector<double> delay, lane_rate, begin;
+  std::vector<double> delay, lane_rate, begin, hold;
   std::vector<std::int32_t> dep_lane;
 
   int node(wt::fabric::NodeKind k) {
@@ -89,7 +89,7 @@ struct Net {
   }
   [[nodiscard]] wt::net::Paths paths() const { return {path_start, path_links}; }
   [[nodiscard]] wt::net::Lanes lanes() const {
-    return {src, dst, path, bytes, slice, window, delay, lane_rate, begin, group, dep_start, dep_lane, dep_lead};
+    return {src, dst, path, bytes, slice, window, delay, lane_rate, begin, group, dep_start, dep_lane, dep_lead, hold};
   }
 };
 

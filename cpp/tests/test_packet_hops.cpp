@@ -1,5 +1,9 @@
 // Times of single packets and flows by hand. 100 Gb/s: 80 ps a byte; packets of 4096 B, 327.68 ns; control frames of 64 B, 5.12 ns.
 #include "net/packet/engine.h"
+
+#include <algorithm>
+#include <cmath>
+
 #include "tests/check.h"
 #include "tests/packet_net.h"
 
@@ -304,6 +308,52 @@ TEST(packet_bad_input) {
 TEST(packet_stops_when_told) {
   Net net = star(2);
   send(net, 0, 1, 2000000000);
-  int calls = 0;
-  THROWS(run(net.graph(), net.paths(), net.lanes(), {}, {}, [&](double done) { return done >= 0 && ++calls == 2; }), "stopped");
+  send(net, 1, 0, 4096);
+  for (const int threads : {1, 2}) {
+    Options o;
+    o.threads = threads;
+    int calls = 0;
+    const Result r =
+        run(net.graph(), net.paths(), net.lanes(), o, {}, [&](double done) { return done >= 0 && done < 0.9 && ++calls == 2; });
+    CHECK(r.stopped && std::isnan(r.delivered[0]) && std::isnan(r.acked[0]));
+    CHECK(r.delivered[1] > 0 && r.acked[1] > r.delivered[1] && r.acked[1] < 1e-4);
+  }
+}
+
+// Two lanes of 1 B/ns side by side: their second packets leave at 4 us, one behind the other, and take two hops of 320 ns and 1 us.
+TEST(packet_hold_keeps_slices_until_their_time) {
+  Net net = star(3);
+  for (const int to : {1, 2}) {
+    send(net, 0, to, 8000);
+    net.lane_rate.back() = 1e9;
+  }
+  Options o;
+  o.mtu = 4000;
+  const Result bare = go(net, o);
+  NEAR(bare.delivered[0], 6.64e-6);
+  NEAR(bare.delivered[1], 6.96e-6);
+  net.hold = {0.5e-6, 1e-6};  // counted from when the rate has sent them, at 8 us for both
+  const Result held = go(net, o);
+  CHECK(std::abs(held.delivered[0] - 8.5e-6) < 1.1e-9 && std::abs(held.delivered[1] - 9e-6) < 1.1e-9);
+  NEAR(held.acked[0], bare.acked[0]);
+  NEAR(held.end, held.delivered[1]);
+}
+
+// What arrives later than its hold is delivered as it arrives; what waits for a slice starts when that is delivered.
+TEST(packet_hold_is_a_least) {
+  Net net = star(2);
+  send(net, 0, 1, 4000);
+  send(net, 1, 0, 4000);
+  net.after(0, wt::net::kAll);
+  Options o;
+  o.mtu = 4000;
+  for (const double hold : {1e-6, 6e-6}) {
+    net.hold = {hold, 0.0};
+    const Result r = go(net, o);
+    const double first = std::max(hold, 2.64e-6), behind_ack = hold < 2.64e-6 ? kFrame : 0.0;
+    CHECK(std::abs(r.delivered[0] - first) < 1.1e-9);
+    NEAR(r.delivered[1] - r.delivered[0], 2.64e-6 + behind_ack);
+  }
+  net.hold = {1e-6};
+  THROWS(go(net), "1 holds of 2 lanes");
 }

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from windtunnel.engine.graph import NodeKind
+from windtunnel.engine.packet import run_packets
 from windtunnel.network import flat_group
+from windtunnel.network.packets import packet_options, settled
 from windtunnel.network.run import run_collective, wire
 from windtunnel.network.settings import parse_settings
 from windtunnel.spec import load_cluster
@@ -25,8 +30,43 @@ def test_engines_agree_with_the_closed_form(name: str, gpus: int, comm: Comm) ->
         alone = run_collective(cluster, comm, size, group, network="closed").seconds
         assert run_collective(cluster, comm, size, group, network="flow").seconds == pytest.approx(alone, rel=0.01)
         # Sends of an all-to-all meet on the NIC, where a packet waits for those of the others.
-        close = 0.08 if comm == Comm.ALL_TO_ALL else 0.02
+        close = 0.08 if comm == Comm.ALL_TO_ALL else 0.001
         assert run_collective(cluster, comm, size, group, network="packet").seconds == pytest.approx(alone, rel=close)
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("dgx-1v", n) for n in range(2, 8)])
+def test_engines_agree_on_every_mesh(name: str, gpus: int) -> None:
+    """Five GPUs of the cube mesh have no cycle of links; theirs goes through GPU 0 twice, as NCCL's does."""
+    cluster = load_cluster(name)
+    group = flat_group(cluster, gpus)
+    took = [run_collective(cluster, Comm.ALL_REDUCE, 2.0**24, group, network=n).seconds for n in ("closed", "flow", "packet")]
+    assert took[1:] == pytest.approx([took[0]] * 2, rel=0.001)
+
+
+def test_a_packet_of_any_length_tells_the_same_of_a_call_alone() -> None:
+    cluster = load_cluster("aws-p5")
+    group = flat_group(cluster, 16)
+    alone = run_collective(cluster, Comm.ALL_REDUCE, 2.0**25, group, network="closed").seconds
+    for mtu in (1024, 4096, 32768):
+        found = run_collective(cluster, Comm.ALL_REDUCE, 2.0**25, group, network="packet", mtu=mtu).seconds
+        assert found == pytest.approx(alone, rel=0.001)
+
+
+def test_what_meets_on_a_link_is_not_hidden_by_holds() -> None:
+    """A ring over NICs of an eighth of their rate is bound by them, whatever its hops were fitted with."""
+    cluster = load_cluster("h100-ib")
+    wired = wire(cluster, Comm.ALL_REDUCE, 2.0**25, flat_group(cluster, 16), algorithm="ring")
+    graph = wired.links.graph
+    nics = np.isin(graph.link_from, graph.nics) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
+    slow = replace(graph, link_rate=np.where(nics, graph.link_rate / 8, graph.link_rate))
+    took = []
+    for links in (graph, slow):
+        lanes = settled(links, wired.paths, wired.lanes, 4096)
+        took.append(float(run_packets(links, wired.paths, lanes, packet_options(cluster, 4096)).delivered.max()))
+    moved = np.repeat(wired.lanes.bytes, np.diff(wired.paths.start))
+    crossing = np.bincount(wired.paths.links, weights=moved, minlength=graph.links)
+    assert took[1] >= float((crossing / slow.link_rate).max())
+    assert took[1] > 2 * took[0]
 
 
 @pytest.mark.parametrize("network", ["flow", "packet"])

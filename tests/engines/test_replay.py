@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from windtunnel.base.errors import EngineError
 from windtunnel.engine import Program, ProgramBuilder, _core, run
 from windtunnel.engine.graph import Graph
 from windtunnel.engine.lanes import Lanes
-from windtunnel.engine.packet import Faults, Marking, PacketOptions, packet_network, plain_lanes
+from windtunnel.engine.packet import Faults, Marking, PacketOptions, Recovery, Spread, packet_network, plain_lanes
 from windtunnel.engine.routes import NicChoice, RouteOptions, route
 from windtunnel.network.fabrics.registry import parse_fabric
 
@@ -108,3 +110,15 @@ def test_faults_are_refused() -> None:
     paths = route(graph, lanes.src, lanes.dst)
     with pytest.raises(EngineError, match="faults do not repeat"):
         packet_network(graph, paths, lanes, starts, keys, plans, OPTIONS, Faults(loss=np.zeros(graph.links)), skip=0.01)
+
+
+def test_what_cannot_meet_is_apart_where_packets_choose_their_way() -> None:
+    """Servers of one leaf have one way to each other, so their transfers are repeated by themselves."""
+    program = pipeline([1e-3] * (ROUNDS * STAGES))
+    options = replace(OPTIONS, spread=Spread.ADAPTIVE, recovery=Recovery.SELECTIVE)
+    whole, part = network(None, options), network(0.01, options)
+    want, got = run(program, network=whole), run(program, network=part)
+    replay = part.report()["replay"]
+    assert replay["skipped_share"] > 0.9 and replay["episodes"] > ROUNDS
+    assert got.makespan == pytest.approx(want.makespan, rel=0.005)
+    assert part.report()["link_data"].sum() == pytest.approx(whole.report()["link_data"].sum(), rel=0.01)

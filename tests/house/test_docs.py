@@ -35,9 +35,12 @@ def test_verbs_and_options_exist(path: Path) -> None:
         if not told or told[0].startswith("-") or told[0] in ("VERB", "..."):
             continue
         assert told[0] in VERBS, f"{command}: no verb {told[0]!r}"
-        verb = group.get_command(None, told[0])  # type: ignore[attr-defined,arg-type]
+        verb, told = group.get_command(None, told[0]), told[1:]  # type: ignore[attr-defined,arg-type]
+        while hasattr(verb, "list_commands") and told and not told[0].startswith("-"):
+            assert told[0] in verb.list_commands(None), f"{command}: no verb {told[0]!r}"
+            verb, told = verb.get_command(None, told[0]), told[1:]
         known = {option for parameter in verb.params for option in parameter.opts} | {"--help", "-h"}
-        for word in told[1:]:
+        for word in told:
             option = word.split("=")[0].strip("[],.")
             if option.startswith("-") and len(option) > 1 and not re.fullmatch(r"-[\d.]+", option):
                 assert option in known, f"{command}: no option {option}"

@@ -276,6 +276,33 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["network"] == "closed"
 
 
+def test_series_of_an_incast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two senders into one port of 100 Gb/s: half of what comes in waits, and the rest goes out at the port's rate."""
+    flows = tmp_path / "flows.csv"
+    flows.write_text("src,dst,bytes,start_s\n5,5,9,0\n1,0,3000000,0\n4,0,3000000,0\n")
+    line = ["flows", "--fabric", "fat_tree:k=4,link=100Gb/s", "--flows", str(flows), "--network", "packet", "-q", "--cc", "none",
+            "--buffer", "1GB", "--no-pfc", "--watch", "2"]
+    for name in ("s.csv", "s.json"):
+        assert main([*line, "--series", str(tmp_path / name), "--sample", "100us"]) == 0
+    data = json.loads((tmp_path / "s.json").read_text())
+    assert data["time_s"][:3] == [0.0, 1e-4, 2e-4]
+    links = {one["of"]: one for one in data["series"] if "queue_B" in one}
+    rates = {one["of"]: one for one in data["series"] if "rate_Bps" in one}
+    assert len(links) == 2 and set(rates) == {"flow 1", "flow 2"}  # flow 0 needs no network
+    port = links["tor0->host0"]
+    assert port["queue_B"][1] == pytest.approx(1.25e6, rel=0.1) and port["sent_B"][1] == pytest.approx(1.25e6, rel=0.05)
+    assert set(port["pfc_pauses"]) == {0} and port["sent_B"][4] == pytest.approx(5e6, rel=0.02)
+    assert sum(one["acked_B"][4] for one in rates.values()) == pytest.approx(5e6, rel=0.02)
+    assert set(rates["flow 1"]["cnps"]) == {0} and rates["flow 1"]["rate_Bps"][1] == 12.5e9
+    rows = (tmp_path / "s.csv").read_text().splitlines()
+    assert rows[0] == "time_s,of,quantity,value" and len(rows) == 1 + 4 * 3 * len(data["time_s"])
+
+
+def test_skipping_says_where_it_works(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flows", "--fabric", "fat_tree:k=4", "--flows", "permutation", "--network", "packet", "--skip"]) == 2
+    assert "windtunnel collective --network packet --skip" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -287,6 +314,10 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--nic", "x"], "--nic"),
         (["--fault", "tor0:down"], "partitioned"),
         (["--json", "/nowhere/at/all.json"], "--json"),
+        (["--series", "q.csv"], "--network packet"),
+        (["--series", "q.txt", "--network", "packet"], ".csv or .json"),
+        (["--series", "q.csv", "--network", "packet", "--sample", "0s"], "--sample"),
+        (["--series", "q.csv", "--network", "packet", "--watch", "0"], "--watch"),
     ],
 )
 def test_the_verb_tells_what_is_wrong(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from network_machines import machine
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network import flat_group
+from windtunnel.network.meshes import mesh_rings
 from windtunnel.network.nccl.channels import graph, log2_floor
 from windtunnel.network.nccl.tuner import _lines, _lowest, options, pieces
 from windtunnel.network.settings import DEFAULT, parse_settings
@@ -134,3 +135,22 @@ def test_rings_of_the_cube_mesh(n):
         return best
 
     assert 2 * most({}, 0) == _CUBE_RINGS[n]
+
+
+def test_a_mesh_without_a_cycle_goes_through_a_neighbour():
+    """GPUs 0 to 4 of the cube: 4 hangs on 0 by two links, so two rings pass there on their way to 4's other neighbour and back."""
+    room = {pair: n for (a, b), n in _CUBE.items() if max(a, b) < 5 for pair in ((a, b), (b, a))}
+    found = mesh_rings(5, room)
+    assert len(found.rings) == _CUBE_RINGS[5] == 2
+    through = dict(found.through)
+    assert set(through.values()) == {0} and all(4 in pair for pair in through)
+    used: dict[tuple[int, int], int] = {}
+    for ring in found.rings:
+        assert sorted(ring) == list(range(5))
+        for pair in zip(ring, (*ring[1:], ring[0]), strict=True):
+            way = [(pair[0], through[pair]), (through[pair], pair[1])] if pair in through else [pair]
+            for link in way:
+                used[link] = used.get(link, 0) + 1
+    assert all(count <= room[link] for link, count in used.items())
+    assert mesh_rings(8, {p: n for (a, b), n in _CUBE.items() for p in ((a, b), (b, a))}).through == ()
+    assert mesh_rings(3, {(0, 1): 1, (1, 0): 1}) == ((), ())  # GPU 2 hangs on nothing

@@ -45,6 +45,23 @@ def test_repeated_transfers_come_from_memory() -> None:
     assert {v.name: v.bytes for v in quick.traffic.levels}["NIC → leaf"] == pytest.approx(nic, rel=0.02)
 
 
+def test_hash_values_side_by_side_even_out() -> None:
+    """Sixteen connections for one spread what one hash puts on one link: less is slowed down, the same bytes go out."""
+    sets = ("cluster.fabric=roce", "cluster.fabric.leaf_nodes=2", "plan.pp=4", "plan.dp=1", "plan.sharding=none")
+    one, many = (predict(small(*sets, f"cluster.fabric.flows_per_connection={n}"), "packet") for n in (1, 16))
+    assert many.step_time_s < one.step_time_s
+    assert one.traffic is not None and many.traffic is not None
+    up = [{v.name: v for v in p.traffic.levels}["leaf → spine"] for p in (one, many) if p.traffic is not None]
+    assert up[1].max_utilisation < up[0].max_utilisation
+    assert up[1].bytes == pytest.approx(up[0].bytes, rel=0.02)
+
+
+def test_progress_is_told() -> None:
+    seen: list[float] = []
+    predict(small(), "packet", progress=seen.append)
+    assert len(seen) > 3 and seen == sorted(seen) and 0.0 <= seen[0] < seen[-1] <= 1.0
+
+
 def test_a_step_of_too_many_packets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(over_packet, "MOST_HOPS", 1e5)
     with pytest.raises(SpecError, match="--network flow"):

@@ -1,6 +1,7 @@
 #include "net/packet/engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -31,9 +32,10 @@ Result collect(const World& w, Stats stats, Time end) {
   Result r;
   r.stats = stats;
   r.end = seconds(end);
+  const auto known = [](Time t) { return t == kForever ? std::numeric_limits<double>::quiet_NaN() : seconds(t); };
   for (std::size_t i = 0; i < w.delivered.size(); ++i) {
-    r.delivered.push_back(seconds(w.delivered[i]));
-    r.acked.push_back(seconds(w.acked[i]));
+    r.delivered.push_back(known(w.delivered[i]));
+    r.acked.push_back(known(w.acked[i]));
   }
   for (const Link& link : w.links) {
     r.link_data.push_back(link.left);
@@ -77,8 +79,9 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
 
   const auto bytes = static_cast<double>(std::accumulate(lanes.bytes.begin(), lanes.bytes.end(), std::int64_t{0}));
   // with several partitions the caller's thread only sees its own share of the bytes
+  bool stopped = false;
   const auto stop = [&] {
-    return poll && poll(bytes > 0 ? std::min(1.0, static_cast<double>(parts[0]->arrived()) * count / bytes) : 1.0);
+    return stopped = poll && poll(bytes > 0 ? std::min(1.0, static_cast<double>(parts[0]->arrived()) * count / bytes) : 1.0);
   };
   std::optional<Skipper> skipper;
   if (options.skip) skipper.emplace(world, *parts[0]);
@@ -87,11 +90,11 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
       const std::int64_t slab = std::max<std::int64_t>(1024, static_cast<std::int64_t>(lanes.src.size()));
       while (parts[0]->run(kForever, slab)) {
         skipper->look();
-        if (stop()) fail("stopped");
+        if (stop()) break;
       }
     } else if (count == 1) {
       while (parts[0]->run(kForever, kSlab))
-        if (stop()) fail("stopped");
+        if (stop()) break;
     } else {
       run_together(parts, lookahead(world), stop);
     }
@@ -107,7 +110,7 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
     finished += part->finished();
     end = std::max(end, part->last());
   }
-  if (finished != 2 * static_cast<std::int64_t>(lanes.src.size())) explain(world);
+  if (!stopped && finished != 2 * static_cast<std::int64_t>(lanes.src.size())) explain(world);
   for (const auto& part : parts) part->sample_to(end);
   Result r = collect(world, stats, end);
   if (skipper) {
@@ -118,6 +121,7 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
     for (std::size_t i = 0; i < r.link_data.size(); ++i) r.link_data[i] += skipper->link_bytes[i];
   }
   r.partitions = count;
+  r.stopped = stopped;
   return r;
 }
 

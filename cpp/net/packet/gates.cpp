@@ -9,11 +9,6 @@ void Part::start(std::span<const std::uint32_t> lanes) {
   for (const std::uint32_t lane : lanes) wheel_.insert(w_.gates[lane].begin, id(kBegin, lane));
 }
 
-std::int64_t Part::slices_in(std::uint32_t lane) const {
-  const Receiver& r = w_.receivers[lane];
-  return r.next == r.total ? w_.gates[lane].slices : r.next / r.per;
-}
-
 // A lane was delivered, or its sender has the last ACK.
 void Part::ended(std::uint32_t lane, bool all_delivered) {
   ++finished_;
@@ -69,17 +64,28 @@ void Part::let(std::uint32_t lane, std::int64_t slices) {
     w_.acked[lane] = now_ + skipped_;
     ended(lane, false);
   }
-  slice_arrived(lane);
+  for (std::int64_t i = 0; i < slices; ++i) slice_delivered(lane);
   if (gate.window > 0) open(lane);
 }
 
-void Part::slice_arrived(std::uint32_t lane) {
+// When the slice that a packet ends is delivered. Where its lane has a hold, not before the lane's rate would have sent it as well,
+// counted from when the lane let the packet go.
+Time Part::delivery_of(const Frame& frame) {
+  if (w_.hold.empty()) return now_;
+  const std::uint32_t stamp = w_.telemetry ? trace(frame.stamp).stamp : frame.stamp, row = w_.lane_of(frame.pair);
+  const Time unit = (now_ >> 10) - static_cast<std::uint32_t>(static_cast<std::uint32_t>(now_ >> 10) - stamp);
+  const Time left = (unit << 10) + (1 << 9);  // the middle of what the stamp says
+  return std::max(now_, left + gap(frame.size, w_.lanes.rate[row]) + w_.hold[row]);
+}
+
+void Part::slice_delivered(std::uint32_t lane) {
+  ++w_.receivers[lane].slices;
   if (lane == pace_lane_ && slices_in(lane) >= pace_from_ && (slices_in(lane) - pace_from_) % pace_window_ == 0) [[unlikely]] {
     marks_.push_back({now_, std::vector<std::int64_t>(w_.gates.size())});
     for (std::uint32_t i = 0; i < w_.gates.size(); ++i) marks_.back().slices[i] = slices_in(i);
     if (marks_.size() > 3) marks_.erase(marks_.begin());
   }
-  if (w_.receivers[lane].next == w_.receivers[lane].total) {
+  if (slices_in(lane) == w_.gates[lane].slices) {
     w_.delivered[lane] = now_ + skipped_;
     ended(lane, true);
   }

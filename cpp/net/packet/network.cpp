@@ -20,7 +20,7 @@ fabric::Graph graph_of(const PlanTable& t) {
 }
 
 Lanes lanes_of(const PlanTable& t) {
-  return {t.src, t.dst, t.path, t.bytes, t.slice, t.window, t.delay, t.rate, t.begin, t.group, t.dep_start, t.dep_lane, t.dep_lead};
+  return {t.src, t.dst, t.path, t.bytes, t.slice, t.window, t.delay, t.rate, t.begin, t.group, t.dep_start, t.dep_lane, t.dep_lead, t.hold};
 }
 
 // Dependencies name lanes of their own plan; in the world's numbering they are behind those of the plans before.
@@ -118,6 +118,13 @@ std::optional<Completion> PacketNetwork::advance() {
   const Completion end = ends_.front();
   ends_.pop_front();
   return end;
+}
+
+std::vector<std::int32_t> PacketNetwork::ways(std::int32_t plan) const {
+  std::vector<std::int32_t> links;
+  for (std::int64_t lane = table_.plan_start[plan]; lane < table_.plan_start[plan + 1]; ++lane)
+    world_.add_ways(static_cast<std::uint32_t>(lane), links);
+  return links;
 }
 
 void PacketNetwork::finish() {

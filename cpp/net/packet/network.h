@@ -28,7 +28,7 @@ struct PlanTable {
   std::vector<std::int32_t> path_links;
   std::vector<std::int32_t> src, dst, path, window, group;
   std::vector<std::int64_t> bytes, slice;
-  std::vector<double> delay, rate, begin;  // begin: after the launch of the plan
+  std::vector<double> delay, rate, begin, hold;  // begin: after the launch of the plan
   std::vector<std::int64_t> dep_start, dep_lead;
   std::vector<std::int32_t> dep_lane;    // within the plan's own lanes
   std::vector<std::int64_t> plan_start;  // [P+1] into lanes
@@ -61,6 +61,13 @@ class PacketNetwork final : public Network {
 
   // Called every few milliseconds of work; may throw to stop.
   void on_pulse(std::function<void()> beat) { pulse_ = std::move(beat); }
+  // All links that packets of a plan may take, some of them twice.
+  [[nodiscard]] std::vector<std::int32_t> ways(std::int32_t plan) const;
+  // Share of the transfers named that have been delivered.
+  [[nodiscard]] double done() const {
+    const std::size_t named = table_.key.size();
+    return named == 0 ? 1.0 : (static_cast<double>(instances_.size()) - static_cast<double>(flying_)) / static_cast<double>(named);
+  }
   [[nodiscard]] PlanReport report() const;
 
  private:

@@ -116,6 +116,7 @@ struct Result {
   std::vector<double> link_paused;         // [L] s
   double end = 0;                          // s: the last event
   std::int32_t partitions = 1;
+  bool stopped = false;                    // by its poll; times of lanes that had not ended are NaN
   double skipped_share = 0;                // of all bytes
   double skipped_time = 0;                 // s
   double skip_error = 0;                   // s by which the end may be wrong for it, estimated
@@ -128,7 +129,7 @@ struct Result {
   std::vector<std::int64_t> cnps;          // [lanes x T] heard so far
 };
 
-// Called now and then with the share of bytes delivered; true stops the run, which then fails with "stopped".
+// Called now and then with the share of bytes delivered; true stops the run.
 using Poll = std::function<bool(double)>;
 
 }  // namespace wt::net::packet

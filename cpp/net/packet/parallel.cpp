@@ -98,8 +98,8 @@ class Together {
     for (auto& box : desk.out[side]) box.clear();
     part.outbox.swap(desk.out[side]);
     while (part.run(limit, kSlab))
-      if (polls && due() && poll_ && poll_()) fail("stopped");
-    if (polls && due() && poll_ && poll_()) fail("stopped");
+      if (polls && due() && poll_ && poll_()) return kStop;
+    if (polls && due() && poll_ && poll_()) return kStop;
     Time next = part.hand_over(limit);
     part.outbox.swap(desk.out[side]);
     next = std::min(next, part.next_event());

@@ -68,6 +68,11 @@ void Part::handle(std::uint64_t event) {
       let(index, slices);
       break;
     }
+    case kDelivered:
+      last_ = now_;
+      ++stats.events;
+      slice_delivered(index);
+      break;
     case kRetry:
       retry(index);
       break;

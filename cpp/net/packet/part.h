@@ -59,7 +59,7 @@ class Part {
   Stats stats;
 
  private:
-  enum Event : std::uint64_t { kArrival, kBegin, kReady, kRetry, kFlap, kDetour, kWatch };
+  enum Event : std::uint64_t { kArrival, kBegin, kReady, kRetry, kFlap, kDetour, kWatch, kDelivered };
   static constexpr std::uint64_t id(Event e, std::uint64_t index) { return (static_cast<std::uint64_t>(e) << 40) | index; }
   void handle(std::uint64_t event);
 
@@ -137,9 +137,10 @@ class Part {
   // gates.cpp: slices
   void open(std::uint32_t lane);
   void let(std::uint32_t lane, std::int64_t slices);
-  void slice_arrived(std::uint32_t lane);
+  [[nodiscard]] Time delivery_of(const Frame& frame);
+  void slice_delivered(std::uint32_t lane);
   void ended(std::uint32_t lane, bool all_delivered);
-  [[nodiscard]] std::int64_t slices_in(std::uint32_t lane) const;
+  [[nodiscard]] std::int64_t slices_in(std::uint32_t lane) const { return w_.receivers[lane].slices; }
 
   struct Flowlet {
     Time last = -1;

@@ -32,19 +32,26 @@ void Part::receive(std::uint32_t link, const Frame& frame) {
   }
   const bool selective = !w_.arrived.empty();
   if (frame.seq == r.next) [[likely]] {
-    bool end = step(r);
+    const Time due = r.in_slice + 1 == r.per || r.next + 1 == r.total ? delivery_of(frame) : now_;
+    std::uint32_t ends = step(r) ? 1 : 0;
     if (selective && w_.arrived[frame.pair].top() > r.next) {
       Known& known = w_.arrived[frame.pair];
-      while (known.has(r.next)) end |= step(r);
+      while (known.has(r.next)) ends += step(r) ? 1 : 0;
       known.forget_below(r.next);
     }
     arrived_ += frame.size;
-    if (++r.count >= static_cast<std::uint32_t>(w_.options.ack_every) || end) {
+    if (++r.count >= static_cast<std::uint32_t>(w_.options.ack_every) || ends > 0) {
       answer(link, frame, Kind::kAck, r);
     } else {
       drop_trace(frame);
     }
-    if (end) slice_arrived(frame.pair);
+    for (; ends > 0; --ends) {
+      if (due == now_) {
+        slice_delivered(frame.pair);
+      } else {
+        wheel_.insert(due, id(kDelivered, frame.pair));
+      }
+    }
     return;
   }
   if (frame.seq < r.next || (selective && w_.arrived[frame.pair].has(frame.seq))) {

@@ -3,6 +3,7 @@
 // backwards.
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "net/packet/part.h"
@@ -57,6 +58,25 @@ void World::build_direct() {
           if (far[to] == far[node] - 1 && graph.link_up[out[i]] != 0) hops.push_back(out[i]);
         }
       hop_start.push_back(static_cast<std::int32_t>(hops.size()));
+    }
+  }
+}
+
+void World::add_ways(std::uint32_t lane, std::vector<std::int32_t>& ways) const {
+  const Sender& s = senders[lane];
+  const bool chooses = !direct.empty() && direct[lane].row >= 0;
+  for (std::uint32_t i = s.hop; i < s.hop + s.hops; ++i)
+    if (!chooses || i <= direct[lane].enter || i >= direct[lane].exit) ways.push_back(paths.links[i]);
+  if (!chooses) return;
+  const Direct& d = direct[lane];
+  std::vector<std::int32_t> queue{info[paths.links[d.enter]].to};
+  std::vector<std::uint8_t> seen(nodes.size(), 0);
+  for (std::size_t at = 0; at < queue.size(); ++at) {
+    const std::size_t row = static_cast<std::size_t>(d.row) * nodes.size() + static_cast<std::size_t>(queue[at]);
+    for (std::int32_t h = hop_start[row]; h < hop_start[row + 1]; ++h) {
+      ways.push_back(hops[h]);
+      const std::int32_t to = info[hops[h]].to;
+      if (std::exchange(seen[to], std::uint8_t{1}) == 0 && to != d.target) queue.push_back(to);
     }
   }
 }

@@ -6,12 +6,6 @@
 
 namespace wt::net::packet {
 
-namespace {
-
-Time gap(std::uint16_t size, double rate) { return static_cast<Time>(std::min(size / rate / kPicosecond + 0.5, 4e18)); }
-
-}  // namespace
-
 Time Part::next_own(const Source& source, const Link& link) {
   if (source.head != source.tail) return std::max(link.free, source.since);
   return source.later.empty() ? kForever : std::max(link.free, source.later.front().time);
@@ -91,9 +85,13 @@ bool Part::pull(std::uint32_t l, Link& link, Source& source, Time at, Time joine
     frame.pair = pair;
     frame.seq = seq;
     frame.hop = s.hop;
-    frame.stamp = w_.telemetry ? new_trace(at) : static_cast<std::uint32_t>(at >> 10);
     frame.size = static_cast<std::uint16_t>(std::max(1, payload + w_.options.header));
     if (payload == 0) frame.size = std::max(frame.size, w_.control_size);
+    // A lane's own rate holds on average: what the port made it wait it may catch up, by one packet at a time.
+    const Time spacing = gap(frame.size, std::min(permit.rate, s.rate));
+    const Time paced = permit.rate < s.rate ? at : std::max(s.ready, at - spacing);
+    const Time left = w_.hold.empty() ? at : paced;  // holds count from when the lane let it go
+    frame.stamp = w_.telemetry ? new_trace(left) : static_cast<std::uint32_t>(left >> 10);
     frame.left = static_cast<std::uint8_t>(s.hops - 1);
     if (s.next == s.una) s.progress = at;
     if (seq < s.high) ++stats.retransmits;
@@ -111,9 +109,7 @@ bool Part::pull(std::uint32_t l, Link& link, Source& source, Time at, Time joine
     w_.control_of(pair).sent(w_.row_of(pair), at, frame.size);
     s.sent = at;
     s.size = frame.size;
-    // A lane's own rate holds on average: what the port made it wait it may catch up, by one packet at a time.
-    const Time spacing = gap(frame.size, std::min(permit.rate, s.rate));
-    s.ready = (permit.rate < s.rate ? at : std::max(s.ready, at - spacing)) + spacing;
+    s.ready = paced + spacing;
     if (next_packet(pair, s) == kNothing) {
       s.pace = Pace::kIdle;
     } else if (s.ready <= at + serial(link.cost, frame.size)) {

@@ -182,6 +182,8 @@ void World::build_lanes() {
   delivered.assign(k, kForever);
   acked.assign(k, kForever);
   if (std::any_of(lanes.delay.begin(), lanes.delay.end(), [](double d) { return d > 0; })) pending.resize(k);
+  if (!lanes.hold.empty() && lanes.hold.size() != k) fail("packet engine: ", lanes.hold.size(), " holds of ", k, " lanes");
+  for (std::size_t i = 0; i < lanes.hold.size(); ++i) hold.push_back(picoseconds(lanes.hold[i], "hold of lanes, lane", i));
   if (options.recovery == Recovery::kSelective) {
     recover.resize(k);
     arrived.resize(k);

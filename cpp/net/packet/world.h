@@ -23,6 +23,11 @@ inline constexpr int kCostBits = 20;
   return static_cast<Time>((cost * bytes + ((std::uint64_t{1} << kCostBits) - 1)) >> kCostBits);
 }
 
+// Picoseconds that bytes take at `rate` B/s.
+[[nodiscard]] inline Time gap(std::uint16_t size, double rate) {
+  return static_cast<Time>(std::min(size / rate / kPicosecond + 0.5, 4e18));
+}
+
 inline constexpr std::uint8_t kPaused = 1, kNoCredit = 2, kDown = 4;
 
 struct alignas(64) Link {  // an output port
@@ -133,6 +138,7 @@ struct Receiver {
   std::uint32_t total = 0;
   std::uint32_t per = 0;
   std::uint32_t in_slice = 0;  // of `next`
+  std::uint32_t slices = 0;    // delivered
   std::uint32_t count = 0;     // arrived since the last ACK
   Time nacked = -1;
   std::uint32_t nack_of = UINT32_MAX;
@@ -247,6 +253,7 @@ struct World {
   std::vector<std::int32_t> hop_start, hops;        // next hops: row * nodes + node into hops
   std::vector<std::uint32_t> turn;                  // [N] of dealing out in turn
   std::vector<std::vector<std::uint32_t>> pending;  // [K] slices whose delay runs, only if there are delays
+  std::vector<Time> hold;                           // [K] only if lanes have it
   std::vector<std::int64_t> after_start;            // [K+1]
   std::vector<std::int32_t> after;                  // lanes that depend on a lane
   std::vector<Time> delivered, acked;               // [K] kForever: not yet
@@ -264,6 +271,8 @@ struct World {
     return static_cast<std::int32_t>(copy_of.empty() ? pair : pair & ((1U << kRowBits) - 1));
   }
   [[nodiscard]] std::uint32_t lane_of(std::uint32_t pair) const { return copy_of.empty() ? pair : copy_of[pair]; }
+  // Adds to `ways` all links that packets of a lane may take, some of them twice.
+  void add_ways(std::uint32_t lane, std::vector<std::int32_t>& ways) const;
   // Adds a copy of lanes [first, last) as pairs, or makes the pairs from `at` on new again; the first of them.
   std::uint32_t copy(std::uint32_t first, std::uint32_t last, std::int32_t of_instance, std::uint32_t at);
   static constexpr std::uint32_t kAtEnd = UINT32_MAX;

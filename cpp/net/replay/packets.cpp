@@ -45,29 +45,28 @@ ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& opt
   if (!faults.flaps.empty() || !faults.detours.empty() || !faults.loss.empty() || !faults.bit_error.empty())
     fail("replay: faults do not repeat with a pattern of transfers; leave them out, or simulate all of the step");
   for (std::size_t i = 0; i < table_.key.size(); ++i) plan_of_.emplace(table_.key[i], table_.key_plan[i]);
-  spare_ = make();  // checks the table
-  find_links(replay.tolerance == 0);
+  auto first = std::make_unique<packet::PacketNetwork>(table_, options_);  // checks the table
+  find_links(*first, replay.tolerance == 0);
+  first->on_pulse([this] {
+    if (pulse_) pulse_();
+  });
+  spare_ = std::move(first);
 }
 
-void ReplayPackets::find_links(bool both_ways) {
+void ReplayPackets::find_links(const packet::PacketNetwork& network, bool exact) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> by_ends;
   for (std::size_t l = 0; l < table_.link_from.size(); ++l)
     by_ends[{table_.link_from[l], table_.link_to[l]}] = static_cast<std::int32_t>(l);
   for (std::size_t p = 0; p + 1 < table_.plan_start.size(); ++p) {
-    std::set<std::int32_t> links, back;
-    for (auto lane = static_cast<std::size_t>(table_.plan_start[p]); lane < static_cast<std::size_t>(table_.plan_start[p + 1]);
-         ++lane) {
-      const auto path = static_cast<std::size_t>(table_.path[lane]);
-      for (auto at = static_cast<std::size_t>(table_.path_start[path]); at < static_cast<std::size_t>(table_.path_start[path + 1]);
-           ++at) {
-        const auto l = static_cast<std::size_t>(table_.path_links[at]);
-        links.insert(table_.path_links[at]);
-        const auto found = by_ends.find({table_.link_to[l], table_.link_from[l]});
-        if (found != by_ends.end()) back.insert(found->second);
-      }
+    const std::vector<std::int32_t> ways = network.ways(static_cast<std::int32_t>(p));
+    std::set<std::int32_t> links(ways.begin(), ways.end()), back;
+    for (const std::int32_t l : links) {
+      const auto at = static_cast<std::size_t>(l);
+      const auto found = by_ends.find({table_.link_to[at], table_.link_from[at]});
+      if (found != by_ends.end()) back.insert(found->second);
     }
-    if (both_ways) links.insert(back.begin(), back.end());
-    if (options_.spread != packet::Spread::kPath) links = {0};
+    if (exact) links.insert(back.begin(), back.end());
+    if (exact && options_.spread != packet::Spread::kPath) links = {0};  // switches deal out what comes from all of them
     links_.emplace_back(links.begin(), links.end());
     back_.emplace_back(back.begin(), back.end());
   }

@@ -39,6 +39,10 @@ class ReplayPackets final : public Network {
   std::optional<Completion> advance() override { return replay_.advance(); }
 
   void on_pulse(std::function<void()> beat) { pulse_ = std::move(beat); }
+  // Share of the transfers named that have been launched.
+  [[nodiscard]] double done() const {
+    return plan_of_.empty() ? 1.0 : static_cast<double>(replay_.flows()) / static_cast<double>(plan_of_.size());
+  }
   [[nodiscard]] PacketReport report() const;
 
  private:
@@ -50,7 +54,7 @@ class ReplayPackets final : public Network {
   };
   [[nodiscard]] std::unique_ptr<Network> make();
   void over(packet::PacketNetwork& network);
-  void find_links(bool both_ways);
+  void find_links(const packet::PacketNetwork& network, bool exact);
 
   packet::PlanTable table_;
   packet::Options options_;

@@ -10,14 +10,15 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.collective_listing import as_csv, as_json, listing
 from windtunnel.cli.common import Json, Sets, notes, writable, write, write_json
 from windtunnel.cli.progress import stoppable
-from windtunnel.network import flat_group, sweep
+from windtunnel.network import flat_group
 from windtunnel.network.algorithms import LOWERINGS
-from windtunnel.network.doors import OPS
+from windtunnel.network.doors import OPS, op_of, sweep
 from windtunnel.network.run import NETWORKS as FIDELITIES
-from windtunnel.network.run import engine_sweep, wire
+from windtunnel.network.run import wire
 from windtunnel.network.sends import Sends, read_sends
 from windtunnel.network.settings import KNOWN, as_set, parse_settings
 from windtunnel.network.transfers import transfers
@@ -25,14 +26,6 @@ from windtunnel.spec import load_cluster
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
-ALIASES = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "sendrecv": "send_recv",
-    "all2all": "all_to_all",
-}
 SPLIT = frozenset({Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.GATHER, Comm.SCATTER})
 """Calls whose `count` column nccl-tests gives per rank."""
 MOST_SIZES = 1000
@@ -82,10 +75,7 @@ def command(
     if network not in FIDELITIES:
         raise UnknownName("--network", network, list(FIDELITIES))
     writable(("--json", json), ("--csv", csv))
-    name = op.strip().lower().replace("-", "_")
-    name = ALIASES.get(name, name)
-    if name not in OPS:
-        raise UnknownName("--op", op, list(OPS))
+    name = op_of(op, "--op")
     machine, wanted = load_cluster(cluster, sets or ()), sizes_of(sizes)
     variables = variables_of(env or ())
     sends = read_sends(algorithm) if algorithm is not None and Path(algorithm).suffix else None
@@ -97,19 +87,18 @@ def command(
         _show(machine, name, gpus, wanted[0], variables, csv, json, algorithm=chosen, sends=sends, per_node=per_node, seed=seed,
               dims=shape)
         return
-    if network == "closed" and algorithm is None:
-        rows = sweep(machine, OPS[name], gpus, wanted, per_node=per_node, settings=variables)
-    else:
-        with stoppable(f"{len(wanted)} sizes") as progress:
-            rows = engine_sweep(machine, OPS[name], gpus, wanted, network=network, settings=variables, mtu=mtu, skip=skip,
-                                progress=progress, algorithm=chosen, sends=sends, per_node=per_node, seed=seed, dims=shape)
+    with stoppable(f"{len(wanted)} sizes") as progress:
+        rows = sweep(machine, name, gpus, wanted, network=network, settings=variables, mtu=mtu, skip=skip, progress=progress,
+                     algorithm=chosen, sends=sends, per_node=per_node, seed=seed, dims=shape)
+    finished = len(rows) == len(wanted)
     if json is not None:
-        write_json({"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "rows": rows}, json)
-        if json == "-":
-            return
-    write(table(name, gpus, machine.id, rows, network), "-", "--bytes")
-    if len(rows) < len(wanted):
+        about = {"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "finished": finished}
+        write_json({**about, "rows": rows}, json)
+    if json != "-":
+        write(table(name, gpus, machine.id, rows, network), "-", "--bytes")
+    if not finished:
         notes().print(f"Stopped after {len(rows)} of {len(wanted)} sizes.")
+        raise typer.Exit(INTERRUPTED)
 
 
 def _algorithm(name: str | None) -> str | None:
@@ -226,7 +215,7 @@ def _about(rows: list[dict[str, object]], network: str) -> list[str]:
     """What the engine did."""
     if network == "closed":
         return []
-    lanes = max(int(str(row["lanes"])) for row in rows)
+    lanes = max((int(str(row["lanes"])) for row in rows), default=0)
     packets = sorted({int(str(row["mtu"])) for row in rows if "mtu" in row})
     words = f"# {network} engine, at most {lanes} lanes"
     if not packets:

@@ -19,7 +19,8 @@ Sets = Annotated[
 ]
 On = Annotated[
     str | None,
-    typer.Option("--on", metavar="JOB|CLUSTER", help="Machine (and, for a config.json, plan and runtime) of an imported job."),
+    typer.Option("--on", metavar="JOB|CLUSTER|PROFILE", help="Machine (and, for a config.json, plan and runtime) of an imported "
+                 "job; a profile's .parquet: its device."),
 ]
 ModelFile = Annotated[
     str | None, typer.Option("--model", metavar="CONFIG.JSON", help="Take the model from a Hugging Face config.json.")
@@ -30,6 +31,10 @@ Megatron = Annotated[
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write JSON; - prints only that.")]
 Network = Annotated[str, typer.Option("--network", help="Network fidelity: closed, flow or packet.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Draw of the hashes by which flows choose among equal ways.")]
+Gpu = Annotated[
+    str | None, typer.Option("--gpu", metavar="ID|FILE", help="GPU of kernel tables: a catalogue name, or a GPU's TOML file.")
+]
+Dtype = Annotated[str | None, typer.Option("--dtype", help="Number format of kernel tables that do not state it, such as bf16.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no report.")]
 
 FIDELITIES = ("closed", "flow", "packet")

@@ -58,15 +58,24 @@ def command(
         typer.Option("--flap", metavar="PATTERN:TIMES", help="packet: tor0--agg0.1:down=10us,up=2ms; repeatable."),
     ] = None,
     convergence: Annotated[str, typer.Option("--convergence", metavar="TIME", help="packet: until routing avoids it.")] = "1ms",
+    series: Annotated[
+        str | None,
+        typer.Option("--series", metavar="FILE", help="packet: queues, rates, pauses and CNPs over time, as .csv or .json."),
+    ] = None,
+    sample: Annotated[str, typer.Option("--sample", metavar="TIME", help="packet: between two samples of --series.")] = "10us",
+    watch: Annotated[int, typer.Option("--watch", help="packet: busiest links, and first flows, in --series.")] = 32,
+    skip: Annotated[bool, typer.Option("--skip", hidden=True)] = False,
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json))
+    writable(("--json", json), ("--series", series))
+    _check(network, series, sample, skip)
     loss = "credits" if credits else "pfc" if pfc else "drop"
     flaps = tuple(parse_flap(text) for text in flap or ())
     after = time_of(convergence, "--convergence")
     fixed = (size_of(xoff, "--xoff"), size_of(xon or xoff, "--xon")) if xoff else None
-    packet = PacketSettings(cc, loss, recovery, size_of(buffer, "--buffer"), header, ack_every, threads, flaps, after, fixed)
+    packet = PacketSettings(cc, loss, recovery, size_of(buffer, "--buffer"), header, ack_every, threads, flaps, after, fixed,
+                            time_of(sample, "--sample") if series else 0.0, watch)
     options = FlowOptions(network, routing, nic, seed, size_of(mtu, "--mtu"), until, packet)
     options.route_options()
     packet.options(routing, options.mtu, seed)
@@ -79,12 +88,29 @@ def command(
         result.stats["cpu_s"] = time.process_time() - began
     from windtunnel.report.flows import flows_json, flows_report
 
+    if series is not None:
+        from windtunnel.report.series import series_text
+
+        write(series_text(result, series), series, "--series")
     if json is not None:
         write(flows_json(result, fabric), json, "--json")
     if not quiet and json != "-":
         flows_report(result, fabric)
     if not result.finished:
         raise typer.Exit(INTERRUPTED)
+
+
+def _check(network: str, series: str | None, sample: str, skip: bool) -> None:
+    """SpecError for what plain flows do not have."""
+    if skip:
+        raise SpecError("--skip", "flows", "no --skip", "Plain flows have no steps that repeat. It works in `windtunnel collective "
+                        "--network packet --skip` and `windtunnel predict --network packet --skip`.")
+    if series is not None and network != "packet":
+        raise SpecError("--series", network, "--network packet", "Only packets have queues and rates over time.")
+    if series is not None and not series.endswith((".csv", ".json")):
+        raise SpecError("--series", series, "a file name that ends in .csv or .json")
+    if series is not None and time_of(sample, "--sample") <= 0:
+        raise SpecError("--sample", sample, "a time such as 10us")
 
 
 def size_of(text: str, option: str) -> int:

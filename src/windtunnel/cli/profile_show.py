@@ -2,53 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from windtunnel.base.units import show_time
 from windtunnel.cli.common import Json, write_json
-from windtunnel.records import Dataset, read
+from windtunnel.records import Dataset, read_any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+KEYS = ("level", "op", "phase", "dtype", "mode")
 
 
 def command(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A Parquet file of `windtunnel profile`.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A dataset of `windtunnel profile`, Parquet or CSV.")],
     json: Json = None,
 ) -> None:
-    data = read(file)
-    answer = summary(data)
+    data = read_any(file)
     if json is not None:
-        write_json(answer, json)
+        write_json(summary(data), json)
     if json == "-":
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
-    about = data.about
-    console = Console()
-    console.print(f"{about.gpu}{f', {about.device}' if about.device else ''}: {len(data):,} rows · {about.source}", highlight=False)
-    table = Table(box=None, pad_edge=False)
-    for name in ("level", "op", "phase", "dtype", "mode"):
-        table.add_column(name)
-    for name in ("rows", "usable", "shortest", "longest"):
-        table.add_column(name, justify="right")
-    for row in answer["contents"]:
-        table.add_row(*(row[name] for name in ("level", "op", "phase", "dtype", "mode")), f"{row['rows']:,}", f"{row['usable']:,}",
-                      *("" if row[name] is None else show_time(row[name]) for name in ("shortest_s", "longest_s")))
-    console.print(table)
+    console = Console(highlight=False)
+    console.print(Text(f"{data.about.gpu}: {len(data):,} rows", style="bold"))
+    for name, value in _described(data).items():
+        console.print(Text(f"{name} {value}", style="dim"))
+    console.print(listing(data))
 
 
 def summary(data: Dataset) -> dict[str, Any]:
     """What is in a dataset: `about`, and `contents` by level, op, phase, dtype and mode."""
     from dataclasses import asdict
 
-    keys = ("level", "op", "phase", "dtype", "mode")
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in data.rows():
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    groups: dict[tuple[str, ...], list[tuple[str, float | None]]] = {}
+    names = (*KEYS, "status", "seconds")
+    for *key, status, seconds in zip(*(data.table[name].to_pylist() for name in names), strict=True):
+        groups.setdefault(tuple(key), []).append((status, seconds))
     contents = []
-    for key, rows in sorted(groups.items()):
-        times = [row["seconds"] for row in rows if row["status"] == "ok"]
-        contents.append({**dict(zip(keys, key, strict=True)), "rows": len(rows), "usable": len(times),
+    for found, rows in sorted(groups.items()):
+        times = [seconds for status, seconds in rows if status == "ok" and seconds is not None]
+        contents.append({**dict(zip(KEYS, found, strict=True)), "rows": len(rows), "usable": len(times),
                          "shortest_s": min(times, default=None), "longest_s": max(times, default=None)})
     return {"about": asdict(data.about), "rows": len(data), "contents": contents}
+
+
+def listing(data: Dataset) -> Table:
+    """The contents as a table for the terminal."""
+    from windtunnel.report.table import listing as empty
+
+    table = empty(*((name, "left") for name in KEYS), *((name, "right") for name in ("rows", "usable", "shortest", "longest")))
+    for row in summary(data)["contents"]:
+        times = ("" if row[name] is None else show_time(row[name]) for name in ("shortest_s", "longest_s"))
+        table.add_row(*(row[name] for name in KEYS), f"{row['rows']:,}", f"{row['usable']:,}", *times)
+    return table
+
+
+def _described(data: Dataset) -> dict[str, str]:
+    """The fields of `about` that say something, in words."""
+    about = data.about
+    pairs = {name: " ".join(f"{key}={value}" for key, value in sorted(getattr(about, name).items()))
+             for name in ("libraries", "settings", "datasheet")}
+    words = {name: getattr(about, name) for name in ("device", "architecture", "driver", "source", "licence", "notes")}
+    return {name: text for name, text in {**words, **pairs}.items() if text}

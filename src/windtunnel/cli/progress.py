@@ -13,13 +13,40 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from windtunnel.cli.common import notes
 
+_BETWEEN = 0.1  # seconds
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[float], None]]:
+    """Gives a function that takes the share that is done.
+
+    The bar is drawn on standard error where that is a terminal, from the first report after a second on.
+    """
+    console = notes()
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    shown = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)
+    task = shown.add_task(what, total=1.0)
+    following = time.monotonic() + 1.0
+
+    def report(share: float) -> None:
+        nonlocal following
+        if console.is_terminal and time.monotonic() > following:
+            following = time.monotonic() + _BETWEEN
+            shown.start()
+            shown.update(task, completed=share)
+
+    try:
+        yield report
+    finally:
+        if shown.live.is_started:
+            shown.stop()
+
 
 @contextmanager
 def stoppable(what: str) -> Iterator[Callable[[float], bool]]:
-    """Gives a function that takes the share that is done and answers whether to stop.
+    """A bar's function that also answers whether to stop.
 
-    The first Ctrl-C asks the work to stop at its next report; the second one ends it at once. The bar is drawn on standard error
-    where that is a terminal, from the first report after a second on.
+    The first Ctrl-C asks the work to stop at its next report; the second one ends it at once.
     """
     asked = threading.Event()
 
@@ -30,22 +57,14 @@ def stoppable(what: str) -> Iterator[Callable[[float], bool]]:
 
     here = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, ask) if here else None
-    console = notes()
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)
-    task = bar.add_task(what, total=1.0)
-    began = time.monotonic()
-
-    def report(share: float) -> bool:
-        if console.is_terminal and time.monotonic() - began > 1.0:
-            bar.start()
-            bar.update(task, completed=share)
-        return asked.is_set()
-
     try:
-        yield report
+        with bar(what) as told:
+
+            def report(share: float) -> bool:
+                told(share)
+                return asked.is_set()
+
+            yield report
     finally:
-        if bar.live.is_started:
-            bar.stop()
         if here:
             signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""`windtunnel validate [CSV]...`."""
+"""`windtunnel validate [FILE]...`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from windtunnel.cli.common import Json, Quiet, notes, writable, write, write_json
+from windtunnel.cli.common import Dtype, Gpu, Json, Quiet, notes, writable, write, write_json
 from windtunnel.reality.validate import validate
 
 
 def command(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[CSV]...", help="Tables of measurements; left out: those in the catalogue.")
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Tables or datasets of measurements; left out: the catalogue's.")
     ] = None,
     family: Annotated[str | None, typer.Option("--family", help="Only the rows of one family.")] = None,
     json: Json = None,
     markdown: Annotated[str | None, typer.Option("--markdown", metavar="FILE|-", help="Write the accuracy page.")] = None,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with every point.")] = None,
+    gpu: Gpu = None,
+    dtype: Dtype = None,
+    kernels: Annotated[
+        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves by `profile fit`, in place of the catalogue's.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json), ("--markdown", markdown))
+    writable(("--json", json), ("--markdown", markdown), ("--html", html))
     console = notes()
     with Progress(
         TextColumn("{task.description}"),
@@ -36,13 +42,17 @@ def command(
         def step(done: int, total: int, row: str) -> None:
             shown.update(task, completed=done, total=total)
 
-        report = validate(list(tables) if tables else None, family=family, progress=step)
+        report = validate(list(tables) if tables else None, family=family, progress=step, gpu=gpu, dtype=dtype, kernels=kernels)
     if json is not None:
         write_json(report.as_dict(), json)
     if markdown is not None:
         from windtunnel.reality.markdown import markdown as page
 
         write(page(report, "windtunnel validate --markdown"), markdown, "--markdown")
+    if html is not None:
+        from windtunnel.reality.page import page as points
+
+        write(points(report), html, "--html")
     if not quiet and "-" not in (json, markdown):
         from windtunnel.cli.validate_table import show
 

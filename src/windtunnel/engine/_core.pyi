@@ -199,6 +199,7 @@ class PacketNetwork(Network):
         key_plan: _Ints,
         options: dict[str, Any],
         faults: dict[str, Any],
+        progress: Callable[[float], object] | None = None,
     ) -> None: ...
     def report(self) -> dict[str, Any]: ...
 
@@ -214,6 +215,7 @@ class ReplayNetwork(Network):
         options: dict[str, Any],
         faults: dict[str, Any],
         tolerance: float,
+        progress: Callable[[float], object] | None = None,
     ) -> None: ...
     def report(self) -> dict[str, Any]: ...
 
@@ -222,5 +224,5 @@ def packet_run(
     lanes: dict[str, npt.NDArray[Any]],
     options: dict[str, Any],
     faults: dict[str, Any],
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], bool | None] | None = None,
 ) -> dict[str, Any]: ...

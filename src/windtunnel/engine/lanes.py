@@ -2,13 +2,14 @@
 
 Slice j of a lane may start once every lane that it depends on has delivered enough,
 `delivered(d) >= min(slices(d), j + 1 - lead)`; `lead` is `ALL` where it waits for all of them. At most `window` slices are on their
-way at once (credits; 0: any number). Then it waits `delay` seconds and leaves at no more than `rate`. A ring is n lanes a channel,
+way at once (credits; 0: any number). Then it waits `delay` seconds and leaves at no more than `rate`, and is delivered no sooner
+than `hold` seconds after that rate has sent it (empty: whenever its last packet arrives). A ring is n lanes a channel,
 each depending on the one before it; a send is a lane that depends on nothing. See cpp/net/lanes.h.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class Lanes:
     dep_start: Longs  # [K+1]
     dep_lane: Ints
     dep_lead: Longs
+    hold: Floats = field(default_factory=lambda: np.empty(0))  # packets only
 
     def __len__(self) -> int:
         return len(self.src)

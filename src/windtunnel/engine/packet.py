@@ -23,7 +23,7 @@ from windtunnel.engine.graph import Floats, Graph, Ints, Longs, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.routes import RouteOptions, route
 
-Progress = Callable[[float], None]
+Progress = Callable[[float], bool | None]
 
 _SECONDS_AND_BYTES = (
     "buffer", "inner_buffer", "alpha", "reserve", "resume", "xoff", "xon", "credit", "nack_interval", "flowlet_gap", "sample",
@@ -173,7 +173,8 @@ class PacketResult:
     `acked` less the lane's begin. `stats`: counts, `events`, and `cpu_s` of the run. Of each link [L]: bytes of data and of control
     frames, most data bytes that waited, seconds in which its sender was paused or without credit. `end`: the last event (s).
     With `skip`: the share of bytes and the seconds that were skipped, and by how many seconds `end` may be wrong for it, estimated;
-    counts and control frames are those really simulated, `link_data` includes what was skipped."""
+    counts and control frames are those really simulated, `link_data` includes what was skipped. `stopped`: by its progress; times
+    of lanes that had not ended are NaN."""
 
     delivered: Floats
     acked: Floats
@@ -185,6 +186,7 @@ class PacketResult:
     link_paused: Floats
     end: float
     partitions: int
+    stopped: bool
     skipped_share: float
     skipped_time: float
     skip_error: float
@@ -222,8 +224,9 @@ def run_packets(
 ) -> PacketResult:
     """Runs all lanes to their end. Lane k takes row `rows[k]` of the paths (row k by default).
 
-    `progress` is called now and then with the share of bytes delivered; Ctrl-C stops the run. Raises EngineError for input that is
-    wrong, for lanes that wait for each other, for a deadlock of full buffers (naming its nodes) and for a lane that gives up.
+    `progress` is called now and then with the share of bytes delivered; the run ends there if it answers True. Raises EngineError
+    for input that is wrong, for lanes that wait for each other, for a deadlock of full buffers (naming its nodes) and for a lane
+    that gives up.
     """
     chosen = options or PacketOptions()
     try:
@@ -237,7 +240,7 @@ def run_packets(
     return PacketResult(
         delivered=raw["delivered"], acked=raw["acked"], fct=raw["acked"] - lanes.begin, stats=raw["stats"],
         link_data=raw["link_data"], link_control=raw["link_control"], link_peak=raw["link_peak"], link_paused=raw["link_paused"],
-        end=raw["end"], partitions=raw["partitions"], skipped_share=raw["skipped_share"],
+        end=raw["end"], partitions=raw["partitions"], stopped=raw["stopped"], skipped_share=raw["skipped_share"],
         skipped_time=raw["skipped_time"], skip_error=raw["skip_error"], series=series,
     )  # fmt: skip
 
@@ -253,6 +256,7 @@ def packet_network(
     faults: Faults | None = None,
     rows: npt.ArrayLike | None = None,
     skip: float | None = None,
+    progress: Callable[[float], object] | None = None,
 ) -> _core.PacketNetwork | _core.ReplayNetwork:
     """A network for one `engine.run`. Plan p is the lanes `plan_start[p]:plan_start[p+1]` of `plans`, whose dependencies count from
     the plan's first lane and whose `begin` is after the launch. A transfer named `key[i]` launches plan `key_plan[i]`, as often as
@@ -261,11 +265,13 @@ def packet_network(
 
     `skip`: patterns of transfers that have been simulated are not simulated again; starts that differ by this share of the shortest
     transfer of the pattern, or less, count as the same (0: to the picosecond; 0.01 is a good choice). `report()` then counts the
-    whole step, with `replay`: what was skipped and an estimate of the error. Takes no faults. docs/packet.md says what it means."""
+    whole step, with `replay`: what was skipped and an estimate of the error. Takes no faults. docs/packet.md says what it means.
+
+    `progress` is called now and then with the share of the keys whose transfers are over (with `skip`: have begun)."""
     columns: dict[str, Any] = {
         "graph": graph.columns(), "lanes": _columns(paths, plans, rows), "plan_start": np.ascontiguousarray(plan_start, np.int64),
         "key": np.ascontiguousarray(key, np.int64), "key_plan": np.ascontiguousarray(key_plan, np.int32),
-        "options": (options or PacketOptions()).columns(), "faults": _faults(faults),
+        "options": (options or PacketOptions()).columns(), "faults": _faults(faults), "progress": progress,
     }  # fmt: skip
     try:
         return _core.PacketNetwork(**columns) if skip is None else _core.ReplayNetwork(**columns, tolerance=float(skip))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.network.collective import sweep as closed_sweep
@@ -11,26 +11,42 @@ from windtunnel.network.flow_list import load_flows
 from windtunnel.network.flows import FlowOptions, FlowsResult, run_flows
 from windtunnel.network.packet_flows import PacketSettings
 from windtunnel.network.run import engine_sweep
+from windtunnel.network.sends import Sends
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 OPS = {comm.name.lower(): comm for comm in Comm if comm is not Comm.NONE}
 """Name of each call -> the call."""
+ALIASES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
+           "sendrecv": "send_recv", "all2all": "all_to_all"}  # fmt: skip
+"""Other names that nccl-tests and people use."""
+
+
+def op_of(name: str, path: str = "op") -> str:
+    """The name in `OPS` of a call however it is written: `AllReduce`, `all-reduce`. UnknownName at `path`."""
+    plain = name.strip().lower().replace("-", "_")
+    plain = ALIASES.get(plain, plain)
+    if plain not in OPS:
+        raise UnknownName(path, name, list(OPS))
+    return plain
 
 
 def sweep(cluster: Cluster, op: Comm | str, gpus: int, sizes: Iterable[float], *, network: str = "closed",
-          settings: Mapping[str, str | int] | None = None, **more: object) -> list[dict[str, object]]:
+          settings: Mapping[str, str | int] | None = None, per_node: int | None = None, algorithm: str | None = None,
+          protocol: str | None = None, sends: Sends | None = None, dims: Sequence[int] = (), seed: int = 1, mtu: int | None = None,
+          skip: bool = False, progress: Callable[[float], bool] | None = None) -> list[dict[str, object]]:
     """The table of nccl-tests, a row per size in bytes: `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, …
 
-    `op` as `windtunnel collective --op` takes it; `network` closed, flow or packet; `settings` NCCL's variables; `more` as
-    `network.run.engine_sweep` takes it (algorithm, seed, mtu, skip, …). Raises SpecError and UnknownName.
+    `op` as `windtunnel collective --op` takes it; `network` closed, flow or packet; `settings` NCCL's variables; `per_node` ranks
+    in each domain (left out: as many as fit). In closed form NCCL's own choice is priced by the formula alone; an `algorithm`, a
+    `protocol` or `sends` from a file are lowered to lanes first. `seed`, `mtu`, `skip`: of the engines. `progress` is told the
+    share that is done; if it answers True the rows so far are all. Raises SpecError and UnknownName.
     """
-    if isinstance(op, str) and op not in OPS:
-        raise UnknownName("op", op, list(OPS))
-    call = OPS[op] if isinstance(op, str) else op
-    if network == "closed" and not more:
-        return closed_sweep(cluster, call, gpus, sizes, settings=settings)
-    return engine_sweep(cluster, call, gpus, sizes, network=network, settings=settings, **more)  # type: ignore[arg-type]
+    call = OPS[op_of(op)] if isinstance(op, str) else op
+    if network == "closed" and algorithm is None and protocol is None and sends is None:
+        return closed_sweep(cluster, call, gpus, sizes, per_node=per_node, settings=settings)
+    return engine_sweep(cluster, call, gpus, sizes, network=network, algorithm=algorithm, protocol=protocol, sends=sends,
+                        settings=settings, per_node=per_node, seed=seed, dims=dims, mtu=mtu, skip=skip, progress=progress)
 
 
 def flows(fabric: str, flows: str, network: str = "closed", *, routing: str = "ecmp", nic: str = "nearest", cc: str = "dcqcn",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from windtunnel.engine.closed import closed_flows
 from windtunnel.engine.flow import Demands, Variables, latency
 from windtunnel.engine.flow import run as run_fluid
 from windtunnel.engine.graph import Floats, Graph, Paths
+from windtunnel.engine.packet import PacketSeries
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
 from windtunnel.network.collisions import Collisions, collisions, loads
 from windtunnel.network.flow_list import Flows
@@ -82,13 +83,15 @@ class Answer:
     link_bytes: Floats
     assumed: dict[str, object]
     finished: bool = True
+    series: PacketSeries | None = None
 
 
 @dataclass(frozen=True)
 class FlowsResult:
     """`fct` [F] seconds from a flow's start to its end; NaN where the run was stopped before.
 
-    `collisions` is None where packets choose their links one by one.
+    `collisions` is None where packets choose their links one by one. `series` over time, of packets and if asked for; its lanes are
+    numbers of flows.
     """
 
     graph: Graph
@@ -100,6 +103,7 @@ class FlowsResult:
     collisions: Collisions | None
     assumed: dict[str, object]
     finished: bool
+    series: PacketSeries | None = None
 
     def summary(self) -> dict[str, float | None]:
         """min, p50, mean, p99 and max of the completion times, in seconds; None if no flow ended."""
@@ -154,7 +158,10 @@ def run_flows(graph: Graph, flows: Flows, options: FlowOptions | None = None, pr
     if ROUTINGS[chosen.routing] is not None:
         met = collisions(graph, paths, some.src, some.dst, some.bytes, routes)
     stats = {**dict.fromkeys(STATS, 0), **answer.stats}
-    return FlowsResult(graph, flows, chosen, fct, stats, answer.link_bytes, met, answer.assumed, answer.finished)
+    series = answer.series
+    if series is not None:
+        series = replace(series, lanes=tuple(np.nonzero(sends)[0][list(series.lanes)].tolist()))
+    return FlowsResult(graph, flows, chosen, fct, stats, answer.link_bytes, met, answer.assumed, answer.finished, series)
 
 
 def _paths(graph: Graph, flows: Flows, routes: RouteOptions) -> Paths:
@@ -210,19 +217,12 @@ def _fluid(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progr
 
 def _packet(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> Answer:
     settings, control = options.packet.options(options.routing, options.mtu, options.seed)
-
-    def told(share: float) -> None:
-        if progress(share):
-            raise _Stop
-
-    assumed = described(graph, control, settings)
-    try:
-        routes, acked = options.route_options(), options.until == "acked"
-        fct, run = packet_flows(graph, flows, paths, options.packet, settings, routes, acked, told)
-    except _Stop:
-        return Answer(np.full(len(flows), np.nan), {}, np.zeros(graph.links), assumed, finished=False)
+    routes, acked = options.route_options(), options.until == "acked"
+    fct, run = packet_flows(graph, flows, paths, options.packet, settings, routes, acked, progress)
     stats = {**run.stats, "partitions": run.partitions}
-    return Answer(fct, stats, (run.link_data + run.link_control).astype(np.float64), assumed)
+    moved = (run.link_data + run.link_control).astype(np.float64)
+    series = run.series if options.packet.sample > 0 else None
+    return Answer(fct, stats, moved, described(graph, control, settings), not run.stopped, series)
 
 
 Network = Callable[[Graph, Flows, Paths, FlowOptions, Progress], Answer]

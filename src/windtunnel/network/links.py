@@ -15,7 +15,7 @@ from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
 from windtunnel.network.collective import Key
 from windtunnel.network.fabrics import cluster_graph
 from windtunnel.network.group import Group
-from windtunnel.network.meshes import MOST_IN_MESH, mesh_rings
+from windtunnel.network.meshes import MOST_IN_MESH, MeshRings, mesh_rings
 from windtunnel.network.settings import Settings
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -25,13 +25,15 @@ from windtunnel.workload.ops import Comm
 class Links:
     """A graph and, in it, the endpoints of ranks [n] and of switches that add: NVSwitches of the call's nodes, then of the fabric
     as collnet.py numbers them (empty if there are none). `leaves` [nodes]: which set of leaf switches a node hangs on. `rings`: the
-    cycles of a node's local ranks that its direct links have room for (empty: any order will do)."""
+    cycles of a node's local ranks that its direct links have room for (empty: any order will do). `through`: endpoints that are
+    joined through a third GPU of the group: ((from, to), between)."""
 
     graph: Graph
     ranks: Ints
     switches: Ints
     leaves: tuple[int, ...]
     rings: tuple[tuple[int, ...], ...] = ()
+    through: tuple[tuple[tuple[int, int], int], ...] = ()
 
 
 def links_of(cluster: Cluster, group: Group) -> Links:
@@ -58,9 +60,14 @@ def add_switches(graph: Graph, ranks: Ints, per_node: int, reduces: bool = False
     where = {int(graph.node_site[node]): int(node) for node in reversed(nvswitch)}
     inside = [where.get(int(s), -1) for s in site]
     if min(inside) < 0:
-        return Links(graph, ranks, np.zeros(0, dtype=np.int32), (0,) * nodes, _mesh_rings(graph, home[:per_node]))
-    found, leaves = (_fabric(graph, ranks, per_node) if reduces and nodes > 1 else None) or ([], (0,) * nodes)
-    made = np.array([*inside, *found], dtype=np.int32)
+        found = _mesh_rings(graph, home[:per_node])
+        here = [ranks[at : at + per_node].tolist() for at in range(0, len(ranks), per_node)]
+        through = tuple(
+            ((at[a], at[b]), at[c]) for at in here for (a, b), c in found.through if max(a, b, c) < len(at)
+        )
+        return Links(graph, ranks, np.zeros(0, dtype=np.int32), (0,) * nodes, found.rings, through)
+    fabric, leaves = (_fabric(graph, ranks, per_node) if reduces and nodes > 1 else None) or ([], (0,) * nodes)
+    made = np.array([*inside, *fabric], dtype=np.int32)
     ends = np.arange(graph.endpoints, graph.endpoints + len(made), dtype=np.int32)
     return Links(with_endpoints(graph, made), ranks, ends, leaves)
 
@@ -74,7 +81,7 @@ def with_endpoints(graph: Graph, nodes: npt.ArrayLike) -> Graph:
     )
 
 
-def _mesh_rings(graph: Graph, gpus: Ints) -> tuple[tuple[int, ...], ...]:
+def _mesh_rings(graph: Graph, gpus: Ints) -> MeshRings:
     """Rings over links between the GPUs themselves (a mesh without a switch)."""
     place = {int(node): i for i, node in enumerate(gpus.tolist())}
     room: dict[tuple[int, int], float] = {}
@@ -82,7 +89,7 @@ def _mesh_rings(graph: Graph, gpus: Ints) -> tuple[tuple[int, ...], ...]:
         if a in place and b in place:
             room[place[a], place[b]] = room.get((place[a], place[b]), 0.0) + rate
     if not room or len(gpus) > MOST_IN_MESH:
-        return ()
+        return MeshRings()
     unit = min(room.values())
     return mesh_rings(len(gpus), {pair: round(rate / unit) for pair, rate in room.items()})
 
@@ -143,8 +150,13 @@ def ways(links: Links, lanes: Lanes, key: Ints, options: RouteOptions, nic: Ints
     """
     keys = key.astype(np.uint64)
     paths = route(links.graph, lanes.src, lanes.dst, keys, options)
-    if nic is None:
-        return paths
+    if nic is not None:
+        paths = _leaving_by(nic, links, lanes, keys, options, paths)
+    return _relayed(links, lanes, keys, options, paths) if links.through else paths
+
+
+def _leaving_by(nic: Ints, links: Links, lanes: Lanes, keys: npt.NDArray[np.uint64], options: RouteOptions, paths: Paths) -> Paths:
+    """The paths for `keys` that are changed until each leaves by its NIC."""
     step = np.uint64(int(keys.max(initial=0)) + 1)
     for _ in range(_TRIES):
         wrong = np.nonzero(_nic(links.graph, paths) % (int(nic.max()) + 1) != nic)[0]
@@ -154,6 +166,18 @@ def ways(links: Links, lanes: Lanes, key: Ints, options: RouteOptions, nic: Ints
         keys[wrong] += step
         paths = route(links.graph, lanes.src, lanes.dst, keys, options)
     return paths
+
+
+def _relayed(links: Links, lanes: Lanes, keys: npt.NDArray[np.uint64], options: RouteOptions, paths: Paths) -> Paths:
+    """The paths, with those of `links.through` by the GPU named there."""
+    between = dict(links.through)
+    mid = np.array([between.get(pair, -1) for pair in zip(lanes.src.tolist(), lanes.dst.tolist(), strict=True)], dtype=np.int32)
+    at = np.nonzero(mid >= 0)[0]
+    halves = [route(links.graph, a[at], b[at], keys[at], options) for a, b in ((lanes.src, mid), (mid, lanes.dst))]
+    ways = [paths.links[paths.start[k] : paths.start[k + 1]] for k in range(len(paths))]
+    for i, k in enumerate(at.tolist()):
+        ways[k] = np.concatenate([half.links[half.start[i] : half.start[i + 1]] for half in halves])
+    return Paths(np.cumsum([0, *map(len, ways)]).astype(np.int64), np.concatenate(ways).astype(np.int32))
 
 
 _TRIES = 64
@@ -172,18 +196,31 @@ def _nic(graph: Graph, paths: Paths) -> Ints:
     return found
 
 
-def latencies(graph: Graph, paths: Paths, packet: Floats | None = None) -> tuple[Floats, Floats]:
+def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
     """(own, extra) seconds of each path: what a fitted hop contains, which was measured below one leaf, and what the links between
-    switches add. `packet` [P]: bytes that every link takes in before it sends them on; their seconds count as own."""
+    switches add."""
     between = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
-    own = _sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
-    extra = _sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)
-    if packet is not None:
-        own = own + packet * _sums((1.0 / graph.link_rate)[paths.links], paths)
+    own = path_sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
+    extra = path_sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)
     return own, extra
 
 
-def _sums(values: Floats, paths: Paths) -> Floats:
+def narrowed(graph: Graph, paths: Paths, lanes: Lanes) -> Lanes:
+    """Lanes with a rate, no faster than the narrowest link of their way, with what a slice takes longer for it out of its delay.
+
+    The closed form has all of a node's NICs for a call however few channels it has. What one slice on one NIC takes longer is in
+    the hops that were fitted to it; what further slices take longer is not.
+    """
+    rate = graph.link_rate[paths.links]
+    narrow = np.full(len(paths), np.inf)
+    np.minimum.at(narrow, np.repeat(np.arange(len(paths)), np.diff(paths.start)), rate)
+    narrow = np.where(np.isinf(lanes.rate), np.inf, np.minimum(narrow, lanes.rate))
+    longer = lanes.slice / narrow - lanes.slice / lanes.rate
+    return replace(lanes, rate=narrow, delay=np.maximum(0.0, lanes.delay - longer))
+
+
+def path_sums(values: Floats, paths: Paths) -> Floats:
+    """[P] sum over each path of the values of its links, one after the other."""
     total = np.zeros(len(values) + 1)
     np.cumsum(values, out=total[1:])
     at = total[paths.start]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.engine.graph import Floats, Ints, Longs
+from windtunnel.engine.graph import Ints, Longs
 from windtunnel.engine.lanes import Lanes
 from windtunnel.network.achieved import achieved
 from windtunnel.network.algorithms import LOWERINGS, OTHERS, Call, Pattern
@@ -219,11 +219,6 @@ def on_wire(pattern: Pattern, wire: float) -> tuple[Longs, Longs]:
     last = pattern.bytes - (slices - 1) * pattern.slice
     slice_ = np.ceil(pattern.slice * wire).astype(np.int64)
     return slice_, (slices - 1) * slice_ + np.ceil(last * wire).astype(np.int64)
-
-
-def with_paths(lanes: Lanes, latency: Floats) -> Lanes:
-    """Lanes whose delays leave out `latency` [K], seconds that their links take by themselves: the fitted hop holds both."""
-    return replace(lanes, delay=np.maximum(0.0, lanes.delay - latency))
 
 
 def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, ranks: Ints, group: Group,

@@ -1,41 +1,80 @@
 """Rings over GPUs that are joined directly, without a switch: as many cycles through all of them as the links have room for.
 
-NCCL's graph search does the same (`src/graph/search.cc`): it adds rings while links are left.
+NCCL's graph search does the same (`src/graph/search.cc`): it adds rings while links are left. Where the links have no cycle through
+all GPUs of the group, two GPUs without a link reach each other through a third of the group (NCCL's path type NVB).
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 MOST_IN_MESH = 8
 _MOST_STEPS = 20_000
 Ring = tuple[int, ...]
+Pair = tuple[int, int]
 
 
-def mesh_rings(count: int, room: dict[tuple[int, int], int]) -> tuple[Ring, ...]:
-    """Directed Hamiltonian cycles of `count` GPUs, from GPU 0 on, that use each link (a, b) at most `room[a, b]` times: the largest
-    set that a search of bounded length finds. A cycle and its reverse are different ones.
+class MeshRings(NamedTuple):
+    """Cycles, from GPU 0 on, and the GPU between the two of each pair (a, b) that is on a cycle and has no link of its own."""
+
+    rings: tuple[Ring, ...] = ()
+    through: tuple[tuple[Pair, int], ...] = ()
+
+
+def mesh_rings(count: int, room: dict[Pair, int]) -> MeshRings:
+    """Directed Hamiltonian cycles of `count` GPUs that use each link (a, b) at most `room[a, b]` times: the largest set that a
+    search of bounded length finds. A cycle and its reverse are different ones. Pairs go through a third GPU only if there is no
+    cycle otherwise.
     """
-    return _rings(count, tuple(sorted(room.items())))
+    links = tuple(sorted(room.items()))
+    rings = _rings(count, links, ())
+    if rings or count < 3:
+        return MeshRings(rings)
+    through = tuple(_through(count, room).items())
+    rings = _rings(count, links, through)
+    used = {pair for ring in rings for pair in _pairs(ring)}
+    return MeshRings(rings, tuple((pair, gpu) for pair, gpu in through if pair in used))
+
+
+def _through(count: int, room: dict[Pair, int]) -> dict[Pair, int]:
+    """For each pair without a link the GPU with the most room on the way through it, if there is one."""
+    found = {}
+    for pair in ((a, b) for a in range(count) for b in range(count) if a != b and room.get((a, b), 0) == 0):
+        widths = [min(room.get((pair[0], c), 0), room.get((c, pair[1]), 0)) for c in range(count)]
+        if max(widths) > 0:
+            found[pair] = widths.index(max(widths))
+    return found
+
+
+def _pairs(ring: Ring) -> list[Pair]:
+    return list(zip(ring, (*ring[1:], ring[0]), strict=True))
 
 
 @lru_cache(maxsize=64)
-def _rings(count: int, links: tuple[tuple[tuple[int, int], int], ...]) -> tuple[Ring, ...]:
+def _rings(count: int, links: tuple[tuple[Pair, int], ...], through: tuple[tuple[Pair, int], ...]) -> tuple[Ring, ...]:
     if count < 3:
         ring = tuple(range(count))
         return (ring,) * min((n for _, n in links), default=0)
-    room = dict(links)
+    room, relays = dict(links), dict(through)
     most = min(min(sum(n for (a, _), n in links if a == gpu), sum(n for (_, b), n in links if b == gpu)) for gpu in range(count))
     best: list[Ring] = []
     steps = 0
 
+    def over(pair: Pair) -> list[Pair]:
+        """Links of a way."""
+        return [(pair[0], relays[pair]), (relays[pair], pair[1])] if pair in relays else [pair]
+
+    def width(pair: Pair) -> int:
+        return min(room.get(link, 0) for link in over(pair))
+
     def cycles(way: list[int]) -> list[Ring]:
         """Cycles that still fit and start with `way`, the roomiest links first."""
         if len(way) == count:
-            return [tuple(way)] if room.get((way[-1], 0), 0) > 0 else []
+            return [tuple(way)] if width((way[-1], 0)) > 0 else []
         found = []
-        for following in sorted(range(1, count), key=lambda g: -room.get((way[-1], g), 0)):
-            if following not in way and room.get((way[-1], following), 0) > 0:
+        for following in sorted(range(1, count), key=lambda g: -width((way[-1], g)) if g != way[-1] else 0):
+            if following not in way and width((way[-1], following)) > 0:
                 found += cycles([*way, following])
         return found
 
@@ -49,12 +88,12 @@ def _rings(count: int, links: tuple[tuple[tuple[int, int], int], ...]) -> tuple[
             steps += 1
             if steps > _MOST_STEPS:
                 return True
-            pairs = list(zip(ring, (*ring[1:], ring[0]), strict=True))
-            for pair in pairs:
-                room[pair] -= 1
-            done = add([*chosen, ring])
-            for pair in pairs:
-                room[pair] += 1
+            used = [link for pair in _pairs(ring) for link in over(pair)]
+            for link in used:
+                room[link] -= 1
+            done = min(room[link] for link in used) >= 0 and add([*chosen, ring])
+            for link in used:
+                room[link] += 1
             if done:
                 return True
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from windtunnel.engine import packet as engine
 from windtunnel.engine.graph import Floats, Graph, Paths
 from windtunnel.engine.packet import Loss, Marking, PacketOptions, PacketResult, Recovery, Spread, plain_lanes
 from windtunnel.engine.routes import RouteOptions
+from windtunnel.network.collisions import loads
 from windtunnel.network.congestion import Congestion, load_congestion
 from windtunnel.network.fabrics.faults import Flap, flap_events
 from windtunnel.network.flow_list import Flows
@@ -29,7 +30,8 @@ class PacketSettings:
     `recovery`: go-back-n or selective; empty: selective where packets of a flow take different ways, else go-back-n. `buffer`:
     bytes of a switch; `header`: bytes added to every packet's payload; `ack_every`: packets an ACK. Results are the same for any
     number of `threads`. `flaps`: cables that go down while traffic runs; `convergence` seconds later flows take other ways.
-    `thresholds`: bytes of an ingress at which it pauses its sender and below which that goes on; None: dynamic.
+    `thresholds`: bytes of an ingress at which it pauses its sender and below which that goes on; None: dynamic. `sample` > 0:
+    seconds between two samples of the `watched` links that have most to carry for their rate, and of as many flows, the first ones.
     """
 
     cc: str = "dcqcn"
@@ -42,6 +44,8 @@ class PacketSettings:
     flaps: tuple[Flap, ...] = ()
     convergence: float = 1e-3
     thresholds: tuple[float, float] | None = None
+    sample: float = 0.0
+    watched: int = 32
 
     def options(self, routing: str, mtu: int, seed: int, path: str = "--cc") -> tuple[PacketOptions, Congestion]:
         """What the engine takes; UnknownName and SpecError for what is wrong, a congestion control's at `path`."""
@@ -49,7 +53,9 @@ class PacketSettings:
             if value not in known:
                 raise UnknownName(option, value, list(known))
         for name, number, low, high in (("--threads", self.threads, 1, 1024), ("--ack-every", self.ack_every, 1, 1024),
-                                        ("--buffer", self.buffer, 1e4, 1e12), ("--header", self.header, 0, 1024)):  # fmt: skip
+                                        ("--buffer", self.buffer, 1e4, 1e12), ("--header", self.header, 0, 1024),
+                                        ("--sample", self.sample or 1.0, 1e-9, 1e3),
+                                        ("--watch", self.watched, 1, 4096)):  # fmt: skip
             if not low <= number <= high:
                 raise SpecError(name, number, f"{low:g} to {high:g}")
         xoff, xon = self.thresholds or (0.0, 0.0)
@@ -75,15 +81,21 @@ def packet_flows(
     options: PacketOptions,
     routes: RouteOptions,
     acked: bool,
-    progress: Callable[[float], None],
+    progress: Callable[[float], bool],
 ) -> tuple[Floats, PacketResult]:
-    """([F] seconds from each flow's start until its sender knows, or its last byte is there; the run)."""
+    """([F] seconds from each flow's start until its sender knows, or its last byte is there; NaN where the run was stopped before;
+    the run)."""
     lanes = plain_lanes(flows.src, flows.dst, flows.bytes, flows.start)
     faults = None
     if settings.flaps:
         events = [engine.Flap(*event) for event in flap_events(graph, settings.flaps)]
         paths, detours = engine.reroute(graph, paths, lanes, events, settings.convergence, routes)
         faults = engine.Faults(flaps=events, detours=detours)
+    if settings.sample > 0:
+        busy = loads(graph, paths, flows.bytes) / graph.link_rate
+        busiest = np.lexsort((np.arange(graph.links), -busy))[: settings.watched]
+        options = replace(options, sample=settings.sample, sample_links=np.sort(busiest[busy[busiest] > 0]).tolist(),
+                          sample_lanes=range(min(len(flows), settings.watched)))
     result = engine.run_packets(graph, paths, lanes, options, faults, progress=progress)
     return np.asarray((result.acked if acked else result.delivered) - flows.start), result
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from windtunnel.engine.graph import Floats
+from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import PacketOptions
+from windtunnel.network.links import latencies, narrowed, path_sums
 from windtunnel.network.packet_flows import PacketSettings
 from windtunnel.network.settings import DEFAULT, Settings
 from windtunnel.spec.cluster import Cluster
@@ -22,10 +23,10 @@ PAUSED = ("roce", "ethernet")
 """Fabrics that pause (PFC) and run DCQCN; the others grant credits and run no congestion control, unless the catalogue says so."""
 
 
-def packet_size(lanes: Lanes) -> int:
-    """Bytes of a packet: 4 KiB, doubled up to 32 KiB while the lanes would need more than a million packets."""
+def packet_size(total: float) -> int:
+    """Bytes of a packet in a run that sends `total` bytes: 4 KiB, doubled up to 32 KiB while there are more than a million."""
     size = SMALLEST
-    while size < LARGEST and float(lanes.bytes.sum()) / size > MOST_PACKETS:
+    while size < LARGEST and total / size > MOST_PACKETS:
         size *= 2
     return size
 
@@ -56,6 +57,32 @@ def packet_options(cluster: Cluster, mtu: int, settings: Settings = DEFAULT, see
     return replace(options, timeouts=(4.096e-6 * 2.0**settings.ib_timeout,), retries=max(1, settings.ib_retries))
 
 
-def last_packets(lanes: Lanes, mtu: int) -> Floats:
-    """[K] bytes of the last packet of each lane's slices."""
-    return (lanes.slice - (-(-lanes.slice // mtu) - 1) * mtu).astype(np.float64)
+def settled(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
+    """Lanes whose delay is a whole hop, as it was measured, with that hop laid around what their packets really do.
+
+    A measured hop holds the latency of the cables, and whatever the library's own channels, which go at the same pace side by side,
+    make each other wait on the way. Packets are longer than what links interleave, so they wait a little longer. A slice therefore
+    leaves that much before its time, and it is delivered at its time (`hold`) unless it is late even so. Seconds, for lane k:
+
+        way     from when the last packet of a slice leaves until it is there, nothing else on the links: the last but one may be in
+                front of it, if that one takes longer over all links than the pace leaves between the two
+        beside  one packet of each other lane of the call on each link; no more than one packet's time at the lane's own pace
+        delay'  = delay - latency - max(0, way + beside - last packet / rate)
+        hold    = delay - delay' + latency between switches, which hops were measured without
+    """
+    lanes = narrowed(graph, paths, lanes)
+    own, extra = latencies(graph, paths)
+    slow = 1.0 / graph.link_rate
+    users = np.bincount(paths.links, minlength=len(slow))
+    packets = -(-lanes.slice // mtu)
+    last = (lanes.slice - (packets - 1) * mtu).astype(np.float64)
+    longest = np.minimum(lanes.slice, mtu).astype(np.float64)
+    each = np.repeat(np.arange(len(paths)), np.diff(paths.start))
+    way = path_sums(slow[paths.links], paths)
+    end = np.where(np.diff(paths.start) > 0, slow[paths.links[np.maximum(paths.start[1:] - 1, 0)]], 0.0)
+    before = longest * way + last * end - longest / lanes.rate
+    alone = np.maximum(last * way, np.where(packets > 1, before, 0.0))
+    others = np.minimum((users - 1)[paths.links] * longest[each] * slow[paths.links], (longest / lanes.rate)[each])
+    late = alone + path_sums(others, paths) - last / lanes.rate
+    delay = np.maximum(0.0, lanes.delay - own - np.maximum(0.0, late))
+    return replace(lanes, delay=delay, hold=lanes.delay - delay + extra)

@@ -19,6 +19,7 @@ from windtunnel.engine.packet import PacketOptions
 from windtunnel.engine.routes import RouteOptions, route, spread
 from windtunnel.network.collective import prepare
 from windtunnel.network.collisions import loads
+from windtunnel.network.connections import split
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
 from windtunnel.network.group import Group
 from windtunnel.network.links import latencies, route_options, with_endpoints
@@ -116,11 +117,20 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Ids, group: Group) -> Pl
     options = on.options(comm)
     way = np.tile(lowered.pattern.channel.astype(np.uint64), count)
     paths = route(on.graph, lanes.src, lanes.dst, way, options)
-    own, above = latencies(on.graph, paths)
-    lanes = replace(lanes, delay=np.maximum(0.0, lanes.delay - own))
+    _, above = latencies(on.graph, paths)
     steps = float(slices_of(one).max()) if len(one.dep_lane) and not (one.group == np.arange(len(one))).all() else 1.0
     wait = float(one.begin.min(initial=np.inf))
     return Plan(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, steps * float(above.max(initial=0.0)))
+
+
+def connections_of(on: Machine, plan: Plan) -> Plan:
+    """The plan with each lane between nodes over as many connections as the machine uses side by side, each with its own hash."""
+    if on.flows == 1 or on.sprays:
+        return plan
+    site = on.graph.node_site[on.graph.endpoint]
+    lanes, old, part = split(plan.lanes, site[plan.lanes.src] != site[plan.lanes.dst], on.flows)
+    way = plan.way[old] * np.uint64(on.flows) + part.astype(np.uint64)
+    return replace(plan, lanes=lanes, way=way, paths=route(on.graph, lanes.src, lanes.dst, way, plan.options))
 
 
 def demand_of(on: Machine, plan: Plan) -> Floats:

@@ -17,9 +17,9 @@ from windtunnel.network.collective import bus_factor, prepare
 from windtunnel.network.connections import split
 from windtunnel.network.fluid import at_once, fluid
 from windtunnel.network.group import Group, flat_group
-from windtunnel.network.links import Links, latencies, links_of, nics_each, route_options, ways
-from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends, with_paths
-from windtunnel.network.packets import last_packets, packet_options, packet_size, sprays
+from windtunnel.network.links import Links, latencies, links_of, narrowed, nics_each, route_options, ways
+from windtunnel.network.lowering import Lowered, lanes_of, lanes_of_sends
+from windtunnel.network.packets import packet_options, packet_size, settled, sprays
 from windtunnel.network.sends import Sends
 from windtunnel.network.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.spec.cluster import Cluster
@@ -132,18 +132,18 @@ def _flow(wired: Wired, cluster: Cluster, how: How) -> Ran:
         share = (pattern.bytes / pattern.pace)[wired.old]
         demands, variables = at_once(lanes, wired.paths, share, wired.extra, wired.lowered.seconds)
     else:
-        demands, variables = fluid(lanes, wired.paths, wired.extra, wired.lowered.latency)
+        narrow = narrowed(wired.links.graph, wired.paths, lanes)
+        slower = float((lanes.bytes / narrow.rate).max() - (lanes.bytes / lanes.rate).max())
+        known = min(slower, float((lanes.delay - narrow.delay).max()))
+        demands, variables = fluid(narrow, wired.paths, wired.extra, wired.lowered.latency - known)
     found = flow.run(wired.links.graph.link_rate * wired.links.graph.link_up, demands, variables, progress=how.progress)
     return Ran(found.last, wired.lowered, wired.links.graph, found.use.bytes, 0, found.stats)
 
 
 def _packet(wired: Wired, cluster: Cluster, how: How) -> Ran:
-    graph, mtu = wired.links.graph, how.mtu or packet_size(wired.lanes)
+    graph, mtu = wired.links.graph, how.mtu or packet_size(float(wired.lanes.bytes.sum()))
     options = replace(packet_options(cluster, mtu, how.settings, how.seed), skip=how.skip)
-    # A lane's rate spaces its packets, so the last one of a slice is there after its way and not after its bytes over the rate.
-    tail = last_packets(wired.lanes, mtu)
-    own, _ = latencies(graph, wired.paths, tail)
-    lanes = with_paths(wired.lanes, own - tail / wired.lanes.rate)
+    lanes = settled(graph, wired.paths, wired.lanes, mtu)
     found = run_packets(graph, wired.paths, lanes, options, progress=how.progress)
     stats = {**found.stats, "skipped_share": found.skipped_share, "skip_error_s": found.skip_error}
     return Ran(float(found.delivered.max()), wired.lowered, graph, found.link_data.astype(np.float64), mtu, stats)
@@ -155,21 +155,33 @@ NETWORKS: dict[str, Callable[[Wired, Cluster, How], Ran]] = {
 """The fidelities."""
 
 
+class _Stopped(Exception):
+    """Ends a run from within its progress."""
+
+
 def engine_sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, network: str, algorithm: str | None = None,
                  protocol: str | None = None, sends: Sends | None = None, settings: Mapping[str, str | int] | None = None,
                  per_node: int | None = None, seed: int = 1, dims: Sequence[int] = (), mtu: int | None = None, skip: bool = False,
                  progress: Callable[[float], bool] | None = None) -> list[dict[str, object]]:
     """The rows of `sweep`, run over links: also `lanes` and, of packets, `mtu` and `packet_hops`.
 
-    `progress` is told the share of the sizes that is done; if it answers True no further size is run.
+    `progress` is told the share of the work that is done; if it answers True the rows so far are all.
     """
     shape, options = flat_group(cluster, gpus, per_node), parse_settings(settings)
     ready = prepare(as_set(cluster, options), comm, shape, options)
     rows: list[dict[str, object]] = []
     wanted = list(sizes)
-    for at, size in enumerate(wanted):
-        ran = run_collective(cluster, comm, size, shape, network=network, algorithm=algorithm, protocol=protocol, sends=sends,
-                             settings=options, seed=seed, dims=dims, mtu=mtu, skip=skip)
+
+    def told(share: float) -> None:
+        if progress is not None and progress((len(rows) + share) / len(wanted)):
+            raise _Stopped
+
+    for size in wanted:
+        try:
+            ran = run_collective(cluster, comm, size, shape, network=network, algorithm=algorithm, protocol=protocol, sends=sends,
+                                 settings=options, seed=seed, dims=dims, mtu=mtu, skip=skip, progress=told)
+        except _Stopped:
+            break
         busy = ran.seconds if ran.seconds > 0 else float("inf")
         rows.append({
             "size": size, "time_us": ran.seconds * 1e6, "algbw_GBs": size / busy * 1e-9,
@@ -177,7 +189,7 @@ def engine_sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float]
             "protocol": ran.lowered.protocol, "channels": int(ran.lowered.pattern.channel.max()) + 1,
             "provenance": ready.provenance, "relative_error": ready.relative_error, "lanes": len(ran.lowered.lanes),
         } | (_of_packets(ran) if ran.mtu else {}))
-        if progress is not None and progress((at + 1) / len(wanted)):
+        if progress is not None and progress(len(rows) / len(wanted)):
             break
     return rows
 

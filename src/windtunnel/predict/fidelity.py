@@ -20,13 +20,14 @@ from windtunnel.predict.over_flow import FlowStep
 from windtunnel.predict.over_packet import PacketStep
 from windtunnel.workload import Axis, Comm, Kind, Workload
 
+Progress = Callable[[float], object]
 Priced = Mapping[tuple[Comm, Axis, float], float]
 
 
 class Step(Protocol):
     """The calls of a step, ready to run over an engine. `ran` is a network that `network` made, after the run that it was for."""
 
-    def network(self, key: Longs, plan: Longs) -> _core.Network: ...
+    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> _core.Network: ...
     def alone(self) -> list[float]: ...
     def seen(self, ran: Any) -> Seen: ...
     def traffic(self, ran: Any, seconds: float, seen: Seen) -> Traffic: ...
@@ -85,9 +86,9 @@ class Run:
         self.live, self.prices = live, fidelity.prices
         self.step = fidelity.step(list(live.calls))
 
-    def network(self) -> _core.Network:
-        """A network for one run of the program."""
-        return self.step.network(*self.live.table())
+    def network(self, progress: Progress | None = None) -> _core.Network:
+        """A network for one run of the program; `progress` is told the share of its transfers that is over, where that is slow."""
+        return self.step.network(*self.live.table(), progress)
 
     def finish(self, ran: _core.Network, seconds: float) -> Traffic:
         """What the links carried; reports then have the mean seconds that the engine found for each call."""

@@ -42,7 +42,7 @@ class FlowStep:
             delay=np.array([p.wait + call.extra for p, call in zip(self.plans, self.calls, strict=True)]),
         )
 
-    def network(self, key: Longs, plan: Longs) -> FlowNetwork:
+    def network(self, key: Longs, plan: Longs, progress: object = None) -> FlowNetwork:
         """A network for one run of a program in which transfers `key` are runs of the calls `plan`."""
         starts = np.arange(len(self.plans) + 1, dtype=np.int64)
         return flow.network(self.on.graph.link_rate, self.demands, starts, self.variables, key, plan.astype(np.int32))

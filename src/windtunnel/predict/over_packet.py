@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,13 +11,14 @@ from windtunnel.engine._core import PacketNetwork, ReplayNetwork
 from windtunnel.engine.graph import Longs, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import packet_network, run_packets
-from windtunnel.network.plans import Machine
+from windtunnel.network.packets import packet_size, settled
+from windtunnel.network.plans import Machine, connections_of
 from windtunnel.network.traffic import Traffic, traffic
 from windtunnel.predict.carried import Seen, collided, plans, slowed
 from windtunnel.predict.costs import Network
 from windtunnel.predict.live import Call
 
-MTU = 4096
+Progress = Callable[[float], object]
 SKIP = 0.01
 """With `skip`: by how much of a transfer's time the starts of two patterns may differ that count as the same."""
 MOST_HOPS = 2e11
@@ -33,34 +34,39 @@ class PacketStep:
 
     def __init__(self, on: Machine, prices: Network, calls: Sequence[Call], skip: bool = False) -> None:
         self.on, self.calls, self.skip = on, list(calls), SKIP if skip else None
-        self.plans = plans(on, prices, self.calls)
-        self.options = on.packets(MTU)
+        self.plans = [connections_of(on, plan) for plan in plans(on, prices, self.calls)]
 
-    def hops(self, launches: Longs) -> float:
+    def hops(self, launches: Longs, mtu: int) -> float:
         """Packet-hops, ACKs included, of that many launches of each call."""
         each = [float((p.lanes.bytes * np.diff(p.paths.start)).sum()) for p in self.plans]
-        return 2.0 * float(np.dot(launches, each)) / MTU if each else 0.0
+        return 2.0 * float(np.dot(launches, each)) / mtu if each else 0.0
 
-    def network(self, key: Longs, plan: Longs) -> PacketNetwork | ReplayNetwork:
-        """A network for one run of a program in which transfers `key` are runs of the calls `plan`.
+    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> PacketNetwork | ReplayNetwork:
+        """A network for one run of a program in which transfers `key` are runs of the calls `plan`; `progress` is told their share
+        that is over, now and then.
 
         SpecError for a step of more than MOST_HOPS packet-hops.
         """
-        hops = self.hops(np.bincount(plan, minlength=len(self.plans)))
+        launches = np.bincount(plan, minlength=len(self.plans))
+        mtu = packet_size(float(np.dot(launches, [float(p.lanes.bytes.sum()) for p in self.plans])))
+        hops = self.hops(launches, mtu)
         if hops > MOST_HOPS and self.skip is None:
             raise SpecError("--network", "packet", f"at most {MOST_HOPS:.0e} packet-hops a step",
                             f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow, or add --skip.")
-        lanes = _joined([p.lanes for p in self.plans], [call.extra for call in self.calls])
+        lanes = _joined([settled(self.on.graph, p.paths, p.lanes, mtu) for p in self.plans], [call.extra for call in self.calls])
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
         paths = _joined_paths([p.paths for p in self.plans])
-        return packet_network(self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.options, skip=self.skip)
+        return packet_network(self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.on.packets(mtu), skip=self.skip,
+                              progress=progress)
 
     def alone(self) -> list[float]:
         """Seconds of each call with nothing else on the links."""
-        return [
-            float(run_packets(self.on.graph, p.paths, p.lanes, self.options).delivered.max()) + call.extra
-            for p, call in zip(self.plans, self.calls, strict=True)
-        ]
+        found = []
+        for p, call in zip(self.plans, self.calls, strict=True):
+            mtu = packet_size(float(p.lanes.bytes.sum()))
+            lanes = settled(self.on.graph, p.paths, p.lanes, mtu)
+            found.append(float(run_packets(self.on.graph, p.paths, lanes, self.on.packets(mtu)).delivered.max()) + call.extra)
+        return found
 
     def seen(self, ran: PacketNetwork | ReplayNetwork) -> Seen:
         """Of each call, how often it ran and its mean seconds."""
@@ -91,7 +97,7 @@ def _joined(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:
         delay=column("delay"), rate=column("rate"),
         begin=np.concatenate([p.begin + more for p, more in zip(parts, extra, strict=True)]), group=column("group"),
         dep_start=np.append(np.concatenate(starts), depth[-1]).astype(np.int64),
-        dep_lane=column("dep_lane"), dep_lead=column("dep_lead"),
+        dep_lane=column("dep_lane"), dep_lead=column("dep_lead"), hold=column("hold"),
     )  # fmt: skip
 
 

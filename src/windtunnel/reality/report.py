@@ -107,7 +107,7 @@ class Report:
         groups: dict[tuple[str, str], list[Score]] = {key: [] for key in keys}
         for score in self.rows:
             groups[score.family, score.quantity].append(score)
-        return tuple(summary(*key, scores, fitted=scores[0].fitted) for key, scores in groups.items())
+        return tuple(summary(*key, scores, fitted=any(score.fitted for score in scores)) for key, scores in groups.items())
 
     def as_dict(self) -> dict[str, Any]:
         """The shape that `validate --json` prints."""

@@ -1,8 +1,11 @@
-"""Facts on disk, shared by what measures and what predicts: the schema of a kernel dataset, and its Parquet file."""
+"""Facts on disk, shared by what measures and what predicts: the schema of a kernel dataset, and its file (Parquet, or CSV)."""
 
-from windtunnel.records.dataset import About, Dataset, dataset, read, write
-from windtunnel.records.schema import COLUMNS, LEVELS, MODES, MODULES, OPS, PHASES
+from windtunnel.records.dataset import About, Dataset, concat, dataset, read, write
+from windtunnel.records.repeats import merge
+from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, OPS, PHASES
 from windtunnel.records.shapes import read_shape, write_shape
+from windtunnel.records.tell import describe
+from windtunnel.records.text import from_csv, read_any, to_csv
 
-__all__ = ["COLUMNS", "LEVELS", "MODES", "MODULES", "OPS", "PHASES", "About", "Dataset", "dataset", "read", "read_shape", "write",
-           "write_shape"]
+__all__ = ["COLUMNS", "DTYPES", "LEVELS", "MODES", "MODULES", "OPS", "PHASES", "About", "Dataset", "concat", "dataset", "describe",
+           "from_csv", "merge", "read", "read_any", "read_shape", "to_csv", "write", "write_shape"]

@@ -1,18 +1,23 @@
-"""What must hold of every dataset before anything uses it."""
+"""What must hold of every dataset before anything uses it: columns, words, times. What its GPU can do: `plausible.py`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.records.schema import COLUMNS, LEVELS, MODES, MODULES, NAMES, OPS, PHASES, STATUSES
+from windtunnel.records.plausible import plausible
+from windtunnel.records.repeats import agree
+from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, NAMES, OPS, PHASES, STATUSES
+from windtunnel.records.tell import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from windtunnel.records.dataset import Dataset
 
-CHOICES = {"level": LEVELS, "phase": PHASES, "mode": MODES, "status": STATUSES}
+CHOICES = {"level": LEVELS, "phase": PHASES, "dtype": DTYPES, "mode": MODES, "status": STATUSES}
+ROUNDING = 1.001
+"""A median may lie this factor outside its minimum and maximum: tables print rounded figures."""
 
 
 def conform(table: pa.Table, path: str) -> pa.Table:
@@ -23,10 +28,12 @@ def conform(table: pa.Table, path: str) -> pa.Table:
 
     missing = [name for name in NAMES if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in NAMES]
-    if missing or unknown:
-        found = {"no column": missing, "unknown column": unknown}
+    twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
+    if missing or unknown or twice:
+        found = {"no column": missing, "unknown column": unknown, "twice": twice}
         got = "; ".join(f"{what} {', '.join(names)}" for what, names in found.items() if names)
-        raise FileError(path, got, "the columns of docs/profile.md")
+        raise FileError(path, got, "the columns of docs/profile.md, each once",
+                        f"`windtunnel profile import {path} --gpu ID` takes tables with fewer columns or other units.")
     try:
         return table.select(list(NAMES)).cast(arrow_schema())
     except (pa.ArrowException, ValueError) as error:
@@ -34,7 +41,11 @@ def conform(table: pa.Table, path: str) -> pa.Table:
 
 
 def check(data: Dataset, path: str) -> Dataset:
-    """`data` itself. Raises SpecError naming the first row (from 0) whose time, shape or word cannot be."""
+    """`data` itself. Raises SpecError naming the first row (from 0) whose time, shape or word cannot be.
+
+    Also refused: a device that is not the GPU of the name, times that this GPU cannot reach or that are a thousand times off
+    (another unit), rows that measure the same thing and contradict each other.
+    """
     import pyarrow.compute as pc
 
     table = data.table
@@ -43,40 +54,51 @@ def check(data: Dataset, path: str) -> Dataset:
     for column in COLUMNS:
         values = table[column.name]
         if not column.null and values.null_count:
-            _fail(path, column.name, pc.is_null(values), values, "a value")
+            _refuse(path, column.name, table, pc.is_null(values), "a value")
         if column.type == "number":
             good = pc.and_(pc.is_finite(values), pc.greater_equal(values, 0.0))
-            _refuse(path, column.name, pc.invert(good), values, "a finite number that is not negative")
+            _refuse(path, column.name, table, pc.invert(good), "a finite number that is not negative")
         if column.type == "integer":
-            _refuse(path, column.name, pc.less(values, 0), values, "a whole number that is not negative")
-    for name, allowed in CHOICES.items():
-        _words(path, name, table, allowed)
+            _refuse(path, column.name, table, pc.less(values, 0), "a whole number that is not negative")
+    everywhere = pc.is_valid(table["level"])
     kernel = pc.equal(table["level"], "kernel")
-    _words(path, "op", table.filter(kernel), OPS)
-    _words(path, "op", table.filter(pc.invert(kernel)), MODULES)
-    usable = pc.equal(table["status"], "ok")
-    timed = table.filter(usable)["seconds"]
-    _refuse(path, "seconds", pc.fill_null(pc.less_equal(timed, 0.0), True), timed, "a positive time in seconds")
+    for name, allowed in CHOICES.items():
+        _words(path, name, table, everywhere, allowed)
+    _words(path, "op", table, kernel, OPS)
+    _words(path, "op", table, pc.invert(kernel), MODULES)
+    _times(path, table)
+    agree(table, path)
+    plausible(data, path)
     return data
 
 
-def _words(path: str, name: str, table: pa.Table, allowed: tuple[str, ...]) -> None:
+def _times(path: str, table: pa.Table) -> None:
+    import pyarrow.compute as pc
+
+    seconds = table["seconds"]
+    without = pc.equal(table["status"], "oom")
+    wrong = pc.fill_null(pc.less_equal(seconds, 0.0), True)
+    _refuse(path, "seconds", table, pc.and_(wrong, pc.invert(without)), "a positive time in seconds")
+    _refuse(path, "seconds", table, pc.and_(pc.is_valid(seconds), without), "no time where status is oom")
+    for name, bad in (("seconds_min", pc.greater(table["seconds_min"], pc.multiply(seconds, ROUNDING))),
+                      ("seconds_max", pc.less(table["seconds_max"], pc.divide(seconds, ROUNDING)))):
+        side = "at most" if name.endswith("min") else "at least"
+        _refuse(path, name, table, bad, f"{side} the row's `seconds`", "Are all times of the row in seconds?")
+
+
+def _words(path: str, name: str, table: pa.Table, among: pa.ChunkedArray, allowed: tuple[str, ...]) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    values = table[name]
-    _refuse(path, name, pc.invert(pc.is_in(values, value_set=pa.array(allowed))), values, ", ".join(allowed))
+    known = pc.is_in(table[name], value_set=pa.array(allowed))
+    _refuse(path, name, table, pc.and_(among, pc.invert(known)), ", ".join(allowed))
 
 
-def _refuse(path: str, name: str, bad: pa.ChunkedArray, values: pa.ChunkedArray, allowed: str) -> None:
+def _refuse(path: str, name: str, table: pa.Table, bad: pa.ChunkedArray, allowed: str, hint: str = "") -> None:
+    """SpecError for the first row of `table` that `bad` marks."""
     import pyarrow.compute as pc
 
-    if pc.any(pc.fill_null(bad, False)).as_py():
-        _fail(path, name, pc.fill_null(bad, False), values, allowed)
-
-
-def _fail(path: str, name: str, bad: pa.ChunkedArray, values: pa.ChunkedArray, allowed: str) -> None:
-    import pyarrow.compute as pc
-
-    row = pc.index(bad, True).as_py()
-    raise SpecError(f"{path}: {name} of row {row}", values[row].as_py(), allowed)
+    row = pc.index(pc.fill_null(bad, False), True).as_py()
+    if row >= 0:
+        value: Any = table[name][row].as_py()
+        raise SpecError(f"{path}: {name} of row {tell(table, row)}", value, allowed, hint)

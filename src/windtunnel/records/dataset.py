@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windtunnel.base.errors import FileError
+from windtunnel.base.errors import FileError, SpecError
 from windtunnel.records.schema import COLUMNS, VERSION
 
 if TYPE_CHECKING:
@@ -73,22 +73,55 @@ def arrow_schema() -> pa.Schema:
     return pa.schema([pa.field(c.name, types[c.type], nullable=c.null) for c in COLUMNS])
 
 
-def dataset(about: About, rows: Sequence[Mapping[str, Any]] | Iterable[Mapping[str, Any]]) -> Dataset:
-    """A dataset from dicts by column; a missing key is null. The rows are checked, see `checks.check`."""
+def dataset(about: About, rows: Iterable[Mapping[str, Any]], where: str = "dataset") -> Dataset:
+    """A dataset from dicts by column; a missing key is null. Rows are checked, see `checks.check`; `where` is for its messages."""
     import pyarrow as pa
 
     from windtunnel.records.checks import check
 
     schema = arrow_schema()
     made = [{name: row.get(name) for name in schema.names} for row in rows]
-    return check(Dataset(about, pa.Table.from_pylist(made, schema=schema)), "dataset")
+    try:
+        table = pa.Table.from_pylist(made, schema=schema)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise SpecError(where, str(error).splitlines()[0][:100], "values of the column types of docs/profile.md") from error
+    return check(Dataset(about, table), where)
+
+
+ENVIRONMENT = ("gpu", "device", "architecture", "driver", "libraries", "datasheet", "settings")
+"""Fields of `About` that rows of one dataset must share: what differs in one of them is another profile."""
+
+
+def concat(datasets: Sequence[Dataset]) -> Dataset:
+    """The rows of several datasets of one GPU and environment, in order; source, licence and notes are joined.
+
+    Raises SpecError for none at all, for datasets that differ in a field of `ENVIRONMENT` (two profiles are never mixed), and for
+    rows that contradict each other.
+    """
+    import pyarrow as pa
+
+    from windtunnel.records.checks import check
+
+    if not datasets:
+        raise SpecError("concat", 0, "at least one dataset")
+    first = datasets[0].about
+    for number, other in enumerate(datasets[1:], start=1):
+        for name in ENVIRONMENT:
+            mine, its = getattr(first, name), getattr(other.about, name)
+            if mine != its:
+                raise SpecError(f"dataset {number}: about.{name}", its, f"that of dataset 0, {mine!r}",
+                                "Profiles of two GPUs or environments are never mixed: keep a file for each.")
+    source, licence, notes = ("; ".join(dict.fromkeys(text for data in datasets if (text := getattr(data.about, name))))
+                              for name in ("source", "licence", "notes"))
+    about = replace(first, source=source, licence=licence, notes=notes)
+    return check(Dataset(about, pa.concat_tables([data.table for data in datasets])), "concat")
 
 
 def write(data: Dataset, path: str | Path) -> None:
     """One Parquet file (zstd). Raises FileError if it cannot be written."""
     import pyarrow.parquet as pq
 
-    table = data.table.replace_schema_metadata({KEY: json.dumps(asdict(data.about), sort_keys=True).encode()})
+    table = data.table.replace_schema_metadata({KEY: about_text(data.about).encode()})
     try:
         pq.write_table(table, Path(path), compression="zstd")
     except OSError as error:
@@ -108,18 +141,31 @@ def read(path: str | Path) -> Dataset:
     try:
         table = pq.read_table(Path(path))
     except (OSError, pa.ArrowException) as error:
-        raise FileError(str(path), str(error).splitlines()[0], "a Parquet file that `windtunnel profile` wrote") from error
-    return check(Dataset(_about(table, str(path)), conform(table, str(path))), str(path))
+        reason = "There is no such file." if isinstance(error, FileNotFoundError) else f"{str(error).splitlines()[0].rstrip('.')}."
+        raise FileError(str(path), "a file that is missing, cut off or not Parquet",
+                        "a Parquet file that `windtunnel profile` wrote", reason) from error
+    about = about_of((table.schema.metadata or {}).get(KEY), str(path))
+    return check(Dataset(about, conform(table, str(path))), str(path))
 
 
-def _about(table: pa.Table, path: str) -> About:
+def about_text(about: About) -> str:
+    """`about` as one line of JSON."""
+    return json.dumps(asdict(about), sort_keys=True)
+
+
+def about_of(stored: bytes | str | None, path: str) -> About:
+    """The reverse. FileError for what is not the description of a profile, or of a later version than this one reads."""
     try:
-        stored = json.loads((table.schema.metadata or {})[KEY])
+        found = json.loads(stored or "")
         known = {f.name for f in fields(About)}
-        about = About(**{name: value for name, value in stored.items() if name in known})
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileError(path, "Parquet without the description of a profile", "a file that `windtunnel profile` wrote",
+        about = About(**{name: value for name, value in found.items() if name in known})
+        texts = (about.gpu, about.device, about.architecture, about.driver, about.source, about.licence, about.notes)
+        numbers = all(isinstance(value, (int, float)) for value in about.datasheet.values())
+        if not all(isinstance(text, str) for text in texts) or not numbers or not isinstance(about.version, int):
+            raise TypeError(found)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FileError(path, "a table without the description of a profile", "a file that `windtunnel profile` wrote",
                         "Other people's tables come in with `windtunnel profile import`.") from error
-    if not isinstance(about.version, int) or about.version > VERSION:
+    if about.version > VERSION:
         raise FileError(path, f"schema version {about.version}", f"at most {VERSION}", "Update windtunnel.")
     return about

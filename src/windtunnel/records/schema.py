@@ -27,6 +27,8 @@ PHASES = ("forward", "backward", "dgrad", "wgrad", "recompute", "optimizer")
 
 MODES = ("eager", "compile", "cuda_graph")
 
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
+
 STATUSES = ("ok", "oom", "open")
 """ok: usable. oom: the shape did not fit, its time is null. open: the closure gate failed; kept, named, never used."""
 
@@ -45,7 +47,7 @@ COLUMNS = (
     Column("op", "text", False, "kernel class (OPS) of a kernel, else one of MODULES"),
     Column("name", "text", False, "which one: mlp_up_proj, rms_norm, swiglu, adamw, LlamaDecoderLayer"),
     Column("phase", "text", False, "one of PHASES"),
-    Column("dtype", "text", False, "operand format: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4"),
+    Column("dtype", "text", False, "operand format, one of DTYPES"),
     Column("out_dtype", "text", True, "result format; null = as the operands' (bf16 for 8 and 4 bits)"),
     Column("mode", "text", False, "one of MODES"),
     Column("library", "text", True, "what ran: cublas, cudnn, fa2, fa3, triton, aten, transformer_engine, hf, windtunnel"),

@@ -17,7 +17,7 @@ from windtunnel.report.fabric_picture import fabric
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.picture import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.reason import reasons
-from windtunnel.report.terminal import closing_sentence, evidence_sentence, figures
+from windtunnel.report.terminal import closing_sentence, evidence_sentence, figures, profile_lines
 from windtunnel.report.traffic import network_sentence
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
@@ -37,37 +37,39 @@ def page(prediction: Prediction) -> str:
     """The page's text."""
     picture = pipeline(prediction)
     job = prediction.job
-    sections = [_section("What to look at first", _reasons(prediction)), _section("Where the time goes", _breakdown(prediction))]
+    sections = [section("What to look at first", _reasons(prediction)), section("Where the time goes", _breakdown(prediction))]
     if picture:
         sections.append(_pipeline(picture, prediction))
     if prediction.memory:
-        sections.append(_section("Memory of the fullest GPU, by stage", _memory(prediction)))
+        sections.append(section("Memory of the fullest GPU, by stage", _memory(prediction)))
     if prediction.kernels:
         sections.append(_kernels(prediction))
     if prediction.collectives:
-        sections.append(_section("Communication calls", _collectives(prediction)))
+        sections.append(section("Communication calls", _collectives(prediction)))
     if prediction.traffic is not None:
-        sections.append(_section("The network over one step", _traffic(prediction.traffic)))
+        sections.append(section("The network over one step", _traffic(prediction.traffic)))
     if prediction.critical_path:
-        sections.append(_section("Critical path", _critical_path(prediction)))
-    sections.append(_section("What this rests on", _evidence(prediction)))
+        sections.append(section("Critical path", _critical_path(prediction)))
+    sections.append(section("What this rests on", _evidence(prediction)))
     data = json.dumps(picture or {}, allow_nan=False, separators=(",", ":"), sort_keys=True)
     for raw, safe in (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029")):
         data = data.replace(raw, safe)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(job.name)}: windtunnel</title><style>{_asset('page.css')}</style></head><body><main>"
+        f"<title>{escape(job.name)}: windtunnel</title><style>{asset('page.css')}</style></head><body><main>"
         f"{_header(prediction)}{_cards(prediction)}{''.join(sections)}</main>"
-        f'<script type="application/json" id="data">{data}</script><script>{_asset("page.js")}</script></body></html>\n'
+        f'<script type="application/json" id="data">{data}</script><script>{asset("page.js")}</script></body></html>\n'
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a file of `assets/`."""
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _section(title: str, body: str) -> str:
+def section(title: str, body: str) -> str:
+    """A titled part of a page; `body` is HTML."""
     return f"<section><h2>{escape(title)}</h2>{body}</section>"
 
 
@@ -329,9 +331,10 @@ def _evidence(prediction: Prediction) -> str:
         for k in (*PROVENANCES, *sorted(set(prediction.provenance) - set(PROVENANCES)))
         if prediction.provenance.get(k, 0.0) > 0
     )
+    known = "".join(f"<br>{escape(text)}" for text in profile_lines(prediction))
     notes = "".join(f"<li>{escape(text)}</li>" for text in prediction.assumptions)
     listed = f'<h2 style="margin-top:16px">Assumptions</h2><ul class="notes">{notes}</ul>' if notes else ""
     return (
-        f'<p>{escape(evidence_sentence(prediction))}</p><div class="parts" style="margin-top:8px">{shares}</div>{listed}'
+        f'<p>{escape(evidence_sentence(prediction))}{known}</p><div class="parts" style="margin-top:8px">{shares}</div>{listed}'
         f'<p class="soft">{escape(closing_sentence(prediction))}</p>'
     )

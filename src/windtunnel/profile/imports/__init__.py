@@ -1,0 +1,189 @@
+"""Other people's measurements of one GPU into a dataset, with what was ignored and assumed said.
+
+A format is known by its content (columns, keys, first line), never by its path. The GPU is what the caller or the files state; a
+word of the path is taken only where neither does, and listed as assumed.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.profile.imports import llmcompass, simumax, table, vidur
+from windtunnel.profile.imports.found import Bad, Found, Imported, Row, label
+from windtunnel.profile.imports.gpu import gpu_named, gpu_of_path
+from windtunnel.profile.imports.head import Head, head_of
+from windtunnel.records import About, dataset, read_any
+from windtunnel.records.schema import DTYPES
+from windtunnel.spec import GPU
+from windtunnel.spec.catalog import names
+
+__all__ = ["COLLECTIVES", "FORMATS", "Bad", "Found", "Imported", "Row", "format_of", "gpu_named", "gpu_of_path", "import_all",
+           "import_measurements"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a file of the format is known, how files of one GPU are read (paths, dtype -> Found), and what it is, for messages."""
+
+    known: Callable[[Head], bool]
+    read: Callable[[Sequence[Path], str | None], Found | list[Found]]
+    what: str
+
+
+FORMATS: dict[str, Format] = {
+    "vidur": Format(lambda head: _has(head, vidur.LAYER) or _has(head, vidur.ATTENTION), vidur.read, "Vidur's layer profiles"),
+    "simumax": Format(lambda head: bool(head.document) and "op" in _accelerator(head), simumax.read, "a SimuMax system file"),
+    "llmcompass": Format(lambda head: llmcompass.is_table(head.columns), llmcompass.read, "LLMCompass's headerless tables"),
+    "table": Format(lambda head: table.is_table(head.columns), table.read, "CSV or Parquet with columns of the schema"),
+}
+"""Format -> how to know and read it. A dataset of windtunnel itself is read as what it is."""
+
+COLLECTIVES = (("size(B)", "time(ns)"), ("collective", "devices_per_node", "num_workers", "rank"))
+"""Columns of tables that time collectives."""
+
+
+def format_of(path: Path) -> str | None:
+    """The format of one file: a key of `FORMATS`, `dataset`, `collectives`, or None. FileError if it cannot be read."""
+    head = head_of(path)
+    if head.dataset:
+        return "dataset"
+    if any(_has(head, columns) for columns in COLLECTIVES):
+        return "collectives"
+    return next((name for name, each in FORMATS.items() if each.known(head)), None)
+
+
+def import_measurements(path: str | Path, gpu: str | None = None, format: str | None = None, dtype: str | None = None) -> Imported:
+    """The measurements of one GPU in a file or in all files below a folder, as a checked dataset.
+
+    `gpu`: catalogue id, driver's name, or a TOML file of a GPU. Raises FileError for what cannot be read or is no table of kernels,
+    SpecError for lines that are no measurement, a GPU that is not known or not the files', and all that `records.check` refuses.
+    """
+    made = import_all(path, gpu, format, dtype)
+    if len(made) > 1:
+        found = ", ".join(each.data.about.gpu for each in made)
+        raise SpecError(str(path), f"rows of {len(made)} GPUs: {found}", "one GPU in a dataset",
+                        f"Choose: --gpu {made[0].data.about.gpu}.")
+    only = made[0]
+    if only.bad:
+        where, reason = only.bad[0]
+        more = f" and {len(only.bad) - 1} more lines" if len(only.bad) > 1 else ""
+        raise SpecError(where, reason + more, "a measurement", "Correct or remove the line; nothing was imported.")
+    return only
+
+
+def import_all(path: str | Path, gpu: str | None = None, format: str | None = None, dtype: str | None = None) -> list[Imported]:
+    """The same for a table with rows of several GPUs, one import each; lines that are no measurement stand in `bad`."""
+    if format is not None and format not in FORMATS:
+        raise UnknownName("--format", format, list(FORMATS))
+    if dtype is not None and dtype not in DTYPES:
+        raise UnknownName("--dtype", dtype, DTYPES)
+    stated = gpu_named(gpu) if gpu is not None else None
+    files, kind, ignored = _files(Path(path), format)
+    if kind == "dataset":
+        data = read_any(files[0])
+        if stated is not None and stated.id != data.about.gpu:
+            raise SpecError("--gpu", stated.id, f"{data.about.gpu}, which the dataset states")
+        return [Imported(kind, data, ignored)]
+    parts = _read(kind, files, dtype)
+    parts, others = _chosen(parts, stated)
+    return [_imported(part, kind, stated, Path(path), files, (*part.ignored, *ignored, *others)) for part in parts]
+
+
+def _read(kind: str, files: list[Path], dtype: str | None) -> list[Found]:
+    """What the format's reader finds; damage behind a file's beginning is a FileError too."""
+    import pyarrow as pa
+
+    try:
+        found = FORMATS[kind].read(files, dtype)
+    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+        raise FileError(", ".join(map(str, files[:3])), str(error).splitlines()[0][:100], FORMATS[kind].what) from error
+    return found if isinstance(found, list) else [found]
+
+
+def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, ...]]:
+    """The files to read, their one format, and what of a folder is left out."""
+    if not path.is_dir():
+        kind = format or format_of(path)
+        if kind == "collectives":
+            raise FileError(str(path), "times of a collective, not of kernels", "a table of kernels",
+                            f"`windtunnel validate {path}` sets such a table beside the network model.")
+        if kind is None:
+            raise FileError(str(path), "a file of no known format", "; ".join(each.what for each in FORMATS.values()),
+                            "docs/profile.md says which columns a table needs.")
+        head_of(path)
+        return [path], kind, ()
+    every = sorted(file for file in path.rglob("*") if file.suffix.lower() in (".csv", ".json", ".parquet") and file.is_file())
+    kinds = {file: format_of(file) for file in every}
+    found = sorted({kind for kind in kinds.values() if kind is not None and kind != "collectives"})
+    if format is not None:
+        found = [format] if format in found else []
+    if not found:
+        collectives = "collectives" in kinds.values()
+        what = "only tables of collectives, which `windtunnel validate` reads" if collectives else "no such file below it"
+        raise FileError(str(path), what, format or "; ".join(each.what for each in FORMATS.values()))
+    if len(found) > 1 or found == ["dataset"] and list(kinds.values()).count("dataset") > 1:
+        raise SpecError(str(path), f"files of {', '.join(found)}", "one format, and a dataset alone",
+                        "Give the file, or --format " + "|".join(FORMATS) + ".")
+    chosen = found[0]
+    left = tuple(f"{file.relative_to(path)}: {kind or 'no known format'}" for file, kind in kinds.items() if kind != chosen)
+    files = [file for file in every if kinds[file] == chosen]
+    gpus = sorted({gpu for file in files if (gpu := gpu_of_path(file.relative_to(path))) is not None})
+    if len(gpus) > 1:
+        raise SpecError(str(path), f"files of {', '.join(gpus)}, by their paths", "files of one GPU", "Import each GPU's folder.")
+    return files, chosen, left
+
+
+def _chosen(parts: list[Found], stated: GPU | None) -> tuple[list[Found], tuple[str, ...]]:
+    """Of a table with a column `gpu`, the rows of the GPU that the caller wants."""
+    if stated is None or all(part.gpu is None for part in parts):
+        return parts, ()
+    named = [(part, gpu_named(part.gpu, "column gpu").id if part.gpu else None) for part in parts]
+    mine = [part for part, name in named if name == stated.id]
+    if not mine:
+        raise SpecError("--gpu", stated.id, ", ".join(str(name) for _, name in named) + ", which the column gpu names")
+    return mine, tuple(f"{len(part.rows):,} rows of {name or 'no named GPU'}" for part, name in named if name != stated.id)
+
+
+def _imported(found: Found, kind: str, stated: GPU | None, path: Path, files: list[Path], ignored: tuple[str, ...]) -> Imported:
+    assumed = list(found.assumed)
+    hints = [(found.called, "what the file calls its system"), *((str(name), "a word of the path") for name in (path, *files))]
+    guess, why = next(((name, why) for text, why in hints if (name := gpu_of_path(Path(text))) is not None), (None, ""))
+    gpu = stated
+    if gpu is None and found.gpu is not None:
+        gpu = gpu_named(found.gpu, f"{path}: column gpu")
+    elif gpu is not None and guess is not None and guess.split("-")[0] != gpu.id.split("-")[0]:
+        assumed.append(f"GPU {gpu.id}: as stated, though {guess} is {why}")
+    if gpu is None:
+        if guess is None:
+            raise SpecError(str(path), "nothing that names the GPU", "a GPU of `windtunnel catalog gpus`",
+                            "State it: --gpu h100-sxm-80gb.")
+        assumed.append(f"GPU {guess}: {why}")
+        gpu = gpu_named(guess)
+    if not found.rows and found.bad:
+        raise SpecError(*found.bad[0], "a measurement", f"None of {len(found.bad)} lines is one.")
+    about = About(gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}",
+                  **found.about)
+    return Imported(kind, dataset(about, found.rows, str(path)), ignored, tuple(assumed), found.bad)
+
+
+def _datasheet(gpu: GPU) -> dict[str, float]:
+    """What a GPU outside the catalogue can do, so that the dataset stands alone; nothing for one the catalogue describes."""
+    if gpu.id in names("gpus"):
+        return {}
+    sheet: dict[str, Any] = {f"peak.{name}": rate for name, rate in gpu.peak.items()}
+    sheet |= {"memory_bandwidth": gpu.memory_bandwidth, "memory": gpu.memory, "l2": gpu.l2, "sms": gpu.sms}
+    return {name: float(value) for name, value in sheet.items() if value is not None}
+
+
+def _has(head: Head, columns: Sequence[str]) -> bool:
+    return all(name in head.columns for name in columns)
+
+
+def _accelerator(head: Head) -> dict[str, Any]:
+    found = (head.document or {}).get("accelerator")
+    return found if isinstance(found, dict) else {}

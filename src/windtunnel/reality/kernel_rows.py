@@ -1,0 +1,148 @@
+"""Rows of a kernel dataset, predicted against measured: families by GPU, operator and pass, quantity `time_us`.
+
+A row becomes a row of the operator graph and goes through `compute.estimate`, without the factors that training adds: these are
+kernels in a loop. Rows of sub-modules and layers are assembled from kernels (`module_rows.py`). What no model covers is listed with
+its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.compute import estimate
+from windtunnel.compute.estimate import GROUPED
+from windtunnel.compute.families import key_of
+from windtunnel.compute.kernels import load
+from windtunnel.compute.reference import gpu_of as fitted_gpu
+from windtunnel.reality.measurements import Fitted
+from windtunnel.reality.module_rows import module_score
+from windtunnel.reality.report import Score
+from windtunnel.records import About, Dataset, describe
+from windtunnel.records.work import BACKWARD, with_work
+from windtunnel.spec import GPU, load_gpu, load_runtime
+from windtunnel.spec.catalog import names
+from windtunnel.spec.runtime import Runtime
+from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
+
+Row = Mapping[str, Any]
+
+KINDS = {"gemm": Kind.GEMM, "grouped_gemm": Kind.GEMM, "attention": Kind.ATTENTION, "norm": Kind.NORM,
+         "elementwise": Kind.ELEMENTWISE, "softmax": Kind.SOFTMAX, "cross_entropy": Kind.CROSS_ENTROPY, "embedding": Kind.EMBEDDING,
+         "permute": Kind.COPY, "optimizer": Kind.OPTIMIZER, "copy": Kind.COPY, "reduce": Kind.REDUCE}
+PHASES = {"forward": Phase.FORWARD, "recompute": Phase.RECOMPUTE, "backward": Phase.DGRAD, "dgrad": Phase.DGRAD,
+          "wgrad": Phase.WGRAD, "optimizer": Phase.OPTIMIZER}
+LIBRARIES = ("fa1", "fa2", "fa3", "cudnn")
+
+
+def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), kernels: str | None = None) -> list[Score]:
+    """A score for every row of `data`, in its order; `kernels` is a file of curves in place of the catalogue's.
+
+    Raises SpecError for a GPU that neither catalogue nor dataset describes.
+    """
+    gpu = gpu_of(data.about) if kernels is None else _under(data.about, kernels)
+    rows = data.rows()
+    scores: list[Score | None] = [None] * len(rows)
+    groups: dict[Runtime, list[tuple[int, Op]]] = {}
+    for number, row in enumerate(rows):
+        if row["level"] != "kernel":
+            whole = module_score(number, row, gpu, fitted)
+            scores[number] = replace(whole, assumptions=(*assumed, *whole.assumptions))
+            continue
+        made = _op(row)
+        if isinstance(made, str):
+            scores[number] = _score(number, row, gpu, fitted, assumed, skipped=made)
+        else:
+            groups.setdefault(_runtime(row), []).append((number, made))
+    for runtime, listed in groups.items():
+        found = estimate(OpTable.of([op for _, op in listed]), gpu, runtime, factors={})
+        for place, (number, _) in enumerate(listed):
+            scores[number] = _score(number, rows[number], gpu, fitted, assumed, 1e6 * float(found.seconds[place]),
+                                    100.0 * float(found.relative_error[place]))
+    return [score for score in scores if score is not None]
+
+
+def gpu_of(about: About) -> GPU:
+    """The catalogue's GPU of that name, or one made from the dataset's own data sheet."""
+    if about.gpu in names("gpus"):
+        return load_gpu(about.gpu)
+    sheet = about.datasheet
+    peak = {key.removeprefix("peak."): f"{value!r}FLOP/s" for key, value in sheet.items() if key.startswith("peak.")}
+    if not peak or not sheet.get("memory_bandwidth") or not sheet.get("memory"):
+        raise SpecError("about.gpu", about.gpu, "a GPU of `windtunnel catalog gpus`, or a dataset whose about.datasheet has peaks, "
+                        "memory_bandwidth and memory", "Add the GPU to the catalogue, or import with --gpu FILE.toml.")
+    table: dict[str, Any] = {"id": about.gpu, "name": about.device or about.gpu, "architecture": about.architecture or "unknown",
+                             "vendor": "other", "peak": peak, "memory": int(sheet["memory"]),
+                             "memory_bandwidth": f"{sheet['memory_bandwidth']!r}B/s",
+                             "source": "the dataset's own data sheet"}
+    for name in ("l2", "sms"):
+        if sheet.get(name):
+            table[name] = int(sheet[name])
+    try:
+        return load_gpu(table)
+    except WindtunnelError as error:
+        raise SpecError("about.datasheet", dict(sheet), "figures of a GPU", f"{error}.") from error
+
+
+def _under(about: About, kernels: str) -> GPU:
+    """The dataset's GPU with the curves of a file; that file describes it where it was fitted on it."""
+    if load(kernels).id == about.gpu:
+        return fitted_gpu(load(kernels), kernels)
+    return gpu_of(about).model_copy(update={"kernels_from": kernels})
+
+
+def _op(row: Row) -> Op | str:
+    """The row of the graph, or why there is none."""
+    if row["status"] != "ok":
+        return f"status {row['status']}" + (f": {row['note']}" if row["note"] else "")
+    if row["mode"] == "compile":
+        return "mode compile: fused kernels have no model of their own"
+    if row["op"] not in KINDS:
+        return f"op {row['op']}: host time, not a kernel's"
+    full = with_work(row)
+    kind = KINDS[row["op"]]
+    if kind in (Kind.GEMM, Kind.ATTENTION):
+        if full["flops"] is None:
+            return f"{row['op']} without m, n and k"
+    elif full["bytes"] is None:
+        return f"{row['op']} without bytes, or a shape from which they follow"
+    width = row["k"] or 0
+    if kind is Kind.ATTENTION:
+        kind = Kind.ATTENTION_BACKWARD if row["phase"] in BACKWARD else kind
+        width = (width + (row["v"] or width)) // 2
+    return Op(_name(row), kind, PHASES[row["phase"]], dtype=DTYPES.index(row["dtype"]), batch=row["batch"] or 1, m=row["m"] or 0,
+              n=row["n"] or 0, k=width, extra=row["heads_per_kv"] or 1, flops=full["flops"] or 0.0, bytes=full["bytes"] or 0.0,
+              launches=row["launches"] or 1)
+
+
+def _name(row: Row) -> str:
+    """What `estimate` knows the kernel by: grouped products, and one library's kernel where a curve of its own was fitted."""
+    return GROUPED if row["op"] == GROUPED else key_of(row["name"], row["library"] or "")
+
+
+def _runtime(row: Row) -> Runtime:
+    """What the estimator asks of a framework: the attention library that ran, and whose softmax."""
+    if row["op"] == "attention" and row["library"] in LIBRARIES:
+        return _megatron(attention_library=row["library"])
+    if row["op"] == "softmax":
+        return _megatron(attention="unfused" if row["library"] == "aten" else "fused_softmax")
+    return _megatron()
+
+
+@cache
+def _megatron(**fields: str) -> Runtime:
+    """Megatron-Core's defaults with `fields` changed."""
+    return load_runtime("megatron-core", **fields)
+
+
+def _score(number: int, row: Row, gpu: GPU, fitted: Fitted, assumed: tuple[str, ...], predicted: float | None = None,
+           claimed: float | None = None, skipped: str | None = None) -> Score:
+    family = f"{gpu.id} {row['op']} {row['phase']}"
+    origin = str(row["source"]).split(" ")[0]
+    measured = None if row["seconds"] is None else 1e6 * row["seconds"]
+    return Score(f"{number}:{row['name']}", family, "time_us", measured, predicted, skipped, assumed,
+                 fitted=(f"{family}, {origin}", "time_us") in fitted, complete=skipped is None, claimed_pct=claimed,
+                 job=describe(row), precision=row["dtype"])

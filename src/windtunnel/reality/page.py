@@ -1,0 +1,155 @@
+"""A validation as one page that opens offline: predicted against measured as points, errors by family, what was skipped and why."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from statistics import median
+
+from windtunnel.base.units import show_time
+from windtunnel.reality.report import Family, Report, Score
+from windtunnel.report import html as house
+
+UNITS = {"step_time_s": "s", "memory_gib": "GiB", "time_us": "µs", "mfu_pct": "%"}
+MOST_POINTS = 4000
+"""Points of a picture at most: of every class its share, evenly; the caption says how many are shown."""
+
+WIDTH, HEIGHT, LEFT, BOTTOM, EDGE = 720, 560, 70, 46, 26
+BAND = 0.10
+"""Half width of the shaded band around equality."""
+
+
+def page(report: Report, title: str = "Predicted against measured") -> str:
+    """The page's text."""
+    quantities = list(dict.fromkeys(score.quantity for score in report.rows if score.error_pct is not None))
+    sections = [_picture(quantity, [s for s in report.rows if s.quantity == quantity and s.error_pct is not None])
+                for quantity in quantities]
+    sections.append(house.section("Errors by family", _families(report.families)))
+    worst = sorted((s for s in report.rows if s.error_pct is not None), key=lambda s: -abs(s.error_pct or 0.0))[:40]
+    if worst:
+        sections.append(house.section("Largest errors", _rows(worst)))
+    reasons = Counter(s.skipped for s in report.rows if s.skipped is not None)
+    if reasons:
+        items = "".join(f"<li>{count:,} × {escape(str(reason))}</li>" for reason, count in reasons.most_common())
+        sections.append(house.section(f"{sum(reasons.values()):,} skipped", f'<ul class="notes">{items}</ul>'))
+    sources = escape(", ".join(Path(source).name for source in report.sources))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}: windtunnel</title><style>{house.asset('page.css')}</style></head><body><main>"
+        f'<header><div><h1>{escape(title)}</h1><p class="soft">{sources}</p></div></header>'
+        f"{_cards(report)}{''.join(sections)}</main></body></html>\n"
+    )
+
+
+def class_of(score: Score) -> str:
+    """What a point's colour stands for: operator and pass of a kernel, else the family."""
+    if score.quantity == "time_us" and score.precision and " " in score.family:
+        return score.family.split(" ", 1)[1]
+    return score.family
+
+
+def _cards(report: Report) -> str:
+    errors = [abs(error) for score in report.rows if (error := score.error_pct) is not None]
+    skipped = sum(score.skipped is not None for score in report.rows)
+    cards = [("rows compared", f"{len(errors):,}"), ("skipped", f"{skipped:,}")]
+    if errors:
+        near = sum(error <= 100 * BAND for error in errors) / len(errors)
+        cards += [("median |error|", f"{median(errors):.1f} %"), (f"within {100 * BAND:g} %", f"{100 * near:.0f} %"),
+                  ("90 % lie within", f"{sorted(errors)[math.ceil(0.9 * len(errors)) - 1]:.1f} %")]
+    made = "".join(f'<div class="card"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for name, value in cards)
+    return f'<div class="cards">{made}</div>'
+
+
+def _picture(quantity: str, scores: Sequence[Score]) -> str:
+    """Points on logarithmic axes; the diagonal is equality, the band around it `BAND` either way."""
+    groups: dict[str, list[Score]] = {}
+    for score in scores:
+        if (score.measured or 0.0) > 0 and (score.predicted or 0.0) > 0:
+            groups.setdefault(class_of(score), []).append(score)
+    drawn = sum(map(len, groups.values()))
+    if not drawn:
+        return ""
+    values = [value for listed in groups.values() for s in listed for value in (s.measured or 0.0, s.predicted or 0.0)]
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    scale = _Scale(low, max(high, low + 1))
+    step = math.ceil(drawn / MOST_POINTS)
+    marks, key = [], []
+    for number, (name, listed) in enumerate(sorted(groups.items())):
+        colour = f"hsl({137 * number % 360} 62% 47%)"
+        errors = [abs(s.error_pct or 0.0) for s in listed]
+        told = f"{name}: {len(listed):,}, median {median(errors):.1f} %"
+        key.append(f'<span><i style="background:{colour}"></i>{escape(told)}</span>')
+        points = "".join(_point(s, scale) for s in listed[::step])
+        marks.append(f'<g fill="{colour}" fill-opacity=".55">{points}</g>')
+    shown = f", every {step}th point drawn" if step > 1 else ""
+    caption = f'<p class="soft">Each point is a row; on the line they agree, the band is ±{100 * BAND:g} %{shown}.</p>'
+    body = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{scale.frame(quantity)}{"".join(marks)}</svg>'
+    return house.section(f"Predicted against measured, {quantity}", caption + body + f'<div class="key">{"".join(key)}</div>')
+
+
+def _point(score: Score, scale: _Scale) -> str:
+    x, y = scale.x(score.measured or 1.0), scale.y(score.predicted or 1.0)
+    told = f"{score.id}: {score.job}, {score.measured:.4g} measured, {score.predicted:.4g} predicted, {score.error_pct:+.1f} %"
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6"><title>{escape(told)}</title></circle>'
+
+
+class _Scale:
+    """Powers of ten from `low` to `high` on both axes."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def x(self, value: float) -> float:
+        return LEFT + (WIDTH - LEFT - EDGE) * (math.log10(value) - self.low) / (self.high - self.low)
+
+    def y(self, value: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - EDGE) * (math.log10(value) - self.low) / (self.high - self.low)
+
+    def frame(self, quantity: str) -> str:
+        """Grid, labels, band and diagonal."""
+        unit = "" if quantity == "time_us" else f", {UNITS.get(quantity, '')}"
+        first, last = 10.0**self.low, 10.0**self.high
+        grid = []
+        for power in range(self.low, self.high + 1):
+            value = 10.0**power
+            x, y, text = self.x(value), self.y(value), show_time(1e-6 * value) if quantity == "time_us" else f"{value:g}"
+            grid.append(f'<path d="M{x:.1f} {EDGE}V{HEIGHT - BOTTOM}M{LEFT} {y:.1f}H{WIDTH - EDGE}" stroke="var(--line)"/>'
+                        f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{text}</text>'
+                        f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
+        up, down = 1.0 + BAND, 1.0 / (1.0 + BAND)
+        corners = ((first, first * up), (last / up, last), (last, last), (last, last * down), (first / down, first), (first, first))
+        band = " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in corners)
+        line = f'<path d="M{self.x(first):.1f} {self.y(first):.1f}L{self.x(last):.1f} {self.y(last):.1f}" stroke="var(--soft)"/>'
+        names = (f'<text class="strong" x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">measured{unit}</text>'
+                 f'<text class="strong" x="16" y="{HEIGHT / 2:.0f}" text-anchor="middle" '
+                 f'transform="rotate(-90 16 {HEIGHT / 2:.0f})">predicted{unit}</text>')
+        return f'{"".join(grid)}<polygon points="{band}" fill="var(--accent)" fill-opacity=".13"/>{line}{names}'
+
+
+def _families(families: Sequence[Family]) -> str:
+    rows = [[line.family + (" (fitted)" if line.fitted else ""), line.quantity, f"{line.n:,}", *map(_figure, (
+        line.median_abs_pct, line.mape_pct, line.bias_pct, line.max_abs_pct)), f"{line.skipped:,}"] for line in families]
+    return _table(("family", "quantity", "rows", "median", "mean |e|", "bias", "largest", "skipped"), rows, 2)
+
+
+def _rows(scores: Sequence[Score]) -> str:
+    rows = [[s.id, s.job, f"{s.measured:.4g} {UNITS.get(s.quantity, '')}", f"{s.predicted:.4g}", f"{s.error_pct:+.1f} %"]
+            for s in scores]
+    return _table(("row", "what", "measured", "predicted", "error"), rows, 2)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
+    """`words`: how many columns at the left hold text."""
+    style = ["" if at < words else ' class="n"' for at in range(len(heads))]
+    head = "".join(f"<th{kind}>{escape(text)}</th>" for kind, text in zip(style, heads, strict=True))
+    body = "".join("<tr>" + "".join(f"<td{kind}>{escape(text)}</td>" for kind, text in zip(style, row, strict=True)) + "</tr>"
+                   for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

@@ -1,0 +1,94 @@
+"""The same thing measured more than once: what counts as the same, when it is a contradiction, how repeats become one row.
+
+A dataset may hold repeats (two runs of one sweep); their median counts. Two times that differ by more than `CONTRADICTION` are no
+noise: two GPUs, two units or two environments in one file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+from windtunnel.base.errors import SpecError
+from windtunnel.records.schema import NAMES
+from windtunnel.records.tell import tell
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEY = (*NAMES[: NAMES.index("accumulate") + 1], "flops", "bytes", "launches")
+"""Columns that say what was measured; rows equal in all of them are repeats."""
+
+CONTRADICTION = 3.0
+"""Largest ratio of two times of one thing."""
+
+JITTER = 50e-6
+"""s. Times closer than this never contradict: a short kernel's time is mostly noise."""
+
+
+def agree(table: pa.Table, path: str) -> None:
+    """SpecError naming two usable rows that measured the same thing and contradict each other."""
+    import pyarrow.compute as pc
+
+    usable = table.filter(pc.equal(table["status"], "ok"))
+    key = [name for name in KEY if usable[name].null_count < len(usable)]
+    groups = usable.group_by(key, use_threads=False).aggregate([("seconds", "min"), ("seconds", "max")])
+    if groups.num_rows == usable.num_rows:
+        return
+    low, high = groups["seconds_min"], groups["seconds_max"]
+    apart = pc.and_(pc.greater(high, pc.multiply(low, CONTRADICTION)), pc.greater(pc.subtract(high, low), JITTER))
+    at = pc.index(apart, True).as_py()
+    if at < 0:
+        return
+    group = groups.slice(at, 1).to_pylist()[0]
+    same = [index for index, row in enumerate(table.select([*key, "status"]).to_pylist())
+            if row["status"] == "ok" and all(row[name] == group[name] for name in key)]
+    times = table["seconds"].take(same).to_pylist()
+    first, second = sorted((same[times.index(min(times))], same[times.index(max(times))]))
+    raise SpecError(f"{path}: rows {first} and {tell(table, second)}", [min(times), max(times)],
+                    f"times of one thing within a factor of {CONTRADICTION:g}",
+                    "Two GPUs, two units or two environments in one file? Write a file for each.")
+
+
+def merge(rows: Iterable[Mapping[str, Any]], across: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Repeats as one row each, in the order of their first: the median time, over all of them least, most, mean and spread.
+
+    Rows that differ only in the text columns `across` (such as `model`) are repeats too; their words are joined.
+    """
+    key = [name for name in KEY if name not in across]
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row.get("status"), *(row.get(name) for name in key)), []).append(row)
+    return [dict(same[0]) if len(same) == 1 else _one(same, across) for same in groups.values()]
+
+
+def _one(same: Sequence[Mapping[str, Any]], across: Sequence[str]) -> dict[str, Any]:
+    made = dict(same[0])
+    times = [row["seconds"] for row in same if row.get("seconds") is not None]
+    if times:
+        made["seconds"] = median(times)
+        made["seconds_min"] = min([row["seconds_min"] for row in same if row.get("seconds_min") is not None], default=None)
+        made["seconds_max"] = max([row["seconds_max"] for row in same if row.get("seconds_max") is not None], default=None)
+        made["seconds_mean"], made["seconds_std"] = _spread(same)
+    counts = [row.get("repeats") for row in same]
+    made["repeats"] = sum(counts) if all(counts) else None
+    for name in (*across, "source"):
+        words = list(dict.fromkeys(str(row[name]) for row in same if row.get(name)))
+        made[name] = ", ".join(words) if words else None
+    made["note"] = f"median of {len(same)} rows" + (f"; {same[0]['note']}" if same[0].get("note") else "")
+    return made
+
+
+def _spread(same: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
+    """Mean and standard deviation of all executions, each row weighing the same: var = mean of (var + (mean - whole mean)^2)."""
+    pairs = [(row.get("seconds_mean"), row.get("seconds_std")) for row in same]
+    means = [mean for mean, _ in pairs if mean is not None]
+    if len(means) < len(same):
+        return None, None
+    whole = fmean(means)
+    deviations = [std for _, std in pairs if std is not None]
+    if len(deviations) < len(same):
+        return whole, None
+    return whole, math.sqrt(fmean(std**2 + (mean - whole) ** 2 for mean, std in zip(means, deviations, strict=True)))
