@@ -105,7 +105,8 @@ def test_wrong_values_name_their_flag(more: str) -> None:
     ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 5 --num-layers 24",
      (3, 8, 8, 5), 1),
     ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*5|t*7|(t*6|)*1t*6L --num-layers 24", (5, 7, 6, 6), 2),
-    ("--pipeline-model-parallel-size 16 --pipeline-model-parallel-layout Et*3|(tt|)*29,m|L --num-layers 61", (3, *[2] * 29, 0, 0), 2),
+    ("--pipeline-model-parallel-size 16 --pipeline-model-parallel-layout Et*3|(tt|)*29,m|L --num-layers 61",
+     (3, *[2] * 29, 0, 0), 2),
 ])
 def test_uneven_pipelines(flags: str, stages: tuple[int, ...], vpp: int) -> None:
     made = from_arguments(f"{SMALL} --global-batch-size 64 {flags}")

@@ -26,6 +26,8 @@ Row = tuple[Label, float, float]
 
 NAMES = tuple(kind.name.lower().replace("_", " ") for kind in Kind)
 
+OF_PASSES = frozenset(PASSES.tolist())
+
 STREAMS = {
     "forward": "compute",
     "backward": "compute",
@@ -128,7 +130,7 @@ def with_curves(
 
 def _pass_ends(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[float]:
     """Ends of the passes in schedule order; a pass that runs in pieces ends with its last."""
-    passes = [(label, end) for label, _, end in _rows(lowered, timeline, stage) if label[0] in PASSES]
+    passes = [(label, end) for label, _, end in _rows(lowered, timeline, stage) if label[0] in OF_PASSES]
     for (label, end), (following, _) in zip(passes, [*passes[1:], ((-1, -1, -1), 0.0)], strict=True):
         if label != following:
             yield end
