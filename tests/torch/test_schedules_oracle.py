@@ -71,13 +71,12 @@ def test_one_virtual_stage(name: str, kind: str, stages: int, times: int) -> Non
 
 @pytest.mark.parametrize("stages", [2, 3, 4, 8])
 @pytest.mark.parametrize("chunks", [2, 3, 6])
-@pytest.mark.parametrize("more", [1, 2, 5, 0.5])
-def test_interleaved(stages: int, chunks: int, more: float) -> None:
+@pytest.mark.parametrize("micro_batches", [1, 2, 3, 4, 6, 8, 10, 16, 24, 40])
+def test_interleaved(stages: int, chunks: int, micro_batches: int) -> None:
     """With as many micro batches as stages the two differ on purpose: Megatron then runs all forwards first, and so do we."""
-    for micro_batches in (2 * stages, 3 * stages, 5 * stages, 5 * stages // 2 * 2, max(1, int(stages * more))):
-        if micro_batches != stages and micro_batches % max(1, micro_batches // stages) == 0:
-            expected = multi("ScheduleInterleaved1F1B", stages, chunks, micro_batches)
-            assert ours("interleaved", stages, chunks, micro_batches) == expected
+    if micro_batches != stages and micro_batches % max(1, micro_batches // stages) == 0:
+        expected = multi("ScheduleInterleaved1F1B", stages, chunks, micro_batches)
+        assert ours("interleaved", stages, chunks, micro_batches) == expected
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 8])

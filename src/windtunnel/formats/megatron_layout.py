@@ -59,7 +59,7 @@ def _written(args: Arguments, layout: str, layers: int, pp: int) -> tuple[tuple[
         text = text[: found.start()] + body * int(times) + text[found.end():]
         if len(text) > _LONGEST:
             raise SpecError(flag, layout, f"at most {_LONGEST} letters when written out")
-    if not re.fullmatch(r"[EtmL|]+", text):
+    if not re.fullmatch(r"[EtmLP|]+", text):
         raise SpecError(flag, layout, "letters E, t, m, L between bars, such as Et*3|(tt|)*29,m|L")
     parts = text.split("|")
     for letter, place, where in (("E", 0, "first"), ("L", -1, "last")):
