@@ -9,7 +9,7 @@ brought back by recompute, and gradients of their outputs (Qi et al. 2023, table
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.workload.graph import Block, Chunk, Workload
 from windtunnel.workload.ops import Axis, Comm, Kind, Phase
-from windtunnel.workload.schedules import Pass
+from windtunnel.workload.schedules import Pass, table
 
 SAVED_PER_LOGIT = 4.0
 """Bytes per logit that the head block counts as saved beside the 16-bit (or fp32) logits: the fp32 probabilities."""
@@ -116,41 +116,35 @@ def _late(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tuple[flo
     return tuple(sum(needs[b].late * times for b, times in chunk.blocks) for chunk in workload.stages[stage])
 
 
-def _levels(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> list[float]:
+def _levels(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> npt.NDArray[np.float64]:
     """Bytes held after each action."""
-    held, late = chunk_bytes(workload, stage, needs), _late(workload, stage, needs)
-    change = {
-        Pass.FORWARD: held,
-        Pass.BACKWARD: tuple(-h for h in held),
-        Pass.INPUT_GRADIENT: tuple(w - h for h, w in zip(held, late, strict=True)),
-        Pass.WEIGHT_GRADIENT: tuple(-w for w in late),
-    }
-    return list(accumulate(change[action.direction][action.chunk] for action in workload.schedule[stage]))
+    held, late = (np.array(size, np.float64) for size in (chunk_bytes(workload, stage, needs), _late(workload, stage, needs)))
+    change = np.stack([held, -held, late - held, -late])  # by `Pass`
+    direction, chunk, _, _ = table(workload.schedule[stage]).T
+    return np.cumsum(change[direction, chunk])
 
 
 def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
     """Bytes of activations that `stage` holds after each of its schedule's actions; the last one is 0."""
-    levels = np.array(_levels(workload, stage, block_needs(workload)), np.float64)
+    levels = _levels(workload, stage, block_needs(workload))
     return np.where(np.abs(levels) < 1.0, 0.0, levels)  # rounding of sums
 
 
 def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float) -> Peak:
     """Highest point of the walk of `stage`; `raw_gradient` bytes per parameter pile up during one backward pass."""
-    before: dict[tuple[Pass, int], float] = {}  # highest level at the start of a pass of each virtual stage
-    level = 0.0
-    for action, after in zip(workload.schedule[stage], _levels(workload, stage, needs), strict=True):
-        key = action.direction, action.chunk
-        before[key] = max(level, before.get(key, 0.0))
-        level = after
+    before = np.full((len(Pass), len(workload.stages[stage])), -1.0)  # highest level at the start of a pass; -1: no such pass
+    direction, chunk, _, _ = table(workload.schedule[stage]).T
+    np.maximum.at(before, (direction, chunk), np.append(0.0, _levels(workload, stage, needs)[:-1]))
     best = Peak(0.0, 0.0, 0.0)
     waiting = raw_gradient * workload.stage_parameters[stage]
-    for (direction, virtual), start in before.items():
-        if direction is Pass.FORWARD:  # what it adds is seen at the start of the backward pass that follows
+    for virtual, way in product(range(before.shape[1]), Pass):
+        start = float(before[way, virtual])
+        if way is Pass.FORWARD or start < 0.0:  # what a forward pass adds is seen at the start of the backward pass that follows
             continue
         # DeepSpeed clears them when the next backward pass starts, so that forward passes see all of them
         points = [(0.0, 0.0, waiting)]
-        if direction is not Pass.WEIGHT_GRADIENT:
-            points += _points(workload.stages[stage][virtual], needs, raw_gradient, direction is Pass.INPUT_GRADIENT)
+        if way is not Pass.WEIGHT_GRADIENT:
+            points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT)
         for released, logits, working in points:
             found = Peak(start - released - logits, logits, working)
             if found.total > best.total:

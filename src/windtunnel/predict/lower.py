@@ -22,7 +22,7 @@ from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
 from windtunnel.predict.transfers import Transfers
 from windtunnel.workload import Axis, Comm, Workload
-from windtunnel.workload.schedules import Order
+from windtunnel.workload.schedules import Order, table
 
 OVERLAPPING = (Axis.TP, Axis.CP, Axis.DP, Axis.SHARD, Axis.REPLICA)
 DEFAULT_TAX = 0.1
@@ -78,6 +78,8 @@ def lower(workload: Workload, costs: Costs, live: Live | None = None) -> Lowered
 
 
 def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
+    if not table(order)[:, 3].any():
+        return {}
     return {(a.chunk, a.micro_batch): (b.chunk, b.micro_batch) for a, b in pairwise(order) if a.beside_next}
 
 
@@ -86,30 +88,28 @@ def _step(stage: Stage, transfers: Transfers) -> None:
     # plain 1F1B and GPipe wait for each transfer; with virtual stages or halves, frameworks post them and go on
     overlap = runtime.overlap_p2p and workload.job.plan.schedule_name not in ("gpipe", "1f1b")
     sharding = sharding_for(stage)
-    actions = workload.schedule[stage.index]
     if sharding.whole_passes:
-        last = transfers.passes(stage, actions, _runs(actions, sharding), overlap)
+        order = workload.schedule[stage.index]
+        actions = table(order)
+        last = transfers.passes(stage, actions, _runs(order, actions, sharding), overlap)
     else:
         last = _one_by_one(stage, transfers, sharding, overlap)
     transfers.count(stage)
     _finish(stage, sharding, sharding.reduce(last))
 
 
-def _runs(actions: Order, sharding: Sharding) -> npt.NDArray[np.int64]:
+def _runs(order: Order, actions: npt.NDArray[np.int64], sharding: Sharding) -> npt.NDArray[np.int64]:
     """Template of each action, -1 for the second of a pair."""
-    kinds: dict[tuple[int, int, int, int], int] = {}
-    runs = []
-    second = False
-    for action, after in zip(actions, (*actions[1:], actions[-1]), strict=True):
-        key = (action.direction, action.chunk, action.beside_next, after.chunk if action.beside_next else 0)
-        if second:
-            runs.append(-1)
-        else:
-            if key not in kinds:
-                kinds[key] = sharding.pass_template(action, after if action.beside_next else None)
-            runs.append(kinds[key])
-        second = action.beside_next
-    return np.array(runs, np.int64)
+    direction, chunk, _, beside = actions.T
+    width = int(chunk.max()) + 1
+    after = np.append(chunk[1:], 0) * beside  # of a pair: the second one's
+    kind = ((direction * width + chunk) * 2 + beside) * width + after
+    runs = np.full(len(order), -1, np.int64)
+    opens = np.flatnonzero(np.append(True, beside[:-1] == 0))
+    _, first, which = np.unique(kind[opens], return_index=True, return_inverse=True)
+    pairs = [(order[at], order[at + 1] if beside[at] else None) for at in opens[first].tolist()]
+    runs[opens] = np.array([sharding.pass_template(*pair) for pair in pairs])[which]
+    return runs
 
 
 def _one_by_one(stage: Stage, transfers: Transfers, sharding: Sharding, overlap: bool) -> int:

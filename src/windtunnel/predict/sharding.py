@@ -70,12 +70,12 @@ class Replicated:
         self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and self.ranks > 1
         # ZeRO-2 keeps a shard of the gradients, so every backward pass has to reduce
         self.partitions = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and self.ranks > 1
-        actions = stage.workload.schedule[stage.index]
         self.empty = [not chunk.blocks for chunk in self.chunks]
-        self.last = {a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS}  # by chunk: whose gradients come last
-        self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}
         self.pending: list[int] = []
         self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions)
+        actions = () if self.whole_passes else stage.workload.schedule[stage.index]
+        self.last = {a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS}  # by chunk: whose gradients come last
+        self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}
         self.gathers: dict[tuple[int, int], int] = {}
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
@@ -101,8 +101,9 @@ class Replicated:
         return self._gathers(action) or self._combines(action)
 
     def _gathers(self, action: Action) -> bool:
-        first = action.direction is Pass.FORWARD and action.micro_batch == self.first[action.chunk]
-        return self.overlap_gather and first and not self.empty[action.chunk]
+        if not self.overlap_gather or action.direction is not Pass.FORWARD or self.empty[action.chunk]:
+            return False
+        return action.micro_batch == self.first[action.chunk]
 
     def _combines(self, action: Action) -> bool:
         last = self.overlap_reduce and action.micro_batch == self.last[action.chunk]

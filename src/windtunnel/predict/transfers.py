@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -109,13 +108,14 @@ class Transfers:
             sync,
         )
 
-    def passes(self, stage: Stage, actions: Sequence[Action], runs: npt.NDArray[np.int64], overlap: bool) -> int:
-        """All `actions` and their transfers at once, as runs of templates; returns the last run.
+    def passes(self, stage: Stage, actions: npt.NDArray[np.int64], runs: npt.NDArray[np.int64], overlap: bool) -> int:
+        """All actions of a schedule and their transfers at once, as runs of templates; returns the last run.
 
-        `runs` [n]: the action's template, or -1 where the run before it (of a pair) is its own too. The same program as the loop in
-        `lower._one_by_one` builds, for the thousands of passes between which nothing else happens.
+        `actions` [n, 4] is `schedules.table`; `runs` [n]: the action's template, or -1 where the run before it (of a pair) is its
+        own too. The same program as the loop in `lower._one_by_one` builds, for the thousands of passes between which nothing else
+        happens.
         """
-        direction, chunk, micro_batch, _ = np.array(actions, np.int64).reshape(-1, 4).T
+        direction, chunk, micro_batch, _ = actions.T
         gradient = (direction != Pass.FORWARD).astype(np.int64)
         here = self.places[stage.index, chunk]
         beyond, ahead = here - gradient, here - 1 + gradient  # boundaries that are sent over and received over

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windtunnel.workload.schedules.action import Action, Order, Pass
+from windtunnel.workload.schedules.action import Action, Order, Pass, table
 from windtunnel.workload.schedules.breadth_first import breadth_first
 from windtunnel.workload.schedules.dualpipe import dualpipe
 from windtunnel.workload.schedules.dualpipev import dualpipev
@@ -35,4 +35,4 @@ SCHEDULES: dict[str, Schedule] = {
     "dualpipev": dualpipev,
 }
 
-__all__ = ["SCHEDULES", "Action", "Order", "Pass", "Schedule"]
+__all__ = ["SCHEDULES", "Action", "Order", "Pass", "Schedule", "table"]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import IntEnum
+from itertools import chain
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 
 class Pass(IntEnum):
@@ -32,6 +36,11 @@ class Action(NamedTuple):
 
 Order = tuple[Action, ...]
 """The actions of one stage."""
+
+
+def table(order: Order) -> npt.NDArray[np.int64]:
+    """[n, 4]: direction, chunk, micro batch and beside_next of each action."""
+    return np.fromiter(chain.from_iterable(order), np.int64, 4 * len(order)).reshape(-1, 4)
 
 
 class Pen:
