@@ -88,7 +88,7 @@ def command(
     if model is None:
         cases = [_of_job(job, sets, on)]
     else:
-        cases = _of_model(model, sets, job, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp},
+        cases = of_model(model, sets, job, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp},
                           dtype or ("bf16" if place.cuda else "fp32"))
     cases = [replace(case, experts=experts, top_k=top_k, expert_ffn=expert_ffn) for case in cases]
     with stoppable(f"profiling on {place.name}") as report:
@@ -118,7 +118,7 @@ def _of_job(job: str | None, sets: list[str] | None, on: str | None) -> Case:
     return of_job(loaded.job)
 
 
-def _of_model(name: str, sets: list[str] | None, job: str | None, options: dict[str, str], dtype: str) -> list[Case]:
+def of_model(name: str, sets: list[str] | None, job: str | None, options: dict[str, str], dtype: str) -> list[Case]:
     from windtunnel.cli.source import is_foreign
     from windtunnel.formats import import_job
     from windtunnel.profile.case import Case, checked

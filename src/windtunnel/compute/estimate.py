@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy.typing as npt
 from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.compute.kernels import Choice, GemmCurve, Provenance, choose, without_trees
+from windtunnel.compute.kernels import Choice, GemmCurve, Kernels, Provenance, choose, without_trees
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
+from windtunnel.compute.processor import OPERATORS, Operator, is_processor, operator_of
 from windtunnel.compute.training import Factors, TrainingFactor, training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
@@ -147,8 +149,27 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
             backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
             m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
             put(mask, in_training.memory * memory_seconds(kernels.memory[key], dev, ops.bytes[mask], backward, m, n), key)
+    if is_processor(kernels.architecture) and runtime.launch == "eager":
+        for key, share, found in _operators(ops, kernels):
+            backward = np.isin(ops.phase[found], (Phase.DGRAD, Phase.WGRAD))
+            moved = ops.bytes[found] * np.where(backward, share.backward, share.forward)
+            m, n = (x[found].astype(np.float64) for x in (ops.m, ops.n))
+            put(found, memory_seconds(kernels.memory[key], dev, moved, backward, m, n), key)
     seconds[launches == 0.0] = 0.0  # a row that only waits
     return seconds, table, names, founded
+
+
+def _operators(ops: OpTable, kernels: Kernels) -> Iterator[tuple[str, Operator, npt.NDArray[np.bool_]]]:
+    """(key, operator, rows) of the rows that one operator of a processor is."""
+    where: dict[tuple[str, Operator], list[int]] = {}
+    for row in np.nonzero(np.isin(ops.kind, list({kind for kind, _ in OPERATORS})))[0]:
+        found = None if LIBRARY in ops.names[row] or not ops.names[row] else operator_of(int(ops.kind[row]), ops.names[row], kernels)
+        if found is not None:
+            where.setdefault(found, []).append(int(row))
+    for (key, operator), rows in where.items():
+        mask = np.zeros(len(ops), np.bool_)
+        mask[rows] = True
+        yield key, operator, mask
 
 
 def _named(ops: OpTable, among: npt.NDArray[np.bool_], name: str) -> npt.NDArray[np.bool_]:
