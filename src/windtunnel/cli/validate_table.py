@@ -9,22 +9,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.base.units import show_time
+from windtunnel.reality.labels import label, quantities, shared_gpu
 from windtunnel.reality.report import Family, Report, Score
 from windtunnel.report.table import listing
 
-UNITS = {"step_time_s": "s", "memory_gib": "GiB", "time_us": "µs", "mfu_pct": "%"}
+UNITS = {"step_time_s": "s", "memory_gib": "GiB", "mfu_pct": "%"}
+NAMES = {"step_time_s": "step time", "memory_gib": "memory", "time_us": "time", "mfu_pct": "MFU"}
 
 
 def show(report: Report, console: Console | None = None, worst: int = 8) -> None:
     """Print headline, families, the `worst` rows and the reasons for skipped rows."""
     out = console or Console()
-    out.print(Text("Error of predicted against measured, in percent of measured", style="bold"))
-    out.print(_families([*report.headline, *report.families], len(report.headline)))
+    gpu = shared_gpu(report)
+    only = next(iter(quantities(report)), "") if len(quantities(report)) == 1 else ""
+    of = f" {NAMES.get(only, only)}" if only else ""
+    out.print(Text(f"Error of predicted against measured{of}, in percent of measured{f', on {gpu}' if gpu else ''}", style="bold"))
+    shown = [line for line in report.families if line.n]  # of the others the list of reasons tells
+    out.print(_families([*report.headline, *shown], len(report.headline), gpu, not only))
     scored = [s for s in report.rows if s.error_pct is not None]
     largest = sorted(scored, key=lambda s: -abs(s.error_pct or 0.0))[:worst]
     if largest:
         out.print(Text("\nLargest errors", style="bold"))
-        out.print(_rows(largest))
+        out.print(_rows(largest, not only))
     reasons = Counter(s.skipped for s in report.rows if s.skipped is not None)
     if reasons:
         out.print(Text(f"\n{sum(reasons.values())} skipped", style="bold"))
@@ -34,10 +41,11 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
         out.print(Text("\nColumns not used: " + ", ".join(report.ignored_columns), style="dim"))
 
 
-def _families(families: Sequence[Family], heads: int) -> Table:
+def _families(families: Sequence[Family], heads: int, gpu: str, several: bool) -> Table:
+    """`several`: the families are of several quantities."""
     table = listing(
         ("family", "left"),
-        ("quantity", "left"),
+        *([("quantity", "left")] if several else []),
         ("rows", "right"),
         ("mean |e|", "right"),
         ("median", "right"),
@@ -48,8 +56,8 @@ def _families(families: Sequence[Family], heads: int) -> Table:
     )
     for at, line in enumerate(families):
         cells = [
-            line.family + (" (fitted)" if line.fitted and at >= heads else ""),
-            line.quantity,
+            (label(line.family, gpu) if at >= heads else line.family) + (" (fitted)" if line.fitted and at >= heads else ""),
+            *([line.quantity] if several else []),
             f"{line.n:,}",
             _figure(line.mape_pct),
             _figure(line.median_abs_pct),
@@ -61,31 +69,24 @@ def _families(families: Sequence[Family], heads: int) -> Table:
     return table
 
 
+def _value(score: Score, value: float) -> str:
+    return show_time(1e-6 * value) if score.quantity == "time_us" else f"{value:.4g} {UNITS.get(score.quantity, '')}"
+
+
 def _figure(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{value:{sign}.1f}"
 
 
-def _rows(rows: Sequence[Score]) -> Table:
+def _rows(rows: Sequence[Score], several: bool) -> Table:
     table = listing(
         ("row", "left"),
-        ("quantity", "left"),
+        *([("quantity", "left")] if several else []),
         ("measured", "right"),
         ("predicted", "right"),
         ("error", "right"),
         wraps=("row", "quantity"),
     )
     for score in rows:
-        unit = UNITS.get(score.quantity, "")
-        table.add_row(
-            *(
-                Text(c)
-                for c in (
-                    score.id,
-                    score.quantity,
-                    f"{score.measured or 0.0:.4g} {unit}",
-                    f"{score.predicted or 0.0:.4g} {unit}",
-                    f"{score.error_pct or 0.0:+.1f} %",
-                )
-            )
-        )
+        found = (_value(score, score.measured or 0.0), _value(score, score.predicted or 0.0), f"{score.error_pct or 0.0:+.1f} %")
+        table.add_row(*(Text(c) for c in (score.id, *([score.quantity] if several else []), *found)))
     return table

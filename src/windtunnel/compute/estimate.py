@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.compute.attention import attention_seconds
-from windtunnel.compute.device import Device, device
+from windtunnel.compute.device import ELEMENT, Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
 from windtunnel.compute.kernels import Choice, GemmCurve, Kernels, Provenance, choose, without_trees
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
-from windtunnel.compute.processor import OPERATORS, Operator, is_processor, operator_of
+from windtunnel.compute.processor import OPERATORS, Operator, is_processor, operator_of, table_bytes
 from windtunnel.compute.training import Factors, TrainingFactor, training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
@@ -152,8 +152,9 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
     if is_processor(kernels.architecture) and runtime.launch == "eager":
         for key, share, found in _operators(ops, kernels):
             backward = np.isin(ops.phase[found], (Phase.DGRAD, Phase.WGRAD))
+            m, n, k = (x[found].astype(np.float64) for x in (ops.m, ops.n, ops.k))
             moved = ops.bytes[found] * np.where(backward, share.backward, share.forward)
-            m, n = (x[found].astype(np.float64) for x in (ops.m, ops.n))
+            moved = np.where(moved > 0.0, moved, table_bytes(ELEMENT[ops.dtype[found]], m, n, k))
             put(found, memory_seconds(kernels.memory[key], dev, moved, backward, m, n), key)
     seconds[launches == 0.0] = 0.0  # a row that only waits
     return seconds, table, names, founded

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from windtunnel.compute.families import DERIVED
 from windtunnel.compute.kernels import AttentionCurve, GemmCurve, Kernels, MemoryCurve, Provenance, Table
 from windtunnel.spec.cluster import GPU
 from windtunnel.workload.ops import Kind
 
+Array = npt.NDArray[np.float64]
 ARCHITECTURES = ("cpu", "x86_64", "amd64", "i686", "aarch64", "arm64", "ppc64le", "s390x", "riscv64")
 """Instruction sets, as `platform.machine()` calls them."""
 
@@ -74,12 +78,18 @@ OPERATORS: dict[tuple[Kind, str], tuple[Operator, ...]] = {
     (Kind.ELEMENTWISE, "add2"): (Operator("residual_add"),),
     (Kind.ELEMENTWISE, "gradient clip"): (Operator("grad_clip"),),
     (Kind.CROSS_ENTROPY, ""): (Operator("cross_entropy", 1 / 4, 2 / 3),),
-    (Kind.EMBEDDING, ""): (Operator("embedding"),),
+    (Kind.EMBEDDING, ""): (Operator("embedding", 1.0, 0.0),),
     (Kind.REDUCE, "gradient norm"): (Operator("grad_norm"),),
     (Kind.OPTIMIZER, "adam update"): (Operator("adamw_fused"), Operator("adamw_foreach")),
 }
 """Kind and name ("": any) of a row -> the operators that it may be. The dataset's logits are read once forward and twice backward,
-its norm moves three arrays backward, where the graph's fused kernels move four, three and four."""
+its norm moves three arrays backward, where the graph's fused kernels move four, three and four. 0: the gradient of an embedding
+is a whole table, which an eager operator writes (`table_bytes`)."""
+
+
+def table_bytes(width: Array, m: Array, n: Array, k: Array) -> Array:
+    """B of an embedding's gradient of m tokens into a table of k rows of n elements of `width` B."""
+    return width * (m * n + k * n)
 
 
 def operator_of(kind: int, name: str, kernels: Kernels) -> tuple[str, Operator] | None:

@@ -19,7 +19,10 @@ from windtunnel.profile.kernels.pointwise import Kernel, one
 from windtunnel.profile.kernels.scope import Scope, Shard
 
 SHARES = (0.25, 0.5, 1.0, 2.0)
-"""Token counts, of the job's."""
+"""Token counts of products, of the job's."""
+
+FINE = (0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Those of kernels that move bytes, which are short and vary more."""
 
 SPLITS = ((1, 1.0), (1, 0.5), (1, 0.25), (1, 2.0), (2, 0.5), (2, 1.0), (4, 0.25))
 """Attention: times the micro batch, times the sequence."""
@@ -54,7 +57,7 @@ class _Plan:
 
     def __init__(self, case: Case, cuda: bool, products: str, fused_optimizer: bool) -> None:
         self.case, self.products, self.fused_optimizer = case, products, fused_optimizer
-        self.tokens = sorted({max(1, round(share * case.tokens)) for share in SHARES})
+        self.tokens, self.fine = (sorted({max(1, round(share * case.tokens)) for share in shares}) for shares in (SHARES, FINE))
         self.scope = Scope((case.model,), (case.tp,), tuple(self.tokens), (case.seq,), (case.dtype,), cuda, variants=False)
         self.shard = Shard(case.model, case.tp, 0)
 
@@ -117,14 +120,14 @@ class _Plan:
 
     def _rows(self, kernel: Kernel, n: int) -> Iterator[KernelCase]:
         dtype = self.case.dtype
-        for tokens in self.tokens:
+        for tokens in self.fine:
             for phase, times in zip(("forward", "backward"), kernel.moved, strict=True):
                 if times:
                     yield one(kernel, phase, tokens, n, dtype, times * WIDTH[dtype] * tokens * n, 0.0, self.case.model.name)
 
     def _rope(self) -> Iterator[KernelCase]:
         heads = self.case.heads + self.case.kv_heads
-        for tokens in self.tokens:
+        for tokens in self.fine:
             for phase in ("forward", "backward"):
                 yield rope.case(tokens, heads, self.case.model.dim_per_head, phase, self.case.dtype, 0.0, self.case.model.name)
 
@@ -136,12 +139,12 @@ class _Plan:
                 yield one(softmax.KERNEL, phase, rows, seq, self.case.dtype, moved * WIDTH[self.case.dtype] * rows * seq, 0.0)
 
     def _loss(self) -> Iterator[KernelCase]:
-        for tokens in self.tokens:
+        for tokens in self.fine:
             for phase in ("forward", "backward"):
                 yield cross_entropy.plain(tokens, self.case.vocab, phase, self.case.dtype, 0.0, self.case.model.name)
 
     def _embedding(self) -> Iterator[KernelCase]:
-        for tokens in self.tokens:
+        for tokens in self.fine:
             for phase in ("forward", "backward"):
                 yield embedding.case(tokens, self.case.vocab, self.case.model.hidden, phase, self.case.dtype, 0.0,
                                      self.case.model.name)

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from windtunnel.base.units import show_time
+from windtunnel.reality.labels import label, shared_gpu
 from windtunnel.reality.report import Family, Report, Score
 from windtunnel.report import html as house
 
@@ -22,12 +23,13 @@ BAND = 0.10
 """Half width of the shaded band around equality."""
 
 
-def page(report: Report, title: str = "Predicted against measured") -> str:
-    """The page's text."""
+def page(report: Report, title: str = "Predicted against measured", founding: str = "") -> str:
+    """The page's text. `founding`: a line on what the predictions rest on."""
     quantities = list(dict.fromkeys(score.quantity for score in report.rows if score.error_pct is not None))
     sections = [_picture(quantity, [s for s in report.rows if s.quantity == quantity and s.error_pct is not None])
                 for quantity in quantities]
-    sections.append(house.section("Errors by family", _families(report.families)))
+    families = [line for line in report.families if line.n]
+    sections.append(house.section("Errors by family, percent of measured", _families(families, shared_gpu(report))))
     worst = sorted((s for s in report.rows if s.error_pct is not None), key=lambda s: -abs(s.error_pct or 0.0))[:40]
     if worst:
         sections.append(house.section("Largest errors", _rows(worst)))
@@ -36,19 +38,22 @@ def page(report: Report, title: str = "Predicted against measured") -> str:
         items = "".join(f"<li>{count:,} × {escape(str(reason))}</li>" for reason, count in reasons.most_common())
         sections.append(house.section(f"{sum(reasons.values()):,} skipped", f'<ul class="notes">{items}</ul>'))
     sources = escape(", ".join(Path(source).name for source in report.sources))
+    gpu = shared_gpu(report)
+    founded = f'<p class="soft">{escape(founding)}</p>' if founding else ""
+    heading = f"{title}{f' on {gpu}' if gpu else ''}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}: windtunnel</title><style>{house.asset('page.css')}</style></head><body><main>"
-        f'<header><div><h1>{escape(title)}</h1><p class="soft">{sources}</p></div></header>'
+        f"<title>{escape(heading)}: windtunnel</title><style>{house.asset('page.css')}</style></head><body><main>"
+        f'<header><div><h1>{escape(heading)}</h1><p class="soft">{sources}</p>{founded}</div></header>'
         f"{_cards(report)}{''.join(sections)}</main></body></html>\n"
     )
 
 
 def class_of(score: Score) -> str:
-    """What a point's colour stands for: operator and pass of a kernel, else the family."""
+    """What a point's colour stands for: level or operator, and pass, of a kernel or module; else the family."""
     if score.quantity == "time_us" and score.precision and " " in score.family:
-        return score.family.split(" ", 1)[1]
+        return label(score.family.split(" ", 1)[1])
     return score.family
 
 
@@ -130,8 +135,8 @@ class _Scale:
         return f'{"".join(grid)}<polygon points="{band}" fill="var(--accent)" fill-opacity=".13"/>{line}{names}'
 
 
-def _families(families: Sequence[Family]) -> str:
-    rows = [[line.family + (" (fitted)" if line.fitted else ""), line.quantity, f"{line.n:,}", *map(_figure, (
+def _families(families: Sequence[Family], gpu: str) -> str:
+    rows = [[label(line.family, gpu) + (" (fitted)" if line.fitted else ""), line.quantity, f"{line.n:,}", *map(_figure, (
         line.median_abs_pct, line.mape_pct, line.bias_pct, line.max_abs_pct)), f"{line.skipped:,}"] for line in families]
     return _table(("family", "quantity", "rows", "median", "mean |e|", "bias", "largest", "skipped"), rows, 2)
 

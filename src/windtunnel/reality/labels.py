@@ -1,0 +1,26 @@
+"""How families are shown: without the GPU that all of them share, and without words that say the same twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windtunnel.reality.report import Report
+
+
+def shared_gpu(report: Report) -> str:
+    """The GPU of all rows of a report over kernel datasets; empty where there are several, or other tables."""
+    if any(score.quantity != "time_us" for score in report.rows):
+        return ""
+    first = {score.family.split(" ", 1)[0] for score in report.rows}
+    return first.pop() if len(first) == 1 and all(" " in score.family for score in report.rows) else ""
+
+
+def label(family: str, gpu: str = "") -> str:
+    """`family` as a table shows it: "cpu-x layer layer forward" of the shared GPU cpu-x is "layer forward"."""
+    words = family.removeprefix(f"{gpu} ").split(" ") if gpu else family.split(" ")
+    return " ".join(word for at, word in enumerate(words) if at == 0 or word != words[at - 1])
+
+
+def quantities(report: Report) -> Sequence[str]:
+    """Every quantity of the rows, in the order of the data."""
+    return list(dict.fromkeys(score.quantity for score in report.rows))
