@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MISSING = "is not installed"
 """In the reason why a library's modules were left out, where pip can help."""
 
-TIP = ("On a CPU the parts of layers of a millisecond or less seldom add up: take a wider model or a longer sequence, add --threads 1, "
-       "or allow more with --tolerance 0.4.")
+TIP = ("On a CPU the parts of layers of a millisecond or less seldom add up: take a wider model or a longer sequence, add "
+       "--threads 1, or allow more with --tolerance 0.4.")
 
 
 def command(

@@ -35,7 +35,7 @@ def command(
     sets: Sets = None,
     on: On = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME|FILE", help="In place of a JOB: this model, with --seq and --micro-batch.")
+        str | None, typer.Option("--model", metavar="NAME|FILE", help="In place of a JOB: this model, with --seq, --micro-batch.")
     ] = None,
     seq: Annotated[str, typer.Option("--seq", metavar="N", help="With --model: tokens of a sequence.")] = "",
     micro_batch: Annotated[str, typer.Option("--micro-batch", metavar="N", help="With --model: sequences of a micro batch.")] = "1",
@@ -111,7 +111,8 @@ def _of_share(job: str | None, sets: list[str] | None, on: str | None, model: st
     if model is None:
         for option, given in (("--seq", sizes["--seq"]), ("--dtypes", dtypes)):
             if given:
-                raise SpecError(option, given, "nothing beside a JOB", "Change the job: --set plan.seq=… or --set runtime.precision=….")
+                raise SpecError(option, given, "nothing beside a JOB",
+                                "Change the job: --set plan.seq=512, --set runtime.precision=fp32.")
         loaded = job_of(job, sets, on)
         loaded.tell()
         runtime = loaded.job.runtime

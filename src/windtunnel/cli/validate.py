@@ -62,6 +62,8 @@ def command(
 
 def _founding(path: str) -> str:
     """What a file of curves was fitted on, in a line."""
+    from pathlib import Path
+
     from windtunnel.compute.kernels import PROVENANCES, load
 
     found = load(path)
@@ -69,5 +71,5 @@ def _founding(path: str) -> str:
               if any(table.provenance == code for table in found.tables.values())]
     about = found.about
     words = [f"{name} {value}" for part in ("libraries", "settings") for name, value in dict(about.get(part, {})).items()]
-    measured = ", ".join(word for word in (str(about.get("device", "")), *words) if word)
-    return f"Predicted from {path}: curves of {found.id} ({', '.join(counts)}){f', measured on {measured}' if measured else ''}."
+    on = ", ".join(word for word in (str(about.get("device", "")), *words) if word)
+    return f"Predicted from {Path(path).name}: curves of {found.id} ({', '.join(counts)}){f', measured on {on}' if on else ''}."

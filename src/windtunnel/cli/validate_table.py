@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.base.units import show_time
-from windtunnel.reality.labels import label, quantities, shared_gpu
+from windtunnel.reality.labels import NAMES, label, quantities, shared_gpu, shown
 from windtunnel.reality.report import Family, Report, Score
 from windtunnel.report.table import listing
 
-UNITS = {"step_time_s": "s", "memory_gib": "GiB", "mfu_pct": "%"}
-NAMES = {"step_time_s": "step time", "memory_gib": "memory", "time_us": "time", "mfu_pct": "MFU"}
+QUANTITY: tuple[tuple[str, JustifyMethod], ...] = (("quantity", "left"),)
 
 
 def show(report: Report, console: Console | None = None, worst: int = 8) -> None:
@@ -25,8 +23,8 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
     only = next(iter(quantities(report)), "") if len(quantities(report)) == 1 else ""
     of = f" {NAMES.get(only, only)}" if only else ""
     out.print(Text(f"Error of predicted against measured{of}, in percent of measured{f', on {gpu}' if gpu else ''}", style="bold"))
-    shown = [line for line in report.families if line.n]  # of the others the list of reasons tells
-    out.print(_families([*report.headline, *shown], len(report.headline), gpu, not only))
+    scored_families = [line for line in report.families if line.n]  # of the others the list of reasons tells
+    out.print(_families([*report.headline, *scored_families], len(report.headline), gpu, not only))
     scored = [s for s in report.rows if s.error_pct is not None]
     largest = sorted(scored, key=lambda s: -abs(s.error_pct or 0.0))[:worst]
     if largest:
@@ -45,7 +43,7 @@ def _families(families: Sequence[Family], heads: int, gpu: str, several: bool) -
     """`several`: the families are of several quantities."""
     table = listing(
         ("family", "left"),
-        *([("quantity", "left")] if several else []),
+        *(QUANTITY if several else ()),
         ("rows", "right"),
         ("mean |e|", "right"),
         ("median", "right"),
@@ -69,10 +67,6 @@ def _families(families: Sequence[Family], heads: int, gpu: str, several: bool) -
     return table
 
 
-def _value(score: Score, value: float) -> str:
-    return show_time(1e-6 * value) if score.quantity == "time_us" else f"{value:.4g} {UNITS.get(score.quantity, '')}"
-
-
 def _figure(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{value:{sign}.1f}"
 
@@ -80,13 +74,13 @@ def _figure(value: float | None, sign: str = "") -> str:
 def _rows(rows: Sequence[Score], several: bool) -> Table:
     table = listing(
         ("row", "left"),
-        *([("quantity", "left")] if several else []),
+        *(QUANTITY if several else ()),
         ("measured", "right"),
         ("predicted", "right"),
         ("error", "right"),
         wraps=("row", "quantity"),
     )
     for score in rows:
-        found = (_value(score, score.measured or 0.0), _value(score, score.predicted or 0.0), f"{score.error_pct or 0.0:+.1f} %")
+        found = (shown(score, score.measured), shown(score, score.predicted), f"{score.error_pct or 0.0:+.1f} %")
         table.add_row(*(Text(c) for c in (score.id, *([score.quantity] if several else []), *found)))
     return table

@@ -164,7 +164,8 @@ def _operators(ops: OpTable, kernels: Kernels) -> Iterator[tuple[str, Operator, 
     """(key, operator, rows) of the rows that one operator of a processor is."""
     where: dict[tuple[str, Operator], list[int]] = {}
     for row in np.nonzero(np.isin(ops.kind, list({kind for kind, _ in OPERATORS})))[0]:
-        found = None if LIBRARY in ops.names[row] or not ops.names[row] else operator_of(int(ops.kind[row]), ops.names[row], kernels)
+        name = ops.names[row]
+        found = operator_of(int(ops.kind[row]), name, kernels) if name and LIBRARY not in name else None
         if found is not None:
             where.setdefault(found, []).append(int(row))
     for (key, operator), rows in where.items():

@@ -12,8 +12,22 @@ from itertools import zip_longest
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.profile.case import Case
-from windtunnel.profile.kernels import CLASSES, activation, attention, copy, cross_entropy, embedding, gemm, launch, norm, optimizer
-from windtunnel.profile.kernels import reduce, residual, rope, softmax
+from windtunnel.profile.kernels import (
+    CLASSES,
+    activation,
+    attention,
+    copy,
+    cross_entropy,
+    embedding,
+    gemm,
+    launch,
+    norm,
+    optimizer,
+    reduce,
+    residual,
+    rope,
+    softmax,
+)
 from windtunnel.profile.kernels.case import WIDTH, KernelCase
 from windtunnel.profile.kernels.pointwise import Kernel, one
 from windtunnel.profile.kernels.scope import Scope, Shard
@@ -34,7 +48,8 @@ FUSED = {True: ("sdpa_flash", "sdpa_cudnn"), False: ("sdpa",)}
 """Attention on CUDA by backend; on a CPU the one that PyTorch takes itself."""
 
 
-def job_plan(case: Case, cuda: bool, products: str = "", classes: Sequence[str] = (), fused_optimizer: bool = True) -> list[KernelCase]:
+def job_plan(case: Case, cuda: bool, products: str = "", classes: Sequence[str] = (),
+             fused_optimizer: bool = True) -> list[KernelCase]:
     """Cases of `case`, classes in turn. `products`: format of the linear layers where it is not the case's; `classes`: only these.
 
     Raises UnknownName for a class that there is not.

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windtunnel.reality.report import Report
+from windtunnel.base.units import show_time
+from windtunnel.reality.report import Report, Score
+
+UNITS = {"step_time_s": "s", "memory_gib": "GiB", "time_us": "µs", "mfu_pct": "%"}
+NAMES = {"step_time_s": "step time", "memory_gib": "memory", "time_us": "time", "mfu_pct": "MFU"}
+
+
+def shown(score: Score, value: float | None) -> str:
+    """A value of the score's quantity with its unit."""
+    number = value or 0.0
+    return show_time(1e-6 * number) if score.quantity == "time_us" else f"{number:.4g} {UNITS.get(score.quantity, '')}"
 
 
 def shared_gpu(report: Report) -> str:
