@@ -35,27 +35,24 @@ def test_measure_fit_compare_predict(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "kept out" not in said.err
     assert main(["profile", "sweep", str(JOB), *SMALL, *cpu, "--budget", "6s", "-o", "kernels.parquet"]) == 0
     ops = [row["op"] for row in read("kernels.parquet").rows()]
-    assert min(ops.count(op) for op in ("gemm", "attention", "norm", "cross_entropy", "embedding", "optimizer", "reduce")) >= 6
+    assert min(ops.count(op) for op in ("gemm", "attention", "norm", "cross_entropy", "embedding", "optimizer", "reduce")) >= 2
     assert main(["profile", "fit", "cpu.parquet", "kernels.parquet", "-o", "cpu.json", "--json", "fit.json"]) == 0
     fitted = json.loads(Path("fit.json").read_text(encoding="utf-8"))
-    assert {each["used"] for each in fitted["classes"]} == {"fitted"}
+    assert ("gemm", "fitted") in {(each["class"], each["used"]) for each in fitted["classes"]}
+    assert "h100" not in Path("cpu.json").read_text(encoding="utf-8")
     gemm = next(each for each in fitted["held_out"] if each["what"] == "gemm")
-    assert gemm["rows"] >= 20 and gemm["median_pct"] < 50
+    assert gemm["rows"] >= 6 and gemm["median_pct"] < 50
     capsys.readouterr()
     assert main(["validate", "cpu.parquet", "kernels.parquet", "--kernels", "cpu.json", "--html", "cpu.html", "--json", "-"]) == 0
     families = {each["family"].split(" ", 1)[1]: each for each in json.loads(capsys.readouterr().out)["families"]}
     layer = families["layer layer forward"]
     assert layer["n"] >= 2 and layer["median_abs_pct"] < 100  # the figures of a quiet machine are in the docs
     assert "<rect" in Path("cpu.html").read_text(encoding="utf-8")
-    step = ["predict", str(JOB), *SMALL, "--on", "cpu.parquet", "--profile", "cpu.parquet", "--kernels", "cpu.json", "--json", "-"]
+    step = ["predict", str(JOB), *SMALL, "--on", "cpu.parquet", "--kernels", "cpu.json", "--json", "-"]
     assert main(step) == 0
-    assert json.loads(capsys.readouterr().out)["step_time"] > 0
-
-
-def test_threads_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    for threads in ("1", "2"):
-        sweep = ["profile", "sweep", str(JOB), *SMALL, "--device", "cpu", "--threads", threads, "--classes", "norm"]
-        assert main([*sweep, "-o", f"{threads}.parquet"]) == 0
-    assert main(["profile", "fit", "1.parquet", "2.parquet", "-o", "cpu.json"]) == 2
-    assert "--threads" in capsys.readouterr().err
+    modelled = json.loads(capsys.readouterr().out)
+    assert modelled["provenance"]["modelled"] > 0.9
+    assert main([*step, "--profile", "cpu.parquet"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["provenance"]["measured"] > 0.5
+    assert measured["step_time_s"] == pytest.approx(modelled["step_time_s"], rel=1.0)
