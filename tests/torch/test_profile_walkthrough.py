@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 JOB = Path(__file__).parents[2] / "examples" / "jobs" / "tiny-llama.toml"
-SMALL = [word for text in ("model.hidden=128", "model.heads=4", "model.kv_heads=2", "model.ffn=352", "model.vocab=512", "plan.seq=128")
-         for word in ("--set", text)]
+SIZES = ("model.hidden=128", "model.heads=4", "model.kv_heads=2", "model.ffn=352", "model.vocab=512", "plan.seq=128")
+SMALL = [word for text in SIZES for word in ("--set", text)]
 
 
 @pytest.fixture(autouse=True)

@@ -54,8 +54,8 @@ def job_of(
         raise SpecError(
             "--on", on, "a JOB that is a config.json or Megatron-LM flags", "A job names its own machine; use --set cluster=..."
         )
-    from windtunnel.reality.bench import on_bench
     from windtunnel.compute.kernels import is_path
+    from windtunnel.reality.bench import on_bench
     from windtunnel.reality.kernel_rows import gpu_of, gpu_under
     from windtunnel.records import read_any
 

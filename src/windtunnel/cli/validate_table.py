@@ -22,7 +22,9 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
     gpu = shared_gpu(report)
     only = next(iter(quantities(report)), "") if len(quantities(report)) == 1 else ""
     of = f" {NAMES.get(only, only)}" if only else ""
-    out.print(Text(f"Error of predicted against measured{of}, in percent of measured{f', on {gpu}' if gpu else ''}", style="bold"))
+    if gpu:
+        out.print(Text(gpu))
+    out.print(Text(f"Error of predicted against measured{of}, in percent of measured", style="bold"))
     scored_families = [line for line in report.families if line.n]  # of the others the list of reasons tells
     out.print(_families([*report.headline, *scored_families], len(report.headline), gpu, not only))
     scored = [s for s in report.rows if s.error_pct is not None]
