@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.compute.attention import attention_seconds
-from windtunnel.compute.device import Device, device
+from windtunnel.compute.device import ELEMENT, Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.compute.kernels import Choice, GemmCurve, Provenance, choose, without_trees
+from windtunnel.compute.kernels import Choice, GemmCurve, Kernels, Provenance, choose, without_trees
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
+from windtunnel.compute.processor import OPERATORS, Operator, is_processor, operator_of, table_bytes
 from windtunnel.compute.training import Factors, TrainingFactor, training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
@@ -147,8 +149,29 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
             backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
             m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
             put(mask, in_training.memory * memory_seconds(kernels.memory[key], dev, ops.bytes[mask], backward, m, n), key)
+    if is_processor(kernels.architecture) and runtime.launch == "eager":
+        for key, share, found in _operators(ops, kernels):
+            backward = np.isin(ops.phase[found], (Phase.DGRAD, Phase.WGRAD))
+            m, n, k = (x[found].astype(np.float64) for x in (ops.m, ops.n, ops.k))
+            moved = ops.bytes[found] * np.where(backward, share.backward, share.forward)
+            moved = np.where(moved > 0.0, moved, table_bytes(ELEMENT[ops.dtype[found]], m, n, k))
+            put(found, memory_seconds(kernels.memory[key], dev, moved, backward, m, n), key)
     seconds[launches == 0.0] = 0.0  # a row that only waits
     return seconds, table, names, founded
+
+
+def _operators(ops: OpTable, kernels: Kernels) -> Iterator[tuple[str, Operator, npt.NDArray[np.bool_]]]:
+    """(key, operator, rows) of the rows that one operator of a processor is."""
+    where: dict[tuple[str, Operator], list[int]] = {}
+    for row in np.nonzero(np.isin(ops.kind, list({kind for kind, _ in OPERATORS})))[0]:
+        name = ops.names[row]
+        found = operator_of(int(ops.kind[row]), name, kernels) if name and LIBRARY not in name else None
+        if found is not None:
+            where.setdefault(found, []).append(int(row))
+    for (key, operator), rows in where.items():
+        mask = np.zeros(len(ops), np.bool_)
+        mask[rows] = True
+        yield key, operator, mask
 
 
 def _named(ops: OpTable, among: npt.NDArray[np.bool_], name: str) -> npt.NDArray[np.bool_]:

@@ -43,7 +43,7 @@ def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), ker
 
     Raises SpecError for a GPU that neither catalogue nor dataset describes.
     """
-    gpu = gpu_of(data.about) if kernels is None else _under(data.about, kernels)
+    gpu = gpu_of(data.about) if kernels is None else gpu_under(data.about, kernels)
     rows = data.rows()
     scores: list[Score | None] = [None] * len(rows)
     groups: dict[Runtime, list[tuple[int, Op]]] = {}
@@ -87,7 +87,7 @@ def gpu_of(about: About) -> GPU:
         raise SpecError("about.datasheet", dict(sheet), "figures of a GPU", f"{error}.") from error
 
 
-def _under(about: About, kernels: str) -> GPU:
+def gpu_under(about: About, kernels: str) -> GPU:
     """The dataset's GPU with the curves of a file; that file describes it where it was fitted on it."""
     if load(kernels).id == about.gpu:
         return fitted_gpu(load(kernels), kernels)

@@ -102,6 +102,7 @@ def embedding(job: Job) -> list[Unit]:
             tape.activation_dtype,
             m=t,
             n=h,
+            k=words // h,
             bytes=t * h * (tape.width + 2 * tape.grad_width),
             launches=3,
         )
