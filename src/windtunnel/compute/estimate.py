@@ -62,7 +62,7 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
         founded.append(_founding(choice, key))
 
     launches = ops.launches.astype(np.float64)
-    mask = ops.kind == Kind.GEMM
+    mask = (ops.kind == Kind.GEMM) | (ops.kind == Kind.GROUPED_GEMM)
     if mask.any():
         put(mask, in_training.matmul * _gemm(ops, mask, launches[mask], kernels, dev, runtime, in_training.throttle), "gemm")
     library = attention_library(runtime, kernels)

@@ -57,7 +57,8 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     kind, phase = table.kind[rows], table.phase[rows]
     m, n, k, batch = table.m[rows], table.n[rows], table.k[rows], table.batch[rows]
     # gradient of an operator's output beside that of its input
-    product = np.where((kind == Kind.GEMM) & (phase == Phase.DGRAD), batch * m * (n + k), 0)
+    matrix = (kind == Kind.GEMM) | (kind == Kind.GROUPED_GEMM)
+    product = np.where(matrix & (phase == Phase.DGRAD), batch * m * (n + k), 0)
     softmax = np.where((kind == Kind.SOFTMAX) & (phase == Phase.DGRAD), 2 * m * n, 0)
     fused = np.where(kind == Kind.ATTENTION_BACKWARD, 2 * batch * (m + n) * k, 0)
     gathered = np.where((table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP), table.bytes[rows], 0.0)

@@ -23,7 +23,7 @@ from windtunnel.predict.transfers import Transfers
 from windtunnel.workload import Axis, Comm, Workload
 from windtunnel.workload.schedules import Pass
 
-OVERLAPPING = (Axis.TP, Axis.CP, Axis.DP, Axis.SHARD, Axis.REPLICA)
+OVERLAPPING = (Axis.TP, Axis.CP, Axis.EP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP)
 DEFAULT_TAX = 0.1
 """For accelerators whose compute units are not known; assumed."""
 
@@ -104,7 +104,7 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
     """Tied embeddings, gradient norm over all stages, update, parameter gather."""
     job, index, templates = stage.workload.job, stage.index, stage.templates
     plan = job.plan
-    if job.model.tied_embeddings and plan.pp > 1 and index in (0, plan.pp - 1):
+    if job.model.shares_embedding and plan.pp > 1 and index in (0, plan.pp - 1):
         size = job.padded_vocab // plan.tp * job.model.hidden * templates.reduce_width
         reduced = (stage.sync(Kind.TIED_EMBEDDING, Axis.EMBEDDING, size, 2, reduced, Category.GRADIENT_REDUCE),)
     waits = (stage.run(templates.optimizer(index, after_norm=False), UPDATE, reduced),)

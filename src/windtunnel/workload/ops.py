@@ -30,6 +30,7 @@ class Kind(IntEnum):
     COPY = 9  # device copy, fill or cast: bytes
     REDUCE = 10  # norms of gradients and the like: bytes read
     COMM = 11  # see `comm`
+    GROUPED_GEMM = 12  # one product a local expert in one launch: batch = experts, m = tokens of each
 
 
 class Phase(IntEnum):
@@ -72,6 +73,8 @@ class Axis(IntEnum):
     REPLICA = 7  # ranks that hold the same shard (hybrid sharding)
     EMBEDDING = 8  # first and last stage, tied embeddings
     WORLD = 9
+    ETP = 10  # ranks that cut the same experts
+    EXPERT_DP = 11  # ranks that hold the same (parts of) experts
 
 
 class Stream(IntEnum):
@@ -87,6 +90,7 @@ class Stream(IntEnum):
     SEND_BACKWARD = 7
     RECV_BACKWARD = 8
     WORLD = 9  # norms, tied embeddings
+    EP = 14  # tokens to experts and back
 
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")

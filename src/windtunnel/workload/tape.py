@@ -17,7 +17,7 @@ class Unit:
     """One differentiable step of a block.
 
     `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before any
-    data-parallel sharding; `core` marks the attention core, which selective recompute throws away; `again` is the share of the
+    data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share; `core` marks the attention core, which selective recompute throws away; `again` is the share of the
     unit's matrix products that op-level selective recompute runs again.
     """
 
@@ -26,23 +26,26 @@ class Unit:
     backward: list[Op] = field(default_factory=list)
     saved: float = 0.0
     parameters: float = 0.0
+    expert_parameters: float = 0.0
     core: bool = False
     again: float = 0.0
 
 
 @dataclass
 class Tape:
-    """Emits units of one module for one GPU of the job; sizes are what that GPU sees."""
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window."""
 
     job: Job
     module: str
     units: list[Unit] = field(default_factory=list)
+    local: bool = True
 
     def __post_init__(self) -> None:
         plan, runtime = self.job.plan, self.job.runtime
         self.tp = plan.tp
         self.sp = plan.sequence_parallel and plan.tp > 1
         self.seq = plan.seq // plan.cp
+        self.window = self.job.model.window if self.local else None
         self.tokens = plan.micro_batch * self.seq
         self.local_tokens = self.tokens // self.tp if self.sp else self.tokens
         self.width = runtime.compute_width
@@ -63,6 +66,10 @@ class Tape:
         accumulate = 2.0 if phase is Phase.WGRAD and self.job.runtime.fused_wgrad else 1.0
         moved = batch * (width * (m * k + k * n) + accumulate * out * m * n)
         return Op(name, Kind.GEMM, phase, self.module, dtype, batch, m, n, k, 1, 2.0 * batch * m * n * k, moved, waits=waits)
+
+    def grouped(self, name: str, phase: Phase, experts: int, m: int, n: int, k: int) -> Op:
+        """One product (m,k)x(k,n) for each of the local experts, in one launch; as `gemm` otherwise."""
+        return self.gemm(name, phase, m, n, k, experts)._replace(kind=Kind.GROUPED_GEMM)
 
     def elementwise(
         self,
