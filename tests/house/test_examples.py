@@ -19,7 +19,7 @@ from windtunnel.predict.category import COMPUTE, Category
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
-LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 6, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 11,
+LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 11,
          "from_hugging_face": 9, "which_fabric": 10}
 """Script -> lines that it prints."""
 
@@ -84,6 +84,7 @@ def test_recompute_buys_memory_with_time() -> None:
 def test_more_bandwidth_and_more_flops_each_help() -> None:
     step = {name: p.step_time_s for name, p in rows("future_gpu")}
     assert step["both"] < min(step["twice the bandwidth"], step["twice the FLOP/s"])
+    assert step["twice the FLOP/s"] < step["the same at 700 W"] < step["H100"]
     assert max(step["twice the bandwidth"], step["twice the FLOP/s"]) < step["H100"] < 2.0 * step["both"], "launches do not scale"
 
 
