@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windtunnel.reality import measurements
-from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.rows import TrainingRow, read

@@ -118,7 +118,8 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
     for product, key, part in parts:
         if product is not None and part.any():
             held = replace(product, throttle=product.throttle * in_training.throttle)
-            put(part, in_training.matmul * _gemm(ops, part, launches[part], held, dev, runtime), key)
+            each = np.where(several[part], 1.0, launches[part])  # experts' products run side by side however they are launched
+            put(part, in_training.matmul * _gemm(ops, part, each, held, dev, runtime), key)
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
         mask = ops.kind == kind

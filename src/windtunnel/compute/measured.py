@@ -243,7 +243,7 @@ class _Table:
 def of_graph(ops: OpTable) -> Kernels:
     """The kernels of a graph's rows; communication and rows that cannot be looked up have op -1."""
     op = _CODE[ops.kind]
-    launches = np.maximum(ops.launches, 1).astype(float)
+    launches = np.where(ops.kind == Kind.GROUPED_GEMM, 1.0, np.maximum(ops.launches, 1))
     product = _PRODUCT[op] & (op >= 0)
     way = np.array([_WAY.get(Phase(code), _UPDATE) for code in range(len(Phase))], np.int64)[ops.phase]
     way = np.where(~product & ((way == _DGRAD) | (way == _WGRAD)), _BACKWARD, way)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import memory_of
 from windtunnel.predict.prediction import Prediction
-from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.jobs import LEVELS, Draft, level_of
 from windtunnel.spec import Job
 from windtunnel.workload import build

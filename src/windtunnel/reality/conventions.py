@@ -8,7 +8,7 @@ amount and are not scored.
 
 from __future__ import annotations
 
-from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.rows import TrainingRow
 
 _KNOWN = ("2402.15627",)

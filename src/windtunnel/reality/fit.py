@@ -26,7 +26,7 @@ from windtunnel.compute import training
 from windtunnel.compute.training import Factors, TrainingFactor
 from windtunnel.predict import predict
 from windtunnel.reality import measurements
-from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.bars import NO_BAR, Line, measure
 from windtunnel.reality.blanks import choose
 from windtunnel.reality.coordinate import Values, search

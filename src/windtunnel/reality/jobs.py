@@ -15,10 +15,11 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
-from windtunnel.reality.architecture import Skipped, model_of
+from windtunnel.reality.architecture import model_of
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.machine import cluster_of
 from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.software import catalogue_date, runtime_of, software_date
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
 
@@ -77,8 +78,6 @@ def draft(row: TrainingRow) -> Draft | Skipped:
 
 
 def _unsupported(row: TrainingRow) -> str | None:
-    if (row.ep or 1) > 1:
-        return "expert parallelism is not modelled in this version"
     blank = [name for name in ("gbs", "gpu", "gpus", "tp", "pp", "precision") if not getattr(row, name)]
     return f"{', '.join(blank)} not published" if blank else None
 
@@ -87,7 +86,7 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
                 assumed: list[str]) -> Draft | Skipped:
     tp, pp, cp, gpus, batch = row.tp or 1, row.pp or 1, row.cp or 1, row.gpus or 1, row.gbs or 1
     dp = row.dp or max(1, gpus // (tp * pp * cp))
-    common: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "global_batch": batch, "seq": row.seq,
+    common: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": row.ep or 1, "global_batch": batch, "seq": row.seq,
                               "sequence_parallel": _sequence_parallel(row, tp, software, assumed)}
     common |= _sharding(row, dp * cp, software, assumed)
     blank: list[str] = []

@@ -16,7 +16,7 @@ from windtunnel.base.errors import FileError, UnknownName
 from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.reality import measurements
-from windtunnel.reality.architecture import Skipped
+from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.bars import of_scores
 from windtunnel.reality.blanks import Predict, choose
 from windtunnel.reality.collectives import score_collective

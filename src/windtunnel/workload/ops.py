@@ -30,7 +30,7 @@ class Kind(IntEnum):
     COPY = 9  # device copy, fill or cast: bytes
     REDUCE = 10  # norms of gradients and the like: bytes read
     COMM = 11  # see `comm`
-    GROUPED_GEMM = 12  # one product a local expert in one launch: batch = experts, m = tokens of each
+    GROUPED_GEMM = 12  # one product a local expert, all at once: batch = experts, m = tokens of each
 
 
 class Phase(IntEnum):

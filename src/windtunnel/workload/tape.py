@@ -68,8 +68,9 @@ class Tape:
         return Op(name, Kind.GEMM, phase, self.module, dtype, batch, m, n, k, 1, 2.0 * batch * m * n * k, moved, waits=waits)
 
     def grouped(self, name: str, phase: Phase, experts: int, m: int, n: int, k: int) -> Op:
-        """One product (m,k)x(k,n) for each of the local experts, in one launch; as `gemm` otherwise."""
-        return self.gemm(name, phase, m, n, k, experts)._replace(kind=Kind.GROUPED_GEMM)
+        """One product (m,k)x(k,n) for each of the local experts, side by side; as `gemm` otherwise."""
+        launches = experts if self.job.runtime.moe_grouped_gemm == "each" else 1
+        return self.gemm(name, phase, m, n, k, experts)._replace(kind=Kind.GROUPED_GEMM, launches=launches)
 
     def elementwise(
         self,
