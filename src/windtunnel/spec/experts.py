@@ -7,6 +7,22 @@ from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 
 
+NEEDS_EXPERTS = ("moe", "moe_act")
+
+
+def check_modules(model: Model, plan: Plan) -> None:
+    """Raise where the list of recomputed modules has no effect or no module to run again."""
+    named = plan.recompute_modules
+    if named != ("core_attn",) and plan.recompute != "selective":
+        raise PlanError("plan.recompute_modules", list(named), 'only with plan.recompute = "selective"')
+    if "mla_up_proj" in named and not model.latent:
+        raise PlanError("plan.recompute_modules", "mla_up_proj", "modules of this model: it has no latent attention",
+                        "Or give model.kv_lora_rank.")
+    for name in NEEDS_EXPERTS:
+        if name in named and model.experts is None:
+            raise PlanError("plan.recompute_modules", name, "modules of this model: it has no experts", "Write mlp.")
+
+
 def check_experts(model: Model, plan: Plan, dp: int) -> None:
     """Raise at the first contradiction between experts, their axes and the ranks of a pipeline stage."""
     if model.experts is None:

@@ -36,6 +36,8 @@ class Plan(Noun):
     seq: PositiveInt
     recompute: Literal["none", "selective", "ops", "full"] = Field(
         "none", description="selective: the attention core; ops: every second matrix product and all cheap kernels (torchtitan)")
+    recompute_modules: tuple[Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act"], ...] = Field(
+        ("core_attn",), description="what selective recompute runs again, in Megatron-Core's words")
     recompute_layers: NonNegativeInt | None = Field(None, description="layers per virtual stage that recompute; left out: all")
     stages: tuple[NonNegativeInt, ...] | None = None
     placement: tuple[Axis, ...] = ("tp", "cp", "ep", "dp", "pp")

@@ -34,11 +34,12 @@ class _Rows:
     def block(self, name: str, units: list[Unit], recompute: str) -> Block:
         """Writes the forward and backward rows of a block."""
         parts = []
+        modules = self.job.plan.recompute_modules
         parameters = sum(u.parameters for u in units)
         before, again, after = sharding_copies(self.job, parameters)
-        for grouped in ([before, *forward_rows(units)], [again, *backward_rows(units, recompute), after]):
+        for grouped in ([before, *forward_rows(units)], [again, *backward_rows(units, recompute, modules), after]):
             parts.append(self.add(*link([group for group in grouped if group])))
-        saved = saved_bytes(units, recompute, self.boundary)
+        saved = saved_bytes(units, recompute, self.boundary, modules)
         whole = sum(u.saved for u in units)
         experts = sum(u.expert_parameters for u in units)
         return Block(name, parts[0], parts[1], parameters, saved, max(0.0, whole - saved), experts)

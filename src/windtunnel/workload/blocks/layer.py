@@ -32,6 +32,11 @@ def layer(job: Job, kind: LayerKind) -> list[Unit]:
     for module, write in steps:
         tape = Tape(job, module, local=kind.local)
         write(tape)
+        if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
+            for place, unit in enumerate(tape.units):
+                unit.parts += (feed[0],)
+                if place and unit.saved:
+                    unit.gives[feed[0]] = unit.saved
         units += tape.units
     return units
 
@@ -48,7 +53,7 @@ def norm(tape: Tape, name: str) -> None:
         forward, backward, launches = (6.0, 5.0), (10.0, 7.0), (6, 10)
     else:
         forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 3)
-    unit = Unit(name, saved=t * h * tape.width, parameters=gains)
+    unit = Unit(name, saved=t * h * tape.width, parameters=gains, parts=("layernorm",))
     unit.forward.append(tape.elementwise(name, Phase.FORWARD, t * h, *forward, launches[0], Kind.NORM, t, h))
     unit.backward.append(tape.elementwise(f"{name} grad", Phase.DGRAD, t * h, *backward, launches[1], Kind.NORM, t, h))
     tape.add(unit)

@@ -11,12 +11,16 @@ from windtunnel.workload.blocks.linear import column, own, row
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
 
+UP_PROJECTION = "mla_up_proj"
+"""Megatron-Core's name for recomputing the up projections: queries, keys and values of all heads are not kept."""
+
 
 def mla(tape: Tape) -> None:
     """Appends the attention sub-module: (tokens, hidden) -> (tokens, hidden), heads cut over tp."""
     model, runtime = tape.job.model, tape.job.runtime
     heads, rank, rope = model.heads // tape.tp, model.kv_lora_rank or 0, model.qk_rope_dim
     queries = model.heads * model.qk_dim
+    first = len(tape.units)
     if model.q_lora_rank is None:
         column(tape, "q", model.hidden, queries, False)
     else:
@@ -24,6 +28,8 @@ def mla(tape: Tape) -> None:
         _norm(tape, "q norm", model.q_lora_rank)
         column(tape, "q up", model.q_lora_rank, queries, False)
     own(tape, "kv down", model.hidden, rank + rope)
+    tape.units[first].gives["layernorm"] = tape.units[first].saved
+    tape.units[-1].saved = 0.0  # the same tensor
     _norm(tape, "kv norm", rank)
     column(tape, "kv up", rank, model.heads * (model.qk_nope_dim + model.v_dim), False)
     # rotary embedding of the queries' part and of the one key, which is then written beside every head's own
@@ -40,6 +46,13 @@ def mla(tape: Tape) -> None:
         flash(tape, heads, heads, model.qk_dim, model.v_dim)
     else:
         unfused(tape, heads, model.qk_dim, model.v_dim)
+    for unit in tape.units[first:]:
+        if unit.name in ("q norm", "q up", "kv norm", "kv up", "rope", "key concatenation"):
+            unit.parts += (UP_PROJECTION,)
+        if unit.name in ("q up", "kv up"):
+            unit.gives[UP_PROJECTION] = unit.saved
+        elif unit.name == "attention core":
+            unit.gives[UP_PROJECTION] = tape.tokens * heads * (2 * model.qk_dim + model.v_dim) * tape.width
     row(tape, "attention out", model.heads * model.v_dim, model.hidden, save_input=runtime.attention != "flash", again=1.0)
 
 

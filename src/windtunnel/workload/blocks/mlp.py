@@ -15,6 +15,7 @@ def feed_forward(tape: Tape, name: str, ffn: int) -> None:
     """The sub-module `name` of inner width `ffn`."""
     model = tape.job.model
     column(tape, f"{name} up", model.hidden, ffn * (2 if model.gated else 1), model.linear_bias, again=0.5)
+    tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     activation(tape, tape.tokens * (ffn // tape.tp))
     row(tape, f"{name} down", ffn, model.hidden)
 

@@ -49,6 +49,7 @@ def _router(tape: Tape) -> None:
     model, runtime = tape.job.model, tape.job.runtime
     experts, t = model.experts or 1, tape.local_tokens
     own(tape, "router", model.hidden, experts, DTYPES.index(runtime.moe_router_dtype))
+    tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     fp32 = 4.0 / tape.width  # `pointwise` counts numbers of the activations' width
     fused = runtime.moe_fused_router
     # score, top-k, gather of the scores, normalisation, one-hot map; grouped routing picks groups first
@@ -117,11 +118,15 @@ def _experts(tape: Tape, flow: Routing) -> None:
     inner = model.expert_width // plan.etp
     grouped(tape, "expert up", flow.experts, flow.each, model.hidden, inner * (2 if model.gated else 1))
     activation(tape, float(flow.experts * flow.each * inner))
+    tape.units[-1].parts += ("moe_act",)
     grouped(tape, "expert down", flow.experts, flow.each, inner, model.hidden)
+    tape.units[-1].gives["moe_act"] = tape.units[-1].saved
 
 
 def _shared(tape: Tape) -> list[Unit]:
     """Units of the shared experts: a dense MLP, cut over tp."""
     side = Tape(tape.job, tape.module)
     feed_forward(side, "shared expert", tape.job.model.shared_ffn)
+    side.units[0].saved = 0.0  # the router keeps the same tensor
+    side.units[0].gives.clear()
     return side.units
