@@ -113,9 +113,9 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
 
     launches = ops.launches.astype(np.float64)
     several = ops.kind == Kind.GROUPED_GEMM
-    own = kernels.grouped is not None  # else several weights go as a batch of products
-    parts = ((kernels.gemm, "gemm", (ops.kind == Kind.GEMM) | (several & (not own))), (kernels.grouped, "grouped_gemm", several & own))
-    for product, key, part in parts:
+    own = several & (kernels.grouped is not None)  # without a curve, several weights go as a batch of products
+    plain = (ops.kind == Kind.GEMM) | (several & ~own)
+    for product, key, part in ((kernels.gemm, "gemm", plain), (kernels.grouped, "grouped_gemm", own)):
         if product is not None and part.any():
             held = replace(product, throttle=product.throttle * in_training.throttle)
             each = np.where(several[part], 1.0, launches[part])  # experts' products run side by side however they are launched

@@ -18,8 +18,8 @@ def assumptions(job: Job) -> tuple[str, ...]:
     ]
     if job.model.experts is not None:
         load = min(runtime.moe_imbalance, runtime.moe_capacity or runtime.moe_imbalance)
-        notes.append(f"Of {job.model.experts} experts a token counts with {job.model.top_k}; the busiest expert rank takes {load:g} "
-                     "times the mean.")
+        notes.append(f"A token goes to {job.model.top_k} of {job.model.experts} experts, which count in FLOPs; the busiest expert "
+                     f"rank takes {load:g} times the mean.")
     if job.padded_vocab != job.model.vocab:
         notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
     if job.cluster.gpus > 1:
@@ -43,8 +43,8 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     domain, span = job.cluster.node.domain, job.plan.ep * job.plan.etp
     if span <= domain < job.cluster.gpus and domain % span:
         notes.append(
-            f"Groups of {span} expert ranks straddle scale-up domains of {domain} GPUs. If the scheduler uses {domain // span * span} "
-            f"of each, write --set cluster.node.scale_up.size={domain // span * span}."
+            f"Groups of {span} expert ranks straddle scale-up domains of {domain} GPUs. If the scheduler uses "
+            f"{domain // span * span} of each, write --set cluster.node.scale_up.size={domain // span * span}."
         )
     if plan_crosses_node(job):
         notes.append(

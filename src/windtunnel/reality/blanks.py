@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import memory_of
 from windtunnel.predict.prediction import Prediction
-from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.jobs import MIXTURE_LEVELS, Draft, level_of
+from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Job
 from windtunnel.workload import build
 

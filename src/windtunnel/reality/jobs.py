@@ -104,7 +104,8 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
         some = math.ceil(quarters * max(layout or (model.layers // (pp * vpp),)) / 4) if quarters < 4 else None
         named = _modules(model) if recompute == "modules" else ("core_attn",)
         how: Any = "selective" if recompute == "modules" else recompute
-        plan = Plan(**common, recompute=how, recompute_modules=named, recompute_layers=some, micro_batch=micro_batch, vpp=vpp, stages=layout)
+        plan = Plan(**common, recompute=how, recompute_modules=named, recompute_layers=some, micro_batch=micro_batch, vpp=vpp,
+                    stages=layout)
         job = Job(name=row.id, model=model, plan=plan, runtime=runtime, cluster=cluster, source=row.source or "")
         try:
             jobs.append(check(job))

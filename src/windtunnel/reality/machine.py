@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import GPU, Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_node, match_gpu, names
 
 KINDS = {"ib": "infiniband", "infiniband": "infiniband", "roce": "roce", "efa": "efa", "opa": "opa", "ethernet": "ethernet",

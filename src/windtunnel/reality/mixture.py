@@ -1,4 +1,4 @@
-"""The network of a row with experts or latent attention: a table prints a part of its dimensions, the released model has them all."""
+"""The network of a row with experts or latent attention: tables print a part of its dimensions, the released model has all."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Runtime, load_runtime, names
 
 RELEASES: dict[str, tuple[tuple[tuple[int, int], str, str], ...]] = {

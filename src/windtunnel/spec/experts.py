@@ -6,7 +6,6 @@ from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 
-
 NEEDS_EXPERTS = ("moe", "moe_act")
 
 

@@ -68,7 +68,8 @@ class Runtime(Noun):
     moe_router_dtype: Literal["bf16", "fp32"] = Field("fp32", description="dtype of the router's product")
     moe_shared_overlap: Flag = Field(False, description="shared experts compute while tokens are sent")
     moe_imbalance: PositiveFloat = Field(1.0, ge=1.0, description="load of the busiest expert rank over the mean")
-    moe_capacity: PositiveFloat | None = Field(None, description="tokens an expert takes over the mean, the rest is dropped; left out: no limit")
+    moe_capacity: PositiveFloat | None = Field(
+        None, description="tokens an expert takes over the mean, the rest is dropped; left out: no limit")
     p2p_scatter: Flag = Field(True, description="pipeline transfers are cut over tp and gathered again inside the node")
     p2p_sync: Flag = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
     bucket: Size = Field(160e6, gt=0, description="bytes of gradient per reduction bucket when overlapped")

@@ -51,7 +51,8 @@ def attention(tape: Tape) -> None:
 
 
 def gather_keys(tape: Tape, kv_width: float) -> None:
-    """Context parallelism by all-gather of keys and values (Llama 3 §3.3.2); gradients reduce-scatter back. `kv_width`: mean of both."""
+    """Context parallelism by all-gather of keys and values (Llama 3 §3.3.2), `kv_width` their mean; gradients reduce-scatter
+    back."""
     size = 2.0 * tape.tokens * tape.job.plan.cp * kv_width * tape.width
     unit = Unit("kv gather", core=True)
     unit.forward.append(tape.comm("kv gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.CP, size, Stream.CP))
@@ -113,5 +114,6 @@ def unfused(tape: Tape, heads: int, dim: int, value: int) -> None:
         )
     if model.dropout:
         tape.pointwise("attention dropout", score, (1, 1.5), (1.5, 1), saved=score * (w + 1), core=True)
-    product("attention context", seq, value, keys, v * w, (("probability grad", seq, keys, value), ("value grad", keys, value, seq)))
+    gradients = (("probability grad", seq, keys, value), ("value grad", keys, value, seq))
+    product("attention context", seq, value, keys, v * w, gradients)
     tape.pointwise("context transpose", v, (1, 1), (1, 1))

@@ -152,7 +152,8 @@ def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = No
     """(own tokens, inputs) -> (own tokens, outputs): weights whole on every tensor-parallel rank, no call."""
     t = tape.local_tokens
     unit = Unit(name, parameters=inputs * outputs, saved=t * inputs * tape.width)
-    unit.forward += [*_quantise(tape, name, Phase.FORWARD, t * inputs), tape.gemm(name, Phase.FORWARD, t, outputs, inputs, dtype=dtype)]
+    unit.forward += _quantise(tape, name, Phase.FORWARD, t * inputs)
+    unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, inputs, dtype=dtype))
     unit.backward += _quantise(tape, name, Phase.DGRAD, t * outputs)
     unit.backward.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, outputs, dtype=dtype))
     unit.backward.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, inputs, t, dtype=dtype))

@@ -1,4 +1,4 @@
-"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1): queries, keys and values pass through narrow projections.
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1): queries, keys and values through narrow projections.
 
 As Megatron-Core's MLASelfAttention trains it: the down projections and their norms run on every tensor-parallel rank's own tokens,
 the up projections are cut over heads, keys are expanded to every head, and attention runs with keys wider than values.

@@ -1,5 +1,8 @@
-"""Multi-token prediction (DeepSeek-V3, arXiv 2412.19437 section 2.2): a further layer on the last stage predicts the token after the
-next one from the trunk's output and the next token's embedding. Embedding and output matrix are the trunk's."""
+"""Multi-token prediction (DeepSeek-V3, arXiv 2412.19437 section 2.2).
+
+A further layer on the last stage predicts the token after the next one from the trunk's output and the next token's embedding.
+Embedding and output matrix are the trunk's.
+"""
 
 from __future__ import annotations
 
