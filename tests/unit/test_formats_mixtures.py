@@ -26,7 +26,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "scoring_func": "sigmoid", "topk_method": "noaux_tc", "max_position_embeddings": 163840},
     "deepseek-v2-lite": DEEPSEEK | {
         "model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408,
-        "num_hidden_layers": 27, "num_attention_heads": 16, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+        "num_hidden_layers": 27, "num_attention_heads": 16, "num_key_value_heads": 16, "n_routed_experts": 64,
+        "n_shared_experts": 2, "num_experts_per_tok": 6,
         "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": None, "vocab_size": 102400,
         "scoring_func": "softmax", "topk_method": "greedy", "max_position_embeddings": 163840},
     "qwen3-235b-a22b": {

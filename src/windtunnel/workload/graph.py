@@ -14,8 +14,8 @@ class Block:
     """A piece that repeats: embedding, decoder layer, head. Rows `forward` and `backward` index `Workload.ops`.
 
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
-    `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations that
-    recompute brings back).
+    `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
+    that recompute brings back).
     """
 
     name: str
