@@ -17,7 +17,8 @@ DEEPSEEK: dict[str, Any] = {
 CONFIGS: dict[str, dict[str, Any]] = {
     "mixtral-8x7b": {
         "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000, "hidden_act": "silu",
+        "num_attention_heads": 32, "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000,
+        "hidden_act": "silu",
         "max_position_embeddings": 32768, "sliding_window": None, "tie_word_embeddings": False},
     "deepseek-v3": DEEPSEEK | {
         "model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,

@@ -191,7 +191,8 @@ def big() -> dict[str, Any]:
     ({"ep": 3, "dp": 6}, "Divisors: 1, 2, 4, 8"), ({"ep": 8, "dp": 4}, "Largest plan.ep that fits: 4"),
     ({"top_k": 9}, "experts = 8"), ({"etp": 5, "dp": 5}, "width 96"), ({"experts": None, "ep": 2, "dp": 2}, "no experts"),
     ({"tp": 2}, "sequence_parallel=true"), ({"layer_pattern": "D"}, "a layer E"), ({"router_groups": 3}, "router_groups"),
-    ({"router_groups": 8}, "top_k = 2"), ({"recompute_modules": ("moe_act",)}, "selective"), ({"recompute": "selective", "recompute_modules": ("mla_up_proj",)}, "latent")])
+    ({"router_groups": 8}, "top_k = 2"), ({"recompute_modules": ("moe_act",)}, "selective"),
+    ({"recompute": "selective", "recompute_modules": ("mla_up_proj",)}, "latent")])
 def test_impossible_plans_say_what_to_write(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         make_job(**MIXED | {"global_batch": 120} | fields)
