@@ -16,11 +16,11 @@ from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
 class Unit:
     """One differentiable step of a block.
 
-    `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before any
-    data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share; `core` marks the
-    attention core, which selective recompute throws away; `again` is the share of the unit's matrix products that op-level
-    selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]` the bytes
-    of `saved` that such a part brings back, `place` the sub-module of both.
+    `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before
+    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share; `core` marks
+    the attention core, which selective recompute throws away; `again` is the share of the unit's matrix products that op-level
+    selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
+    the bytes of `saved` that such a part brings back, `place` the sub-module of both.
     """
 
     name: str
