@@ -30,7 +30,9 @@ def _differing(row: TrainingRow, model: Model) -> list[str]:
     pairs = (("layers", row.layers, model.layers), ("hidden", row.hidden, model.hidden), ("heads", row.heads, model.heads),
              ("experts", row.experts, model.experts), ("topk", row.topk, model.top_k),
              ("moe_ffn", row.moe_ffn, model.expert_width))
-    return [column for column, printed, known in pairs if printed is not None and printed != known]
+    found = [column for column, printed, known in pairs if printed is not None and printed != known]
+    kinds = ((row.arch == "moe", model.experts is not None, "arch"), (row.attention == "mla", model.latent, "attention"))
+    return found + [column for said, known, column in kinds if said and not known]
 
 
 def _without_mtp(row: TrainingRow, model: Model) -> Model:
@@ -39,7 +41,8 @@ def _without_mtp(row: TrainingRow, model: Model) -> Model:
 
 
 def _printed(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
-    needs = ("layers", "hidden", "heads", "ffn", "vocab", "seq", *(("topk", "moe_ffn") if row.experts else ()))
+    mixture = ("experts", "topk", "moe_ffn") if row.experts or row.arch == "moe" else ()
+    needs = ("layers", "hidden", "heads", "ffn", "vocab", "seq", *mixture)
     if blank := [column for column in needs if not getattr(row, column)]:
         return Skipped(f"{', '.join(blank)} not published")
     fields: dict[str, Any] = {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "linear_bias": False,
