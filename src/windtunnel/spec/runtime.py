@@ -38,6 +38,7 @@ class Runtime(Noun):
     fused_norm: Flag = True
     fused_rmsnorm: Flag | None = Field(None, description="RMS norm in one kernel; left out: as fused_norm")
     fused_activation: Flag = True
+    activation_fp8_store: Flag = Field(False, description="the gated activation's inputs are kept in FP8 for backward")
     fused_rope: Flag = True
     fused_dropout_add: Flag = True
     fused_cross_entropy: Flag = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
@@ -86,9 +86,9 @@ def build(job: Job) -> Workload:
             kinds = model.kinds[starts[stage][virtual] : starts[stage][virtual] + count]
             again = count if recomputed is None else min(count, recomputed)
             parts = [*_runs(kinds[:again], place), *_runs(kinds[again:], kept)]
-            if stage == 0 and virtual == 0:
+            if job.places[stage][virtual] == 0:
                 parts.insert(0, (EMBEDDING, 1))
-            if stage == plan.pp - 1 and virtual == plan.vpp - 1:
+            if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
                 parts += tail
             chunks.append(Chunk(tuple(parts)))
         stages.append(tuple(chunks))
@@ -105,14 +105,10 @@ def build(job: Job) -> Workload:
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:
     """Layers before each virtual stage in model order: `[stage][virtual stage]`."""
-    plan, counts = job.plan, job.layers_per_stage
-    found = [[0] * plan.vpp for _ in range(plan.pp)]
-    before = 0
-    for virtual in range(plan.vpp):
-        for stage in range(plan.pp):
-            found[stage][virtual] = before
-            before += counts[stage][virtual]
-    return tuple(map(tuple, found))
+    held = [pair for parts, ns in zip(job.places, job.layers_per_stage, strict=True) for pair in zip(parts, ns, strict=True)]
+    counts = dict(held)
+    before = [0, *accumulate(counts[part] for part in sorted(counts))]
+    return tuple(tuple(before[part] for part in parts) for parts in job.places)
 
 
 def _runs(kinds: tuple[LayerKind, ...], place: dict[LayerKind, int]) -> list[tuple[int, int]]:

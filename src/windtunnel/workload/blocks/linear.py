@@ -149,9 +149,13 @@ def _accumulate(tape: Tape, name: str, weights: float) -> list[Op]:
 
 
 def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = None) -> None:
-    """(own tokens, inputs) -> (own tokens, outputs): weights whole on every tensor-parallel rank, no call."""
+    """(own tokens, inputs) -> (own tokens, outputs): weights whole on every tensor-parallel rank, no call.
+
+    The input is kept as it was quantised for the product.
+    """
     t = tape.local_tokens
-    unit = Unit(name, parameters=inputs * outputs, saved=t * inputs * tape.width)
+    kept = tape.width if dtype is not None else min(tape.width, tape.linear_width)
+    unit = Unit(name, parameters=inputs * outputs, saved=t * inputs * kept)
     unit.forward += _quantise(tape, name, Phase.FORWARD, t * inputs)
     unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, inputs, dtype=dtype))
     unit.backward += _quantise(tape, name, Phase.DGRAD, t * outputs)
@@ -162,8 +166,8 @@ def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = No
 
 
 def grouped(tape: Tape, name: str, experts: int, m: int, inputs: int, outputs: int) -> None:
-    """One (m, inputs) -> (m, outputs) for each of the local experts: grouped products forward and backward."""
-    unit = Unit(name, saved=experts * m * inputs * tape.width)
+    """One (m, inputs) -> (m, outputs) for each of the local experts: grouped products forward and backward; kept as by `own`."""
+    unit = Unit(name, saved=experts * m * inputs * min(tape.width, tape.linear_width))
     unit.parameters = unit.expert_parameters = float(experts * inputs * outputs)
     unit.forward += _quantise(tape, name, Phase.FORWARD, experts * m * inputs)
     unit.forward.append(tape.grouped(name, Phase.FORWARD, experts, m, outputs, inputs))

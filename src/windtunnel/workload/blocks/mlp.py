@@ -24,7 +24,7 @@ def activation(tape: Tape, elements: float) -> None:
     """Appends the activation, with its gate, of `elements` inner numbers."""
     model, runtime = tape.job.model, tape.job.runtime
     if model.gated:
-        saved = 2 * elements * tape.width
+        saved = 2 * elements * (1.0 if runtime.activation_fp8_store else tape.width)
         if runtime.fused_activation:
             tape.pointwise("gated activation", elements, (2, 1), (3, 2), saved=saved)
         else:

@@ -17,7 +17,7 @@ def further_layer(job: Job, first: bool) -> list[Unit]:
     """Units of one such layer, without its head. The `first` holds a copy of the embedding where another stage has the original."""
     look = embedding(job)
     for unit in look:
-        unit.parameters = unit.parameters if first and job.plan.pp > 1 else 0.0
+        unit.parameters = unit.parameters if first and not job.ends_meet else 0.0
     tape = Tape(job, "mtp")
     norm(tape, "embedding norm")
     norm(tape, "hidden norm")

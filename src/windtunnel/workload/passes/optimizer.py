@@ -21,8 +21,9 @@ def sharded(job: Job, parameters: float, experts: float = 0.0) -> float:
 
 
 def updated_parameters(job: Job, parameters: float, experts: float = 0.0) -> float:
-    """Elements whose optimizer state this GPU holds: all, or a shard under ZeRO and FSDP."""
-    return parameters if job.plan.sharding == "none" else sharded(job, parameters, experts)
+    """Elements whose optimizer state this GPU holds: all, or a shard under ZeRO and FSDP, cut over both copies of a model that a
+    pipeline holds twice."""
+    return parameters if job.plan.sharding == "none" else sharded(job, parameters, experts) / job.copies
 
 
 def optimizer_rows(job: Job, parameters: float, experts: float = 0.0) -> list[Op]:
