@@ -42,6 +42,9 @@ MOST_VIRTUAL_STAGES = 8
 """Papers print 1 to 8 virtual stages: 3 (Korthikanti et al. 2022), 6 (MegaScale), up to 8 (Llama 3); finer cuts only add
 transfers."""
 
+SCHEDULE_OF = {"hai-llm": "dualpipe"}
+"""Frameworks with a pipeline schedule of their own (DeepSeek-V3, arXiv:2412.19437 section 3.2.1)."""
+
 _SEQUENCE_PARALLEL_SINCE = (2022, 5)
 _DISTRIBUTED_OPTIMIZER_SINCE = (2022, 1)
 
@@ -92,6 +95,9 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
     common: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": row.ep or 1, "global_batch": batch, "seq": row.seq,
                               "sequence_parallel": _sequence_parallel(row, tp, software, assumed)}
     common |= _sharding(row, dp * cp, software, assumed)
+    if pp > 1 and row.framework in SCHEDULE_OF:
+        common["schedule"] = SCHEDULE_OF[row.framework]
+        assumed.append(f"schedule {common['schedule']}, the framework's own")
     blank: list[str] = []
     jobs: list[Job] = []
     refused: WindtunnelError | None = None
@@ -134,6 +140,9 @@ def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator
         blank.append("recompute")
     elif row.recompute == "selective" and row.framework == "torchtitan":
         levels = (("ops", 4),)  # its selective mode chooses by operator, not Megatron's attention core
+    elif row.recompute == "selective" and model.experts:
+        blank.append("modules of selective recompute")
+        levels = (("selective", 4), ("modules", 4))
     elif row.recompute in RECOMPUTE:
         levels = ((row.recompute, 4),)
     else:
