@@ -94,7 +94,7 @@ def _said(made: Draft, job: Job, rule: str) -> str:
     modules = job.plan.recompute_modules
     named = job.plan.recompute if modules == ("core_attn",) else f"selective ({', '.join(modules)})"
     recompute = named if some is None else f"{job.plan.recompute} on {some} layers of a virtual stage"
-    values = {"recompute": recompute, "modules of selective recompute": ", ".join(modules), "micro batch": str(job.plan.micro_batch),
-              "virtual stages": str(job.plan.vpp)}
+    values = {"recompute": recompute, "modules of selective recompute": ", ".join(modules),
+              "micro batch": str(job.plan.micro_batch), "virtual stages": str(job.plan.vpp)}
     chosen = ", ".join(f"{name} {values[name]}" for name in made.blank)
     return f"{chosen} (not published: {rule}, {len(made.jobs)} candidates)"
