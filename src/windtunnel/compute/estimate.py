@@ -27,9 +27,6 @@ CLASSES = {Kind.NORM: "norm", Kind.ELEMENTWISE: "elementwise", Kind.SOFTMAX: "so
            Kind.EMBEDDING: "embedding", Kind.OPTIMIZER: "optimizer", Kind.COPY: "copy", Kind.REDUCE: "reduce"}
 """Kernel classes that only move bytes -> their table in a constants file."""
 
-GROUPED = "grouped_gemm"
-"""Name of a row whose batch is a grouped product of several weights, which libraries run by kernels of their own."""
-
 LIBRARY = "@"
 """In the name of a row, before the library whose own kernel it is; see `families.key_of`."""
 
@@ -117,13 +114,14 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
         founded.append(_founding(choice, key))
 
     launches = ops.launches.astype(np.float64)
-    mask = ops.kind == Kind.GEMM
-    several = _named(ops, mask, GROUPED) if kernels.grouped is not None and mask.any() else None
-    parts = ((kernels.gemm, "gemm", mask if several is None else mask & ~several), (kernels.grouped, GROUPED, several))
-    for product, key, part in parts:
-        if product is not None and part is not None and part.any():
+    several = ops.kind == Kind.GROUPED_GEMM
+    own = several & (kernels.grouped is not None)  # without a curve, several weights go as a batch of products
+    plain = (ops.kind == Kind.GEMM) | (several & ~own)
+    for product, key, part in ((kernels.gemm, "gemm", plain), (kernels.grouped, "grouped_gemm", own)):
+        if product is not None and part.any():
             held = replace(product, throttle=product.throttle * in_training.throttle)
-            put(part, in_training.matmul * _gemm(ops, part, launches[part], held, dev, runtime), key)
+            each = np.where(several[part], 1.0, launches[part])  # experts' products run side by side however they are launched
+            put(part, in_training.matmul * _gemm(ops, part, each, held, dev, runtime), key)
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
         mask = ops.kind == kind

@@ -31,11 +31,11 @@ def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
 
 def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -> StageMemory:
     habit = habits(job.runtime.framework)
-    parameters = workload.stage_parameters[stage]
-    state = state_of(job, habit, parameters)
+    parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
+    state = state_of(job, habit, parameters, experts)
     peak = peak_of(workload, stage, needs, raw_gradient_bytes(job))
     buffers = buffer_bytes(workload, stage, habit, parameters)
-    step = step_bytes(job, parameters)
+    step = step_bytes(job, parameters, experts)
     if step > peak.total + buffers:  # the update is the highest point: activations and most buffers are gone
         peak, buffers = Peak(0.0, 0.0, step), 0.0
     workspace = peak.working + cublas_bytes(job)

@@ -14,7 +14,6 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.compute import estimate
-from windtunnel.compute.estimate import GROUPED
 from windtunnel.compute.families import key_of
 from windtunnel.compute.kernels import load
 from windtunnel.compute.reference import gpu_of as fitted_gpu
@@ -30,7 +29,7 @@ from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 
 Row = Mapping[str, Any]
 
-KINDS = {"gemm": Kind.GEMM, "grouped_gemm": Kind.GEMM, "attention": Kind.ATTENTION, "norm": Kind.NORM,
+KINDS = {"gemm": Kind.GEMM, "grouped_gemm": Kind.GROUPED_GEMM, "attention": Kind.ATTENTION, "norm": Kind.NORM,
          "elementwise": Kind.ELEMENTWISE, "softmax": Kind.SOFTMAX, "cross_entropy": Kind.CROSS_ENTROPY, "embedding": Kind.EMBEDDING,
          "permute": Kind.COPY, "optimizer": Kind.OPTIMIZER, "copy": Kind.COPY, "reduce": Kind.REDUCE}
 PHASES = {"forward": Phase.FORWARD, "recompute": Phase.RECOMPUTE, "backward": Phase.DGRAD, "dgrad": Phase.DGRAD,
@@ -104,7 +103,7 @@ def _op(row: Row) -> Op | str:
         return f"op {row['op']}: host time, not a kernel's"
     full = with_work(row)
     kind = KINDS[row["op"]]
-    if kind in (Kind.GEMM, Kind.ATTENTION):
+    if kind in (Kind.GEMM, Kind.GROUPED_GEMM, Kind.ATTENTION):
         if full["flops"] is None:
             return f"{row['op']} without m, n and k"
     elif full["bytes"] is None:
@@ -119,8 +118,8 @@ def _op(row: Row) -> Op | str:
 
 
 def _name(row: Row) -> str:
-    """What `estimate` knows the kernel by: grouped products, and one library's kernel where a curve of its own was fitted."""
-    return GROUPED if row["op"] == GROUPED else key_of(row["name"], row["library"] or "")
+    """What `estimate` knows one library's kernel by, where a curve of its own was fitted."""
+    return key_of(row["name"], row["library"] or "")
 
 
 def _runtime(row: Row) -> Runtime:

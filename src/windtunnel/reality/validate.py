@@ -16,7 +16,6 @@ from windtunnel.base.errors import FileError, UnknownName
 from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.reality import measurements
-from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.bars import of_scores
 from windtunnel.reality.blanks import Predict, choose
 from windtunnel.reality.collectives import score_collective
@@ -27,6 +26,7 @@ from windtunnel.reality.layers import is_layer_table, layer_scores
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Report, Score
 from windtunnel.reality.rows import Table, TrainingRow, header_of, parse, read_text
+from windtunnel.reality.skipped import Skipped
 
 Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""

@@ -26,17 +26,30 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
     return rows
 
 
-def saved_bytes(units: list[Unit], recompute: str, boundary: float) -> float:
+def parts_again(units: list[Unit], modules: tuple[str, ...], last: Unit) -> list[list[Unit]]:
+    """Units that `modules` run again just before the backward pass of `last`, the last unit in their place that needs them."""
+    found = []
+    for name in modules:
+        users = [u for u in units if u.place == last.place and name in u.gives]
+        if users and users[-1] is last:
+            found.append([u for u in units if u.place == last.place and name in u.parts])
+    return found
+
+
+def saved_bytes(units: list[Unit], recompute: str, boundary: float, modules: tuple[str, ...] = ("core_attn",)) -> float:
     """Bytes kept per micro batch from forward to backward; `boundary` is the block's input.
 
-    Full keeps the input only, selective all but the score matrices (Korthikanti et al. 2022, section 5). Op-level keeps the input
+    Full keeps the input only, selective all but the score matrices (Korthikanti et al. 2022, section 5) and what other `modules`
+    bring back. Op-level keeps the input
     and what torchtitan's save list names: outputs of the products that do not run again, of fused attention and of
     reduce-scatters. The last product and the last reduce-scatter have no reader in backward.
     """
     if recompute == "full":
         return boundary
     if recompute == "selective":
-        return sum(u.saved for u in units if not u.core) + _core_inputs(units)
+        brought = sum(min(u.saved, sum(u.gives.get(name, 0.0) for name in modules)) for u in units)
+        core = _core_inputs(units) if "core_attn" in modules else sum(u.saved for u in units if u.core)
+        return sum(u.saved for u in units if not u.core) + core - brought
     if recompute == "ops":
         return boundary + sum(_kept_outputs(units, boundary))
     return sum(u.saved for u in units)
