@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 11,
-         "from_hugging_face": 9, "which_fabric": 10}
+         "from_hugging_face": 9, "which_fabric": 10, "schedules": 12}
 """Script -> lines that it prints."""
 
 
@@ -104,6 +104,16 @@ def test_the_best_plan_fits() -> None:
     found = rows("which_plan_70b")
     steps = [p.step_time_s for *_, p in found]
     assert steps == sorted(steps) and any(p.fits for *_, p in found) and not all(p.fits for *_, p in found)
+
+
+def test_less_bubble_costs_memory() -> None:
+    found = {schedule: p for schedule, _, p in rows("schedules")}
+    functions = runpy.run_path(str(EXAMPLES / "schedules.py"))
+    bubble, held = ({name: functions[which](p) for name, p in found.items()} for which in ("bubble", "held"))
+    assert bubble["zb-h2"] < bubble["zb-h1"] < bubble["1f1b"] and bubble["interleaved-zb"] < bubble["interleaved"]
+    assert held["zb-h2"] > 1.5 * held["zb-h1"] and held["gpipe"] > 5 * held["1f1b"]
+    assert held["dualpipe"] == pytest.approx(held["dualpipev"], rel=0.2)
+    assert max(s.weights for s in found["dualpipe"].memory) > 1.9 * min(s.weights for s in found["1f1b"].memory)
 
 
 def test_megascales_published_speed_and_mfu_agree() -> None:

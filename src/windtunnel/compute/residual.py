@@ -1,12 +1,9 @@
-"""What the tile/wave model misses on one GPU: a small sum of trees over a product's shape, fitted on what is left of the
-measured times.
+"""What the tile/wave model misses on one GPU: a small sum of trees over a product's shape, fitted on what is left of the times.
 
 A library picks tiles by heuristics of its own, so that a shape's time is off by several per cent in patterns that shapes of one GPU
 share. Each tree asks a few questions (is feature f above t?) and adds the value of the answer to ln(seconds). Trees hold for the
-GPU
-they were fitted on and are not carried to another. They are small beside the model and kept so (`LIMIT`): with `fit`'s check, a
-product
-of twice the rows, columns or depth stays the longer one.
+GPU they were fitted on and are not carried to another. They are small beside the model and kept so (`LIMIT`): with `fit`'s check,
+a product of twice the rows, columns or depth stays the longer one.
 """
 
 from __future__ import annotations

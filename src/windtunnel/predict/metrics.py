@@ -45,11 +45,11 @@ def overlapped(timeline: Timeline, stage: int, parts: dict[str, float]) -> dict[
 def executions(workload: Workload, stage: int) -> np.ndarray:
     """How often each row runs on one GPU of a stage in a step."""
     counts = np.zeros(len(workload.ops))
-    for chunk in workload.stages[stage]:
+    for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True):
         for index, times in chunk.blocks:
             block = workload.blocks[index]
             for rows in (block.forward, block.backward):
-                counts[rows.start : rows.stop] += times * workload.job.micro_batches
+                counts[rows.start : rows.stop] += times * runs
     counts[workload.optimizer[stage].start : workload.optimizer[stage].stop] = 1
     return counts
 
