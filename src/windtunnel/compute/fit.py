@@ -367,8 +367,6 @@ class _Work:
             part = rows.of(op=op)
             part = part.take(np.array([classes.trains(library) for library in part.library], np.bool_)) if len(part) else part
             plain = part.take(~part.host)
-            if len(part):
-                self.use(op, len(part), least, FITTED if len(part) >= least else "from other classes")
             if len(plain) >= least:
                 known[op] = MemoryClass(*self._moved(op, start, plain, op in BY_ROW))
             elif len(part) >= least:  # the launch in such times is the timing's own
@@ -376,6 +374,8 @@ class _Work:
                 if len(large) >= least:
                     curve, table = self._moved(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large, False)
                     known.setdefault(op, MemoryClass(replace(curve, latency=0.0), table))
+            if len(part):
+                self.use(op, len(part), least, FITTED if op in known else "from other classes")
         for name, (curve, table) in derived(known, self.relative).items():
             found[name] = curve
             self.put(name, table)
