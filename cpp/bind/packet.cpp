@@ -135,8 +135,8 @@ class LaneColumns {
         fail("packet engine: lane ", i, " has path ", path_.data()[i]);
   }
   [[nodiscard]] wt::net::Lanes lanes() const {
-    return {span_of(src_),       span_of(dst_),      span_of(path_),    span_of(bytes_), span_of(slice_),
-            span_of(window_),    span_of(delay_),    span_of(rate_),    span_of(begin_), span_of(group_),
+    return {span_of(src_),       span_of(dst_),      span_of(path_),     span_of(bytes_), span_of(slice_),
+            span_of(window_),    span_of(delay_),    span_of(rate_),     span_of(begin_), span_of(group_),
             span_of(dep_start_), span_of(dep_lane_), span_of(dep_lead_), span_of(hold_)};
   }
   [[nodiscard]] wt::net::Paths paths() const { return {span_of(path_start_), span_of(path_links_)}; }

@@ -345,7 +345,8 @@ Timeline Engine::run() {
     if (event <= start) {
       // ranks stay as they are until a transfer completes, and so does what the tax holds
       std::optional<net::Completion> completion;
-      for (double at = event; !completion && at <= start && at != kNever; at = network_.next_event()) completion = network_.advance();
+      for (double at = event; !completion && at <= start && at != kNever; at = network_.next_event())
+        completion = network_.advance();
       if (completion) complete(completion->id, completion->end);
     } else {
       for (const Candidate& c : held) place(*c.rank, c.instance);  // touches its own rank only, so equal starts have no order

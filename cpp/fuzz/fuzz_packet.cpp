@@ -162,7 +162,8 @@ bool check_run(Rng& rng) {
   const bool whole = f.loss.empty() && f.flaps.empty() && o.loss != Loss::kDrop;
   if (whole) require(one.stats.drops == 0 && one.stats.losses == 0, "nothing is lost in a lossless fabric");
   for (std::size_t k = 0; k < net.src.size(); ++k)
-    require(one.delivered[k] >= net.begin[k] && (!net.hold.empty() || one.acked[k] >= one.delivered[k]), "a lane ends after it begins");
+    require(one.delivered[k] >= net.begin[k] && (!net.hold.empty() || one.acked[k] >= one.delivered[k]),
+            "a lane ends after it begins");
   for (std::size_t l = 0; l < net.from.size(); ++l)
     require(static_cast<double>(one.link_data[l] + one.link_control[l]) <= net.rate[l] * one.end * (1 + 1e-9) + 1,
             "no link is faster than it is");

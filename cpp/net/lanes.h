@@ -6,9 +6,10 @@
 // and at most `window` slices are on their way at once (credits; 0: any number). Slices of a lane leave in order. After its
 // dependencies hold, a slice waits `delay` seconds (what the library and the GPU add to a step) and then leaves at no more than
 // `rate`. It is delivered `hold` seconds after it would have left at that rate, or when its last packet arrives, if that is later:
-// what was measured end to end contains how a collective's own packets wait for each other. Dependencies name lanes that end where this one starts, so that they are known on the sending rank without a message. A
-// ring is n lanes a channel, slice j of each depending on slice j - lead of the one before it; a tree's parent waits for all of its
-// children's slice j; a step of recursive halving waits for all of the step before; a send is a lane without dependencies.
+// what was measured end to end contains how a collective's own packets wait for each other. Dependencies name lanes that end where
+// this one starts, so that they are known on the sending rank without a message. A ring is n lanes a channel, slice j of each
+// depending on slice j - lead of the one before it; a tree's parent waits for all of its children's slice j; a step of recursive
+// halving waits for all of the step before; a send is a lane without dependencies.
 //
 // `group`: lanes of one group advance together when pipelined; the flow engine makes one variable of each group, the packet engine
 // ignores groups. `path`: the links of the lane, rows of a Paths table.

@@ -24,10 +24,10 @@ inline Settings fork_dcqcn() {
           {"rai", 0.05 * kGb}, {"rhai", 0.1 * kGb},  {"rmin", 0.1 * kGb},    {"echo", 1.0}};
 }
 inline Settings paper_dcqcn() {
-  return {{"g", 1.0 / 256},    {"alpha_first", 1.0}, {"alpha_period", 55e-6}, {"alpha_by_timer", 0.0}, {"cut_window", 0.0},
-          {"min_factor", 0.0}, {"clamp", 1.0},       {"timer", 55e-6},        {"bytes", 10e6},         {"threshold", 5.0},
-          {"rai", 0.04 * kGb}, {"rhai", 0.2 * kGb},  {"hyper_grows", 1.0},    {"rmin", 0.04 * kGb},    {"cnp_interval", 50e-6},
-          {"cnp_per_port", 0.0}};
+  return {{"g", 1.0 / 256},     {"alpha_first", 1.0}, {"alpha_period", 55e-6}, {"alpha_by_timer", 0.0},
+          {"cut_window", 0.0},  {"min_factor", 0.0},  {"clamp", 1.0},          {"timer", 55e-6},
+          {"bytes", 10e6},      {"threshold", 5.0},   {"rai", 0.04 * kGb},     {"rhai", 0.2 * kGb},
+          {"hyper_grows", 1.0}, {"rmin", 0.04 * kGb}, {"cnp_interval", 50e-6}, {"cnp_per_port", 0.0}};
 }
 
 // One queue pair of a 400G line with an idle round trip of 12 us over 6 links and packets of 4096 B.

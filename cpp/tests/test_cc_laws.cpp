@@ -128,7 +128,7 @@ TEST(closed_loops_share_a_port) {
   const Share nscc = share("nscc", {}, {120e3, 480e3, 1.0});
   CHECK(nscc.used > 0.99 && nscc.fairness > 0.99 && nscc.queue < 0.9e6);  // the target is 600 KB
   const Share none = share("none", {});
-  CHECK(none.used > 0.999 && none.queue > 1e9);  // nobody slows down; a lossless fabric would pause
+  CHECK(none.used > 0.999 && none.queue > 1e9);      // nobody slows down; a lossless fabric would pause
   const Share port = share("dcqcn", {}, kSpectrum);  // an eighth of the notifications each: slower to act, never idle
   CHECK(port.used > 0.999 && port.queue > 100 * dcqcn.queue && port.queue < 0.2 * none.queue);
 }

@@ -83,7 +83,7 @@ void Part::slice_delivered(std::uint32_t lane) {
   if (lane == pace_lane_ && slices_in(lane) >= pace_from_ && (slices_in(lane) - pace_from_) % pace_window_ == 0) [[unlikely]] {
     marks_.push_back({now_, std::vector<std::int64_t>(w_.gates.size())});
     for (std::uint32_t i = 0; i < w_.gates.size(); ++i) marks_.back().slices[i] = slices_in(i);
-    if (marks_.size() > 3) marks_.erase(marks_.begin());
+    if (marks_.size() > 4) marks_.erase(marks_.begin());
   }
   if (slices_in(lane) == w_.gates[lane].slices) {
     w_.delivered[lane] = now_ + skipped_;

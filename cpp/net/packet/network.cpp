@@ -20,7 +20,8 @@ fabric::Graph graph_of(const PlanTable& t) {
 }
 
 Lanes lanes_of(const PlanTable& t) {
-  return {t.src, t.dst, t.path, t.bytes, t.slice, t.window, t.delay, t.rate, t.begin, t.group, t.dep_start, t.dep_lane, t.dep_lead, t.hold};
+  return {t.src,  t.dst,   t.path,  t.bytes,     t.slice,    t.window,   t.delay,
+          t.rate, t.begin, t.group, t.dep_start, t.dep_lane, t.dep_lead, t.hold};
 }
 
 // Dependencies name lanes of their own plan; in the world's numbering they are behind those of the plans before.

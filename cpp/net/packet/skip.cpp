@@ -19,10 +19,10 @@ Skipper::Skipper(World& world, Part& part) : link_bytes(world.links.size(), 0), 
 void Skipper::choose() {
   for (std::size_t i = 0; i < w_.gates.size(); ++i) {
     if (w_.gates[i].slices < 4 * window_ || w_.gates[i].open == w_.gates[i].slices || w_.senders[i].hops == 0) continue;
-    part_.pace_of(static_cast<std::uint32_t>(i), window_);
+    pace_of(static_cast<std::uint32_t>(i));
     return;
   }
-  part_.pace_of(UINT32_MAX, window_);
+  pace_of(UINT32_MAX);
 }
 
 double Skipper::share() const {
@@ -33,30 +33,29 @@ double Skipper::share() const {
 // Whether all that runs goes at the pace of the chosen lane; its lanes.
 bool Skipper::steady(std::vector<std::uint32_t>& lanes) const {
   const auto& marks = part_.marks();
-  const Part::Mark &a = marks[marks.size() - 3], &b = marks[marks.size() - 2], &c = marks[marks.size() - 1];
-  const auto first = static_cast<double>(b.time - a.time), second = static_cast<double>(c.time - b.time);
+  const Part::Mark &a = marks[0], &b = marks[1], &c = marks[2], &d = marks[3];  // half a window apart
+  const auto first = static_cast<double>(c.time - a.time), second = static_cast<double>(d.time - b.time);
   if (std::abs(first - second) > kTolerance * second) return false;
   std::vector<std::uint8_t> runs(w_.gates.size(), 0);
   for (std::uint32_t i = 0; i < w_.gates.size(); ++i) {
     if (w_.acked[i] != kForever) continue;
     if (w_.gates[i].begin > part_.now()) return false;          // something else is about to happen
-    if (c.slices[i] == 0 && w_.senders[i].high == 0) continue;  // has not begun
-    for (const std::int64_t d : {b.slices[i] - a.slices[i], c.slices[i] - b.slices[i]})
-      if (std::abs(d - window_) > 1) return false;
-    if (std::abs(c.slices[i] - a.slices[i] - 2 * window_) > 1) return false;
+    if (d.slices[i] == 0 && w_.senders[i].high == 0) continue;  // has not begun
+    const std::int64_t early = c.slices[i] - a.slices[i], late = d.slices[i] - b.slices[i];
+    if (std::abs(early - window_) > 1 || std::abs(late - window_) > 1 || std::abs(early + late - 2 * window_) > 1) return false;
     runs[i] = 1;
     lanes.push_back(i);
   }
   for (std::uint32_t i = 0; i < w_.gates.size(); ++i) {
     if (w_.acked[i] != kForever || runs[i] != 0) continue;
-    for (std::int64_t d = w_.lanes.dep_start[i]; d < w_.lanes.dep_start[i + 1]; ++d)
-      if (w_.lanes.dep_lead[d] != kAll && runs[w_.lanes.dep_lane[d]] != 0) return false;  // it waits for a certain slice
+    for (std::int64_t e = w_.lanes.dep_start[i]; e < w_.lanes.dep_start[i + 1]; ++e)
+      if (w_.lanes.dep_lead[e] != kAll && runs[w_.lanes.dep_lane[e]] != 0) return false;  // it waits for a certain slice
   }
   return true;
 }
 
 bool Skipper::look() {
-  if (part_.marks().size() < 3) {
+  if (part_.marks().size() < 4) {
     if (part_.pace_lane() == UINT32_MAX || w_.gates[part_.pace_lane()].open == w_.gates[part_.pace_lane()].slices) choose();
     return false;
   }
@@ -74,8 +73,7 @@ bool Skipper::look() {
   for (const std::uint32_t i : lanes) k = std::min(k, w_.gates[i].slices - w_.gates[i].open - 1);  // the last slice may be shorter
   if (k < window_) return false;
   const auto& marks = part_.marks();
-  const Time pace = marks[marks.size() - 1].time - marks[marks.size() - 2].time,
-             before = marks[marks.size() - 2].time - marks[marks.size() - 3].time;
+  const Time pace = marks[3].time - marks[1].time, before = marks[2].time - marks[0].time;
   for (const std::uint32_t i : lanes) {
     const auto packets = static_cast<std::uint32_t>(k) * w_.senders[i].per;
     w_.gates[i].slices -= k;

@@ -1,9 +1,9 @@
 // Fast-forward through steady states, opt-in: a collective whose lanes all advance at one steady pace is cut short.
 //
-// When every lane that runs has delivered the same number of slices in each of two windows that took the same time, what is still
-// to come is more of the same. Then k slices are taken out of the middle of all of them and k times the pace is added to all later
-// ends: queues, packets under way, credits and dependencies (which name slices relative to each other) are as they would be k
-// slices later.
+// When every lane that runs has delivered the same number of slices in each of two windows that took the same time, the second
+// begun half a window after the first, what is still to come is more of the same. Then k slices are taken out of the middle of all
+// of them and k times the pace is added to all later ends: queues, packets under way, credits and dependencies (which name slices
+// relative to each other) are as they would be k slices later.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,11 @@ class Skipper {
 
  private:
   void choose();
+  void pace_of(std::uint32_t lane) { part_.pace_of(lane, window_ / 2); }
   [[nodiscard]] bool steady(std::vector<std::uint32_t>& lanes) const;
   static constexpr std::int64_t kFirstWindow = 8;  // slices: lanes that share a port take turns, so less says little of a pace
-  static constexpr int kPatience = 4;              // windows without a steady state before they are made twice as long
-  static constexpr double kTolerance = 0.02;       // between two windows' times
+  static constexpr int kPatience = 8;         // looks, half a window apart, without a steady state before windows grow to twice
+  static constexpr double kTolerance = 0.02;  // between two windows' times
 
   std::int64_t window_ = kFirstWindow;
   int failed_ = 0;

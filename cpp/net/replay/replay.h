@@ -76,7 +76,7 @@ class Replay final : public Network {
   std::optional<Completion> advance() override;
 
   [[nodiscard]] Report report() const;
-  [[nodiscard]] std::int64_t flows() const { return report_.flows; }  // launched so far
+  [[nodiscard]] std::int64_t flows() const { return report_.flows; }             // launched so far
   [[nodiscard]] const std::vector<std::int64_t>& uses() const { return uses_; }  // of each pattern, the simulated one included
   [[nodiscard]] const std::unordered_map<std::int32_t, Launches>& launches() const { return launches_; }
   [[nodiscard]] double now() const { return seconds(now_); }
