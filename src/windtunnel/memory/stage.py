@@ -9,9 +9,8 @@ from windtunnel.memory.buffers import buffer_bytes
 from windtunnel.memory.habits import habits
 from windtunnel.memory.resident import context_bytes, cublas_bytes
 from windtunnel.memory.result import StageMemory
-from windtunnel.memory.state import state_of, step_bytes
+from windtunnel.memory.state import raw_gradient_bytes, state_of, step_bytes
 from windtunnel.memory.walk import Needs, Peak, activation_walk, block_needs, peak_of
-from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.graph import Workload
 
@@ -49,16 +48,6 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
         logits=peak.logits, buffers=buffers, workspace=workspace, context=context, fragmentation=reserved - allocated,
         allocated=allocated, reserved=reserved, total=reserved + context, capacity=capacity, fits=allocated <= room,
     )
-
-
-def raw_gradient_bytes(job: Job) -> float:
-    """Bytes per parameter of compute-precision gradients that wait for the end of a backward pass beside the accumulated ones."""
-    runtime, plan = job.runtime, job.plan
-    whole_chunk = habits(runtime.framework).raw_gradients == "chunk"
-    if not whole_chunk or plan.shards_parameters or runtime.fused_wgrad or runtime.gradient_dtype == runtime.precision:
-        return 0.0
-    compute = runtime.compute_width
-    return compute if DTYPE_BYTES[runtime.gradient_dtype] > compute else 0.0
 
 
 def curve(workload: Workload, memory: StageMemory, ends: Sequence[float]) -> tuple[tuple[float, float], ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.layer import embedding, head, layer
-from windtunnel.workload.graph import Block, Chunk, Workload
+from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Op, OpTable
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.optimizer import optimizer_rows
-from windtunnel.workload.passes.recompute import saved_bytes
+from windtunnel.workload.passes.recompute import saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES
 from windtunnel.workload.tape import Tape, Unit
 
@@ -35,9 +35,12 @@ def build(job: Job) -> Workload:
             parts.append(range(len(rows), len(rows) + len(linked)))
             rows.extend(linked)
             waits.extend(awaited)
-        saved = saved_bytes(units, recompute, boundary)
-        whole = sum(u.saved for u in units)
-        return Block(name, parts[0], parts[1], parameters, saved, max(0.0, whole - saved))
+        kept = saved_tensors(units, recompute, boundary)
+        saved = sum(kept)
+        working = max(0.0, sum(u.saved for u in units) - saved)
+        weights = tuple(u.parameters for u in units if u.parameters)
+        return Block(name, parts[0], parts[1], parameters, saved, working,
+                     Tensors(weights, kept, tensors_again(units, recompute, working)))
 
     units = layer(job)
     blocks = [block("embedding", embedding(job), "none"), block("layer", units, plan.recompute), block("head", head(job), "none")]

@@ -10,11 +10,22 @@ from windtunnel.workload.schedules import Action
 
 
 @dataclass(frozen=True)
+class Tensors:
+    """A block's tensors, by unit in forward order: elements of `weights`, bytes `kept` from forward to backward per micro batch, and
+    bytes that recompute brings back `again`."""
+
+    weights: tuple[float, ...] = ()
+    kept: tuple[float, ...] = ()
+    again: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class Block:
     """A piece that repeats: embedding, decoder layer, head. Rows `forward` and `backward` index `Workload.ops`.
 
     `parameters` are elements on one GPU before data-parallel sharding; `saved` bytes stay per micro batch from forward to backward;
-    `working` bytes live only inside one backward pass (activations that recompute brings back).
+    `working` bytes live only inside one backward pass (activations that recompute brings back). `tensors` are the same three in
+    pieces.
     """
 
     name: str
@@ -23,6 +34,7 @@ class Block:
     parameters: float
     saved: float
     working: float
+    tensors: Tensors = Tensors()
 
 
 @dataclass(frozen=True)

@@ -26,20 +26,27 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
     return rows
 
 
-def saved_bytes(units: list[Unit], recompute: str, boundary: float) -> float:
-    """Bytes kept per micro batch from forward to backward; `boundary` is the block's input.
+def saved_tensors(units: list[Unit], recompute: str, boundary: float) -> tuple[float, ...]:
+    """Bytes of what is kept per micro batch from forward to backward, by unit in forward order; `boundary` is the block's input.
 
     Full keeps the input only, selective all but the score matrices (Korthikanti et al. 2022, section 5). Op-level keeps the input
     and what torchtitan's save list names: outputs of the products that do not run again, of fused attention and of
     reduce-scatters. The last product and the last reduce-scatter have no reader in backward.
     """
     if recompute == "full":
-        return boundary
-    if recompute == "selective":
-        return sum(u.saved for u in units if not u.core) + _core_inputs(units)
+        return (boundary,)
     if recompute == "ops":
-        return boundary + sum(_kept_outputs(units, boundary))
-    return sum(u.saved for u in units)
+        return (boundary, *_kept_outputs(units, boundary))
+    return tuple(u.saved for u in units if u.saved and not (recompute == "selective" and _scores(u)))
+
+
+def tensors_again(units: list[Unit], recompute: str, working: float) -> tuple[float, ...]:
+    """Bytes of what recompute brings back in a backward pass, by unit in forward order; they add up to `working`.
+
+    A unit's share of `working` is as large as its share of what such units keep without recompute.
+    """
+    brought = [u.saved for u in units if u.saved and (recompute != "selective" or _scores(u))]
+    return tuple(size * working / sum(brought) for size in brought) if working > 0.0 else ()
 
 
 def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
@@ -58,9 +65,9 @@ def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
     return kept
 
 
-def _core_inputs(units: list[Unit]) -> float:
-    """Query, key and value stay when the core runs again: the products' inputs without the score matrices."""
-    return sum(u.saved for u in units if u.core and not u.name.startswith(("softmax", "attention dropout")))
+def _scores(unit: Unit) -> bool:
+    """Keeps score matrices: selective recompute drops these; query, key and value stay, since the core runs again from them."""
+    return unit.core and unit.name.startswith(("softmax", "attention dropout"))
 
 
 def _runs_again(op: Op, unit: Unit) -> bool:
