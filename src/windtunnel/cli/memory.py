@@ -31,7 +31,7 @@ def command(
     fits = all(stage.fits for stage in stages)
     loaded.tell()
     if json is not None:
-        rows = [{k: v for k, v in vars(stage).items() if k != "curve"} for stage in stages]
+        rows = [{k: v for k, v in stage.plain().items() if k != "curve"} for stage in stages]
         answer = {
             "job": loaded.job,
             "memory": rows,

@@ -30,7 +30,7 @@ def spare(memory: Sequence[StageMemory]) -> float:
     """Bytes left on the fullest stage; negative is what is missing. Raises SpecError for no stages."""
     if not memory:
         raise SpecError("memory", "no stage", "the memory of at least one stage")
-    return -max(stage.missing for stage in memory)
+    return -max(stage.lacking for stage in memory)
 
 
 def shortfall(job: Job, memory: Sequence[StageMemory]) -> tuple[float, tuple[Advice, ...]]:

@@ -190,7 +190,7 @@ class CachingAllocator:
 
     def _fresh(self, pool: Pool, size: int) -> Block:
         if self.settings.collect_above > 0.0 and self.limit < math.inf:
-            self._collect(pool.stream)
+            self._collect()
         found = self._from_cuda(pool, size)
         if found is None and self._release_oversize(pool, size):
             self.retries += 1
@@ -206,10 +206,7 @@ class CachingAllocator:
     def _from_cuda(self, pool: Pool, size: int) -> Block | None:
         if self.settings.expandable:
             return self._expand(pool, size)
-        if pool.small:
-            whole = SMALL_SEGMENT
-        else:
-            whole = LARGE_SEGMENT if size < OWN_SEGMENT else -(-size // ROUND) * ROUND
+        whole = SMALL_SEGMENT if pool.small else LARGE_SEGMENT if size < OWN_SEGMENT else -(-size // ROUND) * ROUND
         if not self._reserve(whole):
             return None
         segment = Segment(pool, self._address(whole), whole, expandable=False)
@@ -234,9 +231,8 @@ class CachingAllocator:
         """Maps pages (2 MiB small, 20 MiB large) at the lowest address where free and unmapped blocks make up `size`."""
         page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
         block = self._open(pool, size)
-        if not block.mapped:
-            if not self._map(block, min(block.size, size), page):
-                return None
+        if not block.mapped and not self._map(block, min(block.size, size), page):
+            return None
         while block.size < size:
             following = block.after
             if following is None or not self._map(following, min(size - block.size, following.size), page):
@@ -355,7 +351,7 @@ class CachingAllocator:
             self._give_back(pool.at(-1))
         return released >= wanted
 
-    def _collect(self, stream: int) -> None:
+    def _collect(self) -> None:
         """Frees whole cached segments of the large pools that are older than the average, until below the threshold."""
         target = self.reserved - self.settings.collect_above * self.limit
         while target > 0.0:

@@ -26,8 +26,8 @@ class Habits:
     `torch_pipeline`: PyTorch's pipeline runtime over FSDP2 keeps parameters gathered and gradients unsharded until the last
     micro batch, and the outputs of all micro batches until the end of the step.
     `resident`: bytes of the process on the GPU beside tensors, context and NCCL: kernels loaded whole, as before CUDA 11.7.
-    `flat`: what lies in one buffer instead of a tensor for each parameter: the accumulated gradients, or weights and optimizer state
-    as well. `lazy_moments`: the optimizer makes its moments in its first update, when the first step's activations are gone.
+    `flat`: what lies in one buffer instead of a tensor for each parameter: the accumulated gradients, or weights and optimizer
+    state as well. `lazy_moments`: the optimizer makes its moments in its first update, when the first step's activations are gone.
     """
 
     loss: tuple[float, float] = (14.0, 14.0)

@@ -14,7 +14,7 @@ from windtunnel.memory.habits import Habits, habits
 from windtunnel.memory.outputs import Passes, passes_of
 from windtunnel.memory.resident import cublas_bytes
 from windtunnel.memory.state import State, raw_gradient_bytes, state_of, step_bytes
-from windtunnel.memory.walk import activation_walk, block_needs
+from windtunnel.memory.walk import activation_walk, block_needs, chunk_bytes
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.graph import Workload
@@ -94,7 +94,8 @@ def _start(script: _Script, workload: Workload, stage: int, habit: Habits, state
     if habit.flat == "all":  # one flat copy, of which the modules' tensors then are views
         script.take(state.weights, "weights")
         script.drop(first)
-    _all(script, _spread(workload, stage, habit.flat != "none", state.gradients), "gradients")
+    if not _late_gradients(job, habit):
+        script.take(state.gradients, "gradients")
     master = _master(job, state, parameters)
     _all(script, _spread(workload, stage, habit.flat == "all", master), "master weights")
     if not habit.lazy_moments:
@@ -106,6 +107,12 @@ def _start(script: _Script, workload: Workload, stage: int, habit: Habits, state
     gathered = _Player.gathered(workload, stage)
     moving = min(rest, IN_FLIGHT * max(gathered.values(), default=0.0))
     script.take(rest - moving, "framework buffer")
+
+
+def _late_gradients(job: Job, habit: Habits) -> bool:
+    """Whether a step's first backward passes make the gradients, a tensor for each parameter, and its end frees them."""
+    half = job.runtime.compute_width >= DTYPE_BYTES[job.runtime.gradient_dtype]
+    return habit.flat == "none" or habit.flat == "all" and half
 
 
 def _master(job: Job, state: State, parameters: float) -> float:
@@ -135,7 +142,10 @@ class _Player:
 
     def __init__(self, script: _Script, workload: Workload, stage: int) -> None:
         self.script, self.boundary = script, workload.boundary
-        raw = raw_gradient_bytes(workload.job)
+        job, parameters = workload.job, workload.stage_parameters[stage]
+        raw, habit = raw_gradient_bytes(job), habits(job.runtime.framework)
+        self.per_element = state_of(job, habit, parameters).gradients / parameters if _late_gradients(job, habit) else 0.0
+        self.elements = [block.tensors.weights or (block.parameters,) for block in workload.blocks]
         needs = block_needs(workload)
         used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks}
         self.passes: dict[int, Passes] = {b: passes_of(workload, workload.blocks[b], needs[b], raw) for b in used}
@@ -143,11 +153,11 @@ class _Player:
         self.weights = self.gathered(workload, stage)
         self.chunks = [[b for b, times in chunk.blocks for _ in range(times)] for chunk in workload.stages[stage]]
         # outputs stay with their micro batch where the framework keeps them
-        kept = [sum(needs[b].saved for b in blocks) for blocks in self.chunks]
-        held = [max(0.0, size - own) for size, own in zip(self._held(workload, stage), kept, strict=True)]
-        self.outputs = held
+        self.outputs = [max(0.0, held - sum(needs[b].saved for b in blocks))
+                        for held, blocks in zip(chunk_bytes(workload, stage, needs), self.chunks, strict=True)]
         self.live: dict[tuple[int, int], list[list[int]]] = {}
         self.raw: list[int] = []
+        self.gradients: dict[int, list[int]] = {}  # by virtual stage
         self.ring: list[int] = []
 
     @staticmethod
@@ -161,12 +171,6 @@ class _Player:
         layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if workload.blocks[b].name.endswith("layer")}
         return {b: job.runtime.compute_width * workload.blocks[b].parameters for b in layers}
 
-    @staticmethod
-    def _held(workload: Workload, stage: int) -> tuple[float, ...]:
-        from windtunnel.memory.walk import chunk_bytes
-
-        return chunk_bytes(workload, stage, block_needs(workload))
-
     def step(self, order: Sequence[Action]) -> None:
         """All passes of `order`; what they left is given back at the end."""
         for action in order:
@@ -176,8 +180,8 @@ class _Player:
                 self.live[key] = [*kept, [self.script.take(self.outputs[action.chunk], "stage output")]]
             else:
                 self._backward(action.chunk, self.live.pop(key))
-        self.script.drop([*self.raw, *self.ring])
-        self.raw, self.ring = [], []
+        self.script.drop([*self.raw, *self.ring, *(t for made in self.gradients.values() for t in made)])
+        self.raw, self.ring, self.gradients = [], [], {}
 
     def _gather(self, block: int) -> None:
         """The next block's parameters arrive while those of the one before it are still there."""
@@ -204,6 +208,7 @@ class _Player:
         script = self.script
         script.drop([*self.raw, *live[-1]])
         self.raw = []
+        first, accumulated = chunk not in self.gradients, self.gradients.setdefault(chunk, [])
         gradient = script.take(self.boundary, "gradient")
         for block, kept in zip(reversed(self.chunks[chunk]), reversed(live[:-1]), strict=True):
             self._gather(block)
@@ -219,6 +224,9 @@ class _Player:
                 upto = place * len(held) // len(passes.gradients)  # what is behind the gradient is not needed any more
                 script.drop(held[len(held) - upto:len(held) - freed])
                 freed = upto
+            if first:
+                accumulated += [script.take(self.per_element * count, f"{name} gradient of weights")
+                                for count in self.elements[block]]
             self.raw += [script.take(size, f"{name} raw gradient") for size in passes.raw]
             script.drop([*held[:len(held) - freed], *beside])
             following = script.take(self.boundary, "gradient")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.memory.walk import SAVED_PER_LOGIT, Needs
@@ -15,9 +16,9 @@ from windtunnel.workload.ops import Axis, Comm, Kind, Phase
 class Passes:
     """Tensors of one block and micro batch in bytes.
 
-    `forward` are (size, kept) in order of the operators. A backward pass first brings `again` back, then makes `gradients` one after
-    the other, of which two live at a time; `weights` of them (size by position) are raw weight gradients. `beside` lives through the
-    whole backward pass: the loss's temporaries, and inputs gathered once more.
+    `forward` are (size, kept) in order of the operators. A backward pass first brings `again` back, then makes `gradients` one
+    after the other, of which two live at a time, and leaves `raw` weight gradients. `beside` lives through the whole of it: the
+    loss's temporaries, and inputs gathered once more.
     """
 
     forward: tuple[tuple[float, bool], ...]
@@ -62,7 +63,7 @@ def output_bytes(workload: Workload, row: int) -> float:
         return batch * (m + 2.0 * n / float(table.extra[row])) * k * width
     if phase == Phase.WGRAD and runtime.fused_wgrad:
         return 0.0
-    if kind in (Kind.EMBEDDING, Kind.ELEMENTWISE) and phase == Phase.WGRAD:
+    if kind == Kind.CROSS_ENTROPY or kind in (Kind.EMBEDDING, Kind.ELEMENTWISE) and phase == Phase.WGRAD:
         return 0.0
     return batch * m * n * width
 
@@ -87,12 +88,16 @@ def _loss(workload: Workload, block: Block, habit: Habits, need: Needs) -> tuple
 
 def _pair(chain: Sequence[float]) -> float:
     """Most bytes that two tensors in a row have."""
-    return max((a + b for a, b in zip(chain, [*chain[1:], 0.0], strict=True)), default=0.0)
+    return max((a + b for a, b in pairwise((*chain, 0.0))), default=0.0)
 
 
 def _woven(kept: Sequence[float], outputs: Sequence[float]) -> tuple[tuple[float, bool], ...]:
-    """Kept tensors and passing outputs in one order. An output as large as a kept tensor is that tensor, and comes once."""
-    passing = [size for size in outputs if all(abs(size - other) >= 1.0 for other in kept)]
+    """Kept tensors and passing outputs in one order. For each kept tensor one output of its size is that tensor."""
+    passing = list(outputs)
+    for size in kept:
+        same = next((place for place, other in enumerate(passing) if abs(size - other) < 1.0), None)
+        if same is not None:
+            del passing[same]
     found: list[tuple[float, bool]] = []
     done = 0
     for place, size in enumerate(kept):

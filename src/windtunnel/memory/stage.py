@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from windtunnel.base.errors import SpecError
 from windtunnel.memory.buffers import buffer_bytes
 from windtunnel.memory.habits import habits
+from windtunnel.memory.replay import Replays
 from windtunnel.memory.resident import context_bytes, cublas_bytes
 from windtunnel.memory.result import StageMemory
 from windtunnel.memory.state import raw_gradient_bytes, state_of, step_bytes
@@ -21,11 +24,13 @@ USABLE = 0.989
 def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
     """Memory of every pipeline stage of `job` in bytes, whose graph is `workload`.
 
-    All ranks of a stage are equal but for rounding. Reserved memory exceeds allocated by `runtime.allocator_overhead`, as far as
-    the GPU has room: before it fails, PyTorch's caching allocator gives unused segments back.
+    All ranks of a stage are equal but for rounding.
     """
     needs = block_needs(workload)
-    return tuple(_stage(job, workload, stage, needs) for stage in range(job.plan.pp))
+    stages = tuple(_stage(job, workload, stage, needs) for stage in range(job.plan.pp))
+    limits = tuple(s.usable - s.context if s.fits else math.inf for s in stages)
+    replays = Replays(workload, tuple(s.allocated for s in stages), limits)
+    return tuple(replace(stage, replays=replays) for stage in stages)
 
 
 def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -> StageMemory:
@@ -41,12 +46,11 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     allocated = state.total + peak.activations + peak.logits + workspace + buffers
     context = context_bytes(job, habit)
     capacity = float(job.cluster.gpu.memory)
-    room = USABLE * capacity - context
-    reserved = max(allocated, min(allocated * (1.0 + job.runtime.allocator_overhead), room))
+    usable = USABLE * capacity
     return StageMemory(
         stage=stage, weights=state.weights, gradients=state.gradients, optimizer=state.optimizer, activations=peak.activations,
-        logits=peak.logits, buffers=buffers, workspace=workspace, context=context, fragmentation=reserved - allocated,
-        allocated=allocated, reserved=reserved, total=reserved + context, capacity=capacity, fits=allocated <= room,
+        logits=peak.logits, buffers=buffers, workspace=workspace, context=context, allocated=allocated,
+        capacity=capacity, usable=usable, fits=allocated + context <= usable, overhead=job.runtime.allocator_overhead,
     )
 
 

@@ -28,7 +28,7 @@ def assumptions(job: Job) -> tuple[str, ...]:
 def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     """What is wrong or doubtful about running this job."""
     notes = []
-    short = max(memory, key=lambda stage: stage.missing)
+    short = max(memory, key=lambda stage: stage.lacking)
     if not short.fits:
         notes.append(
             f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more than its GPU has."

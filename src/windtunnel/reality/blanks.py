@@ -26,7 +26,7 @@ Memory = Callable[[Job], tuple[float, bool]]
 def memory_alone(job: Job) -> tuple[float, bool]:
     """`Memory` by the model, without a prediction of time."""
     stages = memory_of(job, build(job))
-    return max(stage.total for stage in stages), all(stage.fits for stage in stages)
+    return max(stage.allocated + stage.context for stage in stages), all(stage.fits for stage in stages)
 
 
 def choose(made: Draft, predict: Predict, memory: Memory = memory_alone) -> tuple[Prediction, tuple[str, ...]] | Skipped:

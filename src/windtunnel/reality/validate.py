@@ -124,9 +124,9 @@ def _predicted(row: TrainingRow, quantity: str, prediction: Prediction) -> float
         peak = prediction.job.cluster.gpu.peak[prediction.job.runtime.precision]
         return mfu_pct(row, prediction.step_time_s, peak)
     if row.mem_kind == "reserved":
-        return max(stage.reserved for stage in prediction.memory) / GIB
+        return max(prediction.memory, key=lambda stage: stage.allocated).reserved / GIB
     if row.mem_kind == "device":
-        return max(stage.total for stage in prediction.memory) / GIB
+        return max(prediction.memory, key=lambda stage: stage.allocated).total / GIB
     return Skipped("what the memory figure counts is not published (neither reserved nor device)")
 
 

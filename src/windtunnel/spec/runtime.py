@@ -64,7 +64,9 @@ class Runtime(Noun):
     nccl: dict[str, str | int] = Field({}, description="NCCL_* variables of the job; `windtunnel collective --help` lists them")
     host: Host
     pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")
-    allocator_overhead: NonNegativeFloat = Field(0.0, description="reserved over allocated memory, as a fraction")
+    alloc_conf: str = Field("", description="PYTORCH_CUDA_ALLOC_CONF of the job, such as expandable_segments:True")
+    allocator_overhead: NonNegativeFloat = Field(
+        0.0, description="memory that is reserved beyond what the allocator's replay explains, as a fraction of allocated")
     source: str = ""
 
     @property

@@ -11,8 +11,10 @@ from windtunnel.workload.schedules import Action
 
 @dataclass(frozen=True)
 class Tensors:
-    """A block's tensors, by unit in forward order: elements of `weights`, bytes `kept` from forward to backward per micro batch, and
-    bytes that recompute brings back `again`."""
+    """A block's tensors, by unit in forward order.
+
+    Elements of `weights`, bytes `kept` from forward to backward per micro batch, and bytes that recompute brings back `again`.
+    """
 
     weights: tuple[float, ...] = ()
     kept: tuple[float, ...] = ()

@@ -17,14 +17,15 @@ class Unit:
     """One differentiable step of a block.
 
     `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before any
-    data-parallel sharding; `core` marks the attention core, which selective recompute throws away; `again` is the share of the
-    unit's matrix products that op-level selective recompute runs again.
+    data-parallel sharding; `tensors` are the pieces of `saved` where it is more than one; `core` marks the attention core, which
+    selective recompute throws away; `again` is the share of the unit's matrix products that op-level selective recompute runs again.
     """
 
     name: str
     forward: list[Op] = field(default_factory=list)
     backward: list[Op] = field(default_factory=list)
     saved: float = 0.0
+    tensors: tuple[float, ...] = ()
     parameters: float = 0.0
     core: bool = False
     again: float = 0.0

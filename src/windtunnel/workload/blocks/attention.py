@@ -74,7 +74,8 @@ def _flash(tape: Tape, heads: int, groups: int, dim: int) -> None:
     forward = 4.0 * batch * tape.seq * seen * dim
     q, kv = tape.tokens * heads * dim, plan.micro_batch * keys * 2 * groups * dim
     moved = tape.width * (2 * q + kv)
-    unit = Unit("attention core", core=True, saved=tape.width * (q + tape.tokens * 2 * groups * dim + q) + 4 * tape.tokens * heads)
+    kept = (tape.width * q, tape.width * tape.tokens * 2 * groups * dim, tape.width * q, 4.0 * tape.tokens * heads)
+    unit = Unit("attention core", core=True, saved=sum(kept), tensors=kept)
     core = Op("attention", Kind.ATTENTION, Phase.FORWARD, tape.module, tape.activation_dtype, batch, tape.seq, keys, dim,
               max(1, heads // groups), forward, moved)
     unit.forward.append(core)

@@ -129,6 +129,7 @@ def head(job: Job) -> list[Unit]:
     unit = Unit(
         "logits",
         saved=tape.local_tokens * h * tape.width + t * classes * tape.width,
+        tensors=(tape.local_tokens * h * tape.width, t * classes * tape.width),
         parameters=0 if model.tied_embeddings and job.plan.pp == 1 else classes * h,
     )
     act = tape.activation_dtype

@@ -37,7 +37,7 @@ def saved_tensors(units: list[Unit], recompute: str, boundary: float) -> tuple[f
         return (boundary,)
     if recompute == "ops":
         return (boundary, *_kept_outputs(units, boundary))
-    return tuple(u.saved for u in units if u.saved and not (recompute == "selective" and _scores(u)))
+    return tuple(size for u in units if not (recompute == "selective" and _scores(u)) for size in _tensors(u))
 
 
 def tensors_again(units: list[Unit], recompute: str, working: float) -> tuple[float, ...]:
@@ -45,7 +45,7 @@ def tensors_again(units: list[Unit], recompute: str, working: float) -> tuple[fl
 
     A unit's share of `working` is as large as its share of what such units keep without recompute.
     """
-    brought = [u.saved for u in units if u.saved and (recompute != "selective" or _scores(u))]
+    brought = [size for u in units if recompute != "selective" or _scores(u) for size in _tensors(u)]
     return tuple(size * working / sum(brought) for size in brought) if working > 0.0 else ()
 
 
@@ -63,6 +63,10 @@ def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
         if any(op.comm is Comm.REDUCE_SCATTER and op.axis is Axis.TP for op in unit.forward):
             kept.append(boundary)
     return kept
+
+
+def _tensors(unit: Unit) -> tuple[float, ...]:
+    return unit.tensors or ((unit.saved,) if unit.saved else ())
 
 
 def _scores(unit: Unit) -> bool:
