@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory.allocator_settings import BLOCK, MIB, AllocatorSettings
@@ -21,6 +21,9 @@ LARGE_SEGMENT = 20 * MIB
 OWN_SEGMENT = 10 * MIB  # from here on a request gets a segment of its own size
 ROUND = 2 * MIB
 UNSPLIT_SLACK = 20 * MIB  # how much larger an unsplittable block may be than the request that takes it
+
+
+Note = Callable[[str, int, int, int], None]
 
 
 class OutOfMemory(WindtunnelError):
@@ -99,12 +102,14 @@ class Pool:
 class CachingAllocator:
     """A device's allocator; `limit` is the bytes that CUDA would hand out. Addresses are made up, and never used twice.
 
+    `note` is told (action, address, bytes, stream) of each segment: segment_alloc, segment_free, segment_map, segment_unmap.
+
     `allocated` counts blocks that are in use or wait for another stream, as `memory_allocated` counts the former and
     `active_bytes` both; `reserved` is what was asked of CUDA. `peak_allocated`, `peak_reserved`: their highest so far.
     """
 
-    def __init__(self, settings: AllocatorSettings | None = None, limit: float = math.inf) -> None:
-        self.settings, self.limit = settings or AllocatorSettings(), limit
+    def __init__(self, settings: AllocatorSettings | None = None, limit: float = math.inf, note: Note | None = None) -> None:
+        self.settings, self.limit, self.note = settings or AllocatorSettings(), limit, note
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = self.retries = 0
         self.segments: dict[int, Segment] = {}  # by first address
         self._pools: dict[tuple[int, bool], Pool] = {}
@@ -211,7 +216,12 @@ class CachingAllocator:
             return None
         segment = Segment(pool, self._address(whole), whole, expandable=False)
         self.segments[segment.first.address] = segment
+        self._tell("segment_alloc", segment.first, whole)
         return segment.first
+
+    def _tell(self, action: str, block: Block, size: int) -> None:
+        if self.note is not None:
+            self.note(action, block.address, size, block.pool.stream)
 
     def _reserve(self, size: int) -> bool:
         if self.reserved + size > self.limit:
@@ -271,6 +281,7 @@ class CachingAllocator:
                 block.after.before = rest
             block.after, block.size = rest, mapped
         block.mapped = True
+        self._tell("segment_map", block, mapped)
         self._merge(block)
         block.pool.add(block)
         return True
@@ -298,6 +309,7 @@ class CachingAllocator:
                 stub.after.before = stub
             pool.add(stub)
         block.address, block.size, block.mapped = begin, end - begin, False
+        self._tell("segment_unmap", block, end - begin)
         self._merge(block)
         self.reserved -= end - begin
         if block.before is None and block.after is None:
@@ -333,6 +345,7 @@ class CachingAllocator:
     def _give_back(self, block: Block) -> None:
         block.pool.remove(block)
         self.reserved -= block.size
+        self._tell("segment_free", block, block.size)
         del self.segments[block.address]
 
     def _release_oversize(self, pool: Pool, size: int) -> bool:

@@ -26,12 +26,16 @@ BEYOND = 4
 
 
 class Event(NamedTuple):
-    """`tensor` is allocated with `size` bytes on `stream`, or freed where `size` is negative. Zero-sized tensors do not appear."""
+    """`tensor` is allocated with `size` bytes on `stream`, or freed where `size` is negative. Zero-sized tensors do not appear.
+
+    `label` says what it is, `where` in which pass the event falls.
+    """
 
     tensor: int
     size: float
     stream: int
     label: str
+    where: str
 
 
 class _Script:
@@ -39,6 +43,7 @@ class _Script:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.where = "start"
         self._live: dict[int, tuple[float, int, str]] = {}
         self._next = 0
 
@@ -46,14 +51,14 @@ class _Script:
         self._next += 1
         if size >= 1.0:
             self._live[self._next] = (size, int(stream), label)
-            self.events.append(Event(self._next, size, int(stream), label))
+            self.events.append(Event(self._next, size, int(stream), label, self.where))
         return self._next
 
     def drop(self, tensors: Iterable[int]) -> None:
         for tensor in tensors:
             if tensor in self._live:
                 size, stream, label = self._live.pop(tensor)
-                self.events.append(Event(tensor, -size, stream, label))
+                self.events.append(Event(tensor, -size, stream, label, self.where))
 
 
 def lifetimes(workload: Workload, stage: int) -> list[Event]:
@@ -66,14 +71,15 @@ def lifetimes(workload: Workload, stage: int) -> list[Event]:
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)
     order = shortened(workload, stage)
-    player.step(order)
+    player.step(order, "first step")
+    script.where = "first update"
     update = step_bytes(job, parameters)
     moments = state.optimizer - _master(job, state, parameters)
     for size in _spread(workload, stage, habit.flat != "none", update):
         script.drop([script.take(size, "optimizer temporary")])
     if habit.lazy_moments:
         _all(script, _spread(workload, stage, habit.flat == "all", moments / 2.0) * 2, "optimizer state")
-    player.step(order)
+    player.step(order, "second step")
     return script.events
 
 
@@ -171,10 +177,12 @@ class _Player:
         layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if workload.blocks[b].name.endswith("layer")}
         return {b: job.runtime.compute_width * workload.blocks[b].parameters for b in layers}
 
-    def step(self, order: Sequence[Action]) -> None:
+    def step(self, order: Sequence[Action], name: str) -> None:
         """All passes of `order`; what they left is given back at the end."""
         for action in order:
             key = action.chunk, action.micro_batch
+            self.script.where = (f"{name}, {action.direction.name.lower().replace('_', ' ')} of micro batch {action.micro_batch}, "
+                                 f"virtual stage {action.chunk}")
             if action.direction is Pass.FORWARD:
                 kept = [self._forward(block) for block in self.chunks[action.chunk]]
                 self.live[key] = [*kept, [self.script.take(self.outputs[action.chunk], "stage output")]]

@@ -1,15 +1,13 @@
-"""Tensor lifetimes through the caching allocator: what a stage's process reserves, and how its memory lies at the highest point."""
+"""Tensor lifetimes through the caching allocator: what a stage's process reserves."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from windtunnel.memory.allocator import Block, CachingAllocator, OutOfMemory
 from windtunnel.memory.allocator_settings import settings_of
-from windtunnel.memory.lifetimes import Event, lifetimes
+from windtunnel.memory.lifetimes import lifetimes
 from windtunnel.workload.graph import Workload
 
 MOST_PLAYED = 3
@@ -26,32 +24,19 @@ class Pooled:
     failed: bool
 
 
-@dataclass
-class Played:
-    """An allocator after some events, and the live block of each tensor with its label."""
-
-    allocator: CachingAllocator
-    blocks: dict[int, tuple[Block, str]] = field(default_factory=dict)
-
-    def run(self, events: Iterable[Event]) -> None:
-        """Plays events; raises OutOfMemory."""
-        malloc, free, blocks = self.allocator.malloc, self.allocator.free, self.blocks
-        for tensor, size, stream, label in events:
-            if size > 0.0:
-                blocks[tensor] = malloc(size, stream), label
-            else:
-                free(blocks.pop(tensor)[0])
-
-
 def pooled(workload: Workload, stage: int, limit: float) -> Pooled:
     """What `stage` reserves where CUDA has `limit` bytes to give."""
-    played = Played(CachingAllocator(settings_of(workload.job.runtime.alloc_conf), limit))
+    pool = CachingAllocator(settings_of(workload.job.runtime.alloc_conf), limit)
+    live: dict[int, Block] = {}
     failed = False
     try:
-        played.run(lifetimes(workload, stage))
+        for tensor, size, stream, _, _ in lifetimes(workload, stage):
+            if size > 0.0:
+                live[tensor] = pool.malloc(size, stream)
+            else:
+                pool.free(live.pop(tensor))
     except OutOfMemory:
         failed = True
-    pool = played.allocator
     return Pooled(pool.peak_allocated, pool.peak_reserved, pool.retries, failed)
 
 
@@ -94,18 +79,3 @@ class Replays:
         chosen = {blocks: tuple(dict.fromkeys(stages[round(i * (len(stages) - 1) / (MOST_PLAYED - 1))] for i in range(MOST_PLAYED)))
                   for blocks, stages in alike.items()}
         return tuple(chosen[chunks] for chunks in self.workload.stages)
-
-
-def at_peak(workload: Workload, stage: int, limit: float = math.inf) -> tuple[Played, list[Event]]:
-    """The allocator of `stage` when most is allocated, and all events up to there. Raises OutOfMemory."""
-    events = lifetimes(workload, stage)
-    level = highest = 0.0
-    last = 0
-    for place, event in enumerate(events):
-        level += event.size
-        if level > highest:
-            highest, last = level, place
-    played = Played(CachingAllocator(settings_of(workload.job.runtime.alloc_conf), limit))
-    played.run(events[:last + 1])
-    return played, events[:last + 1]
-

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from windtunnel.base.errors import SpecError
+from windtunnel.memory.allocator_settings import settings_of
 from windtunnel.memory.buffers import buffer_bytes
 from windtunnel.memory.habits import habits
 from windtunnel.memory.replay import Replays
@@ -24,8 +25,10 @@ USABLE = 0.989
 def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
     """Memory of every pipeline stage of `job` in bytes, whose graph is `workload`.
 
-    All ranks of a stage are equal but for rounding.
+    All ranks of a stage are equal but for rounding. Raises SpecError or UnknownName for a `runtime.alloc_conf` that PyTorch would
+    not take.
     """
+    settings_of(job.runtime.alloc_conf)
     needs = block_needs(workload)
     stages = tuple(_stage(job, workload, stage, needs) for stage in range(job.plan.pp))
     limits = tuple(s.usable - s.context if s.fits else math.inf for s in stages)

@@ -18,7 +18,8 @@ class Unit:
 
     `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before any
     data-parallel sharding; `tensors` are the pieces of `saved` where it is more than one; `core` marks the attention core, which
-    selective recompute throws away; `again` is the share of the unit's matrix products that op-level selective recompute runs again.
+    selective recompute throws away; `again` is the share of the unit's matrix products that op-level selective recompute runs
+    again.
     """
 
     name: str
