@@ -71,15 +71,14 @@ def lifetimes(workload: Workload, stage: int) -> list[Event]:
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)
     order = shortened(workload, stage)
-    player.step(order, "first step")
-    script.where = "first update"
-    update = step_bytes(job, parameters)
     moments = state.optimizer - _master(job, state, parameters)
-    for size in _spread(workload, stage, habit.flat != "none", update):
-        script.drop([script.take(size, "optimizer temporary")])
-    if habit.lazy_moments:
-        _all(script, _spread(workload, stage, habit.flat == "all", moments / 2.0) * 2, "optimizer state")
-    player.step(order, "second step")
+    for name in ("first", "second"):
+        player.step(order, f"{name} step")
+        script.where = f"{name} update"
+        _all_at_once(script, _spread(workload, stage, habit.flat != "none", step_bytes(job, parameters)), "optimizer temporary")
+        if habit.lazy_moments and name == "first":
+            _all(script, _spread(workload, stage, habit.flat == "all", moments / 2.0) * 2, "optimizer state")
+        player.drop_gradients()
     return script.events
 
 
@@ -143,6 +142,10 @@ def _all(script: _Script, sizes: Sequence[float], label: str) -> None:
         script.take(size, label)
 
 
+def _all_at_once(script: _Script, sizes: Sequence[float], label: str) -> None:
+    script.drop([script.take(size, label) for size in sizes])
+
+
 class _Player:
     """Plays a stage's passes onto a script."""
 
@@ -178,7 +181,7 @@ class _Player:
         return {b: job.runtime.compute_width * workload.blocks[b].parameters for b in layers}
 
     def step(self, order: Sequence[Action], name: str) -> None:
-        """All passes of `order`; what they left is given back at the end."""
+        """All passes of `order`; what they left is given back at the end, but for gradients."""
         for action in order:
             key = action.chunk, action.micro_batch
             self.script.where = (f"{name}, {action.direction.name.lower().replace('_', ' ')} of micro batch {action.micro_batch}, "
@@ -188,8 +191,13 @@ class _Player:
                 self.live[key] = [*kept, [self.script.take(self.outputs[action.chunk], "stage output")]]
             else:
                 self._backward(action.chunk, self.live.pop(key))
-        self.script.drop([*self.raw, *self.ring, *(t for made in self.gradients.values() for t in made)])
-        self.raw, self.ring, self.gradients = [], [], {}
+        self.script.drop([*self.raw, *self.ring])
+        self.raw, self.ring = [], []
+
+    def drop_gradients(self) -> None:
+        """What frameworks do after an update, so that the next step's first backward passes make them anew."""
+        self.script.drop(tensor for made in self.gradients.values() for tensor in made)
+        self.gradients = {}
 
     def _gather(self, block: int) -> None:
         """The next block's parameters arrive while those of the one before it are still there."""
