@@ -24,7 +24,7 @@ Memory = Callable[[Job], tuple[float, bool]]
 
 
 def memory_alone(job: Job) -> tuple[float, bool]:
-    """`Memory` by the model, without a prediction of time."""
+    """`Memory` by the sums of the model (allocated and context), without a prediction of time or a replay."""
     stages = memory_of(job, build(job))
     return max(stage.allocated + stage.context for stage in stages), all(stage.fits for stage in stages)
 
