@@ -75,7 +75,7 @@ def lifetimes(workload: Workload, stage: int) -> list[Event]:
     for name in ("first", "second"):
         player.step(order, f"{name} step")
         script.where = f"{name} update"
-        _all_at_once(script, _spread(workload, stage, habit.flat != "none", step_bytes(job, parameters)), "optimizer temporary")
+        _all_at_once(script, _spread(workload, stage, habit.flat == "all", step_bytes(job, parameters)), "optimizer temporary")
         if habit.lazy_moments and name == "first":
             _all(script, _spread(workload, stage, habit.flat == "all", moments / 2.0) * 2, "optimizer state")
         player.drop_gradients()
