@@ -52,9 +52,9 @@ test-python: setup
 
 # Tests marked `torch`; pytest's exit code 5 means that none is.
 test-torch: setup
-	@$(BIN)/python -c 'import torch' 2>/dev/null || { \
-	  echo "torch is not installed; installing it as: $(BIN)/pip install -e '.[torch]' --no-build-isolation"; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[torch]' || { \
+	@$(BIN)/python -c 'import torch, transformers' 2>/dev/null || { \
+	  echo "torch or transformers is not installed; installing them as: $(BIN)/pip install -e '.[torch,hf]' --no-build-isolation"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[torch,hf]' || { \
 	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; }
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m torch; code=$$?; \
 	  if [ $$code -eq 5 ]; then echo "no test is marked torch"; else exit $$code; fi

@@ -22,6 +22,13 @@ PLACEMENTS = (
     ("dp", "tp", "cp", "ep", "pp"),
     ("pp", "cp", "tp", "ep", "dp"),
 )
+SCHEDULES = {
+    1: ("auto", "gpipe", "1f1b", "zb-h1", "zb-h2", "dualpipe"),
+    2: ("auto", "interleaved-zb", "breadth-first", "zbv", "dualpipev"),
+    3: ("auto", "interleaved-zb", "breadth-first"),
+}
+"""Schedules by virtual stages."""
+
 SWITCHES = (
     "fused_norm",
     "fused_activation",
@@ -139,8 +146,7 @@ def tables(draw: st.DrawFn, pp: int | None = None, tp: int | None = None, dp: in
         "recompute": draw(st.sampled_from(RECOMPUTES)),
         "placement": draw(st.sampled_from(PLACEMENTS)),
     }
-    if vpp == 1:
-        plan["schedule"] = draw(st.sampled_from(["auto", "gpipe", "1f1b"]))
+    plan["schedule"] = draw(st.sampled_from(SCHEDULES[vpp]))
     per = draw(st.lists(st.integers(1, 3), min_size=pp * vpp, max_size=pp * vpp))
     if draw(st.booleans()):
         plan["stages"], layers = per, sum(per)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from windtunnel.base.errors import EngineError, FileError, PlanError, SpecError, UnknownName, WindtunnelError
     from windtunnel.formats import Imported, import_job
     from windtunnel.memory import StageMemory, memory_of
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from windtunnel.predict.prediction import KernelRow, Prediction, Span
     from windtunnel.reality.report import Report
     from windtunnel.reality.validate import validate
+    from windtunnel.records import Dataset
     from windtunnel.report.answer import Answer
     from windtunnel.report.answer import answer as predict
     from windtunnel.spec import (
@@ -140,9 +143,9 @@ __all__ = [
 class _Room(ModuleType):
     """The package `windtunnel.predict`, which may also be called: `wt.predict(job)`."""
 
-    def __call__(self, job: Job, network: str = "closed", seed: int = 1) -> Answer:
+    def __call__(self, job: Job, network: str = "closed", seed: int = 1, profile: Dataset | str | Path | None = None) -> Answer:
         """See `windtunnel.report.answer.answer`."""
-        made: Answer = import_module("windtunnel.report.answer").answer(job, network, seed)
+        made: Answer = import_module("windtunnel.report.answer").answer(job, network, seed, profile)
         return made
 
 

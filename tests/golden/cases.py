@@ -13,6 +13,11 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "gpt3-175b-64",
         ("plan.vpp=1", "plan.stages=[11, 13, 12, 12, 12, 12, 13, 11]", "runtime.overlap_tp=true"),
     ),
+    **{
+        f"gpt3-175b-64 {schedule}": ("gpt3-175b-64", (f"plan.vpp={vpp}", f"plan.schedule={schedule}", "runtime.overlap_p2p=true"))
+        for schedule, vpp in (("breadth-first", 3), ("zb-h1", 1), ("zb-h2", 1), ("interleaved-zb", 3), ("zbv", 2), ("dualpipev", 2),
+                              ("dualpipe", 1))
+    },
     "llama2-70b-64xh100 cp": ("llama2-70b-64xh100", ("plan.cp=2", "plan.dp=2", "plan.global_batch=64", "plan.sharding=zero2")),
     "llama3-8b-8xh100 hsdp": (
         "llama3-8b-8xh100",

@@ -19,8 +19,8 @@ from windtunnel.predict.category import COMPUTE, Category
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
-LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 6, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 11,
-         "from_hugging_face": 9, "which_fabric": 10}
+LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 11,
+         "from_hugging_face": 9, "which_fabric": 10, "schedules": 12}
 """Script -> lines that it prints."""
 
 
@@ -84,6 +84,7 @@ def test_recompute_buys_memory_with_time() -> None:
 def test_more_bandwidth_and_more_flops_each_help() -> None:
     step = {name: p.step_time_s for name, p in rows("future_gpu")}
     assert step["both"] < min(step["twice the bandwidth"], step["twice the FLOP/s"])
+    assert step["twice the FLOP/s"] < step["the same at 700 W"] < step["H100"]
     assert max(step["twice the bandwidth"], step["twice the FLOP/s"]) < step["H100"] < 2.0 * step["both"], "launches do not scale"
 
 
@@ -103,6 +104,16 @@ def test_the_best_plan_fits() -> None:
     found = rows("which_plan_70b")
     steps = [p.step_time_s for *_, p in found]
     assert steps == sorted(steps) and any(p.fits for *_, p in found) and not all(p.fits for *_, p in found)
+
+
+def test_less_bubble_costs_memory() -> None:
+    found = {schedule: p for schedule, _, p in rows("schedules")}
+    functions = runpy.run_path(str(EXAMPLES / "schedules.py"))
+    bubble, held = ({name: functions[which](p) for name, p in found.items()} for which in ("bubble", "held"))
+    assert bubble["zb-h2"] < bubble["zb-h1"] < bubble["1f1b"] and bubble["interleaved-zb"] < bubble["interleaved"]
+    assert held["zb-h2"] > 1.5 * held["zb-h1"] and held["gpipe"] > 5 * held["1f1b"]
+    assert held["dualpipe"] == pytest.approx(held["dualpipev"], rel=0.2)
+    assert max(s.weights for s in found["dualpipe"].memory) > 1.9 * min(s.weights for s in found["1f1b"].memory)
 
 
 def test_megascales_published_speed_and_mfu_agree() -> None:

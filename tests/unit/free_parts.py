@@ -25,13 +25,14 @@ def even_job(free_host: bool = True, **fields: object) -> Job:
     return job.model_copy(update={"cluster": cluster})
 
 
-def even_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A layer's passes take FORWARD and BACKWARD seconds, and nothing else on the device takes any."""
+def even_layers(monkeypatch: pytest.MonkeyPatch, weight: float = 0.0) -> None:
+    """A layer's passes take FORWARD and BACKWARD seconds, `weight` of the latter for weight gradients, and nothing else on the
+    device takes any."""
     true = costs.estimate
 
     def fake(ops, gpu, runtime, factors=None):  # type: ignore[no-untyped-def]
         seconds = np.zeros(len(ops))
-        for phase, total in ((Phase.FORWARD, FORWARD), (Phase.DGRAD, BACKWARD)):
+        for phase, total in ((Phase.FORWARD, FORWARD), (Phase.DGRAD, BACKWARD - weight), (Phase.WGRAD, weight)):
             rows = [
                 r
                 for r in range(len(ops))

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from jobs import make_job
 from report_fixture import CHUNKS, MICRO, STAGES, make_prediction, make_spans
 from trace_reader import Trace, read, slices
 
 from windtunnel.base.errors import FileError
+from windtunnel.predict import predict
 from windtunnel.predict.prediction import Span
 from windtunnel.report.trace import _varint, _varints, perfetto, write_trace
 from windtunnel.report.tracks import tracks_of
@@ -149,3 +151,15 @@ def test_perfettos_own_definitions_read_every_field(tmp_path: Path) -> None:
     assert {event.track_uuid for event in begins} <= tracks
     trace.DiscardUnknownFields()
     assert trace.SerializeToString() == target.read_bytes() or trace.ByteSize() == target.stat().st_size
+
+
+@pytest.mark.parametrize(("schedule", "vpp"), [("interleaved", 2), ("zbv", 2), ("dualpipe", 1), ("dualpipev", 2)])
+def test_arrows_of_real_schedules_follow_the_model(schedule: str, vpp: int) -> None:
+    """Every transfer is on one arrow, from the stage that sends to the one that receives, whichever way parts are laid out."""
+    job = make_job(pp=4, vpp=vpp, layers=8, global_batch=8, schedule=schedule)
+    found = arrows(read(perfetto(tracks_of(predict(job).timeline, (), job))))
+    crossing = 4 * vpp - 1 - (schedule in ("zbv", "dualpipev"))
+    assert len(found) == 2 * 8 * crossing
+    for source, via, target in found:
+        assert via[1] == "send" and via[0] == source[0] and source[2] == via[2] == target[2]
+        assert abs(source[0] - target[0]) in ((1, 3) if schedule == "interleaved" else (1,))

@@ -73,6 +73,9 @@ class EngineError(WindtunnelError):
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to `name`, or None if nothing is close."""
     candidates = list(known)
+    longer = [c for c in candidates if len(name) > 1 and c.lower().startswith(name.lower())]
+    if longer:  # a name cut short, such as a100
+        return min(longer, key=lambda c: (len(c), c))
     found = get_close_matches(name, candidates, n=1, cutoff=0.5)
     if found:
         return found[0]

@@ -40,6 +40,12 @@ def command(
     on: On = None,
     model: ModelFile = None,
     megatron: Megatron = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="PARQUET", help="Measurements of the job's GPU, used before fitted curves.")
+    ] = None,
+    kernels: Annotated[
+        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves by `profile fit`, in place of the catalogue's.")
+    ] = None,
     seed: Seed = 1,
     skip: Annotated[bool, typer.Option("--skip", help="packet: answer repeated patterns of transfers from memory.")] = False,
     quiet: Quiet = False,
@@ -51,14 +57,23 @@ def command(
             from windtunnel.base.errors import SpecError
 
             raise SpecError(option, "-", "a file name", "Only --json prints to standard output.")
+    if kernels is not None:
+        from windtunnel.compute.kernels import is_path, load
+
+        if not is_path(kernels):
+            from windtunnel.base.errors import SpecError
+
+            raise SpecError("--kernels", kernels, "a .json file that `windtunnel profile fit` wrote")
+        load(kernels)
+        sets = [*(sets or []), f"cluster.node.gpu.kernels_from={kernels}"]
     loaded = job_of(job, sets, on, model, megatron)
     what = f"predicting {loaded.job.name}"
     if fidelity == "packet":
         with bar(what) as progress:
-            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, progress=progress)
+            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile, progress=progress)
     else:
         with busy(what):
-            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip)
+            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
     loaded.tell()
     if json is not None:
         write_json(prediction, json)

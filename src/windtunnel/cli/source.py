@@ -48,11 +48,23 @@ def job_of(
         raise SpecError("JOB", Nothing(), "a catalogue name or a file", f"For example: {_example()}.")
     if source not in names("jobs") and is_foreign(source):
         return _imported(Path(source), on, overrides)
-    if on is not None:
+    if on is None:
+        return Loaded(check(load_job(source, overrides)))
+    if not is_profile(on):
         raise SpecError(
             "--on", on, "a JOB that is a config.json or Megatron-LM flags", "A job names its own machine; use --set cluster=..."
         )
-    return Loaded(check(load_job(source, overrides)))
+    from windtunnel.reality.bench import on_bench
+    from windtunnel.reality.kernel_rows import gpu_of
+    from windtunnel.records import read_any
+
+    about = read_any(on).about
+    return Loaded(check(on_bench(load_job(source, overrides), gpu_of(about), about)))
+
+
+def is_profile(path: str) -> bool:
+    """Whether `--on` names a dataset: its device is the machine."""
+    return Path(path).suffix.lower() == ".parquet"
 
 
 def is_foreign(source: str) -> bool:
@@ -102,6 +114,12 @@ def _base(base: str, overrides: list[str], first: Imported) -> Job:
         return load_job(base, overrides)
     if base in names("clusters"):
         cluster: Any = base
+    elif is_profile(base):
+        from windtunnel.reality.bench import bench
+        from windtunnel.reality.kernel_rows import gpu_of
+        from windtunnel.records import read_any
+
+        cluster = _dumped(cluster=bench(gpu_of(read_any(base).about)))["cluster"]
     elif Path(base).suffix:
         cluster = read_table(Path(base))
         if {"model", "base", "plan"} & set(cluster) and "node" not in cluster:

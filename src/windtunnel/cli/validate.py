@@ -21,6 +21,9 @@ def command(
     html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with every point.")] = None,
     gpu: Gpu = None,
     dtype: Dtype = None,
+    kernels: Annotated[
+        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves by `profile fit`, in place of the catalogue's.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json), ("--markdown", markdown), ("--html", html))
@@ -39,7 +42,7 @@ def command(
         def step(done: int, total: int, row: str) -> None:
             shown.update(task, completed=done, total=total)
 
-        report = validate(list(tables) if tables else None, family=family, progress=step, gpu=gpu, dtype=dtype)
+        report = validate(list(tables) if tables else None, family=family, progress=step, gpu=gpu, dtype=dtype, kernels=kernels)
     if json is not None:
         write_json(report.as_dict(), json)
     if markdown is not None:

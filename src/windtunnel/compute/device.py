@@ -38,40 +38,21 @@ class Device:
 
 
 def device(gpu: GPU, kernels: Kernels) -> Device:
-    """`Device` of `gpu` under the curves of `kernels`.
+    """`Device` of `gpu` under the curves of `kernels`, which already hold how far half precision falls short of peak.
 
-    Ceilings are the data sheet's peak times how far this GPU's best measured matmul falls short of it compared with the fitted GPU
-    (`achievable`); see `_shortfall` where none was measured.
+    8- and 4-bit products fall short by another share: that of the best measured matmuls of this GPU, else of the fitted one.
     """
     peak = np.array([_peak(gpu.peak, name) for name in DTYPES])
-    fitted = kernels.achievable / kernels.peak
-    wide = peak[DTYPES.index("bf16")]
-    best = gpu.achievable.get("bf16", gpu.achievable.get("fp16"))
-    base = best / wide / fitted if best is not None else _shortfall(gpu, wide, kernels)
-    factor = np.full(len(DTYPES), base)
+    factor = np.ones(len(DTYPES))
+    wide = next((gpu.achievable[key] / gpu.peak[key] for key in WIDE if key in gpu.achievable and key in gpu.peak), None)
     for name in NARROW:
-        code = DTYPES.index(name)
         if not any(key in gpu.peak for key in FALLBACK[name] if key not in WIDE):
             continue  # computed in bf16
         key = next((key for key in FALLBACK[name] if key in gpu.achievable and key in gpu.peak and key not in WIDE), None)
-        factor[code] = gpu.achievable[key] / gpu.peak[key] / fitted if key is not None else base * kernels.narrow
-    sms = float(gpu.sms) if gpu.sms is not None else max(1.0, round(kernels.sms * wide / kernels.peak))
+        factor[DTYPES.index(name)] = gpu.achievable[key] / gpu.peak[key] / wide if key and wide else kernels.narrow
+    sms = float(gpu.sms) if gpu.sms is not None else max(1.0, round(kernels.sms * peak[DTYPES.index("bf16")] / kernels.peak))
     l2 = gpu.l2 if gpu.l2 is not None else kernels.l2
     return Device(peak=peak, ceiling=peak * factor, bandwidth=gpu.memory_bandwidth, sms=sms, l2=l2)
-
-
-def _shortfall(gpu: GPU, wide: float, kernels: Kernels) -> float:
-    """Ceiling factor of a GPU without a measured matmul, from the power that it has per FLOP/s; 1 across architectures.
-
-    The clock under a power limit follows the cube root of power (dynamic power grows with f V^2 and V with f). A chip with twice
-    the fitted one's power per FLOP/s is taken not to be limited at all, so that it reaches what the fitted one loses.
-    """
-    if gpu.power_w is None or gpu.architecture != kernels.architecture:
-        return 1.0
-    ratio = gpu.power_w / kernels.power / (wide / kernels.peak)
-    if ratio >= 2.0:
-        return kernels.peak / kernels.achievable
-    return float(min(1.0, ratio ** (1.0 / 3.0)))
 
 
 def _peak(table: dict[str, float], name: str) -> float:

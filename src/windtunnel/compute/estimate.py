@@ -10,10 +10,11 @@ import numpy.typing as npt
 from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.device import Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.compute.kernels import Choice, Kernels, Provenance, choose
+from windtunnel.compute.kernels import Choice, GemmCurve, Provenance, choose, without_trees
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
+from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
-from windtunnel.compute.training import Factors, training_factor
+from windtunnel.compute.training import Factors, TrainingFactor, training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.ops import Kind, OpTable, Phase
@@ -23,6 +24,15 @@ Array = npt.NDArray[np.float64]
 CLASSES = {Kind.NORM: "norm", Kind.ELEMENTWISE: "elementwise", Kind.SOFTMAX: "softmax", Kind.CROSS_ENTROPY: "cross_entropy",
            Kind.EMBEDDING: "embedding", Kind.OPTIMIZER: "optimizer", Kind.COPY: "copy", Kind.REDUCE: "reduce"}
 """Kernel classes that only move bytes -> their table in a constants file."""
+
+GROUPED = "grouped_gemm"
+"""Name of a row whose batch is a grouped product of several weights, which libraries run by kernels of their own."""
+
+LIBRARY = "@"
+"""In the name of a row, before the library whose own kernel it is; see `families.key_of`."""
+
+BETWEEN = 0.03
+"""Relative error of a kernel between two measured ones that agree with the curve equally well; assumed."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +50,58 @@ class Estimate:
     sources: tuple[str, ...]
 
 
-def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None = None) -> Estimate:
+def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None = None,
+             measured: Measured | None = None) -> Estimate:
     """Device seconds of every row of `ops` on `gpu`; see `Estimate`. `factors` stand in for the stored training factors.
 
-    Raises FileError if a constants file is broken.
+    With `factors` empty the rows are kernels in a loop, as datasets hold them; only there a fitted GPU's trees count
+    (`residual.py`), since published training runs do not bear them out. Where `measured` has the same kernel its time counts,
+    between neighbours the model scaled to both; the training factors apply to kernels timed in loops, not to those timed inside a
+    running layer (`Measured.in_run`). Raises FileError if a constants file is broken.
     """
     choice = choose(gpu)
-    kernels = choice.kernels
-    dev = device(gpu, kernels)
+    if factors is None or factors or choice.provenance is not Provenance.MODELLED:
+        choice = replace(choice, kernels=without_trees(choice.kernels))
+    dev = device(gpu, choice.kernels)
     in_training = training_factor(gpu.architecture, factors)
+    seconds, table, names, founded = _modelled(ops, choice, dev, runtime, in_training)
+    error = np.array([value for value, _ in founded])[table]
+    code = np.array([value for _, value in founded], np.int8)[table]
+    if measured is not None and len(measured) and len(ops):
+        library = runtime.attention_library or attention_library(runtime, choice.kernels)
+        found = measured.find(ops, runtime.launch, library, runtime.attention == "fused_softmax")
+        hit = np.nonzero((found.low >= 0) & (ops.launches > 0))[0]
+        low, high, weight, same = found.low[hit], found.high[hit], found.weight[hit], found.same[hit]
+        ends, at = np.unique(np.concatenate([low, high]), return_inverse=True)
+        theirs = measured.ops(ends)
+        loop = _modelled(theirs, choice, dev, runtime, TrainingFactor())[0]
+        run = _modelled(theirs, choice, dev, runtime, in_training)[0]
+        ratio = np.log(measured.seconds[ends] / np.where(measured.in_run[ends], run, loop))
+        a, b = ratio[at[: len(hit)]], ratio[at[len(hit) :]]
+        between = seconds[hit] * np.exp((1.0 - weight) * a + weight * b)
+        mine = _modelled(_some(ops, hit), choice, dev, runtime, TrainingFactor())[0]
+        carried = np.where(measured.in_run[low], 1.0, seconds[hit] / mine)  # a loop's time becomes a training run's
+        seconds[hit] = np.where(same, measured.seconds[low] * of_graph(ops).unit[hit] * carried, between)
+        noise = np.maximum(measured.error[low], measured.error[high])
+        error[hit] = np.where(same, noise, np.sqrt(noise**2 + BETWEEN**2 + (0.5 * (b - a)) ** 2))
+        code[hit] = np.where(same, Provenance.MEASURED, Provenance.INTERPOLATED)
+        table[hit] = np.where(same, len(names), len(names) + 1)
+        names += [f"{measured.name}: the same kernel", f"{measured.name}: between kernels"]
+    return Estimate(seconds, code, error, table, tuple(names))
+
+
+def _some(ops: OpTable, rows: npt.NDArray[np.int64]) -> OpTable:
+    """Rows of a table, for the model, which does not ask for their modules."""
+    columns = {name: column[rows] for name, column in vars(ops).items() if name not in ("names", "modules")}
+    return OpTable(names=tuple(ops.names[row] for row in rows), modules=("",) * len(rows), **columns)
+
+
+Columns = tuple[Array, npt.NDArray[np.int16], list[str], list[tuple[float, Provenance]]]
+
+
+def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_training: TrainingFactor) -> Columns:
+    """Seconds of every row by the fitted curves, the table that each rests on, and the tables' names and founding."""
+    kernels = choice.kernels
     rows = len(ops)
     seconds = np.zeros(rows)
     table = np.zeros(rows, np.int16)
@@ -63,8 +116,12 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
 
     launches = ops.launches.astype(np.float64)
     mask = ops.kind == Kind.GEMM
-    if mask.any():
-        put(mask, in_training.matmul * _gemm(ops, mask, launches[mask], kernels, dev, runtime, in_training.throttle), "gemm")
+    several = _named(ops, mask, GROUPED) if kernels.grouped is not None and mask.any() else None
+    parts = ((kernels.gemm, "gemm", mask if several is None else mask & ~several), (kernels.grouped, GROUPED, several))
+    for product, key, part in parts:
+        if product is not None and part is not None and part.any():
+            held = replace(product, throttle=product.throttle * in_training.throttle)
+            put(part, in_training.matmul * _gemm(ops, part, launches[part], held, dev, runtime), key)
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
         mask = ops.kind == kind
@@ -81,15 +138,29 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
             one = np.maximum(launches[mask], 1.0)
             backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
             name = memory_class(key, runtime)
-            put(mask, in_training.memory * one * memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward), name)
+            m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
+            each = memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward, m, n)
+            put(mask, in_training.memory * one * each, name)
+    for key in (name for name in kernels.memory if LIBRARY in name):
+        mask = _named(ops, ops.kind != Kind.COMM, key)
+        if mask.any():
+            backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
+            m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
+            put(mask, in_training.memory * memory_seconds(kernels.memory[key], dev, ops.bytes[mask], backward, m, n), key)
     seconds[launches == 0.0] = 0.0  # a row that only waits
-    error = np.array([value for value, _ in founded])
-    code = np.array([value for _, value in founded], np.int8)
-    return Estimate(seconds, code[table], error[table], table, tuple(names))
+    return seconds, table, names, founded
 
 
-def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, kernels: Kernels, dev: Device, runtime: Runtime,
-          throttle: float) -> Array:
+def _named(ops: OpTable, among: npt.NDArray[np.bool_], name: str) -> npt.NDArray[np.bool_]:
+    """The rows of that name: kernels of one library, such as rows of a dataset, which the graph of a job does not hold."""
+    found = np.zeros(len(ops), np.bool_)
+    if name in ops.names:
+        rows = np.nonzero(among)[0]
+        found[rows] = [ops.names[row] == name for row in rows]
+    return found
+
+
+def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, curve: GemmCurve, dev: Device, runtime: Runtime) -> Array:
     """GEMM rows. Work per launch follows from the FLOPs column, so a loop over experts and one batched call both come out right."""
     launches = np.maximum(launches, 1.0)
     batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
@@ -97,7 +168,6 @@ def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, kernels: K
     whole = 2.0 * batch * m * n * k
     share = np.where((ops.flops[mask] > 0) & (whole > 0), ops.flops[mask] / np.maximum(whole, 1.0), 1.0)
     each = batch * share / launches
-    curve = replace(kernels.gemm, throttle=kernels.gemm.throttle * throttle)
     weight = phase == Phase.WGRAD
     accumulate = weight & (runtime.fused_wgrad and runtime.gradient_dtype == "fp32")
     stated = ops.bytes[mask] / launches

@@ -1,385 +1,400 @@
-"""Reproduces `catalog/kernels/*.toml` from published measurements and prints the errors.
+"""Kernel constants from datasets of one GPU: every class that has rows enough is fitted, the others are a relative's.
 
-    python -m windtunnel.compute.fit FOLDER [--write OUT]
-
-FOLDER holds `vidur/compute/{a100,h100}`, `simumax/{a100_pcie,b200_bf16_ceperm}.json` and `llmcompass_a100`; without `--write`
-nothing is written. Every number in the table is ln(predicted / measured) in per cent on groups (weight shapes, widths) left out of
-the fit.
+`windtunnel profile fit` is its door. Errors are ln(predicted / measured) in per cent; "held out" are rows predicted by constants
+fitted without their group (a weight's shape whichever of its products runs, a width, a length).
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.compute.device import Device
-from windtunnel.compute.fitting import (
-    attention_predict,
-    fit_attention,
-    fit_gemm,
-    fit_memory,
-    gemm_predict,
-    held_out,
-    log_errors,
-    memory_predict,
+from windtunnel.base.errors import SpecError
+from windtunnel.compute import classes
+from windtunnel.compute.device import Device, device
+from windtunnel.compute.families import MEMORY, MemoryClass, derived, named
+from windtunnel.compute.fitting import held_out, log_errors, sigma, statistics
+from windtunnel.compute.kernels import (
+    BY_ARCHITECTURE,
+    DEFAULT,
+    AttentionCurve,
+    GemmCurve,
+    Kernels,
+    MemoryCurve,
+    Provenance,
+    Table,
+    load,
 )
-from windtunnel.compute.kernels import FOLDER, AttentionCurve, GemmCurve, MemoryCurve
-from windtunnel.compute.samples import Sample, llmcompass, llmcompass_layer, published_attention, simumax, vidur
+from windtunnel.compute.library import default_attention
+from windtunnel.compute.reference import reference, reference_gpu
+from windtunnel.compute.samples import BACKWARD, Samples, samples
+from windtunnel.records import Dataset
+from windtunnel.spec.cluster import GPU
 
 Array = npt.NDArray[np.float64]
-TOKENS = (128, 256, 384, 512, 768, 1024, 1536, 2048, 2560, 3072, 3584, 4096, 6144, 8192, 12288, 16384, 24576, 32768)
-"""Token counts taken from Vidur's dense sweep."""
+Mask = npt.NDArray[np.bool_]
 
-AMPERE = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
-HOPPER = ((128, 256), (256, 128), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
-BLACKWELL = ((256, 256), (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
-"""Output tiles of the libraries' tensor-core kernels (CUTLASS profiler's default shapes for sm80, sm90, sm100)."""
+BETWEEN_SETS = 0.08
+"""No class claims less: two published sets on one GPU model differ by about twice this (data, clocks, cooling)."""
 
+CARRIED = 0.1
+"""Relative error that constants of another GPU add."""
 
-@dataclass(frozen=True)
-class Gpu:
-    """Data sheet of a fitted GPU; the same numbers as in `catalog/gpus`."""
+LEAST = {"gemm": 8, "grouped_gemm": 8, "attention": 6, "memory": 5}
+"""Rows without which a class is not fitted: two for each constant that is."""
 
-    id: str
-    architecture: str
-    peak: float
-    achievable: float
-    bandwidth: float
-    sms: int
-    l2: float
-    power: int
-    tiles: tuple[tuple[int, int], ...]
-    narrow: float = 1.0
-    """(best / peak) of FP8 over that of bf16, from the GPUs' measured best matmuls."""
+TILES = {
+    "ampere": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
+    "hopper": ((128, 256), (256, 128), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
+    "blackwell": ((256, 256), (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)),
+    "cpu": ((64, 64), (32, 64), (16, 64), (8, 32)),
+}
+"""Output tiles of the libraries' tensor-core kernels (CUTLASS profiler's default shapes for sm80, sm90, sm100); blocks of a
+core."""
 
-    def device(self) -> Device:
-        rate = np.full(7, self.peak)
-        return Device(rate, rate, self.bandwidth, float(self.sms), self.l2)
+QUERY_ROWS = {("blackwell", "forward"): 256}
+"""Query rows of an attention block where they are not 128: two tiles of 128 in flight on sm100."""
 
-
-A100 = Gpu("a100-sxm-80gb", "ampere", 312e12, 271.2e12, 2.039e12, 108, 40 * 2.0**20, 400, AMPERE)
-PCIE = Gpu("a100-pcie-80gb", "ampere", 312e12, 252.9e12, 1.935e12, 108, 40 * 2.0**20, 300, AMPERE)
-H100 = Gpu(
-    "h100-sxm-80gb", "hopper", 989.4e12, 794.5e12, 3.35e12, 132, 50 * 2.0**20, 700, HOPPER, (1402.6 / 1978.9) / (794.5 / 989.4)
+PLAIN = GemmCurve(
+    fraction=0.9,
+    tiles=TILES["ampere"],
+    tile_cost=12.0,
+    prologue=100.0,
+    wave=0.5,
+    memory=0.85,
+    latency=3e-6,
+    split=3e-6,
+    blend=3.0,
+    throttle=0.1,
+    settle=3e-4,
+    dgrad=1.0,
+    wgrad=1.03,
 )
-B200 = Gpu(
-    "b200-sxm-180gb", "blackwell", 2250e12, 1745e12, 8.0e12, 148, 126 * 2.0**20, 1000, BLACKWELL, (3432.5 / 4500) / (1745 / 2250)
-)
+"""Start of a fit; layouts' factors, where no row has them, are the mean of A100 PCIe's and B200's."""
 
-VIDUR = "microsoft/vidur 7d47513 data/profiling/compute/{}, medians, MIT"
-SIMUMAX = "MooreThreads/SimuMax 4dcaae5 {}.json, Apache-2.0"
-LLMCOMPASS = "PrincetonUniversity/LLMCompass 2e015fd A100 sweeps, BSD-3"
-PUBLISHED = "catalog/kernels/published/attention.toml"
+CORES = replace(PLAIN, tile_cost=2.0, prologue=0.0, wave=0.0, memory=0.7, latency=1e-5, throttle=0.0)
+"""Start on a CPU, whose few cores fill at any size and whose blocks fit its caches."""
+
+LARGE, WIDE = 3e7, 8192
+"""Of times that hold the launch, those of sets beyond this many bytes tell the class's rate, on rows that one block holds whole."""
+
+BY_ROW = ("norm", "softmax")
+"""Classes whose kernels give a row to a block, in a dataset as in the graph of a job; other ops run over rows, heads or plain
+elements."""
+
+FIRST = AttentionCurve(fraction=0.7, rows=128, wave=0.5, setup=150.0, head=20.0, causal=1.05, latency=6e-6)
+"""Start of a fit of attention where no relative lends one."""
 
 
 @dataclass
-class File:
-    """One constants file in the making."""
+class Fit:
+    """A fit in the making, and what it tells: (what, rows held out or not, errors)."""
 
-    gpu: Gpu
-    gemm: dict[str, Any] = field(default_factory=dict)
-    memory: dict[str, dict[str, Any]] = field(default_factory=dict)
-    attention: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
-WAYS = ("forward", "backward")
-BETWEEN_SETS = 0.08
-"""Two published sets on one GPU model differ by about twice this (LLMCompass and Vidur on A100: 16 %): data, clocks, cooling."""
+    kernels: Kernels
+    lines: list[tuple[str, Array]] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
 
-def founded(curve: Any, error: float, provenance: str, source: str) -> dict[str, Any]:
-    """A table: constants, then how well they are founded; an error never claims less than the spread between sets."""
-    return {**asdict(curve), "error": round(max(error, BETWEEN_SETS), 3), "provenance": provenance, "source": source}
+def fit(
+    data: Sequence[Dataset],
+    relative: Kernels | None = None,
+    stated: Mapping[str, MemoryClass] | None = None,
+    only: Sequence[str] = (),
+    report: Callable[[float], object] = lambda share: None,
+) -> Fit:
+    """Constants of the one GPU of `data`.
+
+    `relative`: whose constants fill the gaps; left out, those of its architecture. `stated`: classes that move bytes whose share
+    of the
+    bandwidth somebody states without rows. `only`: classes that must be fitted (gemm, grouped_gemm, attention, or an op that moves
+    bytes); SpecError for one with too few rows, as for data of two GPUs or without a usable row.
+    """
+    gpus = sorted({each.about.gpu for each in data})
+    if len(gpus) != 1:
+        raise SpecError("datasets", ", ".join(gpus) or "none", "datasets of one GPU", "Fit each GPU into a file of its own.")
+    rows = samples(data)
+    _enough(rows, only)
+    gpu, sheet, said = reference_gpu(data[0].about, rows)
+    relative = relative if relative is not None else relative_of(gpu)
+    about = {name: value for name, value in asdict(data[0].about).items() if value and name not in ("datasheet", "version")}
+    shell = replace(
+        relative,
+        id=gpu.id,
+        architecture=gpu.architecture,
+        datasheet=sheet,
+        about=about,
+        tables={},
+        memory={},
+        attention={},
+        grouped=None,
+        **reference(gpu, rows),
+    )
+    made = Fit(shell, messages=[f"assumed {what}" for what in said])
+    work = _Work(made, gpu, device(gpu, shell), rows, relative, _source(data), only)
+    work.products()
+    report(0.6)
+    work.attention()
+    report(0.8)
+    work.bytes_moved(stated or {})
+    report(1.0)
+    return made
 
 
-def sigma(errors: Array) -> float:
-    """Share that 68 % of the errors stay below: one sigma, robustly."""
-    return float(np.quantile(np.abs(errors), 0.68))
+def bare() -> Kernels:
+    """A relative that has only starting values: a fit with it depends on its data alone."""
+    table = Table(0.35, Provenance.ASSUMED, "starting values")
+    return Kernels(
+        id="none",
+        architecture="none",
+        peak=1.0,
+        achievable=1.0,
+        sms=1.0,
+        l2=1.0,
+        power=1.0,
+        narrow=1.0,
+        bandwidth=1.0,
+        gemm=PLAIN,
+        memory={"elementwise": MemoryCurve(0.8, 2e-6, 1.3)},
+        attention={"fa2": {"forward": FIRST, "backward": FIRST}},
+        tables={"gemm": table, "elementwise": table, "attention.fa2": table},
+    )
 
 
-def line(label: str, errors: Array) -> None:
-    """One row of the error table."""
-    if len(errors):
-        size = np.abs(errors)
-        print(
-            f"| {label} | {len(errors)} | {100 * np.median(size):.1f} | {100 * np.quantile(size, 0.9):.1f} "
-            f"| {100 * np.mean(errors):+.1f} |"
+def relative_of(gpu: GPU) -> Kernels:
+    """Whose constants fill the gaps of a GPU's data: those that it names, its architecture's, or the default; never its own."""
+    for name in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture), DEFAULT, BY_ARCHITECTURE["ampere"]):
+        if name is not None and name != gpu.id:
+            return load(name)
+    return load(DEFAULT)
+
+
+def _enough(rows: Samples, only: Sequence[str]) -> None:
+    known = ("gemm", "grouped_gemm", "attention", *MEMORY)
+    for name in only:
+        if name not in known:
+            raise SpecError("--only", name, ", ".join(known))
+        found, least = len(rows.of(op=name)), LEAST.get(name, LEAST["memory"])
+        if found < least:
+            raise SpecError("--only", f"{found} rows of {name}", f"at least {least} rows to fit it")
+    counts = {name: len(rows.of(op=name)) for name in known}
+    if not any(count >= LEAST.get(name, LEAST["memory"]) for name, count in counts.items()):
+        got = ", ".join(f"{count} of {name}" for name, count in counts.items() if count) or "no usable kernel row"
+        raise SpecError(
+            "datasets",
+            got,
+            f"at least {LEAST['gemm']} products, {LEAST['attention']} attention kernels of one direction, or "
+            f"{LEAST['memory']} kernels that move bytes",
+            "Measure more shapes: `windtunnel profile run`.",
         )
 
 
-def gemm(gpu: Gpu, samples: list[Sample], layouts: bool, label: str) -> tuple[GemmCurve, float]:
-    """Fits one GPU's GEMM class and prints held-out errors; returns the curve on all samples and one sigma."""
-    dev = gpu.device()
-    start = GemmCurve(
-        fraction=0.9,
-        tiles=gpu.tiles,
-        tile_cost=12.0,
-        prologue=100.0,
-        wave=0.5,
-        memory=0.85,
-        latency=3e-6,
-        split=3e-6,
-        blend=3.0,
-        throttle=0.1,
-        settle=3e-4,
-    )
-    errors = held_out(samples, lambda s: fit_gemm(start, dev, s, layouts), lambda c, s: gemm_predict(c, dev, s))
-    tokens = np.array([s.m if s.layout != "wgrad" else s.k for s in samples])
-    line(f"{gpu.id} gemm, held out, {label}", errors)
-    line(f"{gpu.id} gemm, held out, 2048 tokens or more", errors[tokens >= 2048])
-    if layouts:
-        for layout in ("forward", "dgrad", "wgrad"):
-            line(f"{gpu.id} gemm, held out, {layout}", errors[np.array([s.layout == layout for s in samples])])
-    return fit_gemm(start, dev, samples, layouts), sigma(errors[tokens >= 1024])
+def _source(data: Sequence[Dataset]) -> str:
+    parts = [f"{each.about.source}{f', {each.about.licence}' if each.about.licence else ''}" for each in data]
+    return "; ".join(dict.fromkeys(part for part in parts if part)) or "measured"
 
 
-def check(label: str, curve: GemmCurve, gpu: Gpu, samples: Sequence[Sample]) -> None:
-    """Errors on samples that no fit has seen."""
-    line(f"{gpu.id} gemm, never fitted, {label}", log_errors(gemm_predict(curve, gpu.device(), samples), samples))
+@dataclass
+class _Work:
+    """One fit's data and the three steps over it."""
 
+    made: Fit
+    gpu: GPU
+    dev: Device
+    rows: Samples
+    relative: Kernels
+    source: str
+    only: Sequence[str]
 
-def pointwise(gpu: Gpu, samples: list[Sample], label: str) -> tuple[MemoryCurve, float]:
-    """Fits the plain pointwise class (Vidur's residual add) and prints held-out errors above 10 us."""
-    dev, names = gpu.device(), ("efficiency", "latency", "cache")
-    start = MemoryCurve(efficiency=0.8, latency=2e-6, cache=1.3)
-    errors = held_out(samples, lambda s: fit_memory(start, dev, s, names), lambda c, s: memory_predict(c, dev, s))
-    long = np.array([s.seconds > 10e-6 for s in samples])
-    line(f"{gpu.id} {label}, held out", errors)
-    line(f"{gpu.id} {label}, held out, above 10 us", errors[long])
-    return fit_memory(start, dev, samples, names), sigma(errors[long])
+    @property
+    def cpu(self) -> bool:
+        return self.gpu.architecture == "cpu"
 
+    def put(self, key: str, table: Table) -> None:
+        self.made.kernels.tables[key] = table
 
-def rate(gpu: Gpu, samples: list[Sample], label: str) -> tuple[float, float]:
-    """Bandwidth share of a host-timed sweep: seconds = constant + bytes / rate; the constant is the timing's own and is dropped."""
-    dev, names = gpu.device(), ("efficiency", "latency")
-    start = MemoryCurve(efficiency=0.7, latency=2e-5)
-    errors = held_out(samples, lambda s: fit_memory(start, dev, s, names), lambda c, s: memory_predict(c, dev, s), folds=4)
-    line(f"{gpu.id} {label}, held out", errors)
-    return fit_memory(start, dev, samples, names).efficiency, sigma(errors)
-
-
-def memory_tables(
-    plain: MemoryCurve, error: float, how: str, source: str, shares: dict[str, tuple[float, float, str, str]]
-) -> dict[str, dict[str, Any]]:
-    """Tables of all classes that move bytes: `shares` gives (bandwidth share, error, provenance, source) where something is known.
-
-    The rest follows the plain class: fused norms and the fused softmax read and write once like it; a norm's backward also reduces
-    over rows (factor 1.15, assumed); gathers of the embedding scatter with atomics in backward (factor 1.5, assumed).
-    """
-    found = {"elementwise": founded(plain, error, how, source)}
-    derived = {
-        "norm": (1.0, 1.15),
-        "softmax": (0.9, 1.0),
-        "softmax_native": (0.65, 1.0),
-        "cross_entropy": (0.8, 1.0),
-        "embedding": (0.2, 1.5),
-        "optimizer": (1.0, 1.0),
-        "copy": (1.0, 1.0),
-        "reduce": (0.95, 1.0),
-    }
-    for name, (factor, backward) in derived.items():
-        if name in shares:
-            share, miss, provenance, origin = shares[name]
-            found[name] = founded(replace(plain, efficiency=share, backward=backward), miss, provenance, origin)
+    def products(self) -> None:
+        """Dense products, then grouped ones with the dense curve as their start."""
+        rows, least = self.rows.of(op="gemm"), LEAST["gemm"]
+        if np.count_nonzero(~rows.host) >= least:  # times from the host hold the launch
+            rows = rows.take(~rows.host)
+        tiles = TILES.get(self.gpu.architecture, self.relative.gemm.tiles)
+        if len(rows) < least:
+            curve = replace(self.relative.gemm, fraction=self._scaled(self.relative.gemm.fraction), residual=None)
+            self._carry("gemm", f"{len(rows)} rows of gemm, {least} are needed")
         else:
-            provenance = "transferred" if factor >= 0.95 else "assumed"
-            found[name] = founded(
-                replace(plain, efficiency=plain.efficiency * factor, backward=backward),
-                max(error, 0.12 if factor >= 0.95 else 0.25),
-                provenance,
-                f"pointwise kernels of the same GPU times {factor}",
-            )
-    return found
+            few = len(rows) < classes.FEW
+            start = CORES if self.cpu else self.relative.gemm if few else PLAIN
+            curve = self._products("gemm", replace(start, tiles=tiles, residual=None), rows)
+        self.made.kernels = replace(self.made.kernels, gemm=curve)
+        rows = self.rows.of(op="grouped_gemm")
+        if len(rows) >= LEAST["grouped_gemm"]:
+            start = replace(curve, residual=None)
+            self.made.kernels = replace(self.made.kernels, grouped=self._products("grouped_gemm", start, rows))
+        elif len(rows):
+            self.made.messages.append(f"grouped_gemm: {len(rows)} rows, {LEAST['grouped_gemm']} are needed; as gemm")
+
+    def _products(self, key: str, start: GemmCurve, rows: Samples) -> GemmCurve:
+        dev = self.dev
+
+        def plain(part: Samples) -> GemmCurve:
+            return classes.fit_gemm(start, dev, part, self.cpu)
+
+        def full(part: Samples) -> GemmCurve:
+            return classes.with_residual(plain(part), dev, part)
+
+        def predict(curve: GemmCurve, part: Samples) -> Array:
+            return classes.gemm_predict(curve, dev, part)
+
+        way, errors = plain, _held(rows, plain, predict)
+        if len(rows) >= classes.TREES_FROM:
+            other = _held(rows, full, predict)
+            if np.abs(other).mean() < 0.95 * np.abs(errors).mean():
+                way, errors = full, other
+        curve = way(rows)
+        parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "2048 tokens or more": rows.tokens >= 2048}
+        parts |= {phase: rows.phase == phase for phase in ("forward", "dgrad", "wgrad") if len(set(rows.phase)) > 1}
+        usual = rows.tokens >= 1024
+        self._table(key, errors, log_errors(predict(curve, rows), rows), parts, usual if usual.sum() > 4 else parts["all"])
+        return curve
+
+    def attention(self) -> None:
+        """Both directions of each library; what no row tells stays the relative's."""
+        rows, found = self.rows.of(op="attention"), {}
+        library = np.where(rows.library == "", default_attention(self.gpu.architecture), rows.library)
+        backward = np.isin(rows.phase, BACKWARD)
+        for name in sorted(set(library)):
+            lent = self.relative.attention.get(name) or next(iter(self.relative.attention.values()))
+            ways: dict[str, AttentionCurve] = {}
+            errors: dict[str, tuple[Array, Array]] = {}
+            for way in ("forward", "backward"):
+                part = rows.take((library == name) & (backward == (way == "backward")))
+                start = replace(
+                    lent[way], rows=QUERY_ROWS.get((self.gpu.architecture, way), 128), fraction=self._scaled(lent[way].fraction)
+                )
+                if len(part) >= LEAST["attention"]:
+                    ways[way], errors[way] = self._attention(start, part)
+                else:
+                    ways[way] = start
+                    if len(part) or ways.get("forward") is not start:
+                        self.made.messages.append(
+                            f"attention {name} {way}: {len(part)} rows, {LEAST['attention']} are needed; {self.relative.id}'s"
+                        )
+            if errors:
+                found[name] = ways
+                held = {way: each[0] for way, each in errors.items()}
+                trained = {way: statistics(each[1]) for way, each in errors.items()}
+                self.put(
+                    f"attention.{name}",
+                    Table(
+                        max(sigma(e) for e in held.values()) if len(held) == 2 else 0.15,
+                        Provenance.MODELLED,
+                        self.source,
+                        {way: statistics(e) for way, e in held.items()},
+                        trained,
+                    ),
+                )
+                table = self.made.kernels.tables[f"attention.{name}"]
+                self.put(f"attention.{name}", replace(table, error=max(table.error, BETWEEN_SETS)))
+                self.made.lines += [(f"attention {name} {way}", e) for way, e in held.items()]
+        if not found:
+            for name, lent in self.relative.attention.items():
+                found[name] = {way: replace(curve, fraction=self._scaled(curve.fraction)) for way, curve in lent.items()}
+                self._carry(f"attention.{name}", f"{len(rows)} rows of attention, {LEAST['attention']} of a direction are needed")
+        self.made.kernels = replace(self.made.kernels, attention=found)
+
+    def _attention(self, start: AttentionCurve, rows: Samples) -> tuple[AttentionCurve, tuple[Array, Array]]:
+        names = classes.told(start, self.dev, rows)
+
+        def fitted(part: Samples) -> AttentionCurve:
+            return classes.fit_attention(start, self.dev, part, names, self.cpu)
+
+        def predict(curve: AttentionCurve, part: Samples) -> Array:
+            return classes.attention_predict(curve, self.dev, part)
+
+        curve = fitted(rows)
+        return curve, (_held(rows, fitted, predict), log_errors(predict(curve, rows), rows))
+
+    def bytes_moved(self, stated: Mapping[str, MemoryClass]) -> None:
+        """A curve for every kernel by name and library, one for every class, and the rest derived or lent."""
+        found: dict[str, MemoryCurve] = {}
+        known: dict[str, MemoryClass] = dict(stated)
+        lent = self.relative.memory["elementwise"]
+        start = MemoryCurve(lent.efficiency, lent.latency, 1.0 if self.cpu else lent.cache)
+        rows = self.rows.take(np.isin(self.rows.op, MEMORY))
+        for key, part in named(rows):
+            if len(part) >= LEAST["memory"]:
+                curve, table = self._moved(key, start, part)
+                found[key] = curve
+                self.put(key, table)
+        for op in MEMORY:
+            part = rows.of(op=op)
+            part = part.take(np.array([classes.trains(library) for library in part.library], np.bool_)) if len(part) else part
+            plain = part.take(~part.host)
+            if len(plain) >= LEAST["memory"]:
+                known[op] = MemoryClass(*self._moved(op, start, plain, op in BY_ROW))
+            elif len(part) >= LEAST["memory"]:  # the launch in such times is the timing's own
+                large = part.take((part.moved > LARGE) & (part.n <= WIDE))
+                if len(large) >= LEAST["memory"]:
+                    curve, table = self._moved(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large, False)
+                    known.setdefault(op, MemoryClass(replace(curve, latency=0.0), table))
+            elif len(part):
+                self.made.messages.append(f"{op}: {len(part)} rows, {LEAST['memory']} are needed")
+        for name, (curve, table) in derived(known, self.relative).items():
+            found[name] = curve
+            self.put(name, table)
+        self.made.kernels = replace(self.made.kernels, memory=found)
+
+    def _moved(self, key: str, start: MemoryCurve, rows: Samples, by_row: bool = True) -> tuple[MemoryCurve, Table]:
+        def fitted(part: Samples) -> MemoryCurve:
+            return classes.fit_memory(start, self.dev, part, by_row, self.cpu)
+
+        def predict(curve: MemoryCurve, part: Samples) -> Array:
+            return classes.memory_predict(curve, self.dev, part)
+
+        curve, errors = fitted(rows), _held(_split(rows), fitted, predict)
+        parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "above 10 us": rows.seconds > classes.LONG}
+        usual = parts["above 10 us"] if parts["above 10 us"].any() else parts["all"]
+        self._table(key, errors, log_errors(predict(curve, rows), rows), parts, usual)
+        return curve, self.made.kernels.tables.pop(key)
+
+    def _table(self, key: str, held: Array, trained: Array, parts: dict[str, Mask], usual: Mask) -> None:
+        self.made.lines += [(f"{key}, {part}" if part != "all" else key, held[mask]) for part, mask in parts.items() if mask.any()]
+        self.put(
+            key,
+            Table(
+                max(sigma(held[usual]), BETWEEN_SETS),
+                Provenance.MODELLED,
+                self.source,
+                {part: statistics(held[mask]) for part, mask in parts.items() if mask.any()},
+                {part: statistics(trained[mask]) for part, mask in parts.items() if mask.any()},
+            ),
+        )
+
+    def _carry(self, key: str, why: str) -> None:
+        table = self.relative.tables[key]
+        self.put(key, Table(float(np.hypot(table.error, CARRIED)), Provenance.TRANSFERRED, f"{self.relative.id}: {table.source}"))
+        self.made.messages.append(f"{key}: {why}; {self.relative.id}'s constants are used")
+
+    def _scaled(self, fraction: float) -> float:
+        """A relative's share of the peak, scaled by how far the two GPUs' best measured products fall short of their peaks."""
+        here, there = self.made.kernels, self.relative
+        return min(1.0, fraction * (here.achievable / here.peak) / (there.achievable / there.peak))
 
 
-def attention(
-    gpu: Gpu, samples: Sequence[Sample], starts: dict[str, AttentionCurve], names: Sequence[str], label: str, source: str
-) -> dict[str, Any]:
-    """Both directions of one library; `names` are the constants that the samples can tell, the others stay as in `starts`."""
-    dev, found, worst = gpu.device(), {}, 0.0
-    for way in WAYS:
-        rows, start = [s for s in samples if s.layout == way], starts[way]
-        errors = held_out(rows, partial(fit_attention, start, dev, names=names), lambda c, s: attention_predict(c, dev, s))
-        line(f"{gpu.id} {label} {way}, held out", errors)
-        found[way] = asdict(fit_attention(start, dev, rows, names))
-        worst = max(worst, sigma(errors))
-    return {**found, "error": round(max(worst, BETWEEN_SETS), 3), "provenance": "modelled", "source": source}
+def _split(rows: Samples) -> Samples:
+    """Groups by shape where one group would hold half of the rows: a sweep along two axes crosses in one width."""
+    _, counts = np.unique(rows.group.astype(str), return_counts=True)
+    if counts.max() <= 0.5 * len(rows):
+        return rows
+    return replace(rows, group=np.array([f"{g} {m:.0f}" for g, m in zip(rows.group, rows.m, strict=True)], np.object_))
 
 
-def curve_of(table: dict[str, Any], way: str, **changes: Any) -> AttentionCurve:
-    """A fitted curve as the start of another."""
-    return replace(AttentionCurve(**table[way]), **changes)
-
-
-def build(folder: Path) -> list[File]:
-    """Fits everything. The order matters where one GPU lends constants to another."""
-    print("| what | samples | median % | p90 % | bias % |\n|---|---|---|---|---|")
-    files = {gpu.id: File(gpu) for gpu in (A100, PCIE, H100, B200)}
-    profiles = {
-        gpu: [s for s in vidur(folder / "vidur" / "compute" / name) if s.kind != "gemm" or s.m in TOKENS]
-        for gpu, name in (("a100", "a100"), ("h100", "h100"))
-    }
-    sweeps = llmcompass(folder / "llmcompass_a100")
-    systems = {name: simumax(folder / "simumax" / f"{name}.json") for name in ("a100_pcie", "b200_bf16_ceperm")}
-
-    def pick(samples: Sequence[Sample], kind: str, origin: str = "") -> list[Sample]:
-        return [s for s in samples if s.kind == kind and origin in s.origin]
-
-    # GEMM. PCIe and B200 measure all three layouts; SXM and H100 take the layouts' factors from them.
-    pcie, error = gemm(PCIE, pick(systems["a100_pcie"], "gemm"), True, "all")
-    files[PCIE.id].gemm = founded(pcie, error, "modelled", SIMUMAX.format("a100_pcie"))
-    check("grouped GEMM", pcie, PCIE, pick(systems["a100_pcie"], "grouped"))
-    b200, error = gemm(B200, pick(systems["b200_bf16_ceperm"], "gemm"), True, "all")
-    files[B200.id].gemm = founded(b200, error, "modelled", SIMUMAX.format("b200_bf16_ceperm"))
-    check("grouped GEMM", b200, B200, pick(systems["b200_bf16_ceperm"], "grouped"))
-    a100, error = gemm(A100, pick(profiles["a100"], "gemm"), False, "128 to 32768 tokens")
-    a100 = replace(a100, dgrad=pcie.dgrad, wgrad=pcie.wgrad)
-    files[A100.id].gemm = founded(a100, error, "modelled", VIDUR.format("a100") + "; layout factors of a100-pcie-80gb")
-    check("batched scores and context of a layer", a100, A100, llmcompass_layer(folder / "llmcompass_a100"))
-    check("LLMCompass matmul above 100 us", a100, A100, [s for s in pick(sweeps, "gemm") if s.seconds > 1e-4])
-    # H100's down projections ran on activations that draw less power: up to 870 TFLOP/s, above the best measured matmul. Left out.
-    rows = pick(profiles["h100"], "gemm")
-    h100, error = gemm(H100, [s for s in rows if "down_proj" not in s.origin], False, "128 to 4096 tokens, without down_proj")
-    h100 = replace(h100, dgrad=(pcie.dgrad + b200.dgrad) / 2, wgrad=(pcie.wgrad + b200.wgrad) / 2)
-    files[H100.id].gemm = founded(
-        h100, error, "modelled", VIDUR.format("h100") + "; layout factors: mean of a100-pcie-80gb and b200-sxm-180gb"
-    )
-    check("down_proj", h100, H100, [s for s in rows if "down_proj" in s.origin])
-
-    # Kernels that move bytes.
-    plain, error = pointwise(A100, pick(profiles["a100"], "elementwise", "add"), "add")
-    emb = pick(profiles["a100"], "embedding")
-    gather, miss = rate(A100, [s for s in emb if s.seconds > 2e-5], "embedding")
-    norm, off = rate(A100, [s for s in pick(sweeps, "norm") if s.moved > 3e7 and s.n <= 8192], "layer norm (LLMCompass)")
-    soft, far = rate(A100, [s for s in pick(sweeps, "softmax") if s.moved > 3e7], "softmax (LLMCompass)")
-    gelu, wide = rate(A100, [s for s in pick(sweeps, "elementwise", "gelu") if s.moved > 3e7], "GELU (LLMCompass)")
-    shares = {"add": plain.efficiency, "GELU": gelu, "norm": norm, "softmax": soft, "embedding": gather}
-    print(f"\nBandwidth shares on A100: {', '.join(f'{k} {v:.3f}' for k, v in shares.items())} (GELU within {wide:.3f})\n")
-    known = {
-        "norm": (min(norm, plain.efficiency), max(off, 0.12), "modelled", LLMCOMPASS),
-        "softmax_native": (soft, far, "modelled", LLMCOMPASS),
-        "embedding": (gather, miss, "modelled", VIDUR.format("a100")),
-    }
-    files[A100.id].memory = memory_tables(plain, error, "modelled", VIDUR.format("a100") + ", residual add", known)
-    pcie_known = {name: (share, max(miss, 0.1), "transferred", source) for name, (share, miss, _, source) in known.items()}
-    pcie_known["cross_entropy"] = (0.808 * 1600e9 / PCIE.bandwidth, 0.2, "modelled", SIMUMAX.format("a100_pcie") + ", bandwidth.ce")
-    files[PCIE.id].memory = memory_tables(
-        replace(plain, efficiency=0.91 * 1600e9 / PCIE.bandwidth),
-        0.15,
-        "modelled",
-        SIMUMAX.format("a100_pcie") + ", bandwidth.default",
-        pcie_known,
-    )
-    fast, error = pointwise(H100, pick(profiles["h100"], "elementwise", "add"), "add")
-    emb = pick(profiles["h100"], "embedding")
-    gather, miss = rate(H100, [s for s in emb if s.seconds > 2e-5], "embedding")
-    files[H100.id].memory = memory_tables(
-        fast,
-        error,
-        "modelled",
-        VIDUR.format("h100") + ", residual add",
-        {"embedding": (gather, miss, "modelled", VIDUR.format("h100"))},
-    )
-    blackwell = replace(fast, efficiency=0.666)
-    ce = ("modelled", SIMUMAX.format("b200_bf16_ceperm") + ", bandwidth.ce")
-    files[B200.id].memory = memory_tables(
-        blackwell,
-        0.15,
-        "modelled",
-        SIMUMAX.format("b200_bf16_ceperm") + ", bandwidth.default",
-        {"cross_entropy": (0.3246, 0.2, *ce)},
-    )
-
-    # Attention. H100 has published rates for three libraries; what they cannot tell (few heads) is taken from the SimuMax sweeps.
-    start = AttentionCurve(fraction=0.7, rows=128, wave=0.5, setup=150.0, head=20.0, causal=1.05, latency=6e-6)
-    every = ("fraction", "setup", "head", "causal", "wave")
-    published = published_attention(FOLDER / "published" / "attention.toml")
-    for library in ("fa2", "cudnn", "fa3"):
-        fresh = {"forward": start, "backward": start}
-        files[H100.id].attention[library] = attention(H100, published[library], fresh, every, library, PUBLISHED)
-    lent = files[H100.id].attention["fa2"]
-    source = SIMUMAX.format("a100_pcie") + "; sequence, head and mask terms of fa2 on h100-sxm-80gb"
-    files[PCIE.id].attention["fa2"] = attention(
-        PCIE,
-        pick(systems["a100_pcie"], "attention"),
-        {way: curve_of(lent, way) for way in WAYS},
-        ("fraction", "wave", "latency"),
-        "fa2",
-        source,
-    )
-    ratio = (A100.achievable / A100.peak) / (PCIE.achievable / PCIE.peak)
-    scaled = {way: asdict(curve_of(files[PCIE.id].attention["fa2"], way)) for way in WAYS}
-    for way in WAYS:
-        scaled[way]["fraction"] = min(1.0, scaled[way]["fraction"] * ratio)
-    files[A100.id].attention["fa2"] = {
-        **scaled,
-        "error": 0.1,
-        "provenance": "transferred",
-        "source": "a100-pcie-80gb times the ratio of the best measured matmuls",
-    }
-    lent = files[H100.id].attention["cudnn"]
-    source = SIMUMAX.format("b200_bf16_ceperm") + "; head and mask terms of cudnn on h100-sxm-80gb"
-    lent_ways = {"forward": curve_of(lent, "forward", rows=256), "backward": curve_of(lent, "backward")}
-    files[B200.id].attention["cudnn"] = attention(
-        B200, pick(systems["b200_bf16_ceperm"], "attention"), lent_ways, ("fraction", "wave", "latency", "setup"), "cudnn", source
-    )
-    return list(files.values())
-
-
-def text(file: File) -> str:
-    """TOML of one constants file."""
-    gpu = file.gpu
-    out = [
-        f'# Written by `python -m windtunnel.compute.fit`; equations and error table: docs/kernels.md.\nid = "{gpu.id}"',
-        f'architecture = "{gpu.architecture}"\n',
-        "[reference]",
-        f"peak = {gpu.peak:.5g}",
-        f"achievable = {gpu.achievable:.5g}",
-        f"sms = {gpu.sms}",
-        f"l2 = {gpu.l2:.9g}",
-        f"power = {gpu.power}",
-        f"narrow = {gpu.narrow:.4g}\n",
-        "[gemm]",
-        *_values(file.gemm),
-    ]
-    for name, table in file.memory.items():
-        out += [f"\n[memory.{name}]", *_values(table)]
-    for name, table in file.attention.items():
-        out += [f"\n[attention.{name}]", *_values({k: v for k, v in table.items() if not isinstance(v, dict)})]
-        for way in ("forward", "backward"):
-            out += [f"\n[attention.{name}.{way}]", *_values(table[way])]
-    return "\n".join(out) + "\n"
-
-
-def _values(table: dict[str, Any]) -> list[str]:
-    return [f"{name} = {_value(value)}" for name, value in table.items()]
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, tuple):
-        return "[" + ", ".join(f"[{a}, {b}]" for a, b in value) + "]"
-    return f"{value:.4g}"
-
-
-def main() -> None:
-    """Command line of the fit."""
-    parser = argparse.ArgumentParser(prog="python -m windtunnel.compute.fit", description="refit the kernel constants")
-    parser.add_argument("folder", type=Path, help="folder of the published kernel measurements")
-    parser.add_argument("--write", type=Path, default=None, help="folder that receives one TOML file per GPU")
-    options = parser.parse_args()
-    for file in build(options.folder):
-        if options.write is not None:
-            (options.write / f"{file.gpu.id}.toml").write_text(text(file), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def _held(rows: Samples, fitted: Callable[[Samples], Any], predict: Callable[[Any, Samples], Array]) -> Array:
+    """Held-out errors; with fewer than three groups nothing can be left out, and the errors are those of the fit, doubled."""
+    if len(set(rows.group)) < 3:
+        return 2.0 * log_errors(predict(fitted(rows), rows), rows)
+    return held_out(rows, fitted, predict)

@@ -1,14 +1,17 @@
-"""Seconds of dense matrix products: tiles, waves, split-k, memory.
+"""Seconds of dense and grouped matrix products: tiles, waves, split-k, memory.
 
 For each tile shape (r, c) and each split s of k that a BLAS library might choose, a batch of (m,k)@(k,n) makes
 
     blocks = batch ceil(m/r) ceil(n/c) s          waves = blocks / SMs, rounded up in part (`wave`)
     compute = waves * 2 r c (k/s + prologue) * (1 + tile_cost (1/r + 1/c)) / (ceiling fraction / SMs)
-    memory  = bytes / (bandwidth * memory)
+    memory  = (bytes + result (1/store - 1)) / (bandwidth * memory)
     t = (compute^p + memory^p)^(1/p)
-    seconds = latency + t (1 + throttle t / (t + settle))
+    x = (t / settle)^sharp
+    seconds = (latency + t (1 + throttle x / (1 + x))) exp(residual)
 
-and the fastest choice counts, as the library's own heuristic looks for it. Never faster than peak.
+and the fastest choice counts, as the library's own heuristic looks for it. Never faster than peak. `residual`: see `residual.py`.
+`result` is the bytes of the result written once: tiles store it at `store` times the rate of reading, which decides where k is
+small.
 Source of the form: tile and wave quantisation as NVIDIA's "Matrix Multiplication Background User's Guide" describes it; constants
 are fitted by `fit.py`.
 """
@@ -20,9 +23,12 @@ import numpy.typing as npt
 
 from windtunnel.compute.device import ELEMENT, RESULT, Device
 from windtunnel.compute.kernels import GemmCurve
+from windtunnel.compute.residual import correction, features
 
 Array = npt.NDArray[np.float64]
 SPLITS = (1.0, 2.0, 3.0, 4.0, 8.0)
+CHUNK = 4096
+"""Rows at a time: the arrays of one chunk stay in a core's second-level cache."""
 
 
 def gemm_bytes(batch: Array, m: Array, n: Array, k: Array, dtype: npt.NDArray[np.int8], accumulate: npt.NDArray[np.bool_]) -> Array:
@@ -34,23 +40,57 @@ def gemm_bytes(batch: Array, m: Array, n: Array, k: Array, dtype: npt.NDArray[np
 def gemm_seconds(curve: GemmCurve, dev: Device, batch: Array, m: Array, n: Array, k: Array, dtype: npt.NDArray[np.int8],
                  moved: Array, factor: Array) -> Array:
     """Seconds of one launch per row. Arguments are equal-length arrays; `moved` is HBM bytes, `factor` the layout's time factor."""
-    if len(m) == 0:
-        return np.zeros(0)
-    tiles = np.array(curve.tiles, dtype=np.float64)
-    rows, columns = tiles[:, 0][None, :, None], tiles[:, 1][None, :, None]
-    split = np.array(SPLITS)[None, None, :]
-    b3, m3, n3, k3 = (np.maximum(x, 1e-9)[:, None, None] for x in (batch, m, n, k))
-    blocks = b3 * np.ceil(m3 / rows) * np.ceil(n3 / columns) * split
-    even = blocks / dev.sms
-    waves = np.maximum(1.0, curve.wave * np.ceil(even) + (1.0 - curve.wave) * even)
-    slow = (1.0 + curve.tile_cost * (1.0 / rows + 1.0 / columns)) * 2.0 * rows * columns * dev.sms
-    compute = waves * slow * (k3 / split + curve.prologue)
-    rate = (dev.ceiling[dtype] * curve.fraction)[:, None, None]
-    # Partial results are written and read in fp32; most of that traffic stays in L2, taken as four times as fast as HBM.
-    extra = np.where(split > 1.0, curve.split + 8.0 * b3 * m3 * n3 * split / (4.0 * dev.bandwidth), 0.0)
-    best = (compute / rate + extra).min(axis=(1, 2)) * factor
+    out = np.empty(len(m))
+    for begin in range(0, len(m), CHUNK):
+        part = slice(begin, begin + CHUNK)
+        out[part] = _seconds(curve, dev, batch[part], m[part], n[part], k[part], dtype[part], moved[part], factor[part])
+    return out
+
+
+def _seconds(curve: GemmCurve, dev: Device, batch: Array, m: Array, n: Array, k: Array, dtype: npt.NDArray[np.int8],
+             moved: Array, factor: Array) -> Array:
+    b, r, c, d = (np.maximum(x, 1e-9) for x in (batch, m, n, k))
+    best = _fastest(curve, dev, b, r, c, d, dev.ceiling[dtype] * curve.fraction) * factor
+    moved = moved + batch * m * n * RESULT[dtype] * (1.0 / curve.store - 1.0)
     memory = moved / (dev.bandwidth * curve.memory)
     joined = (best**curve.blend + memory**curve.blend) ** (1.0 / curve.blend)
     floor = 2.0 * batch * m * n * k / dev.peak[dtype]
-    held = joined * (1.0 + curve.throttle * joined / (joined + curve.settle))
-    return np.asarray(np.maximum(curve.latency + held, floor), dtype=np.float64)
+    seconds = curve.latency + held(joined, curve.throttle, curve.settle, curve.sharp)
+    if curve.residual is not None:
+        seconds = seconds * np.exp(correction(curve.residual, features(b, r, c, d, seconds, dev.sms)))
+    return np.asarray(np.maximum(seconds, floor), dtype=np.float64)
+
+
+def held(seconds: Array, throttle: float, settle: float, sharp: float) -> Array:
+    """`seconds` at full clock, longer by up to `throttle` as the power limit pulls the clock down; grows with `seconds`."""
+    if throttle == 0.0:
+        return seconds
+    x = seconds / settle if sharp == 1.0 else (seconds / settle) ** sharp
+    return np.asarray(seconds * (1.0 + throttle * x / (1.0 + x)), dtype=np.float64)
+
+
+def _fastest(curve: GemmCurve, dev: Device, batch: Array, m: Array, n: Array, k: Array, rate: Array) -> Array:
+    """Seconds of the fastest tile and split; each candidate is written into the same two arrays."""
+    down = {r: np.ceil(m / r) for r in {r for r, _ in curve.tiles}}
+    across = {c: batch * np.ceil(n / c) for c in {c for _, c in curve.tiles}}
+    inner = [(k / s + curve.prologue) * (dev.sms / rate) for s in SPLITS]
+    # Partial results are written and read in fp32; most of that traffic stays in L2, taken as four times as fast as HBM.
+    extra = [curve.split + (8.0 * s / (4.0 * dev.bandwidth)) * (batch * m * n) if s > 1.0 else None for s in SPLITS]
+    best = np.full(len(m), np.inf)
+    even, waves = np.empty(len(m)), np.empty(len(m))
+    for r, c in curve.tiles:
+        cost = (1.0 + curve.tile_cost * (1.0 / r + 1.0 / c)) * 2.0 * r * c
+        blocks = down[r] * across[c]
+        for split, depth, more in zip(SPLITS, inner, extra, strict=True):
+            np.multiply(blocks, split / dev.sms, out=even)
+            np.ceil(even, out=waves)
+            waves *= curve.wave
+            even *= 1.0 - curve.wave
+            waves += even
+            np.maximum(waves, 1.0, out=waves)
+            waves *= cost
+            waves *= depth
+            if more is not None:
+                waves += more
+            np.minimum(best, waves, out=best)
+    return best

@@ -1,19 +1,19 @@
-"""Fitted kernel constants: one TOML file of `catalog/kernels/` per GPU, and the rule that picks a file for a GPU.
+"""Fitted kernel constants: one JSON file of `catalog/kernels/` per GPU or a user's own, and the rule that picks one for a GPU.
 
-A file states the GPU it was fitted on (`[reference]`), one table per kernel class, and for each table the sources, the
+A file states the GPU it was fitted on (`reference`), one table per kernel class, and for each table the sources, the
 error that was measured on shapes held out of the fit, and how well the numbers are founded (`provenance`).
 """
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import FileError
+from windtunnel.compute.residual import Residual
 from windtunnel.spec.cluster import GPU
 
 FOLDER = Path(__file__).resolve().parent.parent / "catalog" / "kernels"
@@ -56,6 +56,9 @@ class GemmCurve:
     settle: float  # s, kernel length at which half of that shows
     dgrad: float = 1.0  # time factor of the NN layout
     wgrad: float = 1.0  # time factor of the NT layout
+    store: float = 1.0  # rate of writing results over the rate of reading operands
+    sharp: float = 1.0  # how suddenly the clock falls: exponent of kernel length / settle
+    residual: Residual | None = None  # what the equations miss on this very GPU
 
 
 @dataclass(frozen=True)
@@ -79,15 +82,31 @@ class MemoryCurve:
     latency: float  # s
     cache: float = 1.0  # rate of bytes that stay in L2 over the rate of HBM
     backward: float = 1.0  # time factor of the backward kernel
+    reach: float = 4.0  # working set over L2 at which nothing stays resident
+    row: float = 0.0  # s that a block needs for a row, however short
+    element: float = 0.0  # s that it needs for each element of the row
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Errors ln(predicted / measured) of n rows in per cent: median and 90 % quantile of the size, mean."""
+
+    n: float
+    median_pct: float
+    p90_pct: float
+    bias_pct: float
 
 
 @dataclass(frozen=True)
 class Table:
-    """Founding of one class: error is the relative 1-sigma error on held-out shapes."""
+    """Founding of one class: error is the relative 1-sigma error on held-out shapes; statistics by part of the rows, if fitted
+    here."""
 
     error: float
     provenance: Provenance
     source: str
+    held_out: Mapping[str, Statistics] = field(default_factory=dict)
+    trained: Mapping[str, Statistics] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,10 +121,14 @@ class Kernels:
     l2: float
     power: float
     narrow: float  # (best measured / peak) of FP8 over that of bf16
+    bandwidth: float  # B/s
     gemm: GemmCurve
-    memory: dict[str, MemoryCurve]
+    memory: dict[str, MemoryCurve]  # class, or name@library of one kernel
     attention: dict[str, dict[str, AttentionCurve]]  # library -> forward / backward
-    tables: dict[str, Table]
+    tables: dict[str, Table]  # gemm, grouped_gemm, keys of `memory`, attention.<library>
+    grouped: GemmCurve | None = None  # products of many weights in one launch, where measured
+    datasheet: Mapping[str, Any] = field(default_factory=dict)  # of a device that is not in the catalogue: fields of spec.GPU
+    about: Mapping[str, Any] = field(default_factory=dict)  # what it was measured on: fields of records.About
 
 
 @dataclass(frozen=True)
@@ -118,54 +141,43 @@ class Choice:
 
 
 def choose(gpu: GPU) -> Choice:
-    """The constants for `gpu`: its own file, the file `kernels_from` names, its architecture's, or the default.
+    """The constants for `gpu`: the file whose path `kernels_from` is, its own, or another GPU's carried over (`transfer.carry`):
+    that of the one `kernels_from` names, its architecture's, or the default.
 
-    A `kernels_from` without constants (a GPU nobody has fitted yet) counts as none; the estimate names the file in use.
+    A name without constants (a GPU nobody has fitted yet) counts as none; the estimate names the file in use. A GPU whose data
+    sheet a job changed is another one. Raises FileError for a path that is not such a file.
     """
-    known = available()
-    if gpu.id in known:
-        return Choice(load(gpu.id), Provenance.MODELLED, 0.0)
-    for stem in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture)):
-        if stem in known:
-            found = load(stem)
-            return Choice(found, Provenance.TRANSFERRED, 0.10 if found.architecture == gpu.architecture else 0.20)
-    return Choice(load(DEFAULT), Provenance.ASSUMED, 0.35)
+    from windtunnel.compute.transfer.carry import carried, unchanged
+
+    own = load(str(gpu.kernels_from)) if is_path(gpu.kernels_from) else load(gpu.id) if gpu.id in available() else None
+    if own is not None and own.id == gpu.id and unchanged(gpu, own):
+        return Choice(own, Provenance.MODELLED, 0.0)
+    stems = [stem for stem in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture)) if stem in available()]
+    if own is None and stems:
+        own = load(str(stems[0]))
+    return carried(load(DEFAULT), gpu, Provenance.ASSUMED) if own is None else carried(own, gpu)
+
+
+def without_trees(kernels: Kernels) -> Kernels:
+    """The equations alone."""
+    grouped = kernels.grouped if kernels.grouped is None else replace(kernels.grouped, residual=None)
+    return replace(kernels, gemm=replace(kernels.gemm, residual=None), grouped=grouped)
+
+
+def is_path(name: str | None) -> bool:
+    """Whether `kernels_from` is a file of the user's and no name of the catalogue."""
+    return name is not None and name.endswith(".json")
 
 
 @lru_cache(maxsize=1)
 def available() -> tuple[str, ...]:
-    """Names of the files."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+    """Names of the catalogue's files."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 
 
 @lru_cache(maxsize=32)
 def load(name: str) -> Kernels:
-    """One file; FileError if it does not parse or lacks a key."""
-    path = FOLDER / f"{name}.toml"
-    try:
-        return parse(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise FileError(f"catalog/kernels/{name}.toml", str(error), "a kernel constants file") from error
+    """A file by its name in the catalogue or its path; FileError if it does not parse, or lacks or has a key too many."""
+    from windtunnel.compute.kernel_file import read_kernels
 
-
-def parse(data: dict[str, Any]) -> Kernels:
-    """Constants from a parsed file."""
-    tables: dict[str, Table] = {}
-
-    def take(section: dict[str, Any], key: str) -> dict[str, Any]:
-        rest = dict(section)
-        tables[key] = Table(rest.pop("error"), Provenance[rest.pop("provenance").upper()], rest.pop("source"))
-        return rest
-
-    reference = data["reference"]
-    gemm = take(data["gemm"], "gemm")
-    gemm["tiles"] = tuple((int(a), int(b)) for a, b in gemm["tiles"])
-    memory = {name: MemoryCurve(**take(section, name)) for name, section in data["memory"].items()}
-    attention: dict[str, dict[str, AttentionCurve]] = {}
-    for library, section in data["attention"].items():
-        directions = take(section, f"attention.{library}")
-        attention[library] = {way: AttentionCurve(**directions[way]) for way in ("forward", "backward")}
-    return Kernels(id=data["id"], architecture=data["architecture"], peak=reference["peak"], achievable=reference["achievable"],
-                   sms=reference["sms"], l2=reference["l2"], power=reference["power"],
-                   narrow=reference["narrow"], gemm=GemmCurve(**gemm), memory=memory,
-                   attention=attention, tables=tables)
+    return read_kernels(Path(name) if is_path(name) else FOLDER / f"{name}.json")

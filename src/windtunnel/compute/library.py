@@ -38,3 +38,8 @@ def memory_class(name: str, runtime: Runtime) -> str:
     if name == "softmax" and runtime.attention != "fused_softmax":
         return "softmax_native"
     return name
+
+
+def default_attention(architecture: str) -> str:
+    """Library of attention rows that do not name one: Transformer Engine's choice."""
+    return "cudnn" if architecture in ("hopper", "blackwell") else "fa2"

@@ -15,7 +15,7 @@ def layers_of(args: Arguments, layers: int, pp: int) -> tuple[tuple[int, ...] | 
     """(layers of every virtual stage in model order, or None where they divide evenly; virtual stages per rank)."""
     layout = args.text("pipeline-model-parallel-layout")
     if layout is not None:
-        return _written(layout, layers, pp)
+        return _written(args, layout, layers, pp)
     per_chunk, chunks = args.integer("num-layers-per-virtual-pipeline-stage"), args.integer("num-virtual-stages-per-pipeline-rank")
     first, last = args.integer("decoder-first-pipeline-num-layers"), args.integer("decoder-last-pipeline-num-layers")
     counted = layers + args.switch("account-for-embedding-in-pipeline-split") + args.switch("account-for-loss-in-pipeline-split")
@@ -49,8 +49,9 @@ def _ends(layers: int, pp: int, vpp: int, first: int | None, last: int | None) -
     return _checked(stages, "--decoder-first-pipeline-num-layers", first)
 
 
-def _written(layout: str, layers: int, pp: int) -> tuple[tuple[int, ...], int]:
-    """`Et*3|(tt|)*29,m|L`: one part between bars is a virtual stage, `t` a layer."""
+def _written(args: Arguments, layout: str, layers: int, pp: int) -> tuple[tuple[int, ...], int]:
+    """`Et*3|(tt|)*29,m|L`: one part between bars is a virtual stage, `t` a layer, `E` embedding, `L` loss, `m` multi-token
+    prediction. A part may be without layers."""
     flag = "--pipeline-model-parallel-layout"
     text = re.sub(r"[\s,]", "", layout)
     while found := _REPEATED.search(text):
@@ -58,15 +59,21 @@ def _written(layout: str, layers: int, pp: int) -> tuple[tuple[int, ...], int]:
         text = text[: found.start()] + body * int(times) + text[found.end():]
         if len(text) > _LONGEST:
             raise SpecError(flag, layout, f"at most {_LONGEST} letters when written out")
-    if not re.fullmatch(r"[EtmLP|]+", text) or "m" in text:
-        raise SpecError(flag, layout, "letters E, t, L between bars", "Multi-token prediction (m) is not modelled in this version.")
-    counts = [part.count("t") for part in text.split("|")]
+    if not re.fullmatch(r"[EtmLP|]+", text):
+        raise SpecError(flag, layout, "letters E, t, m, L between bars, such as Et*3|(tt|)*29,m|L")
+    parts = text.split("|")
+    for letter, place, where in (("E", 0, "first"), ("L", -1, "last")):
+        if text.count(letter) > (letter in parts[place]):
+            raise SpecError(flag, layout, f"{letter} once, in the {where} part", "Other places are not modelled in this version.")
+    counts = [part.count("t") for part in parts]
     if sum(counts) != layers or len(counts) % pp:
         raise SpecError(flag, layout, f"{layers} t in a multiple of {pp} parts", f"It has {sum(counts)} t in {len(counts)} parts.")
-    return _checked(counts, flag, layout), len(counts) // pp
+    if "m" in text:
+        args.assumed.append(f"multi-token prediction ({text.count('m')} m in {flag}) is left out; its virtual stage stays")
+    return tuple(counts), len(counts) // pp
 
 
 def _checked(stages: list[int], flag: str, got: object) -> tuple[int, ...]:
     if min(stages) < 1:
-        raise SpecError(flag, got, "at least one layer in every virtual stage", "A stage without layers is not modelled.")
+        raise SpecError(flag, got, "at least one layer in every virtual stage")
     return tuple(stages)

@@ -165,6 +165,7 @@ class _Player:
         self.outputs = [max(0.0, held - sum(needs[b].saved for b in blocks))
                         for held, blocks in zip(chunk_bytes(workload, stage, needs), self.chunks, strict=True)]
         self.live: dict[tuple[int, int], list[list[int]]] = {}
+        self.late: dict[tuple[int, int], list[int]] = {}  # of backward passes whose second half is to come
         self.raw: list[int] = []
         self.gradients: dict[int, list[int]] = {}  # by virtual stage
         self.ring: list[int] = []
@@ -189,8 +190,13 @@ class _Player:
             if action.direction is Pass.FORWARD:
                 kept = [self._forward(block) for block in self.chunks[action.chunk]]
                 self.live[key] = [*kept, [self.script.take(self.outputs[action.chunk], "stage output")]]
+            elif action.direction is Pass.WEIGHT_GRADIENT:
+                self.script.drop(self.late.pop(key))
             else:
                 self._backward(action.chunk, self.live.pop(key))
+                if action.direction is Pass.INPUT_GRADIENT:
+                    self.late[key] = [self.script.take(size, f"{self.names[block]} input or gradient of a product")
+                                      for block in self.chunks[action.chunk] for size in self.passes[block].late]
         self.script.drop([*self.raw, *self.ring])
         self.raw, self.ring = [], []
 

@@ -18,7 +18,7 @@ class Passes:
 
     `forward` are (size, kept) in order of the operators. A backward pass first brings `again` back, then makes `gradients` one
     after the other, of which two live at a time, and leaves `raw` weight gradients. `beside` lives through the whole of it: the
-    loss's temporaries, and inputs gathered once more.
+    loss's temporaries, and inputs gathered once more. `late` stay after its first half, where the schedule cuts it in two.
     """
 
     forward: tuple[tuple[float, bool], ...]
@@ -26,6 +26,7 @@ class Passes:
     gradients: tuple[float, ...]
     raw: tuple[float, ...]
     beside: tuple[float, ...]
+    late: tuple[float, ...]
 
 
 def passes_of(workload: Workload, block: Block, need: Needs, raw_gradient: float) -> Passes:
@@ -44,6 +45,7 @@ def passes_of(workload: Workload, block: Block, need: Needs, raw_gradient: float
         gradients=() if loss else tuple(chain),
         raw=tuple(raw_gradient * count for count in block.tensors.weights) if raw_gradient else (),
         beside=loss or ((gathered,) if gathered else ()),
+        late=_late(workload, block, need),
     )
 
 
@@ -84,6 +86,14 @@ def _loss(workload: Workload, block: Block, habit: Habits, need: Needs) -> tuple
     pieces = [copy] * int(left // copy) if copy else []
     rest = left - sum(pieces)
     return (*pieces, rest) if rest >= 1.0 else tuple(pieces)
+
+
+def _late(workload: Workload, block: Block, need: Needs) -> tuple[float, ...]:
+    """What the weight gradients wait for, a piece for each of their products; they add up to the block's `late` bytes."""
+    table = workload.ops
+    sizes = [float(table.batch[row]) * float(table.k[row]) * float(table.m[row] + table.n[row]) for row in block.backward
+             if table.kind[row] == Kind.GEMM and table.phase[row] == Phase.WGRAD]
+    return tuple(size * need.late / sum(sizes) for size in sizes) if need.late > 0.0 else ()
 
 
 def _pair(chain: Sequence[float]) -> float:

@@ -1,13 +1,15 @@
 """Activations over a step: what each pass of each virtual stage allocates and frees, and the highest point of the walk.
 
 A forward pass leaves its blocks' saved tensors behind; the backward pass of the same micro batch frees them block by block, last
-one first, while it holds one block's working set: recomputed tensors, gradients of activations, gathered inputs.
+one first, while it holds one block's working set: recomputed tensors, gradients of activations, gathered inputs. Where the schedule
+cuts the backward pass in two, the first half leaves what the second one multiplies: inputs of the linear layers, as saved or as
+brought back by recompute, and gradients of their outputs (Qi et al. 2023, table 1: 32 bytes a token and hidden unit of a layer).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +17,7 @@ import numpy.typing as npt
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.workload.graph import Block, Chunk, Workload
 from windtunnel.workload.ops import Axis, Comm, Kind, Phase
-from windtunnel.workload.schedules import Pass
+from windtunnel.workload.schedules import Pass, table
 
 SAVED_PER_LOGIT = 4.0
 """Bytes per logit that the head block counts as saved beside the 16-bit (or fp32) logits: the fp32 probabilities."""
@@ -23,12 +25,14 @@ SAVED_PER_LOGIT = 4.0
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of saved that is logits."""
+    """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of saved that is logits,
+    `late` what its weight gradients need once its input's gradient is done."""
 
     saved: float
     working: float
     logits: float
     parameters: float
+    late: float
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,10 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
         working = max(0.0, each - width - SAVED_PER_LOGIT) * elements + workload.boundary
     elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
         saved += _unread(workload, ahead, width)
-    return Needs(saved, working, logits, block.parameters)
+    factors = np.where((kind == Kind.GEMM) & (phase == Phase.WGRAD), batch * k * (m + n), 0).sum() * width
+    again = (phase == Phase.WGRAD) & (table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP)
+    cut = 0.0 if habit.saves_gathered else float(table.bytes[rows][again].sum()) * (1.0 - 1.0 / plan.tp)
+    return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut))
 
 
 def _unread(workload: Workload, rows: slice, width: float) -> float:
@@ -98,53 +105,65 @@ def chunk_bytes(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tup
     plan, habit = workload.job.plan, habits(workload.job.runtime.framework)
     held = []
     for virtual, chunk in enumerate(workload.stages[stage]):
-        last = stage == plan.pp - 1 and virtual == plan.vpp - 1
+        last = workload.job.places[stage][virtual] == plan.pp * plan.vpp - 1
         output = workload.boundary if habit.keeps_outputs and plan.pp > 1 and not last else 0.0
         held.append(output + sum(needs[b].saved * times for b, times in chunk.blocks))
     return tuple(held)
 
 
-def _levels(workload: Workload, stage: int, held: tuple[float, ...]) -> list[float]:
-    change = {Pass.FORWARD: held, Pass.BACKWARD: tuple(-size for size in held)}
-    return list(accumulate(change[direction][chunk] for direction, chunk, _ in workload.schedule[stage]))
+def _late(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tuple[float, ...]:
+    """Bytes that one micro batch leaves between the halves of its backward pass in each virtual stage of `stage`."""
+    return tuple(sum(needs[b].late * times for b, times in chunk.blocks) for chunk in workload.stages[stage])
+
+
+def _levels(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> npt.NDArray[np.float64]:
+    """Bytes held after each action."""
+    held, late = (np.array(size, np.float64) for size in (chunk_bytes(workload, stage, needs), _late(workload, stage, needs)))
+    change = np.stack([held, -held, late - held, -late])  # by `Pass`
+    direction, chunk, _, _ = table(workload.schedule[stage]).T
+    return np.cumsum(change[direction, chunk])
 
 
 def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
     """Bytes of activations that `stage` holds after each of its schedule's actions; the last one is 0."""
-    levels = np.array(_levels(workload, stage, chunk_bytes(workload, stage, block_needs(workload))), np.float64)
+    levels = _levels(workload, stage, block_needs(workload))
     return np.where(np.abs(levels) < 1.0, 0.0, levels)  # rounding of sums
 
 
 def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float) -> Peak:
     """Highest point of the walk of `stage`; `raw_gradient` bytes per parameter pile up during one backward pass."""
-    held = chunk_bytes(workload, stage, needs)
-    levels = _levels(workload, stage, held)
-    before = [0.0] * len(held)  # highest level at the start of a backward pass of each virtual stage
-    level = 0.0
-    for (direction, chunk, _), after in zip(workload.schedule[stage], levels, strict=True):
-        if direction is Pass.BACKWARD and level > before[chunk]:
-            before[chunk] = level
-        level = after
+    before = np.full((len(Pass), len(workload.stages[stage])), -1.0)  # highest level at the start of a pass; -1: no such pass
+    direction, chunk, _, _ = table(workload.schedule[stage]).T
+    np.maximum.at(before, (direction, chunk), np.append(0.0, _levels(workload, stage, needs)[:-1]))
     best = Peak(0.0, 0.0, 0.0)
-    for virtual, blocks in enumerate(workload.stages[stage]):
-        waiting = raw_gradient * workload.stage_parameters[stage]
+    waiting = raw_gradient * workload.stage_parameters[stage]
+    for virtual, way in product(range(before.shape[1]), Pass):
+        start = float(before[way, virtual])
+        if way is Pass.FORWARD or start < 0.0:  # what a forward pass adds is seen at the start of the backward pass that follows
+            continue
         # DeepSpeed clears them when the next backward pass starts, so that forward passes see all of them
-        points = [(0.0, 0.0, waiting), *_points(blocks, needs, raw_gradient)]
+        points = [(0.0, 0.0, waiting)]
+        if way is not Pass.WEIGHT_GRADIENT:
+            points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT)
         for released, logits, working in points:
-            found = Peak(before[virtual] - released - logits, logits, working)
+            found = Peak(start - released - logits, logits, working)
             if found.total > best.total:
                 best = found
     return best
 
 
-def _points(chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float) -> list[tuple[float, float, float]]:
-    """(bytes freed so far, logits still there, working bytes) at both ends of each run of equal blocks, in backward order."""
+def _points(chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float, half: bool) -> list[tuple[float, float, float]]:
+    """(bytes freed so far, logits still there, working bytes) at both ends of each run of equal blocks, in backward order.
+
+    `half`: the pass leaves what the weight gradients need; that may be more than what it frees.
+    """
     points = []
     released = raw = 0.0
     for index, times in reversed(chunk.blocks):
         need = needs[index]
+        freed = need.saved - (need.late if half else 0.0)
         points.append((released, need.logits, need.working + raw))
-        raw += raw_gradient * need.parameters * times
-        points.append((released + (times - 1) * need.saved, need.logits, need.working + raw))
-        released += times * need.saved
+        raw += 0.0 if half else raw_gradient * need.parameters * times
+        points.append((released + (times - 1) * freed, need.logits, need.working + raw))
+        released += times * freed
     return points

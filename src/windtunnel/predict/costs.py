@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.compute import Estimate, Factors, estimate
+from windtunnel.compute import Estimate, Factors, Profile, estimate, in_modules
 from windtunnel.network import CommEstimate, Group, collective, group
 from windtunnel.network.settings import Settings, parse_settings
 from windtunnel.predict.jitter import slowdown
@@ -56,14 +56,18 @@ class Costs:
     slowdown: float
 
 
-def price(workload: Workload, factors: Factors | None = None) -> Costs:
-    """Cost of every row; `factors` stand in for the stored training factors.
+def price(workload: Workload, factors: Factors | None = None, profile: Profile | None = None) -> Costs:
+    """Cost of every row; `factors` stand in for the stored training factors, `profile` for the curves wherever it has been.
 
     Compute seconds carry the wait for the slowest GPU of the job (`Costs.slowdown`).
     """
     job, ops = workload.job, workload.ops
     runtime = job.runtime
-    estimated = estimate(ops, job.cluster.gpu, runtime, factors)
+    if profile is None:
+        estimated = estimate(ops, job.cluster.gpu, runtime, factors)
+    else:
+        kernels = estimate(ops, job.cluster.gpu, runtime, factors, profile.kernels)
+        estimated = in_modules(workload, kernels, profile.modules)
     slower = slowdown(job.cluster)
     seconds = estimated.seconds * slower
     network = Network(job)

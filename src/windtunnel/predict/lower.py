@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
 from windtunnel.predict.transfers import Transfers
 from windtunnel.workload import Axis, Comm, Workload
-from windtunnel.workload.schedules import Pass
+from windtunnel.workload.schedules import Order, table
 
 OVERLAPPING = (Axis.TP, Axis.CP, Axis.DP, Axis.SHARD, Axis.REPLICA)
 DEFAULT_TAX = 0.1
@@ -33,7 +34,9 @@ class Lowered:
     """The engine program and what its parts are.
 
     `labels[s]` [I, 3] name stage s's instances (`stage.Label`); `calls[s]` counts its communication calls between passes; `rows[t]`
-    are the workload's rows that template t is made of (None for waits and transfers); `categories` [R] are the rows' categories.
+    are the workload's rows that template t is made of (-1 for one that only waits; None for waits and transfers); `categories` [R]
+    are the rows' categories. `partners[s]`: (virtual stage, micro batch) of a forward pass that runs beside a backward pass -> that
+    pass's.
     """
 
     program: Program
@@ -41,6 +44,7 @@ class Lowered:
     calls: tuple[Counter[tuple[Comm, Axis, float]], ...]
     rows: tuple[npt.NDArray[np.int64] | None, ...]
     categories: npt.NDArray[np.int32]
+    partners: tuple[dict[tuple[int, int], tuple[int, int]], ...]
 
 
 def compute_tax(costs: Costs) -> float:
@@ -69,34 +73,56 @@ def lower(workload: Workload, costs: Costs, live: Live | None = None) -> Lowered
         tuple(s.calls for s in stages),
         tuple(templates.rows),
         templates.category,
+        tuple(_partners(order) for order in workload.schedule),
     )
+
+
+def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
+    if not table(order)[:, 3].any():
+        return {}
+    return {(a.chunk, a.micro_batch): (b.chunk, b.micro_batch) for a, b in pairwise(order) if a.beside_next}
 
 
 def _step(stage: Stage, transfers: Transfers) -> None:
     workload, runtime = stage.workload, stage.workload.job.runtime
-    # Megatron overlaps transfers in the interleaved schedule alone; plain 1F1B waits for each
-    overlap = runtime.overlap_p2p and workload.job.plan.vpp > 1
+    # plain 1F1B and GPipe wait for each transfer; with virtual stages or halves, frameworks post them and go on
+    overlap = runtime.overlap_p2p and workload.job.plan.schedule_name not in ("gpipe", "1f1b")
     sharding = sharding_for(stage)
-    actions = workload.schedule[stage.index]
     if sharding.whole_passes:
-        templates = [sharding.pass_template(chunk, way) for chunk in range(workload.job.plan.vpp) for way in Pass]
-        last = transfers.passes(stage, actions, np.array(templates), overlap)
+        order = workload.schedule[stage.index]
+        actions = table(order)
+        last = transfers.passes(stage, actions, _runs(order, actions, sharding), overlap)
     else:
         last = _one_by_one(stage, transfers, sharding, overlap)
     transfers.count(stage)
     _finish(stage, sharding, sharding.reduce(last))
 
 
+def _runs(order: Order, actions: npt.NDArray[np.int64], sharding: Sharding) -> npt.NDArray[np.int64]:
+    """Template of each action, -1 for the second of a pair."""
+    direction, chunk, _, beside = actions.T
+    width = int(chunk.max()) + 1
+    after = np.append(chunk[1:], 0) * beside  # of a pair: the second one's
+    kind = ((direction * width + chunk) * 2 + beside) * width + after
+    runs = np.full(len(order), -1, np.int64)
+    opens = np.flatnonzero(np.append(True, beside[:-1] == 0))
+    _, first, which = np.unique(kind[opens], return_index=True, return_inverse=True)
+    pairs = [(order[at], order[at + 1] if beside[at] else None) for at in opens[first].tolist()]
+    runs[opens] = np.array([sharding.pass_template(*pair) for pair in pairs])[which]
+    return runs
+
+
 def _one_by_one(stage: Stage, transfers: Transfers, sharding: Sharding, overlap: bool) -> int:
     """Passes between which parameters are gathered or gradients combined; returns the last one."""
     actions = stage.workload.schedule[stage.index]
-    received, last = transfers.receive(stage, actions[0]), -1
-    waits: tuple[int, ...] = (received,) if received is not None else ()
-    for turn, action in enumerate(actions):
-        last = sharding.run(action, (action.direction, action.micro_batch, action.chunk), waits)
-        sent = transfers.send(stage, action, last)
-        received = transfers.receive(stage, actions[turn + 1]) if turn + 1 < len(actions) else None
-        waits = tuple(w for w in (received, None if overlap else sent) if w is not None)
+    last, at = -1, 0
+    sent: tuple[int, ...] = ()
+    while at < len(actions):
+        turn = actions[at : at + 1 + actions[at].beside_next]
+        at += len(turn)
+        received = tuple(r for action in turn if (r := transfers.receive(stage, action)) is not None)
+        last = sharding.run(turn, received + (() if overlap else sent))
+        sent = tuple(s for action in turn if (s := transfers.send(stage, action, last)) is not None)
     return last
 
 
@@ -104,7 +130,10 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
     """Tied embeddings, gradient norm over all stages, update, parameter gather."""
     job, index, templates = stage.workload.job, stage.index, stage.templates
     plan = job.plan
-    if job.model.tied_embeddings and plan.pp > 1 and index in (0, plan.pp - 1):
+    if job.copies > 1:
+        size = stage.workload.stage_parameters[index] * templates.reduce_width / (job.shard_ranks if plan.sharding != "none" else 1)
+        reduced = (stage.twin(size, reduced),)
+    if job.model.tied_embeddings and not job.ends_meet and index in (0, plan.pp - 1):
         size = job.padded_vocab // plan.tp * job.model.hidden * templates.reduce_width
         reduced = (stage.sync(Kind.TIED_EMBEDDING, Axis.EMBEDDING, size, 2, reduced, Category.GRADIENT_REDUCE),)
     waits = (stage.run(templates.optimizer(index, after_norm=False), UPDATE, reduced),)

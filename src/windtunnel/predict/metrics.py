@@ -45,11 +45,11 @@ def overlapped(timeline: Timeline, stage: int, parts: dict[str, float]) -> dict[
 def executions(workload: Workload, stage: int) -> np.ndarray:
     """How often each row runs on one GPU of a stage in a step."""
     counts = np.zeros(len(workload.ops))
-    for chunk in workload.stages[stage]:
+    for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True):
         for index, times in chunk.blocks:
             block = workload.blocks[index]
             for rows in (block.forward, block.backward):
-                counts[rows.start : rows.stop] += times * workload.job.micro_batches
+                counts[rows.start : rows.stop] += times * runs
     counts[workload.optimizer[stage].start : workload.optimizer[stage].stop] = 1
     return counts
 
@@ -80,8 +80,8 @@ def kernel_rows(workload: Workload, costs: Costs, stage: int, step: float) -> tu
     return tuple(rows)
 
 
-def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[dict[str, float], float]:
-    """Share of the step's seconds resting on each kind of evidence, and the relative error that they imply together.
+def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[dict[str, float], dict[str, float], float]:
+    """Shares of the step's seconds resting on each kind of evidence and on each source, and the relative error that they imply.
 
     Errors of one kernel class on one GPU are not independent (one calibration), so they add up linearly.
     """
@@ -94,7 +94,12 @@ def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple
     rest = max(0.0, 1.0 - sum(shares.values()))
     shares["modelled"] += rest
     error = float((seconds * costs.estimate.relative_error)[compute].sum()) / step + rest * 0.15
-    return {name: share for name, share in shares.items() if share > 0.0}, error
+    by_source = np.bincount(costs.estimate.source[compute], seconds[compute], len(costs.estimate.sources)) / step
+    sources: dict[str, float] = {}
+    for name, share in zip(costs.estimate.sources, by_source.tolist(), strict=True):
+        if share > 0.0:
+            sources[name] = sources.get(name, 0.0) + share
+    return {name: share for name, share in shares.items() if share > 0.0}, sources, error
 
 
 def collective_rows(workload: Workload, costs: Costs, lowered: Lowered, stage: int) -> tuple[dict[str, object], ...]:

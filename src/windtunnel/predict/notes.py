@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from windtunnel.compute import Profile
 from windtunnel.memory import StageMemory
 from windtunnel.spec.job import Job
 
@@ -38,6 +41,17 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
             f"Tensor parallelism {job.plan.tp} is wider than the scale-up domain of {job.cluster.node.scale_up.size} GPUs."
         )
     return tuple(notes)
+
+
+def unanswered(job: Job, profile: Profile, sources: Mapping[str, float]) -> tuple[str, ...]:
+    """That a profile holds nothing of this job, with the usual reasons."""
+    if any(source.startswith(f"{profile.name}: ") for source in sources):
+        return ()
+    table = profile.modules.data.table
+    found = [f"{name} {', '.join(sorted(table[name].unique().to_pylist()))}" for name in ("mode", "dtype")]
+    held = ", ".join(found)
+    return (f"{profile.name} has none of this job's kernels, sub-modules or layers, nor neighbours of them. It holds {held}; "
+            f"the job runs mode {job.runtime.launch}, dtype {job.runtime.precision}.",)
 
 
 def plan_crosses_node(job: Job) -> bool:

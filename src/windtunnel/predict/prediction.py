@@ -78,6 +78,8 @@ class Prediction:
     energy_j: float | None = None
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    sources: dict[str, float] = field(default_factory=dict)  # share of the step's seconds by table of constants or dataset
+    profile: str | None = None  # the dataset that answered for measured kernels and layers
     parameters: float = 0.0
     traffic: Traffic | None = None  # what the links carried; None where the network is a closed form
     timeline: Sequence[Span] = field(default=(), repr=False)  # a pass of a virtual stage, a transfer, an optimizer step

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Protocol
 
 from windtunnel.predict.category import Category
-from windtunnel.predict.stage import HOST, REDUCE, Kind, Label, Stage
+from windtunnel.predict.stage import HOST, PASSES, REDUCE, Kind, Label, Stage
 from windtunnel.workload import Axis, Comm, Stream
-from windtunnel.workload.schedules import Action, Pass
+from windtunnel.workload.schedules import Action, Order, Pass
 
 Pieces = tuple[tuple[int, int], ...]
+WEIGHTS = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
+"""Passes that leave gradients of parameters behind."""
 
 
 class Sharding(Protocol):
@@ -18,17 +20,30 @@ class Sharding(Protocol):
     whole_passes: bool
     """Whether every pass of the step is one run of `pass_template`, so that all can be appended at once."""
 
-    def pass_template(self, chunk: int, direction: Pass) -> int:
-        """Template of a whole pass of a virtual stage."""
+    def pass_template(self, action: Action, beside: Action | None = None) -> int:
+        """Template of a whole pass of a virtual stage, or of a forward pass and the backward pass `beside` it."""
 
-    def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
-        """Append one pass; returns the instance that later transfers wait for."""
+    def run(self, turn: Order, waits: tuple[int, ...]) -> int:
+        """Append one pass, or a forward pass and the backward pass beside it; returns the instance that transfers wait for."""
 
     def reduce(self, last: int) -> tuple[int, ...]:
         """Append what is left of gradient reduction after pass `last`; returns what the update waits for."""
 
     def finish(self, update: int) -> None:
         """Append what follows the update."""
+
+
+def whole(stage: Stage, action: Action, beside: Action | None) -> int:
+    """Template of `action`, or of it and the one `beside` it."""
+    chunks = stage.workload.stages[stage.index]
+    if beside is not None:
+        return stage.templates.pair(chunks[action.chunk].blocks, chunks[beside.chunk].blocks)
+    return stage.templates.pieces(chunks[action.chunk].blocks, action.direction, True)
+
+
+def label_of(action: Action) -> Label:
+    """What a pass by itself is called."""
+    return int(PASSES[action.direction]), action.micro_batch, action.chunk
 
 
 def sharding_for(stage: Stage) -> Sharding:
@@ -55,38 +70,58 @@ class Replicated:
         self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and self.ranks > 1
         # ZeRO-2 keeps a shard of the gradients, so every backward pass has to reduce
         self.partitions = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and self.ranks > 1
-        self.last_micro_batch = job.micro_batches - 1
+        self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
         self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions)
+        actions = () if self.whole_passes else stage.workload.schedule[stage.index]
+        self.last = {a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS}  # by chunk: whose gradients come last
+        self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}
         self.gathers: dict[tuple[int, int], int] = {}
         if self.overlap_gather:
-            for chunk in range(len(self.chunks)):
+            for chunk in (c for c, empty in enumerate(self.empty) if not empty):
                 for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
                     size = self._parameters(pieces) * stage.templates.weight_width
                     self.gathers[chunk, group] = stage.comm(
                         (Kind.GATHER, -1, chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (), Category.PARAMETER_GATHER
                     )
 
-    def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
-        direction, chunk, micro_batch = action
-        if direction is Pass.FORWARD:
-            gathers, combines = self.overlap_gather and micro_batch == 0, False
-        else:
-            gathers, combines = False, self.partitions or self.overlap_reduce and micro_batch == self.last_micro_batch
-        stage = self.stage
-        if not gathers and not combines:
-            return stage.run(self.pass_template(chunk, direction), label, waits)
+    def run(self, turn: Order, waits: tuple[int, ...]) -> int:
+        """A pair in which parameters are gathered or gradients combined runs one after the other."""
+        if not any(self._stops(action) for action in turn):
+            beside = turn[1] if len(turn) > 1 else None
+            kind, *names = label_of(turn[0])
+            label = (int(Kind.FORWARD_AND_BACKWARD) if beside else kind, names[0], names[1])
+            return self.stage.run(self.pass_template(turn[0], beside), label, waits)
+        last = -1
+        for action in turn:
+            last, waits = self._in_groups(action, waits), ()
+        return last
+
+    def _stops(self, action: Action) -> bool:
+        return self._gathers(action) or self._combines(action)
+
+    def _gathers(self, action: Action) -> bool:
+        if not self.overlap_gather or action.direction is not Pass.FORWARD or self.empty[action.chunk]:
+            return False
+        return action.micro_batch == self.first[action.chunk]
+
+    def _combines(self, action: Action) -> bool:
+        last = self.overlap_reduce and action.micro_batch == self.last[action.chunk]
+        return action.direction in WEIGHTS and (self.partitions or last) and not self.empty[action.chunk]
+
+    def _in_groups(self, action: Action, waits: tuple[int, ...]) -> int:
+        stage, direction, chunk = self.stage, action.direction, action.chunk
         last = -1
         for group, pieces in enumerate(self._groups(chunk, direction)):
-            gathered = (self.gathers[chunk, group],) if gathers else ()
-            last = stage.run(stage.templates.pieces(pieces, direction, group == 0), label, waits + gathered)
+            gathered = (self.gathers[chunk, group],) if self._gathers(action) else ()
+            last = stage.run(stage.templates.pieces(pieces, direction, group == 0), label_of(action), waits + gathered)
             waits = ()
-            if combines:
+            if self._combines(action):
                 self.pending.append(self._combine(self._parameters(pieces), (last,), chunk))
         return last
 
-    def pass_template(self, chunk: int, direction: Pass) -> int:
-        return self.stage.templates.pieces(self.chunks[chunk].blocks, direction, True)
+    def pass_template(self, action: Action, beside: Action | None = None) -> int:
+        return whole(self.stage, action, beside)
 
     def reduce(self, last: int) -> tuple[int, ...]:
         if self.ranks == 1:
@@ -126,7 +161,7 @@ class Replicated:
         """The blocks of a virtual stage in model order (backward: reversed), cut where a bucket is full."""
         blocks = self.stage.workload.blocks
         flat = [b for b, times in self.chunks[chunk].blocks for _ in range(times)]
-        if direction is Pass.BACKWARD:
+        if direction is not Pass.FORWARD:
             flat.reverse()
         width = self.stage.templates.reduce_width
         groups: list[list[int]] = [[]]
@@ -159,12 +194,21 @@ class FullySharded:
         self.pending: list[int] = []
         self.chunks = stage.workload.stages[stage.index]
 
-    def run(self, action: Action, label: Label, waits: tuple[int, ...]) -> int:
+    def run(self, turn: Order, waits: tuple[int, ...]) -> int:
+        """A pair runs one after the other: both gather, and no more than two blocks may be gathered at once."""
+        last = -1
+        for action in turn:
+            last, waits = self._run(action, waits), ()
+        return last
+
+    def _run(self, action: Action, waits: tuple[int, ...]) -> int:
         flat = [b for b, times in self.chunks[action.chunk].blocks for _ in range(times)]
-        forward = action.direction is Pass.FORWARD
+        forward, weight = action.direction is Pass.FORWARD, action.direction is Pass.WEIGHT_GRADIENT
         if not forward:
             flat.reverse()
-        gather = forward or self.reshard
+        if not flat:
+            return self.stage.run(self.pass_template(action), label_of(action), waits)
+        gather = forward or self.reshard and not weight  # the weight gradient needs no weights
         ahead = self._gather(flat[0], action) if gather else None
         last = -1
         for place, block in enumerate(flat):
@@ -172,15 +216,15 @@ class FullySharded:
             if gather and place + 1 < len(flat):
                 ahead = self._gather(flat[place + 1], action)
             template = self.stage.templates.pieces(((block, 1),), action.direction, place == 0)
-            last = self.stage.run(template, label, waits + ((needed,) if needed is not None else ()))
+            last = self.stage.run(template, label_of(action), waits + ((needed,) if needed is not None else ()))
             self.done.append(last)
             waits = ()
-            if not forward:
+            if action.direction in WEIGHTS:
                 self._scatter(block, last)
         return last
 
-    def pass_template(self, chunk: int, direction: Pass) -> int:
-        return self.stage.templates.pieces(self.chunks[chunk].blocks, direction, True)
+    def pass_template(self, action: Action, beside: Action | None = None) -> int:
+        return whole(self.stage, action, beside)
 
     def reduce(self, last: int) -> tuple[int, ...]:
         return (last, self.pending[-1]) if self.pending else (last,)

@@ -14,9 +14,9 @@ from windtunnel.predict.category import Category
 from windtunnel.predict.lazy import Lazy
 from windtunnel.predict.lower import Lowered
 from windtunnel.predict.prediction import Span
-from windtunnel.predict.stage import Kind, Label
+from windtunnel.predict.stage import PASSES, Kind, Label
 from windtunnel.workload import Kind as OpKind
-from windtunnel.workload import Stream, Workload
+from windtunnel.workload import Phase, Stream, Workload
 
 if TYPE_CHECKING:
     from windtunnel.predict.fidelity import Run
@@ -26,9 +26,13 @@ Row = tuple[Label, float, float]
 
 NAMES = tuple(kind.name.lower().replace("_", " ") for kind in Kind)
 
+OF_PASSES = frozenset(PASSES.tolist())
+
 STREAMS = {
     "forward": "compute",
     "backward": "compute",
+    "backward input": "compute",
+    "backward weight": "compute",
     "update": "compute",
     "send": "send",
     "receive": "receive",
@@ -101,10 +105,12 @@ def kernels(workload: Workload, lowered: Lowered, links: Run | None = None) -> L
         ):
             template = int(program.template[program.rank_start[rank] + instance])
             rows = lowered.rows[template] if template >= 0 else None
-            if rows is None or not (seconds[rows[op]] or ops.kind[rows[op]] == OpKind.COMM):
+            if rows is None or rows[op] < 0 or not (seconds[rows[op]] or ops.kind[rows[op]] == OpKind.COMM):
                 continue
             row = rows[op]
-            _, micro_batch, chunk = lowered.labels[rank][instance].tolist()
+            kind, micro_batch, chunk = lowered.labels[rank][instance].tolist()
+            if kind == Kind.FORWARD_AND_BACKWARD and ops.phase[row] != Phase.FORWARD:
+                chunk, micro_batch = lowered.partners[rank][chunk, micro_batch]
             out.append(Span(rank, streams[row], ops.names[row], categories[row], start, end, micro_batch, chunk))
         return tuple(out)
 
@@ -124,16 +130,23 @@ def with_curves(
 
 def _pass_ends(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[float]:
     """Ends of the passes in schedule order; a pass that runs in pieces ends with its last."""
-    passes = [(label, end) for label, _, end in _rows(lowered, timeline, stage) if label[0] in (Kind.FORWARD, Kind.BACKWARD)]
+    passes = [(label, end) for label, _, end in _rows(lowered, timeline, stage) if label[0] in OF_PASSES]
     for (label, end), (following, _) in zip(passes, [*passes[1:], ((-1, -1, -1), 0.0)], strict=True):
         if label != following:
             yield end
 
 
 def _rows(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[Row]:
+    """Of every instance; two passes at once are two rows with the same times."""
     rows = timeline.of_rank(stage)
-    labels = [(kind, micro_batch, chunk) for kind, micro_batch, chunk in lowered.labels[stage].tolist()]
-    return zip(labels, timeline.begin[rows].tolist(), timeline.end[rows].tolist(), strict=True)
+    times = zip(lowered.labels[stage].tolist(), timeline.begin[rows].tolist(), timeline.end[rows].tolist(), strict=True)
+    for (kind, micro_batch, chunk), begin, end in times:
+        if kind == Kind.FORWARD_AND_BACKWARD:
+            other, of = lowered.partners[stage][chunk, micro_batch]
+            yield (int(Kind.FORWARD), micro_batch, chunk), begin, end
+            yield (int(Kind.BACKWARD), of, other), begin, end
+        else:
+            yield (kind, micro_batch, chunk), begin, end
 
 
 def _title(kind: int, micro_batch: int) -> str:

@@ -28,7 +28,13 @@ class Kind(IntEnum):
     TIED_EMBEDDING = 7
     GRADIENT_NORM = 8
     HOST = 9
+    BACKWARD_INPUT = 10
+    BACKWARD_WEIGHT = 11
+    FORWARD_AND_BACKWARD = 12  # two passes at once; the label is the forward pass's
 
+
+PASSES = np.array([Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT], np.int64)
+"""Kind of each `schedules.Pass`."""
 
 Label = tuple[int, int, int]
 """Kind, micro batch and virtual stage of an instance; -1 where it has none."""
@@ -83,6 +89,15 @@ class Stage:
             key = self.live.key(Call(call, axis, size, self.index))
             return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False)
         return self.run(self.templates.transfer(stream, seconds, category), label, waits)
+
+    def twin(self, size: float, waits: tuple[int, ...]) -> int:
+        """Append the all-reduce of gradients with the stage that holds the other copy of this one's parameters; returns its
+        instance."""
+        other = self.workload.job.plan.pp - 1 - self.index
+        seconds = self.costs.network.price(Comm.ALL_REDUCE, Axis.EMBEDDING, size).seconds
+        self.calls[Comm.ALL_REDUCE, Axis.EMBEDDING, size] += 1
+        key = -1 - len(Kind) - min(self.index, other)
+        return self.meet(REDUCE, Stream.WORLD, key, seconds, 2, waits, Category.GRADIENT_REDUCE, Category.GRADIENT_REDUCE, False)
 
     def sync(
         self, kind: Kind, axis: Axis, size: float, stages: int, waits: tuple[int, ...], category: Category, host_sync: bool = False

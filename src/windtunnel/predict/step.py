@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.compute import Factors
+from windtunnel.compute import Factors, Profile
 from windtunnel.engine import run
 from windtunnel.memory import memory_of
 from windtunnel.predict.costs import price
@@ -13,28 +15,35 @@ from windtunnel.predict.live import NETWORKS
 from windtunnel.predict.lower import lower
 from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows, overlapped
 from windtunnel.predict.money import DAY, bill
-from windtunnel.predict.notes import assumptions, warnings
+from windtunnel.predict.notes import assumptions, unanswered, warnings
 from windtunnel.predict.path import critical_path
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.spans import blocks, kernels, with_curves
 from windtunnel.spec import Job, check
 from windtunnel.workload import build, hardware_flops, model_flops, parameter_count
 
+if TYPE_CHECKING:
+    from windtunnel.records import Dataset
+
 
 def predict(job: Job, network: str = "closed", factors: Factors | None = None, seed: int = 1, skip: bool = False,
-            progress: Callable[[float], object] | None = None) -> Prediction:
+            progress: Callable[[float], object] | None = None,
+            profile: Profile | Dataset | str | Path | None = None) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
     `network` is one of NETWORKS. Deterministic: depends on `job`, the catalogue and, where flows choose their ways by hash, `seed`.
     `skip`: over packets, repeated patterns of transfers are answered from memory; `traffic.events` says what share, and how wrong
     it may be. `progress` is told the share of the transfers that is over, of packets. `factors` stand in for the stored training
-    factors, for their fit. Raises PlanError for a job that contradicts itself, SpecError for an unknown `network` and for a step of
-    too many packets.
+    factors, for their fit. `profile`, a dataset or its file, answers for what was measured on the job's GPU; curves answer for the
+    rest. Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`, a step of too many packets and a
+    profile of another GPU.
     """
     if network not in NETWORKS:
         raise UnknownName("network", network, NETWORKS)
     workload = build(check(job))
-    costs = price(workload, factors)
+    if profile is not None:
+        profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
+    costs = price(workload, factors, profile)
     links = ran = None
     if network == "closed":
         lowered = lower(workload, costs)
@@ -56,7 +65,7 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
     model, hardware = model_flops(job), hardware_flops(workload)
     peak = gpus * job.cluster.gpu.peak[job.runtime.precision] * step
     paid = bill(job, step, tokens)
-    shares, error = evidence(workload, costs, pacing, step)
+    shares, sources, error = evidence(workload, costs, pacing, step)
     return Prediction(
         job=job,
         network=network,
@@ -73,12 +82,14 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
         memory=memory,
         fits=all(stage.fits for stage in memory),
         provenance=shares,
+        sources=sources,
+        profile=profile.name if profile is not None else None,
         relative_error=error,
         kernels=kernel_rows(workload, costs, pacing, step),
         collectives=collective_rows(workload, costs, lowered, pacing),
         critical_path=critical_path(lowered, timeline),
         assumptions=assumptions(job),
-        warnings=warnings(job, memory),
+        warnings=warnings(job, memory) + (unanswered(job, profile, sources) if isinstance(profile, Profile) else ()),
         parameters=parameter_count(job.model),
         traffic=carried,
         timeline=blocks(lowered, timeline),

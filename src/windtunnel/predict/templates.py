@@ -8,9 +8,13 @@ import numpy.typing as npt
 from windtunnel.engine import ProgramBuilder
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.costs import Costs
+from windtunnel.predict.pieces import Piece, beside, half, in_a_row
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.schedules import Pass
+
+Blocks = tuple[tuple[int, int], ...]
+"""Blocks of the workload in model order, each with how often it repeats."""
 
 
 class Templates:
@@ -25,33 +29,64 @@ class Templates:
         pairs = [(w + (-1, -1))[:2] for w in workload.waits]
         self.waits = np.array(pairs, np.int32).reshape(-1, 2)
         self.known: dict[tuple[object, ...], int] = {}
+        self.parts: dict[tuple[int, Pass], Piece] = {}
         self.rows: list[npt.NDArray[np.int64] | None] = []  # by template: rows of the workload, or None for one of our own
         runtime = workload.job.runtime
         self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
         self.weight_width = DTYPE_BYTES[runtime.weight_dtype]
         self.gather_width = runtime.compute_width
 
-    def pieces(self, blocks: tuple[tuple[int, int], ...], direction: Pass, opens: bool) -> int:
-        """A pass through `blocks` (with repeats) in model order; backward walks them in reverse.
+    def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
+        """A pass through `blocks` in model order; backward walks them in reverse.
 
         The framework's host cost of a layer is on each block's first row, and where the piece opens a pass, that of a micro batch.
+        A weight gradient's are booked with the input gradient's.
         """
         key = (blocks, direction, opens)
         if key not in self.known:
-            rows: list[range] = []
-            for index, times in blocks if direction is Pass.FORWARD else reversed(blocks):
-                block = self.workload.blocks[index]
-                rows += [block.forward if direction is Pass.FORWARD else block.backward] * times
-            host = self.workload.job.runtime.host
-            self.known[key] = self._add(rows, host.layer, host.micro_batch if opens else 0.0)
+            self.known[key] = self._add(self._pass(blocks, direction, opens))
         return self.known[key]
+
+    def pair(self, ahead: Blocks, back: Blocks) -> int:
+        """A forward pass through `ahead` beside a backward pass through `back`, as rows of one template.
+
+        On each stream the row goes first that can start first: so calls of one pass run beside computation of the other.
+        """
+        key = (ahead, back)
+        if key not in self.known:
+            passes = (self._pass(ahead, Pass.FORWARD, True), self._pass(back, Pass.BACKWARD, True))
+            self.known[key] = self._add(beside(*passes, self.stream, self.costs.seconds))
+        return self.known[key]
+
+    def _pass(self, blocks: Blocks, direction: Pass, opens: bool) -> Piece:
+        parts: list[Piece] = []
+        for index, times in blocks if direction is Pass.FORWARD else reversed(blocks):
+            parts += [self._part(index, direction)] * times
+        host = self.workload.job.runtime.host
+        weight = direction is Pass.WEIGHT_GRADIENT
+        return in_a_row(parts, 0.0 if weight else host.layer, host.micro_batch if opens and not weight else 0.0)
+
+    def _part(self, block: int, direction: Pass) -> Piece:
+        """A pass of one block."""
+        if (block, direction) not in self.parts:
+            found = self.workload.blocks[block]
+            rows = found.forward if direction is Pass.FORWARD else found.backward
+            piece = self._piece(rows)
+            if direction in (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT):
+                piece = half(self.workload.ops, piece, weight=direction is Pass.WEIGHT_GRADIENT)
+            self.parts[block, direction] = piece
+        return self.parts[block, direction]
+
+    def _piece(self, rows: range) -> Piece:
+        index = np.arange(rows.start, rows.stop)
+        return Piece(index, self.waits[index], np.ones(len(index), np.bool_), np.zeros(len(index)))
 
     def optimizer(self, stage: int, after_norm: bool) -> int:
         """Rows of a stage's update, up to the gradient norm or after it."""
         rows = self.workload.optimizer[stage]
         names = self.workload.ops.names
         cut = next(r for r in rows if names[r] == "gradient norm") + 1
-        return self._add([range(cut, rows.stop) if after_norm else range(rows.start, cut)], 0.0, 0.0)
+        return self._add(self._piece(range(cut, rows.stop) if after_norm else range(rows.start, cut)))
 
     def transfer(self, stream: Stream, seconds: float, category: Category) -> int:
         """A collective among equal ranks: one row on its own stream."""
@@ -78,22 +113,17 @@ class Templates:
             )
         return self.known[row]
 
-    def _add(self, ranges: list[range], block_host: float, pass_host: float) -> int:
-        index = np.concatenate([np.arange(r.start, r.stop) for r in ranges])
-        starts = np.cumsum([0] + [len(r) for r in ranges[:-1]])
-        base = np.repeat(starts, [len(r) for r in ranges]).astype(np.int32)
-        waits = self.waits[index]
-        waits = np.where(waits >= 0, waits + base[:, None], waits).astype(np.int32)
-        host = self.costs.host[index].copy()
-        host[starts] += block_host
-        host[0] += pass_host
-        self.rows.append(index)
+    def _add(self, piece: Piece) -> int:
+        if not len(piece):  # a virtual stage without layers
+            return self.nothing(0.0)
+        rows, live = piece.rows, piece.live
+        self.rows.append(np.where(live, rows, -1))
         return self.program.add_template(
-            stream=self.stream[index],
-            seconds=self.costs.seconds[index],
-            host=host,
-            category=self.category[index],
-            comm=self.is_comm[index],
-            wait0=waits[:, 0].copy(),
-            wait1=waits[:, 1].copy(),
+            stream=self.stream[rows],
+            seconds=np.where(live, self.costs.seconds[rows], 0.0),
+            host=np.where(live, self.costs.host[rows], 0.0) + piece.host,
+            category=self.category[rows],
+            comm=np.where(live, self.is_comm[rows], 0).astype(np.uint8),
+            wait0=piece.waits[:, 0].copy(),
+            wait1=piece.waits[:, 1].copy(),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -12,29 +11,48 @@ from windtunnel.engine import HOST_SYNC
 from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Call, Live
-from windtunnel.predict.stage import Kind, Stage
+from windtunnel.predict.stage import PASSES, Kind, Stage
 from windtunnel.workload import Axis, Comm, Stream, Workload
-from windtunnel.workload.schedules import Action
+from windtunnel.workload.schedules import Action, Pass
 
 T = TypeVar("T", int, npt.NDArray[np.int64])
-_SEND = (int(Stream.SEND_FORWARD), int(Stream.SEND_BACKWARD))
-_RECEIVE = (int(Stream.RECV_FORWARD), int(Stream.RECV_BACKWARD))
+Streams = tuple[tuple[int, int], tuple[int, int]]
+"""[whether stages are walked in reverse][whether it is a gradient]"""
+
+_SEND: Streams = (
+    (int(Stream.SEND_FORWARD), int(Stream.SEND_BACKWARD)),
+    (int(Stream.SEND_FORWARD_BACK), int(Stream.SEND_BACKWARD_BACK)),
+)
+_RECEIVE: Streams = (
+    (int(Stream.RECV_FORWARD), int(Stream.RECV_BACKWARD)),
+    (int(Stream.RECV_FORWARD_BACK), int(Stream.RECV_BACKWARD_BACK)),
+)
 _SENT, _RECEIVED = int(Kind.SEND), int(Kind.RECEIVE)
 _WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFER)
 
 
 class Transfers:
-    """Posts sends and receives. Virtual stage k = chunk x pp + stage; boundary k lies between k and k + 1."""
+    """Posts sends and receives. Boundary k lies between parts k and k + 1 of the model; nothing is sent over a boundary inside a
+    stage. Parts that follow each other on stages in reverse order (a V's second leg, a second copy) use streams of their own."""
 
     def __init__(self, workload: Workload, costs: Costs, live: Live | None = None) -> None:
-        plan, runtime = workload.job.plan, workload.job.runtime
-        self.stages, self.boundaries, self.micro_batches = plan.pp, plan.pp * plan.vpp - 1, workload.job.micro_batches
-        self.sync = runtime.p2p_sync
+        job, runtime = workload.job, workload.job.runtime
+        self.stages, self.micro_batches = job.plan.pp, job.micro_batches
+        self.boundaries = job.plan.pp * job.plan.vpp - 1
+        self.places = np.array(job.places, np.int64)  # [stage, chunk]
+        self.backs = np.zeros(self.places.shape[1], np.int64)  # by chunk: whether its parts run from the last stage to the first
+        if self.stages > 1:
+            self.backs = (self.places[0] > self.places[1]).astype(np.int64)
+        self.copies = job.copies
+        held = {part: stage for stage, parts in enumerate(job.places) for part in parts}
+        self.crosses = np.array([job.copies > 1 or held[k] != held[k + 1] for k in range(self.boundaries)], np.bool_)
+        # a host that waits for one transfer before it posts the next would stop where neighbours send to each other at once
+        self.sync = runtime.p2p_sync and job.plan.schedule_name in ("gpipe", "1f1b", "interleaved")
         self.size, self.seconds = workload.boundary, 0.0
         if self.stages > 1:
-            if plan.tp > 1 and not plan.sequence_parallel and runtime.p2p_scatter:
+            if job.plan.tp > 1 and not job.plan.sequence_parallel and runtime.p2p_scatter:
                 self.seconds = costs.network.price(Comm.ALL_GATHER, Axis.TP, self.size).seconds
-                self.size /= plan.tp
+                self.size /= job.plan.tp
             gather = self.seconds
             self.seconds += costs.network.price(Comm.SEND_RECV, Axis.PP, self.size).seconds
             if live is not None and live.crosses(Axis.PP):
@@ -42,79 +60,97 @@ class Transfers:
 
     def _announce(self, live: Live, gather: float) -> None:
         """Says which transfer goes from which stage to which."""
-        for boundary in range(self.boundaries):
-            for back in (0, 1):
-                keys = self._key(boundary, back, 0) + np.arange(self.micro_batches)
-                call = Call(Comm.SEND_RECV, Axis.PP, self.size, boundary % self.stages, bool(back), gather)
+        half = self.micro_batches // self.copies
+        senders = sorted((part, chunk, stage) for stage, held in enumerate(self.places.tolist()) for chunk, part in enumerate(held))
+        for boundary, chunk, stage in senders:
+            if boundary == self.boundaries or not self.crosses[boundary]:
+                continue
+            first = chunk * half if self.copies > 1 else 0
+            for gradient in (0, 1):
+                keys = self._key(boundary, gradient, first) + np.arange(half)
+                back = bool(gradient) != bool(self.backs[chunk])
+                call = Call(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, gather)
                 live.bind(keys, call)
 
+    def _over(self, stage: Stage, action: Action, ahead: bool) -> int | None:
+        """The boundary over which the action's result is sent (or, `ahead`, over which what it needs comes), or None."""
+        gradient = int(action.direction != Pass.FORWARD)
+        boundary = int(self.places[stage.index, action.chunk]) - (1 - gradient if ahead else gradient)
+        inside = action.direction != Pass.WEIGHT_GRADIENT and 0 <= boundary < self.boundaries and self.crosses[boundary]
+        return boundary if inside else None
+
     def send(self, stage: Stage, action: Action, after: int) -> int | None:
-        """The transfer that follows `action`, or None at the ends of the pipeline."""
-        direction, chunk, micro_batch = action
-        boundary = chunk * self.stages + stage.index - direction
-        if not 0 <= boundary < self.boundaries:
+        """The transfer that follows `action`, or None where the result stays."""
+        boundary = self._over(stage, action, ahead=False)
+        if boundary is None:
             return None
         stage.sent += 1
-        return stage.meet(
-            (_SENT, micro_batch, chunk),
-            _SEND[direction],
-            self._key(boundary, direction, micro_batch),
-            self.seconds,
-            2,
-            (after,),
-            _WAITING,
-            _MOVING,
-            False,
-        )
+        return self._meet(stage, action, boundary, _SENT, _SEND, (after,), False)
 
     def receive(self, stage: Stage, action: Action) -> int | None:
-        """The transfer that `action` needs first, or None at the ends of the pipeline; posted as soon as the host gets there."""
-        direction, chunk, micro_batch = action
-        boundary = chunk * self.stages + stage.index - 1 + direction
-        if not 0 <= boundary < self.boundaries:
-            return None
+        """The transfer that `action` needs first, or None where it needs none; posted as soon as the host gets there."""
+        boundary = self._over(stage, action, ahead=True)
+        return None if boundary is None else self._meet(stage, action, boundary, _RECEIVED, _RECEIVE, (), self.sync)
+
+    def _meet(
+        self, stage: Stage, action: Action, boundary: int, kind: int, streams: Streams, waits: tuple[int, ...], sync: bool
+    ) -> int:
+        gradient = int(action.direction != Pass.FORWARD)
         return stage.meet(
-            (_RECEIVED, micro_batch, chunk),
-            _RECEIVE[direction],
-            self._key(boundary, direction, micro_batch),
+            (kind, action.micro_batch, action.chunk),
+            streams[self.backs[action.chunk]][gradient],
+            self._key(boundary, gradient, action.micro_batch),
             self.seconds,
             2,
-            (),
+            waits,
             _WAITING,
             _MOVING,
-            self.sync,
+            sync,
         )
 
-    def passes(self, stage: Stage, actions: Sequence[Action], templates: npt.NDArray[np.int64], overlap: bool) -> int:
-        """All `actions` and their transfers at once, each a run of `templates[2 chunk + direction]`; returns the last pass.
+    def passes(self, stage: Stage, actions: npt.NDArray[np.int64], runs: npt.NDArray[np.int64], overlap: bool) -> int:
+        """All actions of a schedule and their transfers at once, as runs of templates; returns the last run.
 
-        The same program as the loop in `lower._one_by_one` builds, for the thousands of passes between which nothing else happens.
+        `actions` [n, 4] is `schedules.table`; `runs` [n]: the action's template, or -1 where the run before it (of a pair) is its
+        own too. The same program as the loop in `lower._one_by_one` builds, for the thousands of passes between which nothing else
+        happens.
         """
-        direction, chunk, micro_batch = np.array(actions, np.int64).reshape(-1, 3).T
-        here = chunk * self.stages + stage.index
-        beyond, ahead = here - direction, here - 1 + direction  # boundaries that are sent over and received over
-        sends, receives = ((b >= 0) & (b < self.boundaries) for b in (beyond, ahead))
-        # in order: the first receive; then each pass, its send, the receive of the next pass
-        size = 1 + sends + np.append(receives[1:], False)
-        base, total = len(stage.rank), int(receives[0] + size.sum())
-        run = receives[0] + np.concatenate(([0], np.cumsum(size)[:-1]))
-        sent = np.where(sends, run + 1, -1)
-        received = np.where(receives, np.concatenate(([0], run[:-1] + 1 + sends[:-1])), -1)
+        direction, chunk, micro_batch, _ = actions.T
+        gradient = (direction != Pass.FORWARD).astype(np.int64)
+        here = self.places[stage.index, chunk]
+        beyond, ahead = here - gradient, here - 1 + gradient  # boundaries that are sent over and received over
+        crosses = np.append(self.crosses, False)  # the last one stands for those past either end
+        moves = direction != Pass.WEIGHT_GRADIENT
+        sends, receives = (moves & crosses[np.where((b >= 0) & (b < self.boundaries), b, -1)] for b in (beyond, ahead))
+        # a turn is what one run does; in order: its receives, the run, its sends
+        opens = runs >= 0
+        turn = np.cumsum(opens) - 1
+        first = np.flatnonzero(opens)
+        heard, said = (np.add.reduceat(which.astype(np.int64), first) for which in (receives, sends))
+        size = heard + 1 + said
+        base, total = len(stage.rank), int(size.sum())
+        start = np.cumsum(size) - size
+        run = start + heard
+        paired = ~opens
+        received = start[turn] + np.where(paired, np.append(False, receives[:-1]), 0)
+        sent = run[turn] + 1 + np.where(paired, np.append(False, sends[:-1]), 0)
         template, flags, stream, key = (np.full(total, fill, np.int64) for fill in (-1, 0, 0, 0))
-        waits = np.full((total, 2), -1, np.int64)
+        waits = np.full((total, 4), -1, np.int64)  # of a run: what it receives, then what the turn before it sent
         labels = np.empty((total, 3), np.int64)
-        template[run] = templates[2 * chunk + direction]
-        waits[run, 0] = np.where(receives, received + base, -1)
+        template[run] = runs[first]
+        waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives] + base
         if not overlap:
-            waits[run[1:], 1] = np.where(sends[:-1], sent[:-1] + base, -1)
-        labels[run] = np.stack([direction, micro_batch, chunk], axis=1)
+            followed = sends & (turn + 1 < len(run))
+            waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed] + base
+        kind = np.where(np.append(paired[1:], False), int(Kind.FORWARD_AND_BACKWARD), PASSES[direction])
+        labels[run] = np.stack([kind, micro_batch, chunk], axis=1)[first]
         ways = ((sent, sends, beyond, _SEND, _SENT), (received, receives, ahead, _RECEIVE, _RECEIVED))
-        for at, which, boundary, streams, kind in ways:
+        for at, which, boundary, streams, said_as in ways:
             place = at[which]
-            stream[place] = np.array(streams)[direction[which]]
-            key[place] = self._key(boundary[which], direction[which], micro_batch[which])
-            labels[place] = np.stack([np.full(len(place), kind), micro_batch[which], chunk[which]], axis=1)
-        waits[sent[sends], 0] = run[sends] + base
+            stream[place] = np.array(streams)[self.backs[chunk[which]], gradient[which]]
+            key[place] = self._key(boundary[which], gradient[which], micro_batch[which])
+            labels[place] = np.stack([np.full(len(place), said_as), micro_batch[which], chunk[which]], axis=1)
+        waits[sent[sends], 0] = run[turn[sends]] + base
         flags[received[receives]] = HOST_SYNC if self.sync else 0
         stage.labels += labels.ravel().tolist()
         stage.sent += int(sends.sum())

@@ -1,18 +1,25 @@
 """Rows of a kernel dataset, predicted against measured: families by GPU, operator and pass, quantity `time_us`.
 
 A row becomes a row of the operator graph and goes through `compute.estimate`, without the factors that training adds: these are
-kernels in a loop. What no kernel model covers is listed with its reason.
+kernels in a loop. Rows of sub-modules and layers are assembled from kernels (`module_rows.py`). What no model covers is listed with
+its reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.compute import estimate
+from windtunnel.compute.estimate import GROUPED
+from windtunnel.compute.families import key_of
+from windtunnel.compute.kernels import load
+from windtunnel.compute.reference import gpu_of as fitted_gpu
 from windtunnel.reality.measurements import Fitted
+from windtunnel.reality.module_rows import module_score
 from windtunnel.reality.report import Score
 from windtunnel.records import About, Dataset, describe
 from windtunnel.records.work import BACKWARD, with_work
@@ -31,14 +38,21 @@ PHASES = {"forward": Phase.FORWARD, "recompute": Phase.RECOMPUTE, "backward": Ph
 LIBRARIES = ("fa1", "fa2", "fa3", "cudnn")
 
 
-def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = ()) -> list[Score]:
-    """A score for every row of `data`, in its order. Raises SpecError for a GPU that neither catalogue nor dataset describes."""
-    gpu = gpu_of(data.about)
+def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), kernels: str | None = None) -> list[Score]:
+    """A score for every row of `data`, in its order; `kernels` is a file of curves in place of the catalogue's.
+
+    Raises SpecError for a GPU that neither catalogue nor dataset describes.
+    """
+    gpu = gpu_of(data.about) if kernels is None else _under(data.about, kernels)
     rows = data.rows()
     scores: list[Score | None] = [None] * len(rows)
     groups: dict[Runtime, list[tuple[int, Op]]] = {}
     for number, row in enumerate(rows):
-        made = _op(row) if row["level"] == "kernel" else score_module_rows(row)
+        if row["level"] != "kernel":
+            whole = module_score(number, row, gpu, fitted)
+            scores[number] = replace(whole, assumptions=(*assumed, *whole.assumptions))
+            continue
+        made = _op(row)
         if isinstance(made, str):
             scores[number] = _score(number, row, gpu, fitted, assumed, skipped=made)
         else:
@@ -73,6 +87,13 @@ def gpu_of(about: About) -> GPU:
         raise SpecError("about.datasheet", dict(sheet), "figures of a GPU", f"{error}.") from error
 
 
+def _under(about: About, kernels: str) -> GPU:
+    """The dataset's GPU with the curves of a file; that file describes it where it was fitted on it."""
+    if load(kernels).id == about.gpu:
+        return fitted_gpu(load(kernels), kernels)
+    return gpu_of(about).model_copy(update={"kernels_from": kernels})
+
+
 def _op(row: Row) -> Op | str:
     """The row of the graph, or why there is none."""
     if row["status"] != "ok":
@@ -92,14 +113,14 @@ def _op(row: Row) -> Op | str:
     if kind is Kind.ATTENTION:
         kind = Kind.ATTENTION_BACKWARD if row["phase"] in BACKWARD else kind
         width = (width + (row["v"] or width)) // 2
-    return Op(row["name"], kind, PHASES[row["phase"]], dtype=DTYPES.index(row["dtype"]), batch=row["batch"] or 1, m=row["m"] or 0,
+    return Op(_name(row), kind, PHASES[row["phase"]], dtype=DTYPES.index(row["dtype"]), batch=row["batch"] or 1, m=row["m"] or 0,
               n=row["n"] or 0, k=width, extra=row["heads_per_kv"] or 1, flops=full["flops"] or 0.0, bytes=full["bytes"] or 0.0,
               launches=row["launches"] or 1)
 
 
-def score_module_rows(row: Row) -> str:
-    """Why a sub-module, layer or step is not scored: it is predicted as part of a job's graph, which a row alone does not state."""
-    return f"level {row['level']}: a module is predicted inside a job, only kernels by themselves"
+def _name(row: Row) -> str:
+    """What `estimate` knows the kernel by: grouped products, and one library's kernel where a curve of its own was fitted."""
+    return GROUPED if row["op"] == GROUPED else key_of(row["name"], row["library"] or "")
 
 
 def _runtime(row: Row) -> Runtime:
@@ -120,8 +141,6 @@ def _megatron(**fields: str) -> Runtime:
 def _score(number: int, row: Row, gpu: GPU, fitted: Fitted, assumed: tuple[str, ...], predicted: float | None = None,
            claimed: float | None = None, skipped: str | None = None) -> Score:
     family = f"{gpu.id} {row['op']} {row['phase']}"
-    if row["level"] != "kernel":
-        family = f"{gpu.id} {row['level']} {row['op']} {row['phase']}"
     origin = str(row["source"]).split(" ")[0]
     measured = None if row["seconds"] is None else 1e6 * row["seconds"]
     return Score(f"{number}:{row['name']}", family, "time_us", measured, predicted, skipped, assumed,

@@ -13,8 +13,11 @@ from windtunnel.reality.report import Score
 from windtunnel.reality.rows import header_of, read_text
 
 
-def kernel_scores(path: Path, fitted: Fitted, gpu: str | None = None, dtype: str | None = None) -> list[Score] | None:
-    """The scores of a file or folder of kernel times; None for another kind of file. `gpu`, `dtype`: what the file does not say.
+def kernel_scores(path: Path, fitted: Fitted, gpu: str | None = None, dtype: str | None = None,
+                  kernels: str | None = None) -> list[Score] | None:
+    """The scores of a file or folder of kernel times; None for another kind of file.
+
+    `gpu`, `dtype`: what the file does not say. `kernels`: a file of fitted curves in place of the catalogue's.
 
     Raises what `import_all` raises for a dataset or table that cannot be; single lines that are no measurement are skipped scores.
     """
@@ -25,12 +28,12 @@ def kernel_scores(path: Path, fitted: Fitted, gpu: str | None = None, dtype: str
             return collective_scores(path, text, fitted, None if gpu is None else gpu_named(gpu).id)
     if kind in (None, "collectives"):
         return None
-    return [score for made in import_all(path, gpu, dtype=dtype) for score in _scores(path, made, fitted)]
+    return [score for made in import_all(path, gpu, dtype=dtype) for score in _scores(path, made, fitted, kernels)]
 
 
-def _scores(path: Path, made: Imported, fitted: Fitted) -> list[Score]:
+def _scores(path: Path, made: Imported, fitted: Fitted, kernels: str | None) -> list[Score]:
     stem = path.name if path.is_dir() else path.stem
-    scores = [replace(score, id=f"{stem}:{score.id}") for score in score_rows(made.data, fitted, made.assumed)]
+    scores = [replace(score, id=f"{stem}:{score.id}") for score in score_rows(made.data, fitted, made.assumed, kernels)]
     family = f"{made.data.about.gpu} {made.format}"
     left = [Score(f"{stem}:{where}", family, "time_us", skipped=reason) for where, reason in made.bad]
     ignored = [Score(f"{stem}:{what}", family, "time_us", skipped=f"not read: {what}") for what in made.ignored]

@@ -10,9 +10,13 @@ from windtunnel.base.errors import FileError
 FOLDER = Path(__file__).resolve().parents[1] / "catalog" / "measurements"
 
 
+LAYERS = FOLDER / "layers.csv"
+"""Times of single layers; see `layers.py`."""
+
+
 def tables() -> tuple[Path, ...]:
-    """The CSV files of the catalogue, by name."""
-    return tuple(sorted(FOLDER.glob("*.csv")))
+    """The CSV files of runs and of collectives in the catalogue, by name."""
+    return tuple(sorted(path for path in FOLDER.glob("*.csv") if path != LAYERS))
 
 
 Fitted = frozenset[tuple[str, str]]

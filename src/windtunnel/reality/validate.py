@@ -23,9 +23,10 @@ from windtunnel.reality.collectives import score_collective
 from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.jobs import draft
 from windtunnel.reality.kernel_tables import kernel_scores
+from windtunnel.reality.layers import is_layer_table, layer_scores
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Report, Score
-from windtunnel.reality.rows import Table, TrainingRow, parse, read_text
+from windtunnel.reality.rows import Table, TrainingRow, header_of, parse, read_text
 
 Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""
@@ -34,31 +35,34 @@ GIB = 2.0**30
 
 
 def validate(paths: Sequence[str | Path] | None = None, family: str | None = None, progress: Progress | None = None,
-             predict: Predict = _predict, gpu: str | None = None, dtype: str | None = None) -> Report:
+             predict: Predict = _predict, gpu: str | None = None, dtype: str | None = None,
+             kernels: str | None = None) -> Report:
     """Score the rows of `paths` (left out: the measurements in the catalogue), only those of `family` if given.
 
-    `gpu` and `dtype` are those of kernel tables that do not state them.
+    `gpu` and `dtype` are those of kernel tables that do not state them; `kernels` is a file that `profile fit` wrote, for them.
 
     Raises `SpecError` for a table of unknown columns, `UnknownName` for a family that no row has. A row that the model refuses
     is skipped with the refusal; any other exception is a bug and is raised.
     """
-    listed = [Path(path) for path in (paths if paths is not None else measurements.tables())]
+    listed = [Path(path) for path in (paths if paths is not None else (*measurements.tables(), measurements.LAYERS))]
     if not listed:
         raise FileError("validate", "no table", "at least one CSV file")
     fitted = measurements.fitted_families()
     tables: list[Table] = []
-    kernels: list[Score] = []
+    timed: list[Score] = []
     for path in listed:
-        found = kernel_scores(path, fitted, gpu, dtype)
+        found = kernel_scores(path, fitted, gpu, dtype, kernels)
         if found is not None:
-            kernels += [replace(score, table="kernels") for score in found]
+            timed += [replace(score, table="kernels") for score in found]
+        elif is_layer_table(header_of(text := read_text(path))):
+            timed += [replace(score, table="layers") for score in layer_scores(text, fitted)]
         else:
-            tables.append(parse(read_text(path), str(path)))
-    known = sorted({name for table in tables for name in table.families} | {score.family for score in kernels})
+            tables.append(parse(text, str(path)))
+    known = sorted({name for table in tables for name in table.families} | {score.family for score in timed})
     if family is not None and family not in known:
         raise UnknownName("family", family, known)
     total = sum(family in (None, name) for table in tables for name in table.row_families)
-    scores = [score for score in kernels if family in (None, score.family)]
+    scores = [score for score in timed if family in (None, score.family)]
     done = 0
     for table in tables:
         for row_id, made in _scores(table, family, fitted, predict):

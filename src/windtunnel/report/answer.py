@@ -18,6 +18,8 @@ from windtunnel.spec.job import Job
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from windtunnel.records import Dataset
+
 
 @dataclass(frozen=True)
 class Answer(Prediction):
@@ -53,8 +55,8 @@ class Answer(Prediction):
         write_html(self, path)
 
 
-def answer(job: Job, network: str = "closed", seed: int = 1) -> Answer:
+def answer(job: Job, network: str = "closed", seed: int = 1, profile: Dataset | str | Path | None = None) -> Answer:
     """How long one step of `job` takes, whether it fits, and where the time goes; see `windtunnel.predict.predict`."""
     from windtunnel.predict import predict
 
-    return Answer.of(predict(job, network, seed=seed))
+    return Answer.of(predict(job, network, seed=seed, profile=profile))

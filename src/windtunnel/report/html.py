@@ -17,7 +17,7 @@ from windtunnel.report.fabric_picture import fabric
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.picture import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.reason import reasons
-from windtunnel.report.terminal import closing_sentence, evidence_sentence, figures
+from windtunnel.report.terminal import closing_sentence, evidence_sentence, figures, profile_lines
 from windtunnel.report.traffic import network_sentence
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
@@ -331,9 +331,10 @@ def _evidence(prediction: Prediction) -> str:
         for k in (*PROVENANCES, *sorted(set(prediction.provenance) - set(PROVENANCES)))
         if prediction.provenance.get(k, 0.0) > 0
     )
+    known = "".join(f"<br>{escape(text)}" for text in profile_lines(prediction))
     notes = "".join(f"<li>{escape(text)}</li>" for text in prediction.assumptions)
     listed = f'<h2 style="margin-top:16px">Assumptions</h2><ul class="notes">{notes}</ul>' if notes else ""
     return (
-        f'<p>{escape(evidence_sentence(prediction))}</p><div class="parts" style="margin-top:8px">{shares}</div>{listed}'
+        f'<p>{escape(evidence_sentence(prediction))}{known}</p><div class="parts" style="margin-top:8px">{shares}</div>{listed}'
         f'<p class="soft">{escape(closing_sentence(prediction))}</p>'
     )

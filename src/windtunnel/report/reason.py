@@ -73,7 +73,7 @@ def _loss(prediction: Prediction, part: Part) -> str:
     cost = f"{say.seconds(part.seconds)}, {say.percent(part.share)} of the step"
     if part.group == BUBBLE:
         advice = [f"more micro batches (now {job.micro_batches} over {plan.pp} stages; raise plan.global_batch)"]
-        if plan.vpp == 1:
+        if plan.schedule_name in ("gpipe", "1f1b"):
             advice.append("virtual stages (plan.vpp)")
         return f"The pipeline bubble costs {cost}: try {' or '.join(advice)}."
     if part.group == WAITING:

@@ -330,6 +330,7 @@ def evidence(prediction: Prediction, width: int) -> RenderableType:
     known = [(k, prediction.provenance[k]) for k in PROVENANCES if prediction.provenance.get(k, 0.0) >= 0.005]
     if known:
         lines.append(Text(" · ".join(f"{name} {say.percent(share, 0)}" for name, share in known), style="dim"))
+    lines += [Text(text, style="dim") for text in profile_lines(prediction)]
     lines += [Text(f"- {text}", style="dim") for text in prediction.assumptions]
     lines.append(Text(closing_sentence(prediction), style="dim"))
     return Group(*lines)
@@ -341,13 +342,24 @@ def closing_sentence(prediction: Prediction) -> str:
     return f"Network fidelity: {prediction.network}.{run}"
 
 
+def profile_lines(prediction: Prediction) -> list[str]:
+    """What the profile answered for, by share of the step."""
+    if prediction.profile is None:
+        return []
+    name, known = prediction.profile, prediction.sources
+    found = sorted(((share, source) for source, share in known.items() if source.startswith(f"{name}: ")), reverse=True)
+    if not found:
+        return [f"{name}: nothing of this job; see the warning."]
+    return [f"{name}:"] + [f"  {say.percent(share)} {source.removeprefix(f'{name}: ')}" for share, source in found]
+
+
 def evidence_sentence(prediction: Prediction) -> str:
     """How much of the step rests on measurements, and how far off the sum may be."""
     measured = sum(prediction.provenance.get(k, 0.0) for k in ("measured", "interpolated"))
     error = f"Stated relative error of the step time: ±{100 * prediction.relative_error:.0f} %."
     if measured <= 0.0:
         return f"No ground truth: nothing in this step rests on measurements of this hardware, all of it is modelled. {error}"
-    return f"{say.percent(measured, 0)} of the step rests on measured kernels or between them. {error}"
+    return f"{say.percent(measured, 0)} of the step rests on measurements of this GPU or between them. {error}"
 
 
 def _section(title: str, body: RenderableType) -> RenderableType:

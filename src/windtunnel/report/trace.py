@@ -31,7 +31,7 @@ def write_trace(prediction: Prediction, path: str | Path, kernels: Iterable[Span
     `kernels` are spans below the blocks of the prediction's own timeline (same stages and clock); they get tracks of their own.
     """
     target = Path(path)
-    tracks = tracks_of(prediction.timeline, kernels)
+    tracks = tracks_of(prediction.timeline, kernels, prediction.job)
     names = stage_names(prediction)
     data = chrome(tracks, names) if target.suffix == ".json" else perfetto(tracks, names)
     try:

@@ -9,6 +9,7 @@ import numpy as np
 
 from windtunnel.predict.prediction import Span
 from windtunnel.report.parts import words
+from windtunnel.spec import Job
 
 Arrows = tuple[tuple[int, ...], tuple[int, ...]]
 """Ids of the arrows that leave or pass a slice, and of those that end on it."""
@@ -26,14 +27,14 @@ class Track:
     arrows: dict[int, Arrows] = field(default_factory=dict)
 
 
-def tracks_of(blocks: Iterable[Span], kernels: Iterable[Span] = ()) -> list[Track]:
+def tracks_of(blocks: Iterable[Span], kernels: Iterable[Span] = (), job: Job | None = None) -> list[Track]:
     """Tracks by stage: the streams of `blocks`, then those of `kernels` (named `… kernels`).
 
     Two spans of one stream that overlap in time (concurrent collectives, say) go to numbered lanes, so no track ever overlaps.
     Spans that end before they start are taken as empty at their start.
     """
     blocks = list(blocks)
-    arrows = {id(blocks[i]): found for i, found in _arrows(blocks).items()}
+    arrows = {id(blocks[i]): found for i, found in _arrows(blocks, job).items()}
     streams: dict[tuple[int, int, str], list[Span]] = {}
     for level, spans in enumerate((blocks, kernels)):
         for span in spans:
@@ -88,10 +89,12 @@ def is_receive(span: Span) -> bool:
     return bool({"recv", "receive"} & set(words(span.category) + words(span.name)))
 
 
-def _arrows(blocks: list[Span]) -> dict[int, Arrows]:
-    """Arrows between a pass of a micro batch and the pass of the virtual stage that consumes it, through the send if there is one.
+def _arrows(blocks: list[Span], job: Job | None) -> dict[int, Arrows]:
+    """Arrows between a pass of a micro batch and the pass of the part of the model that consumes it, through the send if there is
+    one.
 
-    Virtual stage v = chunk * stages + stage, as Megatron numbers them; backward runs the other way.
+    Where parts sit is the job's plan; without a job, virtual stage v of a stage is part v * stages + stage, as Megatron numbers
+    them. Backward runs the other way; weight gradients are consumed by nobody.
     """
     passes: dict[tuple[str, int, int], int] = {}
     sends: dict[tuple[int, int, int], list[int]] = {}
@@ -103,15 +106,16 @@ def _arrows(blocks: list[Span]) -> dict[int, Arrows]:
         if is_send(span):  # a receive lies on the target's stage under its own chunk: the arrow passes through the send only
             if not is_receive(span):
                 sends.setdefault((span.stage, span.micro_batch, chunk), []).append(index)
-        elif way := direction(span):
-            key = (way, span.micro_batch, chunk * stages + span.stage)
+        elif (way := direction(span)) and "weight" not in words(span.category):
+            part = job.places[span.stage][chunk] if job else chunk * stages + span.stage
+            key = (way, span.micro_batch, part)
             if key not in passes or span.end > blocks[passes[key]].end:
                 passes[key] = index
     flows: dict[int, list[int]] = {}
     lands: dict[int, list[int]] = {}
     arrow = 0
-    for (way, micro, virtual), source in passes.items():
-        target = passes.get((way, micro, virtual + (1 if way == "forward" else -1)))
+    for (way, micro, part), source in passes.items():
+        target = passes.get((way, micro, part + (1 if way == "forward" else -1)))
         if target is None or blocks[target].stage == blocks[source].stage:
             continue
         arrow += 1

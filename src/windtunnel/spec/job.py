@@ -11,6 +11,7 @@ from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.runtime import Runtime
+from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
 
 
 class Job(Noun):
@@ -45,7 +46,23 @@ class Job(Noun):
         """Layers of each pipeline stage's virtual stages: `[stage][virtual stage]`."""
         plan = self.plan
         flat = plan.stages or (self.model.layers // (plan.pp * plan.vpp),) * (plan.pp * plan.vpp)
-        return tuple(tuple(flat[v * plan.pp + s] for v in range(plan.vpp)) for s in range(plan.pp))
+        return tuple(tuple(flat[part] for part in held) for held in self.places)
+
+    @cached_property
+    def places(self) -> Places:
+        """Which part of the model, in model order, each pipeline stage's virtual stages are: `[stage][virtual stage]`."""
+        return SHAPES[self.plan.schedule_name].places(self.plan.pp, self.plan.vpp)
+
+    @cached_property
+    def copies(self) -> int:
+        """Copies of the parameters in one pipeline: 2 where the schedule runs the model from both ends."""
+        return SHAPES[self.plan.schedule_name].copies
+
+    @cached_property
+    def ends_meet(self) -> bool:
+        """Whether embedding and head sit on the same stages, so that tied weights need no exchange between stages."""
+        last = self.plan.pp * self.plan.vpp - 1
+        return all((0 in held) == (last in held) for held in self.places)
 
     @cached_property
     def padded_vocab(self) -> int:
@@ -101,17 +118,12 @@ def _check_widths(job: Job) -> None:
 def _check_stages(job: Job) -> None:
     model, plan = job.model, job.plan
     stages = plan.pp * plan.vpp
-    if plan.vpp > 1 and plan.pp == 1:
-        raise PlanError("plan.vpp", plan.vpp, "1 where pp is 1")
-    if plan.schedule == "interleaved" and plan.vpp == 1 or plan.schedule in ("1f1b", "gpipe") and plan.vpp > 1:
-        raise PlanError("plan.schedule", plan.schedule, "interleaved with vpp > 1, else 1f1b or gpipe")
+    check_virtual(plan.schedule_name, plan.pp, plan.vpp, plan.schedule != "auto")
     if plan.stages is not None:
         if len(plan.stages) != stages or sum(plan.stages) != model.layers:
             raise PlanError("plan.stages", list(plan.stages),
                             f"{stages} numbers (pp*vpp) that add up to model.layers = {model.layers}",
                             f"These are {len(plan.stages)}, and their sum is {sum(plan.stages)}.")
-        if 0 in plan.stages[1:-1]:
-            raise PlanError("plan.stages", list(plan.stages), "layers in every virtual stage but the first and the last")
     elif stages > model.layers:
         raise PlanError("plan.pp", plan.pp, f"pp*vpp of at most model.layers = {model.layers}; here it is {stages}")
     elif model.layers % stages:
@@ -128,11 +140,7 @@ def _check_batch(job: Job) -> None:
     if plan.global_batch % batch:
         raise PlanError("plan.global_batch", plan.global_batch, f"a multiple of micro_batch*dp = {batch}",
                         f"Try {math.ceil(plan.global_batch / batch) * batch}.")
-    if plan.vpp > 1 and job.micro_batches % plan.pp:
-        fitting = math.ceil(job.micro_batches / plan.pp) * plan.pp * batch
-        raise PlanError("plan.global_batch", plan.global_batch,
-                        f"micro batches ({job.micro_batches}) that are a multiple of pp = {plan.pp} for the interleaved schedule",
-                        f"Try {fitting}.")
+    check_batches(plan.schedule_name, plan.pp, job.micro_batches, batch)
 
 
 def _check_machine(job: Job) -> None:

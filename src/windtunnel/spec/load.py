@@ -43,9 +43,13 @@ def load_job(source: Source, overrides: Sequence[str] = ()) -> Job:
     return _build(Job, resolve("jobs", table, "job"), "")
 
 
-def load_model(source: Source) -> Model:
-    """A model from a catalogue name, a file or a table."""
-    return _build(Model, resolve("models", _table("models", source, "model"), "model"), "model")
+def load_model(source: Source, overrides: Sequence[str] = ()) -> Model:
+    """A model from a catalogue name, a file or a table, with overrides on top, such as `layers=4`."""
+    table = _table("models", source, "model")
+    for text in overrides:
+        table = merge(table, _override(text))
+    check_shape("model", table)
+    return _build(Model, resolve("models", table, "model"), "model")
 
 
 def load_cluster(source: Source, overrides: Sequence[str] = ()) -> Cluster:

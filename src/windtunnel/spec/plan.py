@@ -27,7 +27,9 @@ class Plan(Noun):
     sequence_parallel: Flag = False
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp", "hsdp"] = "none"
     shard_group: PositiveInt | None = Field(None, description="ranks that share one copy of the sharded state; left out: all of dp")
-    schedule: Literal["auto", "gpipe", "1f1b", "interleaved"] = "auto"
+    schedule: Literal[
+        "auto", "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev"
+    ] = Field("auto", description="auto: interleaved where vpp > 1, else 1f1b; docs/model.md has a table of them")
     micro_batch: PositiveInt = 1
     global_batch: PositiveInt
     seq: PositiveInt

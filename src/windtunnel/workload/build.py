@@ -56,9 +56,9 @@ def build(job: Job) -> Workload:
             parts = [(LAYER, again)] if again else []
             if count > again:
                 parts.append((KEPT_LAYER, count - again))
-            if stage == 0 and virtual == 0:
+            if job.places[stage][virtual] == 0:
                 parts.insert(0, (EMBEDDING, 1))
-            if stage == plan.pp - 1 and virtual == plan.vpp - 1:
+            if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
                 parts.append((HEAD, 1))
             chunks.append(Chunk(tuple(parts)))
         stages.append(tuple(chunks))

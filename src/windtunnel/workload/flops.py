@@ -56,9 +56,9 @@ def hardware_flops(workload: Workload) -> float:
         table.phase[fused] == Phase.RECOMPUTE, 4.0 * table.batch[fused] * table.m[fused] * table.n[fused] * table.k[fused], 0.0
     )
     one_pipeline = 0.0
-    for chunks in workload.stages:
-        for chunk in chunks:
+    for stage, chunks in enumerate(workload.stages):
+        for chunk, runs in zip(chunks, workload.runs(stage), strict=True):
             for index, times in chunk.blocks:
                 rows = workload.blocks[index].backward
-                one_pipeline += times * float(again[rows.start : rows.stop].sum())
+                one_pipeline += times * float(again[rows.start : rows.stop].sum()) * runs / job.micro_batches
     return model_flops(job) + one_pipeline * job.micro_batches * job.dp * job.plan.tp * job.plan.cp

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from windtunnel.spec.job import Job
 from windtunnel.workload.ops import OpTable
-from windtunnel.workload.schedules import Action
+from windtunnel.workload.schedules import Order
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,11 @@ class Workload:
     waits: tuple[tuple[int, ...], ...]
     blocks: tuple[Block, ...]
     stages: tuple[tuple[Chunk, ...], ...]
-    schedule: tuple[tuple[Action, ...], ...]
+    schedule: tuple[Order, ...]
     optimizer: tuple[range, ...]
     boundary: float
     stage_parameters: tuple[float, ...]
+
+    def runs(self, stage: int) -> tuple[int, ...]:
+        """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""
+        return (self.job.micro_batches // self.job.copies,) * len(self.stages[stage])

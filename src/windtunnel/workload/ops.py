@@ -87,6 +87,11 @@ class Stream(IntEnum):
     SEND_BACKWARD = 7
     RECV_BACKWARD = 8
     WORLD = 9  # norms, tied embeddings
+    # pipeline transfers of micro batches that walk the stages in reverse: the second leg of a V, or those from the other end
+    SEND_FORWARD_BACK = 10
+    RECV_FORWARD_BACK = 11
+    SEND_BACKWARD_BACK = 12
+    RECV_BACKWARD_BACK = 13
 
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")

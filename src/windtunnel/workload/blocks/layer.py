@@ -130,7 +130,7 @@ def head(job: Job) -> list[Unit]:
         "logits",
         saved=tape.local_tokens * h * tape.width + t * classes * tape.width,
         tensors=(tape.local_tokens * h * tape.width, t * classes * tape.width),
-        parameters=0 if model.tied_embeddings and job.plan.pp == 1 else classes * h,
+        parameters=0 if model.tied_embeddings and job.ends_meet else classes * h,
     )
     act = tape.activation_dtype
     if tape.sp:

@@ -16,8 +16,9 @@ MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}
 
 
 def updated_parameters(job: Job, parameters: float) -> float:
-    """Elements whose optimizer state this GPU holds: all, or a shard under ZeRO and FSDP."""
-    return parameters if job.plan.sharding == "none" else parameters / job.shard_ranks
+    """Elements whose optimizer state this GPU holds: all, or a shard under ZeRO and FSDP, cut over both copies of a model that a
+    pipeline holds twice."""
+    return parameters if job.plan.sharding == "none" else parameters / (job.shard_ranks * job.copies)
 
 
 def optimizer_rows(job: Job, parameters: float) -> list[Op]:

@@ -1,19 +1,38 @@
 """Pipeline schedules: the order in which each stage runs the forward and backward passes of its micro batches.
 
-A schedule is a function `(stages, virtual stages, micro batches) -> actions of each stage`; add one file and one line below.
+A schedule is a function `(stages, virtual stages, micro batches) -> actions of each stage`; add one file and one line below. What
+it asks of a plan, and where its virtual stages sit, is `spec.shapes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from windtunnel.workload.schedules.action import Action, Pass
+from windtunnel.workload.schedules.action import Action, Order, Pass, table
+from windtunnel.workload.schedules.breadth_first import breadth_first
+from windtunnel.workload.schedules.dualpipe import dualpipe
+from windtunnel.workload.schedules.dualpipev import dualpipev
 from windtunnel.workload.schedules.gpipe import gpipe
 from windtunnel.workload.schedules.interleaved import interleaved
+from windtunnel.workload.schedules.interleaved_zb import interleaved_zb
 from windtunnel.workload.schedules.one_f_one_b import one_f_one_b
+from windtunnel.workload.schedules.zb_h1 import zb_h1
+from windtunnel.workload.schedules.zb_h2 import zb_h2
+from windtunnel.workload.schedules.zbv import zbv
 
-Schedule = Callable[[int, int, int], tuple[tuple[Action, ...], ...]]
+Schedule = Callable[[int, int, int], tuple[Order, ...]]
 
-SCHEDULES: dict[str, Schedule] = {"gpipe": gpipe, "1f1b": one_f_one_b, "interleaved": interleaved}
+SCHEDULES: dict[str, Schedule] = {
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "interleaved": interleaved,
+    "breadth-first": breadth_first,
+    "zb-h1": zb_h1,
+    "zb-h2": zb_h2,
+    "interleaved-zb": interleaved_zb,
+    "zbv": zbv,
+    "dualpipe": dualpipe,
+    "dualpipev": dualpipev,
+}
 
-__all__ = ["SCHEDULES", "Action", "Pass", "Schedule", "gpipe", "interleaved", "one_f_one_b"]
+__all__ = ["SCHEDULES", "Action", "Order", "Pass", "Schedule", "table"]

@@ -1,21 +1,72 @@
-"""One step of a schedule."""
+"""One step of a schedule, and the pen that schedules are written with."""
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import IntEnum
+from itertools import chain
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 
 class Pass(IntEnum):
-    """Direction of an action."""
+    """What an action runs. BACKWARD is the whole backward pass; where a schedule cuts it in two, INPUT_GRADIENT is what the stage
+    before waits for, and WEIGHT_GRADIENT may run at any time after it."""
 
     FORWARD = 0
     BACKWARD = 1
+    INPUT_GRADIENT = 2
+    WEIGHT_GRADIENT = 3
 
 
 class Action(NamedTuple):
-    """A pass of one micro batch through one virtual stage of the stage that runs it."""
+    """A pass of one micro batch through one virtual stage of the stage that runs it.
+
+    `beside_next`: a forward pass that runs at the same time as the backward pass that follows it in the list, so that calls of one
+    hide behind computation of the other.
+    """
 
     direction: Pass
     chunk: int
     micro_batch: int
+    beside_next: bool = False
+
+
+Order = tuple[Action, ...]
+"""The actions of one stage."""
+
+
+def table(order: Order) -> npt.NDArray[np.int64]:
+    """[n, 4]: direction, chunk, micro batch and beside_next of each action."""
+    return np.fromiter(chain.from_iterable(order), np.int64, 4 * len(order)).reshape(-1, 4)
+
+
+class Pen:
+    """Writes the actions of a stage: each pass of a virtual stage takes its next micro batch, from `first[chunk]` on."""
+
+    def __init__(self, first: tuple[int, ...] = ()) -> None:
+        self.actions: list[Action] = []
+        self.first = first
+        self._written: Counter[tuple[Pass, int]] = Counter()
+
+    def write(self, direction: Pass, chunk: int, beside_next: bool = False) -> Action:
+        """Append the next micro batch's pass. A whole backward pass stands for both of its halves."""
+        base = self.first[chunk] if self.first else 0
+        key = Pass.INPUT_GRADIENT if direction is Pass.BACKWARD else direction
+        action = Action(direction, chunk, base + self._written[key, chunk], beside_next)
+        self._written[key, chunk] += 1
+        if direction is Pass.BACKWARD:
+            self._written[Pass.WEIGHT_GRADIENT, chunk] += 1
+        self.actions.append(action)
+        return action
+
+    def weight_of(self, action: Action) -> None:
+        """Append the second half of the backward pass that began with `action`."""
+        self.actions.append(Action(Pass.WEIGHT_GRADIENT, action.chunk, action.micro_batch))
+        self._written[Pass.WEIGHT_GRADIENT, action.chunk] += 1
+
+    def count(self, direction: Pass, chunk: int) -> int:
+        """Passes of a virtual stage written so far; whole backward passes count as both halves."""
+        return self._written[direction, chunk]

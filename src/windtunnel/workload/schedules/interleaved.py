@@ -3,30 +3,36 @@ time."""
 
 from __future__ import annotations
 
-from windtunnel.workload.schedules.action import Action, Pass
+from windtunnel.workload.schedules.action import Action, Order, Pass
 
 
-def interleaved(stages: int, chunks: int, micro_batches: int) -> tuple[tuple[Action, ...], ...]:
-    """Actions of each stage; micro batches are a multiple of stages.
+def per_round(stages: int, micro_batches: int) -> int:
+    """Micro batches that walk one virtual stage before the next: `stages`, or the nearest even share where they don't divide."""
+    return micro_batches // max(1, micro_batches // stages)
+
+
+def turn(index: int, direction: Pass, chunks: int, width: int) -> Action:
+    """The `index`-th pass of a stage in a direction when micro batches come in rounds of `width`; backward walks chunks in
+    reverse."""
+    place = index % (width * chunks)
+    chunk = place // width
+    micro_batch = index // (width * chunks) * width + place % width
+    return Action(direction, chunk if direction is Pass.FORWARD else chunks - 1 - chunk, micro_batch)
+
+
+def interleaved(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
+    """Actions of each stage.
 
     Stage s runs 2 (stages - s - 1) + (chunks - 1) stages forwards before its first pair, or all of them if that is fewer
     (or if there are only `stages` micro batches).
     """
-    total = micro_batches * chunks
-    group = stages * chunks
-
-    def turn(index: int, direction: Pass) -> Action:
-        place = index % group
-        chunk = place // stages
-        micro_batch = index // group * stages + place % stages
-        return Action(direction, chunk if direction is Pass.FORWARD else chunks - 1 - chunk, micro_batch)
-
+    total, width = micro_batches * chunks, per_round(stages, micro_batches)
     plans = []
     for stage in range(stages):
-        warm_up = total if micro_batches == stages else min(2 * (stages - stage - 1) + (chunks - 1) * stages, total)
-        actions = [turn(i, Pass.FORWARD) for i in range(warm_up)]
+        warm_up = total if micro_batches == stages else min(2 * (stages - stage - 1) + (chunks - 1) * width, total)
+        actions = [turn(i, Pass.FORWARD, chunks, width) for i in range(warm_up)]
         for i in range(total - warm_up):
-            actions += [turn(i + warm_up, Pass.FORWARD), turn(i, Pass.BACKWARD)]
-        actions += [turn(i, Pass.BACKWARD) for i in range(total - warm_up, total)]
+            actions += [turn(i + warm_up, Pass.FORWARD, chunks, width), turn(i, Pass.BACKWARD, chunks, width)]
+        actions += [turn(i, Pass.BACKWARD, chunks, width) for i in range(total - warm_up, total)]
         plans.append(tuple(actions))
     return tuple(plans)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from windtunnel.workload.schedules.action import Action, Pass
+from windtunnel.workload.schedules.action import Action, Order, Pass
 
 
-def one_f_one_b(stages: int, chunks: int, micro_batches: int) -> tuple[tuple[Action, ...], ...]:
+def one_f_one_b(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
     """Actions of each stage; stage s runs min(stages - s - 1, micro batches) forwards before its first pair; `chunks` is 1."""
     plans = []
     for stage in range(stages):

@@ -1,0 +1,183 @@
+"""`windtunnel profile run JOB -o FILE.parquet`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.units import show_time
+from windtunnel.cli.common import On, Quiet, Sets, notes, told, writable, write_json
+from windtunnel.cli.profile_sweep import duration, numbers
+from windtunnel.cli.progress import stoppable
+
+if TYPE_CHECKING:
+    from windtunnel.profile.case import Case
+    from windtunnel.profile.run import Outcome
+
+
+
+def command(
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help="Catalogue name or job file: its model, shard shapes and number format.")
+    ] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE.parquet", help="Dataset to write.")] = None,
+    sets: Sets = None,
+    on: On = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME|FILE", help="Without a JOB: this model, with the options that follow.")
+    ] = None,
+    seq: Annotated[str, typer.Option("--seq", metavar="N,...", help="With --model: tokens of a sequence.")] = "",
+    micro_batch: Annotated[
+        str, typer.Option("--micro-batch", metavar="N,...", help="With --model: sequences of a micro batch.")
+    ] = "1",
+    tp: Annotated[str, typer.Option("--tp", metavar="N,...", help="With --model: tensor-parallel cuts; one slice is run.")] = "1",
+    dtype: Annotated[str, typer.Option("--dtype", help="With --model: fp32, bf16 or fp16; left out: bf16, on a CPU fp32.")] = "",
+    experts: Annotated[int, typer.Option("--experts", min=0, help="A mixture of this many experts in place of the MLP.")] = 0,
+    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Experts that a token goes to.")] = 0,
+    expert_ffn: Annotated[
+        int, typer.Option("--expert-ffn", min=0, help="Inner width of an expert; left out: the model's ffn.")
+    ] = 0,
+    layers: Annotated[str, typer.Option("--layers", metavar="N,...", help="Layers of the stacks; left out: 1,2,4,8.")] = "",
+    level: Annotated[
+        str, typer.Option("--level", metavar="NAME,...", help="layer, submodule, kernel, step.")
+    ] = "layer,submodule,step",
+    modes: Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")] = "eager",
+    libraries: Annotated[
+        str, typer.Option("--libraries", metavar="NAME,...", help="Whose modules: windtunnel, hf (Hugging Face).")
+    ] = "windtunnel,hf",
+    device: Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")] = "auto",
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a CPU.")] = None,
+    warmup: Annotated[int | None, typer.Option("--warmup", min=0, help="Repetitions before the timed ones.")] = None,
+    repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="Timed repetitions.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="1 and 3 repetitions of 1 and 2 layers, for a try.")] = False,
+    tolerance: Annotated[
+        float | None, typer.Option("--tolerance", help="Of the closure gate; left out: 0.05 on a GPU, 0.25 on a CPU.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="Begin nothing new after this long (10m, 90s).")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that an earlier run wrote.")] = False,
+    timeline: Annotated[
+        str | None, typer.Option("--timeline", metavar="FILE.json", help="Write memory by kind over a step of the deepest stack.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    from windtunnel.profile.device import open_device
+    from windtunnel.profile.run import Settings, run
+
+    if output is None:
+        raise SpecError("-o", Nothing(), "the file to write", "Add -o profile.parquet.")
+    writable(("-o", output), ("--timeline", timeline))
+    settings = Settings(warmup=warmup, repeats=repeats, levels=_words(level), modes=_words(modes), libraries=_words(libraries),
+                        tolerance=tolerance)
+    if quick:
+        settings = replace(settings, warmup=1 if warmup is None else warmup, repeats=repeats or 3, layers=(1, 2), attempts=1)
+    if layers:
+        settings = replace(settings, layers=numbers("--layers", layers))
+    seconds = duration(budget)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler writes a line whenever it starts and stops
+    place = open_device(device)
+    if threads is not None:
+        place.torch.set_num_threads(threads)
+    settings = settings.on(place.cuda)
+    if model is None:
+        cases = [_of_job(job, sets, on)]
+    else:
+        cases = _of_model(model, sets, job, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp},
+                          dtype or ("bf16" if place.cuda else "fp32"))
+    cases = [replace(case, experts=experts, top_k=top_k, expert_ffn=expert_ffn) for case in cases]
+    with stoppable(f"profiling on {place.name}") as report:
+        outcome = run(cases, place, output, settings, resume=resume, budget=seconds, report=report)
+    if timeline is not None:
+        from dataclasses import asdict
+
+        write_json({name: asdict(found) for name, found in outcome.timelines.items()}, timeline)
+    _told(outcome)
+    if not quiet:
+        _show(output)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _of_job(job: str | None, sets: list[str] | None, on: str | None) -> Case:
+    from windtunnel.cli.source import job_of
+    from windtunnel.profile.case import of_job
+
+    if job is None:
+        raise SpecError("JOB", Nothing(), "a job, or --model NAME --seq N",
+                        "For example: windtunnel profile run --model llama3.2-1b --seq 2048 -o profile.parquet.")
+    loaded = job_of(job, sets, on)
+    loaded.tell()
+    return of_job(loaded.job)
+
+
+def _of_model(name: str, sets: list[str] | None, job: str | None, options: dict[str, str], dtype: str) -> list[Case]:
+    from windtunnel.cli.source import is_foreign
+    from windtunnel.formats import import_job
+    from windtunnel.profile.case import Case, checked
+    from windtunnel.spec import load_model
+
+    if job is not None:
+        raise SpecError("--model", name, "either a JOB or --model")
+    for text in sets or ():
+        if not text.strip().startswith("model."):
+            raise SpecError("--set", text, "a field of the model, such as model.hidden=256",
+                            "Sizes of the batch have their own options.")
+    changes = [text.strip().removeprefix("model.") for text in sets or ()]
+    loaded = load_model(import_job(Path(name)).model.model_dump(exclude_none=True) if is_foreign(name) else name, changes)
+    if changes and not any(change.startswith("name=") for change in changes):
+        loaded = loaded.model_copy(update={"name": f"{loaded.name}-changed"})
+    if not options["--seq"]:
+        raise SpecError("--seq", Nothing(), "tokens of a sequence", "For example --seq 2048.")
+    sizes = {option: numbers(option, text) for option, text in options.items()}
+    return [checked(Case(loaded, seq, batch, tp, dtype)) for tp in sizes["--tp"] for batch in sizes["--micro-batch"]
+            for seq in sizes["--seq"]]
+
+
+def _told(outcome: Outcome) -> None:
+    """What was done, and everything that is not to be used, by name."""
+    parts = [f"{outcome.measured} measured", f"{outcome.resumed} from before" if outcome.resumed else "",
+             f"{outcome.left} left: type the same with --resume" if outcome.left else "", show_time(outcome.seconds)]
+    line = f"{outcome.path}: {outcome.rows:,} rows · " + " · ".join(part for part in parts if part)
+    notes().print(line, markup=False, soft_wrap=True)
+    told([f"{name}: {why}" for name, why in outcome.kept_out.items()], "kept out")
+    told([f"{name}: {why}" for name, why in outcome.open.items()], "open: measured, and not used, since its parts do not add up")
+    told(outcome.oom, "did not fit into memory")
+
+
+def _show(path: str) -> None:
+    """Seconds that one more layer takes, what is inside it, and a step; where a file has several cases, each of them."""
+    if not Path(path).exists():
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from windtunnel.records import read, read_shape
+
+    phases = ("forward", "backward", "optimizer")
+    cases: dict[tuple[str, ...], dict[tuple[str, str], dict[str, str]]] = {}
+    for row in read(path).rows():
+        shape = read_shape(row["shape"] or "")
+        if row["level"] == "kernel" or row["level"] == "layer" and "layers" in shape:
+            continue
+        sizes = f"{shape['micro_batch']} x {shape['seq']} tokens, tp {shape['tp']}, {row['dtype']}, {row['mode']}"
+        layers = f" of {shape['layers']} layers" if "layers" in shape else ""
+        one = cases.setdefault((row["model"] or "", sizes), {}).setdefault((row["op"] + layers, row["library"] or ""), {})
+        one.setdefault(row["phase"], "" if row["seconds"] is None else show_time(row["seconds"]))
+        one["status"] = row["status"] if row["status"] != "ok" else one.get("status", "")
+    console = Console()
+    for (model, sizes), found in cases.items():
+        table = Table(box=None, pad_edge=False)
+        for name in ("", "by", *phases, ""):
+            table.add_column(name, justify="right" if name in phases else "left")
+        for key, cells in found.items():
+            table.add_row(*key, *(cells.get(name, "") for name in (*phases, "status")))
+        console.print(f"{model}: {sizes}", highlight=False, markup=False)
+        console.print(table)

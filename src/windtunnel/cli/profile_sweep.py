@@ -1,0 +1,165 @@
+"""`windtunnel profile sweep -o FILE.parquet`."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windtunnel.base.errors import SpecError
+from windtunnel.base.units import show_time
+from windtunnel.cli.common import writable
+from windtunnel.cli.progress import stoppable
+
+if TYPE_CHECKING:
+    from windtunnel.profile.kernels import KernelCase
+    from windtunnel.profile.sweep import Outcome
+
+UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1.0}
+NAMING = 0.12
+"""Share of a budget kept for the names of the kernels."""
+
+DRY_GPU = "h100-sxm-80gb"
+
+
+def command(
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE.parquet", help="Dataset to write.")] = None,
+    classes: Annotated[str, typer.Option("--classes", metavar="NAME,...", help="Kernel classes; left out: all of them.")] = "",
+    models: Annotated[str, typer.Option("--models", metavar="NAME,...", help="Catalogue models whose shapes are measured.")] = "",
+    tp: Annotated[str, typer.Option("--tp", metavar="N,...", help="Tensor-parallel cuts.")] = "",
+    tokens: Annotated[
+        str, typer.Option("--tokens", metavar="FROM:TO|N,...", help="Tokens in a launch, doubling from FROM to TO.")
+    ] = "",
+    dtypes: Annotated[str, typer.Option("--dtypes", metavar="NAME,...", help="Number formats: bf16, fp16, fp8, fp32, tf32.")] = "",
+    modes: Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")] = "eager",
+    device: Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")] = "auto",
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="Stop after this long (8m, 90s, 2h) and keep what there is.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that an earlier sweep wrote.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and how long it takes; measure nothing.")] = False,
+    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="With --dry-run: the GPU to plan for.")] = DRY_GPU,
+) -> None:
+    from windtunnel.profile.kernels import scope_of
+    from windtunnel.profile.sweep import plan
+
+    if output is None and not dry_run:
+        raise SpecError("-o", None, "the file to write", "Add -o kernels.parquet, or --dry-run to see the plan.")
+    writable(("-o", output))
+    seconds = duration(budget)
+    there = None
+    if not dry_run:
+        from windtunnel.profile.device import open_device
+
+        there = open_device(device)
+    cuda = there.cuda if there is not None else device != "cpu"
+    scope = scope_of(_words(models), numbers("--tp", tp), numbers("--tokens", tokens), formats(dtypes), cuda)
+    cases = plan(scope, _words(classes), _words(modes))
+    if there is None:
+        _told(cases, gpu, seconds)
+        return
+    from windtunnel.profile.datasheet import about
+    from windtunnel.profile.power import meter
+    from windtunnel.profile.session import Session
+    from windtunnel.profile.sweep import sweep
+    from windtunnel.profile.sweep_names import name_kernels
+
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler writes a line whenever it starts and stops
+    watch = meter(there.cuda, there.index)
+    session = Session(str(output), about(there, watch, not (resume and Path(str(output)).exists())), resume)
+    with stoppable(f"measuring {there.name}") as report:
+        measuring = None if seconds is None else (1 - NAMING) * seconds
+        outcome = sweep(cases, there, session, budget=measuring, meter=watch, report=report)
+        if not outcome.stopped:
+            left = 600.0 if seconds is None else max(0.0, seconds - outcome.seconds)
+            name_kernels(cases, there, session, left, report)
+    _ended(outcome, str(output), len(session.rows))
+
+
+def duration(text: str | None) -> float | None:
+    """Seconds of `8m`, `90s`, `2h` or `45`; None for nothing. SpecError for anything else."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(s|m|min|h|)\s*", text)
+    if match is None or float(match[1]) <= 0:
+        raise SpecError("--budget", text, "a time such as 8m, 90s or 2h")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def numbers(option: str, text: str) -> tuple[int, ...]:
+    """`4096,8192` as it stands, `2048:16384` doubling; empty for nothing. SpecError for anything else."""
+    first, colon, last = text.partition(":")
+    found = (first, last) if colon else _words(text)
+    if not all(word.strip().isdigit() and int(word) > 0 for word in found):
+        raise SpecError(option, text, "whole numbers such as 4096,8192, or a range such as 2048:16384")
+    if not colon:
+        return tuple(int(word) for word in found)
+    low, high = int(first), int(last)
+    if low > high:
+        raise SpecError(option, text, "a range from a smaller to a larger number", f"Type {high}:{low}.")
+    made = []
+    while low <= high:
+        made.append(low)
+        low *= 2
+    return tuple(made)
+
+
+def formats(text: str) -> tuple[str, ...]:
+    """Number formats by name; UnknownName for one that is not measured."""
+    from windtunnel.base.errors import UnknownName
+    from windtunnel.profile.device import DTYPES
+
+    for name in _words(text):
+        if name not in DTYPES:
+            raise UnknownName("--dtypes", name, list(DTYPES))
+    return _words(text)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _told(cases: list[KernelCase], gpu: str, budget: float | None) -> None:
+    """The plan by class, with estimated times, and its first cases."""
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    from windtunnel.cli.profile_sweep_cost import kernel_seconds, sweep_seconds
+    from windtunnel.profile.timing import Protocol
+    from windtunnel.spec import load_gpu
+
+    chosen = load_gpu(gpu)
+    lasts, one = sweep_seconds(cases, chosen, Protocol()), kernel_seconds(cases, chosen)
+    reached = int(np.searchsorted(np.cumsum(lasts), budget * (1 - NAMING))) if budget is not None else len(cases)
+    console = Console()
+    table = Table(box=None, pad_edge=False)
+    for name in ("class", "cases", "estimated", "within the budget"):
+        table.add_column(name, justify="left" if name == "class" else "right")
+    for op in dict.fromkeys(case.op for case in cases):
+        mine = np.array([case.op == op for case in cases])
+        table.add_row(op, f"{mine.sum():,}", show_time(float(lasts[mine].sum())), f"{mine[:reached].sum():,}")
+    table.add_row("all", f"{len(cases):,}", show_time(float(lasts.sum())), f"{reached:,}", style="bold")
+    console.print(f"Plan for {chosen.name}; times are estimates.", highlight=False)
+    console.print(table)
+    console.print("The first ones:", highlight=False)
+    for case, seconds in list(zip(cases, one, strict=True))[:12]:
+        size = " x ".join(str(value) for value in (case.m, case.n, case.k) if value is not None)
+        what = " ".join(word for word in (case.op, case.name, case.phase, case.dtype, size) if word)
+        console.print(f"  {what} · {show_time(float(seconds))}", highlight=False, markup=False)
+
+
+def _ended(outcome: Outcome, path: str, rows: int) -> None:
+    from rich.console import Console
+
+    console = Console()
+    parts = [f"{outcome.measured:,} measured", f"{outcome.resumed:,} from before" if outcome.resumed else "",
+             f"{outcome.oom:,} did not fit into memory" if outcome.oom else "",
+             f"{outcome.left:,} left: type the same with --resume" if outcome.left else ""]
+    told = " · ".join(part for part in parts if part)
+    console.print(f"{path}: {rows:,} rows · {told} · {show_time(outcome.seconds)}", highlight=False, markup=False, soft_wrap=True)
+    for why, count in sorted(outcome.skipped.items(), key=lambda pair: -pair[1]):
+        console.print(f"  skipped {count:,}: {why}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,76 @@
+"""Classes of kernels that move bytes: which of them are measured, and how the others follow from those that are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from windtunnel.compute.kernels import Kernels, MemoryCurve, Provenance, Table
+from windtunnel.compute.samples import Samples
+
+MEMORY = ("norm", "elementwise", "softmax", "cross_entropy", "embedding", "permute", "optimizer", "copy", "reduce")
+"""Ops of a dataset that only move bytes."""
+
+DERIVED = {"norm": (1.0, 1.15), "softmax": (0.9, 1.0), "softmax_native": (0.65, 1.0), "cross_entropy": (0.8, 1.0),
+           "embedding": (0.2, 1.5), "optimizer": (1.0, 1.0), "copy": (1.0, 1.0), "reduce": (0.95, 1.0)}
+"""Class -> (share of the plain pointwise kernels' bandwidth, time factor of the backward kernel) where nothing is measured.
+
+Fused norms and the fused softmax read and write once like a pointwise kernel; a norm's backward also reduces over rows; an
+embedding's gathers scatter with atomics in backward. Assumed.
+"""
+
+NATIVE = "softmax_native"
+"""Where the rows of op softmax belong: PyTorch's kernel. `softmax` is Megatron's fused scale-mask-softmax."""
+
+
+class MemoryClass(NamedTuple):
+    """A class and its founding; a latency of 0 says that the rows do not tell it."""
+
+    curve: MemoryCurve
+    table: Table
+
+
+def key_of(name: str, library: str) -> str:
+    """Key in `Kernels.memory` of one kernel: an inference engine's norm is not a training framework's."""
+    return f"{name}@{library}" if library else name
+
+
+def named(rows: Samples) -> Iterator[tuple[str, Samples]]:
+    """The rows of each kernel by (name, library) under its key; those without a library belong to their class alone."""
+    for name, library in sorted(set(zip(rows.name, rows.library, strict=True))):
+        if name and library:
+            yield key_of(name, library), rows.of(name=name, library=library)
+
+
+def derived(known: Mapping[str, MemoryClass], relative: Kernels) -> dict[str, MemoryClass]:
+    """All classes: the known ones, those that follow from plain pointwise kernels by `DERIVED`, or a relative's."""
+    known = {NATIVE if name == "softmax" else name: value for name, value in known.items()}
+    lent = {name: MemoryClass(relative.memory[name], _carried(relative, name)) for name in ("elementwise", *DERIVED, "permute")
+            if name in relative.memory}
+    plain = known.get("elementwise")
+    base = plain or lent["elementwise"]
+    found = {"elementwise": base}
+    for name, (share, backward) in DERIVED.items():
+        if name in known:
+            curve, table = known[name]
+            if curve.latency == 0.0:
+                curve = replace(base.curve, efficiency=min(curve.efficiency, base.curve.efficiency), backward=curve.backward)
+            found[name] = MemoryClass(curve if curve.backward != 1.0 else replace(curve, backward=backward), table)
+        elif plain is None and name in lent:
+            found[name] = lent[name]
+        else:
+            close = share >= 0.95
+            curve = replace(base.curve, efficiency=base.curve.efficiency * share, backward=backward)
+            found[name] = MemoryClass(curve, Table(max(base.table.error, 0.12 if close else 0.25),
+                                                   Provenance.TRANSFERRED if close else Provenance.ASSUMED,
+                                                   f"pointwise kernels of the same GPU times {share:g}"))
+    if "permute" in known:
+        found["permute"] = known["permute"]
+    return found
+
+
+def _carried(relative: Kernels, name: str) -> Table:
+    table = relative.tables[name]
+    provenance = max(table.provenance, Provenance.TRANSFERRED)
+    return Table(min(1.0, (table.error**2 + 0.01) ** 0.5), Provenance(provenance), f"{relative.id}: {table.source}")

@@ -1,0 +1,337 @@
+"""Kernel rows of a dataset, found again for the rows of a graph: the same kernel, or two neighbours on one axis.
+
+The same kernel: equal class, pass, number format and shape (`_shape`). Kernels that only move bytes have no other shape than those
+bytes. Two neighbours: equal in all but one size (`_line`), with the wanted size between theirs and no more than `GAP` apart:
+
+    products                         tokens m (k of a weight gradient)
+    attention                        sequence length, with the head size and the mask of the row
+    norm, softmax, loss, embedding,  bytes
+    pointwise, copy, optimizer
+
+Of several rows that say the same, the one with the median time counts. fp16 and bf16 are neighbours, never the same kernel. Rows of
+another attention library, of another launch mode (`MODES`) or whose status is not ok are not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.compute.attention import FULL
+from windtunnel.records.schema import OPS, PHASES
+from windtunnel.workload.ops import DTYPES, Kind, OpTable, Phase
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from windtunnel.records import Dataset
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+GAP = 16.0
+"""Neighbours may lie this factor apart; further, a curve says more than the line between them."""
+
+NOISE = 0.02
+"""Least relative error of a measured kernel: what equal GPUs and repeated runs differ by. Assumed."""
+
+UNSTATED = 0.05
+"""Relative error of a row that does not state its spread; assumed."""
+
+MODES = {"eager": ("eager",), "cuda_graph": ("cuda_graph", "eager"), "compile": ("compile",)}
+"""Launch mode of a runtime -> modes of rows that have its kernels: a graph replays the eager ones."""
+
+LIBRARIES = ("fa1", "fa2", "fa3", "cudnn")
+"""Attention libraries; a row of another name, or of none, is taken to be what the framework calls."""
+
+FUSED_SOFTMAX = ("megatron", "apex", "transformer_engine")
+
+GEMM, ATTENTION = OPS.index("gemm"), OPS.index("attention")
+_CODE = np.array([OPS.index(kind.name.lower()) if kind.name.lower() in OPS else -1 for kind in Kind], np.int64)
+_CODE[Kind.ATTENTION_BACKWARD] = ATTENTION
+_BY_SHAPE = np.isin(np.arange(len(OPS)), [OPS.index(name) for name in ("norm", "softmax", "cross_entropy", "embedding")])
+_ONE_BY_ONE = np.isin(np.arange(len(OPS)), [OPS.index(name) for name in ("gemm", "elementwise", "copy", "reduce")])
+_FORWARD, _DGRAD, _WGRAD, _BACKWARD, _UPDATE = 0, 1, 2, 3, 4
+_WAY = {Phase.FORWARD: _FORWARD, Phase.RECOMPUTE: _FORWARD, Phase.DGRAD: _DGRAD, Phase.WGRAD: _WGRAD}
+_SAME_TRAFFIC = 1.6
+"""Rows of equal rows and columns are the same kernel if their bytes differ by less: one pass, not a chain of unfused ones."""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Columns over kernels, of a graph or of a dataset. A row is `unit` equal executions, each with `moved` B and `launches`."""
+
+    op: Ints
+    way: Ints
+    dtype: Ints
+    batch: Ints
+    m: Ints
+    n: Ints
+    k: Ints
+    mask: Ints
+    share: Floats  # of the pairs of queries and keys that are computed
+    moved: Floats
+    launches: Floats
+    unit: Floats
+
+    def take(self, rows: Ints) -> Kernels:
+        return Kernels(**{name: column[rows] for name, column in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Found:
+    """For each row of a graph the measured rows `low` and `high` (-1: none; equal where one row is the answer), `weight` of high,
+    and whether it is the `same` kernel."""
+
+    low: Ints
+    high: Ints
+    weight: Floats
+    same: Flags
+
+
+@dataclass
+class Measured:
+    """The usable kernel rows of `data`, in columns; look-up tables are made on first use and kept.
+
+    `seconds`, `error` (relative, 1 sigma) [R]; `in_run` [R]: timed inside a running module, not in a loop of its own; `kernels`
+    [R] their shapes.
+    """
+
+    data: Dataset
+    name: str = ""
+    seconds: Floats = field(init=False, repr=False)
+    error: Floats = field(init=False, repr=False)
+    in_run: Flags = field(init=False, repr=False)
+    kernels: Kernels = field(init=False, repr=False)
+    _mode: Ints = field(init=False, repr=False)
+    _library: npt.NDArray[np.object_] = field(init=False, repr=False)
+    _tables: dict[tuple[str, str | None, bool], tuple[_Table, _Table]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        import pyarrow.compute as pc
+
+        table = self.data.table
+        table = table.filter(pc.and_(pc.equal(table["level"], "kernel"), pc.equal(table["status"], "ok")))
+        self.name = self.name or self.data.about.source or self.data.about.gpu
+        self.seconds = _numbers(table, "seconds")
+        spread = _numbers(table, "seconds_std", np.nan) / self.seconds
+        self.error = np.where(np.isnan(spread), UNSTATED, np.maximum(spread, NOISE))
+        self.in_run = np.asarray(pc.is_valid(table["shape"]).to_numpy(zero_copy_only=False), bool)
+        self.kernels = of_dataset(table)
+        self._mode = _codes(table, "mode", ("eager", "compile", "cuda_graph"))
+        self._library = _codes(table, "library", (*LIBRARIES, *FUSED_SOFTMAX)).astype(object)
+        self._tables = {}
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def ops(self, rows: Ints) -> OpTable:
+        """Rows of the dataset as a graph has them, for the model."""
+        x = self.kernels.take(rows)
+        kinds = np.array([Kind[name.upper()] if name.upper() in Kind.__members__ else Kind.GEMM for name in OPS], np.int8)
+        kind = kinds[x.op]
+        kind[(x.op == ATTENTION) & (x.way == _BACKWARD)] = Kind.ATTENTION_BACKWARD
+        phase = np.array([Phase.FORWARD, Phase.DGRAD, Phase.WGRAD, Phase.DGRAD, Phase.OPTIMIZER], np.int8)[x.way]
+        pairs = x.batch.astype(float) * x.m * x.n * x.k
+        full = np.where(x.op == GEMM, 2.0, np.where(x.way == _BACKWARD, FULL["backward"], FULL["forward"]))
+        size, none = len(rows), np.zeros(len(rows), np.int8)
+        return OpTable(("",) * size, ("",) * size, kind, phase, x.dtype.astype(np.int8), x.batch, x.m, x.n, x.k, none + np.int64(1),
+                       full * pairs * x.share, x.moved, x.launches.astype(np.int64), none, none, none)
+
+    def find(self, ops: OpTable, launch: str, library: str | None, fused_softmax: bool) -> Found:
+        """Measured rows for every row of `ops`; `launch`, `library` and `fused_softmax` are what the runtime runs."""
+        key = (launch, library, fused_softmax)
+        if key not in self._tables:
+            self._tables[key] = self._build(*key)
+        same, lines = self._tables[key]
+        wanted = of_graph(ops)
+        exact = same.exact(wanted)
+        low, high, weight = lines.between(wanted)
+        for end in (low, high):  # a chain of unfused kernels does not lie between fused ones
+            off = (end >= 0) & ~self._alike(wanted, end)
+            low[off] = high[off] = -1
+        low[high < 0] = -1
+        hit = (exact >= 0) & self._alike(wanted, exact)
+        return Found(np.where(hit, exact, low), np.where(hit, exact, high), np.where(hit, 0.0, weight), hit)
+
+    def _alike(self, wanted: Kernels, rows: Ints) -> Flags:
+        mine = self.kernels.take(np.maximum(rows, 0))
+        each, theirs = (x.moved / np.maximum(x.m * x.n, 1) for x in (wanted, mine))
+        both = _BY_SHAPE[wanted.op] & (wanted.m * wanted.n > 0) & (mine.m * mine.n > 0) & (mine.moved > 0)
+        ratio = np.where(both, each / np.where(both, theirs, 1.0), 1.0)
+        return np.asarray((ratio < _SAME_TRAFFIC) & (ratio > 1.0 / _SAME_TRAFFIC), bool)
+
+    def _build(self, launch: str, library: str | None, fused_softmax: bool) -> tuple[_Table, _Table]:
+        modes = [("eager", "compile", "cuda_graph").index(mode) for mode in MODES[launch]]
+        product = (self.kernels.op == GEMM) | (self.kernels.op == ATTENTION)
+        use = np.isin(self._mode, modes) | (product & (self._mode == 0))
+        known = self._library
+        if library is not None:
+            wanted = LIBRARIES.index(library) if library in LIBRARIES else -1
+            use &= (self.kernels.op != ATTENTION) | (known < 0) | (known >= len(LIBRARIES)) | (known == wanted)
+        use &= (self.kernels.op != OPS.index("softmax")) | ((known >= len(LIBRARIES)) == fused_softmax)
+        rows = np.nonzero(use & (self.kernels.op >= 0) & (self.kernels.dtype >= 0))[0]
+        # rows of the runtime's own mode come before those that stand in for it
+        prefer = np.where(self._mode[rows] == modes[0], 0, 1)
+        x = self.kernels.take(rows)
+        return (_Table.of(_shape(x), np.zeros(len(rows)), rows, prefer, self.seconds),
+                _Table.of(*_line(x), rows, prefer, self.seconds))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Rows sorted by key, then by place on the axis; one row a place."""
+
+    key: npt.NDArray[np.uint64]
+    place: Floats
+    row: Ints
+    shape: Ints  # [rows, columns]: what the key stands for
+
+    @classmethod
+    def of(cls, shape: Ints, place: Floats, rows: Ints, prefer: Ints, seconds: Floats) -> _Table:
+        keep = np.nonzero(place >= 0.0)[0]
+        key = _hash(shape)
+        order = keep[np.lexsort((seconds[rows[keep]], prefer[keep], place[keep], key[keep]))]
+        first = np.ones(len(order), bool)
+        a, b = order[1:], order[:-1]
+        first[1:] = (key[a] != key[b]) | (place[a] != place[b])
+        begin = np.nonzero(first)[0]
+        end = np.append(begin[1:], len(order))
+        best = prefer[order] == np.repeat(prefer[order[begin]], end - begin)  # lowest of each place comes first
+        count = np.add.reduceat(best, begin) if len(begin) else begin
+        middle = order[begin + (count - 1) // 2]
+        return cls(key[middle], place[middle], rows[middle], shape[middle])
+
+    def exact(self, wanted: Kernels) -> Ints:
+        """The row of equal shape, or -1."""
+        if not len(self.key):
+            return np.full(len(wanted.op), -1, np.int64)
+        shape = _shape(wanted)
+        at = np.minimum(np.searchsorted(self.key, _hash(shape)), len(self.key) - 1)
+        return np.where((self.shape[at] == shape).all(axis=1), self.row[at], -1)
+
+    def between(self, wanted: Kernels) -> tuple[Ints, Ints, Floats]:
+        """Neighbours of each row on its axis, or -1, and how far it lies from the lower to the upper one by logarithm."""
+        none = np.full(len(wanted.op), -1, np.int64)
+        if not len(self.key):
+            return none, none.copy(), np.zeros(len(none))
+        shape, place = _line(wanted)
+        key = _hash(shape)
+        begin, end = np.searchsorted(self.key, key), np.searchsorted(self.key, key, side="right")
+        low, high = begin.copy(), end.copy()
+        while (open_ := low < high).any():  # all rows halve their interval together
+            middle = np.minimum((low + high) // 2, len(self.key) - 1)
+            right = open_ & (self.place[middle] < place)
+            low = np.where(right, middle + 1, low)
+            high = np.where(open_ & ~right, middle, high)
+        upper = np.minimum(low, len(self.key) - 1)
+        met = (low < end) & (self.place[upper] == place)
+        lower = np.where(met, upper, np.maximum(low - 1, 0))
+        good = (low < end) & (met | (low > begin)) & (place > 0.0) & (self.shape[upper] == shape).all(axis=1)
+        a, b = self.place[lower], self.place[upper]
+        good &= b <= GAP * a
+        span = np.log(np.where(good & ~met, b / np.where(a > 0, a, 1.0), np.e))
+        weight = np.where(good & ~met, np.log(np.where(good, place / np.where(a > 0, a, 1.0), 1.0)) / span, 0.0)
+        return np.where(good, self.row[lower], -1), np.where(good, self.row[upper], -1), weight
+
+
+def of_graph(ops: OpTable) -> Kernels:
+    """The kernels of a graph's rows; communication and rows that cannot be looked up have op -1."""
+    op = _CODE[ops.kind]
+    launches = np.maximum(ops.launches, 1).astype(float)
+    product = op == GEMM
+    way = np.array([_WAY.get(Phase(code), _UPDATE) for code in range(len(Phase))], np.int64)[ops.phase]
+    way = np.where(~product & ((way == _DGRAD) | (way == _WGRAD)), _BACKWARD, way)
+    pairs = ops.batch.astype(float) * ops.m * ops.n * ops.k
+    share = np.where((ops.flops > 0) & (pairs > 0), ops.flops / np.maximum(pairs, 1.0), 0.0)
+    each = ops.batch * np.where(share > 0, share / 2.0, 1.0) / launches  # products in one launch
+    whole = np.round(each)
+    batch = np.where(product, whole, ops.batch).astype(np.int64)
+    op = np.where((ops.launches == 0) | (product & (np.abs(each - whole) > 1e-6 * each)), -1, op)
+    full = np.where(way == _BACKWARD, FULL["backward"], FULL["forward"])
+    mask = np.where(op == ATTENTION, _mask(share / full, ops.m, ops.n), 0)
+    unit = np.where(_ONE_BY_ONE[op], launches, 1.0)
+    share = np.where(op == ATTENTION, share / full, 1.0)
+    dtype = ops.dtype.astype(np.int64)
+    return Kernels(op, way, dtype, batch, ops.m, ops.n, ops.k, mask, share, ops.bytes / unit, launches / unit, unit)
+
+
+def of_dataset(table: pa.Table) -> Kernels:
+    """The kernels of a dataset's kernel rows, as `of_graph` has them. Sizes that a row leaves out are 0, its batch 1."""
+    op = _codes(table, "op", OPS)
+    phase = _codes(table, "phase", PHASES)
+    way = np.array([_FORWARD, _BACKWARD, _DGRAD, _WGRAD, _FORWARD, _UPDATE], np.int64)[phase]
+    way = np.where((op != GEMM) & ((way == _DGRAD) | (way == _WGRAD)), _BACKWARD, way)
+    batch, m, n, k = (_numbers(table, name, gap).astype(np.int64) for name, gap in (("batch", 1), ("m", 0), ("n", 0), ("k", 0)))
+    launches = np.maximum(_numbers(table, "launches", 1.0), 1.0)
+    pairs = batch.astype(float) * m * n * k
+    full = np.where(way == _BACKWARD, FULL["backward"], FULL["forward"])
+    flops = _numbers(table, "flops")
+    causal, window = _numbers(table, "causal"), _numbers(table, "window")
+    seen = np.where(causal > 0, (m + 1.0) / 2.0, n)
+    held = np.minimum(np.where(window > 0, window, n), n)
+    seen = np.where((window > 0) & (held < n), held - held * (held - 1.0) / (2.0 * np.maximum(m, 1)), seen)
+    stated = np.where((flops > 0) & (pairs > 0), flops / np.maximum(full * pairs, 1.0), seen / np.maximum(n, 1))
+    mask = np.where(op == ATTENTION, _mask(stated, m, n), 0)
+    unit = np.where(_ONE_BY_ONE[op], launches, 1.0)
+    share = np.where(op == ATTENTION, stated, 1.0)
+    return Kernels(op, way, _codes(table, "dtype", DTYPES), batch, m, n, k, mask, share, _numbers(table, "bytes") / unit,
+                   launches / unit, unit)
+
+
+def _mask(share: Floats, m: Ints, n: Ints) -> Ints:
+    """0: every query sees every key; 1: causal; else 2 + percent of the pairs that are computed."""
+    causal = (np.abs(share - (m + 1.0) / (2.0 * np.maximum(m, 1))) < 0.02) | (np.abs(share - 0.5) < 0.02)
+    return np.where(share >= 0.95, 0, np.where(causal & (m == n), 1, 2 + np.round(100.0 * share))).astype(np.int64)
+
+
+def _shape(x: Kernels) -> Ints:
+    """[R, 8] what makes two kernels the same."""
+    product, bytes_only = (x.op == GEMM) | (x.op == ATTENTION), ~_BY_SHAPE[x.op] & (x.op != GEMM) & (x.op != ATTENTION)
+    sized = ~bytes_only & (product | (x.m * x.n > 0))
+    moved = np.where(sized, 0, np.where(x.moved > 0, np.round(x.moved), -2 - x.op))
+    dtype = np.where(bytes_only, 0, x.dtype)
+    return np.stack([x.op, x.way, dtype, np.where(product, x.batch, 0), np.where(sized, x.m, 0), np.where(sized, x.n, 0),
+                     np.where(product, x.k, 0), np.where(product, x.mask, moved)], axis=1).astype(np.int64)
+
+
+def _line(x: Kernels) -> tuple[Ints, Floats]:
+    """[R, 7] what neighbours have in common, and [R] the size in which they differ; -1 for what has no axis."""
+    product, attention = x.op == GEMM, x.op == ATTENTION
+    weight = x.way == _WGRAD
+    half = np.where(x.dtype == DTYPES.index("fp16"), DTYPES.index("bf16"), x.dtype)
+    first = np.where(product, np.where(weight, x.m, x.n), np.where(attention, x.k, 0))
+    second = np.where(product, np.where(weight, x.n, x.k), 0)
+    place = np.where(product, np.where(weight, x.k, x.m), np.where(attention, x.n, x.moved)).astype(float)
+    place = np.where(attention & (x.m != x.n), -1.0, np.where(place > 0, place, -1.0))
+    half, batch = np.where(product | attention, half, 0), np.where(product, x.batch, 0)
+    shape = np.stack([x.op, x.way, half, batch, first, second, x.mask], axis=1)
+    return shape.astype(np.int64), place
+
+
+def _hash(shape: Ints) -> npt.NDArray[np.uint64]:
+    """One number for each row of integers (an FNV-like mix); answers are compared in full afterwards."""
+    key = np.full(len(shape), 0xCBF29CE484222325, np.uint64)
+    for column in shape.T:
+        key = (key ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        key ^= key >> np.uint64(29)
+    return key
+
+
+def _numbers(table: pa.Table, name: str, gap: float = 0.0) -> Floats:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return np.asarray(pc.fill_null(pc.cast(table[name], pa.float64()), gap).to_numpy(), dtype=np.float64)
+
+
+def _codes(table: pa.Table, name: str, words: tuple[str, ...]) -> Ints:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = pc.index_in(table[name], value_set=pa.array(words))
+    return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)

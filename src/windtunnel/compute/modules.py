@@ -1,0 +1,185 @@
+"""Layers and sub-modules of a dataset, found again in a job's graph: their kernels are scaled to add up to the measured time.
+
+A row answers for a part of the graph when all words of its `shape` are the job's, and its number format and launch mode too. A
+layer comes before its sub-modules, and both before their kernels; the shares of the kernels inside stay the estimate's. Such times
+were taken in sequence, so no training factor applies to them.
+
+What is scaled is the device's busy time. Where host and device are two (`host_seconds` is stated), the time that a module took
+holds the gaps in which the device waited for the host: `gap_seconds` is taken off, and the prediction's own host stream brings the
+waiting back. A row that the host bounds and that does not state its gaps says nothing about the device and is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.compute.estimate import Estimate
+from windtunnel.compute.kernels import Provenance
+from windtunnel.compute.measured import NOISE, UNSTATED
+from windtunnel.records.shapes import Value, read_shape
+from windtunnel.spec.job import Job
+from windtunnel.workload import Block, Kind, Phase, Workload
+
+if TYPE_CHECKING:
+    from windtunnel.records import Dataset
+
+Ints = npt.NDArray[np.int64]
+HOST_BOUND = 0.95
+"""A module is bound by the host from this share of its time on."""
+
+BACKWARD = (Phase.DGRAD, Phase.WGRAD)
+
+
+def shape_of(job: Job, op: str) -> dict[str, Value]:
+    """The words of one GPU's share of `op` (one of `records.MODULES`) in `job`: widths are the whole model's."""
+    model, plan = job.model, job.plan
+    base: dict[str, Value] = {"hidden": model.hidden, "seq": plan.seq, "micro_batch": plan.micro_batch, "tp": plan.tp}
+    fused = "flash" if job.runtime.attention == "flash" else "unfused"
+    core: dict[str, Value] = {"heads": model.heads, "kv_heads": model.groups, "head_dim": model.dim_per_head, "attention": fused}
+    if model.window is not None:
+        core["window"] = model.window
+    mlp: dict[str, Value] = {"ffn": model.ffn, "gated": "yes" if model.gated else "no"}
+    norm: dict[str, Value] = {"norm": model.norm}
+    vocab: dict[str, Value] = {"vocab": job.padded_vocab}
+    whole = {**core, **mlp, **norm, "recompute": plan.recompute}
+    own = {"attention": core, "mlp": mlp, "norm": norm, "embedding": vocab, "head": vocab, "layer": whole}
+    return base | own.get(op, {})
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One module's pass: device busy seconds of one of its layers, relative error, and the level it was measured at."""
+
+    seconds: float
+    error: float
+    level: str
+
+
+@dataclass
+class Modules:
+    """Sub-module and layer rows of a dataset that can be used, by what they are."""
+
+    data: Dataset
+    name: str = ""
+
+    @cached_property
+    def rows(self) -> dict[tuple[str, str, str, str], list[tuple[dict[str, Value], dict[str, Any]]]]:
+        """(op, phase, dtype, mode) -> shapes and rows."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = self.data.table
+        usable = pc.and_(pc.is_in(table["level"], value_set=pa.array(["submodule", "layer"])), pc.equal(table["status"], "ok"))
+        table = table.filter(usable)
+        shapes = {text: read_shape(text) for text in pc.unique(table["shape"]).to_pylist() if text}
+        found: dict[tuple[str, str, str, str], list[tuple[dict[str, Value], dict[str, Any]]]] = {}
+        for row in table.to_pylist():
+            if row["shape"]:
+                found.setdefault((row["op"], row["phase"], row["dtype"], row["mode"]), []).append((shapes[row["shape"]], row))
+        return found
+
+    def find(self, job: Job, op: str, phase: str, recompute: str | None = None) -> Timing | None:
+        """The measured pass of one `op` of `job`, if there is one. `recompute`: that of a layer, where it is not the plan's."""
+        if job.plan.cp > 1 or (job.plan.sequence_parallel and job.plan.tp > 1 and op in ("norm", "layer")):
+            return None  # a slice of a sequence is not measured alone
+        wanted = shape_of(job, op)
+        if recompute is not None:
+            wanted["recompute"] = recompute
+        listed = []
+        for shape, row in self.rows.get((op, phase, job.runtime.precision, job.runtime.launch), []):
+            busy = busy_seconds(row)
+            if busy is None or {k: v for k, v in shape.items() if k != "layers"} != wanted:
+                continue
+            layers = int(shape.get("layers", 0))  # 0: a layer's own time, which a study finds as the slope over stacks
+            spread = row["seconds_std"]
+            error = UNSTATED if spread is None else max(NOISE, spread / row["seconds"])
+            # of several: a training framework's own module, a layer's own time or else the longest stack, then the median
+            rank = (row["library"] == "hf", layers > 0, -layers)
+            listed.append((rank, Timing(busy / max(layers, 1), error, row["level"])))
+        best = min((rank for rank, _ in listed), default=None)
+        same = sorted((timing for rank, timing in listed if rank == best), key=lambda timing: timing.seconds)
+        return same[(len(same) - 1) // 2] if same else None
+
+
+def busy_seconds(row: dict[str, Any]) -> float | None:
+    """Seconds of a module's row in which the device computed; None where the host hides them."""
+    seconds, host, gap = float(row["seconds"]), row["host_seconds"], row["gap_seconds"]
+    if host is None:
+        return seconds
+    if gap is not None:
+        return seconds - gap if gap < seconds else None
+    return None if host >= HOST_BOUND * seconds else seconds
+
+
+def parts(workload: Workload, block: Block, op: str) -> Iterator[tuple[str, Ints]]:
+    """The computing rows of `block` that make up one `op`, by pass: forward, again (what backward runs again), backward."""
+    ops = workload.ops
+    names = ops.names
+    rows = np.array([*block.forward, *block.backward], np.int64)
+    rows = rows[(ops.kind[rows] != Kind.COMM) & (ops.launches[rows] > 0)]
+    around = np.array([names[r].startswith(("norm1", "norm2", "add1", "add2", "final norm")) for r in rows], bool)
+    if op == "norm":
+        sets = [np.array([r for r in rows if names[r].removesuffix(" grad") == name], np.int64) for name in ("norm1", "norm2")]
+    elif op in ("attention", "mlp"):
+        sets = [rows[[ops.modules[r] == op for r in rows] & ~around]]
+    else:
+        sets = [rows[~around] if op == "head" else rows]
+    for chosen in sets:
+        phase = ops.phase[chosen]
+        yield "forward", chosen[phase == Phase.FORWARD]
+        yield "again", chosen[phase == Phase.RECOMPUTE]
+        yield "backward", chosen[np.isin(phase, BACKWARD)]
+
+
+def in_modules(workload: Workload, estimate: Estimate, modules: Modules) -> Estimate:
+    """`estimate` with the rows of measured layers and sub-modules scaled to what was measured."""
+    job = workload.job
+    seconds, code = estimate.seconds.copy(), estimate.provenance.copy()
+    error, source = estimate.relative_error.copy(), estimate.source.copy()
+    sources = list(estimate.sources)
+    done = np.zeros(len(seconds), bool)
+
+    def scale(rows: Ints, timing: Timing | None, op: str, same: bool = True) -> float | None:
+        """Scales `rows` to add up to the timing; returns the factor."""
+        before = float(estimate.seconds[rows].sum())
+        if timing is None or before <= 0.0 or done[rows].any():
+            return None
+        apply(rows, timing.seconds / before, timing, op, same)
+        return timing.seconds / before
+
+    def apply(rows: Ints, factor: float, timing: Timing, op: str, same: bool) -> None:
+        words = f"{modules.name}: level {timing.level}, {op}" + ("" if same else ", scaled")
+        if words not in sources:
+            sources.append(words)
+        seconds[rows] = estimate.seconds[rows] * factor
+        code[rows] = Provenance.MEASURED if same else Provenance.INTERPOLATED
+        error[rows], source[rows], done[rows] = timing.error, sources.index(words), True
+
+    for block in workload.blocks:
+        plan = "none" if block.name == "kept layer" else job.plan.recompute
+        layer = block.name.endswith("layer")
+        for op in ("layer", "attention", "mlp", "norm") if layer else (block.name,):
+            own = plan if op == "layer" else None
+            again: Ints = np.zeros(0, np.int64)
+            forward: tuple[float, Timing] | None = None
+            for way, rows in parts(workload, block, op):
+                if way == "forward":
+                    timing = modules.find(job, op, "forward", own) or modules.find(job, op, "forward", own and "none")
+                    factor = scale(rows, timing, op)
+                    forward = (factor, timing) if factor is not None and timing is not None else None
+                elif way == "again":
+                    again = rows
+                else:
+                    whole = modules.find(job, op, "backward", own) if own else None
+                    if whole is not None and scale(np.concatenate([again, rows]), whole, op) is not None:
+                        continue
+                    scale(rows, modules.find(job, op, "backward", own and "none"), op)
+                    if forward is not None and len(again) and not done[again].any():
+                        apply(again, forward[0], forward[1], op, same=False)
+    return replace(estimate, seconds=seconds, provenance=code, relative_error=error, source=source, sources=tuple(sources))

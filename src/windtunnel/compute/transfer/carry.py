@@ -1,0 +1,73 @@
+"""Constants of a GPU that nobody measured: what `kernels.choose` answers where there is no file for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from windtunnel.compute.kernels import AttentionCurve, Choice, Kernels, Provenance, Table
+from windtunnel.compute.transfer.joint import Stored, stored
+from windtunnel.compute.transfer.law import sheet, sheet_of
+from windtunnel.compute.transfer.ours import attention_for, gemm_for
+from windtunnel.spec import load_gpu
+from windtunnel.spec.catalog import names
+from windtunnel.spec.cluster import GPU
+
+SHARED = "shared"
+"""Key of the attention curves that all measured GPUs share; no library's name, so every framework takes it."""
+
+SAME = 0.005
+"""Figures of a data sheet nearer than this are the same: catalogues round."""
+
+
+def unchanged(gpu: GPU, found: Kernels) -> bool:
+    """Whether `gpu` is as the GPU that `found` was fitted on: nothing of its sheet was changed that the laws look at."""
+    mine, fitted = sheet(gpu), sheet_of(found)
+    pairs = ((mine.peak, fitted.peak), (mine.bandwidth, fitted.bandwidth), (mine.sms, fitted.sms), (mine.power, fitted.power))
+    return all(a is None or b is None or abs(a / b - 1.0) < SAME for a, b in pairs)
+
+
+def carried(found: Kernels, gpu: GPU, provenance: Provenance = Provenance.TRANSFERRED) -> Choice:
+    """`found`'s constants moved to `gpu`: its own curves within an architecture, else shared ones with its memory-bound classes.
+
+    The errors are those of leaving a measured GPU out (`Stored.error`); `assumed` adds those of other vendors' best matmuls.
+    """
+    laws, base, gpu = stored(), sheet_of(found), _told(gpu)
+    near = found.architecture == gpu.architecture
+    added = laws.error["foreign"] if provenance is Provenance.ASSUMED else 0.0
+    gemm = gemm_for(gpu, laws.every, (found.gemm, base) if near else None)
+    grouped = gemm_for(gpu, laws.every, (found.grouped, base)) if near and found.grouped is not None else None
+    attention: Mapping[str, Mapping[str, AttentionCurve]]
+    if near:
+        attention = {name: attention_for(gpu, laws.every, (ways, base)) for name, ways in found.attention.items()}
+    else:
+        attention = {SHARED: attention_for(gpu, laws.every, None)}
+    kernels = replace(found, id=found.id if near else f"shared curves and {found.id}", gemm=gemm, grouped=grouped,
+                      attention={name: dict(ways) for name, ways in attention.items()}, tables=_tables(found, laws, near, added))
+    return Choice(kernels, provenance, 0.0)
+
+
+def _tables(found: Kernels, laws: Stored, near: bool, added: float) -> dict[str, Table]:
+    side = "same" if near else "other"
+    every = f"curves shared by {', '.join(laws.every.fitted_on)}"
+    made = {}
+    for name, table in found.tables.items():
+        kind = "gemm" if name in ("gemm", "grouped_gemm") else "attention" if name.startswith("attention.") else "memory"
+        if kind == "memory" or near:
+            sigma = laws.error[f"{kind} {side}"]
+            made[name] = replace(table, error=float(np.hypot(max(table.error, sigma), added)), held_out={}, trained={})
+    if not near:
+        for key, kind in (("gemm", "gemm"), (f"attention.{SHARED}", "attention")):
+            made[key] = Table(float(np.hypot(laws.error[f"{kind} other"], added)), Provenance.TRANSFERRED, every)
+    return made
+
+
+def _told(gpu: GPU) -> GPU:
+    """`gpu` without a best matmul that is not its own: another peak was written over the catalogue's, the measurement was not."""
+    if gpu.achievable and gpu.id in names("gpus"):
+        listed = load_gpu(gpu.id)
+        if gpu.achievable == listed.achievable and gpu.peak != listed.peak:
+            return gpu.model_copy(update={"achievable": {}})
+    return gpu

@@ -1,0 +1,156 @@
+"""What a data sheet says about a GPU's kernels beyond peak and bandwidth: three laws that move a fitted curve to another GPU.
+
+**Power.** A long matrix product cannot run faster than the power limit pays for:
+
+    rate <= power / (energy * node)
+
+`energy` is J per FLOP of half-precision products on a 7 nm process, `node` what the GPU's own process makes of it. The most frugal
+GPU measured is taken to stand at its limit, so `energy` is the smallest power / rate among the GPUs that were measured.
+
+**Exponentials.** Fused attention takes one exponential a score. Special-function units make 16 a clock and SM on every NVIDIA GPU
+from Volta to Blackwell (CUDA C++ Programming Guide, table of arithmetic throughput), while tensor cores doubled with each. A part
+hides behind the products, the share `exposed` adds to their time. In `attention.py` the slowdown is 1 + head / k, and
+
+    head = tensor part + exposed * fraction * peak / (c * 16 * SMs * clock)      c = 4 forward, 10 backward
+
+because a score costs c k FLOP and one exponential (Shah et al. 2024, arXiv 2407.08608, section 3 counts the same way for H100).
+
+**Cut-down chips.** Where an SM of the same architecture has a slower tensor core (H20), its memories and other units keep up
+better: `head` goes with FLOP per clock and SM, and `tile_cost` below half of it (above, the power limit could make more FLOP/s
+slower). A faster one is taken to have memories that keep up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from windtunnel.compute.attention import FULL
+from windtunnel.compute.kernels import AttentionCurve, GemmCurve, Kernels
+from windtunnel.spec import load_gpu
+from windtunnel.spec.catalog import names
+from windtunnel.spec.cluster import GPU
+
+NODE = {"volta": 2.8, "ampere": 1.0, "ada": 0.7, "hopper": 0.7, "blackwell": 0.7, "cdna2": 1.0, "cdna3": 0.7, "cdna4": 0.49,
+        "gaudi": 1.0}
+"""Power of the same work at the same speed, over 7 nm, as the foundry states for its processes (TSMC: N7 60 % of N10's, N10 60 % of
+16 nm's; N5 70 % of N7's; N3 70 % of N5's). 4N and 4NP are tuned forms of N5 without a published figure and count as it."""
+
+PROCESS = 0.7
+"""An architecture that the table does not know: the process of those that GPUs of today are made on."""
+
+SPECIAL = 16.0
+"""Exponentials a clock and SM."""
+
+BALANCE = 256.0
+"""H100's FLOP at peak in the time of an exponential."""
+
+YEAR = {"volta": 2017, "ampere": 2020, "cdna2": 2021, "gaudi": 2022, "ada": 2022, "hopper": 2022, "cdna3": 2023, "blackwell": 2024,
+        "cdna4": 2025, "tpu": 2022}
+"""When an architecture came out: how near two are."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A GPU as its data sheet states it: FLOP/s of half precision, B/s, SMs, bytes, W, Hz; None where it does not say."""
+
+    id: str
+    architecture: str
+    peak: float
+    bandwidth: float
+    sms: float | None
+    l2: float | None
+    power: float | None
+    clock: float | None
+
+
+def sheet(gpu: GPU) -> Sheet:
+    """The sheet of a catalogue entry or a job's own GPU."""
+    peak = next((gpu.peak[key] for key in ("bf16", "fp16") if key in gpu.peak), max(gpu.peak.values()))
+    return Sheet(gpu.id, gpu.architecture, peak, gpu.memory_bandwidth, None if gpu.sms is None else float(gpu.sms),
+                 None if gpu.l2 is None else float(gpu.l2), gpu.power_w, gpu.clock_hz)
+
+
+def sheet_of(kernels: Kernels) -> Sheet:
+    """The sheet of the GPU that constants were fitted on; the clock is the catalogue's, where it has the GPU."""
+    clock = load_gpu(kernels.id).clock_hz if kernels.id in names("gpus") else kernels.datasheet.get("clock_hz")
+    return Sheet(kernels.id, kernels.architecture, kernels.peak, kernels.bandwidth, kernels.sms, kernels.l2, kernels.power or None,
+                 clock)
+
+
+def reach(curve: GemmCurve) -> float:
+    """Share of peak that a product of many large tiles reaches at full clock."""
+    return curve.fraction / (1.0 + curve.tile_cost * min(1.0 / r + 1.0 / c for r, c in curve.tiles))
+
+
+def frugal(measured: Iterable[tuple[Sheet, GemmCurve]]) -> float:
+    """J/FLOP at 7 nm of the most frugal of the measured GPUs; infinity if none states its power."""
+    return min((_energy(on, curve) for on, curve in measured), default=float("inf"))
+
+
+def _energy(on: Sheet, curve: GemmCurve) -> float:
+    if on.power is None:
+        return float("inf")
+    return on.power / (reach(curve) / (1.0 + curve.throttle) * on.peak) / NODE.get(on.architecture, PROCESS)
+
+
+def strain(on: Sheet, share: float, energy: float) -> float:
+    """Power that `share` of peak would draw over the limit; 0 where the sheet states no power."""
+    if on.power is None or energy == float("inf"):
+        return 0.0
+    return energy * NODE.get(on.architecture, PROCESS) * share * on.peak / on.power
+
+
+def gemm_held(curve: GemmCurve, on: Sheet, energy: float) -> GemmCurve:
+    """A curve of GPUs at full clock on one whose power limit may hold it back."""
+    return replace(curve, fraction=curve.fraction / max(1.0, strain(on, reach(curve), energy)))
+
+
+def gemm_moved(curve: GemmCurve, base: Sheet, on: Sheet, energy: float) -> GemmCurve:
+    """`base`'s curve on another GPU of its architecture.
+
+    Where base at full clock would draw more than its limit, that part of its throttling is undone and the other's put in its place,
+    by base's own energy per FLOP; the rest stays, but for `residual`, which holds for base alone. A sheet without power is taken to
+    have base's for each FLOP/s.
+    """
+    if base.sms and on.sms and base.clock and on.clock:
+        rate = on.peak / (on.sms * on.clock) / (base.peak / (base.sms * base.clock))
+        curve = replace(curve, tile_cost=curve.tile_cost * min(1.0, 2.0 * rate))
+    there, spent = 1.0, energy
+    if (over := strain(base, reach(curve), energy)) > 1.0:
+        there, spent = min(over, 1.0 + curve.throttle), _energy(base, curve)
+    left = reach(curve) * there / (1.0 + curve.throttle)
+    here = max(1.0, strain(on, left, spent)) if on.power is not None else there
+    return replace(curve, fraction=curve.fraction * there / here, residual=None)
+
+
+def exponentials(on: Sheet, way: str) -> float | None:
+    """Elements of head size at which a score's exponential takes as long as its products at peak."""
+    if on.sms is None or on.clock is None:
+        return None
+    return on.peak / (FULL[way] * SPECIAL * on.sms * on.clock)
+
+
+def attention_moved(curve: AttentionCurve, way: str, base: Sheet, on: Sheet, exposed: float) -> AttentionCurve:
+    """`base`'s curve of one direction on another GPU of its architecture."""
+    there, here = exponentials(base, way), exponentials(on, way)
+    if there is None or here is None:
+        return curve
+    if here < there:
+        return replace(curve, head=curve.head * here / there)
+    return replace(curve, head=curve.head + exposed * curve.fraction * (here - there))
+
+
+def attention_with(curve: AttentionCurve, way: str, on: Sheet, exposed: float) -> AttentionCurve:
+    """A curve without exponentials on a GPU; one that states neither SMs nor clock has H100's balance."""
+    here = exponentials(on, way)
+    return replace(curve, head=curve.head + exposed * curve.fraction * (BALANCE / FULL[way] if here is None else here))
+
+
+def distance(a: str, b: str) -> float:
+    """How far two architectures are apart, in years; 0 only for the same, far for what no table knows."""
+    if a == b:
+        return 0.0
+    if a not in YEAR or b not in YEAR:
+        return 100.0
+    return max(0.5, float(abs(YEAR[a] - YEAR[b])))

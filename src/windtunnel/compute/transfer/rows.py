@@ -1,0 +1,108 @@
+"""Measured matrix products and attention of one GPU as arrays, at the shapes that training runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.compute.gemm import gemm_bytes
+from windtunnel.records import Dataset
+from windtunnel.spec.cluster import GPU
+
+Array = npt.NDArray[np.float64]
+Words = npt.NDArray[np.str_]
+
+TOKENS = 1024
+"""Training shapes: products and attention of at least this many tokens."""
+
+DTYPES = ("bf16", "fp16")
+PRODUCTS = ("forward", "dgrad", "wgrad")
+PASSES = ("forward", "backward")
+FLOP = {"forward": 4.0, "backward": 10.0}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Equal-length columns. `way`: pass of a row; `library`: empty where not known; `moved`: B; `seconds`: measured."""
+
+    way: Words
+    library: Words
+    batch: Array
+    m: Array
+    n: Array
+    k: Array
+    flops: Array
+    moved: Array
+    seconds: Array
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def where(self, mask: npt.NDArray[Any]) -> Rows:
+        """The rows that a mask or an index picks."""
+        return Rows(*(getattr(self, f.name)[mask] for f in fields(self)))
+
+
+def rows_of(values: Sequence[tuple[Any, ...]]) -> Rows:
+    """Rows from tuples in the order of `Rows`' fields."""
+    columns = list(zip(*values, strict=True)) if values else [()] * len(fields(Rows))
+    words = [np.array(column, dtype=np.str_) for column in columns[:2]]
+    numbers = [np.array(column, dtype=np.float64) for column in columns[2:]]
+    return Rows(words[0], words[1], *numbers)
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """All rows of several."""
+    return Rows(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Rows)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was measured on one GPU, at training shapes."""
+
+    gpu: GPU
+    gemm: Rows
+    attention: Rows
+    sources: tuple[str, ...] = ()
+
+
+def case(gpu: GPU, data: Dataset) -> Case:
+    """The half-precision kernels of a dataset with `TOKENS` tokens or more: products forward, dgrad, wgrad; attention both ways."""
+    rows = [row for row in data.rows() if row["status"] == "ok" and row["level"] == "kernel" and row["dtype"] in DTYPES
+            and row["mode"] != "compile" and row["m"] and row["n"] and row["k"]]
+    gemm = [_product(row) for row in rows if row["op"] == "gemm" and row["phase"] in PRODUCTS and _tokens(row) >= TOKENS]
+    attention = [_attention(row) for row in rows if row["op"] == "attention" and row["phase"] in PASSES and row["m"] >= TOKENS]
+    return Case(gpu, rows_of(gemm), rows_of(attention), tuple(sorted({str(row["source"]) for row in rows})))
+
+
+def merged(cases: Sequence[Case]) -> list[Case]:
+    """One case a GPU, in the order in which they first appear."""
+    found: dict[str, list[Case]] = {}
+    for one in cases:
+        found.setdefault(one.gpu.id, []).append(one)
+    return [Case(same[0].gpu, joined([c.gemm for c in same]), joined([c.attention for c in same]),
+                 tuple(sorted({s for c in same for s in c.sources}))) for same in found.values()]
+
+
+def _tokens(row: Mapping[str, Any]) -> int:
+    return int(row["k"] if row["phase"] == "wgrad" else row["m"])
+
+
+def _product(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    batch, m, n, k = (float(row[name] or 1) for name in ("batch", "m", "n", "k"))
+    sizes = np.array([[batch], [m], [n], [k]])
+    plain = gemm_bytes(sizes[0], sizes[1], sizes[2], sizes[3], np.array([3], np.int8), np.array([bool(row["accumulate"])]))
+    flops = row["flops"] or 2.0 * batch * m * n * k
+    return row["phase"], row["library"] or "", batch, m, n, k, flops, row["bytes"] or float(plain[0]), row["seconds"]
+
+
+def _attention(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    batch, m, n = (float(row[name] or 1) for name in ("batch", "m", "n"))
+    head = (row["k"] + (row["v"] or row["k"])) / 2.0
+    share = 0.5 if row["causal"] else 1.0
+    flops = row["flops"] or FLOP[row["phase"]] * share * batch * m * n * head
+    return row["phase"], row["library"] or "", batch, m, n, head, flops, row["bytes"] or 0.0, row["seconds"]

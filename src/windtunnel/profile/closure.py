@@ -1,0 +1,66 @@
+"""The closure gate: four ways to time a layer must agree, or none of them is used.
+
+    kernels + gaps  =  sub-modules + what lies between them  =  layer  =  (step - embedding - final norm - head) / layers
+
+Each way is held against plain passes of the same stack that were run in turn with it, so that a machine that becomes faster or
+slower meanwhile opens no gate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TOLERANCE = {"cuda": 0.05, "cpu": 0.25}
+"""Relative to the layer, by device. A CPU shares its cores with others, and the profiler costs it microseconds an operator."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Seconds of one pass over a stack: by this way, and run plainly in turn with it (`layer`)."""
+
+    seconds: float
+    layer: float
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The ways of one pass; None where a way was not taken.
+
+    `gaps` go with `kernels`, less what the profiler costs a CPU; `host`: what the host needs to enqueue those plain passes, None
+    where host and device are one.
+    """
+
+    submodules: Way | None = None
+    kernels: Way | None = None
+    gaps: float = 0.0
+    step: Way | None = None
+    host: float | None = None
+
+
+def ways(sides: Sides, tolerance: float) -> dict[str, float]:
+    """Each way that was taken, relative to the layer.
+
+    A layer that the host is too slow to feed takes the host's time, which the profiler stretches: its kernels then only have to
+    fit in.
+    """
+    found = {}
+    if sides.kernels is not None:
+        starved = sides.host is not None and sides.host >= (1 - tolerance) * sides.kernels.layer
+        whole = max(sides.kernels.seconds, sides.host or 0.0) if starved else sides.kernels.seconds + sides.gaps
+        found["kernels + gaps"] = whole / sides.kernels.layer
+    if sides.submodules is not None:
+        found["sub-modules"] = sides.submodules.seconds / sides.submodules.layer
+    if sides.step is not None:
+        found["step / layers"] = sides.step.seconds / sides.step.layer
+    return found
+
+
+def gate(sides: Sides, tolerance: float) -> str:
+    """Empty if every way is within `tolerance` of the layer; else those that are not, in words."""
+    return ", ".join(f"{name} {ratio:.2f} of the layer" for name, ratio in ways(sides, tolerance).items()
+                     if not abs(ratio - 1) <= tolerance)
+
+
+def describe(sides: Sides, tolerance: float) -> str:
+    """All ways in one line."""
+    return ", ".join(f"{name} {ratio:.3f}" for name, ratio in ways(sides, tolerance).items())

@@ -1,0 +1,50 @@
+"""What a dataset says about its device: names and versions, and a measured data sheet where the catalogue has none."""
+
+from __future__ import annotations
+
+from windtunnel.profile import power
+from windtunnel.profile.device import Device
+from windtunnel.profile.kernels.copy import case as copy_case
+from windtunnel.profile.kernels.gemm import product
+from windtunnel.profile.kernels.scope import Scope
+from windtunnel.profile.timing import Protocol
+from windtunnel.records import About
+
+PRODUCT = {True: (8192, 4096), False: (512,)}
+"""Sides of the square products that are tried, on a GPU and on a CPU."""
+
+COPIED = {True: 2**29, False: 2**24}
+"""Elements of the copy that the memory bandwidth is read from."""
+
+FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+
+
+def about(device: Device, meter: power.Silent | power.Nvml | power.Smi | None = None, measure_sheet: bool = True) -> About:
+    """Of this device and this PyTorch. The data sheet of a device that the catalogue does not know takes about a second."""
+    settings = {"threads": str(device.torch.get_num_threads())} if not device.cuda else {}
+    return About(gpu=device.gpu, device=device.name, architecture=device.architecture,
+                 driver=power.driver(meter) if meter is not None else "", libraries=device.libraries(),
+                 datasheet=sheet(device) if measure_sheet and not device.known else {}, settings=settings,
+                 source="measured by windtunnel profile", licence="Apache-2.0")
+
+
+def sheet(device: Device) -> dict[str, float]:
+    """Best product of each format (peak.<dtype>, FLOP/s), best copy (memory_bandwidth, B/s), cache and memory (B), and cores."""
+    from windtunnel.profile.kernels import Unavailable
+    from windtunnel.profile.sweep import timed
+
+    quick = Protocol(warmup=3, repeats=5, most_seconds=0.2, flush=False)
+    found = {"l2": float(device.l2), "memory": float(device.memory), "sms": float(device.sms)}
+    scope = Scope((), cuda=device.cuda)
+    for dtype in FORMATS:
+        for side in PRODUCT[device.cuda]:
+            case = product(scope, "square", "forward", side, side, side, dtype, 0.0, None)
+            try:
+                rate = float(case.flops or 0.0) / timed(case, device, protocol=quick).seconds_min
+            except (Unavailable, RuntimeError):
+                continue
+            found[f"peak.{dtype}"] = max(rate, found.get(f"peak.{dtype}", 0.0))
+    copied = copy_case("device_copy", COPIED[device.cuda], "bf16", None, 0.0)
+    found["memory_bandwidth"] = float(copied.bytes or 0.0) / timed(copied, device, protocol=quick).seconds_min
+    device.forget()
+    return found

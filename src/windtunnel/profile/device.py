@@ -1,0 +1,234 @@
+"""The device that is measured: PyTorch's CUDA (NVIDIA, or AMD through ROCm) or the CPU, behind one door.
+
+PyTorch is loaded here and nowhere else at import time of a module; kernels reach it as `device.torch`.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from contextlib import suppress
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.spec import match_gpu
+
+CHOICES = ("auto", "cuda", "rocm", "cpu")
+
+DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
+"""The dataset's words for number formats -> PyTorch's. tf32 is fp32 data with the tensor cores allowed."""
+
+CPU_CACHE = 32 * 2**20
+"""B. Taken as the last-level cache where the operating system does not tell."""
+
+
+class Device:
+    """One device. `kind` is PyTorch's word (cuda or cpu), `backend` ours (cuda, rocm or cpu)."""
+
+    def __init__(self, torch: Any, kind: str, index: int = 0) -> None:
+        self.torch, self.kind, self.index = torch, kind, index
+        self.cuda = kind == "cuda"
+        self.backend = "cpu" if not self.cuda else "rocm" if torch.version.hip else "cuda"
+        self.place = torch.device(kind, index) if self.cuda else torch.device("cpu")
+        if self.cuda:
+            torch.cuda.set_device(index)
+
+    # -- what it is -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def name(self) -> str:
+        """As the driver prints it."""
+        return str(self.torch.cuda.get_device_name(self.index)) if self.cuda else _cpu_name()
+
+    @cached_property
+    def gpu(self) -> str:
+        """Catalogue id where the catalogue knows the driver's name, else a name of its own made from it."""
+        try:
+            return match_gpu(self.name).id
+        except UnknownName:
+            words = "".join(c if c.isalnum() or c == "." else " " for c in self.name.lower()).split()
+            made = "-".join(words[:6])
+            return made if self.cuda else f"cpu-{made}"
+
+    @cached_property
+    def known(self) -> bool:
+        """Whether the catalogue has a data sheet of it."""
+        try:
+            match_gpu(self.name)
+        except UnknownName:
+            return False
+        return True
+
+    @cached_property
+    def architecture(self) -> str:
+        """The catalogue's word, else sm_90, gfx942 or the CPU's instruction set."""
+        if self.known:
+            return match_gpu(self.name).architecture
+        if not self.cuda:
+            return platform.machine()
+        found = self.torch.cuda.get_device_properties(self.index)
+        return str(getattr(found, "gcnArchName", "")) if self.backend == "rocm" else f"sm_{found.major}{found.minor}"
+
+    @cached_property
+    def l2(self) -> int:
+        """B of the last cache before memory."""
+        if not self.cuda:
+            return _cpu_cache()
+        found = self.torch.cuda.get_device_properties(self.index)
+        return int(getattr(found, "L2_cache_size", 0)) or 64 * 2**20
+
+    @cached_property
+    def sms(self) -> int:
+        """Multiprocessors, compute units or cores."""
+        return int(self.torch.cuda.get_device_properties(self.index).multi_processor_count) if self.cuda else _cpu_cores()
+
+    @property
+    def memory(self) -> int:
+        """B that there are."""
+        return int(self.torch.cuda.get_device_properties(self.index).total_memory) if self.cuda else _meminfo("MemTotal")
+
+    def free(self) -> int:
+        """B that are free now, what the allocator holds in reserve included."""
+        if not self.cuda:
+            return _meminfo("MemAvailable")
+        reserve = self.torch.cuda.memory_reserved() - self.torch.cuda.memory_allocated()
+        return int(self.torch.cuda.mem_get_info(self.index)[0] + reserve)
+
+    def libraries(self) -> dict[str, str]:
+        """Versions of what runs the kernels."""
+        torch = self.torch
+        found = {"torch": str(torch.__version__)}
+        if self.cuda:
+            found["rocm" if self.backend == "rocm" else "cuda"] = str(torch.version.hip or torch.version.cuda)
+            if torch.backends.cudnn.is_available():
+                found["cudnn"] = str(torch.backends.cudnn.version())
+        for name in ("triton", "flash_attn"):
+            try:
+                found[name] = str(import_module(name).__version__)
+            except (ImportError, AttributeError, OSError):
+                continue
+        return found
+
+    # -- running on it ----------------------------------------------------------------------------------------------
+
+    def dtype(self, name: str) -> Any:
+        """PyTorch's number format; SpecError for one that it has not."""
+        if name not in DTYPES or not hasattr(self.torch, DTYPES[name]):
+            raise SpecError("dtype", name, ", ".join(DTYPES))
+        return getattr(self.torch, DTYPES[name])
+
+    def synchronize(self) -> None:
+        """Until all that was enqueued has run."""
+        if self.cuda:
+            self.torch.cuda.synchronize(self.index)
+
+    def mark(self) -> Any:
+        """A point in the work enqueued so far; never waits."""
+        if not self.cuda:
+            return time.perf_counter()
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self, begin: Any, end: Any) -> float:
+        """Seconds between two marks; both have passed."""
+        return float(begin.elapsed_time(end)) * 1e-3 if self.cuda else float(end - begin)
+
+    @cached_property
+    def _flushed(self) -> Any:
+        return self.torch.empty(max(1, 2 * self.l2 // 4), dtype=self.torch.int32, device=self.place)
+
+    def flush(self) -> None:
+        """Writes twice the last cache's size, so that what follows finds its operands in memory."""
+        self._flushed.zero_()
+
+    def sleep(self, seconds: float) -> None:
+        """Keeps the device busy, so that what is enqueued next is all there when the device comes to it. Nothing on a CPU."""
+        if self.cuda and seconds > 0 and hasattr(self.torch.cuda, "_sleep"):
+            self.torch.cuda._sleep(int(min(seconds, 0.05) * 2e9))
+
+    def forget(self) -> None:
+        """Gives unused memory back and restarts the peak counters."""
+        if self.cuda:
+            with suppress(RuntimeError):  # a device that is gone has nothing to give back; who uses it next hears of it
+                self.torch.cuda.empty_cache()
+                self.torch.cuda.reset_peak_memory_stats(self.index)
+
+    def restart_peak(self) -> None:
+        """Counts the peak of memory from here on."""
+        if self.cuda:
+            self.torch.cuda.reset_peak_memory_stats(self.index)
+
+    def peak(self) -> tuple[float, float] | None:
+        """Highest allocated and reserved memory since `restart_peak`, B; None where the allocator does not count."""
+        if not self.cuda:
+            return None
+        return float(self.torch.cuda.max_memory_allocated(self.index)), float(self.torch.cuda.max_memory_reserved(self.index))
+
+    def out_of_memory(self, error: BaseException) -> bool:
+        """Whether `error` says that a shape does not fit."""
+        kinds = [MemoryError, *([self.torch.OutOfMemoryError] if hasattr(self.torch, "OutOfMemoryError") else [])]
+        told = str(error)
+        return isinstance(error, tuple(kinds)) or "can't allocate memory" in told or "out of memory" in told
+
+
+def open_device(name: str = "auto") -> Device:
+    """The device `name` (one of CHOICES, or cuda:1). Raises SpecError where PyTorch or the device is missing."""
+    word, _, number = name.partition(":")
+    if word not in CHOICES or (number and not number.isdigit()):
+        raise UnknownName("--device", name, CHOICES)
+    try:
+        torch = import_module("torch")
+    except ImportError as error:
+        raise SpecError("--device", name, "a Python with PyTorch, which measures",
+                        "Type: pip install 'windtunnel[torch]', or --dry-run to see the plan only.") from error
+    there = bool(torch.cuda.is_available())
+    if word == "cpu" or (word == "auto" and not there):
+        return Device(torch, "cpu")
+    if not there:
+        raise SpecError("--device", name, "cpu", f"PyTorch {torch.__version__} sees no GPU here.")
+    index = int(number or 0)
+    if index >= torch.cuda.device_count():
+        raise SpecError("--device", name, f"{word}:0 to {word}:{torch.cuda.device_count() - 1}")
+    found = Device(torch, "cuda", index)
+    if word == "rocm" and found.backend != "rocm":
+        raise SpecError("--device", name, "cuda", "This PyTorch is built for CUDA.")
+    return found
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith(("model name", "Hardware", "CPU implementer")):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _cpu_cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu_cache() -> int:
+    sizes = [CPU_CACHE]
+    for file in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")):
+        text = file.read_text(encoding="utf-8").strip()
+        if text[:-1].isdigit() and text[-1] in "KM":
+            sizes.append(int(text[:-1]) * (2**10 if text[-1] == "K" else 2**20))
+    return min(max(sizes[1:] or sizes), 4 * CPU_CACHE)
+
+
+def _meminfo(key: str) -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith(key + ":"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0

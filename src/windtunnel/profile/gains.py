@@ -1,0 +1,38 @@
+"""What compiling and CUDA graphs gain: each row beside the eager row of the same thing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from windtunnel.records import Dataset
+
+SAME = ("level", "op", "name", "phase", "dtype", "library", "model", "shape", "batch", "m", "n", "k", "heads_per_kv", "causal",
+        "window")
+"""Columns that two rows of a pair share."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """`what`: the shared columns. Times in s; `gain` is eager over this mode, above 1 where the mode is faster."""
+
+    what: dict[str, Any]
+    mode: str
+    eager: float
+    seconds: float
+
+    @property
+    def gain(self) -> float:
+        return self.eager / self.seconds
+
+
+def gains(data: Dataset) -> list[Gain]:
+    """Every usable pair, in the order of the file."""
+    rows = [row for row in data.rows() if row["status"] == "ok"]
+    eager = {tuple(row[name] for name in SAME): row["seconds"] for row in rows if row["mode"] == "eager"}
+    found = []
+    for row in rows:
+        before = eager.get(tuple(row[name] for name in SAME))
+        if row["mode"] != "eager" and before is not None:
+            found.append(Gain({name: row[name] for name in SAME if row[name] is not None}, row["mode"], before, row["seconds"]))
+    return found

@@ -1,0 +1,134 @@
+"""One measurable kernel: what it is, in the dataset's words, and how it is made to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from windtunnel.profile.device import Device
+from windtunnel.profile.session import key_of
+
+Run = Callable[[], object]
+"""Enqueues one execution on the current stream."""
+
+
+class Unavailable(Exception):
+    """This device or this PyTorch has no such kernel; the text says which."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a case is made on: a device, a source of random numbers, and how a function is to be run (`mode`)."""
+
+    device: Device
+    mode: str = "eager"
+
+    @property
+    def torch(self) -> Any:
+        return self.device.torch
+
+    def randn(self, *shape: int, dtype: str = "bf16", scale: float = 1.0) -> Any:
+        """Normal random numbers. Zeros would draw less power and run at a higher clock."""
+        wanted = self.device.dtype(dtype)
+        made = self.torch.randn(shape, dtype=self.torch.bfloat16 if dtype == "fp8" else wanted, device=self.device.place)
+        made = made if scale == 1.0 else made.mul_(scale)
+        return made.to(wanted) if dtype == "fp8" else made
+
+    def integers(self, below: int, *shape: int) -> Any:
+        """Uniform indices, int64."""
+        return self.torch.randint(0, below, shape, device=self.device.place)
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function` as this mode runs it: compiled for its shapes in mode compile."""
+        if self.mode != "compile":
+            return function
+        self.torch._dynamo.reset()
+        compiled: Callable[..., Any] = self.torch.compile(function, dynamic=False)
+        return compiled
+
+    def forward(self, function: Callable[..., Any], *inputs: Any) -> Run:
+        """A run of `function` that keeps nothing for a backward pass."""
+        wrapped = self.wrap(function)
+        torch = self.torch
+
+        def run() -> object:
+            with torch.no_grad():
+                return wrapped(*inputs)
+
+        return run
+
+    def backward(self, function: Callable[..., Any], *inputs: Any) -> Run:
+        """A run of the backward pass alone of `function`, whose forward pass has run once; gradients of every floating input."""
+        torch = self.torch
+        wanted = [value.requires_grad_() for value in inputs if torch.is_tensor(value) and value.is_floating_point()]
+        out = self.wrap(function)(*inputs)
+        given = torch.randn_like(out)
+        return lambda: torch.autograd.grad(out, wanted, given, retain_graph=True)
+
+
+@dataclass(frozen=True)
+class KernelCase:
+    """One row to be measured. Fields up to `launches` are columns of the dataset; `rank` orders the plan, lowest first.
+
+    `make(bench)` builds the operands and returns the run; it raises Unavailable where there is no such kernel. `modes`: how it
+    can be run besides eager.
+    """
+
+    op: str
+    name: str
+    phase: str
+    make: Callable[[Bench], Run] = field(compare=False, repr=False)
+    dtype: str = "bf16"
+    out_dtype: str | None = None
+    mode: str = "eager"
+    library: str | None = "aten"
+    model: str | None = None
+    batch: int | None = None
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+    v: int | None = None
+    heads_per_kv: int | None = None
+    causal: bool | None = None
+    window: int | None = None
+    accumulate: bool | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    launches: int | None = None
+    note: str | None = None
+    rank: float = 0.0
+    modes: tuple[str, ...] = ("cuda_graph",)
+    around: Callable[[Any], AbstractContextManager[object]] | None = field(default=None, compare=False, repr=False)
+    """Given torch, what must hold while the case is made and run, such as one attention backend."""
+
+    def fields(self) -> dict[str, Any]:
+        """What the row says before anything is measured."""
+        made = {name: getattr(self, name) for name in COLUMNS}
+        return {"level": "kernel", **made}
+
+    @contextmanager
+    def holding(self, torch: Any) -> Iterator[None]:
+        """What must hold while the case is made and run; afterwards everything is as it was."""
+        with ExitStack() as stack:
+            if self.around is not None:
+                stack.enter_context(self.around(torch))
+            if self.mode == "compile":
+                # a backward pass is run again and again, so it must not reuse the memory of what its forward pass saved
+                stack.enter_context(import_module("torch._functorch.config").patch(donated_buffer=False))
+            yield
+
+    @property
+    def key(self) -> str:
+        """See `session.key_of`."""
+        return key_of(self.fields())
+
+
+COLUMNS = ("op", "name", "phase", "dtype", "out_dtype", "mode", "library", "model", "batch", "m", "n", "k", "v", "heads_per_kv",
+           "causal", "window", "accumulate", "flops", "bytes", "launches", "note")
+
+
+WIDTH = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+"""B of an element."""

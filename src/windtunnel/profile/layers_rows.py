@@ -1,0 +1,163 @@
+"""What was measured of one case, gated, as rows of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windtunnel.profile.case import Case
+from windtunnel.profile.closure import Sides, Way, describe, gate
+from windtunnel.profile.layers_study import Effort, Measured, Timed
+from windtunnel.profile.layers_timing import PHASES, per_layer, slope
+from windtunnel.profile.layers_trace import Busy, busy, by_part, kernel_rows
+from windtunnel.profile.timing import Timing
+
+Row = dict[str, Any]
+
+PER_LAYER = "per layer"
+"""Begins the note of a row whose time is what one more layer adds; its shape has no `layers`."""
+
+
+def sides_of(measured: Measured, phase: str) -> Sides:
+    """The ways that were taken, each beside the plain passes in turn with it."""
+    step, inside = measured.step, busy_of(measured, phase)
+    whole = None
+    if step:
+        ends = sum(step[op].times[phase].seconds for op in ("embedding", "norm", "head"))
+        whole = Way(step["step"].times[phase].seconds - ends, step["stack"].times[phase].seconds)
+    plain = None if measured.traced is None else measured.traced.plain[phase]
+    return Sides(
+        submodules=None if measured.parts is None else measured.parts.ways[phase],
+        kernels=None if inside is None or plain is None else Way(inside.kernels, plain.seconds),
+        gaps=0.0 if inside is None or measured.traced is None else inside.gaps - inside.launches * measured.traced.cost,
+        step=whole,
+        host=None if plain is None else plain.host_seconds,
+    )
+
+
+def busy_of(measured: Measured, phase: str) -> Busy | None:
+    """Kernels and gaps of the stack that was looked into; None for the optimizer and where nobody looked."""
+    return None if measured.traced is None or phase == "optimizer" else busy(measured.traced.traces, phase)
+
+
+class Rows:
+    """Rows of one case, implementation and mode. `open`: what the gate found, by phase; empty if all closes."""
+
+    def __init__(self, case: Case, library: str, mode: str, measured: Measured, effort: Effort, source: str) -> None:
+        self.case, self.library, self.mode, self.measured, self.effort, self.source = case, library, mode, measured, effort, source
+        self.rows: list[Row] = []
+        self.open: dict[str, str] = {}
+        self.said: dict[str, str] = {}
+        for phase in ("forward", "backward") if measured.fitting else ():
+            sides = sides_of(measured, phase)
+            self.said[phase] = describe(sides, effort.tolerance)
+            off = gate(sides, effort.tolerance)
+            if off:
+                self.open[phase] = off
+
+    def all(self) -> list[Row]:
+        """Every row of the levels that were asked for."""
+        self.rows = []
+        self._layers()
+        self._submodules()
+        self._step()
+        self._kernels()
+        return [row for row in self.rows if row["level"] in self.effort.levels]
+
+    def _layers(self) -> None:
+        measured = self.measured
+        for n, made in measured.stacks.items():
+            for phase in PHASES:
+                inside = busy_of(measured, phase)
+                self._row("layer", "layer", phase, self.case.shape("layer", n), made, _times(inside, n, measured.deep))
+        if len(measured.fitting) < 2:
+            return
+        for phase in PHASES:
+            series = {n: made.times[phase] for n, made in measured.fitting.items() if phase in made.times}
+            timing = per_layer(series)
+            if timing is None or timing.seconds <= 0:
+                continue
+            depths = ", ".join(map(str, series))
+            told = f"; {self.said[phase]}" if self.said.get(phase) else ""
+            name = next(iter(measured.fitting.values())).name
+            most = max(series)
+            share = timing.seconds * most / series[most].seconds
+            far = not abs(share - 1) <= 2 * self.effort.tolerance
+            more = self._gaps(timing.seconds, _times(busy_of(measured, phase), 1, measured.deep))
+            kept = slope({n: made.memory.saved for n, made in measured.fitting.items() if made.memory is not None})
+            if phase == "forward" and kept is not None and kept >= 0:
+                more["saved_bytes"] = kept
+            self._add("layer", "layer", name, phase, self.case.shape("layer"), timing,
+                      note=f"{PER_LAYER}: slope over {depths} layers, {share:.3f} of {most} layers' share{told}", **more)
+            if far:
+                self.rows[-1]["status"] = "open"
+
+    def _submodules(self) -> None:
+        parts = self.measured.parts
+        if parts is not None:
+            traced = self.measured.traced
+            kernels = {} if traced is None else by_part(traced.traces, traced.part_of)
+            for (op, phase), timing in sorted(parts.timings.items()):
+                busy = kernels.get((op, phase))
+                more = {} if busy is None else {"gap_seconds": max(0.0, timing.seconds - busy)}
+                self._add("submodule", op, parts.names[op], phase, self.case.shape(op), timing, "inside a layer, by hooks", **more)
+        for op in ("embedding", "head"):
+            for phase in ("forward", "backward"):
+                self._row("submodule", op, phase, self.case.shape(op), self.measured.step.get(op), None)
+
+    def _gaps(self, seconds: float, inside: Busy | None) -> dict[str, Any]:
+        """What the kernels leave of a time (the profiler's own gaps are stretched where the host is slow), and their number."""
+        if inside is None:
+            return {}
+        gap = max(0.0, seconds - inside.kernels)
+        return {"gap_seconds": gap, "launches": inside.launches} if self.measured.cuda else {"gap_seconds": gap}
+
+    def _kernels(self) -> None:
+        for row in kernel_rows([] if self.measured.traced is None else self.measured.traced.traces):
+            off = self.open.get(row["phase"], "")
+            note = "; ".join(word for word in (f"closure: {off}" if off else "", row["note"] or "") if word)
+            self.rows.append({**row, "level": "kernel", "dtype": row["dtype"] or self.case.dtype, "mode": self.mode,
+                              "library": self.library, "model": self.case.model.name, "shape": self.case.shape("layer"),
+                              "status": "open" if off else "ok", "note": note or None, "source": self.source})
+
+    def _step(self) -> None:
+        deep = self.measured.deep or min(self.effort.layers)
+        for phase in PHASES:
+            self._row("step", "step", phase, self.case.shape("step", deep), self.measured.step.get("step"), None)
+
+    def _row(self, level: str, op: str, phase: str, shape: str, made: Timed | None, inside: Busy | None) -> None:
+        if made is None:
+            self._add(level, op, op, phase, shape, None, note="does not fit into memory")
+        elif phase in made.times:
+            timing = made.times[phase]
+            self._add(level, op, made.name, phase, shape, timing, **_memory(made, phase), **self._gaps(timing.seconds, inside))
+
+    def _add(
+        self, level: str, op: str, name: str, phase: str, shape: str, timing: Timing | None, note: str = "", **more: Any
+    ) -> None:
+        off = self.open.get(phase, "") if timing is not None else ""
+        words = "; ".join(word for word in (f"closure: {off}" if off else "", note, more.pop("note", "")) if word)
+        self.rows.append({
+            "level": level, "op": op, "name": name, "phase": phase, "dtype": self.case.dtype, "mode": self.mode,
+            "library": self.library, "model": self.case.model.name, "shape": shape,
+            **({} if timing is None else timing.fields()), **more,
+            "status": "oom" if timing is None else "open" if off else "ok", "note": words or None, "source": self.source,
+        })
+
+
+def _times(inside: Busy | None, layers: int, deep: int) -> Busy | None:
+    """What `layers` hold where `deep` hold `inside`."""
+    if inside is None:
+        return None
+    return Busy(inside.kernels * layers / deep, inside.gaps * layers / deep, round(inside.launches * layers / deep))
+
+
+def _memory(made: Timed, phase: str) -> Mapping[str, Any]:
+    if made.memory is None or phase not in made.memory.peak:
+        return {}
+    found: dict[str, Any] = {"peak_bytes": made.memory.peak[phase], "reserved_bytes": made.memory.reserved.get(phase)}
+    if phase == "forward":
+        found["saved_bytes"] = made.memory.saved
+        kinds = made.memory.timeline.peak()
+        found["note"] = "peak of the step: " + ", ".join(f"{kind} {size:.4g} B" for kind, size in kinds.items())
+    return found

@@ -1,0 +1,142 @@
+"""Forward, backward and update of a module, timed apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from windtunnel.profile.device import Device
+from windtunnel.profile.modules.optimizer import Update
+from windtunnel.profile.power import Meter, Reading
+from windtunnel.profile.timing import Timing, timing_of
+
+Tick = Callable[[], None]
+"""Called between repetitions; raises `Stopped` to give up."""
+
+PHASES = ("forward", "backward", "optimizer")
+
+
+class Stopped(Exception):
+    """Ctrl-C, or the budget is spent: what runs is given up, what was written stays."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A module with what one training step of it needs: `forward()` gives what `backward` starts from, with `gradient`."""
+
+    forward: Callable[[], Tensor]
+    gradient: Tensor | None
+    parameters: list[Tensor]
+    inputs: list[Tensor]
+    update: Update | None = None
+
+    def backward(self, out: Tensor) -> None:
+        out.backward(self.gradient)
+
+    def clear(self) -> None:
+        """Forgets all gradients, so that the next backward pass writes them and does not add."""
+        for tensor in (*self.parameters, *self.inputs):
+            tensor.grad = None
+
+
+class Clock:
+    """Times of the repetitions of one run, by phase."""
+
+    def __init__(self, run: Run, device: Device) -> None:
+        self.run, self.device = run, device
+        self.times: dict[str, list[float]] = {phase: [] for phase in PHASES}
+        self.hosts: dict[str, list[float]] = {phase: [] for phase in PHASES}
+
+    def repeat(self, keep: bool, before_end: Callable[[], None] = lambda: None) -> None:
+        """One repetition from an idle device to an idle device; `before_end` is called while the device may still work."""
+        run, device = self.run, self.device
+        run.clear()
+        device.synchronize()
+        points = [(device.mark(), time.perf_counter())]
+        out = run.forward()
+        points.append((device.mark(), time.perf_counter()))
+        run.backward(out)
+        points.append((device.mark(), time.perf_counter()))
+        del out
+        if run.update is not None:
+            run.update.step()
+            points.append((device.mark(), time.perf_counter()))
+        before_end()
+        device.synchronize()
+        if keep:
+            for phase, begin, end in zip(PHASES, points, points[1:], strict=False):
+                self.times[phase].append(device.between(begin[0], end[0]))
+                self.hosts[phase].append(end[1] - begin[1])
+
+    def timings(self, reading: Callable[[float], Reading] = lambda seconds: Reading()) -> dict[str, Timing]:
+        """Statistics of each phase; `reading` of what a phase's seconds drew."""
+        return {phase: timing_of(taken, median(self.hosts[phase]) if self.device.cuda else None, 1, None, reading(median(taken)))
+                for phase, taken in self.times.items() if taken}
+
+
+def time_phases(run: Run, device: Device, meter: Meter, warmup: int, repeats: int, tick: Tick) -> dict[str, Timing]:
+    """Each phase's device time, and what the host needs to enqueue it (None where host and device are one).
+
+    The device is idle when a repetition begins and is waited for when it has ended, never in between, so a phase that the host is
+    too slow to feed takes the host's time, as it does in training.
+    """
+    clock = Clock(run, device)
+    for _ in range(warmup):
+        tick()
+        clock.repeat(keep=False)
+    readings = [Reading()]
+    joules, began = meter.joules(), time.perf_counter()
+    for number in range(repeats):
+        tick()
+        last = number == repeats - 1
+        clock.repeat(True, (lambda: readings.append(meter.read())) if last else (lambda: None))
+    run.clear()
+    lasted, after = time.perf_counter() - began, meter.joules()
+    used = None if joules is None or after is None else after - joules
+    share = sum(map(sum, clock.times.values())) / lasted
+    return clock.timings(lambda seconds: readings[-1].of(seconds, share, lasted, used))
+
+
+def time_in_turn(runs: Mapping[str, Run], device: Device, warmup: int, repeats: int, tick: Tick) -> dict[str, dict[str, Timing]]:
+    """Each phase's time of several runs, one repetition of each after the other."""
+    clocks = {name: Clock(run, device) for name, run in runs.items()}
+    for number in range(warmup + repeats):
+        tick()
+        for clock in clocks.values():
+            clock.repeat(number >= warmup)
+            clock.run.clear()
+    return {name: clock.timings() for name, clock in clocks.items()}
+
+
+def slope(series: Mapping[int, float]) -> float | None:
+    """What one more layer adds: least squares over {layers: quantity}; None below two points."""
+    if len(series) < 2:
+        return None
+    middle, level = sum(series) / len(series), sum(series.values()) / len(series)
+    return sum((n - middle) * (s - level) for n, s in series.items()) / sum((n - middle) ** 2 for n in series)
+
+
+def per_layer(series: Mapping[int, Timing]) -> Timing | None:
+    """The slope of medians as a timing; its spread is that of the deepest stack, per layer."""
+    found = slope({n: t.seconds for n, t in series.items()})
+    if found is None:
+        return None
+    most = max(series)
+    deep, ratio = series[most], 1 / most
+    hosts = slope({n: t.host_seconds for n, t in series.items() if t.host_seconds is not None})
+    joules = deep.reading.energy_j
+    return replace(deep, seconds=found, seconds_min=deep.seconds_min * ratio, seconds_max=deep.seconds_max * ratio,
+                   seconds_mean=deep.seconds_mean * ratio, seconds_std=deep.seconds_std * ratio,
+                   host_seconds=None if hosts is None else max(0.0, hosts),
+                   reading=replace(deep.reading, energy_j=None if joules is None else joules * ratio))
+
+
+def fresh(shape: tuple[int, ...], place: Any, dtype: torch.dtype, seed: int) -> Tensor:
+    """Normal random numbers that are the same for a seed, whatever ran before."""
+    return torch.randn(shape, generator=torch.Generator(place).manual_seed(seed), device=place, dtype=torch.float32).to(dtype)

@@ -1,0 +1,115 @@
+"""Whether two implementations of a module compute the same: values and gradients, from the same weights and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from windtunnel.profile.case import Case
+from windtunnel.profile.device import Device
+from windtunnel.profile.layers_timing import fresh
+from windtunnel.profile.modules.family import Family, Own
+from windtunnel.profile.modules.layer import TORCH, Angles
+from windtunnel.profile.modules.rotary import tables
+
+TOLERANCE = {"fp32": 1e-4, "bf16": 4e-2, "fp16": 1e-2}
+"""Relative to the largest expected number; 16-bit rounding differs where one side multiplies before it rounds."""
+
+TOKENS = 64
+"""Sequence length of a comparison: the sums that differ by length are over hidden widths, and those are the case's own."""
+
+
+def compare(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, str]:
+    """What differs, by module (records.MODULES) and in words; empty if nothing does. In fp32, and in the case's dtype."""
+    off: dict[str, str] = {}
+    for dtype in dict.fromkeys(("fp32", case.dtype)):
+        small = replace(case, seq=min(case.seq, TOKENS), micro_batch=1, dtype=dtype)
+        for op, words in _in_dtype(small, theirs, device, seed).items():
+            off.setdefault(op, f"{words} in {dtype}")
+    return off
+
+
+def compare_or_reason(case: Case, theirs: Family, device: Device, seed: int) -> str:
+    """Empty if the two are equal; else why nothing of the other implementation may be kept."""
+    try:
+        off = compare(case, theirs, device.place, seed)
+    except Exception as error:
+        if device.out_of_memory(error):
+            return "could not be compared: does not fit into memory"
+        if not isinstance(error, RuntimeError):
+            raise
+        return f"could not be compared: {str(error).splitlines()[0][:160]}"
+    finally:
+        device.forget()
+    return "not equal: " + "; ".join(f"{op}: {words}" for op, words in off.items()) if off else ""
+
+
+def _in_dtype(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, str]:
+    from windtunnel.profile.modules.huggingface import renamed
+
+    dtype, own = TORCH[case.dtype], Own()
+    torch.manual_seed(seed)
+    a, b = (f.layer(case).to(device, dtype) for f in (own, theirs))
+    b.load_state_dict(renamed(a.state_dict()))
+    angles = tables(case.seq, case.model.dim_per_head, device, dtype)
+    x = fresh((1, case.seq, case.model.hidden), device, dtype, seed)
+    tolerance = TOLERANCE[case.dtype]
+    off = {}
+    ours, others = own.parts(a), theirs.parts(b)
+    for op, parts in ours.items():
+        for one, other in zip(parts, others[op], strict=True):
+            mine, twin = partial(_call, own, op, one, angles), partial(_call, theirs, op, other, angles)
+            found = _differs(x, mine, twin, dict, dict, tolerance)
+            if found:
+                off[op] = found
+    found = _differs(x, lambda v: a(v, angles), lambda v: b(v, angles), lambda: renamed(_gradients(a)), lambda: _gradients(b),
+                     tolerance)
+    if found:
+        off["layer"] = found
+    head, other = (f.head(case).to(device, dtype) for f in (own, theirs))
+    other.load_state_dict(head.state_dict())
+    labels = torch.randint(case.vocab, (1, case.seq), generator=torch.Generator().manual_seed(seed)).to(device)
+    found = _differs(x, lambda v: head(v, labels), lambda v: other(v, labels), lambda: _gradients(head), lambda: _gradients(other),
+                     tolerance)
+    if found:
+        off["head"] = found
+    return off
+
+
+def _call(family: Family, op: str, part: nn.Module, angles: Angles, x: Tensor) -> Tensor:
+    return family.call(op, part, x, angles)
+
+
+Call = Callable[[Tensor], Tensor]
+Named = Callable[[], Mapping[str, Tensor]]
+
+
+def _differs(x: Tensor, ours: Call, theirs: Call, our_gradients: Named, their_gradients: Named, tolerance: float) -> str:
+    """The first of value, input gradient and weight gradients that is not close, or an empty string."""
+    results = []
+    for call in (ours, theirs):
+        own = x.detach().clone().requires_grad_()
+        out = call(own)
+        out.backward(torch.ones_like(out) if out.dim() == 0 else fresh(tuple(out.shape), out.device, out.dtype, 1))
+        results.append((out.detach(), own.grad))
+    (value, gradient), (value2, gradient2) = results
+    pairs = {"values": (value, value2), "input gradient": (gradient, gradient2)}
+    expected = our_gradients()
+    for name, found in their_gradients().items():
+        pairs[f"gradient of {name}"] = (expected[name], found)
+    for name, (a, b) in pairs.items():
+        if a is None or b is None or a.shape != b.shape:
+            return f"{name}: not the same shape"
+        scale = float(a.abs().max())
+        if not torch.allclose(b, a, rtol=tolerance, atol=tolerance * scale):
+            return f"{name} off by {float((a - b).abs().max()) / (scale or 1.0):.2g} of the largest"
+    return ""
+
+
+def _gradients(module: nn.Module) -> dict[str, Tensor]:
+    return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}

@@ -1,0 +1,218 @@
+"""Whole measurements of a GPU in a few runs: `python -m windtunnel.profile.plans h200 --out DIR --budget 9m`.
+
+A plan is a list of slices, each a file of its own with a share of the budget. Run the same line again and it goes on where it
+stopped; on a fresh machine, `--from DIR` first brings back the files of an earlier run. Besides windtunnel's own source it needs
+torch, numpy, pyarrow and pydantic; no compiled part of windtunnel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from windtunnel.base.errors import FileError, SpecError, UnknownName, WindtunnelError
+from windtunnel.profile import power
+from windtunnel.profile.card import write_card
+from windtunnel.profile.case import Case
+from windtunnel.profile.datasheet import about
+from windtunnel.profile.device import Device, open_device
+from windtunnel.profile.kernels import scope_of
+from windtunnel.profile.session import Session, key_of, same
+from windtunnel.profile.sweep import plan, sweep
+from windtunnel.profile.sweep_names import name_kernels
+from windtunnel.profile.timing import Protocol
+from windtunnel.records import About, read
+from windtunnel.spec import load_model
+
+NAMING = 0.12
+"""Share of a slice kept for the names of its kernels."""
+
+FULL = 15 * 2**20
+"""B. A file that has grown beyond this takes no more rows."""
+
+UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One file of a plan: kernel classes in some modes, and its share of the budget. The rest narrows the scope; empty is all."""
+
+    name: str
+    share: float
+    classes: tuple[str, ...]
+    modes: tuple[str, ...] = ("eager",)
+    models: tuple[str, ...] = ()
+    tp: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layers:
+    """One file of layers, sub-modules and steps: every model with every cut and sequence, the first of each first."""
+
+    name: str
+    share: float
+    models: tuple[str, ...]
+    tp: tuple[int, ...] = (1,)
+    seq: tuple[int, ...] = (4096,)
+    modes: tuple[str, ...] = ("eager",)
+    dtype: str = "bf16"
+    layers: tuple[int, ...] = (1, 2, 4)
+    libraries: tuple[str, ...] = ("windtunnel", "hf")
+    repeats: int | None = None
+
+    def cases(self) -> list[Case]:
+        """Those whose cut divides the model, in the order of value."""
+        order = sorted(product(range(len(self.models)), range(len(self.tp)), range(len(self.seq))), key=sum)
+        made = [Case(load_model(self.models[model]), self.seq[seq], 1, self.tp[tp], self.dtype) for model, tp, seq in order]
+        return [case for case in made if case.model.heads % case.tp == 0 and case.model.ffn % case.tp == 0]
+
+
+POINTWISE = ("norm", "activation", "rope", "residual", "softmax", "cross_entropy", "embedding", "permute", "optimizer", "copy",
+             "reduce", "launch")
+
+COMMON = ("llama3-8b", "llama3-70b", "gpt3-175b")
+
+PLANS: Mapping[str, tuple[Slice | Layers, ...]] = {
+    "h200": (
+        Slice("kernels-pointwise", 0.12, POINTWISE),
+        Slice("kernels-gemm", 0.32, ("gemm", "grouped_gemm")),
+        Slice("kernels-attention", 0.20, ("attention",)),
+        Slice("kernels-modes", 0.11, ("norm", "activation", "rope", "cross_entropy", "gemm"), ("compile", "cuda_graph"), COMMON,
+              (1, 8), (4096, 8192), ("bf16",)),
+        Layers("layers", 0.17, (*COMMON, "llama2-7b", "qwen2.5-7b", "llama3.2-1b"), (1, 8, 4, 2), (4096, 8192, 2048)),
+        Layers("layers-modes", 0.08, COMMON, (1, 8), (4096,), ("compile", "cuda_graph"), libraries=("windtunnel",)),
+    ),
+    "smoke": (
+        Slice("kernels-smoke", 1.0, ("launch", "norm", "residual", "gemm"), ("eager",), ("gpt-1.7b",), (8,), (64,), ("fp32",)),
+        Layers("layers-smoke", 1.0, ("mpt-125m",), (4,), (64,), dtype="fp32", layers=(1, 2), libraries=("windtunnel",), repeats=3),
+    ),
+}
+"""Name -> its slices, in the order in which they run. `smoke` is a minute of a laptop: whether all the parts fit together."""
+
+Tell = Callable[[str], None]
+
+
+def run(name: str, out: Path, budget: float, device: Device, only: Sequence[str] = (), protocol: Protocol | None = None,
+        tell: Tell = print) -> None:
+    """Measures plan `name` into `out` for at most `budget` s, going on with what is there; writes the data card at the end.
+
+    A slice that ends early leaves its time to the later ones. Raises UnknownName for a plan or slice.
+    """
+    if name not in PLANS:
+        raise UnknownName("plan", name, list(PLANS))
+    known = [one.name for one in PLANS[name]]
+    for word in only:
+        if word not in known:
+            raise UnknownName("--only", word, known)
+    chosen = [one for one in PLANS[name] if not only or one.name in only]
+    out.mkdir(parents=True, exist_ok=True)
+    ends = time.monotonic() + budget
+    watch = power.meter(device.cuda, device.index)
+    described = about(device, watch)
+    for index, one in enumerate(chosen):
+        left = ends - time.monotonic()
+        share = one.share / sum(later.share for later in chosen[index:])
+        if left <= 0:
+            tell(f"{one.name}: no time left")
+            continue
+        path, before = _file(out, one.name, described)
+        if isinstance(one, Layers):
+            _measure_layers(one, path, share * left, device, tell)
+            continue
+        session = Session(path, described, resume=True)
+        cases = plan(scope_of(one.models, one.tp, one.tokens, one.dtypes, device.cuda), one.classes, one.modes)
+        if one.modes != ("eager",):
+            cases = [case for case in cases if case.mode != "eager" or case.op == "launch"]
+        cases = [case for case in cases if case.key not in before]
+        found = sweep(cases, device, session, budget=(1 - NAMING) * share * left, meter=watch, protocol=protocol)
+        named = name_kernels(cases, device, session, NAMING * share * left)
+        tell(f"{one.name}: {found.measured} measured, {found.resumed} from before, {found.oom} did not fit, {found.left} left, "
+             f"{named} named, {found.seconds:.0f} s")
+        for why, count in sorted(found.skipped.items(), key=lambda pair: -pair[1])[:12]:
+            tell(f"  skipped {count}: {why}")
+    write_card(out, name)
+
+
+def _measure_layers(one: Layers, path: Path, budget: float, device: Device, tell: Tell) -> None:
+    """Begins no case after `budget` s; the last one runs to its end."""
+    from windtunnel.profile.run import Settings
+    from windtunnel.profile.run import run as measure_layers
+
+    settings = Settings(repeats=one.repeats, layers=one.layers, modes=one.modes, libraries=one.libraries)
+    found = measure_layers(one.cases(), device, path, settings, resume=True, budget=budget)
+    tell(f"{one.name}: {found.measured} measured, {found.resumed} from before, {len(found.oom)} did not fit, {found.left} left, "
+         f"{len(found.open)} open, {found.seconds:.0f} s")
+    for name, why in {**found.open, **found.kept_out}.items():
+        tell(f"  {name}: {why}")
+
+
+def _file(out: Path, name: str, described: About) -> tuple[Path, set[str]]:
+    """The slice's file, and the keys of its earlier files that can take no more: full, or of another driver or PyTorch."""
+    before: set[str] = set()
+    for number in range(1, 100):
+        path = out / (f"{name}.parquet" if number == 1 else f"{name}-{number}.parquet")
+        if not path.exists():
+            break
+        earlier = read(path)
+        if earlier.about.gpu != described.gpu:
+            raise SpecError(f"{path}: about.gpu", earlier.about.gpu, f"{described.gpu}, measured now", "Take another folder.")
+        # layers state more libraries than kernels do
+        shared = {key: value for key, value in earlier.about.libraries.items() if key in described.libraries}
+        if same(replace(earlier.about, libraries=shared), described) and path.stat().st_size < FULL:
+            break
+        before |= {key_of(row) for row in earlier.rows()}
+    return path, before
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 0, or 2 after an error in one line."""
+    parser = argparse.ArgumentParser(prog="python -m windtunnel.profile.plans", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("plan", help=", ".join(PLANS))
+    parser.add_argument("--out", required=True, metavar="DIR", help="where the files are, and go")
+    parser.add_argument("--budget", default="9m", metavar="TIME", help="9m, 540s or 1h")
+    parser.add_argument("--from", dest="earlier", metavar="DIR", help="files of an earlier run to go on with")
+    parser.add_argument("--device", default="auto", help="auto, cuda, rocm or cpu")
+    parser.add_argument("--only", default="", metavar="SLICE,...", help="these slices of the plan")
+    given = parser.parse_args(arguments)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler writes a line whenever it starts and stops
+    try:
+        budget = _seconds(given.budget)
+        out = Path(given.out)
+        if given.earlier:
+            _bring(Path(given.earlier), out)
+        run(given.plan, out, budget, open_device(given.device), [word for word in given.only.split(",") if word])
+    except WindtunnelError as error:
+        print(f"windtunnel: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d*)?)(s|m|min|h)", text.strip())
+    if match is None:
+        raise SpecError("--budget", text, "a time such as 9m, 540s or 1h")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def _bring(earlier: Path, out: Path) -> None:
+    """Copies datasets that `out` does not have yet."""
+    if not earlier.is_dir():
+        raise FileError("--from", str(earlier), "a folder with Parquet files of an earlier run")
+    out.mkdir(parents=True, exist_ok=True)
+    for file in sorted(earlier.glob("*.parquet")):
+        if not (out / file.name).exists():
+            shutil.copyfile(file, out / file.name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

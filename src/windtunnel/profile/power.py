@@ -1,0 +1,164 @@
+"""Clock, power and throttling of a GPU while something runs: NVML's Python binding, else `nvidia-smi`, else nothing.
+
+A reading is taken while the device works on what was enqueued, so the host never waits for it. NVML averages power over about
+100 ms: a shorter burst has no power of its own, and gets none.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, Protocol
+
+AVERAGED = 0.1
+"""s. What the board's power reading averages over."""
+
+FILLED = 0.8
+"""Share of the time that a kernel must have filled for the board's power to be its power."""
+
+REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "thermal, software", 0x40: "thermal, hardware", 0x80: "power brake"}
+"""Bits of NVML's clock event reasons that make a kernel slower; idle (1), set clocks (2) and sync boost (16) are no throttling."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """None is what nobody told. `throttled` is empty where nothing throttled."""
+
+    clock_hz: float | None = None
+    power_w: float | None = None
+    energy_j: float | None = None
+    throttled: str | None = None
+
+    def of(self, seconds: float, share: float, lasted: float, joules: float | None) -> Reading:
+        """What was read, said of one execution of `seconds` that filled `share` of the `lasted` seconds around it.
+
+        `joules`: what the board's counter moved by in that time, if it has one; else the power that was read is the mean.
+        """
+        power = self.power_w if joules is None else joules / lasted
+        if power is None or share < FILLED or lasted < AVERAGED:
+            return replace(self, power_w=None, energy_j=None)
+        return replace(self, power_w=power, energy_j=power * seconds)
+
+    def fields(self) -> dict[str, Any]:
+        """As columns of a dataset."""
+        return {"clock_hz": self.clock_hz, "power_w": self.power_w, "energy_j": self.energy_j, "throttled": self.throttled}
+
+
+class Meter(Protocol):
+    """Something that can be asked what the board is doing."""
+
+    def read(self) -> Reading: ...
+
+    def joules(self) -> float | None:
+        """What the board has used so far, by its own counter."""
+
+
+class Silent:
+    """Where there is nothing to ask."""
+
+    def read(self) -> Reading:
+        return Reading()
+
+    def joules(self) -> float | None:
+        return None
+
+
+class Nvml:
+    """NVIDIA's library through its Python binding (`pynvml` of nvidia-ml-py); `library` is that module."""
+
+    def __init__(self, library: Any, index: int, uuid: str = "") -> None:
+        self.library = library
+        library.nvmlInit()
+        self.handle = library.nvmlDeviceGetHandleByUUID(uuid) if uuid else library.nvmlDeviceGetHandleByIndex(index)
+
+    def read(self) -> Reading:
+        """Each figure on its own: a board may tell its clock and not its power."""
+        clock = self._ask("nvmlDeviceGetClockInfo", getattr(self.library, "NVML_CLOCK_SM", 1))
+        power = self._ask("nvmlDeviceGetPowerUsage")
+        bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        return Reading(None if clock is None else clock * 1e6, None if power is None else power * 1e-3, None,
+                       None if bits is None else reasons(int(bits)))
+
+    def joules(self) -> float | None:
+        found = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        return None if found is None else found * 1e-3
+
+    def driver(self) -> str:
+        """Version of the driver; empty if it does not say."""
+        found = self._ask("nvmlSystemGetDriverVersion", own=False)
+        return found.decode() if isinstance(found, bytes) else str(found or "")
+
+    def _ask(self, name: str, *arguments: Any, own: bool = True) -> Any:
+        try:
+            return getattr(self.library, name)(*([self.handle] if own else []), *arguments)
+        except (self.library.NVMLError, AttributeError):
+            return None
+
+
+class Smi:
+    """NVIDIA's command. A call takes about 50 ms, so the answer holds for what still runs by then."""
+
+    FIELDS = "clocks.sm,power.draw,clocks_throttle_reasons.active,driver_version"
+
+    def __init__(self, board: int | str, ask: Callable[[list[str]], str] | None = None) -> None:
+        self.board, self.ask = board, ask or _output
+
+    def read(self) -> Reading:
+        clock, power, bits, _ = self._row()
+        known = bits.lower().startswith("0x")
+        return Reading(_number(clock, 1e6), _number(power, 1.0), None, reasons(int(bits, 16)) if known else None)
+
+    def joules(self) -> float | None:
+        return None
+
+    def driver(self) -> str:
+        return self._row()[3]
+
+    def _row(self) -> list[str]:
+        told = self.ask(["nvidia-smi", f"--query-gpu={self.FIELDS}", "--format=csv,noheader,nounits", f"--id={self.board}"])
+        words = [word.strip() for word in told.split(",")]
+        return words if len(words) == 4 else [""] * 4
+
+
+def meter(cuda: bool, index: int = 0) -> Silent | Nvml | Smi:
+    """The best that this machine has for PyTorch's device `index`, whichever of the boards that is."""
+    if not cuda:
+        return Silent()
+    uuid = _uuid(index)
+    try:
+        return Nvml(import_module("pynvml"), index, uuid)
+    except Exception:  # the binding is there and the driver's library is not, or the board is not allowed to be asked
+        return Smi(uuid or index) if shutil.which("nvidia-smi") else Silent()
+
+
+def driver(found: Silent | Nvml | Smi) -> str:
+    """The driver's version; empty where nobody tells."""
+    return "" if isinstance(found, Silent) else found.driver()
+
+
+def reasons(bits: int) -> str:
+    """NVML's clock event reasons as words."""
+    return ", ".join(word for bit, word in REASONS.items() if bits & bit)
+
+
+def _uuid(index: int) -> str:
+    """As the driver spells it; empty where PyTorch does not tell. PyTorch counts visible devices, the driver all boards."""
+    found = getattr(import_module("torch").cuda.get_device_properties(index), "uuid", None)
+    return f"GPU-{found}" if found else ""
+
+
+def _number(text: str, unit: float) -> float | None:
+    try:
+        return float(text) * unit
+    except ValueError:
+        return None
+
+
+def _output(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

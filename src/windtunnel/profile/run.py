@@ -1,0 +1,240 @@
+"""The door: cases in, a dataset of layers, sub-modules and steps out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windtunnel.base.errors import EngineError, SpecError, UnknownName
+from windtunnel.profile.case import Case, checked
+from windtunnel.profile.closure import TOLERANCE
+from windtunnel.profile.device import Device, open_device
+from windtunnel.profile.power import meter
+from windtunnel.profile.session import Session
+from windtunnel.records import LEVELS, MODES, About, read
+
+if TYPE_CHECKING:
+    from windtunnel.profile.layers_study import Effort
+    from windtunnel.profile.memory import Timeline
+
+Report = Callable[[float], bool]
+"""Given the share that is done; answers whether to stop."""
+
+DEVICE_MODES = {True: MODES, False: ("eager", "compile")}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a file's rows have in common. None: what suits the device (`on`). `attempts`: a case whose gate stays open is measured
+    again that often in all, since a disturbed machine opens it too; the last one is kept."""
+
+    warmup: int | None = None
+    repeats: int | None = None
+    layers: tuple[int, ...] = (1, 2, 4, 8)
+    levels: tuple[str, ...] = ("layer", "submodule", "step")
+    modes: tuple[str, ...] = ("eager",)
+    libraries: tuple[str, ...] = ("windtunnel", "hf")
+    tolerance: float | None = None
+    seed: int = 0
+    attempts: int = 2
+
+    def on(self, cuda: bool) -> Settings:
+        """Checked, and filled in: 10 and 20 repetitions on a GPU, 3 and 10 on a CPU. Raises SpecError and UnknownName."""
+        for option, given, known in (("--level", self.levels, LEVELS), ("--modes", self.modes, MODES)):
+            for word in given:
+                if word not in known:
+                    raise UnknownName(option, word, known)
+            if not given:
+                raise SpecError(option, given, ", ".join(known))
+        from windtunnel.profile.modules.family import LIBRARIES
+
+        for library in self.libraries:
+            if library not in LIBRARIES:
+                raise UnknownName("--libraries", library, LIBRARIES)
+        for mode in self.modes:
+            if mode not in DEVICE_MODES[cuda]:
+                raise SpecError("--modes", mode, "eager or compile on a CPU")
+        filled = replace(self, warmup=(10 if cuda else 3) if self.warmup is None else self.warmup,
+                         repeats=(20 if cuda else 10) if self.repeats is None else self.repeats,
+                         tolerance=TOLERANCE["cuda" if cuda else "cpu"] if self.tolerance is None else self.tolerance)
+        if not filled.layers or min(filled.layers) < 1:
+            raise SpecError("--layers", list(filled.layers), "numbers of layers from 1 on, such as 1,2,4,8")
+        counts = (("--warmup", filled.warmup, 0), ("--repeats", filled.repeats, 1), ("attempts", filled.attempts, 1))
+        for option, number, least in counts:
+            if number is None or number < least:
+                raise SpecError(option, number, f"{least} or more")
+        return filled
+
+    def effort(self) -> Effort:
+        """For `layers_study`; only after `on`."""
+        from windtunnel.profile.layers_study import Effort
+
+        return Effort(self.warmup or 0, self.repeats or 1, self.layers, self.levels, self.tolerance or 0.0, self.seed)
+
+    def words(self) -> dict[str, str]:
+        """What a resumed run has to share with the file: how it was measured, not which levels and modes."""
+        return {"warmup": str(self.warmup), "repeats": str(self.repeats), "tolerance": str(self.tolerance), "seed": str(self.seed)}
+
+
+@dataclass
+class Outcome:
+    """What a run did. Keys are one line a case. `kept_out`: implementations without rows, and why."""
+
+    path: Path
+    measured: int = 0
+    resumed: int = 0
+    left: int = 0
+    rows: int = 0
+    stopped: bool = False
+    seconds: float = 0.0
+    open: dict[str, str] = field(default_factory=dict)
+    oom: list[str] = field(default_factory=list)
+    kept_out: dict[str, str] = field(default_factory=dict)
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+
+
+def run(
+    cases: Sequence[Case], device: Device | str, out: str | Path, settings: Settings | None = None, *, resume: bool = False,
+    budget: float | None = None, report: Report = lambda share: False,
+) -> Outcome:
+    """Measures every case in every implementation and mode, and writes `out` as it goes.
+
+    Ends early when `report` says so (the case that runs is given up) or `budget` seconds are over (it is finished first).
+    Raises SpecError where a resumed file is of another device, driver, library or setting; FileError where `out` exists and is not
+    to be resumed; EngineError where the device itself fails. What was measured before stays in the file.
+    """
+    from windtunnel.profile.datasheet import about
+
+    place = open_device(device) if isinstance(device, str) else device
+    how = (settings or Settings()).on(place.cuda)
+    watch = meter(place.cuda, place.index)
+    units = [(checked(case), library, mode) for case in cases for library in how.libraries for mode in how.modes]
+    made = about(place, watch, measure_sheet=not (resume and Path(out).exists()))
+    made = replace(made, libraries={**made.libraries, **_transformers(how)}, settings={**made.settings, **how.words()})
+    if resume and Path(out).exists():
+        _same_settings(read(out).about, made, str(out))
+    began = time.monotonic()
+    outcome = Outcome(Path(out))
+    with Session(out, made, resume) as session:
+        for number, unit in enumerate(units):
+            spent = time.monotonic() - began
+            if report(number / len(units)) or (budget is not None and spent >= budget):
+                outcome.stopped, outcome.left = True, len(units) - number
+                break
+            if not _one(unit, place, watch, how, session, outcome, partial(_part, report, number, len(units))):
+                outcome.stopped, outcome.left = True, len(units) - number
+                break
+            session.save()
+        outcome.rows = len(session.rows)
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def _part(report: Report, number: int, of: int, share: float) -> bool:
+    """Tells the share of one unit as a share of all."""
+    return report((number + share) / of)
+
+
+def _one(unit: tuple[Case, str, str], device: Device, watch: Any, how: Settings, session: Session, outcome: Outcome,
+         report: Report) -> bool:
+    """Measures one case in one implementation and mode; False if it was told to stop."""
+    from windtunnel.profile.layers_rows import Rows
+    from windtunnel.profile.layers_study import Study
+    from windtunnel.profile.layers_timing import Stopped
+    from windtunnel.profile.modules.compare import compare_or_reason
+    from windtunnel.profile.modules.family import family_of
+
+    case, library, mode = unit
+    name = f"{case.model.name}, {library}, {mode}, {case.dtype}, {case.shape('layer')}"
+    if _done(session, case, library, mode, how):
+        outcome.resumed += 1
+        return True
+    family = family_of(library, case)
+    if isinstance(family, str):
+        outcome.kept_out[name] = family
+        return True
+    reason = "" if library == "windtunnel" else compare_or_reason(case, family, device, how.seed)
+    if reason:
+        outcome.kept_out[name] = reason
+        return True
+    effort = how.effort()
+    steps = (len(effort.layers) + 5) * (effort.warmup + effort.repeats)
+    count = 0
+
+    def tick() -> None:
+        nonlocal count
+        count += 1
+        if report(min(1.0, count / steps)):
+            raise Stopped
+
+    for _ in range(how.attempts):
+        try:
+            measured = Study(case, family, mode, device, watch, effort, tick).measure()
+        except Stopped:
+            return False
+        except RuntimeError as error:
+            _failed(error, name, device, session)
+            outcome.kept_out[name] = f"{mode} fails: {(str(error).splitlines() or [''])[0][:200]}"
+            return True
+        made = Rows(case, library, mode, measured, effort, f"windtunnel profile run on {device.name}")
+        if not made.open:
+            break
+    for row in made.all():
+        session.add(row)
+    outcome.measured += 1
+    outcome.oom += [f"{name}, {layers} layers" for layers, found in measured.stacks.items() if found is None]
+    if made.open:
+        outcome.open[name] = "; ".join(f"{phase}: {words}" for phase, words in made.open.items())
+    if measured.fitting:
+        memory = measured.fitting[max(measured.fitting)].memory
+        if memory is not None:
+            outcome.timelines[name] = memory.timeline
+    return True
+
+
+def _failed(error: RuntimeError, name: str, device: Device, session: Session) -> None:
+    """Raises EngineError where the device answers no more; what it could run it has run, and the file has it."""
+    try:
+        device.torch.zeros(1, device=device.place)
+        device.synchronize()
+    except RuntimeError:
+        session.save()
+        raise EngineError(f"{device.name} failed on {name}: {str(error)[:200]}") from error
+
+
+def _done(session: Session, case: Case, library: str, mode: str, how: Settings) -> bool:
+    """Whether the file has all rows of a case that a run would write, as far as that is known before."""
+    wanted = {("layer", case.shape("layer", n)) for n in how.layers} if "layer" in how.levels else set()
+    if "submodule" in how.levels:
+        wanted |= {("submodule", case.shape(op)) for op in ("embedding", "head")}
+    if "step" in how.levels:
+        wanted.add(("step", case.shape("step")))
+    if "kernel" in how.levels and mode == "eager":
+        wanted.add(("kernel", case.shape("layer")))
+    found = set()
+    for row in session.rows.values():
+        if row.get("library") == library and row["mode"] == mode and row["dtype"] == case.dtype and row.get("shape"):
+            words = row["shape"].split()
+            kept = words if row["level"] != "step" else [word for word in words if not word.startswith("layers=")]
+            found.add((row["level"], " ".join(kept)))
+    return bool(wanted) and wanted <= found
+
+
+def _same_settings(was: About, now: About, path: str) -> None:
+    for key, value in now.settings.items():
+        if was.settings.get(key) != value:
+            raise SpecError(f"{path}: about.settings.{key}", was.settings.get(key), f"{value!r}, what this run would measure with",
+                            "Give the same settings, or write into another file; two profiles are never mixed.")
+
+
+def _transformers(how: Settings) -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return {"transformers": version("transformers")} if "hf" in how.libraries else {}
+    except PackageNotFoundError:
+        return {}

@@ -1,0 +1,130 @@
+"""A measurement that is written as it goes, so that it can be stopped at any time and taken up again.
+
+One file is one device in one environment: a session that resumes another device's file, or another driver's, is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.records import About, Dataset, dataset, read, write
+from windtunnel.records.schema import NAMES
+
+IDENTITY = tuple(name for name in NAMES[: NAMES.index("accumulate") + 1] if name not in ("kernel", "model"))
+"""Columns that say what was measured; `model` only says who asked for the shape first."""
+
+SAME = ("gpu", "device", "driver", "libraries")
+"""Fields of `About` that a resumed file shares with this run."""
+
+EVERY = 10.0
+"""s between two writes."""
+
+
+def key_of(row: Mapping[str, Any]) -> str:
+    """What a row measured, as one line; equal for the same case in any run."""
+    return "|".join("" if row.get(name) is None else str(row[name]) for name in IDENTITY)
+
+
+def same(one: About, other: About) -> bool:
+    """Whether two profiles are of the same device in the same environment."""
+    return all(getattr(one, name) == getattr(other, name) for name in SAME)
+
+
+class Session:
+    """Rows by key, and the file that they are written into: a new file, or one that is taken up (`resume`).
+
+    Raises FileError where the file exists and is not to be resumed, SpecError where it was measured on something else.
+    """
+
+    def __init__(self, path: str | Path, about: About, resume: bool = False) -> None:
+        self.path, self.about = Path(path), about
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.dirty = False
+        self.written = time.monotonic()
+        if self.path.exists():
+            if not resume:
+                raise FileError(str(path), "a file that exists", "a new file", "Add --resume to go on with it.")
+            self._take_up(read(self.path))
+
+    def done(self, key: str) -> bool:
+        """Whether a row of this key is there."""
+        return key in self.rows
+
+    def add(self, row: Mapping[str, Any]) -> str:
+        """Keeps a row, in place of an earlier one of the same key; writes the file when the last time is `EVERY` ago.
+
+        One bad row must not cost the others. A time that this device cannot have reached is kept as open, with the reason; a row
+        that cannot be in a dataset at all is not kept, and the answer says why (else it is empty).
+        """
+        made = dict(row)
+        try:
+            self._checked([made])
+        except SpecError as error:
+            made = {**made, "status": "open", "note": str(error)}
+            try:
+                self._checked([made])
+            except SpecError:
+                return str(error)
+        self.rows[key_of(made)] = made
+        self.dirty = True
+        if time.monotonic() - self.written > EVERY:
+            self.save()
+        return ""
+
+    def save(self) -> None:
+        """Writes all rows beside the file and puts them in its place in one step. Nothing is written without rows."""
+        if not self.rows or not self.dirty:
+            return
+        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        try:
+            write(self.dataset(), beside)
+            os.replace(beside, self.path)
+        except OSError as error:
+            raise FileError(str(self.path), error.strerror or str(error), "a file that can be written") from error
+        finally:
+            beside.unlink(missing_ok=True)
+        self.written, self.dirty = time.monotonic(), False
+
+    def dataset(self) -> Dataset:
+        """What is there so far, checked."""
+        return self._checked(list(self.rows.values()))
+
+    def _checked(self, rows: list[dict[str, Any]]) -> Dataset:
+        return dataset(replace(self.about, datasheet=raised(self.about.datasheet, rows)), rows)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.save()
+
+    def _take_up(self, found: Dataset) -> None:
+        if not same(found.about, self.about):
+            name = next(name for name in SAME if getattr(found.about, name) != getattr(self.about, name))
+            raise SpecError(f"{self.path}: about.{name}", getattr(found.about, name),
+                            f"{getattr(self.about, name)!r}, what is measured now",
+                            "Write into another file; two profiles are never mixed.")
+        self.about = replace(self.about, datasheet=found.about.datasheet or self.about.datasheet)
+        self.rows = {key_of(row): row for row in found.rows()}
+
+
+def raised(stated: Mapping[str, float], rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """A measured data sheet in which no rate is below what a row of the dataset reached."""
+    made = dict(stated)
+    if not made:
+        return made
+    for row in rows:
+        if row.get("status") != "ok" or not row.get("seconds"):
+            continue
+        key, work, moved = f"peak.{row['dtype']}", row.get("flops") or 0.0, row.get("bytes") or 0.0
+        if work:
+            made[key] = max(made.get(key, 0.0), work / row["seconds"])
+        if moved > 4 * made.get("l2", 0.0):
+            made["memory_bandwidth"] = max(made.get("memory_bandwidth", 0.0), moved / row["seconds"])
+    return made

@@ -1,0 +1,161 @@
+"""A sweep over kernels: the plan in the order of value, and the loop that measures it until the budget is spent."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from windtunnel.base.errors import EngineError, UnknownName
+from windtunnel.profile.device import Device
+from windtunnel.profile.kernels import CLASSES, Bench, KernelCase, Scope, Unavailable
+from windtunnel.profile.kernels.case import Run
+from windtunnel.profile.kernels.launch import graph_of
+from windtunnel.profile.power import Meter
+from windtunnel.profile.session import Session
+from windtunnel.profile.timing import Protocol, measure
+from windtunnel.records import MODES
+
+MODE_COST = {"eager": 0.0, "cuda_graph": 3.0, "compile": 5.0}
+"""Added to the rank of a case that is run in another mode. Compiling takes seconds, a measurement a twentieth of one."""
+
+Report = Callable[[float], bool]
+"""Given the share that is done; answers whether to stop."""
+
+
+@dataclass
+class Outcome:
+    """What a sweep did. `left`: cases that the budget did not reach; `skipped`: why a kernel was not measured -> how many cases."""
+
+    measured: int = 0
+    resumed: int = 0
+    oom: int = 0
+    left: int = 0
+    stopped: bool = False
+    seconds: float = 0.0
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+def plan(scope: Scope, classes: Sequence[str] = (), modes: Sequence[str] = ("eager",)) -> list[KernelCase]:
+    """Distinct cases, the most valuable first; equal ranks in the order of `CLASSES`. Raises UnknownName for a class or mode.
+
+    A class of many cases does not crowd out the others: by rank, each class is walked on its own, and the classes are merged.
+    """
+    for name in classes:
+        if name not in CLASSES:
+            raise UnknownName("--classes", name, list(CLASSES))
+    for mode in modes:
+        if mode not in MODES:
+            raise UnknownName("--modes", mode, MODES)
+    seen: set[str] = set()
+    lists = []
+    for at, name in enumerate(name for name in CLASSES if not classes or name in classes):
+        found = []
+        for case in CLASSES[name](scope):
+            for one in _in_modes(case, modes, scope.cuda):
+                if one.key not in seen:
+                    seen.add(one.key)
+                    found.append(one)
+        found.sort(key=lambda case: case.rank)
+        lists.append([(case.rank, at, place, case) for place, case in enumerate(found)])
+    return [case for *_, case in heapq.merge(*lists)]
+
+
+def _in_modes(case: KernelCase, modes: Sequence[str], cuda: bool) -> Iterable[KernelCase]:
+    if case.mode != "eager":  # a launch that is a graph by nature
+        yield case
+        return
+    for mode in modes:
+        if mode == "eager" or mode in case.modes and (cuda or mode != "cuda_graph"):
+            yield replace(case, mode=mode, rank=case.rank + MODE_COST[mode])
+
+
+def sweep(cases: Sequence[KernelCase], device: Device, session: Session, *, budget: float | None = None, meter: Meter | None = None,
+          protocol: Protocol | None = None, report: Report = lambda share: False, source: str = "") -> Outcome:
+    """Measures `cases` in their order into `session`; ends when all are done, `budget` seconds are over or `report` says so.
+
+    A shape that does not fit is a row with status oom. Raises EngineError where the device itself fails; what was measured is kept.
+    """
+    began = time.monotonic()
+    outcome = Outcome()
+    waiting = [case for case in cases if not session.done(case.key)]
+    outcome.resumed = len(cases) - len(waiting)
+    with session:
+        for number, case in enumerate(waiting):
+            spent = time.monotonic() - began
+            share = max(number / len(waiting), spent / budget if budget else 0.0)
+            outcome.stopped = report(min(1.0, share))
+            if outcome.stopped or (budget is not None and spent >= budget):
+                outcome.left = len(waiting) - number
+                break
+            _one(case, device, session, outcome, meter, protocol, source)
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def _one(case: KernelCase, device: Device, session: Session, outcome: Outcome, meter: Meter | None, protocol: Protocol | None,
+         source: str) -> None:
+    row: dict[str, Any] = {**case.fields(), "source": source or f"windtunnel profile sweep on {device.name}"}
+    if not fits(case, device):
+        _skip(outcome, "more than this host's free memory")
+        return
+    try:
+        timing = timed(case, device, meter, protocol)
+    except Unavailable as error:
+        _skip(outcome, str(error))
+        return
+    except Exception as error:
+        if device.out_of_memory(error):
+            session.add({**row, "seconds": None, "status": "oom", "note": "does not fit"})
+            outcome.oom += 1
+            return
+        if device.cuda and _broken(device):
+            session.save()
+            what = f"{case.name} {case.phase} ({case.m} x {case.n} x {case.k} {case.dtype})"
+            raise EngineError(f"{device.name} failed on {what}: {error}") from error
+        told = (str(error) or type(error).__name__).splitlines()[0][:160]
+        _skip(outcome, f"{case.op} {case.name}, {case.mode}: {told}")
+        return
+    finally:
+        device.forget()
+    words = [case.note or "", f"{timing.loops} in a row, warm cache" if timing.loops > 1 else ""]
+    refused = session.add({**row, **timing.fields(), "status": "ok", "note": "; ".join(word for word in words if word) or None})
+    if refused:
+        _skip(outcome, refused)
+    else:
+        outcome.measured += 1
+
+
+def timed(case: KernelCase, device: Device, meter: Meter | None = None, protocol: Protocol | None = None) -> Any:
+    """`timing.measure` of a case in its mode. Raises Unavailable, or what its run raises."""
+    with case.holding(device.torch):
+        return measure(made(case, device), device, protocol, meter)
+
+
+def made(case: KernelCase, device: Device) -> Run:
+    """The run of a case in its mode, operands and all."""
+    bench = Bench(device, case.mode)
+    if case.mode == "cuda_graph" and "cuda_graph" in case.modes:
+        return graph_of(bench, lambda: case.make(bench))
+    return case.make(bench)
+
+
+def fits(case: KernelCase, device: Device) -> bool:
+    """Whether it is safe to try: a GPU says when it is full, a host starts to swap and takes others with it."""
+    return device.cuda or 6.0 * (case.bytes or 0.0) < 0.5 * device.free()
+
+
+def _skip(outcome: Outcome, why: str) -> None:
+    outcome.skipped[why] = outcome.skipped.get(why, 0) + 1
+
+
+def _broken(device: Device) -> bool:
+    """Whether the device answers no more, as after an illegal access."""
+    try:
+        device.torch.zeros(1, device=device.place)
+        device.synchronize()
+    except RuntimeError:
+        return True
+    return False

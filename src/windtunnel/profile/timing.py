@@ -1,0 +1,147 @@
+"""Seconds of one callable: warm-up, repetitions over a cold cache, medians with their spread.
+
+Device time is what the device needs once the host is ahead of it: before each repetition the device is kept busy for as long as the
+host needs to enqueue it. What the host needs is measured beside it and never added.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windtunnel.profile.device import Device
+from windtunnel.profile.power import Meter, Reading, Silent
+
+SHORT = 20e-6
+"""s. A shorter execution is repeated between two marks, as an event's own error is about half a microsecond."""
+
+LOOP = 100e-6
+"""s. How long such a loop lasts, at least."""
+
+MOST_LOOPS = 200
+
+MIDDLING = 1e-3
+"""s. What takes longer is not held up by the host, and its first time is good enough to plan the others by."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How carefully to measure. `most_seconds`: warm-up and repetitions of one execution stop early beyond it (see `least`)."""
+
+    warmup: int = 10
+    repeats: int = 20
+    least: int = 3
+    most_seconds: float = 1.0
+    flush: bool = True
+
+    def on(self, device: Device) -> Protocol:
+        """The same on a CPU, where an execution takes a thousand times as long: fewer of each."""
+        return self if device.cuda else replace(self, warmup=min(self.warmup, 2), repeats=min(self.repeats, 7))
+
+
+    def lasts(self, seconds: float, flush: float) -> float:
+        """About how long a measurement of an execution of `seconds` takes, each repetition with a flush of `flush` s."""
+        loops = math.ceil(LOOP / max(seconds, 1e-7)) if seconds < SHORT else 1
+        count = self.within(self.repeats, seconds * loops)
+        rough = 4 if seconds > MIDDLING else 10
+        return (self.within(self.warmup, 2 * seconds) + rough) * seconds + count * (loops * seconds + flush + 50e-6)
+
+    def within(self, wanted: int, seconds: float) -> int:
+        """`wanted` executions of `seconds`, or as many as `most_seconds` holds, but `least`."""
+        return min(wanted, max(self.least, math.ceil(self.most_seconds / seconds)))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One execution. `loops`: executions between two marks, of which all but the first find a warm cache where over 1."""
+
+    seconds: float
+    seconds_min: float
+    seconds_max: float
+    seconds_mean: float
+    seconds_std: float
+    repeats: int
+    host_seconds: float | None
+    loops: int
+    peak: tuple[float, float] | None
+    reading: Reading
+
+    def fields(self) -> dict[str, Any]:
+        """As columns of a dataset."""
+        made: dict[str, Any] = {name: getattr(self, name) for name in ("seconds", "seconds_min", "seconds_max", "seconds_mean",
+                                                                       "seconds_std", "repeats", "host_seconds")}
+        if self.peak is not None:
+            made["peak_bytes"], made["reserved_bytes"] = self.peak
+        return {**made, **self.reading.fields()}
+
+
+def measure(run: Callable[[], object], device: Device, protocol: Protocol | None = None, meter: Meter | None = None) -> Timing:
+    """Times of `run`, which enqueues one execution on the current stream and returns at once (or, on a CPU, when it is done).
+
+    Each repetition begins with a cold cache (`protocol.flush`). Raises what `run` raises.
+    """
+    how = (protocol or Protocol()).on(device)
+    watch = meter or Silent()
+    clock = time.perf_counter()
+    run()
+    device.synchronize()
+    tries = 3 if device.cuda and time.perf_counter() - clock < how.most_seconds / 10 else 1
+    device.restart_peak()
+    one, host = _rough(run, device, tries)
+    for _ in range(how.within(how.warmup, 2 * one)):
+        run()
+    device.synchronize()
+    if one < MIDDLING:
+        one, host = _rough(run, device, tries)
+        if device.cuda:  # once more with the host ahead: what takes long because of the host may be short on the device
+            one, _ = _rough(run, device, tries, 5.0 * host)
+    loops = min(MOST_LOOPS, math.ceil(LOOP / max(one, 1e-7))) if one < SHORT else 1
+    count = how.within(how.repeats, one * loops)
+    lead = 1.5 * host * loops + 20e-6
+    marks, hosts = [], []
+    used = watch.joules()
+    busy_from = device.mark()
+    for _ in range(count):
+        if how.flush:
+            device.flush()
+        device.sleep(lead)
+        begin = device.mark()
+        clock = time.perf_counter()
+        for _ in range(loops):
+            run()
+        hosts.append((time.perf_counter() - clock) / loops)
+        marks.append((begin, device.mark()))
+    busy_to = device.mark()
+    reading = watch.read()
+    device.synchronize()
+    times = [device.between(begin, end) / loops for begin, end in marks]
+    # Power says something of this kernel only where it filled nearly all of what the board was doing.
+    share = sum(times) * loops / max(device.between(busy_from, busy_to), 1e-12)
+    after = watch.joules()
+    joules = None if used is None or after is None else after - used
+    reading = reading.of(statistics.median(times), share, device.between(busy_from, busy_to), joules)
+    # An execution that the host waits for (a pageable copy) has waited for the lead as well.
+    enqueued = min(statistics.median(hosts), host) if device.cuda else None
+    return timing_of(times, enqueued, loops, device.peak(), reading)
+
+
+def timing_of(times: Sequence[float], host: float | None, loops: int, peak: tuple[float, float] | None, reading: Reading) -> Timing:
+    """Statistics of at least one time."""
+    return Timing(statistics.median(times), min(times), max(times), statistics.fmean(times), statistics.pstdev(times), len(times),
+                  host, loops, peak, reading)
+
+
+def _rough(run: Callable[[], object], device: Device, times: int, lead: float = 0.0) -> tuple[float, float]:
+    """Device and host seconds of an execution, from `times` that the device begins `lead` s late."""
+    device.sleep(lead)
+    begin, clock = device.mark(), time.perf_counter()
+    for _ in range(times):
+        run()
+    host = (time.perf_counter() - clock) / times
+    end = device.mark()
+    device.synchronize()
+    return max(device.between(begin, end) / times, 1e-9), host

@@ -1,0 +1,109 @@
+"""The profiler's JSON as events, and which of them enclose which."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windtunnel.base.errors import FileError
+
+COMPILED = re.compile(r"Call CompiledFxGraph (\w+)|Torch-Compiled Region: (\S+)")
+"""What PyTorch 2's compiler writes around a region that it runs: the graph's hash, or its number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """Times in s. `sequence` and `forward_thread` tie a backward operator to its forward one."""
+
+    name: str
+    category: str
+    thread: Any
+    begin: float
+    end: float
+    correlation: int | None
+    sequence: int | None
+    forward_thread: int
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+
+def events_of(chrome: Mapping[str, Any]) -> list[Event]:
+    """Complete events of `export_chrome_trace`, by begin and then by end, the longer first; time counts from the first one's begin.
+
+    Raises FileError if it is not such a trace.
+    """
+    rows = chrome.get("traceEvents") if isinstance(chrome, Mapping) else None
+    if not isinstance(rows, list):
+        raise FileError("trace", "no traceEvents", "what PyTorch's profiler exports as a Chrome trace")
+    whole = [row for row in rows if isinstance(row, Mapping) and row.get("ph") == "X" and "dur" in row and "ts" in row]
+    zero = min((float(row["ts"]) for row in whole), default=0.0)
+    found = [_event(row, zero) for row in whole]
+    return sorted(found, key=lambda e: (e.begin, -e.end))
+
+
+def _event(row: Mapping[str, Any], zero: float) -> Event:
+    """Kineto counts microseconds since the epoch, which leaves a float of seconds a quarter of a microsecond."""
+    args = row.get("args") or {}
+    begin = (float(row["ts"]) - zero) * 1e-6
+    return Event(str(row.get("name", "")), str(row.get("cat", "")), (row.get("pid"), row.get("tid")), begin,
+                 begin + float(row["dur"]) * 1e-6, args.get("correlation"), args.get("Sequence number"),
+                 int(args.get("Fwd thread id") or 0), _shapes(args.get("Input Dims") or ()), tuple(args.get("Input type") or ()))
+
+
+def _shapes(given: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    """Sizes of each input; of a list of tensors, its first one's."""
+    found = []
+    for one in given:
+        while isinstance(one, list) and one and isinstance(one[0], list):
+            one = one[0]
+        found.append(tuple(int(size) for size in one) if isinstance(one, list) else ())
+    return tuple(found)
+
+
+def is_operator(event: Event) -> bool:
+    """Whether this is an operator's call, not a mark of the user's or of the compiler's."""
+    return event.category == "cpu_op" and not graph_of(event)
+
+
+def graph_of(event: Event) -> str:
+    """Hash or number of the compiled region that this event is the mark of; empty for others."""
+    found = COMPILED.search(event.name)
+    return (found[1] or found[2]) if found else ""
+
+
+class Nest:
+    """Which host events lie in which, thread by thread. Events of one thread nest or follow each other."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.parent: dict[Event, Event] = {}
+        self.inside: dict[Event, float] = defaultdict(float)
+        open_by_thread: dict[Any, list[Event]] = defaultdict(list)
+        for event in events:
+            if event.category not in ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"):
+                continue
+            stack = open_by_thread[event.thread]
+            while stack and stack[-1].end <= event.begin:
+                stack.pop()
+            if stack:
+                self.parent[event] = stack[-1]
+            stack.append(event)
+        for event in self.parent:
+            if is_operator(event):
+                over = next((e for e in self.around(event) if is_operator(e)), None)
+                if over is not None:
+                    self.inside[over] += event.end - event.begin
+
+    def around(self, event: Event) -> list[Event]:
+        """What encloses `event`, the innermost first."""
+        found = []
+        while event in self.parent:
+            event = self.parent[event]
+            found.append(event)
+        return found
+
+    def own(self, event: Event) -> float:
+        """s of an operator that no operator inside it accounts for."""
+        return max(0.0, event.end - event.begin - self.inside.get(event, 0.0))

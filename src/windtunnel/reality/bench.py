@@ -1,0 +1,32 @@
+"""The machine that a dataset was measured on, as a cluster: as many of its devices as are asked for, and no network."""
+
+from __future__ import annotations
+
+from windtunnel.records import About
+from windtunnel.spec import GPU, Cluster, Host, Job, Runtime
+
+ON_HOST = Host(launch=0.0, collective=0.0, source="host and device are one: launches are part of the kernels' times")
+
+
+def bench(gpu: GPU, gpus: int = 1) -> Cluster:
+    """`gpus` of `gpu` side by side, none of them slow. Their links are a stand-in: what runs on a bench does not communicate."""
+    node = {"id": "bench", "gpu": gpu, "gpus": gpus, "scale_up": {"size": gpus, "bandwidth": "100GB/s per GPU each way"}}
+    fabric = {"id": "none", "kind": "none", "topology": "none"}
+    return Cluster.model_validate({"id": f"bench-{gpu.id}"[:64], "node": node, "fabric": fabric, "gpus": gpus, "slow_nodes": 0.0})
+
+
+def on_host(runtime: Runtime) -> Runtime:
+    """`runtime` where the host is the device (a CPU): it launches nothing ahead of itself."""
+    return runtime.model_copy(update={"host": ON_HOST})
+
+
+def is_cpu(about: About) -> bool:
+    """Whether a dataset's device is a processor: the profiler names those so."""
+    return about.gpu.startswith("cpu-")
+
+
+def on_bench(job: Job, gpu: GPU, about: About) -> Job:
+    """`job` on devices of the dataset `about` in place of its own machine, one for each model-parallel rank."""
+    plan = job.plan.model_copy(update={"dp": None})
+    runtime = on_host(job.runtime) if is_cpu(about) else job.runtime
+    return job.model_copy(update={"cluster": bench(gpu, plan.tp * plan.cp * plan.pp), "plan": plan, "runtime": runtime})

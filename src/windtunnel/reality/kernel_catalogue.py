@@ -1,0 +1,154 @@
+"""The catalogue's kernel constants from published measurements, and the table of their errors.
+
+    python -m windtunnel.reality.kernel_catalogue FOLDER [--write] [--json FILE]
+
+FOLDER holds `vidur/compute/{a100,h100}`, `simumax/{a100_pcie,b200_bf16_ceperm}.json` and `llmcompass_a100`. Without `--write`
+nothing is
+stored. Every file comes from `profile.imports` and `compute.fit`, as a user's own does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.compute.families import MemoryClass
+from windtunnel.compute.fit import Fit, bare, fit
+from windtunnel.compute.fitting import statistics
+from windtunnel.compute.kernel_file import text
+from windtunnel.compute.kernels import FOLDER, Kernels, MemoryCurve, Provenance, Table
+from windtunnel.profile.imports import import_measurements
+from windtunnel.records import About, Dataset, dataset
+from windtunnel.spec import load_gpu
+
+VIDUR = "microsoft/vidur 7d47513 data/profiling/compute/{}, medians"
+SIMUMAX = "MooreThreads/SimuMax 4dcaae5 {}.json"
+LLMCOMPASS = "PrincetonUniversity/LLMCompass 2e015fd A100 sweeps"
+PUBLISHED = "catalog/kernels/published/attention.toml"
+
+STATED = {
+    "a100_pcie": {
+        "elementwise": (0.91 * 1600e9, 0.15, "bandwidth.default"),
+        "cross_entropy": (0.808 * 1600e9, 0.2, "bandwidth.ce"),
+    },
+    "b200_bf16_ceperm": {
+        "elementwise": (0.666 * 8e12, 0.15, "bandwidth.default"),
+        "cross_entropy": (0.3246 * 8e12, 0.2, "bandwidth.ce"),
+    },
+}
+"""SimuMax's system files state these rates in B/s without the rows behind them: (rate, relative error, key of the file)."""
+
+
+def imported(path: Path, gpu: str, source: str) -> Dataset:
+    """A folder or file as a dataset whose rows cite `source`."""
+    found = import_measurements(path, gpu).data
+    return replace(found, about=replace(found.about, source=source))
+
+
+def published_attention(path: Path = FOLDER / "published" / "attention.toml") -> Dataset:
+    """Published rates of fused attention, TFLOP/s by length, as rows."""
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    rows: list[dict[str, Any]] = []
+    for series in data["series"]:
+        way, head = series["way"], int(series["head"])
+        for library in ("fa2", "cudnn", "fa3"):
+            for seq, rate in zip(series.get("lengths", data["lengths"]), series.get(library, ()), strict=False):
+                batch = data["tokens"] // seq * data["width"] // head
+                flops = (4.0 if way == "forward" else 10.0) * batch * seq * seq * head * (0.5 if series["causal"] else 1.0)
+                rows.append(
+                    {
+                        "level": "kernel",
+                        "op": "attention",
+                        "name": "attention",
+                        "phase": way,
+                        "dtype": "fp16",
+                        "mode": "eager",
+                        "library": library,
+                        "batch": batch,
+                        "m": seq,
+                        "n": seq,
+                        "k": head,
+                        "causal": bool(series["causal"]),
+                        "flops": flops,
+                        "seconds": flops / (rate * 1e12),
+                        "status": "ok",
+                        "source": series["source"],
+                    }
+                )
+    return dataset(About(gpu=data["gpu"], source=PUBLISHED), rows)
+
+
+def stated(name: str, base: Kernels) -> dict[str, MemoryClass]:
+    """The classes whose rates a SimuMax file states, with the latency and cache gain of `base`'s pointwise kernels."""
+    gpu = load_gpu({"a100_pcie": "a100-pcie-80gb", "b200_bf16_ceperm": "b200-sxm-180gb"}[name])
+    plain, found = base.memory["elementwise"], {}
+    for kind, (rate, error, key) in STATED[name].items():
+        curve = MemoryCurve(rate / gpu.memory_bandwidth, plain.latency, plain.cache, reach=plain.reach)
+        found[kind] = MemoryClass(curve, Table(error, Provenance.MODELLED, f"{SIMUMAX.format(name)}, Apache-2.0, {key}"))
+    return found
+
+
+def build(folder: Path) -> Iterator[Fit]:
+    """The fits, in the order in which one GPU lends constants to the next: H100, A100 PCIe, A100 SXM, B200."""
+    data = imported(folder / "vidur" / "compute" / "h100", "h100-sxm-80gb", VIDUR.format("h100"))
+    h100 = fit([data, published_attention()], bare())
+    yield h100
+    data = imported(folder / "simumax" / "a100_pcie.json", "a100-pcie-80gb", SIMUMAX.format("a100_pcie"))
+    pcie = fit([data], h100.kernels, stated("a100_pcie", h100.kernels))
+    yield pcie
+    data = imported(folder / "vidur" / "compute" / "a100", "a100-sxm-80gb", VIDUR.format("a100"))
+    yield fit([data, imported(folder / "llmcompass_a100", "a100-sxm-80gb", LLMCOMPASS)], pcie.kernels)
+    data = imported(folder / "simumax" / "b200_bf16_ceperm.json", "b200-sxm-180gb", SIMUMAX.format("b200_bf16_ceperm"))
+    yield fit([data], h100.kernels, stated("b200_bf16_ceperm", h100.kernels))
+
+
+def markdown(fits: Sequence[Fit]) -> str:
+    """The table of docs/kernels.md."""
+    rows = ["| GPU | what, held out | rows | median % | p90 % | bias % |", "|---|---|---:|---:|---:|---:|"]
+    for made in fits:
+        for what, errors in made.lines:
+            found = statistics(np.asarray(errors))
+            rows.append(
+                f"| {made.kernels.id} | {what} | {found.n:.0f} | {found.median_pct:.1f} | {found.p90_pct:.1f} "
+                f"| {found.bias_pct:+.1f} |"
+            )
+    return "\n".join(rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line: fit, print the table, and with `--write` store the files."""
+    parser = argparse.ArgumentParser(prog="python -m windtunnel.reality.kernel_catalogue", description="Redo the kernel constants.")
+    parser.add_argument("folder", type=Path, help="published kernel measurements")
+    parser.add_argument("--write", action="store_true", help="store catalog/kernels/*.json")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the table as JSON")
+    given = parser.parse_args(arguments)
+    try:
+        fits = list(build(given.folder))
+    except WindtunnelError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(markdown(fits))
+    for made in fits:
+        for message in made.messages:
+            print(f"{made.kernels.id}: {message}", file=sys.stderr)
+        if given.write:
+            (FOLDER / f"{made.kernels.id}.json").write_text(text(made.kernels), encoding="utf-8")
+    if given.json is not None:
+        lines = [
+            {"gpu": made.kernels.id, "what": what, **vars(statistics(np.asarray(e)))} for made in fits for what, e in made.lines
+        ]
+        given.json.write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Interleaved zero bubble (Qi et al. 2023, arXiv 2401.10241; PyTorch's InterleavedZeroBubble): 1F1B over virtual stages whose
+backward pass is cut in two, with weight gradients held back to fill what would be bubble."""
+
+from __future__ import annotations
+
+from windtunnel.workload.schedules.action import Order, Pass
+from windtunnel.workload.schedules.interleaved import per_round, turn
+
+
+def interleaved_zb(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
+    """Actions of each stage; every stage holds as many micro batches as 1F1B's first."""
+    return held_back(stages, chunks, micro_batches, 1)
+
+
+def held_back(stages: int, chunks: int, micro_batches: int, hops: int) -> tuple[Order, ...]:
+    """Stage s warms up with `hops` forwards for every stage behind it, and its weight gradients run `hops` s passes late.
+
+    What runs late fills the end, where gradients trickle back: later stages, which start later, have more of it.
+    """
+    total, width = micro_batches * chunks, per_round(stages, micro_batches)
+    plans = []
+    for stage in range(stages):
+        warm_up = min((chunks - 1) * width + hops * (stages - stage - 1), total)
+        late = hops * stage
+        actions = [turn(i, Pass.FORWARD, chunks, width) for i in range(warm_up)]
+        for i in range(total):
+            if warm_up + i < total:
+                actions.append(turn(warm_up + i, Pass.FORWARD, chunks, width))
+            actions.append(turn(i, Pass.INPUT_GRADIENT, chunks, width))
+            if i >= late:
+                actions.append(turn(i - late, Pass.WEIGHT_GRADIENT, chunks, width))
+        actions += [turn(i, Pass.WEIGHT_GRADIENT, chunks, width) for i in range(max(0, total - late), total)]
+        plans.append(tuple(actions))
+    return tuple(plans)
