@@ -23,6 +23,8 @@ from windtunnel.workload.schedules import Pass
 JOBS: list[dict[str, Any]] = [
     {}, {"recompute": "full", "pp": 4, "global_batch": 16, "layers": 8}, {"recompute": "selective", "attention": "unfused"},
     {"pp": 2, "vpp": 2, "global_batch": 8, "layers": 8, "tp": 2, "sequence_parallel": True},
+    {"pp": 4, "global_batch": 16, "layers": 8, "schedule": "zb-h1"},
+    {"pp": 2, "vpp": 2, "layers": 8, "global_batch": 16, "schedule": "zbv"},
     {"framework": "torchtitan", "sharding": "fsdp", "dp": 4, "global_batch": 16},
     {"framework": "megatron-deepspeed", "precision": "fp16", "weight_dtype": "fp16", "gradient_dtype": "fp16", "fused_wgrad": False,
      "global_batch": 4},
