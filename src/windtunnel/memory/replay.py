@@ -40,16 +40,15 @@ def pooled(workload: Workload, stage: int, limit: float) -> Pooled:
     return Pooled(pool.peak_allocated, pool.peak_reserved, pool.retries, failed)
 
 
-@dataclass(frozen=True)
 class Replays:
     """Replays of a job's stages, run when somebody looks.
 
     `allocated` bytes of each stage are those of its sums, `limits` those that CUDA would give (infinite: does not fit anyway).
     """
 
-    workload: Workload
-    allocated: tuple[float, ...]
-    limits: tuple[float, ...]
+    def __init__(self, workload: Workload, allocated: tuple[float, ...], limits: tuple[float, ...]) -> None:
+        self.workload, self.allocated, self.limits = workload, allocated, limits
+        self._done: dict[int, Pooled] = {}
 
     def share(self, stage: int) -> float:
         """Reserved in the replay beyond what the sums say is allocated, as a fraction of the latter; may be negative."""
@@ -65,10 +64,6 @@ class Replays:
 
     def _near(self, stage: int) -> int:
         return min(self._standing[stage], key=lambda other: (abs(other - stage), other))
-
-    @cached_property
-    def _done(self) -> dict[int, Pooled]:
-        return {}
 
     @cached_property
     def _standing(self) -> tuple[tuple[int, ...], ...]:
