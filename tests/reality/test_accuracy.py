@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from windtunnel.reality import measurements
-from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.collectives import call_of, score_collective
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.report import Family, summary
 from windtunnel.reality.rows import TrainingRow, read
+from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.validate import score_training
 
 TRAINING = read(measurements.FOLDER / "training.csv").training

@@ -112,12 +112,12 @@ def make_memory(stage: int, capacity: float = 80 * GIB) -> StageMemory:
     allocated = total - (parts["context"] + parts["fragmentation"]) * GIB
     return StageMemory(
         stage=stage,
-        **{k: v * GIB for k, v in parts.items() if k != "fragmentation"},
+        **{k: v * GIB for k, v in parts.items()},
         allocated=allocated,
+        reserved=allocated + parts["fragmentation"] * GIB,
+        total=total,
         capacity=capacity,
-        usable=capacity,
         fits=total <= capacity,
-        overhead=parts["fragmentation"] * GIB / allocated,
         curve=((0.0, 48 * GIB), (0.5, allocated), (1.0, 48 * GIB)),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -10,8 +9,7 @@ from jobs import make_job
 
 from windtunnel.base.errors import SpecError
 from windtunnel.memory import activation_walk, curve, memory_of, shortfall
-from windtunnel.memory.replay import pooled
-from windtunnel.memory.stage import USABLE
+from windtunnel.memory.result import USABLE
 from windtunnel.memory.walk import block_needs
 from windtunnel.spec import Job
 from windtunnel.workload import build
@@ -103,11 +101,10 @@ def test_the_loss_shows_as_logits_and_working_set() -> None:
     assert memory.workspace > 1024 * 65536 * 8
 
 
-def test_reserved_is_the_replays_with_the_frameworks_share_but_never_more_than_the_gpu_has() -> None:
-    plain, small = make_job(), make_job(allocator_overhead=0.1)
-    memory, replayed = memory_of(small, build(small))[0], pooled(build(plain), 0, math.inf)
-    assert memory_of(plain, build(plain))[0].reserved == pytest.approx(replayed.reserved)
-    assert memory.reserved == pytest.approx(replayed.reserved + 0.1 * memory.allocated)
+def test_reserved_is_allocated_with_the_allocators_share_but_never_more_than_the_gpu_has() -> None:
+    small = make_job(allocator_overhead=0.1)
+    memory = memory_of(small, build(small))[0]
+    assert memory.reserved == pytest.approx(1.1 * memory.allocated)
     assert memory.total == pytest.approx(memory.reserved + memory.context) and memory.fits
     big = make_job(layers=100, hidden=2048, ffn=8192, recompute="full", allocator_overhead=0.5)  # 90 GB of state
     over = memory_of(big, build(big))[0]
@@ -139,11 +136,10 @@ def test_shortfall_names_a_change_that_makes_it_fit() -> None:
 def test_fits_and_free_count_from_the_same_room() -> None:
     job = make_job(layers=32, hidden=2048, ffn=8192, recompute="full")
     stage = memory_of(job, build(job))[0]
+    assert stage.fits and stage.missing == pytest.approx(stage.total - 0.989 * stage.capacity)
     # a GPU so large that the stage lies between what CUDA offers of it and what the data sheet says
-    capacity = (stage.allocated + stage.context) / 0.995
-    between = replace(stage, capacity=capacity, usable=USABLE * capacity, fits=False)
-    assert between.total < capacity and between.missing == pytest.approx(between.lacking) == pytest.approx(0.006 * capacity)
-    assert stage.fits and stage.missing < 0.0 and stage.missing == pytest.approx(stage.total - USABLE * stage.capacity)
+    between = replace(stage, capacity=stage.total / 0.995, fits=False)
+    assert between.total < between.capacity and between.missing == pytest.approx(0.006 * between.capacity)
 
 
 def test_curve_follows_the_walk_and_refuses_other_lengths() -> None:

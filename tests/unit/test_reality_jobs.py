@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from windtunnel.reality import measurements
-from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.rows import TrainingRow, read
+from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.software import release_of, software_date
 
 ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}
@@ -54,10 +54,35 @@ def test_a_blank_count_is_not_zero() -> None:
     assert sum("not published" in line for line in draft_.assumed) == 3
 
 
+def mixture(**changes: Any) -> Draft:
+    given = {"experts": 8, "topk": 2, "moe_ffn": 1024, "arch": "moe", "vocab": 51200} | changes
+    found = draft(replace(ROWS["T0054"], **given))
+    assert isinstance(found, Draft), found
+    return found
+
+
+def test_a_released_mixture_fills_what_a_row_does_not_print() -> None:
+    row = next(row for row in ROWS.values() if row.model == "deepseek-v3")
+    found = draft(row)
+    assert isinstance(found, Draft)
+    model = found.jobs[0].model
+    assert (model.kv_lora_rank, model.expert_width, model.kinds[2].experts, model.kinds[3].experts) == (512, 2048, False, True)
+    assert found.jobs[0].plan.ep == row.ep and any("released deepseek-v3" in line for line in found.assumed)
+
+
+def test_a_mixture_that_is_none_of_the_released_is_what_its_row_prints() -> None:
+    plan = {"sharding": "zero1", "seq_parallel": "y"}
+    model = mixture(shared_experts=1, dense_layers=2, **plan).jobs[0].model
+    assert (model.experts, model.top_k, model.expert_width, model.shared_ffn) == (8, 2, 1024, 1024)
+    assert [kind.experts for kind in model.kinds[:3]] == [False, False, True]
+    assert mixture(attention="mla", **plan).jobs[0].model.latent
+
+
 @pytest.mark.parametrize(("changes", "reason"), [
     ({"layers": None, "params_b": None}, "layers not published"),
-    ({"heads": 0}, "heads not published"), ({"arch": "moe"}, "'moe' is not modelled"),
-    ({"arch": None}, "not published"), ({"attention": "mla"}, "latent attention"), ({"experts": 8}, "MoE"), ({"ep": 2}, "expert"),
+    ({"heads": 0}, "heads not published"), ({"arch": "moe"}, "experts, topk, moe_ffn not published"),
+    ({"arch": None}, "not published"), ({"arch": "hybrid"}, "'hybrid' is not modelled"), ({"experts": 8}, "topk, moe_ffn"),
+    ({"ep": 2}, "expert"),
     ({"model": "x-LoRA"}, "LoRA"), ({"gpu": "abacus"}, "'abacus'"), ({"fabric": "string"}, "'string'"),
     ({"framework": "fortran"}, "fortran"), ({"precision": "int3"}, "precision"), ({"recompute": "some"}, "recompute"),
     ({"tp": 3, "dp": None}, "tp"), ({"dp": 3}, "dp"), ({"gbs": 7, "dp": 2, "tp": 4}, "global_batch"),

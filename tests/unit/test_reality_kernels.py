@@ -12,7 +12,9 @@ from windtunnel.compute import estimate
 from windtunnel.reality import validate
 from windtunnel.reality.collective_tables import NCCL
 from windtunnel.reality.kernel_rows import gpu_of, score_rows
+from windtunnel.reality.labels import label, shared_gpu
 from windtunnel.reality.page import page
+from windtunnel.reality.report import Report, Score
 from windtunnel.records import About, dataset, write
 from windtunnel.spec import load_gpu, load_runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
@@ -126,6 +128,18 @@ def test_the_page_shows_every_class(tmp_path: Path) -> None:
     write(dataset(About(gpu="h100-sxm-80gb"), rows), tmp_path / "d.parquet")
     report = validate([tmp_path / "d.parquet"])
     text = page(report)
-    assert text.count("<circle") == 4 and "gemm forward: 3" in text and "norm forward: 1" in text and "op launch" in text
+    # four points and two marks of the key
+    assert text.count("<circle") == 4 + 2 and "gemm: 3" in text and "norm: 1" in text and "op launch" in text
+    assert "measured on h100-sxm-80gb" in text and "<td>gemm forward</td>" in text
     assert "&lt;b&gt;" in text and "<b>," not in text and "http" not in text.replace("http://www.w3.org", "")
     assert page(report) == text
+
+
+def test_labels_leave_out_what_all_families_share() -> None:
+    families = ("x layer layer forward", "x gemm dgrad")
+    scores = tuple(Score(str(at), family, "time_us", 1.0, 1.0) for at, family in enumerate(families))
+    assert shared_gpu(Report(scores)) == "x"
+    assert [label(score.family, "x") for score in scores] == ["layer forward", "gemm dgrad"]
+    other = Score("2", "y optimizer optimizer", "time_us", 1.0, 1.0)
+    assert shared_gpu(Report((*scores, other))) == "" and label(other.family) == "y optimizer"
+    assert shared_gpu(Report((*scores, Score("3", "x memory", "memory_gib", 1.0, 1.0)))) == ""

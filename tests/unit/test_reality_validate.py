@@ -24,9 +24,7 @@ ROWS: dict[str, TrainingRow] = {row.id: row for row in read(measurements.FOLDER 
 
 
 def stage(number: int, gib: float, fits: bool = True) -> StageMemory:
-    sums = dict.fromkeys(("weights", "gradients", "optimizer", "activations", "logits", "buffers", "workspace"), 0.0)
-    return StageMemory(number, **sums, context=1 * GIB, allocated=gib * GIB, capacity=80 * GIB, usable=79 * GIB, fits=fits,
-                       overhead=1 / gib)
+    return StageMemory(number, *[0.0] * 9, gib * GIB, (gib + 1) * GIB, (gib + 2) * GIB, 80 * GIB, fits)
 
 
 def answer(job: Job, seconds: float = 2.0, gib: float = 40.0, fits: bool = True) -> Prediction:
@@ -151,7 +149,7 @@ def test_memory_alone_is_what_the_prediction_says() -> None:
     assert isinstance(made, Draft)
     prediction = predict(made.jobs[0])
     needed, fits = memory_alone(made.jobs[0])
-    assert fits is prediction.fits and needed == max(stage.allocated + stage.context for stage in prediction.memory)
+    assert fits is prediction.fits and needed == max(stage.total for stage in prediction.memory)
 
 
 def test_the_choice_does_not_see_the_measurement() -> None:

@@ -81,7 +81,8 @@ def _cluster(name: str) -> str:
 def _model(name: str) -> str:
     model = load_model(name)
     heads = f"{model.heads} heads in {model.groups} groups"
-    return f"{model.layers} layers, hidden {model.hidden}, {heads}, ffn {model.ffn}, vocabulary {model.vocab:,}"
+    mixture = f", {model.experts} experts of {model.expert_width}, {model.top_k} a token" if model.experts else ""
+    return f"{model.layers} layers, hidden {model.hidden}, {heads}, ffn {model.ffn}{mixture}, vocabulary {model.vocab:,}"
 
 
 def _job(name: str) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli.common import Json, Quiet, notes, writable, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from windtunnel.compute.fit import Use
 
 
 def command(
@@ -65,8 +70,21 @@ def command(
     console = Console()
     console.print(f"{made.kernels.id}: {out}", highlight=False, markup=False)
     console.print(table)
+    console.print(_uses(made.uses))
     for message in made.messages:
         notes().print(message, markup=False)
+
+
+def _uses(uses: list[Use]) -> Table:
+    """Class, its rows, how many a fit needs, whose constants are used."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("class", "rows", "needed", "used"):
+        table.add_column(name, justify="right" if name in ("rows", "needed") else "left")
+    for each in uses:
+        table.add_row(each.what, f"{each.rows:,}", str(each.needed), each.used)
+    return table
 
 
 def summary(made: Any) -> dict[str, Any]:
@@ -79,4 +97,5 @@ def summary(made: Any) -> dict[str, Any]:
         found.append(
             {"what": what, "rows": int(each.n), "median_pct": each.median_pct, "p90_pct": each.p90_pct, "bias_pct": each.bias_pct}
         )
-    return {"gpu": made.kernels.id, "held_out": found, "messages": list(made.messages)}
+    classes = [{"class": each.what, "rows": each.rows, "needed": each.needed, "used": each.used} for each in made.uses]
+    return {"gpu": made.kernels.id, "held_out": found, "classes": classes, "messages": list(made.messages)}

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from windtunnel.profile.case import Case
     from windtunnel.profile.run import Outcome
 
+MISSING = "is not installed"
+"""In the reason why a library's modules were left out, where pip can help."""
+
+TIP = ("On a CPU the parts of layers of a millisecond or less seldom add up: take a wider model or a longer sequence, add "
+       "--threads 1, or allow more with --tolerance 0.4.")
 
 
 def command(
@@ -48,8 +53,8 @@ def command(
     ] = "layer,submodule,step",
     modes: Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")] = "eager",
     libraries: Annotated[
-        str, typer.Option("--libraries", metavar="NAME,...", help="Whose modules: windtunnel, hf (Hugging Face).")
-    ] = "windtunnel,hf",
+        str, typer.Option("--libraries", metavar="NAME,...", help="Whose modules: windtunnel, hf (Hugging Face); left out: both.")
+    ] = "",
     device: Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")] = "auto",
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a CPU.")] = None,
     warmup: Annotated[int | None, typer.Option("--warmup", min=0, help="Repetitions before the timed ones.")] = None,
@@ -73,8 +78,9 @@ def command(
     if output is None:
         raise SpecError("-o", Nothing(), "the file to write", "Add -o profile.parquet.")
     writable(("-o", output), ("--timeline", timeline))
-    settings = Settings(warmup=warmup, repeats=repeats, levels=_words(level), modes=_words(modes), libraries=_words(libraries),
-                        tolerance=tolerance)
+    settings = Settings(warmup=warmup, repeats=repeats, levels=_words(level), modes=_words(modes), tolerance=tolerance)
+    if libraries:
+        settings = replace(settings, libraries=_words(libraries))
     if quick:
         settings = replace(settings, warmup=1 if warmup is None else warmup, repeats=repeats or 3, layers=(1, 2), attempts=1)
     if layers:
@@ -88,7 +94,7 @@ def command(
     if model is None:
         cases = [_of_job(job, sets, on)]
     else:
-        cases = _of_model(model, sets, job, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp},
+        cases = of_model(model, sets, job, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp},
                           dtype or ("bf16" if place.cuda else "fp32"))
     cases = [replace(case, experts=experts, top_k=top_k, expert_ffn=expert_ffn) for case in cases]
     with stoppable(f"profiling on {place.name}") as report:
@@ -97,7 +103,7 @@ def command(
         from dataclasses import asdict
 
         write_json({name: asdict(found) for name, found in outcome.timelines.items()}, timeline)
-    _told(outcome)
+    _told(outcome, asked=bool(libraries), cpu=not place.cuda)
     if not quiet:
         _show(output)
 
@@ -118,7 +124,7 @@ def _of_job(job: str | None, sets: list[str] | None, on: str | None) -> Case:
     return of_job(loaded.job)
 
 
-def _of_model(name: str, sets: list[str] | None, job: str | None, options: dict[str, str], dtype: str) -> list[Case]:
+def of_model(name: str, sets: list[str] | None, job: str | None, options: dict[str, str], dtype: str) -> list[Case]:
     from windtunnel.cli.source import is_foreign
     from windtunnel.formats import import_job
     from windtunnel.profile.case import Case, checked
@@ -141,14 +147,19 @@ def _of_model(name: str, sets: list[str] | None, job: str | None, options: dict[
             for seq in sizes["--seq"]]
 
 
-def _told(outcome: Outcome) -> None:
-    """What was done, and everything that is not to be used, by name."""
+def _told(outcome: Outcome, asked: bool, cpu: bool) -> None:
+    """What was done, and everything that is not to be used, by name. `asked`: the libraries were named."""
     parts = [f"{outcome.measured} measured", f"{outcome.resumed} from before" if outcome.resumed else "",
              f"{outcome.left} left: type the same with --resume" if outcome.left else "", show_time(outcome.seconds)]
     line = f"{outcome.path}: {outcome.rows:,} rows · " + " · ".join(part for part in parts if part)
     notes().print(line, markup=False, soft_wrap=True)
-    told([f"{name}: {why}" for name, why in outcome.kept_out.items()], "kept out")
+    absent = set() if asked else {name for name, why in outcome.kept_out.items() if MISSING in why}
+    told([f"{name}: {why}" for name, why in outcome.kept_out.items() if name not in absent], "kept out")
+    if absent:
+        notes().print("Without Hugging Face's modules; pip install 'windtunnel[hf]' adds them.", markup=False, highlight=False)
     told([f"{name}: {why}" for name, why in outcome.open.items()], "open: measured, and not used, since its parts do not add up")
+    if outcome.open and cpu:
+        notes().print(TIP, markup=False, highlight=False, soft_wrap=True)
     told(outcome.oom, "did not fit into memory")
 
 

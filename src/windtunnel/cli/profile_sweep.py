@@ -11,7 +11,7 @@ import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.units import show_time
-from windtunnel.cli.common import writable
+from windtunnel.cli.common import On, Sets, writable
 from windtunnel.cli.progress import stoppable
 
 if TYPE_CHECKING:
@@ -26,9 +26,19 @@ DRY_GPU = "h100-sxm-80gb"
 
 
 def command(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="Catalogue name or job file: the kernels of its shard, and neighbours.")
+    ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE.parquet", help="Dataset to write.")] = None,
     classes: Annotated[str, typer.Option("--classes", metavar="NAME,...", help="Kernel classes; left out: all of them.")] = "",
     models: Annotated[str, typer.Option("--models", metavar="NAME,...", help="Catalogue models whose shapes are measured.")] = "",
+    sets: Sets = None,
+    on: On = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME|FILE", help="In place of a JOB: this model, with --seq, --micro-batch.")
+    ] = None,
+    seq: Annotated[str, typer.Option("--seq", metavar="N", help="With --model: tokens of a sequence.")] = "",
+    micro_batch: Annotated[str, typer.Option("--micro-batch", metavar="N", help="With --model: sequences of a micro batch.")] = "1",
     tp: Annotated[str, typer.Option("--tp", metavar="N,...", help="Tensor-parallel cuts.")] = "",
     tokens: Annotated[
         str, typer.Option("--tokens", metavar="FROM:TO|N,...", help="Tokens in a launch, doubling from FROM to TO.")
@@ -36,6 +46,7 @@ def command(
     dtypes: Annotated[str, typer.Option("--dtypes", metavar="NAME,...", help="Number formats: bf16, fp16, fp8, fp32, tf32.")] = "",
     modes: Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")] = "eager",
     device: Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")] = "auto",
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a CPU.")] = None,
     budget: Annotated[
         str | None, typer.Option("--budget", metavar="TIME", help="Stop after this long (8m, 90s, 2h) and keep what there is.")
     ] = None,
@@ -43,9 +54,6 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and how long it takes; measure nothing.")] = False,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="With --dry-run: the GPU to plan for.")] = DRY_GPU,
 ) -> None:
-    from windtunnel.profile.kernels import scope_of
-    from windtunnel.profile.sweep import plan
-
     if output is None and not dry_run:
         raise SpecError("-o", None, "the file to write", "Add -o kernels.parquet, or --dry-run to see the plan.")
     writable(("-o", output))
@@ -55,9 +63,21 @@ def command(
         from windtunnel.profile.device import open_device
 
         there = open_device(device)
+        if threads is not None:
+            there.torch.set_num_threads(threads)
     cuda = there.cuda if there is not None else device != "cpu"
-    scope = scope_of(_words(models), numbers("--tp", tp), numbers("--tokens", tokens), formats(dtypes), cuda)
-    cases = plan(scope, _words(classes), _words(modes))
+    if job is not None or model is not None:
+        for option, given, default in (("--models", models, ""), ("--tokens", tokens, ""), ("--modes", modes, "eager")):
+            if given != default:
+                raise SpecError(option, given, "nothing beside a JOB or --model, which says what is measured")
+        cases = _of_share(job, sets, on, model, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp or "1"}, dtypes,
+                          _words(classes), cuda)
+    else:
+        from windtunnel.profile.kernels import scope_of
+        from windtunnel.profile.sweep import plan
+
+        scope = scope_of(_words(models), numbers("--tp", tp), numbers("--tokens", tokens), formats(dtypes), cuda)
+        cases = plan(scope, _words(classes), _words(modes))
     if there is None:
         _told(cases, gpu, seconds)
         return
@@ -77,6 +97,34 @@ def command(
             left = 600.0 if seconds is None else max(0.0, seconds - outcome.seconds)
             name_kernels(cases, there, session, left, report)
     _ended(outcome, str(output), len(session.rows))
+
+
+def _of_share(job: str | None, sets: list[str] | None, on: str | None, model: str | None, sizes: dict[str, str], dtypes: str,
+              classes: tuple[str, ...], cuda: bool) -> list[KernelCase]:
+    """The kernels of one GPU's share of a job, or of a model."""
+    from windtunnel.cli.profile_run import of_model
+    from windtunnel.cli.source import job_of
+    from windtunnel.profile.case import of_job
+    from windtunnel.profile.job_cases import job_plan
+
+    formats(dtypes)
+    if model is None:
+        for option, given in (("--seq", sizes["--seq"]), ("--dtypes", dtypes)):
+            if given:
+                raise SpecError(option, given, "nothing beside a JOB",
+                                "Change the job: --set plan.seq=512, --set runtime.precision=fp32.")
+        loaded = job_of(job, sets, on)
+        loaded.tell()
+        runtime = loaded.job.runtime
+        wide = runtime.precision if runtime.precision in ("fp32", "fp16", "bf16") else "bf16"
+        share = of_job(loaded.job.model_copy(update={"runtime": runtime.model_copy(update={"precision": wide})}))
+        products = "fp8" if runtime.precision in ("mxfp8", "nvfp4") else runtime.precision
+        return job_plan(share, cuda, products, classes, runtime.fused_optimizer)
+    first = _words(dtypes)[0] if dtypes else "bf16" if cuda else "fp32"
+    found: dict[str, KernelCase] = {}
+    for share in of_model(model, sets, job, sizes, "bf16" if first == "fp8" else first):
+        found |= {case.key: case for case in job_plan(share, cuda, first, classes)}
+    return list(found.values())
 
 
 def duration(text: str | None) -> float | None:

@@ -54,12 +54,15 @@ def job_of(
         raise SpecError(
             "--on", on, "a JOB that is a config.json or Megatron-LM flags", "A job names its own machine; use --set cluster=..."
         )
+    from windtunnel.compute.kernels import is_path
     from windtunnel.reality.bench import on_bench
-    from windtunnel.reality.kernel_rows import gpu_of
+    from windtunnel.reality.kernel_rows import gpu_of, gpu_under
     from windtunnel.records import read_any
 
-    about = read_any(on).about
-    return Loaded(check(on_bench(load_job(source, overrides), gpu_of(about), about)))
+    about, job = read_any(on).about, load_job(source, overrides)
+    curves = job.cluster.gpu.kernels_from
+    gpu = gpu_under(about, str(curves)) if is_path(curves) else gpu_of(about)
+    return Loaded(check(on_bench(job, gpu, about)))
 
 
 def is_profile(path: str) -> bool:

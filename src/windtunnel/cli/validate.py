@@ -52,8 +52,24 @@ def command(
     if html is not None:
         from windtunnel.reality.page import page as points
 
-        write(points(report), html, "--html")
+        founding = "Predicted from the catalogue's curves." if kernels is None else _founding(kernels)
+        write(points(report, founding=founding), html, "--html")
     if not quiet and "-" not in (json, markdown):
         from windtunnel.cli.validate_table import show
 
         show(report)
+
+
+def _founding(path: str) -> str:
+    """What a file of curves was fitted on, in a line."""
+    from pathlib import Path
+
+    from windtunnel.compute.kernels import PROVENANCES, load
+
+    found = load(path)
+    counts = [f"{sum(table.provenance == code for table in found.tables.values())} {word}" for code, word in enumerate(PROVENANCES)
+              if any(table.provenance == code for table in found.tables.values())]
+    about = found.about
+    words = [f"{name} {value}" for part in ("libraries", "settings") for name, value in dict(about.get(part, {})).items()]
+    on = ", ".join(word for word in (str(about.get("device", "")), *words) if word)
+    return f"Predicted from {Path(path).name}: curves of {found.id} ({', '.join(counts)}){f', measured on {on}' if on else ''}."

@@ -5,26 +5,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.reality.labels import NAMES, label, quantities, shared_gpu, shown
 from windtunnel.reality.report import Family, Report, Score
 from windtunnel.report.table import listing
 
-UNITS = {"step_time_s": "s", "memory_gib": "GiB", "time_us": "µs", "mfu_pct": "%"}
+QUANTITY: tuple[tuple[str, JustifyMethod], ...] = (("quantity", "left"),)
 
 
 def show(report: Report, console: Console | None = None, worst: int = 8) -> None:
     """Print headline, families, the `worst` rows and the reasons for skipped rows."""
     out = console or Console()
-    out.print(Text("Error of predicted against measured, in percent of measured", style="bold"))
-    out.print(_families([*report.headline, *report.families], len(report.headline)))
+    gpu = shared_gpu(report)
+    only = next(iter(quantities(report)), "") if len(quantities(report)) == 1 else ""
+    of = f" {NAMES.get(only, only)}" if only else ""
+    if gpu:
+        out.print(Text(gpu))
+    out.print(Text(f"Error of predicted against measured{of}, in percent of measured", style="bold"))
+    scored_families = [line for line in report.families if line.n]  # of the others the list of reasons tells
+    out.print(_families([*report.headline, *scored_families], len(report.headline), gpu, not only))
     scored = [s for s in report.rows if s.error_pct is not None]
     largest = sorted(scored, key=lambda s: -abs(s.error_pct or 0.0))[:worst]
     if largest:
         out.print(Text("\nLargest errors", style="bold"))
-        out.print(_rows(largest))
+        out.print(_rows(largest, not only))
     reasons = Counter(s.skipped for s in report.rows if s.skipped is not None)
     if reasons:
         out.print(Text(f"\n{sum(reasons.values())} skipped", style="bold"))
@@ -34,10 +41,11 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
         out.print(Text("\nColumns not used: " + ", ".join(report.ignored_columns), style="dim"))
 
 
-def _families(families: Sequence[Family], heads: int) -> Table:
+def _families(families: Sequence[Family], heads: int, gpu: str, several: bool) -> Table:
+    """`several`: the families are of several quantities."""
     table = listing(
         ("family", "left"),
-        ("quantity", "left"),
+        *(QUANTITY if several else ()),
         ("rows", "right"),
         ("mean |e|", "right"),
         ("median", "right"),
@@ -48,8 +56,8 @@ def _families(families: Sequence[Family], heads: int) -> Table:
     )
     for at, line in enumerate(families):
         cells = [
-            line.family + (" (fitted)" if line.fitted and at >= heads else ""),
-            line.quantity,
+            (label(line.family, gpu) if at >= heads else line.family) + (" (fitted)" if line.fitted and at >= heads else ""),
+            *([line.quantity] if several else []),
             f"{line.n:,}",
             _figure(line.mape_pct),
             _figure(line.median_abs_pct),
@@ -65,27 +73,16 @@ def _figure(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{value:{sign}.1f}"
 
 
-def _rows(rows: Sequence[Score]) -> Table:
+def _rows(rows: Sequence[Score], several: bool) -> Table:
     table = listing(
         ("row", "left"),
-        ("quantity", "left"),
+        *(QUANTITY if several else ()),
         ("measured", "right"),
         ("predicted", "right"),
         ("error", "right"),
         wraps=("row", "quantity"),
     )
     for score in rows:
-        unit = UNITS.get(score.quantity, "")
-        table.add_row(
-            *(
-                Text(c)
-                for c in (
-                    score.id,
-                    score.quantity,
-                    f"{score.measured or 0.0:.4g} {unit}",
-                    f"{score.predicted or 0.0:.4g} {unit}",
-                    f"{score.error_pct or 0.0:+.1f} %",
-                )
-            )
-        )
+        found = (shown(score, score.measured), shown(score, score.predicted), f"{score.error_pct or 0.0:+.1f} %")
+        table.add_row(*(Text(c) for c in (score.id, *([score.quantity] if several else []), *found)))
     return table

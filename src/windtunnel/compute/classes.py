@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -53,13 +52,20 @@ MEMORY_BOUNDS: Bounds = {
     "element": (0.0, 2e-10, 3e-9),
 }
 
-CPU_BOUNDS: Bounds = {
-    "fraction": (0.005, 0.6, 1.0),
-    "latency": (1e-7, 2e-5, 1e-3),
-    "memory": (0.05, 0.7, 1.0),
-    "efficiency": (0.005, 0.6, 1.0),
+CPU_GEMM: Bounds = {
+    "fraction": (0.01, 0.85, 1.0),
+    "latency": (0.0, 5e-6, 1e-4),
+    "memory": (0.02, 0.5, 1.0),
+    "prologue": (0.0, 20.0, 300.0),
+    "blend": (1.0, 1.5, 3.0),
 }
-"""In place of the above on a CPU: kernels are calls of a library, which may be far from the best product or copy."""
+CPU_ATTENTION: Bounds = {"fraction": (0.005, 0.4, 1.0), "setup": (0.0, 20.0, 300.0), "latency": (0.0, 2e-5, 3e-4)}
+CPU_MEMORY: Bounds = {"efficiency": (0.002, 0.4, 1.0), "latency": (0.0, 1e-5, 3e-4), "cache": (1.0, 1.3, 8.0)}
+"""Those of a processor: operators, which may be far from the best product or copy and cost microseconds; no waves, no clock that
+falls. In the order in which more rows allow more of them."""
+
+CPU_ROWS = 4
+"""Rows of a processor's class for each constant that is fitted."""
 
 FALL = 0.98
 """Least time of a product of twice the side over that of the product: the pattern of tiles may show, no more."""
@@ -80,8 +86,9 @@ SCALE = ("fraction", "latency", "memory")
 """Those constants of a matrix product."""
 
 
-def _bounds(table: Bounds, names: Iterable[str], cpu: bool) -> Bounds:
-    return {name: CPU_BOUNDS.get(name, table[name]) if cpu else table[name] for name in names}
+def _told(table: Bounds, rows: int) -> Bounds:
+    """The first constants of a processor's class, as many as its rows tell, but one."""
+    return dict(list(table.items())[: max(1, rows // CPU_ROWS)])
 
 
 def trains(library: str) -> bool:
@@ -98,8 +105,8 @@ def gemm_predict(curve: GemmCurve, dev: Device, rows: Samples) -> Array:
 def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, cpu: bool = False, starts: int = 3) -> GemmCurve:
     """Constants of the tile/wave model; rows with fewer than 512 tokens count half, because training seldom runs them."""
     rows, start = thinned(rows), replace(start, residual=None)
-    bounds = _bounds(GEMM_BOUNDS, GEMM_BOUNDS, cpu)
-    if len(rows) < FEW:
+    bounds = _told(CPU_GEMM, len(rows)) if cpu else dict(GEMM_BOUNDS)
+    if not cpu and len(rows) < FEW:
         bounds = {name: bounds[name] for name in SCALE if name in bounds}
     for name in LAYOUT_BOUNDS:
         if np.count_nonzero(rows.phase == name) >= 8:
@@ -158,7 +165,7 @@ def told(start: AttentionCurve, dev: Device, rows: Samples) -> tuple[str, ...]:
 
 def fit_attention(start: AttentionCurve, dev: Device, rows: Samples, names: tuple[str, ...], cpu: bool = False) -> AttentionCurve:
     """Fits the constants in `names`; the others stay as in `start`."""
-    bounds = _bounds(ATTENTION_BOUNDS, names, cpu)
+    bounds = _told(CPU_ATTENTION, len(rows)) if cpu else {name: ATTENTION_BOUNDS[name] for name in names}
     found = solve(start, bounds, lambda c: attention_predict(c, dev, rows), rows.seconds)
     return found if isinstance(found, AttentionCurve) else start
 
@@ -176,14 +183,14 @@ def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, by_row: bool = Tr
     backward = np.isin(rows.phase, BACKWARD)
     ahead = thinned(rows if backward.all() else rows.take(~backward))
     start = replace(start, backward=1.0, row=0.0, element=0.0)
-    names = ["efficiency", "latency"]
+    names = ["efficiency", "latency"] if not cpu or len(ahead) >= CPU_ROWS else ["efficiency"]
     if float(ahead.moved.min()) < dev.l2 < float(ahead.moved.max()) and len(ahead) >= 6:
         names += ["cache", "reach"] if float(ahead.moved.max()) > 2.0 * dev.l2 and len(ahead) >= 20 else ["cache"]
     if by_row and len(ahead) >= 20 and min(len(set(ahead.m)), len(set(ahead.n))) >= 2:
         names += ["row", "element"]
     found = solve(
         start,
-        _bounds(MEMORY_BOUNDS, names, cpu),
+        {name: CPU_MEMORY.get(name, MEMORY_BOUNDS[name]) if cpu else MEMORY_BOUNDS[name] for name in names},
         lambda c: memory_predict(c, dev, ahead),
         ahead.seconds,
         np.minimum(1.0, ahead.seconds / LONG),

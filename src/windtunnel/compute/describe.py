@@ -12,7 +12,7 @@ def describe(ops: OpTable, row: int) -> str:
     batch, m, n, k = (int(x[row]) for x in (ops.batch, ops.m, ops.n, ops.k))
     dtype = DTYPES[int(ops.dtype[row])]
     times = f" x{int(ops.launches[row])}" if int(ops.launches[row]) > 1 else ""
-    if kind is Kind.GEMM:
+    if kind in (Kind.GEMM, Kind.GROUPED_GEMM):
         return (f"{batch} of " if batch > 1 else "") + f"{m}x{n}x{k} {dtype}{times}"
     if kind in (Kind.ATTENTION, Kind.ATTENTION_BACKWARD):
         return f"{batch} heads {m}x{n} hd{k} {dtype}{times}"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from windtunnel.compute.attention import attention_seconds
-from windtunnel.compute.device import Device, device
+from windtunnel.compute.device import ELEMENT, Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.compute.kernels import Choice, GemmCurve, Provenance, choose, without_trees
+from windtunnel.compute.kernels import Choice, GemmCurve, Kernels, Provenance, choose, without_trees
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
+from windtunnel.compute.processor import OPERATORS, Operator, is_processor, operator_of, table_bytes
 from windtunnel.compute.training import Factors, TrainingFactor, training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
@@ -24,9 +26,6 @@ Array = npt.NDArray[np.float64]
 CLASSES = {Kind.NORM: "norm", Kind.ELEMENTWISE: "elementwise", Kind.SOFTMAX: "softmax", Kind.CROSS_ENTROPY: "cross_entropy",
            Kind.EMBEDDING: "embedding", Kind.OPTIMIZER: "optimizer", Kind.COPY: "copy", Kind.REDUCE: "reduce"}
 """Kernel classes that only move bytes -> their table in a constants file."""
-
-GROUPED = "grouped_gemm"
-"""Name of a row whose batch is a grouped product of several weights, which libraries run by kernels of their own."""
 
 LIBRARY = "@"
 """In the name of a row, before the library whose own kernel it is; see `families.key_of`."""
@@ -115,13 +114,14 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
         founded.append(_founding(choice, key))
 
     launches = ops.launches.astype(np.float64)
-    mask = ops.kind == Kind.GEMM
-    several = _named(ops, mask, GROUPED) if kernels.grouped is not None and mask.any() else None
-    parts = ((kernels.gemm, "gemm", mask if several is None else mask & ~several), (kernels.grouped, GROUPED, several))
-    for product, key, part in parts:
-        if product is not None and part is not None and part.any():
+    several = ops.kind == Kind.GROUPED_GEMM
+    own = several & (kernels.grouped is not None)  # without a curve, several weights go as a batch of products
+    plain = (ops.kind == Kind.GEMM) | (several & ~own)
+    for product, key, part in ((kernels.gemm, "gemm", plain), (kernels.grouped, "grouped_gemm", own)):
+        if product is not None and part.any():
             held = replace(product, throttle=product.throttle * in_training.throttle)
-            put(part, in_training.matmul * _gemm(ops, part, launches[part], held, dev, runtime), key)
+            each = np.where(several[part], 1.0, launches[part])  # experts' products run side by side however they are launched
+            put(part, in_training.matmul * _gemm(ops, part, each, held, dev, runtime), key)
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
         mask = ops.kind == kind
@@ -147,8 +147,29 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
             backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
             m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
             put(mask, in_training.memory * memory_seconds(kernels.memory[key], dev, ops.bytes[mask], backward, m, n), key)
+    if is_processor(kernels.architecture) and runtime.launch == "eager":
+        for key, share, found in _operators(ops, kernels):
+            backward = np.isin(ops.phase[found], (Phase.DGRAD, Phase.WGRAD))
+            m, n, k = (x[found].astype(np.float64) for x in (ops.m, ops.n, ops.k))
+            moved = ops.bytes[found] * np.where(backward, share.backward, share.forward)
+            moved = np.where(moved > 0.0, moved, table_bytes(ELEMENT[ops.dtype[found]], m, n, k))
+            put(found, memory_seconds(kernels.memory[key], dev, moved, backward, m, n), key)
     seconds[launches == 0.0] = 0.0  # a row that only waits
     return seconds, table, names, founded
+
+
+def _operators(ops: OpTable, kernels: Kernels) -> Iterator[tuple[str, Operator, npt.NDArray[np.bool_]]]:
+    """(key, operator, rows) of the rows that one operator of a processor is."""
+    where: dict[tuple[str, Operator], list[int]] = {}
+    for row in np.nonzero(np.isin(ops.kind, list({kind for kind, _ in OPERATORS})))[0]:
+        name = ops.names[row]
+        found = operator_of(int(ops.kind[row]), name, kernels) if name and LIBRARY not in name else None
+        if found is not None:
+            where.setdefault(found, []).append(int(row))
+    for (key, operator), rows in where.items():
+        mask = np.zeros(len(ops), np.bool_)
+        mask[rows] = True
+        yield key, operator, mask
 
 
 def _named(ops: OpTable, among: npt.NDArray[np.bool_], name: str) -> npt.NDArray[np.bool_]:

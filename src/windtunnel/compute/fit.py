@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from windtunnel.compute.kernels import (
     load,
 )
 from windtunnel.compute.library import default_attention
+from windtunnel.compute.processor import PRODUCT, is_processor, neutral
 from windtunnel.compute.reference import reference, reference_gpu
 from windtunnel.compute.samples import BACKWARD, Samples, samples
 from windtunnel.records import Dataset
@@ -47,14 +48,15 @@ CARRIED = 0.1
 LEAST = {"gemm": 8, "grouped_gemm": 8, "attention": 6, "memory": 5}
 """Rows without which a class is not fitted: two for each constant that is."""
 
+LEAST_CPU = {"gemm": 4, "grouped_gemm": 4, "attention": 3, "memory": 3}
+"""The same on a processor, of whose class a rate alone is fitted where rows are few."""
+
 TILES = {
     "ampere": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
     "hopper": ((128, 256), (256, 128), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
     "blackwell": ((256, 256), (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)),
-    "cpu": ((64, 64), (32, 64), (16, 64), (8, 32)),
 }
-"""Output tiles of the libraries' tensor-core kernels (CUTLASS profiler's default shapes for sm80, sm90, sm100); blocks of a
-core."""
+"""Output tiles of the libraries' tensor-core kernels (CUTLASS profiler's default shapes for sm80, sm90, sm100)."""
 
 QUERY_ROWS = {("blackwell", "forward"): 256}
 """Query rows of an attention block where they are not 128: two tiles of 128 in flight on sm100."""
@@ -76,9 +78,6 @@ PLAIN = GemmCurve(
 )
 """Start of a fit; layouts' factors, where no row has them, are the mean of A100 PCIe's and B200's."""
 
-CORES = replace(PLAIN, tile_cost=2.0, prologue=0.0, wave=0.0, memory=0.7, latency=1e-5, throttle=0.0)
-"""Start on a CPU, whose few cores fill at any size and whose blocks fit its caches."""
-
 LARGE, WIDE = 3e7, 8192
 """Of times that hold the launch, those of sets beyond this many bytes tell the class's rate, on rows that one block holds whole."""
 
@@ -90,12 +89,25 @@ FIRST = AttentionCurve(fraction=0.7, rows=128, wave=0.5, setup=150.0, head=20.0,
 """Start of a fit of attention where no relative lends one."""
 
 
+class Use(NamedTuple):
+    """A class of kernels: its usable rows, how many a fit needs, and whose constants are used."""
+
+    what: str
+    rows: int
+    needed: int
+    used: str
+
+
+FITTED = "fitted"
+
+
 @dataclass
 class Fit:
-    """A fit in the making, and what it tells: (what, rows held out or not, errors)."""
+    """A fit in the making, and what it tells: (what, rows held out or not, errors), what each class rests on, what was assumed."""
 
     kernels: Kernels
     lines: list[tuple[str, Array]] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
 
 
@@ -116,8 +128,12 @@ def fit(
     gpus = sorted({each.about.gpu for each in data})
     if len(gpus) != 1:
         raise SpecError("datasets", ", ".join(gpus) or "none", "datasets of one GPU", "Fit each GPU into a file of its own.")
+    threads = sorted({each.about.settings.get("threads", "") for each in data})
+    if len(threads) > 1:
+        raise SpecError("about.settings.threads", ", ".join(word or "not stated" for word in threads), "the same in all datasets",
+                        "Measure them with the same --threads.")
     rows = samples(data)
-    _enough(rows, only)
+    _enough(rows, only, is_processor(data[0].about.architecture))
     gpu, sheet, said = reference_gpu(data[0].about, rows)
     relative = relative if relative is not None else relative_of(gpu)
     about = {name: value for name, value in asdict(data[0].about).items() if value and name not in ("datasheet", "version")}
@@ -165,30 +181,38 @@ def bare() -> Kernels:
 
 
 def relative_of(gpu: GPU) -> Kernels:
-    """Whose constants fill the gaps of a GPU's data: those that it names, its architecture's, or the default; never its own."""
+    """Whose constants fill the gaps of a GPU's data: those that it names, its architecture's, or the default; never its own. A
+    processor has no relative among GPUs, and takes neutral constants."""
+    if is_processor(gpu.architecture):
+        return neutral(gpu)
     for name in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture), DEFAULT, BY_ARCHITECTURE["ampere"]):
         if name is not None and name != gpu.id:
             return load(name)
     return load(DEFAULT)
 
 
-def _enough(rows: Samples, only: Sequence[str]) -> None:
+def _least(name: str, cpu: bool) -> int:
+    table = LEAST_CPU if cpu else LEAST
+    return table.get(name, table["memory"])
+
+
+def _enough(rows: Samples, only: Sequence[str], cpu: bool) -> None:
     known = ("gemm", "grouped_gemm", "attention", *MEMORY)
     for name in only:
         if name not in known:
             raise SpecError("--only", name, ", ".join(known))
-        found, least = len(rows.of(op=name)), LEAST.get(name, LEAST["memory"])
+        found, least = len(rows.of(op=name)), _least(name, cpu)
         if found < least:
             raise SpecError("--only", f"{found} rows of {name}", f"at least {least} rows to fit it")
     counts = {name: len(rows.of(op=name)) for name in known}
-    if not any(count >= LEAST.get(name, LEAST["memory"]) for name, count in counts.items()):
+    if not any(count >= _least(name, cpu) for name, count in counts.items()):
         got = ", ".join(f"{count} of {name}" for name, count in counts.items() if count) or "no usable kernel row"
         raise SpecError(
             "datasets",
             got,
-            f"at least {LEAST['gemm']} products, {LEAST['attention']} attention kernels of one direction, or "
-            f"{LEAST['memory']} kernels that move bytes",
-            "Measure more shapes: `windtunnel profile run`.",
+            f"at least {_least('gemm', cpu)} products, {_least('attention', cpu)} attention kernels of one direction, or "
+            f"{_least('memory', cpu)} kernels that move bytes",
+            "Measure a job's kernels: `windtunnel profile sweep JOB -o kernels.parquet`.",
         )
 
 
@@ -211,31 +235,41 @@ class _Work:
 
     @property
     def cpu(self) -> bool:
-        return self.gpu.architecture == "cpu"
+        return is_processor(self.gpu.architecture)
+
+    def least(self, name: str) -> int:
+        """Rows without which a class is not fitted."""
+        return _least(name, self.cpu)
+
+    def use(self, what: str, rows: int, needed: int, used: str = FITTED) -> None:
+        self.made.uses.append(Use(what, rows, needed, used))
 
     def put(self, key: str, table: Table) -> None:
         self.made.kernels.tables[key] = table
 
     def products(self) -> None:
         """Dense products, then grouped ones with the dense curve as their start."""
-        rows, least = self.rows.of(op="gemm"), LEAST["gemm"]
+        rows, least = self.rows.of(op="gemm"), self.least("gemm")
         if np.count_nonzero(~rows.host) >= least:  # times from the host hold the launch
             rows = rows.take(~rows.host)
         tiles = TILES.get(self.gpu.architecture, self.relative.gemm.tiles)
         if len(rows) < least:
             curve = replace(self.relative.gemm, fraction=self._scaled(self.relative.gemm.fraction), residual=None)
-            self._carry("gemm", f"{len(rows)} rows of gemm, {least} are needed")
+            self._carry("gemm", len(rows), least)
         else:
             few = len(rows) < classes.FEW
-            start = CORES if self.cpu else self.relative.gemm if few else PLAIN
-            curve = self._products("gemm", replace(start, tiles=tiles, residual=None), rows)
+            start = PRODUCT if self.cpu else replace(self.relative.gemm if few else PLAIN, tiles=tiles, residual=None)
+            curve = self._products("gemm", start, rows)
+            self.use("gemm", len(rows), least)
         self.made.kernels = replace(self.made.kernels, gemm=curve)
         rows = self.rows.of(op="grouped_gemm")
-        if len(rows) >= LEAST["grouped_gemm"]:
+        least = self.least("grouped_gemm")
+        if len(rows) >= least:
+            self.use("grouped_gemm", len(rows), least)
             start = replace(curve, residual=None)
             self.made.kernels = replace(self.made.kernels, grouped=self._products("grouped_gemm", start, rows))
         elif len(rows):
-            self.made.messages.append(f"grouped_gemm: {len(rows)} rows, {LEAST['grouped_gemm']} are needed; as gemm")
+            self.use("grouped_gemm", len(rows), least, "as gemm")
 
     def _products(self, key: str, start: GemmCurve, rows: Samples) -> GemmCurve:
         dev = self.dev
@@ -263,7 +297,7 @@ class _Work:
 
     def attention(self) -> None:
         """Both directions of each library; what no row tells stays the relative's."""
-        rows, found = self.rows.of(op="attention"), {}
+        rows, found, least = self.rows.of(op="attention"), {}, self.least("attention")
         library = np.where(rows.library == "", default_attention(self.gpu.architecture), rows.library)
         backward = np.isin(rows.phase, BACKWARD)
         for name in sorted(set(library)):
@@ -272,17 +306,15 @@ class _Work:
             errors: dict[str, tuple[Array, Array]] = {}
             for way in ("forward", "backward"):
                 part = rows.take((library == name) & (backward == (way == "backward")))
-                start = replace(
-                    lent[way], rows=QUERY_ROWS.get((self.gpu.architecture, way), 128), fraction=self._scaled(lent[way].fraction)
-                )
-                if len(part) >= LEAST["attention"]:
+                tall = lent[way].rows if self.cpu else QUERY_ROWS.get((self.gpu.architecture, way), 128)
+                start = replace(lent[way], rows=tall, fraction=self._scaled(lent[way].fraction))
+                if len(part) >= least:
                     ways[way], errors[way] = self._attention(start, part)
+                    self.use(f"attention {name} {way}", len(part), least)
                 else:
                     ways[way] = start
                     if len(part) or ways.get("forward") is not start:
-                        self.made.messages.append(
-                            f"attention {name} {way}: {len(part)} rows, {LEAST['attention']} are needed; {self.relative.id}'s"
-                        )
+                        self.use(f"attention {name} {way}", len(part), least, f"{self.relative.id}'s")
             if errors:
                 found[name] = ways
                 held = {way: each[0] for way, each in errors.items()}
@@ -303,7 +335,7 @@ class _Work:
         if not found:
             for name, lent in self.relative.attention.items():
                 found[name] = {way: replace(curve, fraction=self._scaled(curve.fraction)) for way, curve in lent.items()}
-                self._carry(f"attention.{name}", f"{len(rows)} rows of attention, {LEAST['attention']} of a direction are needed")
+                self._carry(f"attention.{name}", len(rows), least)
         self.made.kernels = replace(self.made.kernels, attention=found)
 
     def _attention(self, start: AttentionCurve, rows: Samples) -> tuple[AttentionCurve, tuple[Array, Array]]:
@@ -325,8 +357,9 @@ class _Work:
         lent = self.relative.memory["elementwise"]
         start = MemoryCurve(lent.efficiency, lent.latency, 1.0 if self.cpu else lent.cache)
         rows = self.rows.take(np.isin(self.rows.op, MEMORY))
+        least = self.least("memory")
         for key, part in named(rows):
-            if len(part) >= LEAST["memory"]:
+            if len(part) >= least:
                 curve, table = self._moved(key, start, part)
                 found[key] = curve
                 self.put(key, table)
@@ -334,15 +367,15 @@ class _Work:
             part = rows.of(op=op)
             part = part.take(np.array([classes.trains(library) for library in part.library], np.bool_)) if len(part) else part
             plain = part.take(~part.host)
-            if len(plain) >= LEAST["memory"]:
+            if len(plain) >= least:
                 known[op] = MemoryClass(*self._moved(op, start, plain, op in BY_ROW))
-            elif len(part) >= LEAST["memory"]:  # the launch in such times is the timing's own
+            elif len(part) >= least:  # the launch in such times is the timing's own
                 large = part.take((part.moved > LARGE) & (part.n <= WIDE))
-                if len(large) >= LEAST["memory"]:
+                if len(large) >= least:
                     curve, table = self._moved(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large, False)
                     known.setdefault(op, MemoryClass(replace(curve, latency=0.0), table))
-            elif len(part):
-                self.made.messages.append(f"{op}: {len(part)} rows, {LEAST['memory']} are needed")
+            if len(part):
+                self.use(op, len(part), least, FITTED if op in known else "from other classes")
         for name, (curve, table) in derived(known, self.relative).items():
             found[name] = curve
             self.put(name, table)
@@ -358,11 +391,16 @@ class _Work:
         curve, errors = fitted(rows), _held(_split(rows), fitted, predict)
         parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "above 10 us": rows.seconds > classes.LONG}
         usual = parts["above 10 us"] if parts["above 10 us"].any() else parts["all"]
+        if self.cpu:  # an operator's time has no launch in it
+            parts = {"all": parts["all"]}
         self._table(key, errors, log_errors(predict(curve, rows), rows), parts, usual)
         return curve, self.made.kernels.tables.pop(key)
 
     def _table(self, key: str, held: Array, trained: Array, parts: dict[str, Mask], usual: Mask) -> None:
-        self.made.lines += [(f"{key}, {part}" if part != "all" else key, held[mask]) for part, mask in parts.items() if mask.any()]
+        if not (self.cpu and key in MEMORY):  # a processor's operators have curves of their own; their class stands in for others
+            self.made.lines += [
+                (f"{key}, {part}" if part != "all" else key, held[mask]) for part, mask in parts.items() if mask.any()
+            ]
         self.put(
             key,
             Table(
@@ -374,10 +412,11 @@ class _Work:
             ),
         )
 
-    def _carry(self, key: str, why: str) -> None:
+    def _carry(self, key: str, rows: int, least: int) -> None:
         table = self.relative.tables[key]
-        self.put(key, Table(float(np.hypot(table.error, CARRIED)), Provenance.TRANSFERRED, f"{self.relative.id}: {table.source}"))
-        self.made.messages.append(f"{key}: {why}; {self.relative.id}'s constants are used")
+        founded = max(table.provenance, Provenance.TRANSFERRED)
+        self.put(key, Table(float(np.hypot(table.error, CARRIED)), Provenance(founded), f"{self.relative.id}: {table.source}"))
+        self.use(key.replace(".", " "), rows, least, "assumed" if self.cpu else f"{self.relative.id}'s")
 
     def _scaled(self, fraction: float) -> float:
         """A relative's share of the peak, scaled by how far the two GPUs' best measured products fall short of their peaks."""

@@ -147,11 +147,14 @@ def choose(gpu: GPU) -> Choice:
     A name without constants (a GPU nobody has fitted yet) counts as none; the estimate names the file in use. A GPU whose data
     sheet a job changed is another one. Raises FileError for a path that is not such a file.
     """
+    from windtunnel.compute.processor import is_processor, neutral
     from windtunnel.compute.transfer.carry import carried, unchanged
 
     own = load(str(gpu.kernels_from)) if is_path(gpu.kernels_from) else load(gpu.id) if gpu.id in available() else None
     if own is not None and own.id == gpu.id and unchanged(gpu, own):
         return Choice(own, Provenance.MODELLED, 0.0)
+    if own is None and is_processor(gpu.architecture):
+        return Choice(neutral(gpu), Provenance.ASSUMED, 0.0)
     stems = [stem for stem in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture)) if stem in available()]
     if own is None and stems:
         own = load(str(stems[0]))

@@ -51,10 +51,11 @@ LIBRARIES = ("fa1", "fa2", "fa3", "cudnn")
 FUSED_SOFTMAX = ("megatron", "apex", "transformer_engine")
 
 GEMM, ATTENTION = OPS.index("gemm"), OPS.index("attention")
+_PRODUCT = np.isin(np.arange(len(OPS)), [GEMM, OPS.index("grouped_gemm")])
 _CODE = np.array([OPS.index(kind.name.lower()) if kind.name.lower() in OPS else -1 for kind in Kind], np.int64)
 _CODE[Kind.ATTENTION_BACKWARD] = ATTENTION
 _BY_SHAPE = np.isin(np.arange(len(OPS)), [OPS.index(name) for name in ("norm", "softmax", "cross_entropy", "embedding")])
-_ONE_BY_ONE = np.isin(np.arange(len(OPS)), [OPS.index(name) for name in ("gemm", "elementwise", "copy", "reduce")])
+_ONE_BY_ONE = np.isin(np.arange(len(OPS)), [OPS.index(name) for name in ("gemm", "grouped_gemm", "elementwise", "copy", "reduce")])
 _FORWARD, _DGRAD, _WGRAD, _BACKWARD, _UPDATE = 0, 1, 2, 3, 4
 _WAY = {Phase.FORWARD: _FORWARD, Phase.RECOMPUTE: _FORWARD, Phase.DGRAD: _DGRAD, Phase.WGRAD: _WGRAD}
 _SAME_TRAFFIC = 1.6
@@ -137,7 +138,7 @@ class Measured:
         kind[(x.op == ATTENTION) & (x.way == _BACKWARD)] = Kind.ATTENTION_BACKWARD
         phase = np.array([Phase.FORWARD, Phase.DGRAD, Phase.WGRAD, Phase.DGRAD, Phase.OPTIMIZER], np.int8)[x.way]
         pairs = x.batch.astype(float) * x.m * x.n * x.k
-        full = np.where(x.op == GEMM, 2.0, np.where(x.way == _BACKWARD, FULL["backward"], FULL["forward"]))
+        full = np.where(_PRODUCT[x.op], 2.0, np.where(x.way == _BACKWARD, FULL["backward"], FULL["forward"]))
         size, none = len(rows), np.zeros(len(rows), np.int8)
         return OpTable(("",) * size, ("",) * size, kind, phase, x.dtype.astype(np.int8), x.batch, x.m, x.n, x.k, none + np.int64(1),
                        full * pairs * x.share, x.moved, x.launches.astype(np.int64), none, none, none)
@@ -167,7 +168,7 @@ class Measured:
 
     def _build(self, launch: str, library: str | None, fused_softmax: bool) -> tuple[_Table, _Table]:
         modes = [("eager", "compile", "cuda_graph").index(mode) for mode in MODES[launch]]
-        product = (self.kernels.op == GEMM) | (self.kernels.op == ATTENTION)
+        product = _PRODUCT[self.kernels.op] | (self.kernels.op == ATTENTION)
         use = np.isin(self._mode, modes) | (product & (self._mode == 0))
         known = self._library
         if library is not None:
@@ -242,8 +243,8 @@ class _Table:
 def of_graph(ops: OpTable) -> Kernels:
     """The kernels of a graph's rows; communication and rows that cannot be looked up have op -1."""
     op = _CODE[ops.kind]
-    launches = np.maximum(ops.launches, 1).astype(float)
-    product = op == GEMM
+    launches = np.where(ops.kind == Kind.GROUPED_GEMM, 1.0, np.maximum(ops.launches, 1))
+    product = _PRODUCT[op] & (op >= 0)
     way = np.array([_WAY.get(Phase(code), _UPDATE) for code in range(len(Phase))], np.int64)[ops.phase]
     way = np.where(~product & ((way == _DGRAD) | (way == _WGRAD)), _BACKWARD, way)
     pairs = ops.batch.astype(float) * ops.m * ops.n * ops.k
@@ -265,7 +266,7 @@ def of_dataset(table: pa.Table) -> Kernels:
     op = _codes(table, "op", OPS)
     phase = _codes(table, "phase", PHASES)
     way = np.array([_FORWARD, _BACKWARD, _DGRAD, _WGRAD, _FORWARD, _UPDATE], np.int64)[phase]
-    way = np.where((op != GEMM) & ((way == _DGRAD) | (way == _WGRAD)), _BACKWARD, way)
+    way = np.where(~_PRODUCT[op] & ((way == _DGRAD) | (way == _WGRAD)), _BACKWARD, way)
     batch, m, n, k = (_numbers(table, name, gap).astype(np.int64) for name, gap in (("batch", 1), ("m", 0), ("n", 0), ("k", 0)))
     launches = np.maximum(_numbers(table, "launches", 1.0), 1.0)
     pairs = batch.astype(float) * m * n * k
@@ -291,7 +292,8 @@ def _mask(share: Floats, m: Ints, n: Ints) -> Ints:
 
 def _shape(x: Kernels) -> Ints:
     """[R, 8] what makes two kernels the same."""
-    product, bytes_only = (x.op == GEMM) | (x.op == ATTENTION), ~_BY_SHAPE[x.op] & (x.op != GEMM) & (x.op != ATTENTION)
+    product = _PRODUCT[x.op] | (x.op == ATTENTION)
+    bytes_only = ~_BY_SHAPE[x.op] & ~product
     sized = ~bytes_only & (product | (x.m * x.n > 0))
     moved = np.where(sized, 0, np.where(x.moved > 0, np.round(x.moved), -2 - x.op))
     dtype = np.where(bytes_only, 0, x.dtype)
@@ -301,7 +303,7 @@ def _shape(x: Kernels) -> Ints:
 
 def _line(x: Kernels) -> tuple[Ints, Floats]:
     """[R, 7] what neighbours have in common, and [R] the size in which they differ; -1 for what has no axis."""
-    product, attention = x.op == GEMM, x.op == ATTENTION
+    product, attention = _PRODUCT[x.op], x.op == ATTENTION
     weight = x.way == _WGRAD
     half = np.where(x.dtype == DTYPES.index("fp16"), DTYPES.index("bf16"), x.dtype)
     first = np.where(product, np.where(weight, x.m, x.n), np.where(attention, x.k, 0))

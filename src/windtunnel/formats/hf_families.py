@@ -47,6 +47,16 @@ COMMON_KEYS: Mapping[str, tuple[str, ...]] = {
 _LLAMA: dict[str, Any] = {"norm": "rmsnorm", "position": "rope"}
 _GPT: dict[str, Any] = {"norm": "layernorm", "position": "learned"}
 
+_EXPERTS = {"experts": ("num_local_experts", "num_experts", "n_routed_experts"), "expert_ffn": ("moe_intermediate_size",),
+            "top_k": ("num_experts_per_tok", "experts_per_token")}
+_LATENT = {"q_lora_rank": ("q_lora_rank",), "kv_lora_rank": ("kv_lora_rank",), "qk_nope_dim": ("qk_nope_head_dim",),
+           "qk_rope_dim": ("qk_rope_head_dim",), "v_dim": ("v_head_dim",), "router_groups": ("n_group",),
+           "router_top_groups": ("topk_group",), "mtp_layers": ("num_nextn_predict_layers",)}
+_WINDOW = {"window": ("sliding_window",)}
+_UNTIED = {"activation": "silu", "tied_embeddings": False}
+_BIAS = {"qkv_bias": ("attention_bias",)}
+_DEEPSEEK = Family(_LLAMA | {"linear_bias": False, "qkv_bias": False}, _EXPERTS | _LATENT, _UNTIED)
+
 FAMILIES: dict[str, Family] = {
     "llama": Family(_LLAMA, {"qkv_bias": ("attention_bias",), "linear_bias": ("mlp_bias",)},
                     {"activation": "silu", "tied_embeddings": False, "qkv_bias": False, "linear_bias": False}),
@@ -74,11 +84,30 @@ FAMILIES: dict[str, Family] = {
                   {"activation": "relu", "tied_embeddings": True, "linear_bias": True}, gated=False),
     "bloom": Family({"norm": "layernorm", "position": "alibi", "linear_bias": True, "embedding_norm": True}, {},
                     {"activation": "gelu", "tied_embeddings": True}, gated=False),
+    "mixtral": Family(_LLAMA | {"linear_bias": False}, _EXPERTS | _WINDOW, _UNTIED | {"experts": 8, "top_k": 2}),
+    "deepseek_v2": _DEEPSEEK,
+    "deepseek_v3": _DEEPSEEK,
+    "kimi_k2": _DEEPSEEK,
+    "qwen3_moe": Family(_LLAMA | {"linear_bias": False, "qk_norm": True}, _EXPERTS | _WINDOW | _BIAS,
+                        _UNTIED | {"qkv_bias": False, "head_dim": 128, "top_k": 8}),
+    "gpt_oss": Family(_LLAMA | {"linear_bias": True, "attention_sinks": True}, _EXPERTS | _WINDOW | _BIAS,
+                      _UNTIED | {"qkv_bias": True, "head_dim": 64, "top_k": 4}),
+    "llama4_text": Family(_LLAMA | {"linear_bias": False, "router": "sigmoid"},
+                          _EXPERTS | _BIAS | {"window": ("attention_chunk_size",), "ffn": ("intermediate_size_mlp",),
+                                              "expert_ffn": ("intermediate_size",)},
+                          _UNTIED | {"qkv_bias": False, "head_dim": 128, "top_k": 1},
+                          notes=("attention in chunks counts as a window of the chunk's length",)),
+    "gemma3_text": Family(_LLAMA | {"linear_bias": False, "qk_norm": True, "post_norms": True}, _WINDOW | _BIAS,
+                          {"activation": "gelu_pytorch_tanh", "tied_embeddings": True, "head_dim": 256, "qkv_bias": False,
+                           "heads": 8, "kv_heads": 4, "vocab": 262208, "window": 4096, "max_seq": 131072}),
     "mpt": Family({"norm": "layernorm"}, {}, {"activation": "gelu", "tied_embeddings": True}, gated=False),
 }
 
-NOT_DENSE = ("mixtral", "deepseek_v2", "deepseek_v3", "qwen2_moe", "qwen3_moe", "qwen3_next", "gpt_oss", "olmoe", "dbrx", "jamba",
-             "granitemoe", "llama4", "llama4_text", "glm4_moe", "minimax", "phimoe", "mamba", "mamba2", "nemotron_h", "kimi_k2")
-"""Types known to be a mixture of experts, latent attention or a state-space hybrid."""
+MIXED = ("mixtral", "deepseek_v2", "deepseek_v3", "kimi_k2", "qwen3_moe", "gpt_oss", "llama4_text", "gemma3_text")
+"""Types with experts, latent attention or layers of several kinds: `hf_mixtures` reads what is theirs alone."""
 
-NOT_DENSE_KEYS = ("n_routed_experts", "num_experts", "num_local_experts", "kv_lora_rank", "moe_intermediate_size", "ssm_cfg")
+NOT_MODELLED = ("qwen2_moe", "qwen3_next", "olmoe", "dbrx", "jamba", "granitemoe", "glm4_moe", "minimax", "phimoe", "mamba",
+                "mamba2", "nemotron_h")
+"""Types known to be a mixture of experts or a state-space hybrid of another make."""
+
+EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts", "kv_lora_rank", "moe_intermediate_size", "ssm_cfg")

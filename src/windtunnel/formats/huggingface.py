@@ -1,4 +1,4 @@
-"""Hugging Face `config.json` to a Model. Dense decoders; the types are listed in `hf_families`."""
+"""Hugging Face `config.json` to a Model: dense decoders and mixtures of experts; the types are listed in `hf_families`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
-from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, FAMILIES, NOT_DENSE, NOT_DENSE_KEYS, Family
+from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, FAMILIES, MIXED, NOT_MODELLED, Family
+from windtunnel.formats.hf_mixtures import mixed
 from windtunnel.formats.imported import Imported
 from windtunnel.spec import load_model
 
 FORMAT = "huggingface"
-_INTEGERS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_seq", "window")
+_INTEGERS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_seq", "window", "experts", "top_k",
+             "expert_ffn", "router_groups", "router_top_groups", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
+             "v_dim")
 _SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block")
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
 
@@ -19,8 +22,8 @@ _REQUIRED = ("layers", "hidden", "heads", "vocab")
 def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     """The model that `config` (the parsed config.json) describes.
 
-    Raises `UnknownName` for an unknown `model_type`, `SpecError` for a missing or wrong key and for networks that are not dense
-    decoders.
+    Raises `UnknownName` for an unknown `model_type`, `SpecError` for a missing or wrong key and for networks that are known but not
+    modelled.
     """
     used: set[str] = {"model_type"}
     inner = config.get("text_config")
@@ -38,8 +41,8 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     ignored = [key for key in config if key not in used]
     ignored += _special(kind, config, table, used, assumed)
     _activation(config, family, table)
-    table.setdefault("ffn", 4 * table["hidden"])
-    if not _present(config, family, "ffn") and kind not in ("mpt",):
+    table.setdefault("ffn", table.get("expert_ffn") or 4 * table["hidden"])
+    if not _present(config, family, "ffn") and kind not in ("mpt", "llama4_text"):
         assumed.append(f"ffn {table['ffn']}: four times the hidden size")
     assumed += family.notes
     table["name"] = name or str(config.get("_name_or_path") or kind)
@@ -55,11 +58,11 @@ def _kind(config: Mapping[str, Any]) -> str:
     if not isinstance(kind, str):
         raise SpecError("model_type", Nothing() if kind is None else kind, "one of " + ", ".join(sorted(FAMILIES)),
                         "Is this a config.json of a Hugging Face model?")
-    moe = [key for key in NOT_DENSE_KEYS if _is_set(config.get(key))]
-    if kind in NOT_DENSE or moe:
+    moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if kind not in MIXED else []
+    if kind in NOT_MODELLED or moe:
         what = f"{kind} ({', '.join(moe)})" if moe else kind
-        raise SpecError("model_type", what, "a dense decoder: " + ", ".join(sorted(FAMILIES)),
-                        "Mixtures of experts, latent attention and hybrids are not modelled in this version.")
+        raise SpecError("model_type", what, "one of " + ", ".join(sorted(FAMILIES)),
+                        "Experts and latent attention are read of " + ", ".join(MIXED) + " alone; hybrids are not modelled.")
     if kind not in FAMILIES:
         raise UnknownName("model_type", kind, sorted(FAMILIES))
     return kind
@@ -137,6 +140,8 @@ def _special(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: 
             table.pop("window", None)
         elif table.get("window"):
             assumed.append(f"sliding window of {table['window']} in every layer")
+    elif kind in MIXED:
+        mixed(kind, config, table, used, assumed)
     elif table.get("window"):
         assumed.append(f"sliding window of {table['window']} in every layer")
     if kind == "mpt":

@@ -36,7 +36,7 @@ def spare(memory: Sequence[StageMemory]) -> float:
     """Bytes left on the fullest stage; negative is what is missing. Raises SpecError for no stages."""
     if not memory:
         raise SpecError("memory", "no stage", "the memory of at least one stage")
-    return -max(stage.lacking for stage in memory)
+    return -max(stage.missing for stage in memory)
 
 
 def shortfall(job: Job, memory: Sequence[StageMemory],
@@ -50,8 +50,10 @@ def shortfall(job: Job, memory: Sequence[StageMemory],
     if all(stage.fits for stage in memory):
         return 0.0, ()
     missing = max(0.0, -spare(memory))
-    found = []
+    found: list[Advice] = []
     for path, value, changed in _changes(job):
+        if path == "plan.ep" and any(advice.path == path for advice in found):  # the narrowest is enough
+            continue
         try:
             after = memory_of(changed, build(check(changed)))
         except WindtunnelError:
@@ -84,6 +86,9 @@ def _changes(job: Job) -> Iterator[tuple[str, str | int, Job]]:
     while sharding in STRONGER and job.shard_ranks > 1:
         sharding = STRONGER[sharding]
         yield "plan.sharding", sharding, with_plan(sharding=sharding)
+    ep = plan.ep
+    while job.model.experts is not None and (ep := 2 * ep) <= job.model.experts:
+        yield "plan.ep", ep, with_plan(ep=ep)
     if plan.micro_batch > 1:
         yield "plan.micro_batch", plan.micro_batch // 2, with_plan(micro_batch=plan.micro_batch // 2)
     recompute = str(plan.recompute)

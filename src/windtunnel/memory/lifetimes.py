@@ -13,7 +13,8 @@ from windtunnel.memory.buffers import IN_FLIGHT, buffer_bytes
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.memory.outputs import Passes, passes_of
 from windtunnel.memory.resident import cublas_bytes
-from windtunnel.memory.state import State, raw_gradient_bytes, state_of, step_bytes
+from windtunnel.memory.stage import raw_gradient_bytes
+from windtunnel.memory.state import State, state_of, step_bytes
 from windtunnel.memory.walk import activation_walk, block_needs, chunk_bytes
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
@@ -62,11 +63,14 @@ class _Script:
 
 
 def lifetimes(workload: Workload, stage: int) -> list[Event]:
-    """Events of the fullest GPU of `stage`, in the order in which its process makes them. What is never freed stays allocated."""
+    """Events of the fullest GPU of `stage`, in the order in which its process makes them.
+
+    What is never freed stays allocated.
+    """
     job = workload.job
     habit = habits(job.runtime.framework)
-    parameters = workload.stage_parameters[stage]
-    state = state_of(job, habit, parameters)
+    parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
+    state = state_of(job, habit, parameters, experts)
     script = _Script()
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)
@@ -75,7 +79,8 @@ def lifetimes(workload: Workload, stage: int) -> list[Event]:
     for name in ("first", "second"):
         player.step(order, f"{name} step")
         script.where = f"{name} update"
-        _all_at_once(script, _spread(workload, stage, habit.flat == "all", step_bytes(job, parameters)), "optimizer temporary")
+        temporary = step_bytes(job, parameters, experts)
+        _all_at_once(script, _spread(workload, stage, habit.flat == "all", temporary), "optimizer temporary")
         if habit.lazy_moments and name == "first":
             _all(script, _spread(workload, stage, habit.flat == "all", moments / 2.0) * 2, "optimizer state")
         player.drop_gradients()
@@ -153,7 +158,8 @@ class _Player:
         self.script, self.boundary = script, workload.boundary
         job, parameters = workload.job, workload.stage_parameters[stage]
         raw, habit = raw_gradient_bytes(job), habits(job.runtime.framework)
-        self.per_element = state_of(job, habit, parameters).gradients / parameters if _late_gradients(job, habit) else 0.0
+        gradients = state_of(job, habit, parameters, workload.stage_experts[stage]).gradients
+        self.per_element = gradients / parameters if _late_gradients(job, habit) else 0.0
         self.elements = [block.tensors.weights or (block.parameters,) for block in workload.blocks]
         needs = block_needs(workload)
         used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks}

@@ -92,7 +92,7 @@ def _late(workload: Workload, block: Block, need: Needs) -> tuple[float, ...]:
     """What the weight gradients wait for, a piece for each of their products; they add up to the block's `late` bytes."""
     table = workload.ops
     sizes = [float(table.batch[row]) * float(table.k[row]) * float(table.m[row] + table.n[row]) for row in block.backward
-             if table.kind[row] == Kind.GEMM and table.phase[row] == Phase.WGRAD]
+             if table.kind[row] in (Kind.GEMM, Kind.GROUPED_GEMM) and table.phase[row] == Phase.WGRAD]
     return tuple(size * need.late / sum(sizes) for size in sizes) if need.late > 0.0 else ()
 
 

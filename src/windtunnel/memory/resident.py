@@ -48,6 +48,11 @@ def nccl_bytes(job: Job) -> float:
             inside = stride * ranks <= node.domain
             total += _communicator(job, inside, point_to_point=axis == "pp")
         stride *= ranks
+    if plan.ep * plan.etp > 1:  # experts' axes: tokens over ep, copies of experts over the rest
+        span = plan.ep * plan.etp
+        total += _communicator(job, span <= node.domain, point_to_point=plan.ep > 1 and job.runtime.moe_dispatch != "allgather")
+        if job.expert_dp > 1:
+            total += _communicator(job, span * job.expert_dp <= node.domain, point_to_point=False)
     if stride > 1:
         total += _communicator(job, stride <= node.domain, point_to_point=False)
     return total

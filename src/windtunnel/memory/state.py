@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windtunnel.memory.habits import Habits, habits
+from windtunnel.memory.habits import Habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
-from windtunnel.workload.passes.optimizer import MOMENTS, updated_parameters
+from windtunnel.workload.passes.optimizer import MOMENTS, sharded, updated_parameters
 
 
 @dataclass(frozen=True)
@@ -28,34 +28,24 @@ class State:
         return self.weights + self.gradients + self.optimizer
 
 
-def state_of(job: Job, habit: Habits, parameters: float) -> State:
-    """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding)."""
+def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0) -> State:
+    """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of them of experts."""
     plan, runtime = job.plan, job.runtime
-    own = parameters / job.shard_ranks
+    own = sharded(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
-    whole = plan.shards_parameters and plan.pp > 1 and habit.torch_pipeline
+    whole = plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
     master = 4.0 if runtime.master_weights and weight < 4.0 else 0.0
     if master and plan.sharding in ("fsdp", "hsdp"):  # FSDP's shards are the master copy; 16-bit weights exist only gathered
         weight, master = master, 0.0
     return State(
         weights=weight * (own if plan.shards_parameters else parameters),
         gradients=gradient * (own if plan.sharding == "zero2" or plan.shards_parameters and not whole else parameters),
-        optimizer=(4.0 * MOMENTS[runtime.optimizer] + master) * updated_parameters(job, parameters),
+        optimizer=(4.0 * MOMENTS[runtime.optimizer] + master) * updated_parameters(job, parameters, experts),
     )
 
 
-def step_bytes(job: Job, parameters: float) -> float:
+def step_bytes(job: Job, parameters: float, experts: float = 0.0) -> float:
     """Temporary bytes of the parameter update: fp32 copies of 16-bit gradients, and a foreach optimizer's intermediate."""
     runtime = job.runtime
     copies = 4.0 if runtime.master_weights and DTYPE_BYTES[runtime.gradient_dtype] < 4.0 else 0.0
-    return updated_parameters(job, parameters) * (copies + (0.0 if runtime.fused_optimizer else 4.0))
-
-
-def raw_gradient_bytes(job: Job) -> float:
-    """Bytes per parameter of compute-precision gradients that wait for the end of a backward pass beside the accumulated ones."""
-    runtime, plan = job.runtime, job.plan
-    whole_chunk = habits(runtime.framework).raw_gradients == "chunk"
-    if not whole_chunk or plan.shards_parameters or runtime.fused_wgrad or runtime.gradient_dtype == runtime.precision:
-        return 0.0
-    compute = runtime.compute_width
-    return compute if DTYPE_BYTES[runtime.gradient_dtype] > compute else 0.0
+    return updated_parameters(job, parameters, experts) * (copies + (0.0 if runtime.fused_optimizer else 4.0))

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.memory.habits import Habits, habits
+from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload.graph import Block, Chunk, Workload
-from windtunnel.workload.ops import Axis, Comm, Kind, Phase
+from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Phase
 from windtunnel.workload.schedules import Pass, table
 
 SAVED_PER_LOGIT = 4.0
@@ -61,7 +62,8 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     kind, phase = table.kind[rows], table.phase[rows]
     m, n, k, batch = table.m[rows], table.n[rows], table.k[rows], table.batch[rows]
     # gradient of an operator's output beside that of its input
-    product = np.where((kind == Kind.GEMM) & (phase == Phase.DGRAD), batch * m * (n + k), 0)
+    matrix = (kind == Kind.GEMM) | (kind == Kind.GROUPED_GEMM)
+    product = np.where(matrix & (phase == Phase.DGRAD), batch * m * (n + k), 0)
     softmax = np.where((kind == Kind.SOFTMAX) & (phase == Phase.DGRAD), 2 * m * n, 0)
     fused = np.where(kind == Kind.ATTENTION_BACKWARD, 2 * batch * (m + n) * k, 0)
     gathered = np.where((table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP), table.bytes[rows], 0.0)
@@ -83,7 +85,8 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
         working = max(0.0, each - width - SAVED_PER_LOGIT) * elements + workload.boundary
     elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
         saved += _unread(workload, ahead, width)
-    factors = np.where((kind == Kind.GEMM) & (phase == Phase.WGRAD), batch * k * (m + n), 0).sum() * width
+    narrow = np.minimum(np.array([DTYPE_BYTES[name] for name in DTYPES])[table.dtype[rows]], width)  # operands wait as quantised
+    factors = (np.where(matrix & (phase == Phase.WGRAD), batch * k * (m + n), 0) * narrow).sum()
     again = (phase == Phase.WGRAD) & (table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP)
     cut = 0.0 if habit.saves_gathered else float(table.bytes[rows][again].sum()) * (1.0 - 1.0 / plan.tp)
     return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut))

@@ -11,8 +11,10 @@ from windtunnel.workload.ops import Axis
 
 Ids = npt.NDArray[np.int64]
 
-_PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.EP: "ep", Axis.DP: "dp"}
-_JOINED = {Axis.SHARD: ("dp", "cp"), Axis.REPLICA: ("dp", "cp"), Axis.EP: ("dp", "cp"), Axis.WORLD: ("dp", "cp", "tp", "pp")}
+_PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.DP: "dp"}
+_STAGE = ("dp", "cp", "tp")
+_JOINED = {Axis.SHARD: ("dp", "cp"), Axis.REPLICA: ("dp", "cp"), Axis.EP: _STAGE, Axis.ETP: _STAGE, Axis.EXPERT_DP: _STAGE,
+           Axis.WORLD: ("dp", "cp", "tp", "pp")}
 
 
 def members(job: Job, axis: Axis, stage: int | None = None) -> Ids:
@@ -23,11 +25,12 @@ def members(job: Job, axis: Axis, stage: int | None = None) -> Ids:
     """
     plan = job.plan
     return rows_of(Axis(axis), {"tp": plan.tp, "cp": plan.cp, "dp": job.dp, "pp": plan.pp}, plan.placement,
-                job.shard_ranks, getattr(plan, "ep", 1) or 1, stage)
+                job.shard_ranks, plan.ep, stage, plan.etp)
 
 
-def rows_of(axis: Axis, sizes: dict[str, int], placement: tuple[str, ...], shard: int, ep: int, stage: int | None = None) -> Ids:
-    """As `members`, of a plan given by its numbers."""
+def rows_of(axis: Axis, sizes: dict[str, int], placement: tuple[str, ...], shard: int, ep: int, stage: int | None = None,
+            etp: int = 1) -> Ids:
+    """As `members`, of a plan given by its numbers. Experts' axes cut a stage's ranks: etp innermost, then ep, then copies."""
     order = [a for a in reversed(placement) if a in sizes]
     if axis == Axis.NONE or sorted(order) != sorted(sizes):
         raise SpecError("axis", axis.name, "an axis of the plan, with a placement that names tp, cp, dp, pp once")
@@ -49,8 +52,10 @@ def rows_of(axis: Axis, sizes: dict[str, int], placement: tuple[str, ...], shard
     found = found.reshape(-1, int(np.prod([sizes[a] for a in wanted], dtype=np.int64)))
     if axis == Axis.SHARD:
         return found.reshape(-1, shard)
-    if axis == Axis.EP and found.shape[1] % ep == 0:
-        return found.reshape(-1, ep)
+    if axis in (Axis.EP, Axis.ETP, Axis.EXPERT_DP) and found.shape[1] % (ep * etp) == 0:
+        cut = found.reshape(found.shape[0], -1, ep, etp)
+        inner = {Axis.EXPERT_DP: 1, Axis.EP: 2, Axis.ETP: 3}[axis]
+        return np.moveaxis(cut, inner, 3).reshape(-1, cut.shape[inner])
     if axis == Axis.REPLICA:
         return np.swapaxes(found.reshape(found.shape[0], -1, shard), 1, 2).reshape(-1, found.shape[1] // shard)
     return found

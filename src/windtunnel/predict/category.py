@@ -45,6 +45,8 @@ _BY_AXIS = {
     Axis.TP: Category.TENSOR_PARALLEL,
     Axis.CP: Category.CONTEXT_PARALLEL,
     Axis.EP: Category.EXPERT_PARALLEL,
+    Axis.ETP: Category.EXPERT_PARALLEL,
+    Axis.EXPERT_DP: Category.GRADIENT_REDUCE,
     Axis.DP: Category.GRADIENT_REDUCE,
     Axis.SHARD: Category.PARAMETER_GATHER,
     Axis.REPLICA: Category.GRADIENT_REDUCE,
@@ -57,7 +59,7 @@ _BY_AXIS = {
 def categories(ops: OpTable) -> npt.NDArray[np.int32]:
     """The category of every row."""
     out = np.full(len(ops), int(Category.MEMORY_BOUND), np.int32)
-    out[ops.kind == Kind.GEMM] = Category.MATMUL
+    out[(ops.kind == Kind.GEMM) | (ops.kind == Kind.GROUPED_GEMM)] = Category.MATMUL
     out[(ops.kind == Kind.ATTENTION) | (ops.kind == Kind.ATTENTION_BACKWARD)] = Category.ATTENTION
     out[ops.phase == Phase.RECOMPUTE] = Category.RECOMPUTE
     out[ops.phase == Phase.OPTIMIZER] = Category.OPTIMIZER

@@ -22,9 +22,10 @@ from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
 from windtunnel.predict.transfers import Transfers
 from windtunnel.workload import Axis, Comm, Workload
+from windtunnel.workload.passes.optimizer import sharded
 from windtunnel.workload.schedules import Order, table
 
-OVERLAPPING = (Axis.TP, Axis.CP, Axis.DP, Axis.SHARD, Axis.REPLICA)
+OVERLAPPING = (Axis.TP, Axis.CP, Axis.EP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP)
 DEFAULT_TAX = 0.1
 """For accelerators whose compute units are not known; assumed."""
 
@@ -131,9 +132,10 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
     job, index, templates = stage.workload.job, stage.index, stage.templates
     plan = job.plan
     if job.copies > 1:
-        size = stage.workload.stage_parameters[index] * templates.reduce_width / (job.shard_ranks if plan.sharding != "none" else 1)
-        reduced = (stage.twin(size, reduced),)
-    if job.model.tied_embeddings and not job.ends_meet and index in (0, plan.pp - 1):
+        held, experts = stage.workload.stage_parameters[index], stage.workload.stage_experts[index]
+        own = held if plan.sharding == "none" else sharded(job, held, experts)
+        reduced = (stage.twin(own * templates.reduce_width, reduced),)
+    if job.model.shares_embedding and not job.ends_meet and index in (0, plan.pp - 1):
         size = job.padded_vocab // plan.tp * job.model.hidden * templates.reduce_width
         reduced = (stage.sync(Kind.TIED_EMBEDDING, Axis.EMBEDDING, size, 2, reduced, Category.GRADIENT_REDUCE),)
     waits = (stage.run(templates.optimizer(index, after_norm=False), UPDATE, reduced),)

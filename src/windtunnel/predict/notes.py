@@ -16,6 +16,10 @@ def assumptions(job: Job) -> tuple[str, ...]:
         "MFU counts full (not causal) attention and the logits; its peak is "
         f"{job.cluster.gpu.peak[runtime.precision] / 1e12:g} TFLOP/s ({runtime.precision}, dense)."
     ]
+    if job.model.experts is not None:
+        load = min(runtime.moe_imbalance, runtime.moe_capacity or runtime.moe_imbalance)
+        notes.append(f"A token goes to {job.model.top_k} of {job.model.experts} experts, which count in FLOPs; the busiest expert "
+                     f"rank takes {load:g} times the mean.")
     if job.padded_vocab != job.model.vocab:
         notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
     if job.cluster.gpus > 1:
@@ -31,10 +35,16 @@ def assumptions(job: Job) -> tuple[str, ...]:
 def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     """What is wrong or doubtful about running this job."""
     notes = []
-    short = max(memory, key=lambda stage: stage.lacking)
+    short = max(memory, key=lambda stage: stage.missing)
     if not short.fits:
         notes.append(
             f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more than its GPU has."
+        )
+    domain, span = job.cluster.node.domain, job.plan.ep * job.plan.etp
+    if span <= domain < job.cluster.gpus and domain % span:
+        notes.append(
+            f"Groups of {span} expert ranks straddle scale-up domains of {domain} GPUs. If the scheduler uses "
+            f"{domain // span * span} of each, write --set cluster.node.scale_up.size={domain // span * span}."
         )
     if plan_crosses_node(job):
         notes.append(

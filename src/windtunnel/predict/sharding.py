@@ -10,6 +10,8 @@ from windtunnel.workload import Axis, Comm, Stream
 from windtunnel.workload.schedules import Action, Order, Pass
 
 Pieces = tuple[tuple[int, int], ...]
+Held = tuple[float, float]
+"""Elements on a GPU: of all parameters but experts', and of experts', which other ranks share."""
 WEIGHTS = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 """Passes that leave gradients of parameters behind."""
 
@@ -31,6 +33,28 @@ class Sharding(Protocol):
 
     def finish(self, update: int) -> None:
         """Append what follows the update."""
+
+
+def held(stage: Stage, pieces: Pieces) -> Held:
+    """Parameters of blocks with repeats."""
+    blocks = stage.workload.blocks
+    experts = sum(blocks[b].expert_parameters * times for b, times in pieces)
+    return sum(blocks[b].parameters * times for b, times in pieces) - experts, experts
+
+
+def gather(stage: Stage, label: Label, size: Held, width: float, waits: tuple[int, ...]) -> int | None:
+    """All-gathers of parameters, `width` bytes each, over the ranks that share them; returns the last, None if there is none."""
+    done = None
+    for axis, elements, ranks in _shared(stage, size):
+        if elements and ranks > 1:
+            done = stage.comm(label, Comm.ALL_GATHER, axis, elements * width, Stream.GATHER, waits, Category.PARAMETER_GATHER)
+    return done
+
+
+def _shared(stage: Stage, size: Held) -> tuple[tuple[Axis, float, int], ...]:
+    """Over which ranks each part of sharded parameters is cut: (axis, elements, ranks)."""
+    job = stage.workload.job
+    return (Axis.SHARD, size[0], job.shard_ranks), (Axis.EXPERT_DP, size[1], job.expert_dp)
 
 
 def whole(stage: Stage, action: Action, beside: Action | None) -> int:
@@ -66,24 +90,28 @@ class Replicated:
         self.ranks = job.dp * job.plan.cp
         self.all_ranks = Axis.SHARD if job.shard_ranks == self.ranks else Axis.DP  # with context parallelism, both axes together
         self.sharded = job.plan.sharding != "none"
-        self.overlap_reduce = job.runtime.overlap_grad_reduce and self.ranks > 1
-        self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and self.ranks > 1
+        self.whole: Held = (
+            stage.workload.stage_parameters[stage.index] - stage.workload.stage_experts[stage.index],
+            stage.workload.stage_experts[stage.index],
+        )
+        several = self.ranks > 1 or self.whole[1] > 0.0 and job.expert_dp > 1
+        self.several = several
+        self.overlap_reduce = job.runtime.overlap_grad_reduce and several
+        self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and several
         # ZeRO-2 keeps a shard of the gradients, so every backward pass has to reduce
-        self.partitions = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and self.ranks > 1
+        self.partitions = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and several
         self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
         self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions)
         actions = () if self.whole_passes else stage.workload.schedule[stage.index]
         self.last = {a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS}  # by chunk: whose gradients come last
         self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}
-        self.gathers: dict[tuple[int, int], int] = {}
+        self.gathers: dict[tuple[int, int], tuple[int, ...]] = {}
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
                 for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
-                    size = self._parameters(pieces) * stage.templates.weight_width
-                    self.gathers[chunk, group] = stage.comm(
-                        (Kind.GATHER, -1, chunk), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (), Category.PARAMETER_GATHER
-                    )
+                    last = gather(stage, (Kind.GATHER, -1, chunk), held(stage, pieces), stage.templates.weight_width, ())
+                    self.gathers[chunk, group] = () if last is None else (last,)
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
         """A pair in which parameters are gathered or gradients combined runs one after the other."""
@@ -113,48 +141,49 @@ class Replicated:
         stage, direction, chunk = self.stage, action.direction, action.chunk
         last = -1
         for group, pieces in enumerate(self._groups(chunk, direction)):
-            gathered = (self.gathers[chunk, group],) if self._gathers(action) else ()
+            gathered = self.gathers[chunk, group] if self._gathers(action) else ()
             last = stage.run(stage.templates.pieces(pieces, direction, group == 0), label_of(action), waits + gathered)
             waits = ()
             if self._combines(action):
-                self.pending.append(self._combine(self._parameters(pieces), (last,), chunk))
+                self.pending.append(self._combine(held(stage, pieces), (last,), chunk))
         return last
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
         return whole(self.stage, action, beside)
 
     def reduce(self, last: int) -> tuple[int, ...]:
-        if self.ranks == 1:
+        if not self.several:
             return (last,)
         if not self.pending:
-            return (self._combine(self.stage.workload.stage_parameters[self.stage.index], (last,), -1),)
+            return (self._combine(self.whole, (last,), -1),)
         return (last, self.pending[-1])
 
     def finish(self, update: int) -> None:
-        if not self.sharded or self.overlap_gather or self.ranks == 1:
+        if not self.sharded or self.overlap_gather:
             return
-        size = self.stage.workload.stage_parameters[self.stage.index] * self.stage.templates.weight_width
-        gathered = self.stage.comm(
-            (Kind.GATHER, -1, -1), Comm.ALL_GATHER, Axis.SHARD, size, Stream.GATHER, (update,), Category.PARAMETER_GATHER
-        )
-        self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))  # the step ends with it: its time is nobody else's
+        gathered = gather(self.stage, (Kind.GATHER, -1, -1), self.whole, self.stage.templates.weight_width, (update,))
+        if gathered is not None:  # the step ends with it: its time is nobody else's
+            self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
 
-    def _combine(self, parameters: float, waits: tuple[int, ...], chunk: int) -> int:
+    def _combine(self, size: Held, waits: tuple[int, ...], chunk: int) -> int:
+        """Combines gradients; returns the last call, or what they wait for if there is none."""
         job = self.stage.workload.job
         scatter = self.sharded and job.runtime.reduce_with == "reduce_scatter"
-        call, axis = (Comm.REDUCE_SCATTER, Axis.SHARD) if scatter else (Comm.ALL_REDUCE, self.all_ranks)
-        size = parameters * self.stage.templates.reduce_width
-        done = self.stage.comm((Kind.REDUCE, -1, chunk), call, axis, size, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
-        if scatter and job.shard_ranks < self.ranks:
-            done = self.stage.comm(
-                (Kind.REDUCE, -1, chunk),
-                Comm.ALL_REDUCE,
-                Axis.REPLICA,
-                size / job.shard_ranks,
-                Stream.REDUCE,
-                (done,),
-                Category.GRADIENT_REDUCE,
-            )
+        label = (Kind.REDUCE, -1, chunk)
+        done = waits[-1]
+        axes = ((Axis.SHARD, Axis.REPLICA, self.ranks), (Axis.EXPERT_DP, None, job.expert_dp))
+        for elements, (axis, copies, ranks) in zip(size, axes, strict=True):
+            if not elements or ranks == 1:
+                continue
+            bytes_ = elements * self.stage.templates.reduce_width
+            if not scatter:
+                call, axis = Comm.ALL_REDUCE, self.all_ranks if axis is Axis.SHARD else axis
+            else:
+                call = Comm.REDUCE_SCATTER
+            done = self.stage.comm(label, call, axis, bytes_, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
+            if scatter and copies is not None and job.shard_ranks < ranks:
+                rest = bytes_ / job.shard_ranks
+                done = self.stage.comm(label, Comm.ALL_REDUCE, copies, rest, Stream.REDUCE, (done,), Category.GRADIENT_REDUCE)
         return done
 
     def _groups(self, chunk: int, direction: Pass) -> list[Pieces]:
@@ -165,18 +194,15 @@ class Replicated:
             flat.reverse()
         width = self.stage.templates.reduce_width
         groups: list[list[int]] = [[]]
-        held = 0.0
+        full = 0.0
         for block in flat:
-            if groups[-1] and held >= self.stage.workload.job.runtime.bucket:
+            if groups[-1] and full >= self.stage.workload.job.runtime.bucket:
                 groups.append([])
-                held = 0.0
+                full = 0.0
             groups[-1].append(block)
-            held += blocks[block].parameters * width
+            full += blocks[block].parameters * width
         order = [g if direction is Pass.FORWARD else g[::-1] for g in groups]
         return [tuple((b, 1) for b in g) for g in order]
-
-    def _parameters(self, pieces: Pieces) -> float:
-        return sum(self.stage.workload.blocks[b].parameters * times for b, times in pieces)
 
 
 class FullySharded:
@@ -234,30 +260,19 @@ class FullySharded:
 
     def _gather(self, block: int, action: Action) -> int | None:
         """Gather a block's parameters; two gathered blocks may be alive, so it waits for the computation before the last."""
-        size = self.stage.workload.blocks[block].parameters * self.stage.templates.gather_width
-        if not size or self.ranks == 1:
-            return None
-        waits = tuple(self.done[-1:])
-        return self.stage.comm(
-            (Kind.GATHER, action.micro_batch, action.chunk),
-            Comm.ALL_GATHER,
-            Axis.SHARD,
-            size,
-            Stream.GATHER,
-            waits,
-            Category.PARAMETER_GATHER,
-        )
+        label = (Kind.GATHER, action.micro_batch, action.chunk)
+        size = held(self.stage, ((block, 1),))
+        return gather(self.stage, label, size, self.stage.templates.gather_width, tuple(self.done[-1:]))
 
     def _scatter(self, block: int, after: int) -> None:
-        size = self.stage.workload.blocks[block].parameters * self.stage.templates.reduce_width
-        if not size:
-            return
         done = after
-        if self.ranks > 1:
-            done = self.stage.comm(REDUCE, Comm.REDUCE_SCATTER, Axis.SHARD, size, Stream.REDUCE, (after,), Category.GRADIENT_REDUCE)
-        if self.replicas > 1:
-            done = self.stage.comm(
-                REDUCE, Comm.ALL_REDUCE, Axis.REPLICA, size / self.ranks, Stream.REDUCE, (done,), Category.GRADIENT_REDUCE
-            )
+        for axis, elements, ranks in _shared(self.stage, held(self.stage, ((block, 1),))):
+            size = elements * self.stage.templates.reduce_width
+            if size and ranks > 1:
+                done = self.stage.comm(REDUCE, Comm.REDUCE_SCATTER, axis, size, Stream.REDUCE, (after,), Category.GRADIENT_REDUCE)
+            if size and axis is Axis.SHARD and self.replicas > 1:
+                done = self.stage.comm(
+                    REDUCE, Comm.ALL_REDUCE, Axis.REPLICA, size / self.ranks, Stream.REDUCE, (done,), Category.GRADIENT_REDUCE
+                )
         if done != after:
             self.pending.append(done)

@@ -25,7 +25,8 @@ CLASSES = (
 """Kernel class by the operator that launched it, the first that matches; the rest is elementwise."""
 
 NO_WORK = re.compile(r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|"
-                     r"select|unsqueeze|squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh)$")
+                     r"select|unsqueeze|squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh|"
+                     r"_?(fused_)?rms_norm|layer_norm|scaled_dot_product_attention|cross_entropy\w*|embedding|result_type|type_as)$")
 """Operators of a CPU that only describe a tensor or call another operator."""
 
 FORMATS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "c10::Float8_e4m3fn": "fp8"}

@@ -40,8 +40,7 @@ class Protocol:
 
     def on(self, device: Device) -> Protocol:
         """The same on a CPU, where an execution takes a thousand times as long: fewer of each."""
-        return self if device.cuda else replace(self, warmup=min(self.warmup, 2), repeats=min(self.repeats, 7))
-
+        return self if device.cuda else replace(self, warmup=min(self.warmup, 2), repeats=min(self.repeats, 11))
 
     def lasts(self, seconds: float, flush: float) -> float:
         """About how long a measurement of an execution of `seconds` takes, each repetition with a flush of `flush` s."""
@@ -99,7 +98,7 @@ def measure(run: Callable[[], object], device: Device, protocol: Protocol | None
         one, host = _rough(run, device, tries)
         if device.cuda:  # once more with the host ahead: what takes long because of the host may be short on the device
             one, _ = _rough(run, device, tries, 5.0 * host)
-    loops = min(MOST_LOOPS, math.ceil(LOOP / max(one, 1e-7))) if one < SHORT else 1
+    loops = min(MOST_LOOPS, math.ceil(LOOP / max(one, 1e-7))) if one < SHORT and device.cuda else 1
     count = how.within(how.repeats, one * loops)
     lead = 1.5 * host * loops + 20e-6
     marks, hosts = [], []

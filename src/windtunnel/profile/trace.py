@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ class Trace:
         """s between kernels, from the first one's begin to the last one's end."""
         return sum(one.gap for one in self.slices[1:])
 
+    def scaled(self, share: float) -> Trace:
+        """All times as `share` of what they were: the profiler's clock also runs while other programs have a CPU."""
+        if share == 1.0:
+            return self
+        made = (replace(one, begin=share * one.begin, seconds=share * one.seconds, gap=share * one.gap) for one in self.slices)
+        return Trace(tuple(made), share * self.seconds)
+
     def by_module(self) -> dict[tuple[str, str], float]:
         """s by (module, phase), each kernel counted once, with the innermost module."""
         total: dict[tuple[str, str], float] = defaultdict(float)
@@ -88,12 +96,15 @@ def profile_call(run: Callable[[], object], device: Device, module: Any = None) 
     activities = [profiler.ProfilerActivity.CPU, *([profiler.ProfilerActivity.CUDA] if device.cuda else [])]
     taken = profiler.profile(activities=activities, record_shapes=True)
     with marked(torch, module), taken, profiler.record_function(WINDOW):
+        begin, wall = device.mark(), time.perf_counter()
         run()
         device.synchronize()
+        wall = time.perf_counter() - wall
+        share = 1.0 if device.cuda else min(1.0, device.between(begin, device.mark()) / wall)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         taken.export_chrome_trace(str(path))
-        return attribute(json.loads(path.read_text(encoding="utf-8")), device.cuda)
+        return attribute(json.loads(path.read_text(encoding="utf-8")), device.cuda).scaled(share)
 
 
 @contextmanager

@@ -8,10 +8,11 @@ llm-foundry's benchmark configures it (learned positions, biases kept: the print
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.reality.mixture import mixture_of
 from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.skipped import Skipped
 from windtunnel.spec.model import Model
 
 DEFAULT_VOCAB = 51200
@@ -37,20 +38,13 @@ _FACTS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Skipped:
-    """Why a row cannot be turned into a job, or cannot be scored."""
-
-    reason: str
-
-
 def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> Model | Skipped:
     """The row's network; what the row does not say is appended to `assumed`. `software` is (year, month) of the framework."""
     arch = "bloom" if (row.model or "").lower().startswith("bloom") else (row.arch or "")
+    if arch == "moe" or row.experts or row.attention not in (None, "mha"):
+        return mixture_of(row, assumed)
     if arch not in _FACTS:
-        return Skipped(f"architecture {arch or 'not published'!r} is not modelled in this version (dense decoders only)")
-    if row.attention not in (None, "mha") or row.experts:
-        return Skipped("MoE or latent attention is not modelled in this version (dense decoders only)")
+        return Skipped(f"architecture {arch or 'not published'!r} is not modelled in this version")
     if "lora" in f"{row.model} {row.source}".lower():
         return Skipped("LoRA trains only adapters: not modelled in this version")
     layers, hidden, ffn, seq = row.layers or _usual_layers(row), row.hidden, row.ffn, row.seq

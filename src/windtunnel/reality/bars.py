@@ -83,6 +83,10 @@ def _dense_half(row: TrainingRow) -> bool:
     return row.id.startswith("T") and row.complete == "y" and dense and row.precision in ("bf16", "fp16")
 
 
+def _mixture(row: TrainingRow) -> bool:
+    return bool(row.experts) and bool(row.iter_time_s)
+
+
 STEP, MEMORY = "step_time_s", "memory_gib"
 BARS: tuple[Bar, ...] = (
     Bar("vTrain, 109 multi-node runs", STEP, _family("A100-vTrain"), mean=11, median=7),
@@ -97,9 +101,10 @@ BARS: tuple[Bar, ...] = (
     Bar("the last three pooled", STEP, lambda row: _megascale(row) or _narayanan(row) or _eos(row), mean=7),
     Bar("vTrain, single node", STEP, _family("A100-vTrain-node"), mean=15),
     Bar("dense, bf16 or fp16, complete", STEP, _dense_half, median=10, share=0.9),
+    Bar("mixtures of experts, H100 and GB200", STEP, _mixture, median=10, share=0.97),
     Bar("memory, all", MEMORY, lambda row: row.mem_gib is not None, median=10),
-    Bar("memory, BLOOM's planning runs", MEMORY, lambda row: row.mem_kind == "device", median=4),
-    Bar("memory, torchtitan", MEMORY, lambda row: row.mem_kind == "reserved", median=4),
+    Bar("memory, BLOOM's planning runs", MEMORY, lambda row: row.mem_kind == "device"),
+    Bar("memory, torchtitan", MEMORY, lambda row: row.mem_kind == "reserved"),
 )
 
 

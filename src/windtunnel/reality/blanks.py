@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import memory_of
 from windtunnel.predict.prediction import Prediction
-from windtunnel.reality.architecture import Skipped
-from windtunnel.reality.jobs import LEVELS, Draft, level_of
+from windtunnel.reality.jobs import MIXTURE_LEVELS, Draft, level_of
+from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Job
 from windtunnel.workload import build
 
@@ -24,9 +24,9 @@ Memory = Callable[[Job], tuple[float, bool]]
 
 
 def memory_alone(job: Job) -> tuple[float, bool]:
-    """`Memory` by the sums of the model (allocated and context), without a prediction of time or a replay."""
+    """`Memory` by the model, without a prediction of time."""
     stages = memory_of(job, build(job))
-    return max(stage.allocated + stage.context for stage in stages), all(stage.fits for stage in stages)
+    return max(stage.total for stage in stages), all(stage.fits for stage in stages)
 
 
 def choose(made: Draft, predict: Predict, memory: Memory = memory_alone) -> tuple[Prediction, tuple[str, ...]] | Skipped:
@@ -50,7 +50,7 @@ def _fitting(jobs: Sequence[Job], memory: Memory) -> tuple[list[Job], Job]:
     Where a micro batch fits, so do the smaller ones with as many virtual stages: they keep less, and no more of them at a time.
     """
     needs: list[tuple[float, Job]] = []
-    for level in dict.fromkeys((*LEVELS, *map(level_of, jobs))):
+    for level in dict.fromkeys((*MIXTURE_LEVELS, *map(level_of, jobs))):
         largest: dict[int, int] = {}
         fitting = []
         for job in sorted((job for job in jobs if level_of(job) == level), key=_size, reverse=True):
@@ -91,7 +91,10 @@ def _size(job: Job) -> tuple[int, int]:
 
 def _said(made: Draft, job: Job, rule: str) -> str:
     some = job.plan.recompute_layers
-    recompute = job.plan.recompute if some is None else f"{job.plan.recompute} on {some} layers of a virtual stage"
-    values = {"recompute": recompute, "micro batch": str(job.plan.micro_batch), "virtual stages": str(job.plan.vpp)}
+    modules = job.plan.recompute_modules
+    named = job.plan.recompute if modules == ("core_attn",) else f"selective ({', '.join(modules)})"
+    recompute = named if some is None else f"{job.plan.recompute} on {some} layers of a virtual stage"
+    values = {"recompute": recompute, "modules of selective recompute": ", ".join(modules),
+              "micro batch": str(job.plan.micro_batch), "virtual stages": str(job.plan.vpp)}
     chosen = ", ".join(f"{name} {values[name]}" for name in made.blank)
     return f"{chosen} (not published: {rule}, {len(made.jobs)} candidates)"

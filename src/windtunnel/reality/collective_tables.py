@@ -17,11 +17,11 @@ from typing import NamedTuple
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.network import collective, flat_group
 from windtunnel.profile.imports import gpu_of_path
-from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.collectives import COMMS
 from windtunnel.reality.machine import Place, machine
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Score
+from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Cluster
 from windtunnel.workload.ops import Comm
 

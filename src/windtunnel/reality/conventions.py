@@ -8,8 +8,8 @@ amount and are not scored.
 
 from __future__ import annotations
 
-from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.skipped import Skipped
 
 _KNOWN = ("2402.15627",)
 

@@ -26,13 +26,13 @@ from windtunnel.compute import training
 from windtunnel.compute.training import Factors, TrainingFactor
 from windtunnel.predict import predict
 from windtunnel.reality import measurements
-from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.bars import NO_BAR, Line, measure
 from windtunnel.reality.blanks import choose
 from windtunnel.reality.coordinate import Values, search
 from windtunnel.reality.jobs import draft
 from windtunnel.reality.report import Score
 from windtunnel.reality.rows import TrainingRow, read
+from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.validate import score_training
 from windtunnel.spec import Job, load_runtime
 from windtunnel.spec.catalog import ROOT

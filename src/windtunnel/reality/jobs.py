@@ -15,20 +15,24 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
-from windtunnel.reality.architecture import Skipped, model_of
+from windtunnel.reality.architecture import model_of
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.machine import cluster_of
 from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.software import catalogue_date, runtime_of, software_date
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
 
-Recompute = Literal["none", "selective", "ops", "full"]
+Recompute = Literal["none", "selective", "modules", "ops", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 Level = tuple[Recompute, int]
 """Recompute and the quarters of a virtual stage's layers that do it."""
 
 LEVELS: tuple[Level, ...] = (("none", 4), ("selective", 4), ("full", 1), ("full", 2), ("full", 3), ("full", 4))
 """What a blank may stand for, least first: recipes recompute no more layers than memory asks for."""
+
+MIXTURE_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *LEVELS[2:])
+"""With experts also the cheap modules by name: norms, experts' activations, up projections of latent attention."""
 
 MICRO_BATCHES = (1, 2, 4, 8)
 INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
@@ -37,6 +41,9 @@ INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 MOST_VIRTUAL_STAGES = 8
 """Papers print 1 to 8 virtual stages: 3 (Korthikanti et al. 2022), 6 (MegaScale), up to 8 (Llama 3); finer cuts only add
 transfers."""
+
+SCHEDULE_OF = {"hai-llm": "dualpipe"}
+"""Frameworks with a pipeline schedule of their own (DeepSeek-V3, arXiv:2412.19437 section 3.2.1)."""
 
 _SEQUENCE_PARALLEL_SINCE = (2022, 5)
 _DISTRIBUTED_OPTIMIZER_SINCE = (2022, 1)
@@ -77,8 +84,6 @@ def draft(row: TrainingRow) -> Draft | Skipped:
 
 
 def _unsupported(row: TrainingRow) -> str | None:
-    if (row.ep or 1) > 1:
-        return "expert parallelism is not modelled in this version"
     blank = [name for name in ("gbs", "gpu", "gpus", "tp", "pp", "precision") if not getattr(row, name)]
     return f"{', '.join(blank)} not published" if blank else None
 
@@ -87,20 +92,26 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
                 assumed: list[str]) -> Draft | Skipped:
     tp, pp, cp, gpus, batch = row.tp or 1, row.pp or 1, row.cp or 1, row.gpus or 1, row.gbs or 1
     dp = row.dp or max(1, gpus // (tp * pp * cp))
-    common: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "global_batch": batch, "seq": row.seq,
+    common: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": row.ep or 1, "global_batch": batch, "seq": row.seq,
                               "sequence_parallel": _sequence_parallel(row, tp, software, assumed)}
     common |= _sharding(row, dp * cp, software, assumed)
+    if pp > 1 and row.framework in SCHEDULE_OF:
+        common["schedule"] = SCHEDULE_OF[row.framework]
+        assumed.append(f"schedule {common['schedule']}, the framework's own")
     blank: list[str] = []
     jobs: list[Job] = []
     refused: WindtunnelError | None = None
     for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank):
-        layout, rule = _stages(row, model.layers, pp * vpp)
+        layout, rule = _stages(row, model, pp * vpp)
         if layout == ():
             refused = PlanError("plan.stages", model.layers, f"at least one layer in each of {pp * vpp} virtual stages",
                                 "a stage that holds only the embedding or the head is not modelled in this version")
             continue
         some = math.ceil(quarters * max(layout or (model.layers // (pp * vpp),)) / 4) if quarters < 4 else None
-        plan = Plan(**common, recompute=recompute, recompute_layers=some, micro_batch=micro_batch, vpp=vpp, stages=layout)
+        named = _modules(model) if recompute == "modules" else ("core_attn",)
+        how: Any = "selective" if recompute == "modules" else recompute
+        plan = Plan(**common, recompute=how, recompute_modules=named, recompute_layers=some, micro_batch=micro_batch, vpp=vpp,
+                    stages=layout)
         job = Job(name=row.id, model=model, plan=plan, runtime=runtime, cluster=cluster, source=row.source or "")
         try:
             jobs.append(check(job))
@@ -118,16 +129,20 @@ def level_of(job: Job) -> Level:
     """The job's entry of `LEVELS`, or the next above it where a quarter of its layers is not a whole number."""
     most = max(max(stage) for stage in job.layers_per_stage)
     some = job.plan.recompute_layers
-    return job.plan.recompute, 4 if some is None else math.ceil(4 * some / most)
+    named: Recompute = "modules" if job.plan.recompute_modules != ("core_attn",) else job.plan.recompute
+    return named, 4 if some is None else math.ceil(4 * some / most)
 
 
 def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator[tuple[Level, int, int]]:
     """What may stand in the row's blanks; names them in `blank`."""
-    levels = LEVELS
+    levels = MIXTURE_LEVELS if model.experts else LEVELS
     if row.recompute is None:
         blank.append("recompute")
     elif row.recompute == "selective" and row.framework == "torchtitan":
         levels = (("ops", 4),)  # its selective mode chooses by operator, not Megatron's attention core
+    elif row.recompute == "selective" and model.experts:
+        blank.append("modules of selective recompute")
+        levels = (("selective", 4), ("modules", 4))
     elif row.recompute in RECOMPUTE:
         levels = ((row.recompute, 4),)
     else:
@@ -151,17 +166,22 @@ def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, 
     return tuple(count for count in range(1, min(share, MOST_VIRTUAL_STAGES) + 1) if share % count == 0)
 
 
+def _modules(model: Model) -> tuple[Any, ...]:
+    return ("layernorm", "mla_up_proj", "moe_act") if model.latent else ("layernorm", "moe_act")
+
+
 def _words(row: TrainingRow) -> str:
     return (row.notes or "").lower().replace("interleaved 1f1b", "interleaved")
 
 
-def _stages(row: TrainingRow, layers: int, stages: int) -> tuple[tuple[int, ...] | None, str | None]:
+def _stages(row: TrainingRow, model: Model, stages: int) -> tuple[tuple[int, ...] | None, str | None]:
     """Layers of each virtual stage where they do not divide evenly; () where there is no layout."""
+    layers = model.layers
     if layers % stages == 0:
         return None, None
     if stages > layers + 2:
         return (), None
-    made = uneven(layers, stages, greedy=row.framework == "megatron-deepspeed")
+    made = uneven(layers, stages, greedy=row.framework == "megatron-deepspeed", further=model.mtp_layers > 0)
     return made if made else ((), None)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.compute import estimate
-from windtunnel.compute.estimate import GROUPED
 from windtunnel.compute.families import key_of
 from windtunnel.compute.kernels import load
 from windtunnel.compute.reference import gpu_of as fitted_gpu
@@ -30,7 +29,7 @@ from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 
 Row = Mapping[str, Any]
 
-KINDS = {"gemm": Kind.GEMM, "grouped_gemm": Kind.GEMM, "attention": Kind.ATTENTION, "norm": Kind.NORM,
+KINDS = {"gemm": Kind.GEMM, "grouped_gemm": Kind.GROUPED_GEMM, "attention": Kind.ATTENTION, "norm": Kind.NORM,
          "elementwise": Kind.ELEMENTWISE, "softmax": Kind.SOFTMAX, "cross_entropy": Kind.CROSS_ENTROPY, "embedding": Kind.EMBEDDING,
          "permute": Kind.COPY, "optimizer": Kind.OPTIMIZER, "copy": Kind.COPY, "reduce": Kind.REDUCE}
 PHASES = {"forward": Phase.FORWARD, "recompute": Phase.RECOMPUTE, "backward": Phase.DGRAD, "dgrad": Phase.DGRAD,
@@ -43,7 +42,7 @@ def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), ker
 
     Raises SpecError for a GPU that neither catalogue nor dataset describes.
     """
-    gpu = gpu_of(data.about) if kernels is None else _under(data.about, kernels)
+    gpu = gpu_of(data.about) if kernels is None else gpu_under(data.about, kernels)
     rows = data.rows()
     scores: list[Score | None] = [None] * len(rows)
     groups: dict[Runtime, list[tuple[int, Op]]] = {}
@@ -87,7 +86,7 @@ def gpu_of(about: About) -> GPU:
         raise SpecError("about.datasheet", dict(sheet), "figures of a GPU", f"{error}.") from error
 
 
-def _under(about: About, kernels: str) -> GPU:
+def gpu_under(about: About, kernels: str) -> GPU:
     """The dataset's GPU with the curves of a file; that file describes it where it was fitted on it."""
     if load(kernels).id == about.gpu:
         return fitted_gpu(load(kernels), kernels)
@@ -104,7 +103,7 @@ def _op(row: Row) -> Op | str:
         return f"op {row['op']}: host time, not a kernel's"
     full = with_work(row)
     kind = KINDS[row["op"]]
-    if kind in (Kind.GEMM, Kind.ATTENTION):
+    if kind in (Kind.GEMM, Kind.GROUPED_GEMM, Kind.ATTENTION):
         if full["flops"] is None:
             return f"{row['op']} without m, n and k"
     elif full["bytes"] is None:
@@ -119,8 +118,8 @@ def _op(row: Row) -> Op | str:
 
 
 def _name(row: Row) -> str:
-    """What `estimate` knows the kernel by: grouped products, and one library's kernel where a curve of its own was fitted."""
-    return GROUPED if row["op"] == GROUPED else key_of(row["name"], row["library"] or "")
+    """What `estimate` knows one library's kernel by, where a curve of its own was fitted."""
+    return key_of(row["name"], row["library"] or "")
 
 
 def _runtime(row: Row) -> Runtime:

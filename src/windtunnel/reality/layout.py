@@ -2,30 +2,33 @@
 
 Frameworks of Megatron's kind can count the input embedding and the output head as a layer each, so that the first and the last
 virtual stage hold one transformer layer less (BLOOM's `type:transformer|embedding`, Llama 3's 126 layers on 16 stages).
-DeepSpeed's `partition_balanced` otherwise fills every stage up to the largest share and leaves the remainder to the last one.
+DeepSpeed's `partition_balanced` otherwise fills every stage up to the largest share and leaves the remainder to the last one; so do
+Megatron-Bridge's layouts of DeepSeek-V3, whose last stage also predicts further tokens.
 """
 
 from __future__ import annotations
 
 
-def uneven(layers: int, stages: int, greedy: bool) -> tuple[tuple[int, ...], str] | None:
+def uneven(layers: int, stages: int, greedy: bool, further: bool = False) -> tuple[tuple[int, ...], str] | None:
     """(layers per virtual stage in model order, the rule in words), or None where every layout leaves a stage empty.
 
     `greedy` picks DeepSpeed's way for numbers that the first rule does not settle; else stages differ by one, the large ones first.
+    `further`: the last stage also holds layers that predict further tokens, which is why it gets the remainder.
     """
-    if (layers + 2) % stages == 0 and stages > 1:
+    if (layers + 2) % stages == 0 and stages > 1 and not further:
         share = (layers + 2) // stages
         plan = [share] * stages
         plan[0] -= 1
         plan[-1] -= 1
         return _checked(plan, "embedding and head count as one layer each: first and last stage hold one layer less")
-    if greedy:
+    if greedy or further:
         share = -(-layers // stages)
         plan, left = [], layers
         for _ in range(stages):
             plan.append(min(share, left))
             left -= plan[-1]
-        made = _checked(plan, "stages filled up to the largest share, the rest on the last (DeepSpeed's balanced partition)")
+        whose = "DeepSpeed's balanced partition" if greedy else "where further tokens are predicted, too"
+        made = _checked(plan, f"stages filled up to the largest share, the rest on the last ({whose})")
         if made:
             return made
     share, more = divmod(layers, stages)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import GPU, Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_node, match_gpu, names
 
 KINDS = {"ib": "infiniband", "infiniband": "infiniband", "roce": "roce", "efa": "efa", "opa": "opa", "ethernet": "ethernet",
@@ -43,8 +43,21 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
     if row.gpus_per_node is None:
         assumed.append("8 GPUs in a node (not published)")
     text = " ".join(filter(None, (row.family, row.source, row.network_text)))
-    return machine(Place(row.gpu, row.gpus_per_node or 8, row.scaleup_gpus, row.nics_per_node, row.nic_gbit_s, row.fabric,
+    return machine(Place(row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric,
                          row.gpus, text))
+
+
+def _share(row: TrainingRow, assumed: list[str]) -> int | None:
+    """GPUs of a scale-up domain that the run has: with experts over several domains, the same number of each, as schedulers hand
+    out segments of racks so that no group of experts straddles two."""
+    whole, gpus = row.scaleup_gpus, row.gpus or 1
+    if whole is None or (row.ep or 1) == 1 or gpus <= whole:
+        return whole
+    domains = -(-gpus // whole)
+    if gpus % whole == 0 or gpus % domains or gpus // domains % (row.gpus_per_node or 8):
+        return whole
+    assumed.append(f"{gpus // domains} of the {whole} GPUs of each scale-up domain (not published)")
+    return gpus // domains
 
 
 def machine(place: Place) -> Cluster | Skipped:

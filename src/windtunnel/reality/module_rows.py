@@ -20,10 +20,10 @@ from windtunnel.compute import Measured, Modules, Profile
 from windtunnel.compute.modules import parts, shape_of
 from windtunnel.predict.alone import alone
 from windtunnel.predict.costs import price
-from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.bench import bench, on_host
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Score
+from windtunnel.reality.skipped import Skipped
 from windtunnel.records import Dataset, read_shape
 from windtunnel.spec import GPU, Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.catalog import names

@@ -10,10 +10,13 @@ from pathlib import Path
 from statistics import median
 
 from windtunnel.base.units import show_time
+from windtunnel.reality.labels import NAMES, UNITS, label, shared_gpu, shown
 from windtunnel.reality.report import Family, Report, Score
+from windtunnel.records import PHASES
 from windtunnel.report import html as house
 
-UNITS = {"step_time_s": "s", "memory_gib": "GiB", "time_us": "µs", "mfu_pct": "%"}
+LEVELS = {"layer": 2, "step": 2, "submodule": 1}
+OPACITY = (0.55, 0.85, 0.95)
 MOST_POINTS = 4000
 """Points of a picture at most: of every class its share, evenly; the caption says how many are shown."""
 
@@ -22,33 +25,38 @@ BAND = 0.10
 """Half width of the shaded band around equality."""
 
 
-def page(report: Report, title: str = "Predicted against measured") -> str:
-    """The page's text."""
+def page(report: Report, title: str = "Predicted against measured", founding: str = "") -> str:
+    """The page's text. `founding`: a line on what the predictions rest on."""
     quantities = list(dict.fromkeys(score.quantity for score in report.rows if score.error_pct is not None))
     sections = [_picture(quantity, [s for s in report.rows if s.quantity == quantity and s.error_pct is not None])
                 for quantity in quantities]
-    sections.append(house.section("Errors by family", _families(report.families)))
+    gpu, several = shared_gpu(report), len(quantities) > 1
+    families = [line for line in report.families if line.n]
+    sections.append(house.section("Errors by family, percent of measured", _families(families, gpu, several)))
     worst = sorted((s for s in report.rows if s.error_pct is not None), key=lambda s: -abs(s.error_pct or 0.0))[:40]
     if worst:
-        sections.append(house.section("Largest errors", _rows(worst)))
+        sections.append(house.section("Largest errors", _rows(worst, gpu)))
     reasons = Counter(s.skipped for s in report.rows if s.skipped is not None)
     if reasons:
         items = "".join(f"<li>{count:,} × {escape(str(reason))}</li>" for reason, count in reasons.most_common())
         sections.append(house.section(f"{sum(reasons.values()):,} skipped", f'<ul class="notes">{items}</ul>'))
     sources = escape(", ".join(Path(source).name for source in report.sources))
+    founded = f'<p class="soft">{escape(founding)}</p>' if founding else ""
+    heading = f"{title}{f' on {gpu}' if gpu else ''}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}: windtunnel</title><style>{house.asset('page.css')}</style></head><body><main>"
-        f'<header><div><h1>{escape(title)}</h1><p class="soft">{sources}</p></div></header>'
+        f"<title>{escape(heading)}: windtunnel</title><style>{house.asset('page.css')}</style></head><body><main>"
+        f'<header><div><h1>{escape(heading)}</h1><p class="soft">{sources}</p>{founded}</div></header>'
         f"{_cards(report)}{''.join(sections)}</main></body></html>\n"
     )
 
 
 def class_of(score: Score) -> str:
-    """What a point's colour stands for: operator and pass of a kernel, else the family."""
+    """What a point's colour stands for: layers, a sub-module or a kernel class, all passes alike; else the family."""
     if score.quantity == "time_us" and score.precision and " " in score.family:
-        return score.family.split(" ", 1)[1]
+        words = label(score.family.split(" ", 1)[1]).split(" ")
+        return " ".join(words[:-1] if len(words) > 1 and words[-1] in PHASES else words)
     return score.family
 
 
@@ -78,23 +86,42 @@ def _picture(quantity: str, scores: Sequence[Score]) -> str:
     scale = _Scale(low, max(high, low + 1))
     step = math.ceil(drawn / MOST_POINTS)
     marks, key = [], []
-    for number, (name, listed) in enumerate(sorted(groups.items())):
+    ordered = sorted(groups.items(), key=lambda pair: (-_level(pair[0]), pair[0]))
+    for number, (name, listed) in enumerate(ordered):
         colour = f"hsl({137 * number % 360} 62% 47%)"
         errors = [abs(s.error_pct or 0.0) for s in listed]
         told = f"{name}: {len(listed):,}, median {median(errors):.1f} %"
-        key.append(f'<span><i style="background:{colour}"></i>{escape(told)}</span>')
-        points = "".join(_point(s, scale) for s in listed[::step])
-        marks.append(f'<g fill="{colour}" fill-opacity=".55">{points}</g>')
+        key.append(f'<span><svg class="mark" viewBox="-6 -6 12 12" fill="{colour}">{_mark(0.0, 0.0, _level(name))}</svg>'
+                   f'{escape(told)}</span>')
+        points = "".join(_point(s, scale, _level(name)) for s in listed[::step])
+        marks.append(f'<g fill="{colour}" fill-opacity="{OPACITY[_level(name)]}">{points}</g>')
     shown = f", every {step}th point drawn" if step > 1 else ""
     caption = f'<p class="soft">Each point is a row; on the line they agree, the band is ±{100 * BAND:g} %{shown}.</p>'
+    marks.reverse()  # layers lie above sub-modules, and those above kernels
     body = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{scale.frame(quantity)}{"".join(marks)}</svg>'
-    return house.section(f"Predicted against measured, {quantity}", caption + body + f'<div class="key">{"".join(key)}</div>')
+    what = NAMES.get(quantity, quantity)
+    return house.section(f"Predicted against measured {what}", caption + body + f'<div class="key">{"".join(key)}</div>')
 
 
-def _point(score: Score, scale: _Scale) -> str:
+def _level(name: str) -> int:
+    """2 for layers, 1 for sub-modules, 0 for everything else."""
+    return LEVELS.get(name.split(" ", 1)[0], 0)
+
+
+def _mark(x: float, y: float, level: int, title: str = "") -> str:
+    """A square for a layer, a diamond for a sub-module, a dot."""
+    if level == 0:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{2.6 if title else 4}">{title}</circle>'
+    if level == 2:
+        return f'<rect x="{x - 4.5:.1f}" y="{y - 4.5:.1f}" width="9" height="9" stroke="var(--card)">{title}</rect>'
+    return f'<path d="M{x:.1f} {y - 5.5:.1f}l5.5 5.5l-5.5 5.5l-5.5 -5.5z" stroke="var(--card)">{title}</path>'
+
+
+def _point(score: Score, scale: _Scale, level: int) -> str:
     x, y = scale.x(score.measured or 1.0), scale.y(score.predicted or 1.0)
-    told = f"{score.id}: {score.job}, {score.measured:.4g} measured, {score.predicted:.4g} predicted, {score.error_pct:+.1f} %"
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6"><title>{escape(told)}</title></circle>'
+    told = (f"{label(score.family)}, {score.id}: {score.job}, {shown(score, score.measured)} measured, "
+            f"{shown(score, score.predicted)} predicted, {score.error_pct:+.1f} %")
+    return _mark(x, y, level, f"<title>{escape(told)}</title>")
 
 
 class _Scale:
@@ -130,16 +157,19 @@ class _Scale:
         return f'{"".join(grid)}<polygon points="{band}" fill="var(--accent)" fill-opacity=".13"/>{line}{names}'
 
 
-def _families(families: Sequence[Family]) -> str:
-    rows = [[line.family + (" (fitted)" if line.fitted else ""), line.quantity, f"{line.n:,}", *map(_figure, (
-        line.median_abs_pct, line.mape_pct, line.bias_pct, line.max_abs_pct)), f"{line.skipped:,}"] for line in families]
-    return _table(("family", "quantity", "rows", "median", "mean |e|", "bias", "largest", "skipped"), rows, 2)
+def _families(families: Sequence[Family], gpu: str, several: bool) -> str:
+    """`several`: the families are of several quantities."""
+    rows = [[label(line.family, gpu) + (" (fitted)" if line.fitted else ""), *([line.quantity] if several else []), f"{line.n:,}",
+             *map(_figure, (line.median_abs_pct, line.mape_pct, line.bias_pct, line.max_abs_pct)), f"{line.skipped:,}"]
+            for line in families]
+    heads = ("family", *(["quantity"] if several else []), "rows", "median", "mean |e|", "bias", "largest", "skipped")
+    return _table(heads, rows, 2 if several else 1)
 
 
-def _rows(scores: Sequence[Score]) -> str:
-    rows = [[s.id, s.job, f"{s.measured:.4g} {UNITS.get(s.quantity, '')}", f"{s.predicted:.4g}", f"{s.error_pct:+.1f} %"]
+def _rows(scores: Sequence[Score], gpu: str) -> str:
+    rows = [[label(s.family, gpu), s.id, s.job, shown(s, s.measured), shown(s, s.predicted), f"{s.error_pct:+.1f} %"]
             for s in scores]
-    return _table(("row", "what", "measured", "predicted", "error"), rows, 2)
+    return _table(("family", "row", "what", "measured", "predicted", "error"), rows, 3)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:

@@ -40,6 +40,9 @@ class TrainingRow:
     vocab: int | None
     experts: int | None
     topk: int | None
+    shared_experts: int | None
+    moe_ffn: int | None
+    dense_layers: int | None
     seq: int | None
     gbs: int | None
     mbs: int | None

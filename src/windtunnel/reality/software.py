@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Runtime, load_runtime, names
 
 RELEASES: dict[str, tuple[tuple[tuple[int, int], str, str], ...]] = {
@@ -84,6 +84,8 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         fields["launch"] = "compile"
     elif re.search(r"\beager\b", notes):
         fields["launch"] = "eager"
+    if "tokendrop" in notes:  # Megatron-Bridge's token-drop recipes give every expert the mean
+        fields["moe_capacity"] = 1.0
     features = set((row.features or "").split(";"))
     if "lamb" in features:
         fields["optimizer"] = "lamb"

@@ -16,7 +16,6 @@ from windtunnel.base.errors import FileError, UnknownName
 from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.reality import measurements
-from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.bars import of_scores
 from windtunnel.reality.blanks import Predict, choose
 from windtunnel.reality.collectives import score_collective
@@ -27,6 +26,7 @@ from windtunnel.reality.layers import is_layer_table, layer_scores
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.report import Report, Score
 from windtunnel.reality.rows import Table, TrainingRow, header_of, parse, read_text
+from windtunnel.reality.skipped import Skipped
 
 Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""
@@ -128,9 +128,9 @@ def _predicted(row: TrainingRow, quantity: str, prediction: Prediction) -> float
         peak = prediction.job.cluster.gpu.peak[prediction.job.runtime.precision]
         return mfu_pct(row, prediction.step_time_s, peak)
     if row.mem_kind == "reserved":
-        return max(prediction.memory, key=lambda stage: stage.allocated).reserved / GIB
+        return max(stage.reserved for stage in prediction.memory) / GIB
     if row.mem_kind == "device":
-        return max(prediction.memory, key=lambda stage: stage.allocated).total / GIB
+        return max(stage.total for stage in prediction.memory) / GIB
     return Skipped("what the memory figure counts is not published (neither reserved nor device)")
 
 

@@ -57,7 +57,7 @@ def _same_throughout(values: pa.ChunkedArray) -> bool:
     import pyarrow.compute as pc
 
     if values.null_count:
-        return values.null_count == len(values)
+        return bool(values.null_count == len(values))
     ends = pc.min_max(values).as_py()
     return bool(ends["min"] == ends["max"])
 

@@ -80,8 +80,9 @@ def _header(prediction: Prediction) -> str:
         f"{job.model.name}{parameters}, {job.cluster.gpus:,} × {job.cluster.gpu.name} ({job.cluster.id}), "
         f"{job.runtime.framework} {job.runtime.version} {job.runtime.precision}"
     )
+    experts = (f" · ep {plan.ep}" if plan.ep > 1 else "") + (f" · etp {plan.etp}" if plan.etp > 1 else "")
     how = (
-        f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp} · vpp {plan.vpp} · dp {job.dp} · "
+        f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp} · vpp {plan.vpp} · dp {job.dp}{experts} · "
         f"{plan.global_batch} × {plan.seq} tokens a step, "
         f"{job.micro_batches} micro batches of {plan.micro_batch} · {plan.schedule_name} · recompute {plan.recompute} · "
         f"sharding {plan.sharding}"

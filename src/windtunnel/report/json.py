@@ -10,7 +10,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction
 
 SCHEMA = "windtunnel.prediction/1"
@@ -46,8 +45,6 @@ def dumps(data: Prediction | Mapping[str, Any], indent: int | None = 2) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return _plain(value.model_dump(mode="json", exclude_none=True))
-    if isinstance(value, StageMemory):
-        return {name: _plain(part) for name, part in value.plain().items()}
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):

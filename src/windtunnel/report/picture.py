@@ -121,7 +121,7 @@ def memory_bars(stages: Sequence[StageMemory]) -> str:
 
 
 def memory_curves(prediction: Prediction) -> str:
-    """SVG: allocated memory over the step, a line a stage, and dotted what it reserves; empty where no stage has a curve."""
+    """SVG: allocated memory over the step, a line a stage; empty where no stage has a curve."""
     drawn = [s for s in prediction.memory if len(s.curve) > 1]
     if len(drawn) > 4:
         drawn = [drawn[0], *sorted(drawn[1:-1], key=lambda s: -s.total)[:2], drawn[-1]]
@@ -129,7 +129,7 @@ def memory_curves(prediction: Prediction) -> str:
         return ""
     gib, left, wide, tall = 2.0**30, 70.0, 1160.0, 190.0
     end = max(t for s in drawn for t, _ in s.curve) or 1.0
-    top = max(max(b for s in drawn for _, b in s.curve), max(max(s.capacity, s.reserved) for s in drawn)) * 1.05
+    top = max(max(b for s in drawn for _, b in s.curve), max(s.capacity for s in drawn)) * 1.05
     colours = ("#3b82f6", "#f97316", "#14b8a6", "#8b5cf6")
     out = [f'<svg viewBox="0 0 {wide:.0f} {tall + 30:.0f}" role="img" aria-label="Allocated memory over the step">']
     for share in (0.0, 0.5, 1.0):
@@ -150,11 +150,6 @@ def memory_curves(prediction: Prediction) -> str:
         out.append(
             f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5">'
             f"<title>stage {stage.stage}</title></polyline>"
-        )
-        y = tall * (1 - stage.reserved / top)
-        out.append(
-            f'<line x1="{left}" x2="{wide}" y1="{y:.1f}" y2="{y:.1f}" stroke="{colour}" stroke-dasharray="2 4">'
-            f"<title>stage {stage.stage} reserves {say.size(stage.reserved)}</title></line>"
         )
     out.append(
         f'<text x="{left}" y="{tall + 20}">0</text>'

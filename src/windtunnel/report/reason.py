@@ -45,7 +45,7 @@ def reasons(prediction: Prediction, limit: int = 3) -> list[str]:
 def _memory(prediction: Prediction) -> list[str]:
     if prediction.fits or not prediction.memory:
         return []
-    worst = max(prediction.memory, key=lambda stage: stage.lacking)
+    worst = max(prediction.memory, key=lambda stage: stage.missing)
     largest = max(MEMORY_PARTS, key=lambda part: float(getattr(worst, part)))
     return [
         f"Stage {worst.stage} lacks {say.size(worst.missing)} of memory; the largest part is {largest} with "

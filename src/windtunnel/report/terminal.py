@@ -55,6 +55,7 @@ def headline(prediction: Prediction, width: int) -> RenderableType:
     title.append(f", {say.tokens(prediction.parameters)} parameters" if prediction.parameters else "")
     title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {job.runtime.framework} {job.runtime.precision}")
     layout = f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp}" + (f" · vpp {plan.vpp}" if plan.vpp > 1 else "") + f" · dp {job.dp}"
+    layout += (f" · ep {plan.ep}" if plan.ep > 1 else "") + (f" · etp {plan.etp}" if plan.etp > 1 else "")
     shape = Text(
         f"{layout} · {plan.global_batch} x {plan.seq} tokens a step, {job.micro_batches} micro batches of {plan.micro_batch} · "
         f"{plan.schedule_name}, recompute {plan.recompute}, sharding {plan.sharding}",

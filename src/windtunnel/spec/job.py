@@ -8,6 +8,7 @@ from functools import cached_property
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
+from windtunnel.spec.experts import check_experts, check_modules
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.runtime import Runtime
@@ -40,6 +41,11 @@ class Job(Noun):
     def shard_ranks(self) -> int:
         """Ranks over which sharded state (optimizer, gradients, parameters) is cut: dp x cp, or the stated group."""
         return min(self.plan.shard_group or self.dp * self.plan.cp, self.dp * self.plan.cp)
+
+    @cached_property
+    def expert_dp(self) -> int:
+        """Ranks of a stage that hold the same experts: tp x cp x dp / (ep x etp)."""
+        return self.plan.tp * self.plan.cp * self.dp // (self.plan.ep * self.plan.etp)
 
     @cached_property
     def layers_per_stage(self) -> tuple[tuple[int, ...], ...]:
@@ -75,6 +81,8 @@ def check(job: Job) -> Job:
     """Return `job`, or raise `PlanError` at the first contradiction between its fields."""
     _check_widths(job)
     _check_ranks(job)
+    check_experts(job.model, job.plan, job.dp)
+    check_modules(job.model, job.plan)
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)
@@ -101,10 +109,12 @@ def _check_widths(job: Job) -> None:
         raise PlanError("model.heads", model.heads, f"a divisor of model.hidden = {model.hidden}, or a stated head_dim")
     if model.heads % model.groups:
         raise PlanError("model.kv_heads", model.groups, f"a divisor of model.heads = {model.heads}", _divisors(model.heads))
-    for what, number in (("heads", model.heads), ("ffn", model.ffn)):
+    inner = {"ffn": model.ffn} if any(not kind.experts for kind in model.kinds) else {}
+    shared = {"shared_ffn": model.shared_ffn} if model.experts and model.shared_ffn else {}
+    for what, number in {"heads": model.heads, **inner, **shared}.items():
         if number % plan.tp:
             raise PlanError("plan.tp", plan.tp, f"a divisor of model.{what} = {number}", _divisors(number))
-    if max(model.groups, plan.tp) % min(model.groups, plan.tp):
+    if not model.latent and max(model.groups, plan.tp) % min(model.groups, plan.tp):
         raise PlanError("plan.tp", plan.tp, f"a divisor or multiple of model.kv_heads = {model.groups}")
     halves = 2 * plan.cp if plan.cp > 1 else 1  # each cp rank takes one early and one late chunk of the causal mask
     step = math.lcm(halves, plan.cp * plan.tp if plan.sequence_parallel else 1)

@@ -16,7 +16,8 @@ class Plan(Noun):
 
     Sequences per step = `global_batch`; sequences per micro batch and data-parallel rank = `micro_batch`; `seq` is in tokens.
     `dp` left out is whatever the cluster's GPUs leave. `stages` lists the layers of every virtual stage in model order (an uneven
-    layout); left out, layers divide evenly. `placement` is innermost axis first, as Megatron's `tp-cp-ep-dp-pp`.
+    layout); left out, layers divide evenly. Experts have axes of their own over the tp x cp x dp ranks of a stage: `etp` innermost,
+    then `ep`, the rest is their data parallelism. `placement` is innermost axis first, as Megatron's `tp-cp-ep-dp-pp`.
     """
 
     tp: PositiveInt = 1
@@ -24,6 +25,8 @@ class Plan(Noun):
     pp: PositiveInt = 1
     vpp: PositiveInt = 1
     dp: PositiveInt | None = None
+    ep: PositiveInt = Field(1, description="ranks over which a layer's experts are spread")
+    etp: PositiveInt = Field(1, description="ranks over which each expert is cut")
     sequence_parallel: Flag = False
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp", "hsdp"] = "none"
     shard_group: PositiveInt | None = Field(None, description="ranks that share one copy of the sharded state; left out: all of dp")
@@ -35,6 +38,8 @@ class Plan(Noun):
     seq: PositiveInt
     recompute: Literal["none", "selective", "ops", "full"] = Field(
         "none", description="selective: the attention core; ops: every second matrix product and all cheap kernels (torchtitan)")
+    recompute_modules: tuple[Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act"], ...] = Field(
+        ("core_attn",), description="what selective recompute runs again, in Megatron-Core's words")
     recompute_layers: NonNegativeInt | None = Field(None, description="layers per virtual stage that recompute; left out: all")
     stages: tuple[NonNegativeInt, ...] | None = None
     placement: tuple[Axis, ...] = ("tp", "cp", "ep", "dp", "pp")

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from windtunnel.base.units import Seconds, Size
-from windtunnel.spec.common import DTYPE_BYTES, Flag, Name, NonNegativeFloat, Noun, PositiveInt, Precision
+from windtunnel.spec.common import DTYPE_BYTES, Flag, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, Precision
 
 
 class Host(Noun):
@@ -38,6 +38,7 @@ class Runtime(Noun):
     fused_norm: Flag = True
     fused_rmsnorm: Flag | None = Field(None, description="RMS norm in one kernel; left out: as fused_norm")
     fused_activation: Flag = True
+    activation_fp8_store: Flag = Field(False, description="the gated activation's inputs are kept in FP8 for backward")
     fused_rope: Flag = True
     fused_dropout_add: Flag = True
     fused_cross_entropy: Flag = True
@@ -58,15 +59,26 @@ class Runtime(Noun):
     reduce_every_micro_batch: Flag = Field(False, description="gradients are reduced in every backward pass, not once a step")
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
     sharding_copies: Flag = Field(False, description="zero3/fsdp: parameters and gradients are copied to and from call buffers")
+    moe_dispatch: Literal["alltoall", "allgather", "deepep"] = Field(
+        "alltoall", description="how tokens reach experts; deepep: once to each rank (across nodes: once to each node)")
+    moe_dispatch_fp8: Flag = Field(False, description="tokens are sent to experts in FP8 with a scale for every 128 numbers")
+    moe_grouped_gemm: Literal["one", "each"] = Field(
+        "one", description="experts' products: in one launch, or a launch for each expert on several streams (Transformer Engine)")
+    moe_permute_fusion: Flag = Field(True, description="tokens are put in expert order by one kernel")
+    moe_fused_router: Flag = Field(False, description="score, top-k and balancing loss in one kernel each")
+    moe_router_dtype: Literal["bf16", "fp32"] = Field("fp32", description="dtype of the router's product")
+    moe_shared_overlap: Flag = Field(False, description="shared experts compute while tokens are sent")
+    moe_imbalance: PositiveFloat = Field(1.0, ge=1.0, description="load of the busiest expert rank over the mean")
+    moe_capacity: PositiveFloat | None = Field(
+        None, description="tokens an expert takes over the mean, the rest is dropped; left out: no limit")
     p2p_scatter: Flag = Field(True, description="pipeline transfers are cut over tp and gathered again inside the node")
     p2p_sync: Flag = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
     bucket: Size = Field(160e6, gt=0, description="bytes of gradient per reduction bucket when overlapped")
     nccl: dict[str, str | int] = Field({}, description="NCCL_* variables of the job; `windtunnel collective --help` lists them")
     host: Host
     pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")
-    alloc_conf: str = Field("", description="PYTORCH_CUDA_ALLOC_CONF of the job, such as expandable_segments:True")
-    allocator_overhead: NonNegativeFloat = Field(
-        0.0, description="memory that is reserved beyond what the allocator's replay explains, as a fraction of allocated")
+    alloc_conf: str = Field("", description="PYTORCH_CUDA_ALLOC_CONF, for the replay of memory: expandable_segments:True")
+    allocator_overhead: NonNegativeFloat = Field(0.0, description="reserved over allocated memory, as a fraction")
     source: str = ""
 
     @property

@@ -1,7 +1,7 @@
 """Job -> operator graph."""
 
 from windtunnel.workload.build import build
-from windtunnel.workload.flops import hardware_flops, model_flops, parameter_count
+from windtunnel.workload.flops import active_parameters, hardware_flops, model_flops, parameter_count
 from windtunnel.workload.graph import Block, Chunk, Workload
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, OpTable, Phase, Stream
 
@@ -16,6 +16,7 @@ __all__ = [
     "Phase",
     "Stream",
     "Workload",
+    "active_parameters",
     "build",
     "hardware_flops",
     "model_flops",

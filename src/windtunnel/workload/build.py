@@ -2,72 +2,129 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, groupby
+
 from windtunnel.spec.job import Job
+from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
+from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Op, OpTable
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.optimizer import optimizer_rows
-from windtunnel.workload.passes.recompute import saved_tensors, tensors_again
+from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES
 from windtunnel.workload.tape import Tape, Unit
 
-EMBEDDING, LAYER, HEAD, KEPT_LAYER = 0, 1, 2, 3
-"""Indices of the blocks of a dense decoder; KEPT_LAYER is a layer that does not recompute where only some do."""
+EMBEDDING, LAYER, HEAD = 0, 1, 2
+"""Indices of the blocks that every model has; LAYER is the first kind of layer. Other kinds of layers come after them, then layers
+that do not recompute where only some do, then those that predict further tokens."""
+
+
+class _Rows:
+    """The operator table while it is written."""
+
+    def __init__(self, job: Job, boundary: float) -> None:
+        self.job, self.boundary = job, boundary
+        self.rows: list[Op] = []
+        self.waits: list[tuple[int, ...]] = []
+
+    def block(self, name: str, units: list[Unit], recompute: str) -> Block:
+        """Writes the forward and backward rows of a block."""
+        parts = []
+        modules = self.job.plan.recompute_modules
+        parameters = sum(u.parameters for u in units)
+        before, again, after = sharding_copies(self.job, parameters)
+        for grouped in ([before, *forward_rows(units)], [again, *backward_rows(units, recompute, modules), after]):
+            parts.append(self.add(*link([group for group in grouped if group])))
+        saved = saved_bytes(units, recompute, self.boundary, modules)
+        whole = sum(u.saved for u in units)
+        experts = sum(u.expert_parameters for u in units)
+        working = max(0.0, whole - saved)
+        tensors = Tensors(tuple(u.parameters for u in units if u.parameters),
+                          saved_tensors(units, recompute, self.boundary, modules),
+                          tensors_again(units, recompute, modules, working))
+        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors)
+
+    def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
+        """Appends rows and what they wait for; returns their place."""
+        self.rows += linked
+        self.waits += waits
+        return range(len(self.rows) - len(linked), len(self.rows))
 
 
 def build(job: Job) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`."""
-    plan = job.plan
+    plan, model = job.plan, job.model
     tape = Tape(job, "")
-    boundary = tape.local_tokens * job.model.hidden * tape.width
-    rows: list[Op] = []
-    waits: list[tuple[int, ...]] = []
-
-    def block(name: str, units: list[Unit], recompute: str) -> Block:
-        parts = []
-        parameters = sum(u.parameters for u in units)
-        before, again, after = sharding_copies(job, parameters)
-        for grouped in ([before, *forward_rows(units)], [again, *backward_rows(units, recompute), after]):
-            linked, awaited = link([group for group in grouped if group])
-            parts.append(range(len(rows), len(rows) + len(linked)))
-            rows.extend(linked)
-            waits.extend(awaited)
-        kept = saved_tensors(units, recompute, boundary)
-        saved = sum(kept)
-        working = max(0.0, sum(u.saved for u in units) - saved)
-        weights = tuple(u.parameters for u in units if u.parameters)
-        return Block(name, parts[0], parts[1], parameters, saved, working,
-                     Tensors(weights, kept, tensors_again(units, recompute, working)))
-
-    units = layer(job)
-    blocks = [block("embedding", embedding(job), "none"), block("layer", units, plan.recompute), block("head", head(job), "none")]
+    boundary = tape.local_tokens * model.hidden * tape.width
+    table = _Rows(job, boundary)
     recomputed = plan.recompute_layers if plan.recompute != "none" else None
-    if recomputed is not None:
-        blocks.append(block("kept layer", units, "none"))
+
+    units = {kind: layer(job, kind) for kind in model.kind_counts}
+    first, *others = units
+    blocks = [table.block("embedding", embedding(job), "none"), table.block(_name(model.kind_counts, first), units[first],
+              plan.recompute), table.block("head", head(job), "none")]
+    place = {first: LAYER}
+    for kind in others:
+        place[kind] = len(blocks)
+        blocks.append(table.block(_name(model.kind_counts, kind), units[kind], plan.recompute))
+    kept = {}
+    for kind in units if recomputed is not None else ():
+        kept[kind] = len(blocks)
+        blocks.append(table.block(f"kept {_name(model.kind_counts, kind)}", units[kind], "none"))
+    tail = [(HEAD, 1)]
+    for number in range(min(model.mtp_layers, 2)):  # all but the first are equal
+        times = 1 if number == 0 else model.mtp_layers - 1
+        further = table.block("mtp layer", further_layer(job, number == 0), plan.recompute)
+        blocks += [further, table.block("mtp head", head(job, own_weights=False), "none")]
+        tail += [(len(blocks) - 2, 1), (len(blocks) - 1, 1)] * times
 
     stages = []
+    starts = _starts(job)
     for stage, counts in enumerate(job.layers_per_stage):
         chunks = []
         for virtual, count in enumerate(counts):
+            kinds = model.kinds[starts[stage][virtual] : starts[stage][virtual] + count]
             again = count if recomputed is None else min(count, recomputed)
-            parts = [(LAYER, again)] if again else []
-            if count > again:
-                parts.append((KEPT_LAYER, count - again))
+            parts = [*_runs(kinds[:again], place), *_runs(kinds[again:], kept)]
             if job.places[stage][virtual] == 0:
                 parts.insert(0, (EMBEDDING, 1))
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
-                parts.append((HEAD, 1))
+                parts += tail
             chunks.append(Chunk(tuple(parts)))
         stages.append(tuple(chunks))
     schedule = SCHEDULES[plan.schedule_name](plan.pp, plan.vpp, job.micro_batches)
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
+    experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     optimizer = []
-    for parameters in held:
-        linked = optimizer_rows(job, parameters)
-        optimizer.append(range(len(rows), len(rows) + len(linked)))
-        rows.extend(linked)
-        waits.extend(() for _ in linked)
-    return Workload(job, OpTable.of(rows), tuple(waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer), boundary, held)
+    for parameters, of_experts in zip(held, experts, strict=True):
+        linked = optimizer_rows(job, parameters, of_experts)
+        optimizer.append(table.add(linked, [() for _ in linked]))
+    return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
+                    boundary, held, experts)
+
+
+def _starts(job: Job) -> tuple[tuple[int, ...], ...]:
+    """Layers before each virtual stage in model order: `[stage][virtual stage]`."""
+    held = [pair for parts, ns in zip(job.places, job.layers_per_stage, strict=True) for pair in zip(parts, ns, strict=True)]
+    counts = dict(held)
+    before = [0, *accumulate(counts[part] for part in sorted(counts))]
+    return tuple(tuple(before[part] for part in parts) for parts in job.places)
+
+
+def _runs(kinds: tuple[LayerKind, ...], place: dict[LayerKind, int]) -> list[tuple[int, int]]:
+    """Layers as (block, how many in a row)."""
+    return [(place[kind], len(list(run))) for kind, run in groupby(kinds)]
+
+
+def _name(kinds: dict[LayerKind, int], kind: LayerKind) -> str:
+    """What a layer is called: only by what tells it from others of the model."""
+    words = []
+    if len({k.local for k in kinds}) > 1:
+        words.append("local" if kind.local else "global")
+    if len({k.experts for k in kinds}) > 1:
+        words.append("moe" if kind.experts else "dense")
+    return " ".join((*words, "layer"))

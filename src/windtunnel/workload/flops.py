@@ -5,46 +5,92 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.spec.job import Job
-from windtunnel.spec.model import Model
+from windtunnel.spec.model import LayerKind, Model
 from windtunnel.workload.blocks.attention import visible
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind, Phase
 
 
 def parameter_count(model: Model) -> float:
-    """Trainable parameters of the unpadded model; tied embeddings count once."""
-    h, d = model.hidden, model.dim_per_head
+    """Trainable parameters of the unpadded model; tied embeddings count once, layers that predict further tokens not at all (as
+    published counts do)."""
+    h = model.hidden
     gain = h if model.norm == "rmsnorm" else 2 * h
-    layer = _layer_matrices(model) + (_qkv_width(model) if model.attention_bias else 0) + gain * (1 if model.parallel_block else 2)
-    layer += 2 * d if model.qk_norm else 0
-    if model.linear_bias:
-        layer += h + h + model.ffn * (2 if model.gated else 1)
-    total = model.layers * layer + gain + model.vocab * h * (1 if model.tied_embeddings else 2)
+    norms = gain * ((1 if model.parallel_block else 2) + (2 if model.post_norms else 0))
+    total = 0
+    for kind, count in model.kind_counts.items():
+        total += count * (_matrices(model, kind, model.experts or 1) + _small(model, kind) + norms)
+    total += gain + model.vocab * h * (1 if model.tied_embeddings else 2)
     total += model.max_seq * h if model.position == "learned" else 0
     total += gain if model.embedding_norm else 0
     return float(total)
+
+
+def active_parameters(model: Model) -> float:
+    """As `parameter_count`, of the experts only the `top_k` that a token goes to."""
+    idle = sum(kind.experts for kind in model.kinds) * ((model.experts or 1) - model.top_k)
+    return parameter_count(model) - idle * (model.hidden * model.expert_width * (3 if model.gated else 2) if model.experts else 0)
+
+
+def _small(model: Model, kind: LayerKind) -> int:
+    """Biases and inner norms of a layer."""
+    h, wide = model.hidden, 2 if model.gated else 1
+    found = 0
+    if model.latent:
+        found += (model.q_lora_rank or 0) + (model.kv_lora_rank or 0)
+    else:
+        found += _qkv_width(model) if model.attention_bias else 0
+        found += 2 * model.dim_per_head if model.qk_norm else 0
+    found += model.heads if model.attention_sinks else 0
+    if model.linear_bias:
+        found += h
+        found += (model.experts or 1) * (model.expert_width * wide + h + 1) if kind.experts else model.ffn * wide + h
+    return found
 
 
 def _qkv_width(model: Model) -> int:
     return (model.heads + 2 * model.groups) * model.dim_per_head
 
 
-def _layer_matrices(model: Model) -> int:
-    """Elements of a layer's matrices: query, key and value, attention output, MLP."""
-    return model.hidden * (_qkv_width(model) + model.q_heads_dim + model.ffn * (3 if model.gated else 2))
+def _attention(model: Model) -> int:
+    """Elements of a layer's attention matrices."""
+    h = model.hidden
+    if not model.latent:
+        return h * (_qkv_width(model) + model.q_heads_dim)
+    queries, rank = model.heads * model.qk_dim, model.kv_lora_rank or 0
+    query = h * queries if model.q_lora_rank is None else model.q_lora_rank * (h + queries)
+    keys = h * (rank + model.qk_rope_dim) + rank * model.heads * (model.qk_nope_dim + model.v_dim)
+    return query + keys + model.heads * model.v_dim * h
+
+
+def _matrices(model: Model, kind: LayerKind, experts: int) -> int:
+    """Elements of a layer's matrices, `experts` of its routed experts counted."""
+    wide = 3 if model.gated else 2
+    if not kind.experts:
+        return _attention(model) + model.hidden * model.ffn * wide
+    mixture = (model.experts or 1) + wide * (experts * model.expert_width + model.shared_ffn)
+    return _attention(model) + model.hidden * mixture
 
 
 def model_flops(job: Job, causal: bool = False) -> float:
     """FLOPs of one step that the model needs: forward and backward, no recompute, logits in.
 
-    Korthikanti et al. 2022, eq. 7, generalised to grouped queries and gated MLPs: 6 FLOPs per matrix weight and token, attention
-    12 x tokens x keys x width per layer with every key counted, or only the visible ones if `causal`.
+    Korthikanti et al. 2022, eq. 7, generalised to grouped and latent attention, gated MLPs and experts: 6 FLOPs per matrix weight
+    and token that meet (of the experts those that a token goes to), attention 6 x tokens x keys x heads x (key + value width) per
+    layer with every key counted, or only the visible ones if `causal`. Layers that predict further tokens count, with their heads.
     """
     model, plan = job.model, job.plan
     tokens = plan.global_batch * plan.seq
-    weights = model.layers * _layer_matrices(model) + model.hidden * model.vocab
-    keys = visible(plan.seq, model.window) if causal else float(min(plan.seq, model.window or plan.seq))
-    return float(tokens) * (6.0 * weights + 12.0 * model.layers * model.q_heads_dim * keys)
+    weights = model.hidden * model.vocab * (1 + model.mtp_layers) + 2 * model.hidden**2 * model.mtp_layers
+    score = 0.0
+    counts = dict(model.kind_counts)
+    counts[model.kinds[-1]] += model.mtp_layers
+    for kind, count in counts.items():
+        weights += count * _matrices(model, kind, model.top_k)
+        window = model.window if kind.local else None
+        keys = visible(plan.seq, window) if causal else float(min(plan.seq, window or plan.seq))
+        score += 6.0 * count * model.heads * (model.qk_dim + model.value_dim) * keys
+    return float(tokens) * (6.0 * weights + score)
 
 
 def hardware_flops(workload: Workload) -> float:

@@ -25,9 +25,9 @@ class Tensors:
 class Block:
     """A piece that repeats: embedding, decoder layer, head. Rows `forward` and `backward` index `Workload.ops`.
 
-    `parameters` are elements on one GPU before data-parallel sharding; `saved` bytes stay per micro batch from forward to backward;
-    `working` bytes live only inside one backward pass (activations that recompute brings back). `tensors` are the same three in
-    pieces.
+    `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
+    `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
+    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Block:
     parameters: float
     saved: float
     working: float
+    expert_parameters: float = 0.0
     tensors: Tensors = Tensors()
 
 
@@ -52,7 +53,8 @@ class Workload:
 
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
-    on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding.
+    on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
+    them that belong to experts.
     """
 
     job: Job
@@ -64,6 +66,7 @@ class Workload:
     optimizer: tuple[range, ...]
     boundary: float
     stage_parameters: tuple[float, ...]
+    stage_experts: tuple[float, ...]
 
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""

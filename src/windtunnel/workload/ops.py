@@ -30,6 +30,7 @@ class Kind(IntEnum):
     COPY = 9  # device copy, fill or cast: bytes
     REDUCE = 10  # norms of gradients and the like: bytes read
     COMM = 11  # see `comm`
+    GROUPED_GEMM = 12  # one product a local expert, all at once: batch = experts, m = tokens of each
 
 
 class Phase(IntEnum):
@@ -72,6 +73,8 @@ class Axis(IntEnum):
     REPLICA = 7  # ranks that hold the same shard (hybrid sharding)
     EMBEDDING = 8  # first and last stage, tied embeddings
     WORLD = 9
+    ETP = 10  # ranks that cut the same experts
+    EXPERT_DP = 11  # ranks that hold the same (parts of) experts
 
 
 class Stream(IntEnum):
@@ -92,6 +95,7 @@ class Stream(IntEnum):
     RECV_FORWARD_BACK = 11
     SEND_BACKWARD_BACK = 12
     RECV_BACKWARD_BACK = 13
+    EP = 14  # tokens to experts and back
 
 
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")

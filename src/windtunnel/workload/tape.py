@@ -16,10 +16,12 @@ from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
 class Unit:
     """One differentiable step of a block.
 
-    `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before any
-    data-parallel sharding; `tensors` are the pieces of `saved` where it is more than one; `core` marks the attention core, which
-    selective recompute throws away; `again` is the share of the unit's matrix products that op-level selective recompute runs
-    again.
+    `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before
+    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share; `core` marks
+    the attention core, which selective recompute throws away; `again` is the share of the unit's matrix products that op-level
+    selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
+    the bytes of `saved` that such a part brings back, `place` the sub-module of both. `tensors` are the pieces of `saved` where it
+    is more than one.
     """
 
     name: str
@@ -28,23 +30,29 @@ class Unit:
     saved: float = 0.0
     tensors: tuple[float, ...] = ()
     parameters: float = 0.0
+    expert_parameters: float = 0.0
     core: bool = False
     again: float = 0.0
+    parts: tuple[str, ...] = ()
+    gives: dict[str, float] = field(default_factory=dict)
+    place: str = ""
 
 
 @dataclass
 class Tape:
-    """Emits units of one module for one GPU of the job; sizes are what that GPU sees."""
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window."""
 
     job: Job
     module: str
     units: list[Unit] = field(default_factory=list)
+    local: bool = True
 
     def __post_init__(self) -> None:
         plan, runtime = self.job.plan, self.job.runtime
         self.tp = plan.tp
         self.sp = plan.sequence_parallel and plan.tp > 1
         self.seq = plan.seq // plan.cp
+        self.window = self.job.model.window if self.local else None
         self.tokens = plan.micro_batch * self.seq
         self.local_tokens = self.tokens // self.tp if self.sp else self.tokens
         self.width = runtime.compute_width
@@ -65,6 +73,11 @@ class Tape:
         accumulate = 2.0 if phase is Phase.WGRAD and self.job.runtime.fused_wgrad else 1.0
         moved = batch * (width * (m * k + k * n) + accumulate * out * m * n)
         return Op(name, Kind.GEMM, phase, self.module, dtype, batch, m, n, k, 1, 2.0 * batch * m * n * k, moved, waits=waits)
+
+    def grouped(self, name: str, phase: Phase, experts: int, m: int, n: int, k: int) -> Op:
+        """One product (m,k)x(k,n) for each of the local experts, side by side; as `gemm` otherwise."""
+        launches = experts if self.job.runtime.moe_grouped_gemm == "each" else 1
+        return self.gemm(name, phase, m, n, k, experts)._replace(kind=Kind.GROUPED_GEMM, launches=launches)
 
     def elementwise(
         self,
@@ -124,6 +137,7 @@ class Tape:
     # -- units ------------------------------------------------------------------------------------------------------
 
     def add(self, unit: Unit) -> None:
+        unit.place = self.module
         self.units.append(unit)
 
     def pointwise(

@@ -66,15 +66,15 @@ def _shape(scope: Scope, heads: Heads, seq: int, causal: bool, window: int | Non
         if not scope.cuda:
             if name not in ("sdpa_flash", "sdpa_math"):
                 continue
-            library = "aten"
+            library = "aten" if name == "sdpa_flash" else "aten_math"
         for phase, again in (("forward", 0.0), ("backward", 0.1)):
             yield case(name, library, phase, heads, seq, causal, window, scope.wide[0], rank + more + again, model)
 
 
 def case(name: str, library: str, phase: str, heads: Heads, seq: int, causal: bool, window: int | None, dtype: str, rank: float,
-         model: str | None = None) -> KernelCase:
-    """One launch over `TOKENS` tokens or one sequence."""
-    sequences = max(1, TOKENS // seq)
+         model: str | None = None, sequences: int | None = None) -> KernelCase:
+    """One launch over `sequences`; left out: as many as make `TOKENS` tokens, at least one."""
+    sequences = sequences or max(1, TOKENS // seq)
     pairs = visible_pairs(seq, causal, window)
     flops = 2.0 * (heads.k + heads.v) * sequences * heads.queries * pairs
     moved = WIDTH[dtype] * sequences * seq * (heads.k + heads.v) * (heads.queries + heads.groups)

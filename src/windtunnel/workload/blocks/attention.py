@@ -19,6 +19,7 @@ def attention(tape: Tape) -> None:
     width = (heads + 2 * groups) * dim
     # the norm keeps the layer's input; the projection keeps the norm's output
     column(tape, "qkv", model.hidden, width * tape.tp, model.attention_bias, again=groups / (heads + 2 * groups))
+    tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     if model.qk_norm:
         elements = tape.tokens * (heads + groups) * dim
         tape.pointwise(
@@ -41,16 +42,17 @@ def attention(tape: Tape) -> None:
             # neg, cat, two multiplies and an add, each a kernel over queries and over keys
             tape.pointwise("rope", elements, (6, 5), (6, 5), launches=(10, 10))
     if plan.cp > 1:
-        _gather_keys(tape, groups * dim)
+        gather_keys(tape, groups * dim)
     if runtime.attention == "flash":
-        _flash(tape, heads, groups, dim)
+        flash(tape, heads, groups, dim, dim)
     else:
-        _unfused(tape, heads, dim)
+        unfused(tape, heads, dim, dim)
     row(tape, "attention out", model.q_heads_dim, model.hidden, save_input=runtime.attention != "flash", again=1.0)
 
 
-def _gather_keys(tape: Tape, kv_width: int) -> None:
-    """Context parallelism by all-gather of keys and values (Llama 3 §3.3.2); gradients reduce-scatter back."""
+def gather_keys(tape: Tape, kv_width: float) -> None:
+    """Context parallelism by all-gather of keys and values (Llama 3 §3.3.2), `kv_width` their mean; gradients reduce-scatter
+    back."""
     size = 2.0 * tape.tokens * tape.job.plan.cp * kv_width * tape.width
     unit = Unit("kv gather", core=True)
     unit.forward.append(tape.comm("kv gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.CP, size, Stream.CP))
@@ -65,32 +67,36 @@ def visible(seq: int, window: int | None) -> float:
     return window - window * (window - 1) / (2 * seq)
 
 
-def _flash(tape: Tape, heads: int, groups: int, dim: int) -> None:
-    """Flash attention (Dao 2022, 2023): one kernel forward, one backward that recomputes the scores (5 products for 2)."""
+def flash(tape: Tape, heads: int, groups: int, dim: int, value: int) -> None:
+    """Flash attention (Dao 2022, 2023): one kernel forward, one backward that recomputes the scores (5 products for 2).
+
+    `dim` is the width of a head's query and key, `value` of its value; the kernel's head size is their mean, which gives its FLOPs.
+    """
     plan = tape.job.plan
     keys = plan.seq
-    seen = visible(keys, tape.job.model.window)
+    seen = visible(keys, tape.window)
     batch = plan.micro_batch * heads
-    forward = 4.0 * batch * tape.seq * seen * dim
-    q, kv = tape.tokens * heads * dim, plan.micro_batch * keys * 2 * groups * dim
-    moved = tape.width * (2 * q + kv)
-    kept = (tape.width * q, tape.width * tape.tokens * 2 * groups * dim, tape.width * q, 4.0 * tape.tokens * heads)
-    unit = Unit("attention core", core=True, saved=sum(kept), tensors=kept)
-    core = Op("attention", Kind.ATTENTION, Phase.FORWARD, tape.module, tape.activation_dtype, batch, tape.seq, keys, dim,
-              max(1, heads // groups), forward, moved)
+    forward = 2.0 * batch * tape.seq * seen * (dim + value)
+    tokens, all_keys = tape.tokens, plan.micro_batch * keys
+    moved = tape.width * (tokens * heads * (dim + value) + all_keys * groups * (dim + value))
+    saved = tape.width * (tokens * heads * dim + tokens * groups * (dim + value) + tokens * heads * value) + 4 * tokens * heads
+    pieces = (tokens * heads * dim, tokens * groups * (dim + value), tokens * heads * value)
+    unit = Unit("attention core", core=True, saved=saved, tensors=(*(tape.width * float(n) for n in pieces), 4.0 * tokens * heads))
+    core = Op("attention", Kind.ATTENTION, Phase.FORWARD, tape.module, tape.activation_dtype, batch, tape.seq, keys,
+              (dim + value) // 2, max(1, heads // groups), forward, moved)
     unit.forward.append(core)
     unit.backward.append(core._replace(name="attention grad", kind=Kind.ATTENTION_BACKWARD, phase=Phase.DGRAD, flops=2.5 * forward,
                                        bytes=2.5 * moved, launches=3))
     tape.add(unit)
 
 
-def _unfused(tape: Tape, heads: int, dim: int) -> None:
+def unfused(tape: Tape, heads: int, dim: int, value: int) -> None:
     """Scores, scale + mask + softmax, dropout and context as separate kernels over the full (not causal) score matrix."""
     plan, runtime, model = tape.job.plan, tape.job.runtime, tape.job.model
     batch, seq, keys = plan.micro_batch * heads, tape.seq, plan.seq
     score = batch * seq * keys
     act = tape.activation_dtype
-    q = tape.tokens * heads * dim
+    q, v = tape.tokens * heads * dim, tape.tokens * heads * value
     w = tape.width
 
     def product(name: str, m: int, n: int, k: int, saved: float, gradients: tuple[tuple[str, int, int, int], ...]) -> None:
@@ -109,5 +115,6 @@ def _unfused(tape: Tape, heads: int, dim: int) -> None:
         )
     if model.dropout:
         tape.pointwise("attention dropout", score, (1, 1.5), (1.5, 1), saved=score * (w + 1), core=True)
-    product("attention context", seq, dim, keys, q * w, (("probability grad", seq, keys, dim), ("value grad", keys, dim, seq)))
-    tape.pointwise("context transpose", q, (1, 1), (1, 1))
+    gradients = (("probability grad", seq, keys, value), ("value grad", keys, value, seq))
+    product("attention context", seq, value, keys, v * w, gradients)
+    tape.pointwise("context transpose", v, (1, 1), (1, 1))

@@ -5,24 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from windtunnel.spec.job import Job
+from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.attention import attention
+from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
+from windtunnel.workload.blocks.moe import moe
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 
-def layer(job: Job) -> list[Unit]:
-    """Units of one decoder layer on one GPU."""
-    units: list[Unit] = []
+def layer(job: Job, kind: LayerKind) -> list[Unit]:
+    """Units of one decoder layer of that kind on one GPU."""
+    attend = mla if job.model.latent else attention
+    feed = ("moe", moe) if kind.experts else ("mlp", mlp)
     steps: list[tuple[str, Callable[[Tape], None]]] = [
-        ("attention", lambda tape: norm(tape, "norm1")), ("attention", attention), ("attention", lambda tape: residual(tape,
-        "add1")), ("mlp", lambda tape: norm(tape, "norm2")), ("mlp", mlp), ("mlp", lambda tape: residual(tape, "add2")),
+        ("attention", lambda tape: norm(tape, "norm1")), ("attention", attend), ("attention", lambda tape: residual(tape, "add1")),
+        (feed[0], lambda tape: norm(tape, "norm2")), feed, (feed[0], lambda tape: residual(tape, "add2")),
     ]
     if job.model.parallel_block:  # one norm feeds both, one residual takes both
         steps = [steps[0], steps[1], steps[4], steps[5]]
+    elif job.model.post_norms:
+        after: list[tuple[str, Callable[[Tape], None]]] = [
+            ("attention", lambda tape: norm(tape, "attention post norm")), (feed[0], lambda tape: norm(tape, "mlp post norm"))]
+        steps = [*steps[:2], after[0], *steps[2:5], after[1], steps[5]]
+    units: list[Unit] = []
     for module, write in steps:
-        tape = Tape(job, module)
+        tape = Tape(job, module, local=kind.local)
         write(tape)
+        if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
+            for place, unit in enumerate(tape.units):
+                unit.parts += (feed[0],)
+                if place and unit.saved:
+                    unit.gives[feed[0]] = unit.saved
         units += tape.units
     return units
 
@@ -39,7 +53,7 @@ def norm(tape: Tape, name: str) -> None:
         forward, backward, launches = (6.0, 5.0), (10.0, 7.0), (6, 10)
     else:
         forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 3)
-    unit = Unit(name, saved=t * h * tape.width, parameters=gains)
+    unit = Unit(name, saved=t * h * tape.width, parameters=gains, parts=("layernorm",))
     unit.forward.append(tape.elementwise(name, Phase.FORWARD, t * h, *forward, launches[0], Kind.NORM, t, h))
     unit.backward.append(tape.elementwise(f"{name} grad", Phase.DGRAD, t * h, *backward, launches[1], Kind.NORM, t, h))
     tape.add(unit)
@@ -102,6 +116,7 @@ def embedding(job: Job) -> list[Unit]:
             tape.activation_dtype,
             m=t,
             n=h,
+            k=words // h,
             bytes=t * h * (tape.width + 2 * tape.grad_width),
             launches=3,
         )
@@ -118,8 +133,11 @@ def embedding(job: Job) -> list[Unit]:
     return tape.units
 
 
-def head(job: Job) -> list[Unit]:
-    """Final norm, logits and loss. Logits are cut over tp; the loss needs three small all-reduces (maximum, target, sum)."""
+def head(job: Job, own_weights: bool = True) -> list[Unit]:
+    """Final norm, logits and loss. Logits are cut over tp; the loss needs three small all-reduces (maximum, target, sum).
+
+    Without `own_weights` the logits' matrix is another head's on the same GPU.
+    """
     tape = Tape(job, "head")
     model, runtime = job.model, job.runtime
     norm(tape, "final norm")
@@ -130,7 +148,7 @@ def head(job: Job) -> list[Unit]:
         "logits",
         saved=tape.local_tokens * h * tape.width + t * classes * tape.width,
         tensors=(tape.local_tokens * h * tape.width, t * classes * tape.width),
-        parameters=0 if model.tied_embeddings and job.ends_meet else classes * h,
+        parameters=0 if model.tied_embeddings and job.ends_meet or not own_weights else classes * h,
     )
     act = tape.activation_dtype
     if tape.sp:

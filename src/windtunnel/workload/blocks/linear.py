@@ -146,3 +146,33 @@ def _accumulate(tape: Tape, name: str, weights: float) -> list[Op]:
         return []
     moved = weights * (tape.width + 2 * tape.grad_width)
     return [Op(f"{name} grad accumulate", Kind.ELEMENTWISE, Phase.WGRAD, tape.module, tape.activation_dtype, bytes=moved)]
+
+
+def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = None) -> None:
+    """(own tokens, inputs) -> (own tokens, outputs): weights whole on every tensor-parallel rank, no call.
+
+    The input is kept as it was quantised for the product.
+    """
+    t = tape.local_tokens
+    kept = tape.width if dtype is not None else min(tape.width, tape.linear_width)
+    unit = Unit(name, parameters=inputs * outputs, saved=t * inputs * kept)
+    unit.forward += _quantise(tape, name, Phase.FORWARD, t * inputs)
+    unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, inputs, dtype=dtype))
+    unit.backward += _quantise(tape, name, Phase.DGRAD, t * outputs)
+    unit.backward.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, outputs, dtype=dtype))
+    unit.backward.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, inputs, t, dtype=dtype))
+    unit.backward += _accumulate(tape, name, inputs * outputs)
+    tape.add(unit)
+
+
+def grouped(tape: Tape, name: str, experts: int, m: int, inputs: int, outputs: int) -> None:
+    """One (m, inputs) -> (m, outputs) for each of the local experts: grouped products forward and backward; kept as by `own`."""
+    unit = Unit(name, saved=experts * m * inputs * min(tape.width, tape.linear_width))
+    unit.parameters = unit.expert_parameters = float(experts * inputs * outputs)
+    unit.forward += _quantise(tape, name, Phase.FORWARD, experts * m * inputs)
+    unit.forward.append(tape.grouped(name, Phase.FORWARD, experts, m, outputs, inputs))
+    unit.backward += _quantise(tape, name, Phase.DGRAD, experts * m * outputs)
+    unit.backward.append(tape.grouped(f"{name} dgrad", Phase.DGRAD, experts, m, inputs, outputs))
+    unit.backward.append(tape.grouped(f"{name} wgrad", Phase.WGRAD, experts, outputs, inputs, m))
+    unit.backward += _accumulate(tape, name, unit.parameters)
+    tape.add(unit)

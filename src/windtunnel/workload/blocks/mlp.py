@@ -8,12 +8,23 @@ from windtunnel.workload.tape import Tape
 
 def mlp(tape: Tape) -> None:
     """Appends (tokens, hidden) -> (tokens, hidden), the inner width cut over tp."""
+    feed_forward(tape, "mlp", tape.job.model.ffn)
+
+
+def feed_forward(tape: Tape, name: str, ffn: int) -> None:
+    """The sub-module `name` of inner width `ffn`."""
+    model = tape.job.model
+    column(tape, f"{name} up", model.hidden, ffn * (2 if model.gated else 1), model.linear_bias, again=0.5)
+    tape.units[-1].gives["layernorm"] = tape.units[-1].saved
+    activation(tape, tape.tokens * (ffn // tape.tp))
+    row(tape, f"{name} down", ffn, model.hidden)
+
+
+def activation(tape: Tape, elements: float) -> None:
+    """Appends the activation, with its gate, of `elements` inner numbers."""
     model, runtime = tape.job.model, tape.job.runtime
-    inner = model.ffn // tape.tp
-    elements = tape.tokens * inner
-    column(tape, "mlp up", model.hidden, model.ffn * (2 if model.gated else 1), model.linear_bias, again=0.5)
     if model.gated:
-        saved = 2 * elements * tape.width
+        saved = 2 * elements * (1.0 if runtime.activation_fp8_store else tape.width)
         if runtime.fused_activation:
             tape.pointwise("gated activation", elements, (2, 1), (3, 2), saved=saved)
         else:
@@ -24,4 +35,3 @@ def mlp(tape: Tape) -> None:
         tape.pointwise("activation", elements, (2, 2), (4, 2), saved=2 * elements * tape.width, launches=(2, 2))
     else:
         tape.pointwise("activation", elements, (1, 1), (2, 1), saved=elements * tape.width)
-    row(tape, "mlp down", model.ffn, model.hidden)

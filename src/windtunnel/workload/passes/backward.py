@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.workload.ops import Op
-from windtunnel.workload.passes.recompute import rows_again
+from windtunnel.workload.passes.recompute import parts_again, rows_again
 from windtunnel.workload.tape import Unit
 
 Rows = list[list[Op]]
@@ -15,14 +15,19 @@ def forward_rows(units: list[Unit]) -> Rows:
     return [u.forward for u in units if u.forward]
 
 
-def backward_rows(units: list[Unit], recompute: str) -> Rows:
-    """Rows of the backward pass under a recompute policy: what runs again first, then the units in reverse."""
+def backward_rows(units: list[Unit], recompute: str, modules: tuple[str, ...] = ("core_attn",)) -> Rows:
+    """Rows of the backward pass under a recompute policy: what runs again first, then the units in reverse.
+
+    Under selective recompute each of `modules` runs again just before the last unit that needs it.
+    """
     if recompute == "none":
         return [u.backward for u in reversed(units) if u.backward]
     if recompute == "selective":
         rows: Rows = []
-        core = [u for u in units if u.core]
+        core = [u for u in units if u.core and "core_attn" in modules]
         for unit in reversed(units):
+            for part in parts_again(units, modules, unit):
+                rows += rows_again(part, recompute)
             if core and unit is core[-1]:
                 rows += rows_again(core, recompute)
             if unit.backward:

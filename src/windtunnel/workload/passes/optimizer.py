@@ -15,16 +15,21 @@ MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}
 """fp32 numbers of optimizer state per parameter, beside a master copy."""
 
 
-def updated_parameters(job: Job, parameters: float) -> float:
+def sharded(job: Job, parameters: float, experts: float = 0.0) -> float:
+    """Elements of a shard of `parameters`, `experts` of which are shared only by the ranks that hold the same experts."""
+    return (parameters - experts) / job.shard_ranks + experts / job.expert_dp
+
+
+def updated_parameters(job: Job, parameters: float, experts: float = 0.0) -> float:
     """Elements whose optimizer state this GPU holds: all, or a shard under ZeRO and FSDP, cut over both copies of a model that a
     pipeline holds twice."""
-    return parameters if job.plan.sharding == "none" else parameters / (job.shard_ranks * job.copies)
+    return parameters if job.plan.sharding == "none" else sharded(job, parameters, experts) / job.copies
 
 
-def optimizer_rows(job: Job, parameters: float) -> list[Op]:
-    """Rows of the update of `parameters` elements held by one GPU (before data-parallel sharding)."""
+def optimizer_rows(job: Job, parameters: float, experts: float = 0.0) -> list[Op]:
+    """Rows of the update of `parameters` elements held by one GPU (before data-parallel sharding), `experts` of them of experts."""
     runtime = job.runtime
-    n = updated_parameters(job, parameters)
+    n = updated_parameters(job, parameters, experts)
     grad, weight = DTYPE_BYTES[runtime.gradient_dtype], DTYPE_BYTES[runtime.weight_dtype]
     launches = max(1, math.ceil(n / TENSORS_PER_CHUNK))
     state = MOMENTS[runtime.optimizer]

@@ -26,27 +26,67 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
     return rows
 
 
-def saved_tensors(units: list[Unit], recompute: str, boundary: float) -> tuple[float, ...]:
-    """Bytes of what is kept per micro batch from forward to backward, by unit in forward order; `boundary` is the block's input.
+def parts_again(units: list[Unit], modules: tuple[str, ...], last: Unit) -> list[list[Unit]]:
+    """Units that `modules` run again just before the backward pass of `last`, the last unit in their place that needs them."""
+    found = []
+    for name in modules:
+        users = [u for u in units if u.place == last.place and name in u.gives]
+        if users and users[-1] is last:
+            found.append([u for u in units if u.place == last.place and name in u.parts])
+    return found
 
-    Full keeps the input only, selective all but the score matrices (Korthikanti et al. 2022, section 5). Op-level keeps the input
+
+def saved_bytes(units: list[Unit], recompute: str, boundary: float, modules: tuple[str, ...] = ("core_attn",)) -> float:
+    """Bytes kept per micro batch from forward to backward; `boundary` is the block's input.
+
+    Full keeps the input only, selective all but the score matrices (Korthikanti et al. 2022, section 5) and what other `modules`
+    bring back. Op-level keeps the input
     and what torchtitan's save list names: outputs of the products that do not run again, of fused attention and of
     reduce-scatters. The last product and the last reduce-scatter have no reader in backward.
     """
     if recompute == "full":
+        return boundary
+    if recompute == "selective":
+        brought = sum(min(u.saved, sum(u.gives.get(name, 0.0) for name in modules)) for u in units)
+        core = _core_inputs(units) if "core_attn" in modules else sum(u.saved for u in units if u.core)
+        return sum(u.saved for u in units if not u.core) + core - brought
+    if recompute == "ops":
+        return boundary + sum(_kept_outputs(units, boundary))
+    return sum(u.saved for u in units)
+
+
+def saved_tensors(units: list[Unit], recompute: str, boundary: float, modules: tuple[str, ...]) -> tuple[float, ...]:
+    """`saved_bytes` in pieces, by unit in forward order: bytes of each tensor that stays."""
+    if recompute == "full":
         return (boundary,)
     if recompute == "ops":
         return (boundary, *_kept_outputs(units, boundary))
-    return tuple(size for u in units if not (recompute == "selective" and _scores(u)) for size in _tensors(u))
+    return tuple(size for u in units for size in _pieces(u, _left(u, recompute, modules)))
 
 
-def tensors_again(units: list[Unit], recompute: str, working: float) -> tuple[float, ...]:
+def tensors_again(units: list[Unit], recompute: str, modules: tuple[str, ...], working: float) -> tuple[float, ...]:
     """Bytes of what recompute brings back in a backward pass, by unit in forward order; they add up to `working`.
 
-    A unit's share of `working` is as large as its share of what such units keep without recompute.
+    A unit's share of `working` is as large as its share of what recompute drops.
     """
-    brought = [size for u in units if recompute != "selective" or _scores(u) for size in _tensors(u)]
-    return tuple(size * working / sum(brought) for size in brought) if working > 0.0 else ()
+    if working <= 0.0:
+        return ()
+    selective = recompute == "selective"
+    back = [size for u in units for size in _pieces(u, u.saved - (_left(u, recompute, modules) if selective else 0.0))]
+    return tuple(size * working / sum(back) for size in back)
+
+
+def _left(unit: Unit, recompute: str, modules: tuple[str, ...]) -> float:
+    """Bytes of the unit that selective recompute of `modules` keeps; all without recompute."""
+    if recompute != "selective":
+        return unit.saved
+    scores = _scores(unit) and "core_attn" in modules
+    return max(0.0, (0.0 if scores else unit.saved) - min(unit.saved, sum(unit.gives.get(name, 0.0) for name in modules)))
+
+
+def _pieces(unit: Unit, size: float) -> list[float]:
+    """`size` bytes of the unit, cut as its tensors are."""
+    return [piece * size / unit.saved for piece in unit.tensors or (unit.saved,)] if size > 0.0 else []
 
 
 def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
@@ -65,12 +105,12 @@ def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
     return kept
 
 
-def _tensors(unit: Unit) -> tuple[float, ...]:
-    return unit.tensors or ((unit.saved,) if unit.saved else ())
+def _core_inputs(units: list[Unit]) -> float:
+    """Query, key and value stay when the core runs again: the products' inputs without the score matrices."""
+    return sum(u.saved for u in units if u.core and not _scores(u))
 
 
 def _scores(unit: Unit) -> bool:
-    """Keeps score matrices: selective recompute drops these; query, key and value stay, since the core runs again from them."""
     return unit.core and unit.name.startswith(("softmax", "attention dropout"))
 
 

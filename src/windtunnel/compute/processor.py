@@ -1,0 +1,102 @@
+"""Processors: constants that no data say, and which of a dataset's operators a job's rows are.
+
+A processor has no relative among GPUs. What its data do not tell is assumed from its measured data sheet: one block shape, no waves
+(a few cores are full at any size), an operator's own microseconds in place of a launch. In eager mode a row of the graph is one
+operator of PyTorch, however many loops that runs; where the operator itself was measured, its own curve answers, over the bytes
+that it must move.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.compute.families import DERIVED
+from windtunnel.compute.kernels import AttentionCurve, GemmCurve, Kernels, MemoryCurve, Provenance, Table
+from windtunnel.spec.cluster import GPU
+from windtunnel.workload.ops import Kind
+
+Array = npt.NDArray[np.float64]
+ARCHITECTURES = ("cpu", "x86_64", "amd64", "i686", "aarch64", "arm64", "ppc64le", "s390x", "riscv64")
+"""Instruction sets, as `platform.machine()` calls them."""
+
+SOURCE = "assumed for a processor, on its measured data sheet"
+
+PRODUCT = GemmCurve(fraction=0.85, tiles=((16, 16),), tile_cost=0.0, prologue=0.0, wave=0.0, memory=0.7, latency=5e-6, split=1e-5,
+                    blend=1.5, throttle=0.0, settle=3e-4)
+"""Blocks of a few vectors; packing operands adds to the arithmetic."""
+
+FORWARD = AttentionCurve(fraction=0.4, rows=32, wave=0.0, setup=20.0, head=0.0, causal=1.0, latency=2e-5)
+BACKWARD = AttentionCurve(fraction=0.4, rows=32, wave=0.0, setup=20.0, head=0.0, causal=1.0, latency=4e-5)
+"""Blocks of 32 queries, as PyTorch's flash attention for CPUs has them."""
+
+MOVING = MemoryCurve(efficiency=0.6, latency=5e-6)
+
+
+def is_processor(architecture: str) -> bool:
+    """Whether this is an instruction set and no GPU's architecture."""
+    return architecture.lower() in ARCHITECTURES
+
+
+def neutral(gpu: GPU) -> Kernels:
+    """Constants of a processor that nobody has fitted."""
+    best = next((gpu.peak[name] for name in ("bf16", "fp16", "fp32") if name in gpu.peak), max(gpu.peak.values()))
+    names = ("elementwise", "softmax_native", *DERIVED)
+    return Kernels(
+        id="a processor",
+        architecture=gpu.architecture,
+        peak=best,
+        achievable=best,
+        sms=float(gpu.sms or 1),
+        l2=float(gpu.l2 or 2**25),
+        power=float(gpu.power_w or 0.0),
+        narrow=1.0,
+        bandwidth=gpu.memory_bandwidth,
+        gemm=PRODUCT,
+        memory=dict.fromkeys(names, MOVING),
+        attention={"aten": {"forward": FORWARD, "backward": BACKWARD}},
+        tables={name: Table(0.5, Provenance.ASSUMED, SOURCE) for name in ("gemm", "attention.aten", *names)},
+    )
+
+
+class Operator(NamedTuple):
+    """A dataset's operator, and its bytes over those of the graph's row where it is one fused kernel, forward and backward."""
+
+    name: str
+    forward: float = 1.0
+    backward: float = 1.0
+
+
+OPERATORS: dict[tuple[Kind, str], tuple[Operator, ...]] = {
+    (Kind.NORM, ""): (Operator("rms_norm", 1.0, 3 / 4), Operator("layer_norm", 1.0, 3 / 4)),
+    (Kind.ELEMENTWISE, "gated activation"): (Operator("swiglu"),),
+    (Kind.ELEMENTWISE, "activation"): (Operator("gelu"), Operator("squared_relu")),
+    (Kind.ELEMENTWISE, "rope"): (Operator("rope"),),
+    (Kind.ELEMENTWISE, "add1"): (Operator("residual_add"),),
+    (Kind.ELEMENTWISE, "add2"): (Operator("residual_add"),),
+    (Kind.ELEMENTWISE, "gradient clip"): (Operator("grad_clip"),),
+    (Kind.CROSS_ENTROPY, ""): (Operator("cross_entropy", 1 / 4, 2 / 3),),
+    (Kind.EMBEDDING, ""): (Operator("embedding", 1.0, 0.0),),
+    (Kind.REDUCE, "gradient norm"): (Operator("grad_norm"),),
+    (Kind.OPTIMIZER, "adam update"): (Operator("adamw_fused"), Operator("adamw_foreach")),
+}
+"""Kind and name ("": any) of a row -> the operators that it may be. The dataset's logits are read once forward and twice backward,
+its norm moves three arrays backward, where the graph's fused kernels move four, three and four. 0: the gradient of an embedding
+is a whole table, which an eager operator writes (`table_bytes`)."""
+
+
+def table_bytes(width: Array, m: Array, n: Array, k: Array) -> Array:
+    """B of an embedding's gradient of m tokens into a table of k rows of n elements of `width` B."""
+    return width * (m * n + k * n)
+
+
+def operator_of(kind: int, name: str, kernels: Kernels) -> tuple[str, Operator] | None:
+    """(key of `Kernels.memory`, operator) of a row, where exactly one of the operators that it may be was fitted."""
+    stem = name.removesuffix(" grad")
+    for listed in (OPERATORS.get((Kind(kind), stem)), OPERATORS.get((Kind(kind), ""))):
+        found = [(f"{each.name}@aten", each) for each in listed or () if f"{each.name}@aten" in kernels.memory]
+        if len(found) == 1:
+            return found[0]
+    return None

@@ -1,0 +1,184 @@
+"""The kernels of one job on one GPU, and a few neighbours of each: what a fit needs to predict that job, in little time.
+
+Shapes are the plan's shards; token counts a quarter, half, once and twice the job's. Classes take turns, the smallest case of each
+first, so a sweep that is cut short has rows of every class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+
+from windtunnel.base.errors import UnknownName
+from windtunnel.profile.case import Case
+from windtunnel.profile.kernels import (
+    CLASSES,
+    activation,
+    attention,
+    copy,
+    cross_entropy,
+    embedding,
+    gemm,
+    launch,
+    norm,
+    optimizer,
+    reduce,
+    residual,
+    rope,
+    softmax,
+)
+from windtunnel.profile.kernels.case import WIDTH, KernelCase
+from windtunnel.profile.kernels.pointwise import Kernel, one
+from windtunnel.profile.kernels.scope import Scope, Shard
+
+SHARES = (0.25, 0.5, 1.0, 2.0)
+"""Token counts of products, of the job's."""
+
+FINE = (0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Those of kernels that move bytes, which are short and vary more."""
+
+SPLITS = ((1, 1.0), (1, 0.5), (1, 0.25), (1, 2.0), (2, 0.5), (2, 1.0), (4, 0.25))
+"""Attention: times the micro batch, times the sequence."""
+
+DEPTHS = (1, 2, 3, 4, 6, 8)
+"""Layers whose parameters one update, one norm of the gradient takes."""
+
+FUSED = {True: ("sdpa_flash", "sdpa_cudnn"), False: ("sdpa",)}
+"""Attention on CUDA by backend; on a CPU the one that PyTorch takes itself."""
+
+
+def job_plan(case: Case, cuda: bool, products: str = "", classes: Sequence[str] = (),
+             fused_optimizer: bool = True) -> list[KernelCase]:
+    """Cases of `case`, classes in turn. `products`: format of the linear layers where it is not the case's; `classes`: only these.
+
+    Raises UnknownName for a class that there is not.
+    """
+    for name in classes:
+        if name not in CLASSES:
+            raise UnknownName("--classes", name, list(CLASSES))
+    made = _Plan(case, cuda, products or case.dtype, fused_optimizer)
+    lists = []
+    for name, found in made.by_class().items():
+        if not classes or name in classes:
+            distinct = {each.key: each for each in found}
+            lists.append(sorted(distinct.values(), key=lambda each: (each.flops or 0.0) + (each.bytes or 0.0)))
+    turns = [each for turn in zip_longest(*lists) for each in turn if each is not None]
+    return [replace(each, rank=float(at)) for at, each in enumerate(turns)]
+
+
+class _Plan:
+    """The cases of one job by class."""
+
+    def __init__(self, case: Case, cuda: bool, products: str, fused_optimizer: bool) -> None:
+        self.case, self.products, self.fused_optimizer = case, products, fused_optimizer
+        self.tokens, self.fine = (sorted({max(1, round(share * case.tokens)) for share in shares}) for shares in (SHARES, FINE))
+        self.scope = Scope((case.model,), (case.tp,), tuple(self.tokens), (case.seq,), (case.dtype,), cuda, variants=False)
+        self.shard = Shard(case.model, case.tp, 0)
+
+    def by_class(self) -> dict[str, Iterator[KernelCase]]:
+        """Class -> its cases, in the order of `kernels.CLASSES`."""
+        model, case = self.case.model, self.case
+        rms = model.norm == "rmsnorm"
+        found = {
+            "gemm": self._products(),
+            "attention": self._attention(),
+            "norm": self._rows(next(k for k in norm.KERNELS if k.name == ("rms_norm" if rms else "layer_norm")), model.hidden),
+            "activation": self._rows(self._activation(), case.ffn),
+            "residual": self._rows(Kernel("elementwise", "residual_add", residual.add, (1, 1), (3, 0)), model.hidden),
+            "cross_entropy": self._loss(),
+            "embedding": self._embedding(),
+            "optimizer": self._updates(),
+            "reduce": self._norms(),
+        }
+        if model.position == "rope":
+            found["rope"] = self._rope()
+        if case.attention != "flash":
+            found["softmax"] = self._softmax()
+        if WIDTH[case.dtype] < 4:
+            found["copy"] = (copy.case(f"cast_{a}_{b}", n, a, b, 0.0) for n in self._parameters()
+                             for a, b in ((case.dtype, "fp32"), ("fp32", case.dtype)))
+        if self.scope.cuda:
+            found["launch"] = (launch.case("add_one", count, "eager", 0.0) for count in (1, 10))
+        return {name: found[name] for name in CLASSES if name in found}
+
+    def _products(self) -> Iterator[KernelCase]:
+        for tokens in self.tokens:
+            for name, n, k in gemm.products(self.shard):
+                if name == "lm_head":
+                    n = self.case.vocab
+                dtype = self.case.dtype if name == "lm_head" else self.products
+                yield from gemm.passes(self.scope, name, tokens, n, k, dtype, 0.0, self.case.model.name)
+        if self.case.attention != "flash":
+            for times, share in SPLITS:
+                seq, dim = max(1, round(share * self.case.seq)), self.case.model.dim_per_head
+                heads = times * self.case.micro_batch * self.case.heads
+                for name, n, k in (("attention_scores", seq, dim), ("attention_context", dim, seq)):
+                    yield gemm.product(self.scope, name, "forward", seq, n, k, self.case.dtype, 0.0, None, batch=heads)
+
+    def _attention(self) -> Iterator[KernelCase]:
+        if self.case.attention != "flash":
+            return
+        size = self.case.model.dim_per_head
+        heads = attention.Heads(self.case.heads, self.case.kv_heads, size, size)
+        for name in FUSED[self.scope.cuda]:
+            library = attention.BACKENDS[name][0] if name in attention.BACKENDS else "aten"
+            for times, share in SPLITS:
+                seq = max(1, round(share * self.case.seq))
+                for phase in ("forward", "backward"):
+                    yield attention.case(name, library, phase, heads, seq, True, None, self.case.dtype, 0.0, self.case.model.name,
+                                         sequences=times * self.case.micro_batch)
+
+    def _activation(self) -> Kernel:
+        name = "swiglu" if self.case.model.gated else "squared_relu" if self.case.model.activation == "squared_relu" else "gelu"
+        return next(kernel for kernel in (*activation.GATED, *activation.PLAIN) if kernel.name == name)
+
+    def _rows(self, kernel: Kernel, n: int) -> Iterator[KernelCase]:
+        dtype = self.case.dtype
+        for tokens in self.fine:
+            for phase, times in zip(("forward", "backward"), kernel.moved, strict=True):
+                if times:
+                    yield one(kernel, phase, tokens, n, dtype, times * WIDTH[dtype] * tokens * n, 0.0, self.case.model.name)
+
+    def _rope(self) -> Iterator[KernelCase]:
+        heads = self.case.heads + self.case.kv_heads
+        for tokens in self.fine:
+            for phase in ("forward", "backward"):
+                yield rope.case(tokens, heads, self.case.model.dim_per_head, phase, self.case.dtype, 0.0, self.case.model.name)
+
+    def _softmax(self) -> Iterator[KernelCase]:
+        for times, share in SPLITS:
+            seq = max(1, round(share * self.case.seq))
+            rows = times * self.case.micro_batch * self.case.heads * seq
+            for phase, moved in zip(("forward", "backward"), softmax.KERNEL.moved, strict=True):
+                yield one(softmax.KERNEL, phase, rows, seq, self.case.dtype, moved * WIDTH[self.case.dtype] * rows * seq, 0.0)
+
+    def _loss(self) -> Iterator[KernelCase]:
+        for tokens in self.fine:
+            for phase in ("forward", "backward"):
+                yield cross_entropy.plain(tokens, self.case.vocab, phase, self.case.dtype, 0.0, self.case.model.name)
+
+    def _embedding(self) -> Iterator[KernelCase]:
+        for tokens in self.fine:
+            for phase in ("forward", "backward"):
+                yield embedding.case(tokens, self.case.vocab, self.case.model.hidden, phase, self.case.dtype, 0.0,
+                                     self.case.model.name)
+
+    def _parameters(self) -> list[int]:
+        """Parameters of stacks of `DEPTHS` layers."""
+        return [depth * sum(optimizer.tensors(self.shard)) for depth in self._depths()]
+
+    def _depths(self) -> list[int]:
+        one_layer = sum(optimizer.tensors(self.shard))
+        return [depth for depth in DEPTHS if depth * one_layer <= optimizer.MOST]
+
+    def _updates(self) -> Iterator[KernelCase]:
+        way = "fused" if self.fused_optimizer else "foreach"
+        for depth in self._depths():
+            yield optimizer.case("adamw", way, optimizer.tensors(self.shard) * depth, 0.0, self.case.model.name)
+
+    def _norms(self) -> Iterator[KernelCase]:
+        count = len(optimizer.tensors(self.shard))
+        for depth, n in zip(self._depths(), self._parameters(), strict=True):
+            for name in ("grad_norm", "grad_clip"):
+                yield reduce.case(name, n, count * depth, "fp32", 0.0)

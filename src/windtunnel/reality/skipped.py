@@ -1,0 +1,12 @@
+"""The answer for a row that gets no number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Why a row cannot be turned into a job, or cannot be scored."""
+
+    reason: str

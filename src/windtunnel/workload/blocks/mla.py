@@ -1,0 +1,63 @@
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1): queries, keys and values through narrow projections.
+
+As Megatron-Core's MLASelfAttention trains it: the down projections and their norms run on every tensor-parallel rank's own tokens,
+the up projections are cut over heads, keys are expanded to every head, and attention runs with keys wider than values.
+"""
+
+from __future__ import annotations
+
+from windtunnel.workload.blocks.attention import flash, gather_keys, unfused
+from windtunnel.workload.blocks.linear import column, own, row
+from windtunnel.workload.ops import Kind
+from windtunnel.workload.tape import Tape
+
+UP_PROJECTION = "mla_up_proj"
+"""Megatron-Core's name for recomputing the up projections: queries, keys and values of all heads are not kept."""
+
+
+def mla(tape: Tape) -> None:
+    """Appends the attention sub-module: (tokens, hidden) -> (tokens, hidden), heads cut over tp."""
+    model, runtime = tape.job.model, tape.job.runtime
+    heads, rank, rope = model.heads // tape.tp, model.kv_lora_rank or 0, model.qk_rope_dim
+    queries = model.heads * model.qk_dim
+    first = len(tape.units)
+    if model.q_lora_rank is None:
+        column(tape, "q", model.hidden, queries, False)
+    else:
+        own(tape, "q down", model.hidden, model.q_lora_rank)
+        _norm(tape, "q norm", model.q_lora_rank)
+        column(tape, "q up", model.q_lora_rank, queries, False)
+    own(tape, "kv down", model.hidden, rank + rope)
+    tape.units[first].gives["layernorm"] = tape.units[first].saved
+    tape.units[-1].saved = 0.0  # the same tensor
+    _norm(tape, "kv norm", rank)
+    column(tape, "kv up", rank, model.heads * (model.qk_nope_dim + model.v_dim), False)
+    # rotary embedding of the queries' part and of the one key, which is then written beside every head's own
+    turned = tape.tokens * (heads + 1) * rope
+    whole = tape.tokens * heads * model.qk_dim
+    if runtime.fused_rope:
+        tape.pointwise("rope", turned, (1, 1), (1, 1), launches=(2, 2))
+    else:
+        tape.pointwise("rope", turned, (6, 5), (6, 5), launches=(10, 10))
+    tape.pointwise("key concatenation", whole, (1, 1), (1, 1), kind=Kind.COPY)
+    if tape.job.plan.cp > 1:
+        gather_keys(tape, heads * (model.qk_dim + model.v_dim) / 2)
+    if runtime.attention == "flash":
+        flash(tape, heads, heads, model.qk_dim, model.v_dim)
+    else:
+        unfused(tape, heads, model.qk_dim, model.v_dim)
+    for unit in tape.units[first:]:
+        if unit.name in ("q norm", "q up", "kv norm", "kv up", "rope", "key concatenation"):
+            unit.parts += (UP_PROJECTION,)
+        if unit.name in ("q up", "kv up"):
+            unit.gives[UP_PROJECTION] = unit.saved
+        elif unit.name == "attention core":
+            unit.gives[UP_PROJECTION] = tape.tokens * heads * (2 * model.qk_dim + model.v_dim) * tape.width
+    row(tape, "attention out", model.heads * model.v_dim, model.hidden, save_input=runtime.attention != "flash", again=1.0)
+
+
+def _norm(tape: Tape, name: str, width: int) -> None:
+    """RMS norm of a compressed vector; keeps its input."""
+    t = tape.local_tokens
+    tape.pointwise(name, t * width, (1, 1), (3, 1), saved=t * width * tape.width, launches=(1, 2), parameters=width, kind=Kind.NORM,
+                   m=t, n=width)

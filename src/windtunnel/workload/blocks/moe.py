@@ -1,0 +1,132 @@
+"""Mixture of experts: router, dispatch to the ranks that hold the experts, grouped products, combine, shared experts.
+
+The order of Megatron-Core's MoELayer and its token dispatchers (megatron/core/transformer/moe): with tensor parallelism every rank
+routes its own part of the sequence; with cut experts the tokens of the ranks that share them are gathered before and summed after.
+"""
+
+from __future__ import annotations
+
+from windtunnel.workload.blocks.linear import grouped, own
+from windtunnel.workload.blocks.mlp import activation, feed_forward
+from windtunnel.workload.blocks.routing import Routing, routing
+from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.tape import Tape, Unit
+
+
+def moe(tape: Tape) -> None:
+    """Appends (tokens, hidden) -> (tokens, hidden)."""
+    model, plan, runtime = tape.job.model, tape.job.plan, tape.job.runtime
+    flow = routing(tape.job, tape.local_tokens, tape.width)
+    h = model.hidden
+    _router(tape)
+    before = runtime.moe_dispatch == "alltoall"  # copies are made by the sender; else by the receiver
+    shared = _shared(tape) if model.shared_ffn else []
+    if not runtime.moe_shared_overlap or plan.ep == 1:
+        tape.units += shared
+        shared = []
+    if before:
+        _permute(tape, "permute", tape.local_tokens * h, flow.taken * h)
+    _travel(tape, "dispatch", flow.dispatch, flow.combine, shared)
+    if plan.etp > 1:
+        _cut(tape, "expert gather", flow.taken * plan.etp * h, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
+    taken = flow.experts * flow.each * h  # of all ranks that share the experts
+    if not before or plan.ep * plan.etp > 1 and flow.experts > 1:
+        _permute(tape, "sort by expert", flow.sent * plan.etp * h if not before else taken, taken)
+    _experts(tape, flow)
+    if not before or plan.ep * plan.etp > 1 and flow.experts > 1:
+        _permute(tape, "sort by rank", taken, flow.sent * plan.etp * h if not before else taken)
+    if plan.etp > 1:
+        _cut(tape, "expert scatter", flow.taken * plan.etp * h, Comm.REDUCE_SCATTER, Comm.ALL_GATHER)
+    _travel(tape, "combine", flow.combine, flow.combine, [])
+    if before:
+        _permute(tape, "unpermute", flow.taken * h, tape.local_tokens * h)
+    if model.shared_ffn:
+        tape.pointwise("shared add", tape.local_tokens * h, (2, 1), (0, 0), launches=(1, 0))
+
+
+def _router(tape: Tape) -> None:
+    """Scores of every expert, the best `top_k`, and what keeps the load even; fp32 from the product on."""
+    model, runtime = tape.job.model, tape.job.runtime
+    experts, t = model.experts or 1, tape.local_tokens
+    own(tape, "router", model.hidden, experts, DTYPES.index(runtime.moe_router_dtype))
+    tape.units[-1].gives["layernorm"] = tape.units[-1].saved
+    fp32 = 4.0 / tape.width  # `pointwise` counts numbers of the activations' width
+    fused = runtime.moe_fused_router
+    # score, top-k, gather of the scores, normalisation, one-hot map; grouped routing picks groups first
+    kernels = 1 if fused else 5 + (3 if model.router_groups > 1 else 0)
+    tape.pointwise("top-k", t * experts * fp32, (1.0 if fused else 3.0, 2.0), (2.0, 1.0), saved=4.0 * t * experts,
+                   launches=(kernels, 1 if fused else 4), kind=Kind.SOFTMAX, m=t, n=experts)
+    if model.balance == "aux_loss":
+        kernels = 1 if fused else 4  # tokens an expert, mean score, product and sum, scale
+        tape.pointwise("balancing loss", t * experts * fp32, (2, 0), (1, 1), launches=(kernels, kernels))
+    elif model.balance == "bias":
+        tape.pointwise("load count", t * experts * fp32, (1, 0), (0, 0), launches=(1, 0))
+
+
+def _permute(tape: Tape, name: str, reads: float, writes: float) -> None:
+    """Rows of tokens in another order, copied or summed; backward the other way. No data is kept but the order."""
+    kernels = 1 if tape.job.runtime.moe_permute_fusion else 4
+    unit = Unit(name)
+    unit.forward.append(_copy(tape, name, Phase.FORWARD, reads + writes, kernels))
+    unit.backward.append(_copy(tape, f"{name} grad", Phase.DGRAD, reads + writes, kernels))
+    tape.add(unit)
+
+
+def _copy(tape: Tape, name: str, phase: Phase, elements: float, kernels: int) -> Op:
+    return Op(name, Kind.COPY, phase, tape.module, tape.activation_dtype, bytes=elements * tape.width, launches=kernels)
+
+
+def _travel(tape: Tape, name: str, there: float, back: float, meanwhile: list[Unit]) -> None:
+    """Tokens over the ranks that hold a layer's experts; `meanwhile` computes beside, forward and backward."""
+    plan, runtime = tape.job.plan, tape.job.runtime
+    if plan.ep == 1:
+        return
+    gathers = runtime.moe_dispatch == "allgather"
+    out = name == "dispatch"
+    calls = ((Comm.ALL_GATHER, Comm.REDUCE_SCATTER) if out else (Comm.REDUCE_SCATTER, Comm.ALL_GATHER)) if gathers else (
+        Comm.ALL_TO_ALL, Comm.ALL_TO_ALL)
+    alone = not meanwhile
+    waits = () if alone else (-1,)
+    unit = Unit(name, saved=sum(u.saved for u in meanwhile), parameters=sum(u.parameters for u in meanwhile))
+    unit.forward.append(tape.comm(name, Phase.FORWARD, calls[0], Axis.EP, there, Stream.EP, alone, waits))
+    unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, calls[1], Axis.EP, back, Stream.EP, alone, waits))
+    for other in meanwhile:
+        _join(unit.forward, other.forward)
+    for other in reversed(meanwhile):
+        _join(unit.backward, other.backward)
+    tape.add(unit)
+
+
+def _join(rows: list[Op], more: list[Op]) -> None:
+    """Appends the rows of another unit; what they wait for moves with them."""
+    base = len(rows)
+    rows += [op._replace(waits=tuple(w + base if w >= 0 else w for w in op.waits)) for op in more]
+
+
+def _cut(tape: Tape, name: str, elements: float, ahead: Comm, back: Comm) -> None:
+    """The call over the ranks that cut the same experts."""
+    unit = Unit(name)
+    size = elements * tape.width
+    unit.forward.append(tape.comm(name, Phase.FORWARD, ahead, Axis.ETP, size, Stream.EP))
+    unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, back, Axis.ETP, size, Stream.EP))
+    tape.add(unit)
+
+
+def _experts(tape: Tape, flow: Routing) -> None:
+    """Up (and gate), activation with the router's weights in it, down; each expert's width cut over etp."""
+    model, plan = tape.job.model, tape.job.plan
+    inner = model.expert_width // plan.etp
+    grouped(tape, "expert up", flow.experts, flow.each, model.hidden, inner * (2 if model.gated else 1))
+    activation(tape, float(flow.experts * flow.each * inner))
+    tape.units[-1].parts += ("moe_act",)
+    grouped(tape, "expert down", flow.experts, flow.each, inner, model.hidden)
+    tape.units[-1].gives["moe_act"] = tape.units[-1].saved
+
+
+def _shared(tape: Tape) -> list[Unit]:
+    """Units of the shared experts: a dense MLP, cut over tp."""
+    side = Tape(tape.job, tape.module)
+    feed_forward(side, "shared expert", tape.job.model.shared_ffn)
+    side.units[0].saved = 0.0  # the router keeps the same tensor
+    side.units[0].gives.clear()
+    return side.units

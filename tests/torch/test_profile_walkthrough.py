@@ -1,0 +1,58 @@
+"""The walkthrough's commands, one after the other, at a small size: docs/profile-walkthrough.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from windtunnel.cli import main
+from windtunnel.records import read
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+JOB = Path(__file__).parents[2] / "examples" / "jobs" / "tiny-llama.toml"
+SIZES = ("model.hidden=128", "model.heads=4", "model.kv_heads=2", "model.ffn=352", "model.vocab=512", "plan.seq=128")
+SMALL = [word for text in SIZES for word in ("--set", text)]
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_measure_fit_compare_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    cpu = ["--device", "cpu", "--threads", "1"]
+    # a gate as wide as this: whether a loaded machine closes it is not what is tried here
+    assert main(["profile", "run", str(JOB), *SMALL, *cpu, "--quick", "--tolerance", "50", "-o", "cpu.parquet"]) == 0
+    said = capsys.readouterr()
+    assert "kept out" not in said.err
+    assert main(["profile", "sweep", str(JOB), *SMALL, *cpu, "--budget", "6s", "-o", "kernels.parquet"]) == 0
+    ops = [row["op"] for row in read("kernels.parquet").rows()]
+    assert min(ops.count(op) for op in ("gemm", "attention", "norm", "cross_entropy", "embedding", "optimizer", "reduce")) >= 2
+    assert main(["profile", "fit", "cpu.parquet", "kernels.parquet", "-o", "cpu.json", "--json", "fit.json"]) == 0
+    fitted = json.loads(Path("fit.json").read_text(encoding="utf-8"))
+    assert ("gemm", "fitted") in {(each["class"], each["used"]) for each in fitted["classes"]}
+    assert "h100" not in Path("cpu.json").read_text(encoding="utf-8")
+    gemm = next(each for each in fitted["held_out"] if each["what"] == "gemm")
+    assert gemm["rows"] >= 6 and gemm["median_pct"] < 50
+    capsys.readouterr()
+    assert main(["validate", "cpu.parquet", "kernels.parquet", "--kernels", "cpu.json", "--html", "cpu.html", "--json", "-"]) == 0
+    families = {each["family"].split(" ", 1)[1]: each for each in json.loads(capsys.readouterr().out)["families"]}
+    layer = families["layer layer forward"]
+    assert layer["n"] >= 2 and layer["median_abs_pct"] < 100  # the figures of a quiet machine are in the docs
+    assert "<rect" in Path("cpu.html").read_text(encoding="utf-8")
+    step = ["predict", str(JOB), *SMALL, "--on", "cpu.parquet", "--kernels", "cpu.json", "--json", "-"]
+    assert main(step) == 0
+    modelled = json.loads(capsys.readouterr().out)
+    assert modelled["provenance"]["modelled"] > 0.9
+    assert main([*step, "--profile", "cpu.parquet"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["provenance"]["measured"] > 0.5
+    assert measured["step_time_s"] == pytest.approx(modelled["step_time_s"], rel=1.0)
