@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from windtunnel.memory.result import USABLE
 from windtunnel.memory.stage import raw_gradient_bytes
 from windtunnel.memory.state import state_of
 from windtunnel.memory.walk import activation_walk, block_needs
+from windtunnel.predict import predict
 from windtunnel.workload import build
 from windtunnel.workload.schedules import Pass
 
@@ -151,3 +153,14 @@ def test_a_snapshot_is_of_the_highest_point() -> None:
     assert live == {b["address"]: b["requested_size"] for b in blocks if b["state"] == "active_allocated"}
     assert segments == sum(segment["total_size"] for segment in found["segments"])
     assert {b["frames"][0]["name"] for b in blocks if b["frames"]} >= {"weights", "gradients", "layer activation"}
+
+
+def test_predict_never_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def played(*_: Any) -> None:
+        raise AssertionError("a replay")
+
+    monkeypatch.setattr(import_module("windtunnel.memory.replay"), "pooled", played)
+    job = make_job()
+    with pytest.raises(AssertionError, match="a replay"):
+        replay(build(job), memory_of(job, build(job)))
+    assert predict(job).memory[0].reserved > 0.0
