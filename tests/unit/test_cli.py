@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tomllib
@@ -95,6 +96,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["predict", "--megatron", FLAGS], "--on"),
         (["predict", "--megatron", FLAGS, "--on", "selen"], "Did you mean 'selene'"),
         (["memory", "nothing"], "job: got 'nothing'"),
+        (["memory", JOB, "--stage", "1"], "--stage: got 1"),
+        (["memory", JOB, "--snapshot", "no/such/folder/x.pickle"], "--snapshot"),
+        (["memory", JOB, "--set", "runtime.alloc_conf=expandable_segment:True"], "expandable_segments"),
         (["collective", "--cluster", "eoss"], "Did you mean 'eos'"),
         (["collective", "--cluster", "eos", "--op", "al_reduce"], "Did you mean 'all_reduce'"),
         (["collective", "--cluster", "eos", "--bytes", "8:x"], "--bytes"),
@@ -208,6 +212,36 @@ def test_memory_gives_advice_that_fits(capsys: pytest.CaptureFixture[str]) -> No
     for a in data["advice"]:
         assert json.loads(answer(capsys, "memory", JOB, *wide, "--set", a["set"], "--json", "-")[1])["fits"]
         assert a["set"] in text
+
+
+def test_memory_prices_each_change_as_predict_does(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = ["--set", "plan.micro_batch=16", "--set", "plan.global_batch=16", "--set", "plan.recompute=none"]
+    data = json.loads(answer(capsys, "memory", JOB, *wide, "--json", "-")[1])
+    times = [a["step_time_s"] for a in data["advice"]]
+    assert times and times == sorted(times)
+    first = json.loads(answer(capsys, "predict", JOB, *wide, "--set", data["advice"][0]["set"], "--json", "-")[1])
+    assert first["step_time_s"] == times[0]
+    assert f"({times[0] / data['step_time_s'] - 1.0:+.1%})" in answer(capsys, "memory", JOB, *wide)[1].replace("\n", " ")
+
+
+def test_memory_writes_a_snapshot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "stage.pickle"
+    assert answer(capsys, "memory", JOB, "--snapshot", str(path), "-q")[0] == 0
+    found = pickle.loads(path.read_bytes())
+    held = sum(segment["total_size"] for segment in found["segments"])
+    stage = json.loads(answer(capsys, "memory", JOB, "--json", "-")[1])["memory"][0]
+    assert 0.9 * stage["allocated"] < held <= 1.2 * stage["allocated"]
+
+
+def test_memory_prints_the_replay_beside_its_own_figures_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = json.loads(answer(capsys, "memory", JOB, "--json", "-")[1])
+    asked = json.loads(answer(capsys, "memory", JOB, "--replay", "--json", "-")[1])
+    assert "replay" not in plain and asked["memory"] == plain["memory"]
+    [found] = asked["replay"]
+    assert found["stage"] == 0 and not found["failed"] and found["fragmentation"] == found["reserved"] - found["allocated"]
+    assert found["allocated"] == pytest.approx(plain["memory"][0]["allocated"], rel=0.06)
+    text = answer(capsys, "memory", JOB, "--replay")[1]
+    assert f"{found['reserved'] / 2**30:.2f}" in text and "replay" not in answer(capsys, "memory", JOB)[1]
 
 
 def test_memory_agrees_with_predict(capsys: pytest.CaptureFixture[str]) -> None:

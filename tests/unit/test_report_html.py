@@ -112,7 +112,7 @@ def test_a_page_without_timeline_memory_or_kernels_is_still_a_page() -> None:
 def test_shortfall_is_told() -> None:
     memory = tuple(make_memory(s, 60 * GIB) for s in range(STAGES))
     text = page(make_prediction(memory=memory, fits=False))
-    assert "DOES NOT FIT, 6.5 GiB short" in text and "66.5 GiB, 6.5 GiB short" in text
+    assert "DOES NOT FIT, 7.16 GiB short" in text and "66.5 GiB, 7.16 GiB short" in text
 
 
 def test_unwritable_path(tmp_path: Path) -> None:

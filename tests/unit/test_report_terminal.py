@@ -41,7 +41,7 @@ def test_headline_says_the_figures() -> None:
         "42.0 %",
         "42.3 %",
         "131.2",
-        "fits, 13.5 GiB free",
+        "fits, 12.62 GiB free",
         "96.4 days",
         "$266,000",
         "91.67 MWh",
@@ -55,7 +55,7 @@ def test_headline_says_the_figures() -> None:
 def test_what_does_not_fit_says_by_how_much_and_what_to_change() -> None:
     memory = tuple(make_memory(s, 60 * GIB) for s in range(STAGES))
     text = text_of(make_prediction(memory=memory, fits=False), 120)
-    assert "DOES NOT FIT, 6.5 GiB short" in text
+    assert "DOES NOT FIT, 7.16 GiB short" in text
     assert "plan.sharding=zero1" in text
 
 

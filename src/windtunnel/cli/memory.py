@@ -2,14 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windtunnel.base.errors import SpecError
 from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, busy, writable, write_json
 from windtunnel.cli.source import job_of
-from windtunnel.memory import memory_of, shortfall
+from windtunnel.memory import Pooled, StageMemory, dumps, memory_of, shortfall
+from windtunnel.memory import replay as play
+from windtunnel.memory import snapshot as take_snapshot
+from windtunnel.predict import predict
+from windtunnel.spec import Job
 from windtunnel.workload import build
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Replay = Annotated[
+    bool,
+    typer.Option("--replay", help="Print what a replay of PyTorch's caching allocator comes to, beside the model's figures."),
+]
+Snapshot = Annotated[
+    str | None,
+    typer.Option("--snapshot", metavar="FILE.pickle",
+                 help="Write a stage's highest point for PyTorch's viewer, pytorch.org/memory_viz."),
+]
+Stage = Annotated[int | None, typer.Option("--stage", min=0, help="Stage of the snapshot; left out: the fullest.")]
+
+
+def _step_time(job: Job) -> float:
+    return predict(job).step_time_s
+
+
+def _beside(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
+    """The model's figures and the replay's, a row a stage."""
+    from rich.table import Table
+
+    from windtunnel.report import words as say
+
+    title = "Model, and replay of PyTorch's caching allocator"
+    table = Table("stage", title=title, title_justify="left", title_style="bold", box=None)
+    parts = ("allocated", "reserved", "fragmentation")
+    for part in parts:
+        table.add_column(part, justify="right")
+        table.add_column("replay", justify="right")
+    for model, found in zip(stages, replayed, strict=True):
+        table.add_row(str(model.stage), *(say.size(getattr(who, part)) for part in parts for who in (model, found)))
+    return table
 
 
 def command(
@@ -21,13 +63,24 @@ def command(
     on: On = None,
     model: ModelFile = None,
     megatron: Megatron = None,
+    replay: Replay = False,
+    snapshot: Snapshot = None,
+    stage: Stage = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json))
+    writable(("--json", json), ("--snapshot", snapshot))
     loaded = job_of(job, sets, on, model, megatron)
+    if stage is not None and stage >= loaded.job.plan.pp:
+        raise SpecError("--stage", stage, f"a pipeline stage, 0 to {loaded.job.plan.pp - 1}")
     with busy(f"counting the memory of {loaded.job.name}"):
-        stages = memory_of(loaded.job, build(loaded.job))
-        missing, advice = shortfall(loaded.job, stages)
+        workload = build(loaded.job)
+        stages = memory_of(loaded.job, workload)
+        missing, advice = shortfall(loaded.job, stages, _step_time)
+        now = _step_time(loaded.job) if advice else None
+        replayed = play(workload, stages) if replay else ()
+        if snapshot is not None:
+            chosen = max(stages, key=lambda s: s.allocated) if stage is None else stages[stage]
+            Path(snapshot).write_bytes(dumps(take_snapshot(workload, chosen.stage)))
     fits = all(stage.fits for stage in stages)
     loaded.tell()
     if json is not None:
@@ -37,8 +90,12 @@ def command(
             "memory": rows,
             "fits": fits,
             "shortfall_bytes": missing,
-            "advice": [{"set": f"{a.path}={a.value}", "spare_bytes": a.spare} for a in advice],
+            "step_time_s": now,
+            "advice": [{"set": f"{a.path}={a.value}", "spare_bytes": a.spare, "step_time_s": a.seconds} for a in advice],
         }
+        if replay:
+            answer["replay"] = [vars(found) | {"stage": m.stage, "fragmentation": found.fragmentation}
+                                for m, found in zip(stages, replayed, strict=True)]
         write_json(answer, json)
     if quiet or json == "-":
         return
@@ -51,6 +108,11 @@ def command(
     console = Console()
     console.print(Text(f"{loaded.job.name}: fullest GPU of each pipeline stage", style="bold"))
     console.print(memory(stages, console.width))
+    if replay:
+        console.print(_beside(stages, replayed))
+        if any(found.failed for found in replayed):
+            console.print(Text("In the replay the allocator finds no room in one piece. "
+                               "Try --set runtime.alloc_conf=expandable_segments:True.", style="yellow"))
     if fits:
         console.print(
             Text(f"Fits, with {say.size(-max(s.missing for s in stages))} free on the fullest stage.", style="green")
@@ -58,6 +120,7 @@ def command(
         return
     console.print(Text(f"DOES NOT FIT: {say.size(missing)} missing on the fullest stage.", style="bold red"))
     for a in advice:
-        console.print(Text(f"  --set {a.path}={a.value} makes it fit, with {say.size(a.spare)} free"))
+        price = f"; a step takes {say.seconds(a.seconds)} ({a.seconds / now - 1.0:+.1%})" if a.seconds and now else ""
+        console.print(Text(f"  --set {a.path}={a.value} makes it fit, with {say.size(a.spare)} free{price}"))
     if not advice:
         console.print(Text("  No single change of the plan makes it fit: combine several, or use more GPUs."))

@@ -1,8 +1,10 @@
 """Plan -> bytes: what the fullest GPU of every pipeline stage holds, when, and whether it fits."""
 
 from windtunnel.memory.advice import shortfall
+from windtunnel.memory.replay import Pooled, replay
 from windtunnel.memory.result import StageMemory
+from windtunnel.memory.snapshot import dumps, snapshot
 from windtunnel.memory.stage import curve, memory_of
 from windtunnel.memory.walk import activation_walk
 
-__all__ = ["StageMemory", "activation_walk", "curve", "memory_of", "shortfall"]
+__all__ = ["Pooled", "StageMemory", "activation_walk", "curve", "dumps", "memory_of", "replay", "shortfall", "snapshot"]

@@ -1,8 +1,9 @@
-"""What is missing on the fullest GPU, and which changes of the plan would give it back."""
+"""What is missing on the fullest GPU, which changes of the plan would give it back, and what each costs in time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from windtunnel.memory.result import StageMemory
 from windtunnel.memory.stage import memory_of
 from windtunnel.spec.job import Job, check
 from windtunnel.spec.plan import Plan
+from windtunnel.spec.runtime import Runtime
 from windtunnel.workload import build
 
 STRONGER = {"none": "zero1", "zero1": "zero2", "zero2": "zero3"}
@@ -19,11 +21,15 @@ RECOMPUTE = {"none": "selective", "selective": "full", "ops": "full"}
 
 @dataclass(frozen=True)
 class Advice:
-    """One change that makes the job fit: the field, its new value, and bytes left on the fullest GPU."""
+    """One change that makes the job fit: the field, its new value, bytes left on the fullest GPU, and seconds of a step with it.
+
+    `seconds` is None where nobody was asked, or could not say.
+    """
 
     path: str
     value: str | int
     spare: float
+    seconds: float | None = None
 
 
 def spare(memory: Sequence[StageMemory]) -> float:
@@ -33,11 +39,13 @@ def spare(memory: Sequence[StageMemory]) -> float:
     return -max(stage.missing for stage in memory)
 
 
-def shortfall(job: Job, memory: Sequence[StageMemory]) -> tuple[float, tuple[Advice, ...]]:
-    """Bytes missing on the fullest stage (0 if it fits) and the single changes that would make it fit, least costly first.
+def shortfall(job: Job, memory: Sequence[StageMemory],
+              step_time: Callable[[Job], float] | None = None) -> tuple[float, tuple[Advice, ...]]:
+    """Bytes missing on the fullest stage (0 if it fits) and the single changes that would make it fit.
 
     Each candidate is a whole new prediction of memory, so the advice is as good as the model. Changes that contradict the plan are
-    left out.
+    left out. `step_time` prices a job in seconds a step: then the change with the shortest step comes first, else gentle changes
+    before harsh ones.
     """
     if all(stage.fits for stage in memory):
         return 0.0, ()
@@ -51,8 +59,17 @@ def shortfall(job: Job, memory: Sequence[StageMemory]) -> tuple[float, tuple[Adv
         except WindtunnelError:
             continue
         if all(stage.fits for stage in after):
-            found.append(Advice(path, value, spare(after)))
+            found.append(Advice(path, value, spare(after), _price(changed, step_time)))
+    if step_time is not None:
+        found.sort(key=lambda advice: math.inf if advice.seconds is None else advice.seconds)
     return missing, tuple(found)
+
+
+def _price(job: Job, step_time: Callable[[Job], float] | None) -> float | None:
+    try:
+        return None if step_time is None else step_time(job)
+    except WindtunnelError:
+        return None
 
 
 def _changes(job: Job) -> Iterator[tuple[str, str | int, Job]]:
@@ -78,5 +95,9 @@ def _changes(job: Job) -> Iterator[tuple[str, str | int, Job]]:
     while recompute in RECOMPUTE:
         recompute = RECOMPUTE[recompute]
         yield "plan.recompute", recompute, with_plan(recompute=recompute)
+    if not job.runtime.fused_cross_entropy:
+        runtime = Runtime(**({name: getattr(job.runtime, name) for name in Runtime.model_fields} | {"fused_cross_entropy": True}))
+        fields = {name: getattr(job, name) for name in Job.model_fields}
+        yield "runtime.fused_cross_entropy", "true", Job(**(fields | {"runtime": runtime}))
     yield "plan.tp", 2 * plan.tp, with_plan(tp=2 * plan.tp, dp=None)
     yield "plan.pp", 2 * plan.pp, with_plan(pp=2 * plan.pp, dp=None, stages=None)

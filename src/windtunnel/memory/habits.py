@@ -26,6 +26,8 @@ class Habits:
     `torch_pipeline`: PyTorch's pipeline runtime over FSDP2 keeps parameters gathered and gradients unsharded until the last
     micro batch, and the outputs of all micro batches until the end of the step.
     `resident`: bytes of the process on the GPU beside tensors, context and NCCL: kernels loaded whole, as before CUDA 11.7.
+    `flat`: what lies in one buffer instead of a tensor for each parameter: the accumulated gradients, or weights and optimizer
+    state as well. `lazy_moments`: the optimizer makes its moments in its first update, when the first step's activations are gone.
     """
 
     loss: tuple[float, float] = (14.0, 14.0)
@@ -36,11 +38,15 @@ class Habits:
     saves_gathered: bool = False
     torch_pipeline: bool = False
     resident: float = 0.0
+    flat: Literal["none", "gradients", "all"] = "none"
+    lazy_moments: bool = True
 
 
-_MEGATRON = Habits(loss=(8.0, 8.0))
+_MEGATRON = Habits(loss=(8.0, 8.0), flat="gradients")
 _EAGER = Habits(loss=(14.0, 14.0))
-_DEEPSPEED = Habits(loss=(8.0, 8.0), keeps_outputs=True, raw_gradients="chunk", bucket=5e8, resident=1.0 * 2**30)
+_DEEPSPEED = Habits(
+    loss=(8.0, 8.0), keeps_outputs=True, raw_gradients="chunk", bucket=5e8, resident=1.0 * 2**30, flat="all", lazy_moments=False
+)
 _TORCHTITAN = Habits(loss=(14.0, 18.0), keeps_outputs=True, saves_gathered=True, torch_pipeline=True)
 
 HABITS: dict[str, Habits] = {

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windtunnel.base.errors import SpecError
+from windtunnel.memory.allocator_settings import settings_of
 from windtunnel.memory.buffers import buffer_bytes
 from windtunnel.memory.habits import habits
 from windtunnel.memory.resident import context_bytes, cublas_bytes
-from windtunnel.memory.result import StageMemory
+from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.memory.state import state_of, step_bytes
 from windtunnel.memory.walk import Needs, Peak, activation_walk, block_needs, peak_of
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.graph import Workload
 
-USABLE = 0.989
-"""Share of the data sheet's memory that CUDA offers: PyTorch's out-of-memory texts print 79.15 of 80 GiB on A100, 79.10 on H100."""
-
 
 def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
     """Memory of every pipeline stage of `job` in bytes, whose graph is `workload`.
 
     All ranks of a stage are equal but for rounding. Reserved memory exceeds allocated by `runtime.allocator_overhead`, as far as
-    the GPU has room: before it fails, PyTorch's caching allocator gives unused segments back.
+    the GPU has room: before it fails, PyTorch's caching allocator gives unused segments back. Raises SpecError for a
+    `runtime.alloc_conf` that PyTorch would refuse.
     """
+    settings_of(job.runtime.alloc_conf)  # refuses what PyTorch would refuse
     needs = block_needs(workload)
     return tuple(_stage(job, workload, stage, needs) for stage in range(job.plan.pp))
 

@@ -21,7 +21,7 @@ def seconds(value: float) -> str:
 
 def size(value: float) -> str:
     """`12.35 GiB`."""
-    return show_size(value) if math.isfinite(value) else UNKNOWN
+    return show_size(value + 0.0) if math.isfinite(value) else UNKNOWN
 
 
 def rate(value: float) -> str:

@@ -8,13 +8,13 @@ from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
-from windtunnel.workload.graph import Block, Chunk, Workload
+from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Op, OpTable
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.optimizer import optimizer_rows
-from windtunnel.workload.passes.recompute import saved_bytes
+from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES
 from windtunnel.workload.tape import Tape, Unit
 
@@ -42,7 +42,11 @@ class _Rows:
         saved = saved_bytes(units, recompute, self.boundary, modules)
         whole = sum(u.saved for u in units)
         experts = sum(u.expert_parameters for u in units)
-        return Block(name, parts[0], parts[1], parameters, saved, max(0.0, whole - saved), experts)
+        working = max(0.0, whole - saved)
+        tensors = Tensors(tuple(u.parameters for u in units if u.parameters),
+                          saved_tensors(units, recompute, self.boundary, modules),
+                          tensors_again(units, recompute, modules, working))
+        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors)
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
         """Appends rows and what they wait for; returns their place."""

@@ -10,12 +10,24 @@ from windtunnel.workload.schedules import Order
 
 
 @dataclass(frozen=True)
+class Tensors:
+    """A block's tensors, by unit in forward order.
+
+    Elements of `weights`, bytes `kept` from forward to backward per micro batch, and bytes that recompute brings back `again`.
+    """
+
+    weights: tuple[float, ...] = ()
+    kept: tuple[float, ...] = ()
+    again: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class Block:
     """A piece that repeats: embedding, decoder layer, head. Rows `forward` and `backward` index `Workload.ops`.
 
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
-    that recompute brings back).
+    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces.
     """
 
     name: str
@@ -25,6 +37,7 @@ class Block:
     saved: float
     working: float
     expert_parameters: float = 0.0
+    tensors: Tensors = Tensors()
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,15 @@ class Unit:
     any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share; `core` marks
     the attention core, which selective recompute throws away; `again` is the share of the unit's matrix products that op-level
     selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
-    the bytes of `saved` that such a part brings back, `place` the sub-module of both.
+    the bytes of `saved` that such a part brings back, `place` the sub-module of both. `tensors` are the pieces of `saved` where it
+    is more than one.
     """
 
     name: str
     forward: list[Op] = field(default_factory=list)
     backward: list[Op] = field(default_factory=list)
     saved: float = 0.0
+    tensors: tuple[float, ...] = ()
     parameters: float = 0.0
     expert_parameters: float = 0.0
     core: bool = False

@@ -80,7 +80,8 @@ def flash(tape: Tape, heads: int, groups: int, dim: int, value: int) -> None:
     tokens, all_keys = tape.tokens, plan.micro_batch * keys
     moved = tape.width * (tokens * heads * (dim + value) + all_keys * groups * (dim + value))
     saved = tape.width * (tokens * heads * dim + tokens * groups * (dim + value) + tokens * heads * value) + 4 * tokens * heads
-    unit = Unit("attention core", core=True, saved=saved)
+    pieces = (tokens * heads * dim, tokens * groups * (dim + value), tokens * heads * value)
+    unit = Unit("attention core", core=True, saved=saved, tensors=(*(tape.width * float(n) for n in pieces), 4.0 * tokens * heads))
     core = Op("attention", Kind.ATTENTION, Phase.FORWARD, tape.module, tape.activation_dtype, batch, tape.seq, keys,
               (dim + value) // 2, max(1, heads // groups), forward, moved)
     unit.forward.append(core)

@@ -147,6 +147,7 @@ def head(job: Job, own_weights: bool = True) -> list[Unit]:
     unit = Unit(
         "logits",
         saved=tape.local_tokens * h * tape.width + t * classes * tape.width,
+        tensors=(tape.local_tokens * h * tape.width, t * classes * tape.width),
         parameters=0 if model.tied_embeddings and job.ends_meet or not own_weights else classes * h,
     )
     act = tape.activation_dtype

@@ -55,6 +55,40 @@ def saved_bytes(units: list[Unit], recompute: str, boundary: float, modules: tup
     return sum(u.saved for u in units)
 
 
+def saved_tensors(units: list[Unit], recompute: str, boundary: float, modules: tuple[str, ...]) -> tuple[float, ...]:
+    """`saved_bytes` in pieces, by unit in forward order: bytes of each tensor that stays."""
+    if recompute == "full":
+        return (boundary,)
+    if recompute == "ops":
+        return (boundary, *_kept_outputs(units, boundary))
+    return tuple(size for u in units for size in _pieces(u, _left(u, recompute, modules)))
+
+
+def tensors_again(units: list[Unit], recompute: str, modules: tuple[str, ...], working: float) -> tuple[float, ...]:
+    """Bytes of what recompute brings back in a backward pass, by unit in forward order; they add up to `working`.
+
+    A unit's share of `working` is as large as its share of what recompute drops.
+    """
+    if working <= 0.0:
+        return ()
+    selective = recompute == "selective"
+    back = [size for u in units for size in _pieces(u, u.saved - (_left(u, recompute, modules) if selective else 0.0))]
+    return tuple(size * working / sum(back) for size in back)
+
+
+def _left(unit: Unit, recompute: str, modules: tuple[str, ...]) -> float:
+    """Bytes of the unit that selective recompute of `modules` keeps; all without recompute."""
+    if recompute != "selective":
+        return unit.saved
+    scores = _scores(unit) and "core_attn" in modules
+    return max(0.0, (0.0 if scores else unit.saved) - min(unit.saved, sum(unit.gives.get(name, 0.0) for name in modules)))
+
+
+def _pieces(unit: Unit, size: float) -> list[float]:
+    """`size` bytes of the unit, cut as its tensors are."""
+    return [piece * size / unit.saved for piece in unit.tensors or (unit.saved,)] if size > 0.0 else []
+
+
 def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
     """Bytes of the listed operators' outputs, in forward order, without the last product and its reduce-scatter."""
     width = max((DTYPE_BYTES[DTYPES[op.dtype]] for u in units for op in u.forward if op.kind is Kind.NORM), default=2.0)
@@ -73,7 +107,11 @@ def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
 
 def _core_inputs(units: list[Unit]) -> float:
     """Query, key and value stay when the core runs again: the products' inputs without the score matrices."""
-    return sum(u.saved for u in units if u.core and not u.name.startswith(("softmax", "attention dropout")))
+    return sum(u.saved for u in units if u.core and not _scores(u))
+
+
+def _scores(unit: Unit) -> bool:
+    return unit.core and unit.name.startswith(("softmax", "attention dropout"))
 
 
 def _runs_again(op: Op, unit: Unit) -> bool:

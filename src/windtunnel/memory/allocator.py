@@ -1,0 +1,380 @@
+"""PyTorch's CUDA caching allocator, rule for rule, without a GPU.
+
+Rules from c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.9; docs/memory.md lists them. Requests up to 1 MiB live in 2 MiB segments,
+those below 10 MiB in segments of 20 MiB, larger ones in segments of their own, rounded up to 2 MiB. A request takes the smallest
+free block of its stream that is large enough, which is split if enough is left over; freed neighbours merge. Before it fails, the
+allocator gives free segments back to CUDA.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.memory.allocator_settings import BLOCK, MIB, AllocatorSettings
+
+SMALL = 1 * MIB  # largest request of the small pool
+SMALL_SEGMENT = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+OWN_SEGMENT = 10 * MIB  # from here on a request gets a segment of its own size
+ROUND = 2 * MIB
+UNSPLIT_SLACK = 20 * MIB  # how much larger an unsplittable block may be than the request that takes it
+
+
+Note = Callable[[str, int, int, int], None]
+
+
+class OutOfMemory(WindtunnelError):
+    """No room for a request, even after all free segments went back."""
+
+    def __init__(self, size: int, reserved: int, limit: float) -> None:
+        super().__init__(f"The allocator found no {size} B: it holds {reserved} B and may hold {limit:.0f} B.")
+
+
+class Block:
+    """A piece of a segment; neighbours in it are `before` and `after`. Unmapped ones are address space without memory."""
+
+    __slots__ = ("address", "after", "age", "allocated", "before", "mapped", "pool", "requested", "segment", "size", "waits")
+
+    def __init__(self, pool: Pool, segment: Segment, address: int, size: int, mapped: bool = True) -> None:
+        self.pool, self.segment, self.address, self.size, self.mapped = pool, segment, address, size, mapped
+        self.before: Block | None = None
+        self.after: Block | None = None
+        self.allocated = False
+        self.requested = self.age = 0
+        self.waits: set[int] = set()  # other streams that still use it
+
+    @property
+    def idle(self) -> bool:
+        return not self.allocated and not self.waits
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.size, self.address
+
+    def room(self) -> int:
+        """Bytes up to which it can grow without another block moving."""
+        return self.size + (self.after.size if self.after is not None and not self.after.mapped else 0)
+
+
+class Segment:
+    """What one cudaMalloc returned, or the address range of an expandable segment."""
+
+    __slots__ = ("expandable", "first", "pool")
+
+    def __init__(self, pool: Pool, address: int, size: int, expandable: bool) -> None:
+        self.pool, self.expandable = pool, expandable
+        self.first = Block(pool, self, address, size, mapped=not expandable)
+
+    def blocks(self) -> Iterator[Block]:
+        block: Block | None = self.first
+        while block is not None:
+            yield block
+            block = block.after
+
+
+class Pool:
+    """Free blocks of one stream and size class, smallest first (ties: lowest address)."""
+
+    __slots__ = ("blocks", "keys", "searches", "small", "stream")
+
+    def __init__(self, stream: int, small: bool) -> None:
+        self.stream, self.small = stream, small
+        self.keys: list[tuple[int, int]] = []
+        self.blocks: dict[int, Block] = {}
+        self.searches = 0
+
+    def add(self, block: Block) -> None:
+        block.age = self.searches
+        insort(self.keys, block.key)
+        self.blocks[block.address] = block
+
+    def remove(self, block: Block) -> None:
+        del self.keys[bisect_left(self.keys, block.key)]
+        del self.blocks[block.address]
+
+    def at(self, index: int) -> Block:
+        return self.blocks[self.keys[index][1]]
+
+
+class CachingAllocator:
+    """A device's allocator; `limit` is the bytes that CUDA would hand out. Addresses are made up, and never used twice.
+
+    `note` is told (action, address, bytes, stream) of each segment: segment_alloc, segment_free, segment_map, segment_unmap.
+
+    `allocated` counts blocks that are in use or wait for another stream, as `memory_allocated` counts the former and
+    `active_bytes` both; `reserved` is what was asked of CUDA. `peak_allocated`, `peak_reserved`: their highest so far.
+    """
+
+    def __init__(self, settings: AllocatorSettings | None = None, limit: float = math.inf, note: Note | None = None) -> None:
+        self.settings, self.limit, self.note = settings or AllocatorSettings(), limit, note
+        self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = self.retries = 0
+        self.segments: dict[int, Segment] = {}  # by first address
+        self._pools: dict[tuple[int, bool], Pool] = {}
+        self._deferred: dict[int, Block] = {}
+        self._next = 0x7F0000000000
+
+    def malloc(self, size: float, stream: int = 0) -> Block:
+        """The block for `size` bytes asked for on `stream`. Raises OutOfMemory."""
+        wanted = math.ceil(size)
+        rounded = self.settings.rounded(wanted)
+        small = rounded <= SMALL
+        pool = self._pools.get((stream, small)) or self._pools.setdefault((stream, small), Pool(stream, small))
+        block = self._cached(pool, rounded) or self._fresh(pool, rounded)
+        rest = block.size - rounded
+        if rest and self._splits(pool, rounded, rest):
+            left = Block(pool, block.segment, block.address + rounded, rest)
+            left.before, left.after = block, block.after
+            if block.after is not None:
+                block.after.before = left
+            block.after, block.size = left, rounded
+            pool.add(left)
+        block.allocated, block.requested = True, wanted
+        self.allocated += block.size
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        return block
+
+    def record_stream(self, block: Block, stream: int) -> None:
+        """`block` is also used on `stream`: once freed, it stays out of reach until that stream has caught up."""
+        if stream != block.pool.stream:
+            block.waits.add(stream)
+
+    def free(self, block: Block) -> None:
+        """The tensor is gone; its block can be reused unless another stream still uses it."""
+        block.allocated = False
+        if block.waits:
+            self._deferred[block.address] = block
+        else:
+            self._release(block)
+
+    def caught_up(self, stream: int) -> None:
+        """`stream` has finished all that was launched on it so far."""
+        for block in list(self._deferred.values()):
+            block.waits.discard(stream)
+            if not block.waits:
+                del self._deferred[block.address]
+                self._release(block)
+
+    def empty_cache(self) -> None:
+        """Gives free segments back to CUDA, and whole free pages of expandable ones, after waiting for all streams."""
+        for block in list(self._deferred.values()):
+            block.waits.clear()
+            del self._deferred[block.address]
+            self._release(block)
+        for pool in self._pools.values():
+            for block in list(pool.blocks.values()):
+                if block.segment.expandable:
+                    self._unmap(block)
+                elif block.before is None and block.after is None:
+                    self._give_back(block)
+
+    # -- finding a block --------------------------------------------------------------------------------------------
+
+    def _splits(self, pool: Pool, size: int, rest: int) -> bool:
+        if pool.small or self.settings.expandable:
+            return rest >= BLOCK
+        return size < self.settings.max_split and rest > SMALL
+
+    def _cached(self, pool: Pool, size: int) -> Block | None:
+        pool.searches += 1
+        index = bisect_left(pool.keys, (size, 0))
+        if index == len(pool.keys):
+            return None
+        block = pool.at(index)
+        if block.segment.expandable:  # the block at the open end counts as large as it can grow
+            while index + 1 < len(pool.keys) and pool.at(index + 1).room() < block.room():
+                index += 1
+                block = pool.at(index)
+        most = self.settings.max_split
+        if size < most <= block.size or size >= most and block.size >= size + UNSPLIT_SLACK:
+            return None
+        pool.remove(block)
+        return block
+
+    def _fresh(self, pool: Pool, size: int) -> Block:
+        if self.settings.collect_above > 0.0 and self.limit < math.inf:
+            self._collect()
+        found = self._from_cuda(pool, size)
+        if found is None and self._release_oversize(pool, size):
+            self.retries += 1
+            found = self._from_cuda(pool, size)
+        if found is None:
+            self.empty_cache()
+            self.retries += 1
+            found = self._from_cuda(pool, size)
+        if found is None:
+            raise OutOfMemory(size, self.reserved, self.limit)
+        return found
+
+    def _from_cuda(self, pool: Pool, size: int) -> Block | None:
+        if self.settings.expandable:
+            return self._expand(pool, size)
+        whole = SMALL_SEGMENT if pool.small else LARGE_SEGMENT if size < OWN_SEGMENT else -(-size // ROUND) * ROUND
+        if not self._reserve(whole):
+            return None
+        segment = Segment(pool, self._address(whole), whole, expandable=False)
+        self.segments[segment.first.address] = segment
+        self._tell("segment_alloc", segment.first, whole)
+        return segment.first
+
+    def _tell(self, action: str, block: Block, size: int) -> None:
+        if self.note is not None:
+            self.note(action, block.address, size, block.pool.stream)
+
+    def _reserve(self, size: int) -> bool:
+        if self.reserved + size > self.limit:
+            return False
+        self.reserved += size
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        return True
+
+    def _address(self, size: int) -> int:
+        found = self._next
+        self._next += -(-size // ROUND) * ROUND + ROUND
+        return found
+
+    # -- expandable segments ----------------------------------------------------------------------------------------
+
+    def _expand(self, pool: Pool, size: int) -> Block | None:
+        """Maps pages (2 MiB small, 20 MiB large) at the lowest address where free and unmapped blocks make up `size`."""
+        page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
+        block = self._open(pool, size)
+        if not block.mapped and not self._map(block, min(block.size, size), page):
+            return None
+        while block.size < size:
+            following = block.after
+            if following is None or not self._map(following, min(size - block.size, following.size), page):
+                return None
+            block = following  # the mapped pages took their free neighbour in
+        pool.remove(block)
+        return block
+
+    def _open(self, pool: Pool, size: int) -> Block:
+        for segment in self.segments.values():
+            if segment.pool is not pool:
+                continue
+            for block in segment.blocks():
+                if block.mapped:
+                    continue
+                start = block.before if block.before is not None and block.before.idle else block
+                room, at = 0, start
+                while room < size and at is not None and at.idle:
+                    room, at = room + at.size, at.after  # type: ignore[assignment]
+                if room >= size:
+                    return start
+        page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
+        whole = max(size, int(1.125 * self.limit) if self.limit < math.inf else 2**40)
+        segment = Segment(pool, self._address(whole + page), -(-whole // page) * page, expandable=True)
+        self.segments[segment.first.address] = segment
+        return segment.first
+
+    def _map(self, block: Block, size: int, page: int) -> bool:
+        mapped = min(-(-size // page) * page, block.size)
+        if not self._reserve(mapped):
+            return False
+        if mapped < block.size:
+            rest = Block(block.pool, block.segment, block.address + mapped, block.size - mapped, mapped=False)
+            rest.before, rest.after = block, block.after
+            if block.after is not None:
+                block.after.before = rest
+            block.after, block.size = rest, mapped
+        block.mapped = True
+        self._tell("segment_map", block, mapped)
+        self._merge(block)
+        block.pool.add(block)
+        return True
+
+    def _unmap(self, block: Block) -> None:
+        """Gives back the whole pages of a free block; what sticks out at both ends stays free."""
+        page = SMALL_SEGMENT if block.pool.small else LARGE_SEGMENT
+        base = block.segment.first.address
+        begin = base + -(-(block.address - base) // page) * page
+        end = base + (block.address + block.size - base) // page * page
+        if begin >= end:
+            return
+        pool = block.pool
+        pool.remove(block)
+        for address, size, ahead in ((block.address, begin - block.address, True), (end, block.address + block.size - end, False)):
+            if not size:
+                continue
+            stub = Block(pool, block.segment, address, size)
+            stub.before, stub.after = (block.before, block) if ahead else (block, block.after)
+            if stub.before is not None:
+                stub.before.after = stub
+            else:
+                block.segment.first = stub
+            if stub.after is not None:
+                stub.after.before = stub
+            pool.add(stub)
+        block.address, block.size, block.mapped = begin, end - begin, False
+        self._tell("segment_unmap", block, end - begin)
+        self._merge(block)
+        self.reserved -= end - begin
+        if block.before is None and block.after is None:
+            del self.segments[base]
+
+    # -- giving back ------------------------------------------------------------------------------------------------
+
+    def _release(self, block: Block) -> None:
+        self.allocated -= block.size
+        self._merge(block)
+        block.pool.add(block)
+
+    def _merge(self, block: Block) -> None:
+        """Takes idle neighbours in that are mapped as `block` is."""
+        before, after = block.before, block.after
+        if before is not None and before.idle and before.mapped == block.mapped:
+            if before.mapped:
+                block.pool.remove(before)
+            block.address, block.before = before.address, before.before
+            block.size += before.size
+            if before.before is not None:
+                before.before.after = block
+            else:
+                block.segment.first = block
+        if after is not None and after.idle and after.mapped == block.mapped:
+            if after.mapped:
+                block.pool.remove(after)
+            block.size += after.size
+            block.after = after.after
+            if after.after is not None:
+                after.after.before = block
+
+    def _give_back(self, block: Block) -> None:
+        block.pool.remove(block)
+        self.reserved -= block.size
+        self._tell("segment_free", block, block.size)
+        del self.segments[block.address]
+
+    def _release_oversize(self, pool: Pool, size: int) -> bool:
+        """Frees just enough unsplittable blocks for `size`: one that is large enough, or several, largest first."""
+        most = self.settings.max_split
+        if most == math.inf or self.settings.expandable:
+            return False
+        wanted = max(size, int(most))
+        index = bisect_left(pool.keys, (wanted, 0))
+        if index < len(pool.keys):
+            self._give_back(pool.at(index))
+            return True
+        released = 0
+        while released < wanted and pool.keys and pool.keys[-1][0] >= most:
+            released += pool.keys[-1][0]
+            self._give_back(pool.at(-1))
+        return released >= wanted
+
+    def _collect(self) -> None:
+        """Frees whole cached segments of the large pools that are older than the average, until below the threshold."""
+        target = self.reserved - self.settings.collect_above * self.limit
+        while target > 0.0:
+            whole = [b for (_, small), pool in self._pools.items() if not small for b in pool.blocks.values()
+                     if b.before is None and b.after is None and not b.segment.expandable]
+            if not whole:
+                return
+            ages = [b.pool.searches - b.age for b in whole]
+            mean = sum(ages) / len(ages)
+            for block, age in zip(whole, ages, strict=True):
+                if age >= mean:
+                    target -= block.size
+                    self._give_back(block)

@@ -1,0 +1,263 @@
+"""Tensor lifetimes of a pipeline stage: what a process allocates and frees, from its start to the end of its second step.
+
+Fragmentation comes from order: state made after the first step settles in holes that its activations left, and the second step then
+finds them taken. A step is shortened to the passes up to its highest point and a little beyond; those that are left only give back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from windtunnel.memory.buffers import IN_FLIGHT, buffer_bytes
+from windtunnel.memory.habits import Habits, habits
+from windtunnel.memory.outputs import Passes, passes_of
+from windtunnel.memory.resident import cublas_bytes
+from windtunnel.memory.stage import raw_gradient_bytes
+from windtunnel.memory.state import State, state_of, step_bytes
+from windtunnel.memory.walk import activation_walk, block_needs, chunk_bytes
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.job import Job
+from windtunnel.workload.graph import Workload
+from windtunnel.workload.ops import Stream
+from windtunnel.workload.schedules import Action, Pass
+
+BEYOND = 4
+"""Passes of each virtual stage played after the highest point: there the holes that passes leave have found their sizes."""
+
+
+class Event(NamedTuple):
+    """`tensor` is allocated with `size` bytes on `stream`, or freed where `size` is negative. Zero-sized tensors do not appear.
+
+    `label` says what it is, `where` in which pass the event falls.
+    """
+
+    tensor: int
+    size: float
+    stream: int
+    label: str
+    where: str
+
+
+class _Script:
+    """Writes events; tensors are numbers."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.where = "start"
+        self._live: dict[int, tuple[float, int, str]] = {}
+        self._next = 0
+
+    def take(self, size: float, label: str, stream: int = Stream.COMPUTE) -> int:
+        self._next += 1
+        if size >= 1.0:
+            self._live[self._next] = (size, int(stream), label)
+            self.events.append(Event(self._next, size, int(stream), label, self.where))
+        return self._next
+
+    def drop(self, tensors: Iterable[int]) -> None:
+        for tensor in tensors:
+            if tensor in self._live:
+                size, stream, label = self._live.pop(tensor)
+                self.events.append(Event(tensor, -size, stream, label, self.where))
+
+
+def lifetimes(workload: Workload, stage: int) -> list[Event]:
+    """Events of the fullest GPU of `stage`, in the order in which its process makes them.
+
+    What is never freed stays allocated.
+    """
+    job = workload.job
+    habit = habits(job.runtime.framework)
+    parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
+    state = state_of(job, habit, parameters, experts)
+    script = _Script()
+    _start(script, workload, stage, habit, state)
+    player = _Player(script, workload, stage)
+    order = shortened(workload, stage)
+    moments = state.optimizer - _master(job, state, parameters)
+    for name in ("first", "second"):
+        player.step(order, f"{name} step")
+        script.where = f"{name} update"
+        temporary = step_bytes(job, parameters, experts)
+        _all_at_once(script, _spread(workload, stage, habit.flat == "all", temporary), "optimizer temporary")
+        if habit.lazy_moments and name == "first":
+            _all(script, _spread(workload, stage, habit.flat == "all", moments / 2.0) * 2, "optimizer state")
+        player.drop_gradients()
+    return script.events
+
+
+def shortened(workload: Workload, stage: int) -> list[Action]:
+    """The stage's passes up to a little beyond the highest point of its walk, then backward passes of what is still there."""
+    order = list(workload.schedule[stage])
+    highest = int(activation_walk(workload, stage).argmax())
+    cut = highest + 1 + BEYOND * len(workload.stages[stage])
+    begun = {(a.chunk, a.micro_batch) for a in order[:cut]}
+    return order[:cut] + [a for a in order[cut:] if a.direction is not Pass.FORWARD and (a.chunk, a.micro_batch) in begun]
+
+
+def _start(script: _Script, workload: Workload, stage: int, habit: Habits, state: State) -> None:
+    """State and buffers that a process makes before its first step."""
+    job, parameters = workload.job, workload.stage_parameters[stage]
+    weights = _spread(workload, stage, False, state.weights)
+    first = [script.take(size, "weights") for size in weights]
+    if habit.flat == "all":  # one flat copy, of which the modules' tensors then are views
+        script.take(state.weights, "weights")
+        script.drop(first)
+    if not _late_gradients(job, habit):
+        script.take(state.gradients, "gradients")
+    master = _master(job, state, parameters)
+    _all(script, _spread(workload, stage, habit.flat == "all", master), "master weights")
+    if not habit.lazy_moments:
+        _all(script, _spread(workload, stage, habit.flat == "all", (state.optimizer - master) / 2.0) * 2, "optimizer state")
+    script.take(cublas_bytes(job), "cuBLAS workspace")
+    arriving = workload.boundary if job.plan.pp > 1 else 0.0
+    _all(script, [arriving, arriving], "pipeline receive buffer")
+    rest = buffer_bytes(workload, stage, habit, parameters) - 2.0 * arriving
+    gathered = _Player.gathered(workload, stage)
+    moving = min(rest, IN_FLIGHT * max(gathered.values(), default=0.0))
+    script.take(rest - moving, "framework buffer")
+
+
+def _late_gradients(job: Job, habit: Habits) -> bool:
+    """Whether a step's first backward passes make the gradients, a tensor for each parameter, and its end frees them."""
+    half = job.runtime.compute_width >= DTYPE_BYTES[job.runtime.gradient_dtype]
+    return habit.flat == "none" or habit.flat == "all" and half
+
+
+def _master(job: Job, state: State, parameters: float) -> float:
+    """Bytes of fp32 master weights within the optimizer's."""
+    runtime = job.runtime
+    separate = runtime.master_weights and DTYPE_BYTES[runtime.weight_dtype] < 4.0 and job.plan.sharding not in ("fsdp", "hsdp")
+    return state.optimizer / 3.0 if separate and runtime.optimizer != "sgd" else 0.0
+
+
+def _spread(workload: Workload, stage: int, flat: bool, size: float) -> list[float]:
+    """`size` bytes in one tensor, or over the stage's parameter tensors by their elements."""
+    if flat:
+        return [size]
+    blocks, parameters = workload.blocks, workload.stage_parameters[stage]
+    elements = [count for chunk in workload.stages[stage] for b, times in chunk.blocks
+                for count in (blocks[b].tensors.weights or (blocks[b].parameters,)) * times]
+    return [size * count / parameters for count in elements]
+
+
+def _all(script: _Script, sizes: Sequence[float], label: str) -> None:
+    for size in sizes:
+        script.take(size, label)
+
+
+def _all_at_once(script: _Script, sizes: Sequence[float], label: str) -> None:
+    script.drop([script.take(size, label) for size in sizes])
+
+
+class _Player:
+    """Plays a stage's passes onto a script."""
+
+    def __init__(self, script: _Script, workload: Workload, stage: int) -> None:
+        self.script, self.boundary = script, workload.boundary
+        job, parameters = workload.job, workload.stage_parameters[stage]
+        raw, habit = raw_gradient_bytes(job), habits(job.runtime.framework)
+        gradients = state_of(job, habit, parameters, workload.stage_experts[stage]).gradients
+        self.per_element = gradients / parameters if _late_gradients(job, habit) else 0.0
+        self.elements = [block.tensors.weights or (block.parameters,) for block in workload.blocks]
+        needs = block_needs(workload)
+        used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks}
+        self.passes: dict[int, Passes] = {b: passes_of(workload, workload.blocks[b], needs[b], raw) for b in used}
+        self.names = [block.name for block in workload.blocks]
+        self.weights = self.gathered(workload, stage)
+        self.chunks = [[b for b, times in chunk.blocks for _ in range(times)] for chunk in workload.stages[stage]]
+        # outputs stay with their micro batch where the framework keeps them
+        self.outputs = [max(0.0, held - sum(needs[b].saved for b in blocks))
+                        for held, blocks in zip(chunk_bytes(workload, stage, needs), self.chunks, strict=True)]
+        self.live: dict[tuple[int, int], list[list[int]]] = {}
+        self.late: dict[tuple[int, int], list[int]] = {}  # of backward passes whose second half is to come
+        self.raw: list[int] = []
+        self.gradients: dict[int, list[int]] = {}  # by virtual stage
+        self.ring: list[int] = []
+
+    @staticmethod
+    def gathered(workload: Workload, stage: int) -> dict[int, float]:
+        """Bytes of a block's gathered parameters where full sharding gathers and frees them block by block."""
+        job = workload.job
+        if not job.plan.shards_parameters or not job.runtime.reshard_after_forward:
+            return {}
+        if job.plan.pp > 1 and habits(job.runtime.framework).torch_pipeline:
+            return {}
+        layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if workload.blocks[b].name.endswith("layer")}
+        return {b: job.runtime.compute_width * workload.blocks[b].parameters for b in layers}
+
+    def step(self, order: Sequence[Action], name: str) -> None:
+        """All passes of `order`; what they left is given back at the end, but for gradients."""
+        for action in order:
+            key = action.chunk, action.micro_batch
+            self.script.where = (f"{name}, {action.direction.name.lower().replace('_', ' ')} of micro batch {action.micro_batch}, "
+                                 f"virtual stage {action.chunk}")
+            if action.direction is Pass.FORWARD:
+                kept = [self._forward(block) for block in self.chunks[action.chunk]]
+                self.live[key] = [*kept, [self.script.take(self.outputs[action.chunk], "stage output")]]
+            elif action.direction is Pass.WEIGHT_GRADIENT:
+                self.script.drop(self.late.pop(key))
+            else:
+                self._backward(action.chunk, self.live.pop(key))
+                if action.direction is Pass.INPUT_GRADIENT:
+                    self.late[key] = [self.script.take(size, f"{self.names[block]} input or gradient of a product")
+                                      for block in self.chunks[action.chunk] for size in self.passes[block].late]
+        self.script.drop([*self.raw, *self.ring])
+        self.raw, self.ring = [], []
+
+    def drop_gradients(self) -> None:
+        """What frameworks do after an update, so that the next step's first backward passes make them anew."""
+        self.script.drop(tensor for made in self.gradients.values() for tensor in made)
+        self.gradients = {}
+
+    def _gather(self, block: int) -> None:
+        """The next block's parameters arrive while those of the one before it are still there."""
+        if block in self.weights:
+            self.ring.append(self.script.take(self.weights[block], "gathered parameters", Stream.GATHER))
+            while len(self.ring) > IN_FLIGHT:
+                self.script.drop([self.ring.pop(0)])
+
+    def _forward(self, block: int) -> list[int]:
+        self._gather(block)
+        kept: list[int] = []
+        passing: list[int] = []
+        for size, stays in self.passes[block].forward:
+            if stays:
+                kept.append(self.script.take(size, f"{self.names[block]} activation"))
+            else:
+                made = self.script.take(size, f"{self.names[block]} output")
+                self.script.drop(passing)
+                passing = [made]
+        self.script.drop(passing)
+        return kept
+
+    def _backward(self, chunk: int, live: list[list[int]]) -> None:
+        script = self.script
+        script.drop([*self.raw, *live[-1]])
+        self.raw = []
+        first, accumulated = chunk not in self.gradients, self.gradients.setdefault(chunk, [])
+        gradient = script.take(self.boundary, "gradient")
+        for block, kept in zip(reversed(self.chunks[chunk]), reversed(live[:-1]), strict=True):
+            self._gather(block)
+            passes, name = self.passes[block], self.names[block]
+            beside = [script.take(size, f"{name} temporary") for size in passes.beside]
+            held = kept + [script.take(size, f"{name} recomputed") for size in passes.again]
+            last: list[int] = []
+            freed = 0
+            for place, size in enumerate(passes.gradients):
+                made = script.take(size, f"{name} gradient")
+                script.drop(last)
+                last = [made]
+                upto = place * len(held) // len(passes.gradients)  # what is behind the gradient is not needed any more
+                script.drop(held[len(held) - upto:len(held) - freed])
+                freed = upto
+            if first:
+                accumulated += [script.take(self.per_element * count, f"{name} gradient of weights")
+                                for count in self.elements[block]]
+            self.raw += [script.take(size, f"{name} raw gradient") for size in passes.raw]
+            script.drop([*held[:len(held) - freed], *beside])
+            following = script.take(self.boundary, "gradient")
+            script.drop([*last, gradient])
+            gradient = following
+        script.drop([gradient])
