@@ -114,9 +114,9 @@ def command(
             console.print(Text("In the replay the allocator finds no room in one piece. "
                                "Try --set runtime.alloc_conf=expandable_segments:True.", style="yellow"))
     if fits:
-        console.print(
-            Text(f"Fits, with {say.size(-max(s.missing for s in stages))} free on the fullest stage.", style="green")
-        )
+        free = -max(s.missing for s in stages)
+        left = f"{say.size(free)} free" if free else "nothing to spare"
+        console.print(Text(f"Fits, with {left} on the fullest stage.", style="green"))
         return
     console.print(Text(f"DOES NOT FIT: {say.size(missing)} missing on the fullest stage.", style="bold red"))
     for a in advice:
