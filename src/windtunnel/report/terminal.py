@@ -83,7 +83,8 @@ def _fit(prediction: Prediction) -> tuple[str, str]:
         return ("not estimated", "dim")
     worst = max(prediction.memory, key=lambda stage: stage.missing)
     if prediction.fits:
-        return (f"fits, {say.size(-worst.missing)} free", "bold green")
+        left = f"{say.size(-worst.missing)} free" if worst.missing else "nothing to spare"
+        return (f"fits, {left}", "bold green")
     return (f"DOES NOT FIT, {say.size(worst.missing)} short", "bold red")
 
 
