@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.errors import WindtunnelError, nearest
-from windtunnel.cli.verbs import Verbs, group_of
+from windtunnel.cli.verbs import Verbs, bare
 
 VERBS: Verbs = {
     "predict": ("predict", "How long a training step takes, whether it fits, where the time goes."),
@@ -51,13 +51,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_PLAIN, _plain)
 
 
-app = typer.Typer(
-    cls=group_of(VERBS),
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = bare(VERBS)
 
 
 def _version(asked: bool) -> None:

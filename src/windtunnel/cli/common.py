@@ -31,6 +31,9 @@ Megatron = Annotated[
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write JSON; - prints only that.")]
 Network = Annotated[str, typer.Option("--network", help="Network fidelity: closed, flow or packet.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Draw of the hashes by which flows choose among equal ways.")]
+Modes = Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a CPU.")]
 Gpu = Annotated[
     str | None, typer.Option("--gpu", metavar="ID|FILE", help="GPU of kernel tables: a catalogue name, or a GPU's TOML file.")
 ]

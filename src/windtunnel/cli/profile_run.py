@@ -11,7 +11,7 @@ import typer
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.units import show_time
-from windtunnel.cli.common import On, Quiet, Sets, notes, told, writable, write_json
+from windtunnel.cli.common import Device, Modes, On, Quiet, Sets, Threads, notes, told, writable, write_json
 from windtunnel.cli.profile_sweep import duration, numbers
 from windtunnel.cli.progress import stoppable
 
@@ -51,12 +51,12 @@ def command(
     level: Annotated[
         str, typer.Option("--level", metavar="NAME,...", help="layer, submodule, kernel, step.")
     ] = "layer,submodule,step",
-    modes: Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")] = "eager",
+    modes: Modes = "eager",
     libraries: Annotated[
         str, typer.Option("--libraries", metavar="NAME,...", help="Whose modules: windtunnel, hf (Hugging Face); left out: both.")
     ] = "",
-    device: Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")] = "auto",
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a CPU.")] = None,
+    device: Device = "auto",
+    threads: Threads = None,
     warmup: Annotated[int | None, typer.Option("--warmup", min=0, help="Repetitions before the timed ones.")] = None,
     repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="Timed repetitions.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="1 and 3 repetitions of 1 and 2 layers, for a try.")] = False,

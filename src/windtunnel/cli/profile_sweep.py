@@ -11,7 +11,7 @@ import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.units import show_time
-from windtunnel.cli.common import On, Sets, writable
+from windtunnel.cli.common import Device, Modes, On, Sets, Threads, writable
 from windtunnel.cli.progress import stoppable
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def command(
         str, typer.Option("--tokens", metavar="FROM:TO|N,...", help="Tokens in a launch, doubling from FROM to TO.")
     ] = "",
     dtypes: Annotated[str, typer.Option("--dtypes", metavar="NAME,...", help="Number formats: bf16, fp16, fp8, fp32, tf32.")] = "",
-    modes: Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")] = "eager",
-    device: Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")] = "auto",
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a CPU.")] = None,
+    modes: Modes = "eager",
+    device: Device = "auto",
+    threads: Threads = None,
     budget: Annotated[
         str | None, typer.Option("--budget", metavar="TIME", help="Stop after this long (8m, 90s, 2h) and keep what there is.")
     ] = None,

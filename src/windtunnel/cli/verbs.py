@@ -63,15 +63,20 @@ def group_of(verbs: Verbs) -> type[TyperGroup]:
     return Group
 
 
-def application(verbs: Verbs, text: str) -> typer.Typer:
-    """A Typer application over `verbs`; typed alone it prints its help."""
-    app = typer.Typer(
+def bare(verbs: Verbs) -> typer.Typer:
+    """A Typer application over `verbs`, without a callback."""
+    return typer.Typer(
         cls=group_of(verbs),
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+
+
+def application(verbs: Verbs, text: str) -> typer.Typer:
+    """A Typer application over `verbs`; typed alone it prints its help."""
+    app = bare(verbs)
 
     @app.callback(invoke_without_command=True, help=text)
     def _alone(ctx: typer.Context) -> None:

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.compute.kernels import Kernels
+from windtunnel.records import work
 from windtunnel.spec.cluster import GPU
 from windtunnel.workload.ops import DTYPES
 
-ELEMENT = np.array([4.0, 4.0, 2.0, 2.0, 1.0, 1.0 + 1.0 / 32, 0.5 + 1.0 / 16])
-"""Bytes of an operand element by dtype; mxfp8 has one scale byte per 32 elements, nvfp4 one per 16."""
+ELEMENT = np.array([work.ELEMENT[name] for name in DTYPES])
+"""`records.work.ELEMENT`, bytes of an operand element, by dtype."""
 
 RESULT = np.array([4.0, 4.0, 2.0, 2.0, 2.0, 2.0, 2.0])
 """Bytes of a matmul result element by operand dtype: 8- and 4-bit products are stored in bf16."""

@@ -259,9 +259,10 @@ class CachingAllocator:
                 if block.mapped:
                     continue
                 start = block.before if block.before is not None and block.before.idle else block
-                room, at = 0, start
+                room = 0
+                at: Block | None = start
                 while room < size and at is not None and at.idle:
-                    room, at = room + at.size, at.after  # type: ignore[assignment]
+                    room, at = room + at.size, at.after
                 if room >= size:
                     return start
         page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT

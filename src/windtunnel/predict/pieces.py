@@ -49,7 +49,8 @@ def half(ops: OpTable, piece: Piece, weight: bool) -> Piece:
         if live[row] or row in (0, last) or joins:
             place[row] = len(kept)
             found = [int(place[w]) for w in mine]
-            waits.append((*found, -1, -1)[:2])  # type: ignore[arg-type]
+            first, second, *_ = *found, -1, -1
+            waits.append((first, second))
             kept.append(row)
             before = int(place[row]) if compute[row] else before
         elif compute[row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,12 @@ from windtunnel.profile.case import Case, checked
 from windtunnel.profile.closure import TOLERANCE
 from windtunnel.profile.device import Device, open_device
 from windtunnel.profile.power import meter
-from windtunnel.profile.session import Session
+from windtunnel.profile.session import Report, Session
 from windtunnel.records import LEVELS, MODES, About, read
 
 if TYPE_CHECKING:
     from windtunnel.profile.layers_study import Effort
     from windtunnel.profile.memory import Timeline
-
-Report = Callable[[float], bool]
-"""Given the share that is done; answers whether to stop."""
 
 DEVICE_MODES = {True: MODES, False: ("eager", "compile")}
 

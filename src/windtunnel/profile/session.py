@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ IDENTITY = tuple(name for name in NAMES[: NAMES.index("accumulate") + 1] if name
 
 SAME = ("gpu", "device", "driver", "libraries")
 """Fields of `About` that a resumed file shares with this run."""
+
+Report = Callable[[float], bool]
+"""Given the share that is done; answers whether to stop."""
 
 EVERY = 10.0
 """s between two writes."""

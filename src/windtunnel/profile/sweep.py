@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,15 +14,12 @@ from windtunnel.profile.kernels import CLASSES, Bench, KernelCase, Scope, Unavai
 from windtunnel.profile.kernels.case import Run
 from windtunnel.profile.kernels.launch import graph_of
 from windtunnel.profile.power import Meter
-from windtunnel.profile.session import Session
+from windtunnel.profile.session import Report, Session
 from windtunnel.profile.timing import Protocol, measure
 from windtunnel.records import MODES
 
 MODE_COST = {"eager": 0.0, "cuda_graph": 3.0, "compile": 5.0}
 """Added to the rank of a case that is run in another mode. Compiling takes seconds, a measurement a twentieth of one."""
-
-Report = Callable[[float], bool]
-"""Given the share that is done; answers whether to stop."""
 
 
 @dataclass

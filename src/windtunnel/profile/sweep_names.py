@@ -11,8 +11,8 @@ from typing import Any
 
 from windtunnel.profile.device import Device
 from windtunnel.profile.kernels import KernelCase
-from windtunnel.profile.session import Session
-from windtunnel.profile.sweep import Report, made
+from windtunnel.profile.session import Report, Session
+from windtunnel.profile.sweep import made
 from windtunnel.profile.trace_events import events_of
 
 MARK = "windtunnel case "

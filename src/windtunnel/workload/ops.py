@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.records.schema import DTYPES as DTYPES  # `dtype` column: index into this tuple
+
 
 class Kind(IntEnum):
     """Kernel class: what the estimator dispatches on."""
@@ -96,10 +98,6 @@ class Stream(IntEnum):
     SEND_BACKWARD_BACK = 12
     RECV_BACKWARD_BACK = 13
     EP = 14  # tokens to experts and back
-
-
-DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
-"""`dtype` column: index into this tuple."""
 
 
 class Op(NamedTuple):
