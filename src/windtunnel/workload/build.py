@@ -13,6 +13,7 @@ from windtunnel.workload.ops import Op, OpTable
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
+from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import optimizer_rows
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES
@@ -20,7 +21,7 @@ from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
 """Indices of the blocks that every model has; LAYER is the first kind of layer. Other kinds of layers come after them, then layers
-that do not recompute where only some do, then those that predict further tokens."""
+that do not recompute where only some do, then those that predict further tokens, then those whose activations leave."""
 
 
 class _Rows:
@@ -82,6 +83,12 @@ def build(job: Job) -> Workload:
         blocks += [further, table.block("mtp head", head(job, own_weights=False), "none")]
         tail += [(len(blocks) - 2, 1), (len(blocks) - 1, 1)] * times
 
+    leaves = {}
+    if plan.offload.activations:
+        for index in (*place.values(), *kept.values()):
+            leaves[index] = len(blocks)
+            blocks.append(away(blocks[index]))
+
     stages = []
     starts = _starts(job)
     for stage, counts in enumerate(job.layers_per_stage):
@@ -89,7 +96,9 @@ def build(job: Job) -> Workload:
         for virtual, count in enumerate(counts):
             kinds = model.kinds[starts[stage][virtual] : starts[stage][virtual] + count]
             again = count if recomputed is None else min(count, recomputed)
-            parts = [*_runs(kinds[:again], place), *_runs(kinds[again:], kept)]
+            layers = [place[kind] for kind in kinds[:again]] + [kept[kind] for kind in kinds[again:]]
+            layers[: plan.offload.activations] = [leaves[index] for index in layers[: plan.offload.activations]]
+            parts = _runs(layers)
             if job.places[stage][virtual] == 0:
                 parts.insert(0, (EMBEDDING, 1))
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
@@ -115,9 +124,9 @@ def _starts(job: Job) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(before[part] for part in parts) for parts in job.places)
 
 
-def _runs(kinds: tuple[LayerKind, ...], place: dict[LayerKind, int]) -> list[tuple[int, int]]:
+def _runs(layers: list[int]) -> list[tuple[int, int]]:
     """Layers as (block, how many in a row)."""
-    return [(place[kind], len(list(run))) for kind, run in groupby(kinds)]
+    return [(block, len(list(run))) for block, run in groupby(layers)]
 
 
 def _name(kinds: dict[LayerKind, int], kind: LayerKind) -> str:
