@@ -45,7 +45,7 @@ class StageMemory:
 
     @property
     def missing(self) -> float:
-        """Bytes beyond what the GPU, or a place beside it, has: positive if and only if the stage does not fit; negative is what is free."""
+        """Bytes beyond what the GPU, or a place beside it, has: positive if and only if the stage does not fit."""
         over = self.total - self.usable
         if self.fits:
             return min(0.0, over)  # a fitting stage may fill the room, but for rounding

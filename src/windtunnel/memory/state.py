@@ -57,4 +57,5 @@ def step_bytes(job: Job, parameters: float, experts: float = 0.0) -> float:
     """Temporary bytes of the parameter update: fp32 copies of 16-bit gradients, and a foreach optimizer's intermediate."""
     runtime = job.runtime
     copies = 4.0 if runtime.master_weights and DTYPE_BYTES[runtime.gradient_dtype] < 4.0 else 0.0
-    return updated_parameters(job, parameters, experts) * job.plan.offload.kept_state * (copies + (0.0 if runtime.fused_optimizer else 4.0))
+    updated = updated_parameters(job, parameters, experts) * job.plan.offload.kept_state
+    return updated * (copies + (0.0 if runtime.fused_optimizer else 4.0))

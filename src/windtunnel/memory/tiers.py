@@ -11,7 +11,7 @@ from windtunnel.memory.state import gradients_leave, state_of
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.host import Place
 from windtunnel.spec.job import Job
-from windtunnel.spec.offload import Offload
+from windtunnel.spec.offload import NO_OFFLOAD
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.passes.optimizer import updated_parameters
 from windtunnel.workload.schedules import Pass, table
@@ -19,12 +19,17 @@ from windtunnel.workload.schedules import Pass, table
 USABLE_HOST = 0.9
 """Share of the node's DRAM that training may pin; the rest is the system's, the processes' and the loader's. Assumed."""
 
+PARTS = ("activations", "optimizer", "gradients", "parameters", "buffers")
+
 NAMES: dict[str, str] = {"host": "host memory", "nvme": "storage", "expansion": "memory expansion", "pool": "memory pool"}
 
 
 @dataclass(frozen=True)
 class TierMemory:
-    """Bytes of one GPU in one place at their peak, and its share of what the place offers. `buffers` are pinned, on the way to disk."""
+    """Bytes of one GPU in one place at their peak, and its share of what the place offers.
+
+    `buffers` are pinned, on the way to disk.
+    """
 
     place: Place
     activations: float = 0.0
@@ -36,7 +41,7 @@ class TierMemory:
 
     @property
     def total(self) -> float:
-        return self.activations + self.optimizer + self.gradients + self.parameters + self.buffers
+        return sum(float(getattr(self, part)) for part in PARTS)
 
     @property
     def missing(self) -> float:
@@ -48,7 +53,7 @@ def tiers_of(workload: Workload, stage: int, habit: Habits) -> tuple[TierMemory,
     """Every place that the plan's offload uses, for one GPU of `stage`; none where nothing leaves."""
     job = workload.job
     offload = job.plan.offload
-    if offload == Offload():
+    if offload == NO_OFFLOAD:
         return ()
     found: dict[Place, TierMemory] = {}
 
@@ -93,7 +98,7 @@ def _activations(workload: Workload, stage: int) -> float:
 
 
 def _without(job: Job) -> Job:
-    return job.model_copy(update={"plan": job.plan.model_copy(update={"offload": Offload()})})
+    return job.model_copy(update={"plan": job.plan.model_copy(update={"offload": NO_OFFLOAD})})
 
 
 def _capacity(job: Job, place: Place) -> float:

@@ -16,8 +16,9 @@ PCIE_LINE = {3: 15.75e9, 4: 31.5e9, 5: 63.0e9, 6: 121e9}
 """B/s of 16 lanes each way after line coding: 8, 16, 32, 64 GT/s (PCI-SIG)."""
 
 ACHIEVED = {"pcie": (0.85, 0.85), "c2c": (0.83, 0.66)}
-"""Share of the line rate that copies of pinned memory reach, from and to the host. PCIe: 13 of 15.75 GB/s (V100), 26 of 31.5 (A100),
-54 of 63 (H100), as bandwidthTest prints. Chip-to-chip: 375 and 297 of 450 GB/s on GH200 (Fusco et al. 2024). From memory."""
+"""Share of the line rate that copies of pinned memory reach, from and to the host. PCIe: 13 of 15.75 GB/s (V100), 26 of 31.5
+(A100), 54 of 63 (H100), as bandwidthTest prints. Chip-to-chip: 375 and 297 of 450 GB/s on GH200 (Fusco et al. 2024). From
+memory."""
 
 HOST_MEMORY = {3: 256e9, 4: 409.6e9, 5: 614.4e9, 6: 819.2e9}
 """B/s of two sockets of the time, by PCIe generation: 2 x 6 DDR4-2666, 2 x 8 DDR4-3200, DDR5-4800, DDR5-6400. Assumed where a node
@@ -60,9 +61,9 @@ def host_memory_rate(node: Node) -> float:
 
 
 def legs(cluster: Cluster, place: Place, out: bool) -> tuple[Leg, ...]:
-    """Hops between a GPU and `place`, in the order of the copy; `out`: away from the GPU. NVMe is reached through pinned host memory.
+    """Hops between a GPU and `place`, in the order of the copy; `out`: away from the GPU.
 
-    Raises SpecError for a place that the cluster has not.
+    NVMe is reached through pinned host memory. Raises SpecError for a place that the cluster has not.
     """
     node = cluster.node
     if place == "pool":

@@ -22,8 +22,8 @@ from windtunnel.workload.passes.optimizer import MOMENTS, sharded, updated_param
 from windtunnel.workload.schedules import Action, Pass
 
 TILE = 64 * 2**20
-"""Parameters that an offloaded update handles at a time, so that copies of one piece run beside the update of the next. Assumed; the
-tiles of DeepSpeed's CPU-Adam and Megatron-Core's parameter groups are of this order."""
+"""Parameters that an offloaded update handles at a time, so that copies of one piece run beside the update of the next. Assumed;
+the tiles of DeepSpeed's CPU-Adam and Megatron-Core's parameter groups are of this order."""
 
 MOST_TILES = 32
 Held = tuple[float, float]
@@ -57,8 +57,8 @@ class Copies:
         if not self.of_layers:
             return ()
         if action.direction is Pass.FORWARD:
-            waits, self.gate = self.gate, ()
-            return waits
+            gate, self.gate = self.gate, ()
+            return gate
         chunk, layer = action.chunk, position - self.lead[action.chunk]
         count = self.layers[chunk]
         due = [g for g, at in enumerate(self.windows[chunk])
@@ -95,7 +95,8 @@ class Copies:
 
     def _leave(self, chunk: int, micro_batch: int, layer: int) -> None:
         # a disk's pinned buffers are two: a layer leaves once the one before the last is on disk
-        hops = self.out(self.offload.activations_to, self._size(chunk, layer), (*self.computed, *self.stored[-2:-1]), micro_batch, chunk)
+        waits = (*self.computed, *self.stored[-2:-1])
+        hops = self.out(self.offload.activations_to, self._size(chunk, layer), waits, micro_batch, chunk)
         self.left[chunk, micro_batch, layer] = hops
         self.stored += hops[1:]
 
@@ -147,7 +148,8 @@ class Copies:
 
     def load_gathered(self, size: Held, waits: tuple[int, ...]) -> int:
         """A block's parameters from the pool, gathered by its switches."""
-        return self._copy((int(Kind.FETCH), -1, -1), Stream.FROM_HOST, self._in_switch(size, self.stage.templates.gather_width), waits)
+        seconds = self._in_switch(size, self.stage.templates.gather_width)
+        return self._copy((int(Kind.FETCH), -1, -1), Stream.FROM_HOST, seconds, waits)
 
     def _in_switch(self, size: Held, width: float) -> float:
         cluster, job = self.job.cluster, self.job

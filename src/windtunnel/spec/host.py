@@ -18,7 +18,7 @@ class HostLink(Noun):
 
     kind: Literal["pcie", "c2c"] = "pcie"
     bandwidth: LinkBandwidth = Field(description="line rate of one link each way")
-    gpus: PositiveInt = Field(1, description="GPUs that share one link")
+    gpus: PositiveInt = Field(default=1, description="GPUs that share one link")
     source: str = ""
 
 

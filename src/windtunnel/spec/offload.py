@@ -24,12 +24,12 @@ class Offload(Noun):
     expansion and pool the state passes through the GPU. `parameters`: shards are fetched before they are gathered (ZeRO-Infinity).
     """
 
-    activations: NonNegativeInt = Field(0, description="layers of each virtual stage whose saved tensors leave, from the first")
+    activations: NonNegativeInt = Field(default=0, description="layers of a virtual stage, from its first, whose tensors leave")
     activations_to: Place = "host"
     optimizer: Literal["none", Place] = "none"
-    optimizer_fraction: Fraction = Field(1.0, description="share of the parameters whose optimizer state leaves (Twin-Flow)")
+    optimizer_fraction: Fraction = Field(default=1.0, description="share of parameters whose optimizer state leaves (Twin-Flow)")
     parameters: Literal["none", Place] = "none"
-    overlap: Flag = Field(True, description="gradients leave during backward, and updated pieces return while others are updated")
+    overlap: Flag = Field(default=True, description="gradients leave during backward, updated pieces return beside others")
 
     @property
     def updated_away(self) -> float:
@@ -42,12 +42,15 @@ class Offload(Noun):
         return 1.0 if self.optimizer == "none" else 1.0 - self.optimizer_fraction
 
 
+NO_OFFLOAD = Offload()
+
+
 def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bool, optimizer: str, layers: int) -> None:
     """Raise PlanError where the plan asks for what the machine or the plan cannot do, or where a field would have no effect.
 
     `layers`: of the largest virtual stage; `sharded`: whether the plan shards parameters.
     """
-    if offload == Offload():
+    if offload == NO_OFFLOAD:
         return
     _check_effect(offload)
     if offload.activations > layers:
@@ -60,7 +63,8 @@ def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bo
         raise PlanError("plan.offload.parameters", offload.parameters,
                         "a plan that shards parameters: each rank fetches its shard", "Write plan.sharding = zero3 or fsdp.")
     if offload.updated_away and optimizer != "adam":
-        raise PlanError("plan.offload.optimizer", offload.optimizer, f"runtime.optimizer = adam: no CPU kernel of {optimizer} is known")
+        raise PlanError("plan.offload.optimizer", offload.optimizer,
+                        f"runtime.optimizer = adam: no CPU kernel of {optimizer} is known")
     used = {"activations_to": offload.activations_to if offload.activations else "none", "optimizer": offload.optimizer,
             "parameters": offload.parameters}
     for field, place in used.items():
@@ -69,7 +73,8 @@ def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bo
 
 def _check_effect(offload: Offload) -> None:
     if offload.activations == 0 and offload.activations_to != "host":
-        raise PlanError("plan.offload.activations_to", offload.activations_to, "only beside plan.offload.activations, a number of layers")
+        raise PlanError("plan.offload.activations_to", offload.activations_to,
+                        "only beside plan.offload.activations, a number of layers")
     for field, default in (("optimizer_fraction", 1.0), ("overlap", True)):
         if offload.optimizer == "none" and getattr(offload, field) != default:
             raise PlanError(f"plan.offload.{field}", getattr(offload, field), "only beside plan.offload.optimizer",

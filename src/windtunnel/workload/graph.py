@@ -27,8 +27,8 @@ class Block:
 
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
-    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces. `offloaded` bytes are kept outside the GPU
-    from forward to backward and are part of `working`.
+    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces. `offloaded` bytes are kept outside the
+    GPU from forward to backward and are part of `working`.
     """
 
     name: str
