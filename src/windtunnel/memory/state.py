@@ -13,6 +13,7 @@ from windtunnel.memory.habits import Habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.spec.plan import Plan
+from windtunnel.workload.blocks.quantise import weight_bytes
 from windtunnel.workload.passes.optimizer import MOMENTS, sharded, updated_parameters
 
 
@@ -29,8 +30,9 @@ class State:
         return self.weights + self.gradients + self.optimizer
 
 
-def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0) -> State:
-    """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of them of experts."""
+def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, quantised: float = 0.0) -> State:
+    """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of them of experts,
+    `quantised` of linear layers in low precision."""
     plan, runtime = job.plan, job.runtime
     own = sharded(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
@@ -41,7 +43,8 @@ def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0) 
         weight, master = (1.0 - kept) * weight + kept * master, 0.0
     cut = plan.sharding == "zero2" or plan.shards_parameters and not whole
     return State(
-        weights=0.0 if plan.offload.parameters != "none" else weight * (own if plan.shards_parameters else parameters),
+        weights=0.0 if plan.offload.parameters != "none" else weight * own if plan.shards_parameters else weight_bytes(
+            job, parameters, quantised),
         gradients=gradient * (own * (kept if gradients_leave(plan) else 1.0) if cut else parameters),
         optimizer=(4.0 * MOMENTS[runtime.optimizer] + master) * updated_parameters(job, parameters, experts) * kept,
     )
