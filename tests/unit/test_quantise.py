@@ -72,6 +72,11 @@ def test_a_norm_takes_over_what_its_recipe_allows(gpu: str, precision: str, reci
     assert "qkv quantise" in alone and ("qkv amax" in alone) == (precision == "nvfp4" or recipe == "current")
 
 
+def test_one_kernel_reads_sixteen_bits_once() -> None:
+    found = rows(low(B200, "nvfp4", {"fused_hadamard": True}), "mlp down ")
+    assert found["mlp down quantise"] == (4 * E * (2 + 2 * FP4), 1) and found["mlp down grad quantise"] == (E * (2 + 2 * FP4), 1)
+
+
 def test_tensor_parallel_ranks_gather_what_is_quantised() -> None:
     sp: dict[str, Any] = {"tp": 4, "sequence_parallel": True}
     wide = rows(low(precision="bf16", **sp), "gather")
@@ -179,6 +184,7 @@ def test_experts_are_quantised_one_by_one() -> None:
     (B200, "mxfp8", {"fp8_recipe": "delayed"}, "runtime.fp8_recipe", ("scales of its own", "runtime.fp8_recipe=delayed")),
     (H100, "fp8", {"fp8_recipe": "current", "fp8_amax_reduce": "tp"}, "runtime.fp8_amax_reduce", ("delayed",)),
     (B200, "nvfp4", {"fp8_param_gather": True}, "runtime.fp8_param_gather", ("16 bits",)),
+    (B200, "mxfp8", {"fused_hadamard": True}, "runtime.fused_hadamard", ("runtime.precision=nvfp4",)),
     (H100, "fp8", {"bf16_layers": (3, 2)}, "runtime.bf16_layers", ("model.layers = 4",)),
 ])
 def test_impossible_precisions_say_why_and_what_to_type(gpu: str, precision: str, switches: dict[str, Any], path: str,

@@ -50,6 +50,8 @@ class Runtime(Noun):
     fp8_weight_cache: Flag = Field(True, description="weights are quantised once a step and kept, not in every micro batch")
     quantise_fusion: Literal["none", "norm", "activation"] = Field(
         "norm", description="kernels that quantise what they write: norms before a linear layer, activations too")
+    fused_hadamard: Flag = Field(
+        False, description="nvfp4: one kernel makes the copies along rows and, rotated, along columns, not one each")
     save_original_input: Flag = Field(
         False, description="linear layers keep their 16-bit input for the weight gradient and quantise it again, as torchao does")
     bf16_layers: tuple[NonNegativeInt, NonNegativeInt] = Field(

@@ -142,7 +142,7 @@ def operand(tape: Tape, name: str, phase: Phase, elements: float, copies: int = 
         rows.append(tape.comm(f"{name} amax reduce", phase, Comm.ALL_REDUCE, Axis.TP, 4.0, Stream.TP))
     several = found.blocks or transposes(tape.job)
     written = copies if several else 1
-    if found.rotated and written == 2:  # along rows as it is, along columns rotated: two kernels
+    if found.rotated and written == 2 and not tape.job.runtime.fused_hadamard:  # along rows, and rotated along columns
         kernel("quantise", Kind.ELEMENTWISE, 2.0 * (tape.width + found.width), 2 * pieces)
     else:
         kernel("quantise", Kind.ELEMENTWISE, tape.width + written * found.width, pieces)
