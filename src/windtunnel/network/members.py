@@ -11,7 +11,7 @@ from windtunnel.workload.ops import Axis
 
 Ids = npt.NDArray[np.int64]
 
-_PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.DP: "dp"}
+_PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.CP_HEADS: "cp", Axis.CP_RING: "cp", Axis.DP: "dp"}
 _STAGE = ("dp", "cp", "tp")
 _JOINED = {Axis.SHARD: ("dp", "cp"), Axis.REPLICA: ("dp", "cp"), Axis.EP: _STAGE, Axis.ETP: _STAGE, Axis.EXPERT_DP: _STAGE,
            Axis.WORLD: ("dp", "cp", "tp", "pp")}
@@ -25,12 +25,13 @@ def members(job: Job, axis: Axis, stage: int | None = None) -> Ids:
     """
     plan = job.plan
     return rows_of(Axis(axis), {"tp": plan.tp, "cp": plan.cp, "dp": job.dp, "pp": plan.pp}, plan.placement,
-                job.shard_ranks, plan.ep, stage, plan.etp)
+                job.shard_ranks, plan.ep, stage, plan.etp, job.cp_sizes[0])
 
 
 def rows_of(axis: Axis, sizes: dict[str, int], placement: tuple[str, ...], shard: int, ep: int, stage: int | None = None,
-            etp: int = 1) -> Ids:
-    """As `members`, of a plan given by its numbers. Experts' axes cut a stage's ranks: etp innermost, then ep, then copies."""
+            etp: int = 1, swap: int = 1) -> Ids:
+    """As `members`, of a plan given by its numbers. Experts' axes cut a stage's ranks: etp innermost, then ep, then copies; of the
+    context-parallel ranks the innermost `swap` exchange heads."""
     order = [a for a in reversed(placement) if a in sizes]
     if axis == Axis.NONE or sorted(order) != sorted(sizes):
         raise SpecError("axis", axis.name, "an axis of the plan, with a placement that names tp, cp, dp, pp once")
@@ -56,6 +57,10 @@ def rows_of(axis: Axis, sizes: dict[str, int], placement: tuple[str, ...], shard
         cut = found.reshape(found.shape[0], -1, ep, etp)
         inner = {Axis.EXPERT_DP: 1, Axis.EP: 2, Axis.ETP: 3}[axis]
         return np.moveaxis(cut, inner, 3).reshape(-1, cut.shape[inner])
+    if axis == Axis.CP_HEADS:
+        return found.reshape(-1, swap)
+    if axis == Axis.CP_RING:
+        return np.swapaxes(found.reshape(len(found), -1, swap), 1, 2).reshape(-1, found.shape[1] // swap)
     if axis == Axis.REPLICA:
         return np.swapaxes(found.reshape(found.shape[0], -1, shard), 1, 2).reshape(-1, found.shape[1] // shard)
     return found

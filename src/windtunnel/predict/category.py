@@ -44,6 +44,8 @@ MOVING = (
 _BY_AXIS = {
     Axis.TP: Category.TENSOR_PARALLEL,
     Axis.CP: Category.CONTEXT_PARALLEL,
+    Axis.CP_HEADS: Category.CONTEXT_PARALLEL,
+    Axis.CP_RING: Category.CONTEXT_PARALLEL,
     Axis.EP: Category.EXPERT_PARALLEL,
     Axis.ETP: Category.EXPERT_PARALLEL,
     Axis.EXPERT_DP: Category.GRADIENT_REDUCE,

@@ -9,6 +9,8 @@ from pydantic import Field
 from windtunnel.spec.common import Flag, NonNegativeInt, Noun, PositiveInt
 
 Axis = Literal["tp", "cp", "ep", "dp", "pp"]
+CpKind = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
+"""p2p: ring attention; all_gather: of keys and values; a2a: DeepSpeed-Ulysses, over heads; a2a+p2p: rings of such groups."""
 
 
 class Plan(Noun):
@@ -27,6 +29,16 @@ class Plan(Noun):
     dp: PositiveInt | None = None
     ep: PositiveInt = Field(1, description="ranks over which a layer's experts are spread")
     etp: PositiveInt = Field(1, description="ranks over which each expert is cut")
+    cp_kind: CpKind | None = Field(
+        None, description="how context-parallel ranks exchange keys and values, in Megatron's words; left out: the framework's "
+        "way, all_gather where that cannot be (windows, unfused attention)")
+    cp_sizes: tuple[PositiveInt, PositiveInt] | None = Field(
+        None, description="a2a+p2p: ranks that exchange heads, innermost, and ranks of a ring; their product is cp")
+    cp_balance: Literal["zigzag", "contiguous"] = Field(
+        "zigzag", description="zigzag: each rank has an early and a late chunk of the sequence; contiguous: one, and the last rank "
+        "sees most keys")
+    document: PositiveInt | None = Field(
+        None, description="tokens of each document packed in a sequence, outside of which attention does not look; left out: one")
     sequence_parallel: Flag = False
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp", "hsdp"] = "none"
     shard_group: PositiveInt | None = Field(None, description="ranks that share one copy of the sharded state; left out: all of dp")

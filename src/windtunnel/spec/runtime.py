@@ -8,6 +8,7 @@ from pydantic import Field
 
 from windtunnel.base.units import Seconds, Size
 from windtunnel.spec.common import DTYPE_BYTES, Flag, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, Precision
+from windtunnel.spec.plan import CpKind
 
 
 class Host(Noun):
@@ -49,6 +50,9 @@ class Runtime(Noun):
     weight_dtype: Literal["fp32", "fp16", "bf16"] = "bf16"
     gradient_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype in which gradients are accumulated and kept")
     reduce_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype of gradients on the network")
+    cp_kind: CpKind = Field("p2p", description="context parallelism where the plan does not say")
+    cp_library: Literal["te", "torch"] = Field(
+        "te", description="Transformer Engine's; torch: PyTorch's context_parallel, blocks merged in fp32, keys of all heads sent")
     overlap_tp: Flag = Field(False, description="tensor-parallel collectives overlap chunked GEMMs")
     overlap_tp_dgrad: Flag = Field(True, description="backward: the input-gradient collective overlaps the weight-gradient GEMM")
     overlap_grad_reduce: Flag = Field(False, description="gradient buckets reduce during backward")
