@@ -26,7 +26,8 @@ from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.passes.optimizer import sharded
 from windtunnel.workload.schedules import Order, table
 
-OVERLAPPING = (Axis.TP, *CONTEXT_AXES, Axis.EP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP)
+OVERLAPPING = (Axis.TP, *CONTEXT_AXES, Axis.EP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP, Axis.NEAR, Axis.FAR,
+               Axis.EXPERT_SHARD, Axis.EXPERT_REPLICA)
 DEFAULT_TAX = 0.1
 """For accelerators whose compute units are not known; assumed."""
 

@@ -14,6 +14,7 @@ from windtunnel.spec.model import Model
 from windtunnel.spec.plan import CpKind, Plan
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
+from windtunnel.spec.sharding import check_sharding
 
 
 class Job(Noun):
@@ -42,6 +43,23 @@ class Job(Noun):
     def shard_ranks(self) -> int:
         """Ranks over which sharded state (optimizer, gradients, parameters) is cut: dp x cp, or the stated group."""
         return min(self.plan.shard_group or self.dp * self.plan.cp, self.dp * self.plan.cp)
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the sharded state: dp x cp over the ranks that share one."""
+        return self.dp * self.plan.cp // self.shard_ranks
+
+    @cached_property
+    def near_ranks(self) -> int:
+        """Ranks of a sharding group that exchange among themselves first: the secondary group, else those of one node where
+        tensor parallelism is innermost."""
+        inside = max(1, self.cluster.node.domain // self.plan.tp)
+        return self.plan.secondary_group or math.gcd(self.shard_ranks, inside)
+
+    @cached_property
+    def expert_shard_ranks(self) -> int:
+        """Ranks over which sharded state of experts is cut: their copies; each replica of the sharded state has its own."""
+        return max(1, self.expert_dp // self.replicas)
 
     @cached_property
     def expert_dp(self) -> int:
@@ -106,6 +124,7 @@ def check(job: Job) -> Job:
     check_context(job.model, job.plan, job.runtime, job.cp_kind)
     check_experts(job.model, job.plan, job.dp)
     check_modules(job.model, job.plan)
+    check_sharding(job.model, job.plan, job.runtime, job.dp, job.shard_ranks, job.near_ranks, job.expert_dp)
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)

@@ -40,8 +40,16 @@ class Plan(Noun):
     document: PositiveInt | None = Field(
         None, description="tokens of each document packed in a sequence, outside of which attention does not look; left out: one")
     sequence_parallel: Flag = False
-    sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp", "hsdp"] = "none"
+    sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp", "hsdp", "mics"] = "none"
     shard_group: PositiveInt | None = Field(None, description="ranks that share one copy of the sharded state; left out: all of dp")
+    secondary_group: PositiveInt | None = Field(
+        None, description="ranks of a second, 16-bit copy that backward gathers from: ZeRO++'s hpZ, FSDP 2's reshard_after_forward")
+    quantised_gather: Flag = Field(False, description="parameters are gathered in INT8: ZeRO++'s qwZ")
+    quantised_reduce: Flag = Field(False, description="gradients are reduced by two all-to-alls in INT4: ZeRO++'s qgZ")
+    hierarchical_gather: Flag = Field(False, description="parameters are gathered across nodes, then inside them: MiCS")
+    gradient_accumulation: Literal["auto", "local", "reduced"] = Field(
+        "auto", description="local: gradients stay whole until the last micro batch (no_sync); reduced: combined in every backward "
+        "pass; auto: reduced where a rank keeps only its shard of them")
     schedule: Literal[
         "auto", "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev"
     ] = Field("auto", description="auto: interleaved where vpp > 1, else 1f1b; docs/model.md has a table of them")
@@ -65,4 +73,4 @@ class Plan(Noun):
 
     @property
     def shards_parameters(self) -> bool:
-        return self.sharding in ("zero3", "fsdp", "hsdp")
+        return self.sharding in ("zero3", "fsdp", "hsdp", "mics")

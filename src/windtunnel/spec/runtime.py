@@ -7,7 +7,17 @@ from typing import Literal
 from pydantic import Field
 
 from windtunnel.base.units import Seconds, Size
-from windtunnel.spec.common import DTYPE_BYTES, Flag, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, Precision
+from windtunnel.spec.common import (
+    DTYPE_BYTES,
+    Flag,
+    Name,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Noun,
+    PositiveFloat,
+    PositiveInt,
+    Precision,
+)
 from windtunnel.spec.plan import CpKind
 
 
@@ -63,6 +73,14 @@ class Runtime(Noun):
     reduce_every_micro_batch: Flag = Field(False, description="gradients are reduced in every backward pass, not once a step")
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
     sharding_copies: Flag = Field(False, description="zero3/fsdp: parameters and gradients are copied to and from call buffers")
+    prefetch_blocks: NonNegativeInt = Field(1, description="zero3/fsdp: blocks whose parameters are gathered ahead of use")
+    prefetch_bucket: NonNegativeFloat | None = Field(
+        None, description="DeepSpeed's stage3_prefetch_bucket_size, elements gathered ahead; it stands before prefetch_blocks")
+    live_parameters: PositiveFloat | None = Field(None, description="DeepSpeed's stage3_max_live_parameters, elements")
+    persistent_parameters: NonNegativeFloat = Field(
+        0.0, description="DeepSpeed's stage3_param_persistence_threshold: smaller tensors stay whole, elements")
+    gather_bucket: Size | None = Field(None, description="zero1/zero2: bytes gathered at a time after the update; left out: all")
+    contiguous_gradients: Flag = Field(False, description="zero2: gradients are copied into the reduction buffer")
     moe_dispatch: Literal["alltoall", "allgather", "deepep"] = Field(
         "alltoall", description="how tokens reach experts; deepep: once to each rank (across nodes: once to each node)")
     moe_dispatch_fp8: Flag = Field(False, description="tokens are sent to experts in FP8 with a scale for every 128 numbers")
