@@ -72,7 +72,7 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         cluster = cluster_of(row, assumed)
         if isinstance(cluster, Skipped):
             return cluster
-        runtime = runtime_of(row, software, assumed)
+        runtime = runtime_of(row, software, assumed, model, cluster)
         if isinstance(runtime, Skipped):
             return runtime
         return _candidates(row, model, cluster, runtime, software, assumed)

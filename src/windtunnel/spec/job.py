@@ -8,7 +8,7 @@ from functools import cached_property
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
-from windtunnel.spec.experts import check_experts, check_modules
+from windtunnel.spec.experts import check_dispatch, check_experts, check_modules
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.precision import check_precision
@@ -84,6 +84,7 @@ def check(job: Job) -> Job:
     _check_ranks(job)
     check_experts(job.model, job.plan, job.dp)
     check_modules(job.model, job.plan)
+    check_dispatch(job.model, job.plan, job.runtime)
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)
