@@ -181,8 +181,8 @@ class ProgramBuilder:
         """A list of operators that run in this order; one value stands for all. Returns the template's number.
 
         `seconds` on the device, `host` seconds to enqueue; `wait0`, `wait1`: earlier operators of the template whose end each one
-        waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax; `sync`: the host
-        goes on only when the operator has ended.
+        waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax; `sync`: the
+        host goes on only when the operator has ended.
         """
         n = len(seconds)
 

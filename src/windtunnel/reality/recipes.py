@@ -15,10 +15,12 @@ PARTIAL = ("attn", "moe_router", "moe_preprocess")
 """Scope of Transformer Engine's graphs around dropless experts."""
 
 OVERLAPPED = (26, 6)
-"""Container (26.06) since which MXFP8 recipes run one graph an iteration, sync-free experts in fused kernels, and overlapped calls."""
+"""Container (26.06) since which MXFP8 recipes run one graph an iteration, experts without a host wait in fused kernels, and
+overlapped calls."""
 
 
-def mixture_recipe(version: Version, precision: str, model: Model, cluster: Cluster, ep: int, vpp: int, drops: bool) -> dict[str, Any]:
+def mixture_recipe(version: Version, precision: str, model: Model, cluster: Cluster, ep: int, vpp: int,
+                   drops: bool) -> dict[str, Any]:
     """Fields of the runtime for a NeMo or Megatron-Bridge recipe with experts; `drops`: a token-drop recipe, padded to the mean."""
     fields: dict[str, Any] = {}
     if drops:

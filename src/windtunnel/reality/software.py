@@ -67,7 +67,8 @@ def catalogue_date(row: TrainingRow) -> tuple[int, int] | None:
     return (int(found.group(1)), 6) if found else None
 
 
-def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str], model: Model, cluster: Cluster) -> Runtime | Skipped:
+def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str], model: Model,
+               cluster: Cluster) -> Runtime | Skipped:
     """The framework's defaults at that date, with what the row states of precision, overlap, launch mode and features over them."""
     release = release_of(row, software)
     if release is None:

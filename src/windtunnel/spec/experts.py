@@ -73,8 +73,8 @@ def _check_overlap(plan: Plan) -> None:
     if plan.ep == 1:
         raise PlanError("runtime.moe_a2a_overlap", True, "false where plan.ep is 1: no tokens travel", "Or give plan.ep.")
     if plan.schedule_name not in ("1f1b", "interleaved") or plan.pp > 1 and plan.vpp == 1:
-        raise PlanError("runtime.moe_a2a_overlap", True, f"false under schedule {plan.schedule_name} with pp = {plan.pp}, vpp = {plan.vpp}: "
-                        "Megatron-Core pairs passes of interleaved 1F1B, or of one stage",
+        raise PlanError("runtime.moe_a2a_overlap", True, f"false under schedule {plan.schedule_name} with pp = {plan.pp}, vpp = "
+                        f"{plan.vpp}: Megatron-Core pairs passes of interleaved 1F1B, or of one stage",
                         "Give plan.vpp = 2 or more, or plan.schedule = dualpipe, which pairs passes by itself.")
     if plan.recompute == "full":
         raise PlanError("runtime.moe_a2a_overlap", True, "false with plan.recompute = full, as Megatron-Core has it",
@@ -84,8 +84,8 @@ def _check_overlap(plan: Plan) -> None:
 def _check_graphs(model: Model, runtime: Runtime) -> None:
     scope = runtime.graph_scope
     if scope and runtime.launch != "eager":
-        raise PlanError("runtime.graph_scope", list(scope), f"empty under launch = {runtime.launch}: only eager modules have graphs of "
-                        "their own", "Write --set runtime.launch=eager.")
+        raise PlanError("runtime.graph_scope", list(scope), f"empty under launch = {runtime.launch}: only eager modules have graphs "
+                        "of their own", "Write --set runtime.launch=eager.")
     for name in scope:
         if name.startswith("moe") and model.experts is None:
             raise PlanError("runtime.graph_scope", name, "modules of this model: it has no experts", "Write mlp.")
@@ -96,7 +96,7 @@ def _check_graphs(model: Model, runtime: Runtime) -> None:
         raise PlanError("runtime.launch" if runtime.launch == "cuda_graph" else "runtime.graph_scope",
                         "cuda_graph" if runtime.launch == "cuda_graph" else "moe",
                         "eager: a graph cannot wait for the number of tokens that each expert gets (runtime.moe_host_wait)",
-                        "Write --set runtime.moe_host_wait=false for a sync-free dispatcher, or graph_scope moe_router, moe_preprocess.")
+                        "Write --set runtime.moe_host_wait=false for a dispatcher that needs none, or graph_scope moe_router.")
 
 
 def _check_dense(model: Model, plan: Plan) -> None:

@@ -8,7 +8,15 @@ from pydantic import Field
 
 from windtunnel.base.units import Seconds, Size
 from windtunnel.spec.common import (
-    DTYPE_BYTES, Flag, Name, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt, Precision,
+    DTYPE_BYTES,
+    Flag,
+    Name,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Noun,
+    PositiveFloat,
+    PositiveInt,
+    Precision,
 )
 
 
@@ -26,7 +34,7 @@ class Host(Noun):
     step: Seconds = 0.0
     collective: Seconds = Field(0.0, description="extra host time to launch a communication kernel")
     linear: Seconds = Field(0.0, description="extra host time of a linear layer and pass")
-    expert: Seconds = Field(0.0, description="extra host time of each expert in a grouped linear layer and pass: split, cast, product")
+    expert: Seconds = Field(0.0, description="extra host time of each expert in a grouped linear layer and pass")
     mixture: Seconds = Field(0.0, description="extra host time of a mixture's router, dispatcher and combination, a pass")
     graph: Seconds = Field(0.0, description="to launch one CUDA graph of runtime.graph_scope")
     wait: Seconds = Field(0.0, description="from the device's end to the first launch after the host has waited for it")
@@ -40,8 +48,8 @@ class Runtime(Noun):
     version: str = ""
     precision: Precision = "bf16"
     fp8_recipe: Literal["delayed", "current", "blockwise", "rowwise"] | None = Field(
-        None, description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one a row; "
-        "left out: delayed. mxfp8 and nvfp4 have their own")
+        None, description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one a "
+        "row; left out: delayed. mxfp8 and nvfp4 have their own")
     fp8_amax_reduce: Literal["none", "tp", "dp"] = Field(
         "none", description="delayed scaling: ranks that agree on largest values after every pass; dp: those of dp and cp")
     fp8_param_gather: Flag = Field(False, description="linear weights are kept, and gathered over dp, as quantised")
@@ -87,7 +95,8 @@ class Runtime(Noun):
         "kernels of their own")
     moe_dispatch_sms: PositiveInt | None = Field(
         None, description="SMs that a deepep or hybridep kernel holds; left out: as many as NCCL's channels")
-    moe_host_wait: Flag = Field(False, description="the host waits for how many tokens each expert gets before it launches their products")
+    moe_host_wait: Flag = Field(
+        False, description="the host waits for how many tokens each expert gets before it launches their products")
     moe_a2a_overlap: Flag = Field(
         False, description="tokens of one micro batch travel while another's backward (or forward) pass computes")
     moe_dispatch_fp8: Flag = Field(False, description="tokens are sent to experts in FP8 with a scale for every 128 numbers")

@@ -14,7 +14,6 @@ from windtunnel.workload.blocks.quantise import norm_writes
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
-
 ROUTER_GRAPH = {"norm2": "moe_router", "router": "moe_router", "top-k": "moe_router", "balancing loss": "moe_router",
                 "load count": "moe_router", COUNTS: "moe_preprocess"}
 """Units of a mixture that partial CUDA graphs hold: the rest has shapes that the host does not know before (Megatron-Core's
@@ -26,7 +25,8 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     attend = mla if job.model.latent else attention
     feed = ("moe", moe) if kind.experts else ("mlp", mlp)
     steps: list[tuple[str, Callable[[Tape], None]]] = [
-        ("attention", lambda tape: norm(tape, "norm1", not job.model.latent)), ("attention", attend), ("attention", lambda tape: residual(tape, "add1")),
+        ("attention", lambda tape: norm(tape, "norm1", not job.model.latent)), ("attention", attend),
+        ("attention", lambda tape: residual(tape, "add1")),
         (feed[0], lambda tape: norm(tape, "norm2", not kind.experts)), feed, (feed[0], lambda tape: residual(tape, "add2")),
     ]
     if job.model.parallel_block:  # one norm feeds both, one residual takes both
@@ -58,7 +58,7 @@ def graphed(units: list[Unit], scope: tuple[str, ...]) -> list[Unit]:
 
 
 def scope_of(unit: Unit) -> str:
-    """Megatron-Core's name of the graph that holds a unit: `moe_router` has the norm before it, `moe_preprocess` ends with the counts."""
+    """Megatron-Core's name of the graph that holds a unit: `moe_router` has the norm before it, `moe_preprocess` ends with counts."""
     if unit.place == "attention":
         return "attn"
     if unit.place == "moe":

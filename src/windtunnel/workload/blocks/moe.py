@@ -76,9 +76,11 @@ def _counts(tape: Tape) -> None:
     """
     plan, experts = tape.job.plan, tape.job.model.experts or 1
     unit = Unit(COUNTS)
-    unit.forward.append(tape.elementwise(COUNTS, Phase.FORWARD, tape.local_tokens * experts / tape.width, 1, 0, 3, Kind.REDUCE))
+    summed = tape.local_tokens * experts / tape.width
+    unit.forward.append(tape.elementwise(COUNTS, Phase.FORWARD, summed, 1, 0, 3, Kind.REDUCE))
     if plan.ep * plan.etp > 1:
-        unit.forward.append(tape.comm(f"{COUNTS} gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.EP, 8.0 * experts * plan.ep, Stream.EP))
+        size = 8.0 * experts * plan.ep
+        unit.forward.append(tape.comm(f"{COUNTS} gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.EP, size, Stream.EP))
     unit.forward.append(_copy(tape, f"{COUNTS} to host", Phase.FORWARD, 8.0 * experts / tape.width, 1)._replace(sync=True))
     tape.add(unit)
 
@@ -144,8 +146,8 @@ def _experts(tape: Tape, flow: Routing) -> None:
         up.parameters += flow.experts * wide
         up.expert_parameters += flow.experts * wide
         if not fused:  # added by the product's epilogue
-            summed = tape.elementwise("expert up bias grad", Phase.WGRAD, float(flow.experts * flow.each * wide), 1, 0, kind=Kind.REDUCE)
-            up.backward.append(summed._replace(launches=_each(tape, flow)))
+            taken = float(flow.experts * flow.each * wide)
+            up.backward.append(tape.elementwise("expert up bias grad", Phase.WGRAD, taken, 1, 0, _each(tape, flow), Kind.REDUCE))
     activation(tape, float(flow.experts * flow.each * inner))
     act = tape.units[-1]
     act.parts += ("moe_act",)

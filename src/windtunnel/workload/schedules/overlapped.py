@@ -1,5 +1,5 @@
-"""1F1B and interleaved 1F1B with each forward pass of the steady state beside a backward pass, so that tokens of one micro batch travel
-while another computes: Megatron-Core's `--overlap-moe-expert-parallel-comm` (combined_1f1b.py)."""
+"""1F1B and interleaved 1F1B with each forward pass of the steady state beside a backward pass, so that tokens of one micro batch
+travel while another computes: Megatron-Core's `--overlap-moe-expert-parallel-comm` (combined_1f1b.py)."""
 
 from __future__ import annotations
 
