@@ -48,5 +48,5 @@ def _modules(workload: Workload) -> npt.NDArray[np.float64]:
         product[row] = name != before
         router[row] = product[row] and name in ("router", "router dgrad")
         before = name
-    cost = (product | grouped) * host.linear + grouped * ops.batch * host.expert + router * host.mixture
+    cost = (product | grouped) * host.linear + grouped * ops.launches * host.expert + router * host.mixture
     return np.asarray(cost, np.float64)

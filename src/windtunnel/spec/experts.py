@@ -59,9 +59,14 @@ def check_dispatch(model: Model, plan: Plan, runtime: Runtime) -> None:
     """Raise where a switch of experts or of CUDA graphs has nothing to act on, or contradicts another."""
     _check_graphs(model, runtime)
     if model.experts is None:
+        for field, value in (("moe_a2a_overlap", runtime.moe_a2a_overlap), ("moe_skew", runtime.moe_skew is not None),
+                             ("moe_pad_to_capacity", runtime.moe_pad_to_capacity)):
+            if value:
+                raise PlanError(f"runtime.{field}", getattr(runtime, field), "left out: the model has no experts",
+                                "Or give model.experts.")
         return
     if runtime.moe_pad_to_capacity and runtime.moe_capacity is None:
-        raise PlanError("runtime.moe_pad_to_capacity", True, "only with runtime.moe_capacity, which says how far experts are padded",
+        raise PlanError("runtime.moe_pad_to_capacity", True, "only with runtime.moe_capacity, which says how far to pad",
                         "Write --set runtime.moe_capacity=1.0.")
     if runtime.moe_skew is not None and runtime.moe_imbalance != 1.0:
         raise PlanError("runtime.moe_skew", runtime.moe_skew, "left out where runtime.moe_imbalance states the busiest rank's load")
@@ -84,8 +89,8 @@ def _check_overlap(plan: Plan) -> None:
 def _check_graphs(model: Model, runtime: Runtime) -> None:
     scope = runtime.graph_scope
     if scope and runtime.launch != "eager":
-        raise PlanError("runtime.graph_scope", list(scope), f"empty under launch = {runtime.launch}: only eager modules have graphs "
-                        "of their own", "Write --set runtime.launch=eager.")
+        raise PlanError("runtime.graph_scope", list(scope), f"empty under launch = {runtime.launch}: only eager modules have "
+                        "graphs of their own", "Write --set runtime.launch=eager.")
     for name in scope:
         if name.startswith("moe") and model.experts is None:
             raise PlanError("runtime.graph_scope", name, "modules of this model: it has no experts", "Write mlp.")

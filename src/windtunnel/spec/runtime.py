@@ -91,7 +91,7 @@ class Runtime(Noun):
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
     sharding_copies: Flag = Field(False, description="zero3/fsdp: parameters and gradients are copied to and from call buffers")
     moe_dispatch: Literal["alltoall", "allgather", "deepep", "hybridep"] = Field(
-        "alltoall", description="how tokens reach experts; deepep, hybridep: once to each rank (across nodes: once to each node), by "
+        "alltoall", description="how tokens reach experts; deepep, hybridep: once to each rank (across nodes: to each node), by "
         "kernels of their own")
     moe_dispatch_sms: PositiveInt | None = Field(
         None, description="SMs that a deepep or hybridep kernel holds; left out: as many as NCCL's channels")

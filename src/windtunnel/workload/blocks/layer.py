@@ -58,7 +58,7 @@ def graphed(units: list[Unit], scope: tuple[str, ...]) -> list[Unit]:
 
 
 def scope_of(unit: Unit) -> str:
-    """Megatron-Core's name of the graph that holds a unit: `moe_router` has the norm before it, `moe_preprocess` ends with counts."""
+    """Megatron-Core's name of the graph that holds a unit: `moe_router` has the norm before it, `moe_preprocess` the counts."""
     if unit.place == "attention":
         return "attn"
     if unit.place == "moe":

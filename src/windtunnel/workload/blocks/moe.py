@@ -69,7 +69,7 @@ def _router(tape: Tape) -> None:
 
 
 def _counts(tape: Tape) -> None:
-    """How many tokens each expert of each rank gets: summed, gathered over the ranks and read by the host, which sizes what follows.
+    """How many tokens each expert of each rank gets: summed, gathered over the ranks, read by the host, which sizes the rest.
 
     Backward knows them. Megatron-Core's all-to-all dispatcher copies them to the host and waits (`_maybe_dtoh_and_synchronize`),
     DeepEP's dispatch waits for a signal of the device, HybridEP's blocking dispatch for the stream.
