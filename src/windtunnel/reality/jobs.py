@@ -39,6 +39,9 @@ MICRO_BATCHES = (1, 2, 4, 8)
 INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 """Frameworks that have the interleaved schedule; the others run 1F1B."""
 
+PRINTS_INTERLEAVE = ("nemo",)
+"""Publishers whose tables print virtual stages wherever there are some (97 of 104 rows with pipelines): a blank is none."""
+
 MOST_VIRTUAL_STAGES = 8
 """Papers print 1 to 8 virtual stages: 3 (Korthikanti et al. 2022), 6 (MegaScale), up to 8 (Llama 3); finer cuts only add
 transfers."""
@@ -167,6 +170,8 @@ def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator
 def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, ...]:
     pp = row.pp or 1
     if pp == 1 or (row.framework or "") not in INTERLEAVES or "1f1b" in _words(row):
+        return (1,)
+    if row.framework in PRINTS_INTERLEAVE:
         return (1,)
     blank.append("virtual stages")
     if layers % pp:

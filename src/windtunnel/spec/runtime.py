@@ -106,7 +106,8 @@ class Runtime(Noun):
         False, description="experts' products, biases, activation and quantisation in fused kernels (cuDNN's grouped MLP)")
     moe_permute_fusion: Flag = Field(True, description="tokens are put in expert order by one kernel")
     moe_fused_router: Flag = Field(False, description="score, top-k and balancing loss in one kernel each")
-    moe_router_dtype: Literal["bf16", "fp32"] = Field("fp32", description="dtype of the router's product")
+    moe_router_dtype: Literal["bf16", "tf32", "fp32"] = Field(
+        "fp32", description="dtype of the router's product; tf32: 32 bits in and out, multiplied by tensor cores")
     moe_shared_overlap: Flag = Field(False, description="shared experts compute while tokens are sent")
     moe_imbalance: PositiveFloat = Field(1.0, ge=1.0, description="load of the busiest expert rank over the mean")
     moe_skew: NonNegativeFloat | None = Field(
