@@ -54,7 +54,7 @@ class Workload:
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
-    them that belong to experts.
+    them that belong to experts. `root` are blocks outside of the list of layers, which full sharding gathers with the whole.
     """
 
     job: Job
@@ -67,6 +67,7 @@ class Workload:
     boundary: float
     stage_parameters: tuple[float, ...]
     stage_experts: tuple[float, ...]
+    root: tuple[int, ...] = (0, 2)
 
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""
