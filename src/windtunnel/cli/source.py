@@ -9,7 +9,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName
 from windtunnel.cli.common import told
-from windtunnel.formats import Imported, from_arguments, import_job
+from windtunnel.formats import Imported, from_arguments, import_job, kind_of
 from windtunnel.spec import Job, Noun, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.files import read_table
 from windtunnel.spec.graph_model import GraphModel
@@ -75,15 +75,18 @@ def is_profile(path: str) -> bool:
 
 
 def is_foreign(source: str) -> bool:
-    """Whether `source` is a file that an importer reads: JSON that speaks as Hugging Face does, or text of another kind."""
+    """Whether `source` is a file that an importer reads: JSON or TOML that speaks as others do, or text of another kind."""
     path = Path(source)
     suffix = path.suffix.lower()
     try:
-        if suffix in JOB_SUFFIXES or not path.is_file():
+        if suffix in (".yaml", ".yml") or not path.is_file():
             return False
     except (OSError, ValueError):
         return False
-    return bool(HUGGING_FACE_KEYS & set(read_table(path))) if suffix == ".json" else True
+    if suffix not in (".json", ".toml"):
+        return True
+    table = read_table(path)
+    return kind_of(table) != "huggingface" or suffix == ".json" and bool(HUGGING_FACE_KEYS & set(table))
 
 
 def model_file(source: str) -> Imported | None:
@@ -114,7 +117,20 @@ def _no_machine(first: Imported) -> SpecError:
                      f"{first.format} names no machine; for example --on {_example()}.")
 
 
+def _over_job(path: Path, base: str | None, overrides: list[str]) -> Loaded:
+    """A DeepSpeed configuration, which changes the plan and the runtime of the job `base`."""
+    if base is not None and base in names("clusters"):
+        raise SpecError("--on", base, "a job: a DeepSpeed configuration says neither the model nor the machine",
+                        f"For example --on {_example()}.")
+    made = import_job(path, None if base is None else load_job(base, overrides))
+    assert made.job is not None
+    job = check(load_job(tomllib.loads(dump_job(made.job)), overrides))
+    return Loaded(job, made.format, made.built, made.ignored, made.assumed)
+
+
 def _imported(text: Path | str, base: str | None, overrides: list[str], flags: bool = False) -> Loaded:
+    if isinstance(text, Path) and text.suffix.lower() == ".json" and kind_of(read_table(text)) == "deepspeed":
+        return _over_job(text, base, overrides)
     first = from_arguments(str(text), "--megatron") if flags else import_job(text)
     if base is None:
         raise _no_machine(first)
