@@ -108,7 +108,7 @@ def test_torchtitan() -> None:
 ])
 def test_torchtitans_float8(float8: dict[str, Any], expected: tuple[str, bool]) -> None:
     table = {"model": {"name": "llama3", "flavor": "8B", "converters": ["float8"]}, "float8": float8,
-             "training": {"seq_len": 8192, "local_batch_size": 1}}
+             "training": {"seq_len": 8192, "local_batch_size": 1, "global_batch_size": 8}}
     runtime = from_torchtitan(table).runtime
     assert runtime is not None and (runtime.recipe, runtime.fp8_param_gather) == expected
 
