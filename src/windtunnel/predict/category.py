@@ -27,6 +27,8 @@ class Category(IntEnum):
     PIPELINE_BUBBLE = 11
     STEP_SYNC = 12
     OTHER_STAGES = 13
+    OFFLOAD = 14  # copies to and from memory beside the GPU's
+    CPU_UPDATE = 15
 
 
 COMPUTE = (Category.MATMUL, Category.ATTENTION, Category.MEMORY_BOUND, Category.RECOMPUTE, Category.OPTIMIZER)
@@ -39,6 +41,8 @@ MOVING = (
     Category.GRADIENT_REDUCE,
     Category.PIPELINE_TRANSFER,
     Category.STEP_SYNC,
+    Category.OFFLOAD,
+    Category.CPU_UPDATE,
 )
 
 _BY_AXIS = {

@@ -16,6 +16,7 @@ from windtunnel.workload.ops import Op, OpTable
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
+from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import optimizer_rows, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES
@@ -23,7 +24,8 @@ from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
 """Indices of the blocks that every model has; LAYER is the first kind of layer. Other kinds of layers come after them, then layers
-that do not recompute where only some do, then those in 16 bits, then those that predict further tokens."""
+that do not recompute where only some do, then those in 16 bits, then those that predict further tokens, then those whose tensors
+leave."""
 
 
 class _Rows:
@@ -98,6 +100,12 @@ def build(job: Job) -> Workload:
         blocks += [further, table.block("mtp head", head(job, own_weights=False), "none")]
         tail += [(len(blocks) - 2, 1), (len(blocks) - 1, 1)] * times
 
+    leaves = {}
+    if plan.offload.activations:
+        for index in (*place.values(), *kept.values(), *wide.values()):
+            leaves[index] = len(blocks)
+            blocks.append(away(blocks[index]))
+
     stages = []
     starts = _starts(job)
     for stage, counts in enumerate(job.layers_per_stage):
@@ -107,8 +115,10 @@ def build(job: Job) -> Workload:
             again = count if recomputed is None else min(count, recomputed)
             layers = [place[kind] for kind in kinds[:again]] + [kept[kind] for kind in kinds[again:]]
             place_in_model = range(starts[stage][virtual], starts[stage][virtual] + count)
-            parts = _runs([index if first_wide <= at < model.layers - last_wide else wide[index]
-                           for at, index in zip(place_in_model, layers, strict=True)])
+            layers = [index if first_wide <= at < model.layers - last_wide else wide[index]
+                      for at, index in zip(place_in_model, layers, strict=True)]
+            layers[: plan.offload.activations] = [leaves[index] for index in layers[: plan.offload.activations]]
+            parts = _runs(layers)
             if job.places[stage][virtual] == 0:
                 parts.insert(0, (EMBEDDING, 1))
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
