@@ -191,10 +191,10 @@ class ProgramBuilder:
         def ints(value: Sequence[int] | Ints | int) -> Ints:
             return np.full(n, value, np.int32) if isinstance(value, int) else np.asarray(value, np.int32)
 
-        hosts = np.full(n, host, np.float64) if isinstance(host, (int, float)) else np.asarray(host, np.float64)
         def marks(value: Sequence[bool] | Bytes | bool) -> Bytes:
             return np.full(n, value, np.uint8) if isinstance(value, bool) else np.asarray(value, np.uint8)
 
+        hosts = np.full(n, host, np.float64) if isinstance(host, (int, float)) else np.asarray(host, np.float64)
         columns = (ints(stream), np.asarray(seconds, np.float64), hosts, ints(category), marks(comm), marks(sync), ints(wait0),
                    ints(wait1))
         if any(column.shape != (n,) for column in columns):
