@@ -31,14 +31,15 @@ def why(workload: Workload, memory: Sequence[StageMemory]) -> tuple[str, ...]:
 def _state(job: Job, workload: Workload, worst: StageMemory, state: float) -> str:
     plan = job.plan
     held, experts = workload.stage_parameters[worst.stage], workload.stage_experts[worst.stage]
-    words = f"Weights, gradients and optimizer state take {_gib(state)} of {_gib(worst.capacity)}: {held / 1e9:.3g} billion parameters"
+    words = f"Weights, gradients and optimizer state take {_gib(state)} of {_gib(worst.capacity)}: {held / 1e9:.3g} billion "
+    words += "parameters"
     if plan.sharding in ("zero3", "fsdp", "hsdp"):
         words += f" over {job.shard_ranks} ranks"
     else:
         words += f" on stage {worst.stage}'s GPUs (tp = {plan.tp}, pp = {plan.pp})"
     if experts > 0.5 * held and job.model.experts:
-        each = job.model.experts // plan.ep
-        words += f", {experts / held:.0%} of them experts', of which plan.ep = {plan.ep} leaves {each} of {job.model.experts} in every layer"
+        each = f"{job.model.experts // plan.ep} of {job.model.experts} in every layer"
+        words += f", {experts / held:.0%} of them experts', of which plan.ep = {plan.ep} leaves {each}"
     if plan.sharding == "none" and job.dp * plan.cp > 1:
         words += f"; plan.sharding = none keeps the optimizer state on all {job.dp * plan.cp} data-parallel ranks"
     elif plan.sharding == "zero1" and job.expert_dp < 4 and experts > 0.5 * held:

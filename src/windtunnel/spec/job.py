@@ -15,7 +15,9 @@ from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.experts import check_experts, check_modules
 from windtunnel.spec.graph_model import GraphModel, check_graph
 from windtunnel.spec.model import Model
+from windtunnel.spec.offload import check_offload
 from windtunnel.spec.plan import Plan
+from windtunnel.spec.precision import check_precision
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
 
@@ -99,6 +101,8 @@ def check(job: Job) -> Job:
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)
+    check_offload(job.plan.offload, job.cluster, job.plan.schedule_name, job.plan.shards_parameters, job.runtime.optimizer,
+                  max(max(stage) for stage in job.layers_per_stage))
     return job
 
 
@@ -177,9 +181,7 @@ def _check_machine(job: Job) -> None:
             raise PlanError("cluster.gpus", gpus, f"at most {node.domain}: node {node.id!r} has no NIC")
         if job.cluster.fabric.kind == "none":
             raise PlanError("cluster.fabric", job.cluster.fabric.id, f"a network: {gpus} GPUs need more than one scale-up domain")
-    gpu = job.cluster.gpu
-    if job.runtime.precision not in gpu.peak:
-        raise PlanError("runtime.precision", job.runtime.precision, ", ".join(sorted(gpu.peak)) + f" on {gpu.id}")
+    check_precision(job.runtime, job.cluster.gpu, job.model.layers)
 
 
 def _divisors(number: int) -> str:

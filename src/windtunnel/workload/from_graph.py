@@ -49,7 +49,7 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
     schedule = SCHEDULES[job.plan.schedule_name](job.plan.pp, job.plan.vpp, job.micro_batches)
     root = tuple(place[name] for name in names if model.blocks[name].root)
     return Workload(job, OpTable.of(rows), tuple(waits), blocks, tuple(stages), schedule, optimizer, max(cuts), held,
-                    (0.0,) * len(held), root)
+                    (0.0,) * len(held), (0.0,) * len(held), root)
 
 
 def _starts(job: Job) -> dict[int, int]:
