@@ -18,6 +18,7 @@ from windtunnel.spec.common import (
     PositiveInt,
     Precision,
 )
+from windtunnel.spec.plan import CpKind
 
 
 class Host(Noun):
@@ -42,14 +43,16 @@ class Runtime(Noun):
     version: str = ""
     precision: Precision = "bf16"
     fp8_recipe: Literal["delayed", "current", "blockwise", "rowwise"] | None = Field(
-        None, description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one a "
-        "row; left out: delayed. mxfp8 and nvfp4 have their own")
+        None, description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one "
+        "a row; left out: delayed. mxfp8 and nvfp4 have their own")
     fp8_amax_reduce: Literal["none", "tp", "dp"] = Field(
         "none", description="delayed scaling: ranks that agree on largest values after every pass; dp: those of dp and cp")
     fp8_param_gather: Flag = Field(False, description="linear weights are kept, and gathered over dp, as quantised")
     fp8_weight_cache: Flag = Field(True, description="weights are quantised once a step and kept, not in every micro batch")
     quantise_fusion: Literal["none", "norm", "activation"] = Field(
         "norm", description="kernels that quantise what they write: norms before a linear layer, activations too")
+    fused_hadamard: Flag = Field(
+        False, description="nvfp4: one kernel makes the copies along rows and, rotated, along columns, not one each")
     save_original_input: Flag = Field(
         False, description="linear layers keep their 16-bit input for the weight gradient and quantise it again, as torchao does")
     bf16_layers: tuple[NonNegativeInt, NonNegativeInt] = Field(
@@ -72,6 +75,9 @@ class Runtime(Noun):
     weight_dtype: Literal["fp32", "fp16", "bf16"] = "bf16"
     gradient_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype in which gradients are accumulated and kept")
     reduce_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype of gradients on the network")
+    cp_kind: CpKind = Field("p2p", description="context parallelism where the plan does not say")
+    cp_library: Literal["te", "torch"] = Field(
+        "te", description="Transformer Engine's; torch: PyTorch's context_parallel, blocks merged in fp32, keys of all heads sent")
     overlap_tp: Flag = Field(False, description="tensor-parallel collectives overlap chunked GEMMs")
     overlap_tp_dgrad: Flag = Field(True, description="backward: the input-gradient collective overlaps the weight-gradient GEMM")
     overlap_grad_reduce: Flag = Field(False, description="gradient buckets reduce during backward")
@@ -82,6 +88,14 @@ class Runtime(Noun):
     reduce_every_micro_batch: Flag = Field(False, description="gradients are reduced in every backward pass, not once a step")
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
     sharding_copies: Flag = Field(False, description="zero3/fsdp: parameters and gradients are copied to and from call buffers")
+    prefetch_blocks: NonNegativeInt = Field(1, description="zero3/fsdp: blocks whose parameters are gathered ahead of use")
+    prefetch_bucket: NonNegativeFloat | None = Field(
+        None, description="DeepSpeed's stage3_prefetch_bucket_size, elements gathered ahead; it stands before prefetch_blocks")
+    live_parameters: PositiveFloat | None = Field(None, description="DeepSpeed's stage3_max_live_parameters, elements")
+    persistent_parameters: NonNegativeFloat = Field(
+        0.0, description="DeepSpeed's stage3_param_persistence_threshold: smaller tensors stay whole, elements")
+    gather_bucket: Size | None = Field(None, description="zero1/zero2: bytes gathered at a time after the update; left out: all")
+    contiguous_gradients: Flag = Field(False, description="zero2: gradients are copied into the reduction buffer")
     moe_dispatch: Literal["alltoall", "allgather", "deepep"] = Field(
         "alltoall", description="how tokens reach experts; deepep: once to each rank (across nodes: once to each node)")
     moe_dispatch_fp8: Flag = Field(False, description="tokens are sent to experts in FP8 with a scale for every 128 numbers")
