@@ -109,4 +109,4 @@ def _capacity(job: Job, place: Place) -> float:
         return cluster.memory_pool.capacity / cluster.gpus if cluster.memory_pool else 0.0
     whole = {"host": USABLE_HOST * (node.host_memory or 0.0), "nvme": node.storage.capacity if node.storage else 0.0,
              "expansion": node.expansion.capacity if node.expansion else 0.0}[place]
-    return whole / node.gpus
+    return whole / cluster.gpus_of_node

@@ -202,8 +202,8 @@ class Copies:
     @property
     def _cpu_memory(self) -> float:
         """B/s of memory behind a GPU's share of its node's CPUs."""
-        node = self.job.cluster.node
-        return host_memory_rate(node) / HOST_ACHIEVED / node.gpus
+        cluster = self.job.cluster
+        return host_memory_rate(cluster.node) / HOST_ACHIEVED / cluster.gpus_of_node
 
     def update(self, on_gpu: int, waits: tuple[int, ...]) -> int:
         """The offloaded part of the update, in pieces, once `waits` are over; returns what ends when all of it has. `on_gpu` is the
