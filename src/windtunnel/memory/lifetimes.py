@@ -186,7 +186,7 @@ class _Player:
             return {}
         if job.plan.pp > 1 and habits(job.runtime.framework).torch_pipeline:
             return {}
-        layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if workload.blocks[b].name.endswith("layer")}
+        layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if b not in workload.root}
         return {b: job.runtime.compute_width * workload.blocks[b].parameters for b in layers}
 
     def step(self, order: Sequence[Action], name: str) -> None:

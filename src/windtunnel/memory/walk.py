@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.precision import NARROW
 from windtunnel.workload.blocks.quantise import copies, recipe
 from windtunnel.workload.graph import Block, Chunk, Workload
@@ -58,6 +59,8 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
 
 
 def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
+    if isinstance(workload.job.model, GraphModel):  # its tensors were counted one by one
+        return Needs(block.saved, block.working, 0.0, block.parameters, 0.0)
     table, runtime, plan = workload.ops, workload.job.runtime, workload.job.plan
     width = runtime.compute_width
     rows = slice(block.backward.start, block.backward.stop)

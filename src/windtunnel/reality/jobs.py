@@ -48,6 +48,9 @@ MICRO_BATCHES = (1, 2, 4, 8)
 INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 """Frameworks that have the interleaved schedule; the others run 1F1B."""
 
+PRINTS_INTERLEAVE = ("nemo",)
+"""Publishers whose tables print virtual stages wherever there are some (97 of 104 rows with pipelines): a blank is none."""
+
 MOST_VIRTUAL_STAGES = 8
 """Papers print 1 to 8 virtual stages: 3 (Korthikanti et al. 2022), 6 (MegaScale), up to 8 (Llama 3); finer cuts only add
 transfers."""
@@ -87,7 +90,7 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         cluster = cluster_of(row, assumed)
         if isinstance(cluster, Skipped):
             return cluster
-        runtime = runtime_of(row, software, assumed)
+        runtime = runtime_of(row, software, assumed, model, cluster)
         if isinstance(runtime, Skipped):
             return runtime
         return _candidates(row, model, cluster, runtime, software, assumed)
@@ -194,6 +197,8 @@ def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, 
     if pp > 1 and row.framework in LAYER_BY_LAYER and (layers + 2) % pp == 0:
         return ((layers + 2) // pp,)
     if pp == 1 or (row.framework or "") not in INTERLEAVES or "1f1b" in _words(row):
+        return (1,)
+    if row.framework in PRINTS_INTERLEAVE:
         return (1,)
     blank.append("virtual stages")
     if layers % pp and (layers + 2) % pp:

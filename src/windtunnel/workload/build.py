@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from itertools import accumulate, groupby
 
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
+from windtunnel.workload.from_graph import from_graph
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Op, OpTable
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
@@ -17,7 +19,7 @@ from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import optimizer_rows, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
-from windtunnel.workload.schedules import SCHEDULES
+from windtunnel.workload.schedules import SCHEDULES, overlapped
 from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
@@ -61,6 +63,8 @@ class _Rows:
 def build(job: Job) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`."""
     plan, model = job.plan, job.model
+    if isinstance(model, GraphModel):
+        return from_graph(job, model)
     tape = Tape(job, "")
     boundary = tape.local_tokens * model.hidden * tape.width
     table = _Rows(job, boundary)
@@ -121,7 +125,8 @@ def build(job: Job) -> Workload:
                 parts += tail
             chunks.append(Chunk(tuple(parts + history if parts else parts)))
         stages.append(tuple(chunks))
-    schedule = SCHEDULES[plan.schedule_name](plan.pp, plan.vpp, job.micro_batches)
+    write = overlapped if job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
+    schedule = write(plan.pp, plan.vpp, job.micro_batches)
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     narrow = tuple(sum(blocks[b].quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
@@ -131,7 +136,7 @@ def build(job: Job) -> Workload:
             quantised * updated_parameters(job, parameters, of_experts) / parameters)
         optimizer.append(table.add(linked, [() for _ in linked]))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts, narrow)
+                    boundary, held, experts, narrow, (EMBEDDING, HEAD))
 
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:

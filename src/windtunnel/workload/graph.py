@@ -58,7 +58,8 @@ class Workload:
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
-    them that belong to experts, `stage_quantised[s]` those multiplied in low precision.
+    them that belong to experts, `stage_quantised[s]` those multiplied in low precision. `root` are blocks outside of the list of
+    layers, which full sharding gathers with the whole.
     """
 
     job: Job
@@ -72,6 +73,7 @@ class Workload:
     stage_parameters: tuple[float, ...]
     stage_experts: tuple[float, ...]
     stage_quantised: tuple[float, ...] = ()
+    root: tuple[int, ...] = (0, 2)
 
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""
