@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
-from windtunnel.compute.cpu import CPU_UPDATE, update_bytes
+from windtunnel.compute.cpu import CPU_UPDATE, cpu_seconds, update_bytes
 from windtunnel.memory import memory_of
 from windtunnel.network.tiers import COPY_LATENCY, legs, pool_collective, pool_leg
 from windtunnel.predict import Prediction, predict
@@ -208,3 +208,30 @@ def test_unknown_pcie_generation_asks_for_the_link() -> None:
 def test_bad_words_are_spec_errors(text: str) -> None:
     with pytest.raises(WindtunnelError):
         job(text)
+
+
+@pytest.mark.parametrize(("layers", "sharding", "place", "fits"), [
+    (6, "none", "none", True), (8, "none", "none", False),  # 1.4 and 1.8 billion parameters
+    (65, "zero2", "host", True), (80, "zero2", "host", False),  # 13.3 and 16.3
+])
+def test_a_v100_trains_what_zero_offload_publishes(layers: int, sharding: str, place: str, fits: bool) -> None:
+    """Ren et al. 2021 (ZeRO-Offload, from memory): one V100 of 32 GB trains 1.4 billion parameters with PyTorch, 13 billion with
+    the optimizer on the host."""
+    one = job("model=gpt-7.5b", f"model.layers={layers}", "cluster=dgx-2", "cluster.gpus=1", "plan.dp=1",
+              f"plan.sharding={sharding}",
+              f"plan.offload.optimizer={place}", "runtime.framework=deepspeed", "runtime.precision=fp16", "plan.recompute=full",
+              "plan.micro_batch=1", "plan.global_batch=1", "plan.seq=1024", name="mpt-30b-64xa100")
+    assert memory_of(one, build(one))[0].fits == fits
+
+
+def test_cpus_take_zero_offloads_time_for_an_update() -> None:
+    """0.22 s for 10^9 parameters on a DGX-2 whose memory one process has to itself (the same paper, table 4, from memory)."""
+    assert cpu_seconds(28e9, 256e9) == pytest.approx(0.22, rel=0.02)
+
+
+def test_gradients_of_every_micro_batch_leave_on_one_gpu_too() -> None:
+    sets = ("cluster.gpus=1", "plan.dp=1", "plan.sharding=zero2", "plan.offload.optimizer=host", "plan.micro_batch=1")
+    once, twice = run(*sets, "plan.global_batch=1"), run(*sets, "plan.global_batch=2")
+    sent = [sum(span.end - span.start for span in p.timeline if span.category == "offload") for p in (once, twice)]
+    assert sent[1] == pytest.approx(2 * sent[0], rel=0.01)
+    assert [p.memory[0].gradients for p in (once, twice)] == [0.0, 0.0]

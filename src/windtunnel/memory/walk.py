@@ -30,13 +30,14 @@ SAVED_PER_LOGIT = 4.0
 @dataclass(frozen=True)
 class Needs:
     """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of saved that is logits,
-    `late` what its weight gradients need once its input's gradient is done."""
+    `late` what its weight gradients need once its input's gradient is done, `offloaded` what it keeps elsewhere."""
 
     saved: float
     working: float
     logits: float
     parameters: float
     late: float
+    offloaded: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,10 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     factors = (np.where(matrix & (phase == Phase.WGRAD), batch * k * (m + n), 0) * size).sum()
     again = (phase == Phase.WGRAD) & (table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP)
     cut = 0.0 if habit.saves_gathered else float(table.bytes[rows][again].sum()) * (1.0 - 1.0 / plan.tp)
-    return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut))
+    offloaded = 0.0
+    if block.offloaded:  # what frameworks keep beyond the graph's tensors leaves with them
+        offloaded, working, saved = block.offloaded + saved, working + saved, 0.0
+    return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut), offloaded)
 
 
 def _context(table: OpTable, rows: slice) -> float:
