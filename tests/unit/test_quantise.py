@@ -149,6 +149,14 @@ def test_parameters_are_gathered_in_eight_bits(precision: str, width: float) -> 
     assert (times[0] < times[1]) == (width < 2) and graph.stage_quantised[0] > 0
 
 
+def test_full_sharding_holds_gathered_layers_in_eight_bits() -> None:
+    linear, two = 12 * E, 2  # of a layer; two layers are gathered at once
+    each = {"fp8_weight_cache": False}
+    jobs = (low(switches={**each, "fp8_param_gather": narrow}, dp=4, sharding="fsdp") for narrow in (False, True))
+    before, after = (memory_of(job, build(job))[0].buffers for job in jobs)
+    assert before - after == pytest.approx(two * linear)
+
+
 def test_ranks_agree_on_histories_once_a_pass() -> None:
     graph = build(low(switches={"fp8_amax_reduce": "tp"}, tp=2))
     amax = next(b for b in graph.blocks if b.name == "amax")

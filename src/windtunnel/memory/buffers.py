@@ -8,6 +8,7 @@ from windtunnel.memory.habits import Habits
 from windtunnel.memory.tiers import largest_copy
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
+from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.build import HEAD
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind
@@ -44,7 +45,10 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
     head = size[workload.root[-1]] if workload.root and workload.root[-1] in used else 0.0
     # the root unit (embedding, head) is not resharded inside a step
     gathered = IN_FLIGHT * largest + root if job.runtime.reshard_after_forward else parameters
-    return compute * (min(gathered, parameters) + largest + head) + reduced * largest
+    few = IN_FLIGHT * max((workload.blocks[b].quantised for b in used), default=0.0)
+    narrow = min(few, workload.stage_quantised[stage]) if job.runtime.reshard_after_forward else workload.stage_quantised[stage]
+    thinner = narrow * (compute - gather_width(job, compute, 1.0, 1.0))  # what is gathered as quantised
+    return compute * (min(gathered, parameters) + largest + head) + reduced * largest - thinner
 
 
 def _outputs(workload: Workload, stage: int, width: float) -> float:
