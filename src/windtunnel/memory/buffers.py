@@ -9,6 +9,7 @@ from windtunnel.memory.state import gradients_leave
 from windtunnel.memory.tiers import largest_copy
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
+from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.build import HEAD
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind
@@ -43,13 +44,17 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
     root = sum(size[b] for b in used if b in workload.root)
     head = size[workload.root[-1]] if workload.root and workload.root[-1] in used else 0.0
     # the root unit (embedding, head) is not resharded inside a step
-    gathered = (1 + blocks_ahead(workload, stage)) * largest + root if job.runtime.reshard_after_forward else parameters
+    ahead = 1 + blocks_ahead(workload, stage)
+    gathered = ahead * largest + root if job.runtime.reshard_after_forward else parameters
     if job.runtime.live_parameters is not None:  # DeepSpeed frees no sooner than it has to
         gathered = max(gathered, job.runtime.live_parameters)
     second = parameters / job.plan.secondary_group if job.plan.secondary_group else 0.0
     small = sum(persistent(job, workload.blocks[b]) * times for chunk in workload.stages[stage] for b, times in chunk.blocks)
     quantised = INT8 * largest if job.plan.quantised_gather else 0.0
-    return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised
+    few = ahead * max((workload.blocks[b].quantised for b in used), default=0.0)
+    narrow = min(few, workload.stage_quantised[stage]) if job.runtime.reshard_after_forward else workload.stage_quantised[stage]
+    thinner = narrow * (compute - gather_width(job, compute, 1.0, 1.0))  # what is gathered as quantised
+    return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised - thinner
 
 
 def _outputs(workload: Workload, stage: int, width: float) -> float:
