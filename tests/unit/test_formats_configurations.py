@@ -65,7 +65,18 @@ def test_deepspeed_derives_what_is_auto() -> None:
     assert made.runtime.precision == "fp16" and not made.runtime.overlap_grad_reduce
 
 
+def test_deepspeed_offloads() -> None:
+    zero = {"stage": 3, "offload_param": {"device": "cpu"},
+            "offload_optimizer": {"device": "cpu", "ratio": 0.3, "pin_memory": True}}
+    made = from_deepspeed(ZERO3 | {"zero_optimization": zero}, on())
+    assert made.plan is not None
+    offload = made.plan.offload
+    assert (offload.optimizer, offload.optimizer_fraction, offload.parameters) == ("host", 0.3, "host")
+    assert "zero_optimization.offload_optimizer.pin_memory" in made.ignored
+
+
 @pytest.mark.parametrize(("changes", "words"), [
+    ({"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}}, "none, cpu, nvme"),
     ({"gradient_accumulation_steps": 3}, "= 48"),
     ({"zero_optimization": {"stage": 4}}, "0, 1, 2 or 3"),
     ({"train_micro_batch_size_per_gpu": "two"}, "number"),
@@ -100,6 +111,15 @@ def test_torchtitan() -> None:
     assert runtime.launch == "compile" and runtime.overlap_tp and not runtime.reshard_after_forward
     assert job.tokens == 1000 * 16 * 8192
     assert "job.description" in made.ignored and any("16" in line for line in made.assumed)
+
+
+def test_torchtitans_float8_and_offload() -> None:
+    table = {"model": {"name": "llama3", "flavor": "8B", "converters": "float8"}, "training": {"enable_cpu_offload": True},
+             "parallelism": {}, "float8": {"enable_fsdp_float8_all_gather": True}}
+    made = from_torchtitan(table, on())
+    assert made.runtime is not None and made.plan is not None
+    assert (made.runtime.precision, made.runtime.fp8_recipe, made.runtime.fp8_param_gather) == ("fp8", "current", True)
+    assert (made.plan.offload.parameters, made.plan.offload.optimizer) == ("host", "host")
 
 
 def test_torchtitans_json_and_hybrid_sharding(tmp_path: Path) -> None:

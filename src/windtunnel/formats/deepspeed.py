@@ -12,6 +12,7 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
 from windtunnel.spec import DTYPE_BYTES, Job, Plan, check, load_runtime
+from windtunnel.spec.offload import Offload
 
 FORMAT = "deepspeed"
 TELLING = frozenset({"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization"})
@@ -64,12 +65,26 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
         raise SpecError("zero_optimization.stage", stage, "0, 1, 2 or 3")
     fields |= {"dp": None, "micro_batch": micro, "global_batch": total, "sharding": f"zero{stage}" if stage else "none",
                "shard_group": keys.count("zero_optimization.mics_shard_size")}
-    for name in ("offload_optimizer", "offload_param"):
-        if (device := keys.text(f"zero_optimization.{name}.device")) not in (None, "none"):
-            raise SpecError(f"zero_optimization.{name}.device", device, "none", "Offload is not read yet.")
+    fields["offload"] = _offload(keys)
     if keys.get("activation_checkpointing") is not None:
         assumed.append(f"recompute {on.plan.recompute}: the training script, not activation_checkpointing, says which layers do")
     return Plan(**fields)
+
+
+def _offload(keys: Keys) -> Offload:
+    """Optimizer state and parameters on host or NVMe (ZeRO-Offload, ZeRO-Infinity)."""
+    fields: dict[str, Any] = {}
+    for name, field in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+        said = keys.text(f"zero_optimization.{name}.device") or "none"
+        if said not in ("none", "cpu", "nvme"):
+            raise SpecError(f"zero_optimization.{name}.device", said, "none, cpu, nvme")
+        fields[field] = "host" if said == "cpu" else said
+    ratio = keys.typed("zero_optimization.offload_optimizer.ratio", float)
+    if ratio is not None and fields["optimizer"] != "none":
+        if not 0.0 < ratio <= 1.0:
+            raise SpecError("zero_optimization.offload_optimizer.ratio", ratio, "a share above 0, at most 1")
+        fields["optimizer_fraction"] = float(ratio)
+    return Offload(**fields)
 
 
 def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from windtunnel.formats.megatron_args import Arguments, parse
 from windtunnel.formats.megatron_experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.megatron_flags import KINDS
 from windtunnel.formats.megatron_layout import layers_of
+from windtunnel.formats.megatron_precision import low_precision, offload_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.explain import explain
 
@@ -146,7 +147,7 @@ def _plan(args: Arguments, model: Model, on: Job | None) -> Plan:
     table: dict[str, Any] = {
         "tp": tp, "pp": pp, "cp": cp, "vpp": vpp, "dp": dp, "micro_batch": micro_batch, "global_batch": batch,
         "seq": args.needed("seq-length"), "sequence_parallel": args.switch("sequence-parallel") and tp > 1,
-        "sharding": _sharding(args), "stages": stages, **expert_axes(args, tp), **_recompute(args),
+        "sharding": _sharding(args), "stages": stages, "offload": offload_of(args), **expert_axes(args, tp), **_recompute(args),
     }
     return _validated(table)
 
@@ -217,10 +218,7 @@ def _modules(args: Arguments, named: list[str]) -> list[str]:
 def _runtime(args: Arguments) -> Runtime:
     half = "fp16" if args.switch("fp16") else "bf16" if args.switch("bf16") else "fp32"
     fields: dict[str, Any] = {"precision": half, "weight_dtype": half}
-    if args.text("fp8-format") or args.switch("fp8-hybrid") or args.switch("fp8-e4m3"):
-        fields["precision"] = "mxfp8" if args.text("fp8-recipe") == "mxfp8" else "fp8"
-    if args.text("fp4-format"):
-        fields["precision"] = "nvfp4"
+    fields |= low_precision(args)
     if args.switch("accumulate-allreduce-grads-in-fp32") or half in ("bf16", "fp32"):
         fields["gradient_dtype"] = fields["reduce_dtype"] = "fp32"
     else:

@@ -90,8 +90,8 @@ def _plan(keys: Keys, model: Model, on: Job | None, assumed: list[str]) -> Plan:
         "sharding": "none" if shard == 1 and cp == 1 else "hsdp" if replicate > 1 else "fsdp",
         "shard_group": shard * cp if replicate > 1 and shard > 1 else None,
         **_stages(keys, model, pp), **_recompute(keys, model, pp, assumed)}
-    if keys.flag("training.enable_cpu_offload"):
-        raise SpecError("training.enable_cpu_offload", True, "false", "Offload is not read yet.")
+    if keys.flag("training.enable_cpu_offload"):  # FSDP's CPUOffloadPolicy: shards and optimizer state live on the host
+        fields["offload"] = {"parameters": "host", "optimizer": "host"}
     try:
         return Plan.model_validate({key: value for key, value in fields.items() if value is not None})
     except ValidationError as error:
@@ -139,6 +139,19 @@ def _recompute(keys: Keys, model: Model, pp: int, assumed: list[str]) -> dict[st
     return {"recompute": "full", "recompute_layers": count} if count else {"recompute": "none"}
 
 
+def _float8(keys: Keys, precision: str) -> dict[str, Any]:
+    """torchao's float8: recipe and gathers in FP8, from whichever section this version of torchtitan has them in."""
+    if precision != "fp8":
+        return {}
+    sections = ("quantize.linear.float8", "quantize.dense.float8", "float8")
+    recipe = next((said for path in sections if (said := keys.text(f"{path}.recipe_name"))), "tensorwise")
+    recipes = {"tensorwise": "current", "rowwise": "rowwise", "rowwise_with_gw_hp": "rowwise"}
+    if recipe not in recipes:
+        raise SpecError("float8.recipe_name", recipe, ", ".join(recipes))
+    gathers = any([keys.flag(f"{path}.enable_fsdp_float8_all_gather") for path in sections])
+    return {"fp8_recipe": recipes[recipe], "fp8_param_gather": gathers}
+
+
 def _runtime(keys: Keys, plan: Plan) -> Runtime:
     params = keys.text("training.mixed_precision_param") or "bfloat16"
     reduce = keys.text("training.mixed_precision_reduce") or "float32"
@@ -150,7 +163,7 @@ def _runtime(keys: Keys, plan: Plan) -> Runtime:
     precision = _DTYPES[params]
     for name in map(str, converters):
         precision = "mxfp8" if name.startswith("mx") or "mx" in name.split(".") else "fp8" if "float8" in name else precision
-    fields: dict[str, Any] = {"precision": precision, "reduce_dtype": _DTYPES[reduce]}
+    fields: dict[str, Any] = {"precision": precision, "reduce_dtype": _DTYPES[reduce], **_float8(keys, precision)}
     components = keys.get("compile.components")
     model = components is None or isinstance(components, list) and "model" in components
     compiled = keys.flag("training.compile") or keys.flag("compile.enable") and model
