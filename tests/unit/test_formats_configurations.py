@@ -122,6 +122,17 @@ def test_torchtitans_float8_and_offload() -> None:
     assert (made.plan.offload.parameters, made.plan.offload.optimizer) == ("host", "host")
 
 
+@pytest.mark.parametrize("float8, expected", [
+    ({}, ("current", False)), ({"enable_fsdp_float8_all_gather": True}, ("current", True)),
+    ({"recipe_name": "rowwise"}, ("rowwise", False)),
+])
+def test_torchtitans_float8(float8: dict[str, Any], expected: tuple[str, bool]) -> None:
+    table = {"model": {"name": "llama3", "flavor": "8B", "converters": ["float8"]}, "float8": float8,
+             "training": {"seq_len": 8192, "local_batch_size": 1, "global_batch_size": 8}}
+    runtime = from_torchtitan(table).runtime
+    assert runtime is not None and (runtime.recipe, runtime.fp8_param_gather) == expected
+
+
 def test_torchtitans_json_and_hybrid_sharding(tmp_path: Path) -> None:
     table = {"model": {"name": "qwen3", "flavor": "30B-A3B"}, "training": {"seq_len": 4096, "local_batch_size": 1},
              "parallelism": {"data_parallel_replicate_degree": 4, "data_parallel_shard_degree": 16, "expert_parallel_degree": 8},

@@ -126,6 +126,27 @@ def test_precision_and_reduction() -> None:
     assert made is not None and (made.precision, made.weight_dtype, made.reduce_dtype) == ("mxfp8", "bf16", "bf16")
 
 
+@pytest.mark.parametrize("flags, expected", [
+    ("--fp8-hybrid", ("fp8", "delayed", False, "dp", (0, 0))),
+    ("--fp8-format hybrid --tp-only-amax-red --fp8-param-gather", ("fp8", "delayed", True, "tp", (0, 0))),
+    ("--fp8-format e4m3 --fp8-recipe tensorwise --first-last-layers-bf16", ("fp8", "current", False, "none", (1, 1))),
+    ("--fp8-format e4m3 --fp8-recipe blockwise", ("fp8", "blockwise", False, "none", (0, 0))),
+    ("--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather", ("mxfp8", None, True, "none", (0, 0))),
+    ("--fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 2",
+     ("nvfp4", None, False, "none", (0, 2))),
+    ("--fp8-recipe blockwise", ("bf16", None, False, "none", (0, 0))),
+])
+def test_low_precision(flags: str, expected: tuple[object, ...]) -> None:
+    made = from_arguments(f"{SMALL} --num-layers 2 --global-batch-size 4 {flags}").runtime
+    assert made is not None
+    assert (made.precision, made.fp8_recipe, made.fp8_param_gather, made.fp8_amax_reduce, made.bf16_layers) == expected
+
+
+def test_a_recipe_that_megatron_lacks_is_refused() -> None:
+    with pytest.raises(SpecError, match="delayed, tensorwise, blockwise, mxfp8"):
+        from_arguments(f"{SMALL} --global-batch-size 4 --fp8-format hybrid --fp8-recipe rowwise")
+
+
 def test_close_spelling_is_pointed_out() -> None:
     made = from_arguments(SMALL + " --global-batch-size 4 --sequence-paralel")
     assert any("--sequence-parallel" in line for line in made.ignored)

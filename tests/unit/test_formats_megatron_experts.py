@@ -6,7 +6,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats import from_arguments
-from windtunnel.spec import Runtime, load_job, load_model
+from windtunnel.spec import load_job, load_model
 
 BASE = ("--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
         "--num-query-groups 8 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
@@ -73,21 +73,6 @@ def test_which_layers_have_experts(said: str, found: str | None) -> None:
     assert from_arguments(MIXTRAL + f"--moe-layer-freq {said}").model.layer_pattern == found
 
 
-def test_low_precision() -> None:
-    def runtime(more: str) -> Runtime:
-        made = from_arguments(MIXTRAL + more).runtime
-        assert made is not None
-        return made
-
-    blocks = runtime("--fp8-format e4m3 --fp8-recipe blockwise --fp8-param-gather --first-last-layers-bf16 "
-                     "--num-layers-at-end-in-bf16 2")
-    assert (blocks.precision, blocks.fp8_recipe, blocks.fp8_param_gather, blocks.bf16_layers) == ("fp8", "blockwise", True, (1, 2))
-    assert (runtime("--fp8-format hybrid").recipe, runtime("--fp8-format hybrid --fp8-recipe tensorwise").recipe) == (
-        "delayed", "current")
-    assert runtime("--fp8-format e4m3 --fp8-recipe mxfp8").recipe == "mxfp8"
-    assert runtime("--fp4-format e2m1").precision == "nvfp4"
-
-
 def test_offload() -> None:
     plan = from_arguments(MIXTRAL + "--cpu-offloading --cpu-offloading-num-layers 4 --optimizer-cpu-offload "
                           "--optimizer-offload-fraction 0.5 --overlap-cpu-optimizer-d2h-h2d").plan
@@ -110,8 +95,6 @@ def test_which_layers_have_a_window() -> None:
     ("--moe-router-score-function tanh", "sigmoid"),
     ("--recompute-granularity selective --recompute-modules moe_everything", "moe_act"),
     ("--pipeline-model-parallel-layout Et*32mL", "as many m"),
-    ("--fp8-format e4m3 --fp8-recipe custom", "blockwise"),
-    ("--fp8-format e5m6", "hybrid"),
     ("--cpu-offloading", "number of layers"),
     ("--optimizer-cpu-offload --optimizer-offload-fraction 2", "at most 1"),
 ])

@@ -13,7 +13,8 @@ from windtunnel.formats.megatron_args import Arguments, parse
 from windtunnel.formats.megatron_experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.megatron_flags import KINDS
 from windtunnel.formats.megatron_layout import layers_of
-from windtunnel.formats.megatron_precision import low_precision, offload_of
+from windtunnel.formats.megatron_offload import offload_of
+from windtunnel.formats.megatron_precision import precision_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.explain import explain
 
@@ -217,8 +218,7 @@ def _modules(args: Arguments, named: list[str]) -> list[str]:
 
 def _runtime(args: Arguments) -> Runtime:
     half = "fp16" if args.switch("fp16") else "bf16" if args.switch("bf16") else "fp32"
-    fields: dict[str, Any] = {"precision": half, "weight_dtype": half}
-    fields |= low_precision(args)
+    fields: dict[str, Any] = {"weight_dtype": half, **precision_of(args, half)}
     if args.switch("accumulate-allreduce-grads-in-fp32") or half in ("bf16", "fp32"):
         fields["gradient_dtype"] = fields["reduce_dtype"] = "fp32"
     else:

@@ -39,7 +39,7 @@ SWITCHES = (
     "account-for-loss-in-pipeline-split", "fp8-hybrid", "fp8-e4m3", "use-rotary-position-embeddings",
     "no-async-tensor-model-parallel-allreduce", "moe-grouped-gemm", "moe-use-legacy-grouped-gemm", "moe-permute-fusion",
     "moe-router-fusion", "moe-router-enable-expert-bias", "moe-shared-expert-overlap", "moe-shared-expert-gate",
-    "moe-enable-deepep", "fp8-param-gather", "fp4-param-gather", "tp-only-amax-red", "first-last-layers-bf16", "cpu-offloading",
+    "moe-enable-deepep", "fp8-param-gather", "first-last-layers-bf16", "tp-only-amax-red", "cpu-offloading",
     "optimizer-cpu-offload", "overlap-cpu-optimizer-d2h-h2d",
 )
 

@@ -10,8 +10,8 @@ NARROW = ("fp8", "mxfp8", "nvfp4")
 """Formats of products' inputs that are quantised from 16 bits."""
 
 _SINCE = {"fp8": "Ada, Hopper and later", "mxfp8": "Blackwell and later", "nvfp4": "Blackwell and later"}
-_SWITCHES = {"fp8_recipe": None, "fp8_amax_reduce": "none", "fp8_param_gather": False, "save_original_input": False, "fused_hadamard": False,
-             "bf16_layers": (0, 0)}
+_SWITCHES = {"fp8_recipe": None, "fp8_amax_reduce": "none", "fp8_param_gather": False, "save_original_input": False,
+             "fused_hadamard": False, "bf16_layers": (0, 0)}
 """Switches that act only under a narrow precision, and what they are where nobody set them."""
 
 
