@@ -75,6 +75,22 @@ def test_deepspeed_offloads() -> None:
     assert "zero_optimization.offload_optimizer.pin_memory" in made.ignored
 
 
+def test_deepspeeds_zero_plus_plus_and_mics() -> None:
+    zero = {"stage": 3, "zero_hpz_partition_size": 4, "zero_quantized_weights": True, "zero_quantized_gradients": True,
+            "stage3_prefetch_bucket_size": 5e7}
+    made = from_deepspeed(ZERO3 | {"zero_optimization": zero}, on())
+    assert made.plan is not None and made.runtime is not None
+    assert (made.plan.secondary_group, made.plan.quantised_gather, made.plan.quantised_reduce) == (4, True, True)
+    assert made.runtime.prefetch_bucket == 5e7
+    mics = from_deepspeed(ZERO3 | {"zero_optimization": {"stage": 3, "mics_shard_size": 4}}, on()).plan
+    assert mics is not None and (mics.sharding, mics.shard_group) == ("mics", 4)
+
+
+def test_deepspeed_ulysses() -> None:
+    plan = from_deepspeed(ZERO3 | {"sequence_parallel_size": 2, "train_batch_size": 64}, on()).plan
+    assert plan is not None and (plan.cp, plan.cp_kind) == (2, "a2a")
+
+
 @pytest.mark.parametrize(("changes", "words"), [
     ({"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}}, "none, cpu, nvme"),
     ({"gradient_accumulation_steps": 3}, "= 48"),

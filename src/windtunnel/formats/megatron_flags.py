@@ -25,7 +25,8 @@ STRINGS = (
     "cuda-graph-impl", "spec", "moe-layer-freq", "window-attn-skip-freq", "moe-token-dispatcher-type", "moe-router-score-function",
     "moe-router-dtype", "moe-flex-dispatcher-backend",
 )
-LISTS = ("recompute-modules", "moe-router-load-balancing-type")
+LISTS = ("recompute-modules", "cp-comm-type", "hierarchical-context-parallel-sizes", "cuda-graph-scope",
+         "moe-router-load-balancing-type")
 SWITCHES = (
     "swiglu", "squared-relu", "quick-geglu", "disable-bias-linear", "add-qkv-bias", "qk-layernorm", "group-query-attention",
     "untie-embeddings-and-output-weights", "apply-layernorm-1p", "sequence-parallel", "use-distributed-optimizer",
@@ -39,7 +40,8 @@ SWITCHES = (
     "account-for-loss-in-pipeline-split", "fp8-hybrid", "fp8-e4m3", "use-rotary-position-embeddings",
     "no-async-tensor-model-parallel-allreduce", "moe-grouped-gemm", "moe-use-legacy-grouped-gemm", "moe-permute-fusion",
     "moe-router-fusion", "moe-router-enable-expert-bias", "moe-shared-expert-overlap", "moe-shared-expert-gate",
-    "moe-enable-deepep", "fp8-param-gather", "first-last-layers-bf16", "tp-only-amax-red", "cpu-offloading",
+    "moe-enable-deepep", "moe-pad-expert-input-to-capacity", "overlap-moe-expert-parallel-comm",
+    "fp8-param-gather", "first-last-layers-bf16", "tp-only-amax-red", "cpu-offloading",
     "optimizer-cpu-offload", "overlap-cpu-optimizer-d2h-h2d",
 )
 

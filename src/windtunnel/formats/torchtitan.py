@@ -89,13 +89,22 @@ def _plan(keys: Keys, model: Model, on: Job | None, assumed: list[str]) -> Plan:
         "ep": degree("expert_parallel"), "etp": degree("expert_tensor_parallel") if model.experts else 1,
         "sharding": "none" if shard == 1 and cp == 1 else "hsdp" if replicate > 1 else "fsdp",
         "shard_group": shard * cp if replicate > 1 and shard > 1 else None,
-        **_stages(keys, model, pp), **_recompute(keys, model, pp, assumed)}
+        "cp_kind": _rotation(keys, cp), **_stages(keys, model, pp), **_recompute(keys, model, pp, assumed)}
     if keys.flag("training.enable_cpu_offload"):  # FSDP's CPUOffloadPolicy: shards and optimizer state live on the host
         fields["offload"] = {"parameters": "host", "optimizer": "host"}
     try:
         return Plan.model_validate({key: value for key, value in fields.items() if value is not None})
     except ValidationError as error:
         raise explain(error, Plan, "plan") from None
+
+
+def _rotation(keys: Keys, cp: int) -> str | None:
+    """How keys and values meet: PyTorch gathers them, or passes them on."""
+    said = keys.text("parallelism.context_parallel_rotate_method") or "allgather"
+    kinds = {"allgather": "all_gather", "alltoall": "p2p"}
+    if said not in kinds:
+        raise SpecError("parallelism.context_parallel_rotate_method", said, ", ".join(kinds))
+    return kinds[said] if cp > 1 else None
 
 
 def _stages(keys: Keys, model: Model, pp: int) -> dict[str, Any]:
