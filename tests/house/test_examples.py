@@ -150,7 +150,7 @@ def test_every_verb_is_in_the_list_of_verbs() -> None:
 
 def test_every_part_of_a_breakdown_is_explained() -> None:
     text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
-    short = {Category.PIPELINE_BUBBLE: "bubble", Category.OTHER_STAGES: "other_stages"}
+    short = {Category.PIPELINE_BUBBLE: "bubble", Category.OTHER_STAGES: "other_stages", Category.SLOWER_RANKS: "slower_ranks"}
     later = {Category.EXPERT_PARALLEL}  # no experts in this version
     keys = [c.name.lower() if c in COMPUTE else short.get(c, f"exposed_{c.name.lower()}") for c in Category if c not in later]
     assert [key for key in (*keys, "overlap_slowdown", "slowest_gpu", "host") if f"| `{key}` |" not in text] == []

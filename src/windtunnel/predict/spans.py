@@ -49,7 +49,7 @@ def blocks(lowered: Lowered, timeline: Timeline) -> Lazy[Span]:
 
     def make() -> tuple[Span, ...]:
         out = []
-        for stage in range(len(lowered.labels)):
+        for stage in range(lowered.stages):
             for (kind, micro_batch, chunk), start, end in _rows(lowered, timeline, stage):
                 if kind != Kind.HOST:
                     name = NAMES[kind]
@@ -89,7 +89,7 @@ def kernels(workload: Workload, lowered: Lowered, links: Run | None = None) -> L
 
     def make() -> tuple[Span, ...]:
         network = links.network() if links is not None else None
-        recorded = run(lowered.program, record_ops="all", critical_path=False, network=network).recorded
+        recorded = run(lowered.program, record_ops=range(lowered.stages), critical_path=False, network=network).recorded
         ops, program = workload.ops, lowered.program
         seconds = ops.launches > 0
         categories = [Category(int(c)).name.lower().replace("_", " ") for c in lowered.categories]

@@ -8,11 +8,13 @@ from functools import cached_property
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
+from windtunnel.spec.differ import check_unequal
 from windtunnel.spec.experts import check_experts, check_modules
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
+from windtunnel.spec.unequal import Unequal
 
 
 class Job(Noun):
@@ -25,6 +27,7 @@ class Job(Noun):
     cluster: Cluster
     tokens: PositiveFloat | None = None
     seed: NonNegativeInt = 0
+    unequal: Unequal | None = None
     source: str = ""
 
     @cached_property
@@ -86,6 +89,8 @@ def check(job: Job) -> Job:
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)
+    if job.unequal is not None:
+        check_unequal(job, job.unequal)
     return job
 
 
