@@ -151,6 +151,8 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
     """Tied embeddings, gradient norm over all stages, update, parameter gather."""
     job, index, templates = stage.workload.job, stage.index, stage.templates
     plan = job.plan
+    if stage.apart is not None:  # what is waited for here is booked here, and not with the meeting that follows
+        stage.run(templates.nothing(0.0), HOST, reduced)
     if job.copies > 1:
         held, experts = stage.workload.stage_parameters[index], stage.workload.stage_experts[index]
         own = held if plan.sharding == "none" else sharded(job, held, experts)

@@ -276,7 +276,7 @@ _HEAD = '<h2 style="margin-top:20px">{}</h2>'
 def _unequal(told: Unequally, step: float) -> str:
     """Who waits for whom: a sentence, the map, a table."""
     heads = [(head, False) for head in HEADS]
-    rows: list[list[Cell]] = [[(text, None) for text in cells(one)] for one in told.classes[:MOST_ROWS]]
+    rows: list[list[Cell]] = [[(text, None) for text in cells(one, told)] for one in told.classes[:MOST_ROWS]]
     return f"<p>{escape(sentence(told, step))}</p>{maps(told)}{_table('unequal', heads, rows)}"
 
 

@@ -16,7 +16,7 @@ from windtunnel.report.table import listing
 MOST = 12
 """Groups of a table at most."""
 
-HEADS = ("replicas", "stages on", "slowest stage", "micro batches", "computes", "waits for slower", "in the bubble")
+HEADS = ("replicas", "computes", "waits for slower", "in the bubble", "what")
 
 
 def sentence(told: Unequally, step: float) -> str:
@@ -32,18 +32,20 @@ def sentence(told: Unequally, step: float) -> str:
     return f"A step takes {more}.{whom}{spread}"
 
 
-def cells(one: Class) -> list[str]:
+def cells(one: Class, told: Unequally) -> list[str]:
     """A row of HEADS."""
-    names = list(dict.fromkeys(one.gpus))
     slow = max(range(len(one.slow)), key=lambda s: (one.slow[s], -s))
+    what = [f"stage {slow} {one.slow[slow] - 1.0:+.1%}"] if abs(one.slow[slow] - 1.0) > 5e-4 else []
+    if len({name for other in told.classes for name in other.gpus}) > 1:
+        what += [say.clean(name) for name in dict.fromkeys(one.gpus)]
+    if len({other.micro_batches for other in told.classes}) > 1:
+        what.append(f"{one.micro_batches} micro batches")
     return [
         one.name,
-        ", ".join(say.clean(name) for name in names[:2]) + (", …" if len(names) > 2 else ""),
-        f"stage {slow}: {one.slow[slow] - 1.0:+.1%}" if abs(one.slow[slow] - 1.0) > 5e-4 else "",
-        str(one.micro_batches),
         say.seconds(max(one.computing_s)),
         say.seconds(max(one.waiting_s)),
         say.seconds(min(one.bubble_s)),
+        ", ".join(what),
     ]
 
 
@@ -55,10 +57,10 @@ def listed(told: Unequally) -> list[Class]:
 
 def unequal(told: Unequally, step: float) -> RenderableType:
     """For the terminal."""
-    table = listing(*((head, "left" if at < 3 else "right") for at, head in enumerate(HEADS)), wraps=HEADS[:2])
+    table = listing(*((head, "left" if head in (HEADS[0], HEADS[-1]) else "right") for head in HEADS), wraps=HEADS[-1:])
     shown = listed(told)
     for one in shown:
-        table.add_row(*cells(one))
+        table.add_row(*cells(one, told))
     lines: list[RenderableType] = [Text(sentence(told, step)), Text(), table]
     if len(told.classes) > len(shown):
         lines.append(Text(f"{len(told.classes) - len(shown)} more groups of replicas", style="dim"))
