@@ -1,10 +1,12 @@
 """Plan -> bytes: what the fullest GPU of every pipeline stage holds, when, and whether it fits."""
 
 from windtunnel.memory.advice import shortfall
+from windtunnel.memory.over_time import PARTS, OverTime, over_time
 from windtunnel.memory.replay import Pooled, replay
 from windtunnel.memory.result import StageMemory
 from windtunnel.memory.snapshot import dumps, snapshot
 from windtunnel.memory.stage import curve, memory_of
 from windtunnel.memory.walk import activation_walk
 
-__all__ = ["Pooled", "StageMemory", "activation_walk", "curve", "dumps", "memory_of", "replay", "shortfall", "snapshot"]
+__all__ = ["PARTS", "OverTime", "Pooled", "StageMemory", "activation_walk", "curve", "dumps", "memory_of", "over_time", "replay",
+           "shortfall", "snapshot"]
