@@ -33,7 +33,8 @@ PLANS: dict[str, dict[str, Any]] = {
     "zb-h2": {"pp": 4, "schedule": "zb-h2"}, "zbv": {"pp": 2, "vpp": 2, "schedule": "zbv"},
     "dualpipe": {"pp": 2, "schedule": "dualpipe"}, "dualpipev": {"pp": 2, "vpp": 2, "schedule": "dualpipev"},
     "zero1": {"dp": 4, "sharding": "zero1"}, "fsdp": {"dp": 4, "sharding": "fsdp"},
-    "fsdp, one micro batch": {"dp": 16, "sharding": "fsdp"}, "cp": {"cp": 2}, "experts": EXPERTS, "experts, dualpipe": {**EXPERTS, "pp": 2, "schedule": "dualpipe"},
+    "fsdp, one micro batch": {"dp": 16, "sharding": "fsdp"}, "cp": {"cp": 2}, "experts": EXPERTS,
+    "experts, dualpipe": {**EXPERTS, "pp": 2, "schedule": "dualpipe"},
     "experts, fsdp": {**EXPERTS, "sharding": "fsdp"},
 }
 
@@ -60,8 +61,8 @@ def difference(workload: Workload, memory: StageMemory) -> float:
 @pytest.mark.parametrize("framework", ["megatron-core", "torchtitan", "fsdp", "megatron-deepspeed"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_sums_and_replay_are_one_truth(plan: str, framework: str) -> None:
-    """The replay is never more than 1 % above the sums. It is below them by at most 1 %, what it frees of one block behind a gradient
-    (the sums keep a block's tensors until it is done), and gradients that it has not made yet."""
+    """The replay is never more than 1 % above the sums. It is below them by at most 1 %, what it frees of one block behind a
+    gradient (the sums keep a block's tensors until it is done), and gradients that it has not made yet."""
     job = make_job(**{**SIZES, "framework": framework, **PLANS[plan]})
     workload = build(job)
     block = max(need.saved + need.working for need in block_needs(workload)[:2])
