@@ -6,7 +6,11 @@ from windtunnel.memory.replay import Pooled, replay
 from windtunnel.memory.result import StageMemory
 from windtunnel.memory.snapshot import dumps, snapshot
 from windtunnel.memory.stage import curve, memory_of
+from windtunnel.memory.tiers import NAMES, TierMemory
+from windtunnel.memory.tiers import PARTS as TIER_PARTS
 from windtunnel.memory.walk import activation_walk
 
-__all__ = ["PARTS", "OverTime", "Pooled", "StageMemory", "activation_walk", "curve", "dumps", "memory_of", "over_time", "replay",
-           "shortfall", "snapshot"]
+__all__ = [
+    "NAMES", "PARTS", "TIER_PARTS", "OverTime", "Pooled", "StageMemory", "TierMemory", "activation_walk", "curve", "dumps",
+    "memory_of", "over_time", "replay", "shortfall", "snapshot",
+]

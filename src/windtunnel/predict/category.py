@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.workload.ops import Axis, Kind, OpTable, Phase
+from windtunnel.workload.ops import Axis, Comm, Kind, OpTable, Phase
 
 
 class Category(IntEnum):
@@ -27,7 +27,9 @@ class Category(IntEnum):
     PIPELINE_BUBBLE = 11
     STEP_SYNC = 12
     OTHER_STAGES = 13
-    SLOWER_RANKS = 14
+    OFFLOAD = 14  # copies to and from memory beside the GPU's
+    CPU_UPDATE = 15
+    SLOWER_RANKS = 16
 
 
 COMPUTE = (Category.MATMUL, Category.ATTENTION, Category.MEMORY_BOUND, Category.RECOMPUTE, Category.OPTIMIZER)
@@ -40,16 +42,24 @@ MOVING = (
     Category.GRADIENT_REDUCE,
     Category.PIPELINE_TRANSFER,
     Category.STEP_SYNC,
+    Category.OFFLOAD,
+    Category.CPU_UPDATE,
 )
 
 _BY_AXIS = {
     Axis.TP: Category.TENSOR_PARALLEL,
     Axis.CP: Category.CONTEXT_PARALLEL,
+    Axis.CP_HEADS: Category.CONTEXT_PARALLEL,
+    Axis.CP_RING: Category.CONTEXT_PARALLEL,
     Axis.EP: Category.EXPERT_PARALLEL,
     Axis.ETP: Category.EXPERT_PARALLEL,
     Axis.EXPERT_DP: Category.GRADIENT_REDUCE,
     Axis.DP: Category.GRADIENT_REDUCE,
     Axis.SHARD: Category.PARAMETER_GATHER,
+    Axis.NEAR: Category.PARAMETER_GATHER,
+    Axis.FAR: Category.PARAMETER_GATHER,
+    Axis.EXPERT_SHARD: Category.PARAMETER_GATHER,
+    Axis.EXPERT_REPLICA: Category.GRADIENT_REDUCE,
     Axis.REPLICA: Category.GRADIENT_REDUCE,
     Axis.PP: Category.PIPELINE_TRANSFER,
     Axis.EMBEDDING: Category.GRADIENT_REDUCE,
@@ -66,4 +76,5 @@ def categories(ops: OpTable) -> npt.NDArray[np.int32]:
     out[ops.phase == Phase.OPTIMIZER] = Category.OPTIMIZER
     for row in np.nonzero(ops.kind == Kind.COMM)[0]:
         out[row] = _BY_AXIS[Axis(int(ops.axis[row]))]
+    out[(ops.comm == Comm.ALL_REDUCE) & (ops.axis == Axis.SHARD)] = Category.STEP_SYNC  # largest values of delayed scaling
     return out

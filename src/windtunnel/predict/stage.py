@@ -35,6 +35,11 @@ class Kind(IntEnum):
     BACKWARD_INPUT = 10
     BACKWARD_WEIGHT = 11
     FORWARD_AND_BACKWARD = 12  # two passes at once; the label is the forward pass's
+    OFFLOAD = 13  # copies out of the GPU's memory, and back
+    FETCH = 14
+    TO_STORAGE = 15
+    FROM_STORAGE = 16
+    CPU_UPDATE = 17
 
 
 PASSES = np.array([Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT], np.int64)
@@ -62,7 +67,7 @@ class Stage:
         self.calls: Counter[tuple[Comm, Axis, float]] = Counter()
         self.sent = 0  # pipeline transfers
         host = workload.job.runtime.host
-        self.call_host = host.launch + host.collective
+        self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
 
     @property
     def only(self) -> tuple[int, ...] | None:
