@@ -13,7 +13,9 @@ from windtunnel.spec.differ import micro_batches
 from windtunnel.spec.unequal import Unequal
 from windtunnel.workload import Axis
 
-MEETING = (Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP, Axis.WORLD)
+PARTIAL = (Axis.SHARD, Axis.REPLICA, Axis.NEAR, Axis.FAR, Axis.EXPERT_DP, Axis.EXPERT_SHARD, Axis.EXPERT_REPLICA)
+"""Axes whose calls some replicas of a stage meet for, depending on the plan."""
+MEETING = (Axis.DP, Axis.WORLD, *PARTIAL)
 """Axes whose calls replicas meet for."""
 
 
@@ -71,7 +73,7 @@ def fold(job: Job, unequal: Unequal, ranks: Ranks, draw: Draw) -> list[Replicas]
     colour = np.unique(np.column_stack([*columns, batches[first]]), axis=0, return_inverse=True)[1].ravel()
     if unequal.jitter or unequal.documents or unequal.experts:  # equal ones are drawn apart
         colour = colour * count + np.arange(count) % min(count, unequal.unfold)
-    meets = {axis: _units(unit, joined(job, places, axis)) for axis in MEETING[1:-1]}
+    meets = {axis: _units(unit, joined(job, places, axis)) for axis in PARTIAL}
     colour = _limited(_refined(colour, meets), slow.reshape(count, stages), paused.reshape(count, stages), batches[first],
                       unequal.unfold)
     groups = [np.flatnonzero(colour == c) for c in np.unique(colour)]
