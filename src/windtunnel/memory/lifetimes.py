@@ -31,7 +31,8 @@ BEYOND = 4
 class Event(NamedTuple):
     """`tensor` is allocated with `size` bytes on `stream`, or freed where `size` is negative. Zero-sized tensors do not appear.
 
-    `label` says what it is, `where` in which pass the event falls.
+    `label` says what it is, `where` in which pass the event falls. `turn` counts passes and updates through both steps: -1 before
+    them, with n passes a step 0 to n - 1 and n for the update of the first, n + 1 to 2n + 1 in the second.
     """
 
     tensor: int
@@ -39,6 +40,7 @@ class Event(NamedTuple):
     stream: int
     label: str
     where: str
+    turn: int = -1
 
 
 class _Script:
@@ -46,7 +48,7 @@ class _Script:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.where = "start"
+        self.where, self.turn = "start", -1
         self._live: dict[int, tuple[float, int, str]] = {}
         self._next = 0
 
@@ -54,18 +56,18 @@ class _Script:
         self._next += 1
         if size >= 1.0:
             self._live[self._next] = (size, int(stream), label)
-            self.events.append(Event(self._next, size, int(stream), label, self.where))
+            self.events.append(Event(self._next, size, int(stream), label, self.where, self.turn))
         return self._next
 
     def drop(self, tensors: Iterable[int]) -> None:
         for tensor in tensors:
             if tensor in self._live:
                 size, stream, label = self._live.pop(tensor)
-                self.events.append(Event(tensor, -size, stream, label, self.where))
+                self.events.append(Event(tensor, -size, stream, label, self.where, self.turn))
 
 
-def lifetimes(workload: Workload, stage: int) -> list[Event]:
-    """Events of the fullest GPU of `stage`, in the order in which its process makes them.
+def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Event]:
+    """Events of the fullest GPU of `stage`, in the order in which its process makes them; of `whole` steps, or of shortened ones.
 
     What is never freed stays allocated.
     """
@@ -76,11 +78,11 @@ def lifetimes(workload: Workload, stage: int) -> list[Event]:
     script = _Script()
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)
-    order = shortened(workload, stage)
+    order = list(workload.schedule[stage]) if whole else shortened(workload, stage)
     moments = state.optimizer - _master(job, state, parameters)
     for name in ("first", "second"):
         player.step(order, f"{name} step")
-        script.where = f"{name} update"
+        script.where, script.turn = f"{name} update", script.turn + 1
         temporary = step_bytes(job, parameters, experts)
         _all_at_once(script, _spread(workload, stage, habit.flat == "all", temporary), "optimizer temporary")
         if habit.lazy_moments and name == "first":
@@ -195,6 +197,7 @@ class _Player:
         """All passes of `order`; what they left is given back at the end, but for gradients."""
         for action in order:
             key = action.chunk, action.micro_batch
+            self.script.turn += 1
             self.script.where = (f"{name}, {action.direction.name.lower().replace('_', ' ')} of micro batch {action.micro_batch}, "
                                  f"virtual stage {action.chunk}")
             if action.direction is Pass.FORWARD:

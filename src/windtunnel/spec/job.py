@@ -13,6 +13,7 @@ from windtunnel.base.errors import PlanError
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.context import check_context, chunks_of
+from windtunnel.spec.differ import check_unequal
 from windtunnel.spec.experts import check_dispatch, check_experts, check_modules
 from windtunnel.spec.graph_model import GraphModel, check_graph
 from windtunnel.spec.model import Model
@@ -22,6 +23,7 @@ from windtunnel.spec.precision import check_precision
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
 from windtunnel.spec.sharding import check_sharding
+from windtunnel.spec.unequal import Unequal
 
 
 def _model_kind(value: object) -> str:
@@ -39,6 +41,7 @@ class Job(Noun):
     cluster: Cluster
     tokens: PositiveFloat | None = None
     seed: NonNegativeInt = 0
+    unequal: Unequal | None = None
     source: str = ""
 
     @cached_property
@@ -146,6 +149,8 @@ def check(job: Job) -> Job:
     _check_machine(job)
     check_offload(job.plan.offload, job.cluster, job.plan.schedule_name, job.plan.shards_parameters, job.runtime.optimizer,
                   max(max(stage) for stage in job.layers_per_stage))
+    if job.unequal is not None:
+        check_unequal(job, job.unequal)
     return job
 
 
