@@ -20,7 +20,7 @@ from windtunnel.predict.live import Live
 from windtunnel.predict.sharding import Sharding, sharding_for
 from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
-from windtunnel.predict.transfers import Transfers
+from windtunnel.predict.transfers import Transfers, overlaps
 from windtunnel.workload import Axis, Comm, Workload
 from windtunnel.workload.passes.optimizer import sharded
 from windtunnel.workload.schedules import Order, table
@@ -85,9 +85,8 @@ def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def _step(stage: Stage, transfers: Transfers) -> None:
-    workload, runtime = stage.workload, stage.workload.job.runtime
-    # plain 1F1B and GPipe wait for each transfer; with virtual stages or halves, frameworks post them and go on
-    overlap = runtime.overlap_p2p and workload.job.plan.schedule_name not in ("gpipe", "1f1b")
+    workload = stage.workload
+    overlap = overlaps(workload.job)
     sharding = sharding_for(stage)
     if sharding.whole_passes:
         order = workload.schedule[stage.index]

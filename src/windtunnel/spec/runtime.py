@@ -50,6 +50,7 @@ class Runtime(Noun):
     gradient_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype in which gradients are accumulated and kept")
     reduce_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype of gradients on the network")
     overlap_tp: Flag = Field(False, description="tensor-parallel collectives overlap chunked GEMMs")
+    tp_chunks: PositiveInt = Field(4, description="pieces of a product and its collective under overlap_tp")
     overlap_tp_dgrad: Flag = Field(True, description="backward: the input-gradient collective overlaps the weight-gradient GEMM")
     overlap_grad_reduce: Flag = Field(False, description="gradient buckets reduce during backward")
     overlap_param_gather: Flag = Field(False, description="parameters are gathered during the next forward")

@@ -40,12 +40,18 @@ class Unit:
 
 @dataclass
 class Tape:
-    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window."""
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window.
+
+    `outer` is None for a sub-module by itself. Where two read one input and their outputs are summed (a parallel block under
+    tensor parallelism) the outer one gathers the input and reduces sum and input gradient for both; the inner one gathers the
+    input again in its backward pass, for both.
+    """
 
     job: Job
     module: str
     units: list[Unit] = field(default_factory=list)
     local: bool = True
+    outer: bool | None = None
 
     def __post_init__(self) -> None:
         plan, runtime = self.job.plan, self.job.runtime
@@ -64,13 +70,14 @@ class Tape:
     # -- rows -------------------------------------------------------------------------------------------------------
 
     def gemm(
-        self, name: str, phase: Phase, m: int, n: int, k: int, batch: int = 1, dtype: int | None = None, waits: tuple[int, ...] = ()
+        self, name: str, phase: Phase, m: int, n: int, k: int, batch: int = 1, dtype: int | None = None,
+        waits: tuple[int, ...] = (), adds: bool = False,
     ) -> Op:
-        """Matrix product (m,k)x(k,n); FLOPs 2mnk, bytes of both operands and the result once."""
+        """Matrix product (m,k)x(k,n); FLOPs 2mnk, bytes of both operands and the result once. `adds`: to what is there already."""
         dtype = self.linear_dtype if dtype is None else dtype
         width = DTYPE_BYTES[DTYPES[dtype]]
         out = self.grad_width if phase is Phase.WGRAD and self.job.runtime.fused_wgrad else self.width
-        accumulate = 2.0 if phase is Phase.WGRAD and self.job.runtime.fused_wgrad else 1.0
+        accumulate = 2.0 if adds or phase is Phase.WGRAD and self.job.runtime.fused_wgrad else 1.0
         moved = batch * (width * (m * k + k * n) + accumulate * out * m * n)
         return Op(name, Kind.GEMM, phase, self.module, dtype, batch, m, n, k, 1, 2.0 * batch * m * n * k, moved, waits=waits)
 

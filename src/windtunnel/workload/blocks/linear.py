@@ -7,11 +7,10 @@ reverse.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
-
-CHUNKS = 4
-"""Pieces into which a GEMM and its collective are cut where the runtime overlaps them (Transformer Engine's user buffers use 4)."""
 
 
 def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: float = 0.0) -> None:
@@ -21,7 +20,7 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
     size = t * inputs * tape.width
     unit = Unit(name, parameters=inputs * out + (out if bias else 0), saved=tape.local_tokens * inputs * tape.width, again=again)
     unit.forward += _quantise(tape, name, Phase.FORWARD, tape.local_tokens * inputs)
-    if tape.sp:
+    if tape.sp and tape.outer is not False:
         unit.forward += _gather_then(tape, name, Phase.FORWARD, size, t, out, inputs)
     else:
         unit.forward.append(tape.gemm(name, Phase.FORWARD, t, out, inputs))
@@ -34,15 +33,15 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
         b.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, t * out, 1, 0, kind=Kind.REDUCE))
     overlap = runtime.overlap_tp_dgrad and tp > 1
     waits: tuple[int, ...] = ()
-    if tape.sp:
+    if tape.sp and not tape.outer:
         b.append(
             tape.comm(
                 f"{name} input gather", Phase.WGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP, blocking=not overlap, waits=(-1,)
             )
         )
         waits = (len(b) - 1,)
-    b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, out))
-    if tp > 1:
+    b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, out, adds=bool(tape.outer)))
+    if tp > 1 and tape.outer is not False:
         call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
         b.append(
             tape.comm(
@@ -68,18 +67,18 @@ def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = Tru
     size = t * outputs * tape.width
     unit = Unit(name, parameters=cut * outputs, saved=t * cut * tape.width * save_input, again=again)
     unit.forward += _quantise(tape, name, Phase.FORWARD, t * cut)
-    if tape.sp and tape.job.runtime.overlap_tp:
+    if tape.sp and tape.job.runtime.overlap_tp and tape.outer is not False:
         unit.forward += _then_scatter(tape, name, Phase.FORWARD, size, t, outputs, cut)
     else:
-        unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, cut))
-        if tp > 1:
+        unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, cut, adds=bool(tape.outer)))
+        if tp > 1 and tape.outer is not False:
             call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
             unit.forward.append(
                 tape.comm(f"{name} {'scatter' if tape.sp else 'reduce'}", Phase.FORWARD, call, Axis.TP, size, Stream.TP)
             )
     b = unit.backward
     b += _quantise(tape, name, Phase.DGRAD, tape.local_tokens * outputs)
-    if tape.sp:
+    if tape.sp and tape.outer is not False:
         b += _gather_then(tape, f"{name} dgrad", Phase.DGRAD, size, t, cut, outputs)
     else:
         b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, cut, outputs))
@@ -89,42 +88,42 @@ def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = Tru
 
 
 def _gather_then(tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int) -> list[Op]:
-    """All-gather of the GEMM's input, then the GEMM; in chunks that overlap where the runtime does so."""
-    if not tape.job.runtime.overlap_tp:
+    """All-gather of the GEMM's input, then the GEMM; in chunks that overlap where the runtime does so.
+
+    The first chunk begins with the rank's own rows, which nobody has to send (Transformer Engine's ring exchange): a chunk's call
+    carries what is still missing for it.
+    """
+    runtime = tape.job.runtime
+    if not runtime.overlap_tp:
         return [tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, size, Stream.TP), tape.gemm(name, phase, m, n, k)]
+    chunks, own = runtime.tp_chunks, 1.0 / tape.tp
+    sent = [max(0.0, (piece / chunks - own) / (1.0 - own)) for piece in range(chunks + 1)]
     rows: list[Op] = []
-    for piece in range(CHUNKS):
-        rows.append(
-            tape.comm(
-                f"{name} gather",
-                phase,
-                Comm.ALL_GATHER,
-                Axis.TP,
-                size / CHUNKS,
-                Stream.TP,
-                blocking=False,
-                waits=(-1,) if piece == 0 else (),
-            )
-        )
-    for piece in range(CHUNKS):
-        rows.append(tape.gemm(name, phase, max(1, m // CHUNKS), n, k, waits=(piece,)))
-    return rows
+    waits: list[tuple[int, ...]] = []
+    for before, after in pairwise(sent):
+        if after > before:
+            first = (-1,) if not rows else ()
+            part = size * (after - before)
+            rows.append(tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, part, Stream.TP, blocking=False, waits=first))
+        waits.append((len(rows) - 1,) if rows else ())
+    return rows + [tape.gemm(name, phase, m // chunks, n, k, waits=awaited) for awaited in waits]
 
 
 def _then_scatter(tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int) -> list[Op]:
     """The GEMM in chunks, each reduce-scattered while the next one runs; the last scatter is waited for."""
     rows: list[Op] = []
-    for piece in range(CHUNKS):
-        rows.append(tape.gemm(name, phase, max(1, m // CHUNKS), n, k))
+    chunks = tape.job.runtime.tp_chunks
+    for piece in range(chunks):
+        rows.append(tape.gemm(name, phase, m // chunks, n, k, adds=bool(tape.outer)))
         rows.append(
             tape.comm(
                 f"{name} scatter",
                 phase,
                 Comm.REDUCE_SCATTER,
                 Axis.TP,
-                size / CHUNKS,
+                size / chunks,
                 Stream.TP,
-                blocking=piece == CHUNKS - 1,
+                blocking=piece == chunks - 1,
                 waits=(len(rows) - 1,),
             )
         )
