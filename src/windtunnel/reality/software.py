@@ -15,9 +15,10 @@ from windtunnel.spec import Runtime, load_runtime, names
 
 RELEASES: dict[str, tuple[tuple[tuple[int, int], str, str], ...]] = {
     "megatron": (((2019, 9), "megatron-lm", "2.0"), ((2022, 5), "megatron-lm", "3.0"), ((2023, 9), "megatron-lm", "23.09"),
-                 ((2024, 7), "megatron-core", "0.8"), ((2025, 6), "megatron-core", "0.12")),
+                 ((2024, 4), "megatron-core", "0.8"), ((2025, 6), "megatron-core", "0.12")),
 }
-"""Frameworks whose catalogue entry changes its name over time: (first year and month, entry, version), oldest first."""
+"""Frameworks whose catalogue entry changes its name over time: (first year and month, entry, version), oldest first.
+Core 0.6 of April 2024 had the overlaps of 0.8 (its release notes, from memory)."""
 
 _SHARDS_PARAMETERS = (2024, 1)
 """Before that Megatron-LM did not shard parameters; runs with it that did so used DeepSpeed's ZeRO-3."""
