@@ -61,7 +61,7 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
     choice = choose(gpu)
     if factors is None or factors or choice.provenance is not Provenance.MODELLED:
         choice = replace(choice, kernels=without_trees(choice.kernels))
-    dev = device(gpu, choice.kernels)
+    dev = device(gpu, choice.kernels, runtime.recipe)
     in_training = training_factor(gpu.architecture, factors)
     seconds, table, names, founded = _modelled(ops, choice, dev, runtime, in_training)
     error = np.array([value for value, _ in founded])[table]

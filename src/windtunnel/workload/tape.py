@@ -17,7 +17,8 @@ class Unit:
     """One differentiable step of a block.
 
     `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before
-    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share; `core` marks
+    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share, `quantised` those
+    of products in low precision; `core` marks
     the attention core, which selective recompute throws away; `again` is the share of the unit's matrix products that op-level
     selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
     the bytes of `saved` that such a part brings back, `place` the sub-module of both. `tensors` are the pieces of `saved` where it
@@ -33,6 +34,7 @@ class Unit:
     expert_parameters: float = 0.0
     core: bool = False
     again: float = 0.0
+    quantised: float = 0.0
     parts: tuple[str, ...] = ()
     gives: dict[str, float] = field(default_factory=dict)
     place: str = ""
@@ -40,7 +42,8 @@ class Unit:
 
 @dataclass
 class Tape:
-    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window.
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window; `wide`:
+    products stay in 16 bits whatever the precision.
 
     `outer` is None for a sub-module by itself. Where two read one input and their outputs are summed (a parallel block under
     tensor parallelism) the outer one gathers the input and reduces sum and input gradient for both; the inner one gathers the
@@ -51,6 +54,7 @@ class Tape:
     module: str
     units: list[Unit] = field(default_factory=list)
     local: bool = True
+    wide: bool = False
     outer: bool | None = None
 
     def __post_init__(self) -> None:
@@ -63,8 +67,7 @@ class Tape:
         self.local_tokens = self.tokens // self.tp if self.sp else self.tokens
         self.width = runtime.compute_width
         self.activation_dtype = DTYPES.index(runtime.precision if runtime.precision in ("fp32", "fp16", "bf16") else "bf16")
-        self.linear_dtype = DTYPES.index(runtime.precision)
-        self.linear_width = DTYPE_BYTES[runtime.precision]
+        self.linear_dtype = self.activation_dtype if self.wide else DTYPES.index(runtime.precision)
         self.grad_width = DTYPE_BYTES[runtime.gradient_dtype]
 
     # -- rows -------------------------------------------------------------------------------------------------------

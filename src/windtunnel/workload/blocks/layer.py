@@ -10,12 +10,13 @@ from windtunnel.workload.blocks.attention import attention
 from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
 from windtunnel.workload.blocks.moe import moe
+from windtunnel.workload.blocks.quantise import norm_writes
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 
-def layer(job: Job, kind: LayerKind) -> list[Unit]:
-    """Units of one decoder layer of that kind on one GPU.
+def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
+    """Units of one decoder layer of that kind on one GPU; `wide`: its products stay in 16 bits.
 
     A parallel block (Wang and Komatsuzaki 2021) cut over tp gathers its input once and sums both outputs before one call: half of a
     serial block's tensor-parallel communication (MegaScale, arXiv:2402.15627 section 3.2; PaLM).
@@ -23,8 +24,8 @@ def layer(job: Job, kind: LayerKind) -> list[Unit]:
     attend = mla if job.model.latent else attention
     feed = ("moe", moe) if kind.experts else ("mlp", mlp)
     steps: list[tuple[str, Callable[[Tape], None]]] = [
-        ("attention", lambda tape: norm(tape, "norm1")), ("attention", attend), ("attention", lambda tape: residual(tape, "add1")),
-        (feed[0], lambda tape: norm(tape, "norm2")), feed, (feed[0], lambda tape: residual(tape, "add2")),
+        ("attention", lambda tape: norm(tape, "norm1", not job.model.latent)), ("attention", attend), ("attention", lambda tape: residual(tape, "add1")),
+        (feed[0], lambda tape: norm(tape, "norm2", not kind.experts)), feed, (feed[0], lambda tape: residual(tape, "add2")),
     ]
     if job.model.parallel_block:  # one norm feeds both, one residual takes both
         steps = [steps[0], steps[1], steps[4], steps[5]]
@@ -35,7 +36,8 @@ def layer(job: Job, kind: LayerKind) -> list[Unit]:
     units: list[Unit] = []
     shared = job.model.parallel_block and job.plan.tp > 1 and not job.model.latent and not kind.experts
     for module, write in steps:
-        tape = Tape(job, module, local=kind.local, outer=write is feed[1] if shared and write in (attend, feed[1]) else None)
+        outer = write is feed[1] if shared and write in (attend, feed[1]) else None
+        tape = Tape(job, module, local=kind.local, wide=wide, outer=outer)
         write(tape)
         if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
             for place, unit in enumerate(tape.units):
@@ -50,14 +52,14 @@ def layer(job: Job, kind: LayerKind) -> list[Unit]:
     return units
 
 
-def norm(tape: Tape, name: str) -> None:
-    """Layer or RMS norm over this GPU's tokens; keeps its input."""
+def norm(tape: Tape, name: str, linear: bool = False) -> None:
+    """Layer or RMS norm over this GPU's tokens; keeps its input. `linear`: only a linear layer reads what it writes."""
     model, runtime = tape.job.model, tape.job.runtime
     t, h = tape.local_tokens, model.hidden
     gains = h if model.norm == "rmsnorm" else 2 * h
     fused = runtime.fused_norm if model.norm == "layernorm" or runtime.fused_rmsnorm is None else runtime.fused_rmsnorm
     if fused:
-        forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 2)
+        forward, backward, launches = (1.0, norm_writes(tape) if linear else 1.0), (3.0, 1.0), (1, 2)
     elif model.norm == "rmsnorm":  # cast, square, mean, rsqrt, multiply, cast, multiply
         forward, backward, launches = (6.0, 5.0), (10.0, 7.0), (6, 10)
     else:

@@ -125,7 +125,7 @@ def _experts(tape: Tape, flow: Routing) -> None:
 
 def _shared(tape: Tape) -> list[Unit]:
     """Units of the shared experts: a dense MLP, cut over tp."""
-    side = Tape(tape.job, tape.module)
+    side = Tape(tape.job, tape.module, wide=tape.wide)
     feed_forward(side, "shared expert", tape.job.model.shared_ffn)
     side.units[0].saved = 0.0  # the router keeps the same tensor
     side.units[0].gives.clear()
