@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7,
-         "megascale_tables": 27, "megascale_ablation": 10,
+         "megascale_tables": 27, "megascale_ablation": 11,
          "from_hugging_face": 9, "which_fabric": 10, "schedules": 12}
 """Script -> lines that it prints."""
 
@@ -127,10 +127,10 @@ def test_megascales_tables_are_met() -> None:
 
 
 def test_each_step_of_megascales_ablation_gains_what_it_gained() -> None:
-    """MegaScale's Table 3: every step within 1.5 points of MFU, and of the right sign; the last two are printed as one here."""
+    """MegaScale's Table 3: every step within 1.5 points of MFU, and of the right sign."""
     found = rows("megascale_ablation")
     for (_, published, predicted, _), (_, before, guess, _) in zip(found[1:], found[:-1], strict=True):
-        assert predicted > guess and abs((predicted - guess) - (published - before)) < 1.9
+        assert predicted > guess and abs((predicted - guess) - (published - before)) < 1.5
     assert found[-1][2] == pytest.approx(65.3, abs=1.5)
 
 

@@ -27,6 +27,7 @@ class Category(IntEnum):
     PIPELINE_BUBBLE = 11
     STEP_SYNC = 12
     OTHER_STAGES = 13
+    DATA = 14
 
 
 COMPUTE = (Category.MATMUL, Category.ATTENTION, Category.MEMORY_BOUND, Category.RECOMPUTE, Category.OPTIMIZER)

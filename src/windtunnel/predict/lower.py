@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.engine import Program, ProgramBuilder
+from windtunnel.predict.batches import read_back, wait_for_data
 from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Live
@@ -87,6 +88,7 @@ def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
 def _step(stage: Stage, transfers: Transfers) -> None:
     workload = stage.workload
     overlap = overlaps(workload.job)
+    wait_for_data(stage)
     sharding = sharding_for(stage)
     if sharding.whole_passes:
         order = workload.schedule[stage.index]
@@ -94,6 +96,7 @@ def _step(stage: Stage, transfers: Transfers) -> None:
         last = transfers.passes(stage, actions, _runs(order, actions, sharding), overlap)
     else:
         last = _one_by_one(stage, transfers, sharding, overlap)
+    read_back(stage)
     transfers.count(stage)
     _finish(stage, sharding, sharding.reduce(last))
 

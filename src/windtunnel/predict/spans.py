@@ -40,6 +40,7 @@ STREAMS = {
     "reduce": "gradient reduce",
     "tied embedding": "world",
     "gradient norm": "world",
+    "data loading": "data",
 }
 """Track of each label kind."""
 

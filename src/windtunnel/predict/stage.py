@@ -31,6 +31,7 @@ class Kind(IntEnum):
     BACKWARD_INPUT = 10
     BACKWARD_WEIGHT = 11
     FORWARD_AND_BACKWARD = 12  # two passes at once; the label is the forward pass's
+    DATA_LOADING = 13
 
 
 PASSES = np.array([Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT], np.int64)

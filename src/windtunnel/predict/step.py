@@ -12,6 +12,7 @@ from windtunnel.engine import run
 from windtunnel.memory import memory_of
 from windtunnel.predict.costs import price
 from windtunnel.predict.live import NETWORKS
+from windtunnel.predict.loading import with_data
 from windtunnel.predict.lower import lower
 from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows, overlapped
 from windtunnel.predict.money import DAY, bill
@@ -43,7 +44,7 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
     workload = build(check(job))
     if profile is not None:
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
-    costs = price(workload, factors, profile)
+    costs = with_data(workload, price(workload, factors, profile))
     links = ran = None
     if network == "closed":
         lowered = lower(workload, costs)

@@ -95,6 +95,10 @@ class Templates:
         host = self.workload.job.runtime.host
         return self._one("transfer", int(stream), seconds, host.launch + host.collective, int(category), True)
 
+    def data(self, seconds: float) -> int:
+        """The wait for a batch, beside the device."""
+        return self._one("data", int(Stream.DATA), seconds, 0.0, int(Category.DATA), False)
+
     def nothing(self, host: float) -> int:
         """A row that only costs host time."""
         return self._one("nothing", int(Stream.COMPUTE), 0.0, host, int(Category.MEMORY_BOUND), False)

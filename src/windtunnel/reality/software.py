@@ -38,7 +38,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "pp_overlap": {"overlap_p2p": True},
     "dp_overlap": {"overlap_grad_reduce": True, "overlap_param_gather": True},
     "efficient_operators": {"attention": "flash", "attention_library": "fa2"},
-    "data_pipeline": {},
+    "data_pipeline": {"data": {"reader": "node", "overlap": "gradient_sync", "read_back": False}},
     "lamb": {"optimizer": "lamb"},
 }
 """What a row's `features` switch on in the runtime; those of the network are in `architecture`. Of the efficient operators that the

@@ -98,6 +98,7 @@ class Stream(IntEnum):
     SEND_BACKWARD_BACK = 12
     RECV_BACKWARD_BACK = 13
     EP = 14  # tokens to experts and back
+    DATA = 15  # batches
 
 
 class Op(NamedTuple):
