@@ -20,6 +20,7 @@ from windtunnel.predict.notes import assumptions, unanswered, warnings
 from windtunnel.predict.path import critical_path
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.spans import blocks, kernels, with_curves
+from windtunnel.predict.startup import startup
 from windtunnel.spec import Job, check
 from windtunnel.workload import build, hardware_flops, model_flops, parameter_count
 
@@ -92,6 +93,7 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
         assumptions=assumptions(job),
         warnings=warnings(job, memory) + (unanswered(job, profile, sources) if isinstance(profile, Profile) else ()),
         parameters=parameter_count(job.model),
+        init_time_s=startup(job).seconds,
         traffic=carried,
         timeline=blocks(lowered, timeline),
         kernel_timeline=kernels(workload, lowered, links),

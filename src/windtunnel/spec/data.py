@@ -23,7 +23,7 @@ class Data(Noun):
     prefetch: PositiveInt = Field(2, description="micro batches that each worker has ready (PyTorch's prefetch_factor)")
     sample: Seconds = Field(50e-6, description="a worker's time for one sequence: index, slice, decode, collate")
     sample_cv: NonNegativeFloat = Field(0.5, le=100, description="its standard deviation over its mean: the slow tail")
-    bytes_per_token: NonNegativeFloat = Field(4.0, description="bytes read for each token of a sequence; images and video: thousands")
+    bytes_per_token: NonNegativeFloat = Field(4.0, description="bytes read for each token; images and video: thousands")
     storage: NodeBandwidth = Field(2e9, description="bytes a second that a node reads")
     overlap: Literal["none", "gradient_sync", "step"] = Field(
         "step", description="a batch is prepared before its step, while gradients of the one before are combined, or all the time")

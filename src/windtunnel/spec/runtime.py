@@ -9,6 +9,7 @@ from pydantic import Field
 from windtunnel.base.units import Seconds, Size
 from windtunnel.spec.common import DTYPE_BYTES, Flag, Name, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt, Precision
 from windtunnel.spec.data import Data
+from windtunnel.spec.startup import Startup
 
 
 class Host(Noun):
@@ -92,6 +93,7 @@ class Runtime(Noun):
     nccl: dict[str, str | int] = Field({}, description="NCCL_* variables of the job; `windtunnel collective --help` lists them")
     host: Host
     data: Data = Field(default_factory=lambda: Data.model_validate({}))
+    startup: Startup = Field(default_factory=Startup)
     pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")
     alloc_conf: str = Field("", description="PYTORCH_CUDA_ALLOC_CONF, for the replay of memory: expandable_segments:True")
     allocator_overhead: NonNegativeFloat = Field(0.0, description="reserved over allocated memory, as a fraction")
