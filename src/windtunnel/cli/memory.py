@@ -118,7 +118,9 @@ def command(
         left = f"{say.size(free)} free" if free else "nothing to spare"
         console.print(Text(f"Fits, with {left} on the fullest stage.", style="green"))
         return
-    console.print(Text(f"DOES NOT FIT: {say.size(missing)} missing on the fullest stage.", style="bold red"))
+    short = max(stages, key=lambda s: s.missing).short
+    where = "" if short == "GPU memory" else f"of {short} "
+    console.print(Text(f"DOES NOT FIT: {say.size(missing)} {where}missing on the fullest stage.", style="bold red"))
     for a in advice:
         price = f"; a step takes {say.seconds(a.seconds)} ({a.seconds / now - 1.0:+.1%})" if a.seconds and now else ""
         console.print(Text(f"  --set {a.path}={a.value} makes it fit, with {say.size(a.spare)} free{price}"))

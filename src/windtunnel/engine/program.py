@@ -30,6 +30,8 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 HOST_SYNC = 1
 JOIN = 2
+COPY = 2
+"""`comm` of an operator that neither slows computing nor is slowed: a copy engine's or a CPU's."""
 _RENDEZVOUS = -1
 
 
@@ -46,7 +48,7 @@ class Program:
     op_seconds: Floats  # [O]
     op_host: Floats  # [O] host seconds to enqueue
     op_category: Ints  # [O] 0..categories-1
-    op_comm: Bytes  # [O] 1: a communication kernel, see `compute_tax`
+    op_comm: Bytes  # [O] 1: a communication kernel, see `compute_tax`; COPY
     op_wait0: Ints  # [O] -1: none
     op_wait1: Ints  # [O]
     rank_start: Longs  # [R+1]
@@ -179,7 +181,7 @@ class ProgramBuilder:
         """A list of operators that run in this order; one value stands for all. Returns the template's number.
 
         `seconds` on the device, `host` seconds to enqueue; `wait0`, `wait1`: earlier operators of the template whose end each one
-        waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax.
+        waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax, or COPY.
         """
         n = len(seconds)
 

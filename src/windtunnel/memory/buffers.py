@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.memory.habits import Habits
+from windtunnel.memory.tiers import largest_copy
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload.build import EMBEDDING, HEAD
 from windtunnel.workload.graph import Workload
@@ -19,6 +20,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
     job = workload.job
     plan = job.plan
     total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
+    total += largest_copy(workload, stage)  # a layer that leaves while the next one runs, or comes back ahead of its use
     if plan.shards_parameters:
         return total + _sharded(workload, stage, habit, parameters)
     if job.dp * plan.cp > 1 and habit.bucket:

@@ -27,7 +27,9 @@ class Category(IntEnum):
     PIPELINE_BUBBLE = 11
     STEP_SYNC = 12
     OTHER_STAGES = 13
-    DATA = 14
+    OFFLOAD = 14  # copies to and from memory beside the GPU's
+    CPU_UPDATE = 15
+    DATA = 16
 
 
 COMPUTE = (Category.MATMUL, Category.ATTENTION, Category.MEMORY_BOUND, Category.RECOMPUTE, Category.OPTIMIZER)
@@ -40,6 +42,8 @@ MOVING = (
     Category.GRADIENT_REDUCE,
     Category.PIPELINE_TRANSFER,
     Category.STEP_SYNC,
+    Category.OFFLOAD,
+    Category.CPU_UPDATE,
 )
 
 _BY_AXIS = {

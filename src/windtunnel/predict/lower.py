@@ -145,4 +145,5 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
         waits = (stage.sync(Kind.GRADIENT_NORM, Axis.WORLD, 8.0, plan.pp, waits, Category.STEP_SYNC, host_sync=True),)
     if job.runtime.host.step:
         stage.run(templates.nothing(job.runtime.host.step), HOST)
-    sharding.finish(stage.run(templates.optimizer(index, after_norm=True), UPDATE, waits))
+    update = stage.run(templates.optimizer(index, after_norm=True), UPDATE, waits)
+    sharding.finish(sharding.copies.update(update, waits))

@@ -43,6 +43,8 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     if not short.fits:
         notes.append(
             f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more than its GPU has."
+            if short.short == "GPU memory" else
+            f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more {short.short} for each of its GPUs."
         )
     domain, span = job.cluster.node.domain, job.plan.ep * job.plan.etp
     if span <= domain < job.cluster.gpus and domain % span:

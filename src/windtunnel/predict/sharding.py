@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from windtunnel.predict.category import Category
+from windtunnel.predict.copies import Copies
 from windtunnel.predict.stage import HOST, PASSES, REDUCE, Kind, Label, Stage
 from windtunnel.workload import Axis, Comm, Stream
 from windtunnel.workload.schedules import Action, Order, Pass
@@ -19,6 +20,7 @@ WEIGHTS = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 class Sharding(Protocol):
     """Runs passes and, at the end of the step, combines gradients."""
 
+    copies: Copies
     whole_passes: bool
     """Whether every pass of the step is one run of `pass_template`, so that all can be appended at once."""
 
@@ -84,7 +86,7 @@ class Replicated:
     or after it."""
 
     def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+        self.stage, self.copies = stage, Copies(stage)
         job = stage.workload.job
         self.chunks = stage.workload.stages[stage.index]
         self.ranks = job.dp * job.plan.cp
@@ -102,7 +104,7 @@ class Replicated:
         self.partitions = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and several
         self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
-        self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions)
+        self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions or self.copies.of_layers)
         actions = () if self.whole_passes else stage.workload.schedule[stage.index]
         self.last = {a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS}  # by chunk: whose gradients come last
         self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}
@@ -126,7 +128,7 @@ class Replicated:
         return last
 
     def _stops(self, action: Action) -> bool:
-        return self._gathers(action) or self._combines(action)
+        return self._gathers(action) or self._combines(action) or self.copies.of_layers and not self.empty[action.chunk]
 
     def _gathers(self, action: Action) -> bool:
         if not self.overlap_gather or action.direction is not Pass.FORWARD or self.empty[action.chunk]:
@@ -139,11 +141,16 @@ class Replicated:
 
     def _in_groups(self, action: Action, waits: tuple[int, ...]) -> int:
         stage, direction, chunk = self.stage, action.direction, action.chunk
-        last = -1
+        step = 1 if direction is Pass.FORWARD else -1
+        at = 0 if step > 0 else sum(times for _, times in self.chunks[chunk].blocks) - 1
+        last, first = -1, True
         for group, pieces in enumerate(self._groups(chunk, direction)):
             gathered = self.gathers[chunk, group] if self._gathers(action) else ()
-            last = stage.run(stage.templates.pieces(pieces, direction, group == 0), label_of(action), waits + gathered)
-            waits = ()
+            for part in [(piece,) for piece in pieces[::step]] if self.copies.of_layers else [pieces]:
+                awaited = waits + gathered + self.copies.before(action, at)
+                last = stage.run(stage.templates.pieces(part, direction, first), label_of(action), awaited)
+                self.copies.after(action, at, last)
+                waits, gathered, first, at = (), (), False, at + step
             if self._combines(action):
                 self.pending.append(self._combine(held(stage, pieces), (last,), chunk))
         return last
@@ -153,6 +160,7 @@ class Replicated:
 
     def reduce(self, last: int) -> tuple[int, ...]:
         if not self.several:
+            self.copies.send_gradients(self.whole, last)
             return (last,)
         if not self.pending:
             return (self._combine(self.whole, (last,), -1),)
@@ -184,6 +192,7 @@ class Replicated:
             if scatter and copies is not None and job.shard_ranks < ranks:
                 rest = bytes_ / job.shard_ranks
                 done = self.stage.comm(label, Comm.ALL_REDUCE, copies, rest, Stream.REDUCE, (done,), Category.GRADIENT_REDUCE)
+        self.copies.send_gradients(size, done)
         return done
 
     def _groups(self, chunk: int, direction: Pass) -> list[Pieces]:
@@ -209,7 +218,7 @@ class FullySharded:
     """Parameters are gathered block by block, one block ahead of use; gradients are reduce-scattered in every backward pass."""
 
     def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+        self.stage, self.copies = stage, Copies(stage)
         self.whole_passes = False
         job = stage.workload.job
         self.ranks = job.shard_ranks
@@ -242,7 +251,10 @@ class FullySharded:
             if gather and place + 1 < len(flat):
                 ahead = self._gather(flat[place + 1], action)
             template = self.stage.templates.pieces(((block, 1),), action.direction, place == 0)
-            last = self.stage.run(template, label_of(action), waits + ((needed,) if needed is not None else ()))
+            position = place if forward else len(flat) - 1 - place
+            awaited = waits + ((needed,) if needed is not None else ()) + self.copies.before(action, position)
+            last = self.stage.run(template, label_of(action), awaited)
+            self.copies.after(action, position, last)
             self.done.append(last)
             waits = ()
             if action.direction in WEIGHTS:
@@ -262,17 +274,26 @@ class FullySharded:
         """Gather a block's parameters; two gathered blocks may be alive, so it waits for the computation before the last."""
         label = (Kind.GATHER, action.micro_batch, action.chunk)
         size = held(self.stage, ((block, 1),))
-        return gather(self.stage, label, size, self.stage.templates.gather_width, tuple(self.done[-1:]))
+        if self.copies.gathers_in_switch:
+            return self.copies.load_gathered(size, tuple(self.done[-1:]))
+        fetched = self.copies.fetch_parameters(size, tuple(self.done[-2:-1]))  # one block ahead of its gather
+        gathered = gather(self.stage, label, size, self.stage.templates.gather_width, (*self.done[-1:], *fetched))
+        return gathered if gathered is not None or not fetched else fetched[-1]
 
     def _scatter(self, block: int, after: int) -> None:
+        size = held(self.stage, ((block, 1),))
+        if self.copies.reduces_in_switch:
+            self.pending.append(self.copies.store_reduced(size, after))
+            return
         done = after
-        for axis, elements, ranks in _shared(self.stage, held(self.stage, ((block, 1),))):
-            size = elements * self.stage.templates.reduce_width
-            if size and ranks > 1:
-                done = self.stage.comm(REDUCE, Comm.REDUCE_SCATTER, axis, size, Stream.REDUCE, (after,), Category.GRADIENT_REDUCE)
-            if size and axis is Axis.SHARD and self.replicas > 1:
+        for axis, elements, ranks in _shared(self.stage, size):
+            whole = elements * self.stage.templates.reduce_width
+            if whole and ranks > 1:
+                done = self.stage.comm(REDUCE, Comm.REDUCE_SCATTER, axis, whole, Stream.REDUCE, (after,), Category.GRADIENT_REDUCE)
+            if whole and axis is Axis.SHARD and self.replicas > 1:
                 done = self.stage.comm(
-                    REDUCE, Comm.ALL_REDUCE, Axis.REPLICA, size / self.ranks, Stream.REDUCE, (done,), Category.GRADIENT_REDUCE
+                    REDUCE, Comm.ALL_REDUCE, Axis.REPLICA, whole / self.ranks, Stream.REDUCE, (done,), Category.GRADIENT_REDUCE
                 )
         if done != after:
             self.pending.append(done)
+        self.copies.send_gradients(size, done)

@@ -31,7 +31,12 @@ class Kind(IntEnum):
     BACKWARD_INPUT = 10
     BACKWARD_WEIGHT = 11
     FORWARD_AND_BACKWARD = 12  # two passes at once; the label is the forward pass's
-    DATA_LOADING = 13
+    OFFLOAD = 13  # copies out of the GPU's memory, and back
+    FETCH = 14
+    TO_STORAGE = 15
+    FROM_STORAGE = 16
+    CPU_UPDATE = 17
+    DATA_LOADING = 18
 
 
 PASSES = np.array([Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT], np.int64)

@@ -10,6 +10,7 @@ from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.experts import check_experts, check_modules
 from windtunnel.spec.model import Model
+from windtunnel.spec.offload import check_offload
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.precision import check_precision
 from windtunnel.spec.runtime import Runtime
@@ -87,6 +88,8 @@ def check(job: Job) -> Job:
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)
+    check_offload(job.plan.offload, job.cluster, job.plan.schedule_name, job.plan.shards_parameters, job.runtime.optimizer,
+                  max(max(stage) for stage in job.layers_per_stage))
     return job
 
 

@@ -28,7 +28,7 @@ def check_precision(runtime: Runtime, gpu: GPU, layers: int) -> None:
                                 "Write --set runtime.precision=fp8, or leave it out.")
         return
     if precision != "fp8" and runtime.fp8_recipe is not None:
-        raise PlanError("runtime.fp8_recipe", runtime.fp8_recipe, f"nothing under precision {precision}, which has scales of its own",
+        raise PlanError("runtime.fp8_recipe", runtime.fp8_recipe, f"nothing: {precision} has scales of its own",
                         f"Leave it out, or write --set runtime.precision=fp8 --set runtime.fp8_recipe={runtime.fp8_recipe}.")
     if runtime.fp8_amax_reduce != "none" and runtime.recipe != "delayed":
         raise PlanError("runtime.fp8_amax_reduce", runtime.fp8_amax_reduce,

@@ -7,7 +7,17 @@ from typing import Literal
 from pydantic import Field
 
 from windtunnel.base.units import Seconds, Size
-from windtunnel.spec.common import DTYPE_BYTES, Flag, Name, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt, Precision
+from windtunnel.spec.common import (
+    DTYPE_BYTES,
+    Flag,
+    Name,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Noun,
+    PositiveFloat,
+    PositiveInt,
+    Precision,
+)
 from windtunnel.spec.data import Data
 from windtunnel.spec.startup import Startup
 
@@ -34,8 +44,8 @@ class Runtime(Noun):
     version: str = ""
     precision: Precision = "bf16"
     fp8_recipe: Literal["delayed", "current", "blockwise", "rowwise"] | None = Field(
-        None, description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one a row; "
-        "left out: delayed. mxfp8 and nvfp4 have their own")
+        None, description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one a "
+        "row; left out: delayed. mxfp8 and nvfp4 have their own")
     fp8_amax_reduce: Literal["none", "tp", "dp"] = Field(
         "none", description="delayed scaling: ranks that agree on largest values after every pass; dp: those of dp and cp")
     fp8_param_gather: Flag = Field(False, description="linear weights are kept, and gathered over dp, as quantised")

@@ -14,6 +14,7 @@ from windtunnel.workload.ops import Op, OpTable
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
+from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import optimizer_rows, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES
@@ -21,7 +22,8 @@ from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
 """Indices of the blocks that every model has; LAYER is the first kind of layer. Other kinds of layers come after them, then layers
-that do not recompute where only some do, then those that predict further tokens."""
+that do not recompute where only some do, then those in 16 bits, then those that predict further tokens, then those whose tensors
+leave."""
 
 
 class _Rows:
@@ -76,12 +78,25 @@ def build(job: Job) -> Workload:
     for kind in units if recomputed is not None else ():
         kept[kind] = len(blocks)
         blocks.append(table.block(f"kept {_name(model.kind_counts, kind)}", units[kind], "none"))
+    wide = {}  # the same layers with products in 16 bits
+    first_wide, last_wide = job.runtime.bf16_layers
+    for kind in units if first_wide + last_wide else ():
+        for index in (place[kind], *([kept[kind]] if kept else [])):
+            wide[index] = len(blocks)
+            blocks.append(table.block(f"16-bit {blocks[index].name}", layer(job, kind, wide=True),
+                                      plan.recompute if index == place[kind] else "none"))
     tail = [(HEAD, 1)]
     for number in range(min(model.mtp_layers, 2)):  # all but the first are equal
         times = 1 if number == 0 else model.mtp_layers - 1
         further = table.block("mtp layer", further_layer(job, number == 0), plan.recompute)
         blocks += [further, table.block("mtp head", head(job, own_weights=False), "none")]
         tail += [(len(blocks) - 2, 1), (len(blocks) - 1, 1)] * times
+
+    leaves = {}
+    if plan.offload.activations:
+        for index in (*place.values(), *kept.values(), *wide.values()):
+            leaves[index] = len(blocks)
+            blocks.append(away(blocks[index]))
 
     stages = []
     starts = _starts(job)
@@ -90,7 +105,12 @@ def build(job: Job) -> Workload:
         for virtual, count in enumerate(counts):
             kinds = model.kinds[starts[stage][virtual] : starts[stage][virtual] + count]
             again = count if recomputed is None else min(count, recomputed)
-            parts = [*_runs(kinds[:again], place), *_runs(kinds[again:], kept)]
+            layers = [place[kind] for kind in kinds[:again]] + [kept[kind] for kind in kinds[again:]]
+            place_in_model = range(starts[stage][virtual], starts[stage][virtual] + count)
+            layers = [index if first_wide <= at < model.layers - last_wide else wide[index]
+                      for at, index in zip(place_in_model, layers, strict=True)]
+            layers[: plan.offload.activations] = [leaves[index] for index in layers[: plan.offload.activations]]
+            parts = _runs(layers)
             if job.places[stage][virtual] == 0:
                 parts.insert(0, (EMBEDDING, 1))
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
@@ -118,9 +138,9 @@ def _starts(job: Job) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(before[part] for part in parts) for parts in job.places)
 
 
-def _runs(kinds: tuple[LayerKind, ...], place: dict[LayerKind, int]) -> list[tuple[int, int]]:
+def _runs(layers: list[int]) -> list[tuple[int, int]]:
     """Layers as (block, how many in a row)."""
-    return [(place[kind], len(list(run))) for kind, run in groupby(kinds)]
+    return [(block, len(list(run))) for block, run in groupby(layers)]
 
 
 def _name(kinds: dict[LayerKind, int], kind: LayerKind) -> str:

@@ -28,7 +28,8 @@ class Block:
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
     that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces; `quantised`
-    elements of `parameters` are multiplied in low precision.
+    elements of `parameters` are multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward,
+    and are part of `working`.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Block:
     expert_parameters: float = 0.0
     tensors: Tensors = Tensors()
     quantised: float = 0.0
+    offloaded: float = 0.0
 
 
 @dataclass(frozen=True)

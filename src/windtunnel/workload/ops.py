@@ -98,7 +98,13 @@ class Stream(IntEnum):
     SEND_BACKWARD_BACK = 12
     RECV_BACKWARD_BACK = 13
     EP = 14  # tokens to experts and back
-    DATA = 15  # batches
+    # copies by the GPU's copy engines, and what the host does for an offloaded optimizer
+    TO_HOST = 24
+    FROM_HOST = 25
+    CPU = 26
+    STORAGE_READ = 27
+    STORAGE_WRITE = 28
+    DATA = 30  # batches
 
 
 class Op(NamedTuple):

@@ -18,9 +18,8 @@ class Unit:
 
     `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before
     any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share, `quantised` those
-    of products in low precision; `core` marks
-    the attention core, which selective recompute throws away; `again` is the share of the unit's matrix products that op-level
-    selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
+    of products in low precision; `core` marks the attention core, which selective recompute throws away; `again` is the share of the
+    unit's matrix products that op-level selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
     the bytes of `saved` that such a part brings back, `place` the sub-module of both. `tensors` are the pieces of `saved` where it
     is more than one.
     """
@@ -42,8 +41,9 @@ class Unit:
 
 @dataclass
 class Tape:
-    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window; `wide`:
-    products stay in 16 bits whatever the precision.
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees.
+
+    `local`: attention has the model's window; `wide`: products stay in 16 bits whatever the precision.
 
     `outer` is None for a sub-module by itself. Where two read one input and their outputs are summed (a parallel block under
     tensor parallelism) the outer one gathers the input and reduces sum and input gradient for both; the inner one gathers the

@@ -24,7 +24,8 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     attend = mla if job.model.latent else attention
     feed = ("moe", moe) if kind.experts else ("mlp", mlp)
     steps: list[tuple[str, Callable[[Tape], None]]] = [
-        ("attention", lambda tape: norm(tape, "norm1", not job.model.latent)), ("attention", attend), ("attention", lambda tape: residual(tape, "add1")),
+        ("attention", lambda tape: norm(tape, "norm1", not job.model.latent)), ("attention", attend),
+        ("attention", lambda tape: residual(tape, "add1")),
         (feed[0], lambda tape: norm(tape, "norm2", not kind.experts)), feed, (feed[0], lambda tape: residual(tape, "add2")),
     ]
     if job.model.parallel_block:  # one norm feeds both, one residual takes both
