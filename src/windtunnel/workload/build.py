@@ -8,7 +8,7 @@ from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
-from windtunnel.workload.blocks.quantise import weight_update
+from windtunnel.workload.blocks.quantise import amax_history, weight_update
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Op, OpTable
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
@@ -85,6 +85,10 @@ def build(job: Job) -> Workload:
             wide[index] = len(blocks)
             blocks.append(table.block(f"16-bit {blocks[index].name}", layer(job, kind, wide=True),
                                       plan.recompute if index == place[kind] else "none"))
+    history = []
+    if amax := amax_history(job):
+        history = [(len(blocks), 1)]
+        blocks.append(table.block("amax", amax, "none"))
     tail = [(HEAD, 1)]
     for number in range(min(model.mtp_layers, 2)):  # all but the first are equal
         times = 1 if number == 0 else model.mtp_layers - 1
@@ -115,7 +119,7 @@ def build(job: Job) -> Workload:
                 parts.insert(0, (EMBEDDING, 1))
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
                 parts += tail
-            chunks.append(Chunk(tuple(parts)))
+            chunks.append(Chunk(tuple(parts + history if parts else parts)))
         stages.append(tuple(chunks))
     schedule = SCHEDULES[plan.schedule_name](plan.pp, plan.vpp, job.micro_batches)
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)

@@ -17,11 +17,11 @@ class Unit:
     """One differentiable step of a block.
 
     `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before
-    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share, `quantised` those
-    of products in low precision; `core` marks the attention core, which selective recompute throws away; `again` is the share of the
-    unit's matrix products that op-level selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
-    the bytes of `saved` that such a part brings back, `place` the sub-module of both. `tensors` are the pieces of `saved` where it
-    is more than one.
+    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share, `quantised`
+    those of products in low precision; `core` marks the attention core, which selective recompute throws away; `again` is the
+    share of the unit's matrix products that op-level selective recompute runs again. `parts` are the entries of
+    `plan.recompute_modules` that run the unit again, `gives[part]` the bytes of `saved` that such a part brings back, `place` the
+    sub-module of both. `tensors` are the pieces of `saved` where it is more than one.
     """
 
     name: str

@@ -17,7 +17,7 @@ from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
-from windtunnel.workload.tape import Tape
+from windtunnel.workload.tape import Tape, Unit
 
 Source = Literal["", "norm", "activation"]
 """The kernel that writes a product's input, where it might quantise it on the way."""
@@ -58,7 +58,7 @@ RECIPES: dict[str, Recipe] = {
     "mxfp8": Recipe(1.0 + 1.0 / 32.0, 1.0 + 1.0 / 32.0, blocks=True, fused="all", square=False),
     "nvfp4": Recipe(0.5 + 1.0 / 16.0, 0.5 + 1.0 / 16.0, amax=True, blocks=True, rotated=True),
 }
-"""By `Runtime.recipe`. Scales: fp32 for 128 numbers (128 x 128 of a weight), E8M0 for 32, E4M3 for 16. Rowwise scales are one a row.
+"""By `Runtime.recipe`. Scales: fp32 for 128 numbers (128 x 128 of a weight), E8M0 for 32, E4M3 for 16, one a row.
 NVFP4 and blocks of 128 are quantised after the norm has written 16 bits (Transformer Engine's normalization.cpp)."""
 
 
@@ -142,7 +142,7 @@ def operand(tape: Tape, name: str, phase: Phase, elements: float, copies: int = 
         rows.append(tape.comm(f"{name} amax reduce", phase, Comm.ALL_REDUCE, Axis.TP, 4.0, Stream.TP))
     several = found.blocks or transposes(tape.job)
     written = copies if several else 1
-    if found.rotated and written == 2:  # along rows as it is, along columns rotated: two kernels
+    if found.rotated and written == 2 and not tape.job.runtime.fused_hadamard:  # along rows, and rotated along columns
         kernel("quantise", Kind.ELEMENTWISE, 2.0 * (tape.width + found.width), 2 * pieces)
     else:
         kernel("quantise", Kind.ELEMENTWISE, tape.width + written * found.width, pieces)
@@ -175,6 +175,25 @@ def weight(tape: Tape, name: str, phase: Phase, elements: float) -> list[Op]:
         return []  # forward made both copies
     both = 1 if runtime.save_original_input else 2
     return operand(tape, f"{name} weight", phase, elements, both)
+
+
+def amax_history(job: Job) -> list[Unit]:
+    """Delayed scaling after a forward pass, and before the next backward pass ends: ranks agree on the largest values, and one
+    kernel makes all scales.
+
+    A linear layer has three histories forward (input, weight, output) and two backward; a layer of a decoder has four of them.
+    """
+    runtime = job.runtime
+    axis, ranks = {"tp": (Axis.TP, job.plan.tp), "dp": (Axis.SHARD, job.shard_ranks)}.get(runtime.fp8_amax_reduce, (Axis.NONE, 1))
+    if runtime.recipe != "delayed" or ranks == 1:
+        return []
+    tape, unit = Tape(job, "amax"), Unit("amax history")
+    layers = max(max(counts) for counts in job.layers_per_stage)
+    for rows, phase, tensors in ((unit.forward, Phase.FORWARD, 3), (unit.backward, Phase.DGRAD, 2)):
+        size = 4.0 * 4 * tensors * layers
+        rows.append(tape.comm("amax reduce", phase, Comm.ALL_REDUCE, axis, size, Stream.WORLD))
+        rows.append(Op("scales update", Kind.ELEMENTWISE, phase, "amax", 0, bytes=2.0 * size))
+    return [unit]
 
 
 def weight_update(job: Job, quantised: float, own: float) -> list[Op]:
