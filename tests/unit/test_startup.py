@@ -11,8 +11,8 @@ from windtunnel.spec import Job, check, load_job
 
 
 def job(gpus: int, *sets: str) -> Job:
-    return check(load_job("megascale-175b-12288", [f"cluster.gpus={gpus}", f"plan.dp={gpus // 64}", f"plan.global_batch={gpus // 8}",
-                                                   *(f"runtime.startup.{text}" for text in sets)]))
+    sizes = [f"cluster.gpus={gpus}", f"plan.dp={gpus // 64}", f"plan.global_batch={gpus // 8}"]
+    return check(load_job("megascale-175b-12288", [*sizes, *(f"runtime.startup.{text}" for text in sets)]))
 
 
 def test_groups_of_64_gpus_by_hand() -> None:

@@ -125,10 +125,6 @@ GpuBandwidth = Annotated[
     float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _written("B/s per GPU each way"), _text("2.039TB/s")]
 
 
-NodeBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "node")), _written("B/s per node"), _text("2GB/s")]
-
-
 def show_size(number: float) -> str:
     """`1.5 GiB` from bytes."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -55,8 +55,8 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     ready = startup(job)
     if ready.seconds > LONG_START:
         notes.append(
-            f"Each start waits {ready.seconds:,.0f} s for communication groups: {ready.groups:,} groups make {ready.operations:.2g} "
-            f"operations on the {job.runtime.startup.store} store. Try "
+            f"Each start waits {ready.seconds:,.0f} s for communication groups: {ready.groups:,} groups make "
+            f"{ready.operations:.2g} operations on the {job.runtime.startup.store} store. Try "
             + ("runtime.startup.sync=members." if job.runtime.startup.sync == "all_ranks" else "runtime.startup.store=tcp_libuv."))
     if plan_crosses_node(job):
         notes.append(

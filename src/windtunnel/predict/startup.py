@@ -1,8 +1,9 @@
 """Seconds until a job's communication groups stand: operations on the store, counted, over what the store serves in a second.
 
-A rank registers at a group's barrier and then asks until all are there, two operations; each member of a group of GPUs asks once for
-the communicator's id. With `sync = "all_ranks"` every rank does so after every group of the job, n x groups operations where the number
-of groups grows with n; with `sync = "members"` only for its own groups. Not counted: processes, CUDA contexts, NCCL's own bootstrap.
+A rank registers at a group's barrier and then asks until all are there, two operations; each member of a group of GPUs asks once
+for the communicator's id. With `sync = "all_ranks"` every rank does so after every group of the job, n x groups operations where
+the number of groups grows with n; with `sync = "members"` only for its own groups. Not counted: processes, CUDA contexts, NCCL's
+own bootstrap.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from windtunnel.spec.job import Job
 RATE = {"tcp": 4.63e3, "redis": 13.4e3, "tcp_libuv": 24e3}
 """Operations a second that a store serves.
 
-`tcp` and `redis`: what makes MegaScale's 1,047 and 361 s at 2,048 GPUs (NSDI 2024, section 3.5) of the operations counted here for its
-175B's plan; measured elsewhere are 1.5 to 6 thousand and 2.5 to 8.5 thousand of single clients. `tcp_libuv`: 19 to 29 thousand, measured
-with gloo on one machine."""
+`tcp` and `redis`: what makes MegaScale's 1,047 and 361 s at 2,048 GPUs (NSDI 2024, section 3.5) of the operations counted here
+for its 175B's plan; measured elsewhere are 1.5 to 6 thousand and 2.5 to 8.5 thousand of single clients. `tcp_libuv`: 19 to 29
+thousand, measured with gloo on one machine."""
 
 BARRIER, ID = 2, 1
 """Operations of a rank at a barrier, and of a member for a communicator's id."""

@@ -11,6 +11,7 @@ from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.experts import check_experts, check_modules
 from windtunnel.spec.model import Model
 from windtunnel.spec.offload import check_offload
+from windtunnel.spec.optimizer import check_optimizer
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.precision import check_precision
 from windtunnel.spec.runtime import Runtime
@@ -84,6 +85,7 @@ def check(job: Job) -> Job:
     _check_widths(job)
     _check_ranks(job)
     check_experts(job.model, job.plan, job.dp)
+    check_optimizer(job.plan, job.runtime)
     check_modules(job.model, job.plan)
     _check_stages(job)
     _check_batch(job)

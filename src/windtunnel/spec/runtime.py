@@ -21,6 +21,8 @@ from windtunnel.spec.common import (
 from windtunnel.spec.data import Data
 from windtunnel.spec.startup import Startup
 
+StateDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
+
 
 class Host(Noun):
     """Cost of the Python/C++ side that feeds the GPU, per launch mode.
@@ -71,7 +73,11 @@ class Runtime(Noun):
     fused_cross_entropy: Flag = True
     fused_optimizer: Flag = True
     fused_wgrad: Flag = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
-    optimizer: Literal["adam", "lamb", "sgd"] = "adam"
+    optimizer: Literal["adam", "lamb", "sgd", "muon", "adafactor"] = "adam"
+    exp_avg_dtype: StateDtype = Field("fp32", description="dtype of the first moment; int8: block-wise, as 8-bit optimizers")
+    exp_avg_sq_dtype: StateDtype = Field("fp32", description="dtype of the second moment")
+    muon_tp: Literal["duplicated", "distributed", "blockwise"] = Field(
+        "duplicated", description="how Muon treats a weight cut over tp: gathered by every rank, kept cut, or each piece by itself")
     master_weights: Flag = True
     weight_dtype: Literal["fp32", "fp16", "bf16"] = "bf16"
     gradient_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype in which gradients are accumulated and kept")

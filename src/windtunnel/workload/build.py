@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import accumulate, groupby
 
 from windtunnel.spec.job import Job
@@ -11,11 +12,12 @@ from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Op, OpTable
+from windtunnel.workload.optimizers import Held, Matrix
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.offload import away
-from windtunnel.workload.passes.optimizer import optimizer_rows, updated_parameters
+from windtunnel.workload.passes.optimizer import matrices_of, optimizer_rows, state_bytes, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES
 from windtunnel.workload.tape import Tape, Unit
@@ -49,7 +51,8 @@ class _Rows:
         tensors = Tensors(tuple(u.parameters for u in units if u.parameters),
                           saved_tensors(units, recompute, self.boundary, modules),
                           tensors_again(units, recompute, modules, working))
-        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, sum(u.quantised for u in units))
+        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, sum(u.quantised for u in units),
+                     matrices=tuple(matrices_of(self.job, units).items()))
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
         """Appends rows and what they wait for; returns their place."""
@@ -125,13 +128,21 @@ def build(job: Job) -> Workload:
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     narrow = tuple(sum(blocks[b].quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
-    optimizer = []
-    for parameters, of_experts, quantised in zip(held, experts, narrow, strict=True):
-        linked = optimizer_rows(job, parameters, of_experts) + weight_update(job, quantised, parameters and
-            quantised * updated_parameters(job, parameters, of_experts) / parameters)
-        optimizer.append(table.add(linked, [() for _ in linked]))
+    optimizer, states = [], []
+    for parts_of, parameters, of_experts, quantised in zip(stages, held, experts, narrow, strict=True):
+        inside = [(blocks[b], times) for chunk in parts_of for b, times in chunk.blocks]
+        shapes: Counter[Matrix] = Counter()
+        for block, times in inside:
+            shapes.update({matrix: count * times for matrix, count in block.matrices})
+        whole = Held(parameters, of_experts, sum(len(block.tensors.weights) * times for block, times in inside), shapes)
+        before, after = optimizer_rows(job, whole)
+        updated = parameters and updated_parameters(job, parameters, of_experts) / parameters
+        after += weight_update(job, quantised, quantised * updated)
+        linked, waits = link([after])
+        optimizer.append(table.add(before + linked, [()] * len(before) + waits))
+        states.append(state_bytes(job, whole))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts, narrow)
+                    boundary, held, experts, narrow, tuple(states))
 
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:

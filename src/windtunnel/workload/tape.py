@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.optimizers import Cut
 
 
 @dataclass
@@ -21,7 +22,8 @@ class Unit:
     those of products in low precision; `core` marks the attention core, which selective recompute throws away; `again` is the
     share of the unit's matrix products that op-level selective recompute runs again. `parts` are the entries of
     `plan.recompute_modules` that run the unit again, `gives[part]` the bytes of `saved` that such a part brings back, `place` the
-    sub-module of both. `tensors` are the pieces of `saved` where it is more than one.
+    sub-module of both. `tensors` are the pieces of `saved` where it is more than one. `cut`: the side of the unit's weight
+    (outputs x inputs) that tensor parallelism divides.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Unit:
     parts: tuple[str, ...] = ()
     gives: dict[str, float] = field(default_factory=dict)
     place: str = ""
+    cut: Cut = ""
 
 
 @dataclass

@@ -38,6 +38,7 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
     if bias and not runtime.fused_activation:
         unit.forward.append(tape.elementwise(f"{name} bias", Phase.FORWARD, t * out, 1, 1))
 
+    unit.cut = "rows"
     b = unit.backward
     b += quantise.weight(tape, name, Phase.DGRAD, inputs * out)
     b += quantise.operand(tape, f"{name} grad", Phase.DGRAD, t * out)
@@ -103,6 +104,7 @@ def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = Tru
             unit.forward.append(
                 tape.comm(f"{name} {'scatter' if tape.sp else 'reduce'}", Phase.FORWARD, call, Axis.TP, size, Stream.TP)
             )
+    unit.cut = "columns"
     b = unit.backward
     b += quantise.weight(tape, name, Phase.DGRAD, cut * outputs)
     behind = quantise.late_transpose(tape, True)  # the gradient's
