@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 27,
          "from_hugging_face": 9, "which_fabric": 10, "schedules": 12, "wafer_scale": 11, "memory_pool": 13,
-         "megascale_ablation": 11}
+         "megascale_ablation": 11, "megascale_network": 6}
 """Script -> lines that it prints."""
 
 
@@ -124,6 +124,13 @@ def test_megascales_tables_are_met() -> None:
     for _, _, seconds, mfu, p in found:
         assert seconds * mfu == pytest.approx(p.step_time_s * made["mfu"](p), rel=0.01)
     assert len(found) == 16 and sum(abs(p.step_time_s / seconds - 1.0) for _, _, seconds, _, p in found) / 16 < 0.05
+
+
+def test_faster_up_links_lose_less_to_collisions() -> None:
+    lost = {name: seconds for name, seconds, _ in rows("megascale_network")}
+    plain, faster, many, spray = lost.values()
+    assert spray == 0.0 <= many <= faster < plain
+    assert 0.01 < plain < 1.0
 
 
 def test_each_step_of_megascales_ablation_gains_what_it_gained() -> None:
