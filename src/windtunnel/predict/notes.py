@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from windtunnel.compute import Profile
 from windtunnel.memory import StageMemory
 from windtunnel.predict.startup import startup
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 
 LONG_START = 60.0
@@ -24,7 +25,10 @@ def assumptions(job: Job) -> tuple[str, ...]:
         load = min(runtime.moe_imbalance, runtime.moe_capacity or runtime.moe_imbalance)
         notes.append(f"A token goes to {job.model.top_k} of {job.model.experts} experts, which count in FLOPs; the busiest expert "
                      f"rank takes {load:g} times the mean.")
-    if job.padded_vocab != job.model.vocab:
+    if isinstance(job.model, GraphModel):
+        notes.append(f"The model is a graph of kernels as PyTorch runs them one by one, {job.model.batch} samples a micro batch; "
+                     "switches that fuse kernels of decoders change nothing.")
+    elif job.padded_vocab != job.model.vocab:
         notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
     if job.cluster.gpus > 1:
         notes.append(

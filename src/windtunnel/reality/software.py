@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from windtunnel.reality.recipes import mixture_recipe
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
-from windtunnel.spec import Runtime, load_runtime, names
+from windtunnel.spec import Cluster, Model, Runtime, load_runtime, names
 
 RELEASES: dict[str, tuple[tuple[tuple[int, int], str, str], ...]] = {
     "megatron": (((2019, 9), "megatron-lm", "2.0"), ((2022, 5), "megatron-lm", "3.0"), ((2023, 9), "megatron-lm", "23.09"),
@@ -80,7 +81,8 @@ def catalogue_date(row: TrainingRow) -> tuple[int, int] | None:
     return (int(found.group(1)), 6) if found else None
 
 
-def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> Runtime | Skipped:
+def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str], model: Model,
+               cluster: Cluster) -> Runtime | Skipped:
     """The framework's defaults at that date, with what the row states of precision, overlap, launch mode and features over them."""
     release = release_of(row, software)
     if release is None:
@@ -107,8 +109,13 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         fields["launch"] = "compile"
     elif re.search(r"\beager\b", notes):
         fields["launch"] = "eager"
-    if "tokendrop" in notes:  # Megatron-Bridge's token-drop recipes give every expert the mean
-        fields["moe_capacity"] = 1.0
+    if name == "nemo" and version and model.experts is not None:
+        dated = software or (0, 0)
+        recipe = mixture_recipe((dated[0] - 2000, dated[1]), row.precision or "", model, cluster, row.ep or 1, row.vpp or 1,
+                                "tokendrop" in notes)
+        fields = recipe | fields
+        assumed.append("as NVIDIA's recipes of that container set it: "
+                       + ", ".join(f"{field} {value}" for field, value in recipe.items()))
     runtime = load_runtime(name, **fields)
     assumed.append(f"software {name} {runtime.version}".rstrip())
     return _half(runtime)

@@ -10,9 +10,14 @@ MOMENTS = {"adam": (True, True), "lamb": (True, True), "sgd": (True, False), "mu
 """Whether an optimizer keeps a first and a second moment whose dtype can be chosen."""
 
 
-def check_optimizer(plan: Plan, runtime: Runtime) -> None:
-    """Raise PlanError where the optimizer cannot run under the plan, or where a field of it has no effect."""
+def check_optimizer(plan: Plan, runtime: Runtime, shapes: bool = True) -> None:
+    """Raise PlanError where the optimizer cannot run under the plan, or where a field of it has no effect.
+
+    `shapes`: whether the model says which of its parameters are matrices.
+    """
     name = runtime.optimizer
+    if name in ("muon", "adafactor") and not shapes:
+        raise PlanError("runtime.optimizer", name, "adam, lamb or sgd: a model imported as a graph has no shapes of its weights")
     for field, has in zip(("exp_avg_dtype", "exp_avg_sq_dtype"), MOMENTS[name], strict=True):
         if not has and getattr(runtime, field) != "fp32":
             raise PlanError(f"runtime.{field}", getattr(runtime, field), f"left out: {name} keeps no such moment")

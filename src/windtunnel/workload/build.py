@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import accumulate, groupby
 
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
+from windtunnel.workload.from_graph import from_graph
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Op, OpTable
-from windtunnel.workload.optimizers import Held, Matrix
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.offload import away
-from windtunnel.workload.passes.optimizer import matrices_of, optimizer_rows, state_bytes, updated_parameters
+from windtunnel.workload.passes.optimizer import held_by, matrices_of, state_bytes, update_of, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
-from windtunnel.workload.schedules import SCHEDULES
+from windtunnel.workload.schedules import SCHEDULES, overlapped
 from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
@@ -64,6 +64,8 @@ class _Rows:
 def build(job: Job) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`."""
     plan, model = job.plan, job.model
+    if isinstance(model, GraphModel):
+        return from_graph(job, model)
     tape = Tape(job, "")
     boundary = tape.local_tokens * model.hidden * tape.width
     table = _Rows(job, boundary)
@@ -124,25 +126,19 @@ def build(job: Job) -> Workload:
                 parts += tail
             chunks.append(Chunk(tuple(parts + history if parts else parts)))
         stages.append(tuple(chunks))
-    schedule = SCHEDULES[plan.schedule_name](plan.pp, plan.vpp, job.micro_batches)
+    write = overlapped if job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
+    schedule = write(plan.pp, plan.vpp, job.micro_batches)
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     narrow = tuple(sum(blocks[b].quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     optimizer, states = [], []
     for parts_of, parameters, of_experts, quantised in zip(stages, held, experts, narrow, strict=True):
-        inside = [(blocks[b], times) for chunk in parts_of for b, times in chunk.blocks]
-        shapes: Counter[Matrix] = Counter()
-        for block, times in inside:
-            shapes.update({matrix: count * times for matrix, count in block.matrices})
-        whole = Held(parameters, of_experts, sum(len(block.tensors.weights) * times for block, times in inside), shapes)
-        before, after = optimizer_rows(job, whole)
+        whole = held_by(parameters, of_experts, [(blocks[b], times) for chunk in parts_of for b, times in chunk.blocks])
         updated = parameters and updated_parameters(job, parameters, of_experts) / parameters
-        after += weight_update(job, quantised, quantised * updated)
-        linked, waits = link([after])
-        optimizer.append(table.add(before + linked, [()] * len(before) + waits))
+        optimizer.append(table.add(*update_of(job, whole, weight_update(job, quantised, quantised * updated))))
         states.append(state_bytes(job, whole))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts, narrow, tuple(states))
+                    boundary, held, experts, narrow, (EMBEDDING, HEAD), tuple(states))
 
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:

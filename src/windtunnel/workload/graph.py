@@ -61,7 +61,8 @@ class Workload:
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
     them that belong to experts, `stage_quantised[s]` those multiplied in low precision. `stage_states[s]` are bytes of optimizer
-    state on one GPU, without master copies.
+    state on one GPU, without master copies. `root` are blocks outside of the list
+    of layers, which full sharding gathers with the whole.
     """
 
     job: Job
@@ -75,6 +76,7 @@ class Workload:
     stage_parameters: tuple[float, ...]
     stage_experts: tuple[float, ...]
     stage_quantised: tuple[float, ...] = ()
+    root: tuple[int, ...] = (0, 2)
     stage_states: tuple[float, ...] = ()
 
     def runs(self, stage: int) -> tuple[int, ...]:

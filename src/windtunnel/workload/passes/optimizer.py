@@ -6,8 +6,10 @@ from collections import Counter
 
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
+from windtunnel.workload.graph import Block
 from windtunnel.workload.ops import Kind, Op
 from windtunnel.workload.optimizers import OPTIMIZERS, Held, Matrix, Update
+from windtunnel.workload.passes.link import link
 from windtunnel.workload.tape import Unit
 
 MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}
@@ -19,7 +21,7 @@ _ELSEWHERE = ("embedding", "head")
 
 def sharded(job: Job, parameters: float, experts: float = 0.0) -> float:
     """Elements of a shard of `parameters`, `experts` of which are shared only by the ranks that hold the same experts."""
-    return (parameters - experts) / job.shard_ranks + experts / job.expert_dp
+    return (parameters - experts) / job.shard_ranks + experts / job.expert_shard_ranks
 
 
 def updated_parameters(job: Job, parameters: float, experts: float = 0.0) -> float:
@@ -41,14 +43,30 @@ def matrices_of(job: Job, units: list[Unit]) -> Counter[Matrix]:
     return found
 
 
+def held_by(parameters: float, experts: float, blocks: list[tuple[Block, int]]) -> Held:
+    """What a stage of `blocks` with repeats holds."""
+    shapes: Counter[Matrix] = Counter()
+    for block, times in blocks:
+        shapes.update({matrix: count * times for matrix, count in block.matrices})
+    return Held(parameters, experts, sum(len(block.tensors.weights) * times for block, times in blocks), shapes)
+
+
 def state_bytes(job: Job, held: Held) -> float:
     """Bytes of optimizer state of `held` on this GPU, without master copies."""
     n = updated_parameters(job, held.elements, held.experts)
     return OPTIMIZERS[job.runtime.optimizer].state(Update(job, held, n, 4.0, 4.0))
 
 
+def update_of(job: Job, held: Held, copies: list[Op] | None = None) -> tuple[list[Op], list[tuple[int, ...]]]:
+    """Rows of the update of what one GPU holds, before data-parallel sharding, then `copies`; and what each row awaits, counted
+    from the first one after the gradient's norm."""
+    before, after = optimizer_rows(job, held)
+    linked, waits = link([after + (copies or [])])
+    return before + linked, [()] * len(before) + waits
+
+
 def optimizer_rows(job: Job, held: Held) -> tuple[list[Op], list[Op]]:
-    """Rows of the update of what one GPU holds, before data-parallel sharding: up to the gradient's norm, and after it."""
+    """Rows up to the gradient's norm, and after it."""
     runtime = job.runtime
     n = updated_parameters(job, held.elements, held.experts)
     elsewhere = n * job.plan.offload.updated_away  # the CPU converts, scales and updates those
