@@ -48,13 +48,17 @@ class Network:
 
 @dataclass(frozen=True)
 class Costs:
-    """Columns over the rows of the workload: device `seconds`, `host` seconds to enqueue, and where the seconds come from."""
+    """Columns over the rows of the workload: device `seconds`, `host` seconds to enqueue, and where the seconds come from.
+
+    `data`: seconds at the begin of the step for which the first stage waits for its batch.
+    """
 
     seconds: Array
     host: Array
     estimate: Estimate
     network: Network
     slowdown: float
+    data: float = 0.0
 
 
 def price(workload: Workload, factors: Factors | None = None, profile: Profile | None = None) -> Costs:

@@ -106,6 +106,10 @@ class Templates:
         launch = self.workload.job.runtime.host.launch / self.host_speed
         return self._one("aside", int(stream), seconds, launch, int(category), COPY)
 
+    def data(self, seconds: float) -> int:
+        """The wait for a batch, beside the device."""
+        return self._one("data", int(Stream.DATA), seconds, 0.0, int(Category.DATA), 0)
+
     def nothing(self, host: float) -> int:
         """A row that only costs host time."""
         return self._one("nothing", int(Stream.COMPUTE), 0.0, host / self.host_speed, int(Category.MEMORY_BOUND), 0)

@@ -18,6 +18,7 @@ from windtunnel.spec.experts import check_dispatch, check_experts, check_modules
 from windtunnel.spec.graph_model import GraphModel, check_graph
 from windtunnel.spec.model import Model
 from windtunnel.spec.offload import check_offload
+from windtunnel.spec.optimizer import check_optimizer
 from windtunnel.spec.plan import CpKind, Plan
 from windtunnel.spec.precision import check_precision
 from windtunnel.spec.runtime import Runtime
@@ -141,6 +142,7 @@ def check(job: Job) -> Job:
     _check_ranks(job)
     check_context(job.model, job.plan, job.runtime, job.cp_kind)
     check_experts(job.model, job.plan, job.dp)
+    check_optimizer(job.plan, job.runtime, not isinstance(job.model, GraphModel))
     check_modules(job.model, job.plan)
     check_sharding(job.model, job.plan, job.runtime, job.dp, job.shard_ranks, job.near_ranks, job.expert_dp)
     check_dispatch(job.model, job.plan, job.runtime)
@@ -216,6 +218,11 @@ def _check_batch(job: Job) -> None:
         raise PlanError("plan.global_batch", plan.global_batch, f"a multiple of micro_batch*dp = {batch}",
                         f"Try {math.ceil(plan.global_batch / batch) * batch}.")
     check_batches(plan.schedule_name, plan.pp, job.micro_batches, batch)
+    tokens, runtime = plan.micro_batch * plan.seq // plan.cp, job.runtime
+    if runtime.overlap_tp and tokens % runtime.tp_chunks:
+        raise PlanError("runtime.tp_chunks", runtime.tp_chunks, f"a divisor of micro_batch*seq/cp = {tokens}")
+    if not runtime.overlap_tp and runtime.tp_chunks != Runtime.model_fields["tp_chunks"].default:
+        raise PlanError("runtime.tp_chunks", runtime.tp_chunks, "runtime.overlap_tp = true: nothing is cut in chunks without it")
 
 
 def _check_machine(job: Job) -> None:
