@@ -61,6 +61,10 @@ JOBS = {
     "dualpipe": make_job(dp=2, pp=2, schedule="dualpipe", layers=4, overlap_p2p=True, global_batch=16),
     "zbv": make_job(dp=2, pp=2, vpp=2, schedule="zbv", layers=4, overlap_p2p=True, global_batch=16),
     "experts": make_job(dp=4, layers=2, experts=4, expert_ffn=512, top_k=2, ep=2),
+    "experts fsdp": make_job(dp=4, layers=2, experts=4, expert_ffn=512, top_k=2, ep=2, sharding="fsdp"),
+    "second copy": make_job(dp=4, layers=2, sharding="zero3", secondary_group=2),
+    "mics": make_job(dp=4, layers=2, sharding="mics", shard_group=2),
+    "context": make_job(dp=2, cp=2, layers=2, sharding="zero1"),
 }
 
 
