@@ -2,10 +2,11 @@
 
     .venv/bin/python examples/unequal_ranks.py
 
-MegaScale (NSDI 2024, section 5.1) found about 0.5 % of its machines some 10 % slower. The first lines put that on the 175B model: as
-the closed form that every job carries, then as eight nodes that are named, of which each holds one stage of one replica. Then a NIC
-at half rate, hosts that collect garbage (0.3 s, once in 100 steps: each when it likes, or all at once), and GPUs whose speed
-spreads. Last, Llama 3.1 8B on 32 H100 and 32 A100: with as many micro batches for each, and with fewer for the slower ones.
+MegaScale (NSDI 2024, section 5.1) found about 0.5 % of its machines some 10 % slower. The first lines put that on the 175B model:
+as the closed form that every job carries, then as eight nodes that are named, of which each holds one stage of one replica. Then a
+whole replica, GPUs whose speed spreads, a NIC at half rate, and hosts that collect garbage (0.3 s, once in 100 steps: each when it
+likes, or all at once). Last, Llama 3.1 8B on 32 H100 and 32 A100: with as many micro batches for each, and with fewer for the
+slower ones.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from windtunnel.predict.unequal.costs import KindCosts, on, with_calls_of
 from windtunnel.predict.unequal.draws import Draw, draws_of
 from windtunnel.predict.unequal.folding import Replicas, fold
 from windtunnel.predict.unequal.lowering import graph_of, lower_apart, name_of
-from windtunnel.predict.unequal.ranks import Ranks, ranks_of, slow_nics
+from windtunnel.predict.unequal.ranks import Ids, Ranks, ranks_of, slow_nics
 from windtunnel.predict.unequal.result import Class, Unequally
 from windtunnel.spec import Job
 from windtunnel.spec.unequal import Unequal
@@ -63,6 +63,7 @@ class Ran:
     parts: Parts
     groups: list[Replicas]
     ranks: Ranks
+    slow: Sequence[tuple[Ids, float]] = ()  # NICs that are slow in a network engine's graph
 
     @property
     def seconds(self) -> float:
@@ -89,19 +90,21 @@ def run_apart(job: Job, unequal: Unequal, workload: Workload, costs: Costs, sett
     shown = min(ran, key=lambda one: abs(one.seconds - step))
     stages = range(job.plan.pp)
     by_stage = tuple(_mean([one.parts[stage] for one in ran], [one.weight for one in ran]) for stage in stages)
-    told, memory = _told(job, workload, costs, ran, shown), _memory(job, workload, shown)
+    told, memory = _told(job, _equal(workload, costs, setting), ran, shown), _memory(job, workload, shown)
     return Apart(step, by_stage, shown, told, memory, _peak(job, shown.ranks))
 
 
 def _step(job: Job, unequal: Unequal, workload: Workload, kinds: KindCosts, draw: Draw, setting: Setting) -> Ran:
     ranks = ranks_of(job, unequal, draw.down)
     links = ran = None
+    slow: Sequence[tuple[Ids, float]] = ()
     if setting.network == "closed":
         groups = fold(job, unequal, ranks, draw)
         lowered = lower_apart(workload, kinds, unequal, ranks, groups, draw.number)
     else:
         from windtunnel.predict.fidelity import over_engine  # the engines' rooms take time to open
 
+        kinds = KindCosts(workload, setting.price(workload), setting.price)  # engines change the prices of calls
         slow = slow_nics(job, unequal, ranks.places, draw.down)
         ranks = ranks_of(job, unequal, np.zeros_like(draw.down))  # slow links are in the engine's graph
         groups = fold(job, unequal, ranks, draw)
@@ -116,7 +119,7 @@ def _step(job: Job, unequal: Unequal, workload: Workload, kinds: KindCosts, draw
     traffic = links.finish(ran, timeline.makespan) if links is not None and ran is not None else None
     costs = tuple(kinds.of(ranks.clusters, pace.kinds) for group in groups for pace in group.paces)
     parts = tuple(breakdown(timeline, of, rank) for rank, of in enumerate(costs))
-    return Ran(draw.weight, graph_of(workload, groups[0]), lowered, timeline, links, traffic, costs, parts, groups, ranks)
+    return Ran(draw.weight, graph_of(workload, groups[0]), lowered, timeline, links, traffic, costs, parts, groups, ranks, slow)
 
 
 def _mean(parts: Sequence[dict[str, float]], weights: Sequence[float]) -> dict[str, float]:
@@ -125,9 +128,18 @@ def _mean(parts: Sequence[dict[str, float]], weights: Sequence[float]) -> dict[s
     return {name: sum(w * one.get(name, 0.0) for one, w in zip(parts, weights, strict=True)) for name in names}
 
 
-def _told(job: Job, workload: Workload, costs: Costs, ran: Sequence[Ran], shown: Ran) -> Unequally:
+def _equal(workload: Workload, costs: Costs, setting: Setting) -> float:
+    """Seconds of a step of equal ranks."""
+    if setting.network == "closed":
+        return run(lower(workload, costs).program, critical_path=False).makespan
+    from windtunnel.predict.fidelity import over_engine
+
+    _, lowered, links = over_engine(setting.network, workload, setting.price(workload), setting.seed, setting.skip)
+    return run(lowered.program, critical_path=False, network=links.network(setting.progress)).makespan
+
+
+def _told(job: Job, equal: float, ran: Sequence[Ran], shown: Ran) -> Unequally:
     pp = job.plan.pp
-    equal = run(lower(workload, costs).program, critical_path=False).makespan
     classes = []
     of_replica = [0] * job.dp
     for number, group in enumerate(shown.groups):
@@ -172,6 +184,9 @@ def culprit(job: Job, ran: Ran) -> str:
             odd.append(f"{where}paused for {show_time(sum(seconds for _, seconds in pace.pauses))}")
     if group.micro_batches != job.micro_batches:
         odd.append(f"{group.micro_batches} micro batches")
+    for hit, rate in ran.slow:
+        nodes = np.unique(ran.ranks.places.node[hit])
+        odd.append(f"NICs of {f'node {nodes[0]}' if len(nodes) == 1 else f'{len(nodes)} nodes'} at {rate:.0%}")
     shown = ", ".join(odd[:3]) + (f" and {len(odd) - 3} more" if len(odd) > 3 else "")
     return name_of(group) + (f" ({shown})" if shown else "")
 
