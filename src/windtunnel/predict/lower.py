@@ -22,10 +22,12 @@ from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
 from windtunnel.predict.transfers import Transfers
 from windtunnel.workload import Axis, Comm, Workload
+from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.passes.optimizer import sharded
 from windtunnel.workload.schedules import Order, table
 
-OVERLAPPING = (Axis.TP, Axis.CP, Axis.EP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP)
+OVERLAPPING = (Axis.TP, *CONTEXT_AXES, Axis.EP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP, Axis.NEAR, Axis.FAR,
+               Axis.EXPERT_SHARD, Axis.EXPERT_REPLICA)
 DEFAULT_TAX = 0.1
 """For accelerators whose compute units are not known; assumed."""
 
@@ -49,10 +51,16 @@ class Lowered:
 
 
 def compute_tax(costs: Costs) -> float:
-    """Share of the GPU's SMs that overlapping collectives hold: NCCL runs one block, and so one SM, a channel."""
+    """Share of the GPU's SMs that overlapping collectives hold: NCCL runs one block, and so one SM, a channel; DeepEP and HybridEP
+    hold as many as they are told to."""
     job = costs.network.job
-    sms = job.cluster.gpu.sms
-    channels = max((price.channels for (_, axis, _), price in costs.network.prices.items() if axis in OVERLAPPING), default=0)
+    sms, own = job.cluster.gpu.sms, job.runtime.moe_dispatch_sms
+
+    def holds(call: Comm, axis: Axis, channels: int) -> int:
+        return own if own is not None and axis is Axis.EP and call is Comm.ALL_TO_ALL else channels
+
+    channels = max((holds(call, axis, price.channels) for (call, axis, _), price in costs.network.prices.items()
+                    if axis in OVERLAPPING), default=0)
     return min(0.5, channels / sms) if sms else DEFAULT_TAX
 
 

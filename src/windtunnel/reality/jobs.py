@@ -48,12 +48,19 @@ MICRO_BATCHES = (1, 2, 4, 8)
 INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 """Frameworks that have the interleaved schedule; the others run 1F1B."""
 
+PRINTS_INTERLEAVE = ("nemo",)
+"""Publishers whose tables print virtual stages wherever there are some (97 of 104 rows with pipelines): a blank is none."""
+
 MOST_VIRTUAL_STAGES = 8
 """Papers print 1 to 8 virtual stages: 3 (Korthikanti et al. 2022), 6 (MegaScale), up to 8 (Llama 3); finer cuts only add
 transfers."""
 
 SCHEDULE_OF = {"hai-llm": "dualpipe"}
 """Frameworks with a pipeline schedule of their own (DeepSeek-V3, arXiv:2412.19437 section 3.2.1)."""
+
+LAYER_BY_LAYER = ("meta",)
+"""Frameworks whose virtual stages hold one layer each, the first and the last the embedding and the head alone (Llama 3,
+arXiv:2407.21783 section 3.3.2)."""
 
 _SEQUENCE_PARALLEL_SINCE = (2022, 5)
 _DISTRIBUTED_OPTIMIZER_SINCE = (2022, 1)
@@ -83,7 +90,7 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         cluster = cluster_of(row, assumed)
         if isinstance(cluster, Skipped):
             return cluster
-        runtime = runtime_of(row, software, assumed)
+        runtime = runtime_of(row, software, assumed, model, cluster)
         if isinstance(runtime, Skipped):
             return runtime
         return _candidates(row, model, cluster, runtime, software, assumed)
@@ -187,12 +194,16 @@ def _offloads(runtime: Runtime, cluster: Cluster, sharding: str) -> bool:
 
 def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, ...]:
     pp = row.pp or 1
+    if pp > 1 and row.framework in LAYER_BY_LAYER and (layers + 2) % pp == 0:
+        return ((layers + 2) // pp,)
     if pp == 1 or (row.framework or "") not in INTERLEAVES or "1f1b" in _words(row):
         return (1,)
-    blank.append("virtual stages")
-    if layers % pp:
+    if row.framework in PRINTS_INTERLEAVE:
         return (1,)
-    share = layers // pp
+    blank.append("virtual stages")
+    if layers % pp and (layers + 2) % pp:
+        return (1,)
+    share = layers // pp if layers % pp == 0 else (layers + 2) // pp  # embedding and head count as a layer each: `layout.uneven`
     return tuple(count for count in range(1, min(share, MOST_VIRTUAL_STAGES) + 1) if share % count == 0)
 
 

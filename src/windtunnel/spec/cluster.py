@@ -68,6 +68,7 @@ class Node(Noun):
     pcie_gen: PositiveInt = 4
     cpu_vendor: Literal["intel", "amd", "arm", "other"] = "amd"
     host_memory: Size | None = Field(None, gt=0)
+    host_speed: PositiveFloat = Field(1.0, description="one CPU thread against those that host costs of frameworks were taken on")
     host_memory_bandwidth: NodeBandwidth | None = Field(None, description="of all its sockets; left out: by pcie_gen, two sockets")
     host_link: HostLink | None = Field(None, description="left out: 16 lanes of pcie_gen for each GPU")
     storage: Storage | None = Field(None, description="local solid-state disks")

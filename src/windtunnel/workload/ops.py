@@ -77,6 +77,16 @@ class Axis(IntEnum):
     WORLD = 9
     ETP = 10  # ranks that cut the same experts
     EXPERT_DP = 11  # ranks that hold the same (parts of) experts
+    NEAR = 16  # ranks of a sharding group that are close, or hold a second copy together
+    FAR = 17  # their counterparts among the others of the sharding group
+    EXPERT_SHARD = 18  # of the copies of experts those that share one copy of the sharded state
+    EXPERT_REPLICA = 19  # their counterparts in the other replicas
+    CP_HEADS = 20  # context-parallel ranks that exchange heads, where rings run over such groups
+    CP_RING = 21  # their counterparts in the other groups
+
+
+CONTEXT_AXES = (Axis.CP, Axis.CP_HEADS, Axis.CP_RING)
+"""Groups among the ranks that share a sequence."""
 
 
 class Stream(IntEnum):
@@ -126,6 +136,8 @@ class Op(NamedTuple):
     axis: Axis = Axis.NONE
     stream: Stream = Stream.COMPUTE
     waits: tuple[int, ...] = ()  # rows of the same unit whose end this one awaits; -1 is the last computation before it
+    sync: bool = False  # the host goes on only when the row has ended
+    graphed: bool = False  # launched by a CUDA graph of its module
     blocking: bool = False  # a COMM row between the computation before and after it; others are awaited at their unit's end
 
 
@@ -149,6 +161,8 @@ class OpTable:
     comm: npt.NDArray[np.int8]
     axis: npt.NDArray[np.int8]
     stream: npt.NDArray[np.int8]
+    sync: npt.NDArray[np.bool_]
+    graphed: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -175,4 +189,6 @@ class OpTable:
             comm=np.array(c["comm"], np.int8),
             axis=np.array(c["axis"], np.int8),
             stream=np.array(c["stream"], np.int8),
+            sync=np.array(c["sync"], np.bool_),
+            graphed=np.array(c["graphed"], np.bool_),
         )
