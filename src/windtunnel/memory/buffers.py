@@ -44,16 +44,16 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
     root = sum(size[b] for b in used if b in workload.root)
     head = size[workload.root[-1]] if workload.root and workload.root[-1] in used else 0.0
     # the root unit (embedding, head) is not resharded inside a step
-    ahead = 1 + blocks_ahead(workload, stage)
-    gathered = ahead * largest + root if job.runtime.reshard_after_forward else parameters
+    gathered = (1 + blocks_ahead(workload, stage)) * largest + root if job.runtime.reshard_after_forward else parameters
     if job.runtime.live_parameters is not None:  # DeepSpeed frees no sooner than it has to
         gathered = max(gathered, job.runtime.live_parameters)
     second = parameters / job.plan.secondary_group if job.plan.secondary_group else 0.0
     small = sum(persistent(job, workload.blocks[b]) * times for chunk in workload.stages[stage] for b, times in chunk.blocks)
     quantised = INT8 * largest if job.plan.quantised_gather else 0.0
-    few = ahead * max((workload.blocks[b].quantised for b in used), default=0.0)
-    narrow = min(few, workload.stage_quantised[stage]) if job.runtime.reshard_after_forward else workload.stage_quantised[stage]
-    thinner = narrow * (compute - gather_width(job, compute, 1.0, 1.0))  # what is gathered as quantised
+    narrow = workload.stage_quantised[stage]
+    if job.runtime.reshard_after_forward:
+        narrow = min(narrow, (1 + blocks_ahead(workload, stage)) * max((workload.blocks[b].quantised for b in used), default=0.0))
+    thinner = narrow * (compute - gather_width(job, compute, 1.0, 1.0))  # what is gathered in low precision
     return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised - thinner
 
 
