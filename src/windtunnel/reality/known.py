@@ -18,8 +18,8 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     ("A100-DeepSpeed-Selene", "MT-NLG 530B",
      "Numbers come second hand, and the plan (tp 8, pp 35) and the counting of FLOPs are not verified."),
     ("H100-NeMo", "mixtures of experts, here and on GB200",
-     "DeepSeek-V3 is within 17 %, Qwen3 on GB200 within 10 % but for the token-drop rows of 25.09 (20 %). Too fast: GPT-OSS by 21 to "
-     "28 % on both GPUs in proportion to its tokens (broadcast sums of biases, sinks and head size 64 are suspected), Qwen3 235B on "
+     "DeepSeek-V3 is within 17 %, Qwen3 on GB200 within 10 % but for token-drop rows of 25.09 (20 %). Too fast: GPT-OSS by 21 to "
+     "28 % on both GPUs in proportion to its tokens (broadcast sums of biases and head size 64 are suspected), Qwen3 235B on "
      "H100 by 13 to 23 % (all-to-all over four nodes, whose rate is assumed), 30B on H100 by 25 % (host time of 16 GPUs over two "
      "nodes). Two containers run the same job in 28.9 and 51.3 s (T0506, T0543), and T0337 is a regression by its own footnote: "
      "no model of the plan explains them. Host time by module was set on these rows."),
