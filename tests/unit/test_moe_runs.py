@@ -121,6 +121,20 @@ def test_biases_of_experts_are_parameters_and_kernels() -> None:
     assert more == 2 * (2 * 96 + 64)
 
 
+def test_a_clamped_activation_step_by_step() -> None:
+    fused, steps = (build(make_job(**MIXED, clamped_activation=True, fused_clamp=on)) for on in (True, False))
+    taken = 32 * 2 * 96  # copies of this rank times inner numbers
+    for workload, forward, backward, launches in ((fused, 6, 10, (1, 1)), (steps, 34, 72, (7, 11))):
+        (ahead,), (back,) = rows(workload, "gated activation"), rows(workload, "gated activation grad")
+        assert (workload.ops.bytes[ahead], workload.ops.bytes[back]) == (taken * forward, taken * backward)
+        assert (workload.ops.launches[ahead], workload.ops.launches[back]) == launches
+    kept = steps.blocks[1].saved - fused.blocks[1].saved
+    assert kept == taken * 4 * 2
+    recompute = {"recompute": "selective", "recompute_modules": ("moe_act",)}
+    again = [build(make_job(**MIXED, **recompute, clamped_activation=True, fused_clamp=on)) for on in (True, False)]
+    assert again[0].blocks[1].saved == again[1].blocks[1].saved  # recompute brings all of it back but the input
+
+
 def test_fused_experts_are_products_alone() -> None:
     workload = build(make_job(**MIXED | {"linear_bias": True}, moe_fused_mlp=True))
     names = [workload.ops.names[r] for r in (*workload.blocks[1].forward, *workload.blocks[1].backward)]
