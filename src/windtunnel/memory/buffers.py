@@ -11,9 +11,7 @@ from windtunnel.spec.graph_model import GraphModel
 from windtunnel.workload.build import HEAD
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind
-
-IN_FLIGHT = 2
-"""Blocks whose parameters are gathered at once: the one that runs and the one fetched ahead."""
+from windtunnel.workload.passes.fsdp import INT8, blocks_ahead, persistent
 
 
 def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: float) -> float:
@@ -26,7 +24,8 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
         return total + _sharded(workload, stage, habit, parameters)
     if job.dp * plan.cp > 1 and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
-        total += min(habit.bucket, parameters) * width
+        twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"
+        total += min(habit.bucket, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced
     return total
 
 
@@ -43,8 +42,13 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
     root = sum(size[b] for b in used if b in workload.root)
     head = size[workload.root[-1]] if workload.root and workload.root[-1] in used else 0.0
     # the root unit (embedding, head) is not resharded inside a step
-    gathered = IN_FLIGHT * largest + root if job.runtime.reshard_after_forward else parameters
-    return compute * (min(gathered, parameters) + largest + head) + reduced * largest
+    gathered = (1 + blocks_ahead(workload, stage)) * largest + root if job.runtime.reshard_after_forward else parameters
+    if job.runtime.live_parameters is not None:  # DeepSpeed frees no sooner than it has to
+        gathered = max(gathered, job.runtime.live_parameters)
+    second = parameters / job.plan.secondary_group if job.plan.secondary_group else 0.0
+    small = sum(persistent(job, workload.blocks[b]) * times for chunk in workload.stages[stage] for b, times in chunk.blocks)
+    quantised = INT8 * largest if job.plan.quantised_gather else 0.0
+    return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised
 
 
 def _outputs(workload: Workload, stage: int, width: float) -> float:

@@ -36,7 +36,7 @@ def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, 
     plan, runtime = job.plan, job.runtime
     own = sharded(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
-    whole = plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
+    whole = plan.gradient_accumulation == "local" or plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
     master = 4.0 if runtime.master_weights and weight < 4.0 else 0.0
     kept = plan.offload.kept_state
     if master and plan.sharding in ("fsdp", "hsdp"):  # FSDP's shards are the master copy; 16-bit weights exist only gathered

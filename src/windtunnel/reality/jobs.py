@@ -59,6 +59,10 @@ transfers."""
 SCHEDULE_OF = {"hai-llm": "dualpipe"}
 """Frameworks with a pipeline schedule of their own (DeepSeek-V3, arXiv:2412.19437 section 3.2.1)."""
 
+LAYER_BY_LAYER = ("meta",)
+"""Frameworks whose virtual stages hold one layer each, the first and the last the embedding and the head alone (Llama 3,
+arXiv:2407.21783 section 3.3.2)."""
+
 _SEQUENCE_PARALLEL_SINCE = (2022, 5)
 _DISTRIBUTED_OPTIMIZER_SINCE = (2022, 1)
 
@@ -191,14 +195,16 @@ def _offloads(runtime: Runtime, cluster: Cluster, sharding: str) -> bool:
 
 def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, ...]:
     pp = row.pp or 1
+    if pp > 1 and row.framework in LAYER_BY_LAYER and (layers + 2) % pp == 0:
+        return ((layers + 2) // pp,)
     if pp == 1 or (row.framework or "") not in INTERLEAVES or "1f1b" in _words(row):
         return (1,)
     if row.framework in PRINTS_INTERLEAVE:
         return (1,)
     blank.append("virtual stages")
-    if layers % pp:
+    if layers % pp and (layers + 2) % pp:
         return (1,)
-    share = layers // pp
+    share = layers // pp if layers % pp == 0 else (layers + 2) // pp  # embedding and head count as a layer each: `layout.uneven`
     return tuple(count for count in range(1, min(share, MOST_VIRTUAL_STAGES) + 1) if share % count == 0)
 
 

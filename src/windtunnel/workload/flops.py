@@ -7,7 +7,7 @@ import numpy as np
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind, Model
-from windtunnel.workload.blocks.attention import visible
+from windtunnel.workload.blocks.core import visible
 from windtunnel.workload.from_graph import graph_flops
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind, Phase
@@ -104,9 +104,10 @@ def hardware_flops(workload: Workload) -> float:
     job, table = workload.job, workload.ops
     again = np.where(table.phase == Phase.RECOMPUTE, table.flops, 0.0)
     fused = table.kind == Kind.ATTENTION
-    again[fused] = np.where(
-        table.phase[fused] == Phase.RECOMPUTE, 4.0 * table.batch[fused] * table.m[fused] * table.n[fused] * table.k[fused], 0.0
-    )
+    every = 4.0 * table.batch[fused] * table.m[fused] * table.n[fused] * table.k[fused]
+    if job.cp_blocks:  # a rank's blocks are the visible half of its queries' keys
+        every = 2.0 * table.flops[fused] / (1.0 if job.plan.cp_balance == "zigzag" else 2.0 - 1.0 / job.plan.cp)
+    again[fused] = np.where(table.phase[fused] == Phase.RECOMPUTE, every, 0.0)
     one_pipeline = 0.0
     for stage, chunks in enumerate(workload.stages):
         for chunk, runs in zip(chunks, workload.runs(stage), strict=True):

@@ -77,6 +77,16 @@ class Axis(IntEnum):
     WORLD = 9
     ETP = 10  # ranks that cut the same experts
     EXPERT_DP = 11  # ranks that hold the same (parts of) experts
+    NEAR = 16  # ranks of a sharding group that are close, or hold a second copy together
+    FAR = 17  # their counterparts among the others of the sharding group
+    EXPERT_SHARD = 18  # of the copies of experts those that share one copy of the sharded state
+    EXPERT_REPLICA = 19  # their counterparts in the other replicas
+    CP_HEADS = 20  # context-parallel ranks that exchange heads, where rings run over such groups
+    CP_RING = 21  # their counterparts in the other groups
+
+
+CONTEXT_AXES = (Axis.CP, Axis.CP_HEADS, Axis.CP_RING)
+"""Groups among the ranks that share a sequence."""
 
 
 class Stream(IntEnum):

@@ -17,7 +17,7 @@ MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}
 
 def sharded(job: Job, parameters: float, experts: float = 0.0) -> float:
     """Elements of a shard of `parameters`, `experts` of which are shared only by the ranks that hold the same experts."""
-    return (parameters - experts) / job.shard_ranks + experts / job.expert_dp
+    return (parameters - experts) / job.shard_ranks + experts / job.expert_shard_ranks
 
 
 def updated_parameters(job: Job, parameters: float, experts: float = 0.0) -> float:
