@@ -143,7 +143,7 @@ def _float8(keys: Keys) -> dict[str, Any]:
     """torchao's recipe; its tensorwise one may gather shards in 8 bits. The tables' names changed in 2025."""
     tables = ("quantize.linear.float8", "float8")
     if any("rowwise" in str(keys.get(f"{table}.recipe_name")) for table in tables):
-        return {"fp8_recipe": "rowwise", "fp8_param_gather": False}
+        return {"fp8_recipe": "rowwise"}
     return {"fp8_param_gather": any([keys.flag(f"{table}.enable_fsdp_float8_all_gather") for table in tables])}
 
 

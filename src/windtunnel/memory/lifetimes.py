@@ -18,6 +18,7 @@ from windtunnel.memory.state import State, state_of, step_bytes
 from windtunnel.memory.walk import activation_walk, block_needs, chunk_bytes
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
+from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Stream
 from windtunnel.workload.passes.fsdp import blocks_ahead
@@ -187,7 +188,8 @@ class _Player:
         if job.plan.pp > 1 and habits(job.runtime.framework).torch_pipeline:
             return {}
         layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if b not in workload.root}
-        return {b: job.runtime.compute_width * workload.blocks[b].parameters for b in layers}
+        held = {b: (workload.blocks[b].parameters, workload.blocks[b].quantised) for b in layers}
+        return {b: gather_width(job, job.runtime.compute_width, *held[b]) * held[b][0] for b in layers}
 
     def step(self, order: Sequence[Action], name: str) -> None:
         """All passes of `order`; what they left is given back at the end, but for gradients."""
