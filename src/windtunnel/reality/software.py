@@ -114,8 +114,7 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         fields["launch"] = "eager"
     if name == "nemo" and version and model.experts is not None:
         dated = software or (0, 0)
-        recipe = mixture_recipe((dated[0] - 2000, dated[1]), row.precision or "", model, cluster, row.ep or 1, row.vpp or 1,
-                                "tokendrop" in notes)
+        recipe = mixture_recipe(row, (dated[0] - 2000, dated[1]), model, cluster)
         fields = recipe | fields
         assumed.append("as NVIDIA's recipes of that container set it: "
                        + ", ".join(f"{field} {value}" for field, value in recipe.items()))

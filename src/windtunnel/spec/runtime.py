@@ -76,6 +76,7 @@ class Runtime(Noun):
     fused_norm: Flag = True
     fused_rmsnorm: Flag | None = Field(None, description="RMS norm in one kernel; left out: as fused_norm")
     fused_activation: Flag = True
+    fused_clamp: Flag = Field(True, description="a clamped activation is one kernel as others are; else one for each step")
     activation_fp8_store: Flag = Field(False, description="the gated activation's inputs are kept in FP8 for backward")
     fused_rope: Flag = True
     fused_dropout_add: Flag = True
