@@ -173,7 +173,7 @@ def _base(base: str, overrides: list[str], first: Imported) -> Job:
         cluster = _dumped(cluster=load_cluster(Path(base)))["cluster"]
     else:
         raise UnknownName("--on", base, [*names("jobs"), *names("clusters")])
-    runtime: Any = {"framework": "fsdp" if isinstance(first.model, GraphModel) else "megatron-lm"}
+    runtime: Any = {"framework": "fsdp" if isinstance(first.model, GraphModel) else "megatron-core"}
     if first.runtime is not None:
         runtime = {"base": "none", **_dumped(runtime=first.runtime)["runtime"]}
     plan = {} if first.plan is None else _dumped(plan=first.plan)["plan"]
