@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
@@ -90,6 +92,23 @@ def test_a_slow_link_is_waited_for() -> None:
 def test_recomputed_layers_send_their_inputs_only() -> None:
     p = run("plan.recompute=full", "plan.offload.activations=8")
     assert p.memory[0].tiers[0].activations == pytest.approx(8 * build(p.job).boundary)
+
+
+def test_tensors_of_single_modules_leave() -> None:
+    whole, some = job(*BASE, "plan.offload.activations=32"), job(*BASE, "plan.offload.activations=32",
+                                                                 'plan.offload.modules=["core_attn", "attn_norm"]')
+    layer = next(block for block in build(some).blocks if block.offloaded)
+    kept = next(block for block in build(whole).blocks if block.offloaded)
+    tokens, width = some.plan.seq * some.plan.micro_batch, 2
+    model = some.model
+    read = tokens * (model.heads + 2 * model.groups) * model.dim_per_head * width + tokens * model.heads * 4  # q, k, v, log-sum-exp
+    read += tokens * model.hidden * width * 2  # its output, and the norm's input
+    assert layer.offloaded == pytest.approx(read)
+    assert layer.offloaded + layer.saved == pytest.approx(kept.offloaded)
+    assert sum(layer.tensors.kept) == pytest.approx(layer.saved)
+    p, plain = predict(some), predict(job(*BASE))
+    assert plain.memory[0].activations - p.memory[0].activations == pytest.approx(32 * read)
+    assert copied(p, "offload") < copied(predict(whole), "offload")
 
 
 def test_replicated_stages_and_pipelines_offload_too() -> None:
@@ -183,6 +202,9 @@ BAD = [
     (("plan.offload.optimizer_fraction=0.5",), "only beside plan.offload.optimizer"),
     (("plan.offload.overlap=false",), "only beside plan.offload.optimizer"),
     (("plan.offload.activations_to=nvme",), "only beside plan.offload.activations"),
+    (('plan.offload.modules=["core_attn"]',), "only beside plan.offload.activations"),
+    (("plan.offload.activations=1", 'plan.offload.modules=["moe_act"]', "plan.recompute=none"), "it has no experts"),
+    (("plan.offload.activations=1", 'plan.offload.modules=["core_attn"]', "plan.recompute=full"), "recompute = full"),
     (("plan.offload.parameters=host", "plan.sharding=zero1"), "shards parameters"),
     (("plan.offload.optimizer=host", "runtime.optimizer=lamb"), "no CPU kernel of lamb"),
 ]
@@ -235,3 +257,24 @@ def test_gradients_of_every_micro_batch_leave_on_one_gpu_too() -> None:
     sent = [sum(span.end - span.start for span in p.timeline if span.category == "offload") for p in (once, twice)]
     assert sent[1] == pytest.approx(2 * sent[0], rel=0.01)
     assert [p.memory[0].gradients for p in (once, twice)] == [0.0, 0.0]
+
+
+def test_blocks_of_an_imported_graph_leave_too() -> None:
+    path = Path(__file__).resolve().parents[2] / "examples" / "jobs" / "dit-xl-2-64xh100.toml"
+    plain, moved = (check(load_job(path, sets)) for sets in ((), ("plan.offload.activations=4",)))
+    before, after = memory_of(plain, build(plain))[0], memory_of(moved, build(moved))[0]
+    held = sum(block.offloaded * times for b, times in build(moved).stages[0][0].blocks for block in [build(moved).blocks[b]])
+    assert before.activations - after.activations == pytest.approx(held)
+    assert after.tiers[0].activations == pytest.approx(held)
+    p = predict(moved)
+    assert copied(p, "offload") == pytest.approx(2 * held * moved.micro_batches / (0.85 * 63e9), rel=0.02)
+    with pytest.raises(PlanError, match="does not say"):
+        check(load_job(path, ("plan.offload.activations=4", 'plan.offload.modules=["core_attn"]')))
+
+
+def test_the_timeline_shows_copies() -> None:
+    p = run(*BASE, "plan.offload.activations=4", "plan.offload.optimizer=host")
+    found = {(span.stream, span.category) for span in p.timeline}
+    assert {("offload", "offload"), ("fetch", "fetch"), ("CPU", "cpu update")} <= found
+    layers = [span for span in p.timeline if span.category == "fetch" and span.micro_batch >= 0]
+    assert len(layers) == 4 * p.job.micro_batches

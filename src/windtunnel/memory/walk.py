@@ -60,7 +60,7 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
 
 def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     if isinstance(workload.job.model, GraphModel):  # its tensors were counted one by one
-        return Needs(block.saved, block.working, 0.0, block.parameters, 0.0)
+        return Needs(block.saved, block.working, 0.0, block.parameters, 0.0, block.offloaded)
     table, runtime, plan = workload.ops, workload.job.runtime, workload.job.plan
     width = runtime.compute_width
     rows = slice(block.backward.start, block.backward.stop)
@@ -99,9 +99,9 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     factors = (np.where(matrix & (phase == Phase.WGRAD), batch * k * (m + n), 0) * size).sum()
     again = (phase == Phase.WGRAD) & (table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP)
     cut = 0.0 if habit.saves_gathered else float(table.bytes[rows][again].sum()) * (1.0 - 1.0 / plan.tp)
-    offloaded = 0.0
-    if block.offloaded:  # what frameworks keep beyond the graph's tensors leaves with them
-        offloaded, working, saved = block.offloaded + saved, working + saved, 0.0
+    offloaded = block.offloaded
+    if offloaded and not block.saved:  # what frameworks keep beyond the graph's tensors leaves with them
+        offloaded, working, saved = offloaded + saved, working + saved, 0.0
     return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut), offloaded)
 
 

@@ -38,7 +38,9 @@ class Copies:
         self.job, self.offload = job, job.plan.offload
         self.of_layers = self.offload.activations > 0
         self.layers = job.layers_per_stage[stage.index]
-        self.lead = [int(part == 0) for part in job.places[stage.index]]  # the embedding, before the first layer
+        blocks, chunks = stage.workload.blocks, stage.workload.stages[stage.index]
+        # the embedding, before the first layer
+        self.lead = [int(bool(chunk.blocks) and blocks[chunk.blocks[0][0]].name == "embedding") for chunk in chunks]
         self.windows = [windows(min(self.offload.activations, n), n) for n in self.layers]
         self.gate: tuple[int, ...] = ()  # copies that the next computation waits for
         self.last: tuple[int, ...] = ()  # of a pass: its last copy, if it may end beside the next pass

@@ -139,6 +139,8 @@ def check_graph(model: GraphModel, plan: Plan, runtime: Runtime) -> None:
     if plan.recompute not in ("none", "full"):
         raise PlanError("plan.recompute", plan.recompute, "none, full (whole blocks): a graph does not say what its kernels belong "
                         "to")
+    if plan.offload.modules:
+        raise PlanError("plan.offload.modules", list(plan.offload.modules), "none: a graph does not say what its kernels belong to")
     if plan.schedule_name not in WHOLE_BACKWARD:
         raise PlanError("plan.schedule", plan.schedule_name, f"{', '.join(WHOLE_BACKWARD)}: kernels of a graph's backward pass are "
                         "not split into halves")

@@ -14,7 +14,7 @@ from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.context import check_context, chunks_of
 from windtunnel.spec.differ import check_unequal
-from windtunnel.spec.experts import check_dispatch, check_experts, check_modules
+from windtunnel.spec.experts import check_dispatch, check_experts, check_modules, check_offloaded
 from windtunnel.spec.graph_model import GraphModel, check_graph
 from windtunnel.spec.model import Model
 from windtunnel.spec.offload import check_offload
@@ -139,6 +139,7 @@ def check(job: Job) -> Job:
         check_graph(job.model, job.plan, job.runtime)
     else:
         _check_widths(job)
+        check_offloaded(job.model, job.plan)
     _check_ranks(job)
     check_context(job.model, job.plan, job.runtime, job.cp_kind)
     check_experts(job.model, job.plan, job.dp)
@@ -150,7 +151,7 @@ def check(job: Job) -> Job:
     _check_batch(job)
     _check_machine(job)
     check_offload(job.plan.offload, job.cluster, job.plan.schedule_name, job.plan.shards_parameters, job.runtime.optimizer,
-                  max(max(stage) for stage in job.layers_per_stage))
+                  max(max(stage) for stage in job.layers_per_stage), job.plan.recompute)
     if job.unequal is not None:
         check_unequal(job, job.unequal)
     return job
