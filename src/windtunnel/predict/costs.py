@@ -75,4 +75,6 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     for row in np.nonzero(comm)[0]:
         seconds[row] = network.price(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row])).seconds
     host = ops.launches * runtime.host.launch + comm * runtime.host.collective
+    if runtime.launch_blocking:  # no launch is ahead of the device: its cost stands before the kernel
+        seconds, host = seconds + host, np.zeros(len(ops))
     return Costs(seconds, host, estimated, network, slower)

@@ -29,6 +29,9 @@ BLOOM's last planning runs (bigscience chronicles-prequel.md). Tables made of th
 DATED = {"nemo": "{short:02d}.{month:02d}", "torchtitan": "{year}.{month:02d}"}
 """Frameworks whose versions are dates."""
 
+_BLOCKING = ("tr11-176B-ml", 320)
+"""BLOOM's jobs of 40 nodes and more hung unless CUDA_LAUNCH_BLOCKING=1 was set (chronicles-prequel.md, "Hanging Issue")."""
+
 _MONTHS = {name: number for number, name in enumerate(
     ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1)}
 _CONTAINER = re.compile(r"(?:ngc|nemo |bridge )(\d\d)\.(\d\d)|(\d\d)\.(\d\d)(?:\.\d+)? container", re.IGNORECASE)
@@ -84,6 +87,9 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         fields["launch"] = "compile"
     elif re.search(r"\beager\b", notes):
         fields["launch"] = "eager"
+    if _BLOCKING[0] in (row.source or "") and (row.gpus or 0) >= _BLOCKING[1]:
+        fields["launch_blocking"] = True
+        assumed.append("CUDA_LAUNCH_BLOCKING=1: the team's large jobs hung without it")
     if "tokendrop" in notes:  # Megatron-Bridge's token-drop recipes give every expert the mean
         fields["moe_capacity"] = 1.0
     features = set((row.features or "").split(";"))

@@ -206,6 +206,9 @@ def _check_machine(job: Job) -> None:
             raise PlanError("cluster.gpus", gpus, f"at most {node.domain}: node {node.id!r} has no NIC")
         if job.cluster.fabric.kind == "none":
             raise PlanError("cluster.fabric", job.cluster.fabric.id, f"a network: {gpus} GPUs need more than one scale-up domain")
+    if job.runtime.launch_blocking and job.runtime.launch == "cuda_graph":
+        raise PlanError("runtime.launch_blocking", True, "false with runtime.launch = cuda_graph: kernels of a graph are not "
+                        "launched one by one", "Write runtime.launch = eager.")
     gpu = job.cluster.gpu
     if job.runtime.precision not in gpu.peak:
         raise PlanError("runtime.precision", job.runtime.precision, ", ".join(sorted(gpu.peak)) + f" on {gpu.id}")

@@ -43,6 +43,7 @@ class Runtime(Noun):
     version: str = ""
     precision: Precision = "bf16"
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
+    launch_blocking: Flag = Field(False, description="CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel before the next")
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
     attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(
         None, description="flash kernels; left out: the fastest that the GPU has")
