@@ -32,6 +32,11 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "mpt-30b-64xa100",
         ("plan.sharding=zero1", "plan.tp=8", "plan.dp=8", "runtime.framework=megatron-deepspeed"),
     ),
+    "llama3-8b-8xh100 offload": (
+        "llama3-8b-8xh100",
+        ("plan.recompute=none", "plan.offload.activations=16", "plan.offload.optimizer=host", "plan.offload.parameters=host"),
+    ),
+    "gpt3-175b-64 offload": ("gpt3-175b-64", ("plan.offload.activations=2", "plan.offload.optimizer=nvme")),
     "megatron-22b-8 on b200": ("megatron-22b-8", ("cluster=b200-ib", "cluster.gpus=8", "runtime.precision=bf16")),
 }
 """Name -> catalogue job and overrides."""

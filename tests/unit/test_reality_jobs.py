@@ -84,7 +84,7 @@ def test_a_mixture_that_is_none_of_the_released_is_what_its_row_prints() -> None
     ({"arch": None}, "not published"), ({"arch": "hybrid"}, "'hybrid' is not modelled"), ({"experts": 8}, "topk, moe_ffn"),
     ({"ep": 2}, "expert"),
     ({"model": "x-LoRA"}, "LoRA"), ({"gpu": "abacus"}, "'abacus'"), ({"fabric": "string"}, "'string'"),
-    ({"framework": "fortran"}, "fortran"), ({"precision": "int3"}, "precision"), ({"recompute": "some"}, "recompute"),
+    ({"precision": "int3"}, "precision"), ({"recompute": "some"}, "recompute"),
     ({"tp": 3, "dp": None}, "tp"), ({"dp": 3}, "dp"), ({"gbs": 7, "dp": 2, "tp": 4}, "global_batch"),
     ({"sharding": "zero9"}, "sharding"),
     ({"gbs": None}, "gbs"), ({"gpus": None}, "gpus"), ({"seq": 10**12}, "seq")])
@@ -137,7 +137,8 @@ def test_release_is_not_younger_than_the_source() -> None:
     assert release_of(row, (2021, 4)) == ("megatron-lm", "2.0")
     assert release_of(row, (2023, 8)) == ("megatron-lm", "3.0")
     assert release_of(row, (2024, 7)) == ("megatron-core", "0.8")
-    assert release_of(replace(row, sharding="fsdp"), (2021, 4)) == ("deepspeed", None)
+    assert release_of(replace(row, sharding="fsdp"), (2021, 4)) == ("deepspeed", "0.3")
+    assert release_of(replace(row, sharding="fsdp"), (2022, 4)) == ("deepspeed", "0.5")
     assert release_of(replace(row, framework="nemo"), (2024, 7)) == ("nemo", "24.07")
     assert release_of(replace(row, framework="none such"), None) is None
 

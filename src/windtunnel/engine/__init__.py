@@ -10,11 +10,12 @@ import numpy as np
 
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.program import HOST_SYNC, Program, ProgramBuilder, RankBuilder
+from windtunnel.engine.program import COPY, HOST_SYNC, Program, ProgramBuilder, RankBuilder
 from windtunnel.engine.timeline import HOST, TAIL, Cause, Hop, HopKind, OpTimes, Timeline
 
 __all__ = [
     "HOST",
+    "COPY",
     "HOST_SYNC",
     "TAIL",
     "Cause",
@@ -69,7 +70,7 @@ def run(
     return Timeline(
         makespan=raw["makespan"], ops=raw["ops"], rank_start=program.rank_start, begin=raw["begin"], end=raw["end"],
         transfer_begin=raw["transfer_begin"], busy=raw["busy"], idle=raw["idle"], stretch=raw["stretch"],
-        rank_end=raw["rank_end"], host_end=raw["host_end"], path=path, recorded=recorded,
+        rank_end=raw["rank_end"], host_end=raw["host_end"], host_begin=raw["host_begin"], path=path, recorded=recorded,
     )  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def lifetimes(workload: Workload, stage: int) -> list[Event]:
     job = workload.job
     habit = habits(job.runtime.framework)
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
-    state = state_of(job, habit, parameters, experts)
+    state = state_of(job, habit, parameters, experts, workload.stage_quantised[stage])
     script = _Script()
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)
@@ -186,7 +186,7 @@ class _Player:
             return {}
         if job.plan.pp > 1 and habits(job.runtime.framework).torch_pipeline:
             return {}
-        layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if workload.blocks[b].name.endswith("layer")}
+        layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if b not in workload.root}
         return {b: job.runtime.compute_width * workload.blocks[b].parameters for b in layers}
 
     def step(self, order: Sequence[Action], name: str) -> None:

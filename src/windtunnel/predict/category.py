@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.workload.ops import Axis, Kind, OpTable, Phase
+from windtunnel.workload.ops import Axis, Comm, Kind, OpTable, Phase
 
 
 class Category(IntEnum):
@@ -27,6 +27,8 @@ class Category(IntEnum):
     PIPELINE_BUBBLE = 11
     STEP_SYNC = 12
     OTHER_STAGES = 13
+    OFFLOAD = 14  # copies to and from memory beside the GPU's
+    CPU_UPDATE = 15
 
 
 COMPUTE = (Category.MATMUL, Category.ATTENTION, Category.MEMORY_BOUND, Category.RECOMPUTE, Category.OPTIMIZER)
@@ -39,6 +41,8 @@ MOVING = (
     Category.GRADIENT_REDUCE,
     Category.PIPELINE_TRANSFER,
     Category.STEP_SYNC,
+    Category.OFFLOAD,
+    Category.CPU_UPDATE,
 )
 
 _BY_AXIS = {
@@ -71,4 +75,5 @@ def categories(ops: OpTable) -> npt.NDArray[np.int32]:
     out[ops.phase == Phase.OPTIMIZER] = Category.OPTIMIZER
     for row in np.nonzero(ops.kind == Kind.COMM)[0]:
         out[row] = _BY_AXIS[Axis(int(ops.axis[row]))]
+    out[(ops.comm == Comm.ALL_REDUCE) & (ops.axis == Axis.SHARD)] = Category.STEP_SYNC  # largest values of delayed scaling
     return out

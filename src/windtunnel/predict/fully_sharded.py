@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from windtunnel.predict.shards import WEIGHTS, gather, held, label_of, scatter, whole
+from windtunnel.predict.copies import Copies
+from windtunnel.predict.shards import WEIGHTS, gather, held, label_of, scatter, shares, whole
 from windtunnel.predict.stage import HOST, REDUCE, Kind, Stage
 from windtunnel.workload.passes.fsdp import blocks_ahead, persistent
 from windtunnel.workload.schedules import Action, Order, Pass
@@ -13,7 +14,7 @@ class FullySharded:
     in the last one where they accumulate whole. MiCS combines its replicas' shards in the last one."""
 
     def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+        self.stage, self.copies = stage, Copies(stage)
         self.whole_passes = False
         job = stage.workload.job
         plan = job.plan
@@ -46,8 +47,11 @@ class FullySharded:
             while gathers and len(needed) < min(len(flat), place + 1 + self.ahead):
                 needed.append(self._gather(flat[len(needed)], action))
             template = self.stage.templates.pieces(((block, 1),), action.direction, place == 0)
-            awaited = needed[place] if gathers else None
-            last = self.stage.run(template, label_of(action), waits + ((awaited,) if awaited is not None else ()))
+            position = place if forward else len(flat) - 1 - place
+            gathered = needed[place] if gathers else None
+            awaited = waits + ((gathered,) if gathered is not None else ()) + self.copies.before(action, position)
+            last = self.stage.run(template, label_of(action), awaited)
+            self.copies.after(action, position, last)
             self.done.append(last)
             waits = ()
             if action.direction in WEIGHTS:
@@ -77,12 +81,28 @@ class FullySharded:
         dense, experts = held(self.stage, ((block, 1),))
         small = persistent(self.stage.workload.job, self.stage.workload.blocks[block])
         size = (max(0.0, dense - small), experts)
+        if self.copies.gathers_in_switch:
+            return self.copies.load_gathered(size, tuple(self.done[-1:]))
+        fetched = self.copies.fetch_parameters(size, tuple(self.done[-2:-1]))  # one block ahead of its gather
         backward = action.direction is not Pass.FORWARD
-        return gather(self.stage, label, size, self.stage.templates.gather_width, tuple(self.done[-1:]), backward=backward)
+        waits = (*self.done[-1:], *fetched)
+        parts = shares(self.stage, block) * (2 if backward and self._gathers_again(block) else 1)
+        gathered = gather(self.stage, label, size, self.stage.templates.gather_width, waits, backward=backward, parts=parts)
+        return gathered if gathered is not None or not fetched else fetched[-1]
+
+    def _gathers_again(self, block: int) -> bool:
+        """Whether recomputing a block and its backward pass gather apart: DeepSpeed frees what does not fit among the live ones."""
+        most, of = self.stage.workload.job.runtime.live_parameters, self.stage.workload.blocks[block]
+        return of.working > 0.0 and most is not None and of.parameters > most
 
     def _scatter(self, block: int, after: int, last: bool) -> None:
         if self.local and not last:
             return
-        done = scatter(self.stage, REDUCE, held(self.stage, ((block, 1),)), (after,), last or not self.boundary)
+        size = held(self.stage, ((block, 1),))
+        if self.copies.reduces_in_switch:
+            self.pending.append(self.copies.store_reduced(size, after))
+            return
+        done = scatter(self.stage, REDUCE, size, (after,), last or not self.boundary, shares(self.stage, block))
         if done is not None:
             self.pending.append(done)
+        self.copies.send_gradients(size, after if done is None else done)

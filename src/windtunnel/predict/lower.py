@@ -51,10 +51,16 @@ class Lowered:
 
 
 def compute_tax(costs: Costs) -> float:
-    """Share of the GPU's SMs that overlapping collectives hold: NCCL runs one block, and so one SM, a channel."""
+    """Share of the GPU's SMs that overlapping collectives hold: NCCL runs one block, and so one SM, a channel; DeepEP and HybridEP
+    hold as many as they are told to."""
     job = costs.network.job
-    sms = job.cluster.gpu.sms
-    channels = max((price.channels for (_, axis, _), price in costs.network.prices.items() if axis in OVERLAPPING), default=0)
+    sms, own = job.cluster.gpu.sms, job.runtime.moe_dispatch_sms
+
+    def holds(call: Comm, axis: Axis, channels: int) -> int:
+        return own if own is not None and axis is Axis.EP and call is Comm.ALL_TO_ALL else channels
+
+    channels = max((holds(call, axis, price.channels) for (call, axis, _), price in costs.network.prices.items()
+                    if axis in OVERLAPPING), default=0)
     return min(0.5, channels / sms) if sms else DEFAULT_TAX
 
 
@@ -145,4 +151,5 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
         waits = (stage.sync(Kind.GRADIENT_NORM, Axis.WORLD, 8.0, plan.pp, waits, Category.STEP_SYNC, host_sync=True),)
     if job.runtime.host.step:
         stage.run(templates.nothing(job.runtime.host.step), HOST)
-    sharding.finish(stage.run(templates.optimizer(index, after_norm=True), UPDATE, waits))
+    update = stage.run(templates.optimizer(index, after_norm=True), UPDATE, waits)
+    sharding.finish(sharding.copies.update(update, waits))

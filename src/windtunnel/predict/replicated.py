@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from windtunnel.predict.category import Category
+from windtunnel.predict.copies import Copies
 from windtunnel.predict.shards import WEIGHTS, Held, Pieces, gather, held, label_of, scatter, shared, whole
 from windtunnel.predict.stage import HOST, Kind, Stage
 from windtunnel.workload import Axis, Comm, Stream
@@ -16,7 +17,7 @@ class Replicated:
     or after it."""
 
     def __init__(self, stage: Stage) -> None:
-        self.stage = stage
+        self.stage, self.copies = stage, Copies(stage)
         job = stage.workload.job
         self.chunks = stage.workload.stages[stage.index]
         self.ranks = job.dp * job.plan.cp
@@ -35,7 +36,7 @@ class Replicated:
         self.partitions = (own or job.plan.gradient_accumulation == "reduced") and several
         self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
-        self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions)
+        self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions or self.copies.of_layers)
         actions = () if self.whole_passes else stage.workload.schedule[stage.index]
         self.last = {a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS}  # by chunk: whose gradients come last
         self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}
@@ -59,7 +60,7 @@ class Replicated:
         return last
 
     def _stops(self, action: Action) -> bool:
-        return self._gathers(action) or self._combines(action)
+        return self._gathers(action) or self._combines(action) or self.copies.of_layers and not self.empty[action.chunk]
 
     def _gathers(self, action: Action) -> bool:
         if not self.overlap_gather or action.direction is not Pass.FORWARD or self.empty[action.chunk]:
@@ -72,11 +73,16 @@ class Replicated:
 
     def _in_groups(self, action: Action, waits: tuple[int, ...]) -> int:
         stage, direction, chunk = self.stage, action.direction, action.chunk
-        last = -1
+        step = 1 if direction is Pass.FORWARD else -1
+        at = 0 if step > 0 else sum(times for _, times in self.chunks[chunk].blocks) - 1
+        last, first = -1, True
         for group, pieces in enumerate(self._groups(chunk, direction)):
             gathered = self.gathers[chunk, group] if self._gathers(action) else ()
-            last = stage.run(stage.templates.pieces(pieces, direction, group == 0), label_of(action), waits + gathered)
-            waits = ()
+            for part in [(piece,) for piece in pieces[::step]] if self.copies.of_layers else [pieces]:
+                awaited = waits + gathered + self.copies.before(action, at)
+                last = stage.run(stage.templates.pieces(part, direction, first), label_of(action), awaited)
+                self.copies.after(action, at, last)
+                waits, gathered, first, at = (), (), False, at + step
             if self._combines(action):
                 self.pending.append(self._combine(held(stage, pieces), (last,), chunk))
         return last
@@ -86,6 +92,7 @@ class Replicated:
 
     def reduce(self, last: int) -> tuple[int, ...]:
         if not self.several:
+            self.copies.send_gradients(self.whole, last)
             return (last,)
         if not self.pending:
             return (self._combine(self.whole, (last,), -1),)
@@ -104,14 +111,17 @@ class Replicated:
         job = self.stage.workload.job
         label = (Kind.REDUCE, -1, chunk)
         if self.sharded and job.runtime.reduce_with == "reduce_scatter":
-            done = scatter(self.stage, label, size, waits)
-            return waits[-1] if done is None else done
+            reduced = scatter(self.stage, label, size, waits)
+            done = waits[-1] if reduced is None else reduced
+            self.copies.send_gradients(size, done)
+            return done
         done = waits[-1]
         for axis, _, elements, _ in shared(self.stage, size):
             over, ranks = (self.all_ranks, self.ranks) if axis is Axis.SHARD else (Axis.EXPERT_DP, job.expert_dp)
             if elements and ranks > 1:
                 bytes_ = elements * self.stage.templates.reduce_width
                 done = self.stage.comm(label, Comm.ALL_REDUCE, over, bytes_, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
+        self.copies.send_gradients(size, done)
         return done
 
     def _groups(self, chunk: int, direction: Pass) -> list[Pieces]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from windtunnel.predict.copies import Copies
 from windtunnel.predict.fully_sharded import FullySharded
 from windtunnel.predict.replicated import Replicated
 from windtunnel.predict.stage import Stage
@@ -13,6 +14,7 @@ from windtunnel.workload.schedules import Action, Order
 class Sharding(Protocol):
     """Runs passes and, at the end of the step, combines gradients."""
 
+    copies: Copies
     whole_passes: bool
     """Whether every pass of the step is one run of `pass_template`, so that all can be appended at once."""
 

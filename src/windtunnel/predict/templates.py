@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.engine import ProgramBuilder
+from windtunnel.engine import COPY, ProgramBuilder
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.pieces import Piece, beside, half, in_a_row
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Kind, Stream, Workload
+from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.schedules import Pass
 
 Blocks = tuple[tuple[int, int], ...]
@@ -26,6 +27,8 @@ class Templates:
         self.category = categories(ops)
         self.stream = ops.stream.astype(np.int32)
         self.is_comm = (ops.kind == Kind.COMM).astype(np.uint8)
+        self.sync = ops.sync.astype(np.uint8)
+        self.host_speed = workload.job.cluster.node.host_speed
         pairs = [(w + (-1, -1))[:2] for w in workload.waits]
         self.waits = np.array(pairs, np.int32).reshape(-1, 2)
         self.known: dict[tuple[object, ...], int] = {}
@@ -33,8 +36,9 @@ class Templates:
         self.rows: list[npt.NDArray[np.int64] | None] = []  # by template: rows of the workload, or None for one of our own
         runtime = workload.job.runtime
         self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
-        self.weight_width = DTYPE_BYTES[runtime.weight_dtype]
-        self.gather_width = runtime.compute_width
+        elements = sum(workload.stage_parameters), sum(workload.stage_quantised)
+        self.weight_width = gather_width(workload.job, DTYPE_BYTES[runtime.weight_dtype], *elements)
+        self.gather_width = gather_width(workload.job, runtime.compute_width, *elements)
 
     def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
         """A pass through `blocks` in model order; backward walks them in reverse.
@@ -64,7 +68,8 @@ class Templates:
             parts += [self._part(index, direction)] * times
         host = self.workload.job.runtime.host
         weight = direction is Pass.WEIGHT_GRADIENT
-        return in_a_row(parts, 0.0 if weight else host.layer, host.micro_batch if opens and not weight else 0.0)
+        slower = 0.0 if weight else 1.0 / self.host_speed
+        return in_a_row(parts, host.layer * slower, host.micro_batch * slower if opens else 0.0)
 
     def _part(self, block: int, direction: Pass) -> Piece:
         """A pass of one block."""
@@ -91,15 +96,20 @@ class Templates:
     def transfer(self, stream: Stream, seconds: float, category: Category) -> int:
         """A collective among equal ranks: one row on its own stream."""
         host = self.workload.job.runtime.host
-        return self._one("transfer", int(stream), seconds, host.launch + host.collective, int(category), True)
+        return self._one("transfer", int(stream), seconds, (host.launch + host.collective) / self.host_speed, int(category), 1)
+
+    def aside(self, stream: Stream, seconds: float, category: Category) -> int:
+        """Work that takes nothing from the GPU's compute units: a copy engine's, a disk's or the CPU's."""
+        launch = self.workload.job.runtime.host.launch / self.host_speed
+        return self._one("aside", int(stream), seconds, launch, int(category), COPY)
 
     def nothing(self, host: float) -> int:
         """A row that only costs host time."""
-        return self._one("nothing", int(Stream.COMPUTE), 0.0, host, int(Category.MEMORY_BOUND), False)
+        return self._one("nothing", int(Stream.COMPUTE), 0.0, host / self.host_speed, int(Category.MEMORY_BOUND), 0)
 
     def _one(self, *row: object) -> int:
         if row not in self.known:
-            _, stream, seconds, host, category, is_comm = row
+            _, stream, seconds, host, category, comm = row
             none = np.full(1, -1, np.int32)
             self.rows.append(None)
             self.known[row] = self.program.add_template(
@@ -107,7 +117,7 @@ class Templates:
                 seconds=np.array([seconds]),
                 host=np.array([host]),
                 category=np.array([category], np.int32),
-                comm=np.array([is_comm], np.uint8),
+                comm=np.array([comm], np.uint8),
                 wait0=none,
                 wait1=none,
             )
@@ -127,4 +137,5 @@ class Templates:
             comm=np.where(live, self.is_comm[rows], 0).astype(np.uint8),
             wait0=piece.waits[:, 0].copy(),
             wait1=piece.waits[:, 1].copy(),
+            sync=np.where(live, self.sync[rows], 0).astype(np.uint8),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -16,27 +16,40 @@ from pydantic import ValidationError
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality.architecture import model_of
+from windtunnel.reality.framework_names import framework_named
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.machine import cluster_of
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
-from windtunnel.reality.software import catalogue_date, runtime_of, software_date
+from windtunnel.reality.software import RELEASES, catalogue_date, runtime_of, software_date
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
+from windtunnel.spec.offload import Offload
 
-Recompute = Literal["none", "selective", "modules", "ops", "full"]
+Recompute = Literal["none", "selective", "modules", "offload", "ops", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 Level = tuple[Recompute, int]
-"""Recompute and the quarters of a virtual stage's layers that do it."""
+"""Recompute and the quarters of a virtual stage's layers that do it; for offload eighths of them."""
 
 LEVELS: tuple[Level, ...] = (("none", 4), ("selective", 4), ("full", 1), ("full", 2), ("full", 3), ("full", 4))
 """What a blank may stand for, least first: recipes recompute no more layers than memory asks for."""
 
-MIXTURE_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *LEVELS[2:])
+OFFLOAD_LEVELS: tuple[Level, ...] = tuple(("offload", eighths) for eighths in range(1, 8))
+"""Eighths of a virtual stage's layers whose activations leave for the host, where recipes do that before they recompute: they name
+single layers (5, 20, 40 of 80; 92, 95 of 126)."""
+
+MIXTURE_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *OFFLOAD_LEVELS, *LEVELS[2:])
 """With experts also the cheap modules by name: norms, experts' activations, up projections of latent attention."""
+
+OFFLOADS_SINCE = {"nemo": (25, 7)}
+"""Frameworks whose recipes offload activations of fully sharded jobs where the host is a chip-to-chip link away, and the version
+since which they do (NVIDIA-NeMo/Megatron-Bridge performance recipes: cpu_offloading_num_layers beside use_megatron_fsdp)."""
 
 MICRO_BATCHES = (1, 2, 4, 8)
 INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 """Frameworks that have the interleaved schedule; the others run 1F1B."""
+
+PRINTS_INTERLEAVE = ("nemo",)
+"""Publishers whose tables print virtual stages wherever there are some (97 of 104 rows with pipelines): a blank is none."""
 
 MOST_VIRTUAL_STAGES = 8
 """Papers print 1 to 8 virtual stages: 3 (Korthikanti et al. 2022), 6 (MegaScale), up to 8 (Llama 3); finer cuts only add
@@ -66,6 +79,7 @@ class Draft:
 def draft(row: TrainingRow) -> Draft | Skipped:
     """The job or the candidate jobs that `row` describes; never raises for what a table can contain."""
     assumed: list[str] = []
+    row = _with_known_framework(row, assumed)
     try:
         software = software_date(row) or catalogue_date(row)
         model = model_of(row, software, assumed)
@@ -76,7 +90,7 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         cluster = cluster_of(row, assumed)
         if isinstance(cluster, Skipped):
             return cluster
-        runtime = runtime_of(row, software, assumed)
+        runtime = runtime_of(row, software, assumed, model, cluster)
         if isinstance(runtime, Skipped):
             return runtime
         return _candidates(row, model, cluster, runtime, software, assumed)
@@ -85,6 +99,13 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         return Skipped(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
     except WindtunnelError as error:
         return Skipped(str(error))
+
+
+def _with_known_framework(row: TrainingRow, assumed: list[str]) -> TrainingRow:
+    name, why = framework_named(row.framework or "", row.sharding, tuple(RELEASES))
+    if why:
+        assumed.append(why)
+    return replace(row, framework=name)
 
 
 def _unsupported(row: TrainingRow) -> str | None:
@@ -105,17 +126,19 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
     blank: list[str] = []
     jobs: list[Job] = []
     refused: WindtunnelError | None = None
-    for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank):
+    for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank, _offloads(runtime, cluster, common["sharding"])):
         layout, rule = _stages(row, model, pp * vpp)
         if layout == ():
             refused = PlanError("plan.stages", model.layers, f"at least one layer in each of {pp * vpp} virtual stages",
                                 "a stage that holds only the embedding or the head is not modelled in this version")
             continue
-        some = math.ceil(quarters * max(layout or (model.layers // (pp * vpp),)) / 4) if quarters < 4 else None
+        largest = max(layout or (model.layers // (pp * vpp),))
+        some = math.ceil(quarters * largest / 4) if quarters < 4 and recompute != "offload" else None
         named = _modules(model) if recompute == "modules" else ("core_attn",)
-        how: Any = "selective" if recompute == "modules" else recompute
-        plan = Plan(**common, recompute=how, recompute_modules=named, recompute_layers=some, micro_batch=micro_batch, vpp=vpp,
-                    stages=layout)
+        how: Any = {"modules": "selective", "offload": "none"}.get(recompute, recompute)
+        leaving = math.ceil(quarters * largest / 8) if recompute == "offload" else 0
+        plan = Plan(**common, recompute=how, recompute_modules=named, recompute_layers=some, micro_batch=micro_batch,
+                    vpp=vpp, stages=layout, offload=Offload(activations=leaving))
         job = Job(name=row.id, model=model, plan=plan, runtime=runtime, cluster=cluster, source=row.source or "")
         try:
             jobs.append(check(job))
@@ -132,16 +155,19 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
 def level_of(job: Job) -> Level:
     """The job's entry of `LEVELS`, or the next above it where a quarter of its layers is not a whole number."""
     most = max(max(stage) for stage in job.layers_per_stage)
+    if job.plan.offload.activations:
+        return "offload", min(OFFLOAD_LEVELS[-1][1], 8 * job.plan.offload.activations // most)
     some = job.plan.recompute_layers
     named: Recompute = "modules" if job.plan.recompute_modules != ("core_attn",) else job.plan.recompute
     return named, 4 if some is None else math.ceil(4 * some / most)
 
 
-def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator[tuple[Level, int, int]]:
+def _open(row: TrainingRow, model: Model, dp: int, blank: list[str], offloads: bool) -> Iterator[tuple[Level, int, int]]:
     """What may stand in the row's blanks; names them in `blank`."""
     levels = MIXTURE_LEVELS if model.experts else LEVELS
     if row.recompute is None:
         blank.append("recompute")
+        levels = (*levels[:-4], *OFFLOAD_LEVELS, *levels[-4:]) if offloads else levels
     elif row.recompute == "selective" and row.framework == "torchtitan":
         levels = (("ops", 4),)  # its selective mode chooses by operator, not Megatron's attention core
     elif row.recompute == "selective" and model.experts:
@@ -159,11 +185,20 @@ def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator
     return product(levels, sizes, interleaves)
 
 
+def _offloads(runtime: Runtime, cluster: Cluster, sharding: str) -> bool:
+    """Whether the recipes of the row's software offload activations on its machine."""
+    since, link = OFFLOADS_SINCE.get(runtime.framework), cluster.node.host_link
+    version = tuple(int(part) for part in runtime.version.split(".")[:2] if part.isdigit())
+    return since is not None and version >= since and link is not None and link.kind == "c2c" and sharding in ("fsdp", "hsdp")
+
+
 def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, ...]:
     pp = row.pp or 1
     if pp > 1 and row.framework in LAYER_BY_LAYER and (layers + 2) % pp == 0:
         return ((layers + 2) // pp,)
     if pp == 1 or (row.framework or "") not in INTERLEAVES or "1f1b" in _words(row):
+        return (1,)
+    if row.framework in PRINTS_INTERLEAVE:
         return (1,)
     blank.append("virtual stages")
     if layers % pp and (layers + 2) % pp:

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cached_property
+from typing import Annotated
+
+from pydantic import Discriminator, Tag
 
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.context import check_context, chunks_of
-from windtunnel.spec.experts import check_experts, check_modules
+from windtunnel.spec.experts import check_dispatch, check_experts, check_modules
+from windtunnel.spec.graph_model import GraphModel, check_graph
 from windtunnel.spec.model import Model
+from windtunnel.spec.offload import check_offload
 from windtunnel.spec.plan import CpKind, Plan
+from windtunnel.spec.precision import check_precision
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
 from windtunnel.spec.sharding import check_sharding
+
+
+def _model_kind(value: object) -> str:
+    graph = value.get("kind") == "graph" if isinstance(value, Mapping) else isinstance(value, GraphModel)
+    return "[GraphModel]" if graph else "[Model]"
 
 
 class Job(Noun):
     """One training job. `tokens` is the length of the whole run, if the report should say days and dollars."""
 
     name: Name = "job"
-    model: Model
+    model: Annotated[Annotated[Model, Tag("[Model]")] | Annotated[GraphModel, Tag("[GraphModel]")], Discriminator(_model_kind)]
     plan: Plan
     runtime: Runtime
     cluster: Cluster
@@ -119,15 +131,21 @@ class Job(Noun):
 
 def check(job: Job) -> Job:
     """Return `job`, or raise `PlanError` at the first contradiction between its fields."""
-    _check_widths(job)
+    if isinstance(job.model, GraphModel):
+        check_graph(job.model, job.plan, job.runtime)
+    else:
+        _check_widths(job)
     _check_ranks(job)
     check_context(job.model, job.plan, job.runtime, job.cp_kind)
     check_experts(job.model, job.plan, job.dp)
     check_modules(job.model, job.plan)
     check_sharding(job.model, job.plan, job.runtime, job.dp, job.shard_ranks, job.near_ranks, job.expert_dp)
+    check_dispatch(job.model, job.plan, job.runtime)
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)
+    check_offload(job.plan.offload, job.cluster, job.plan.schedule_name, job.plan.shards_parameters, job.runtime.optimizer,
+                  max(max(stage) for stage in job.layers_per_stage))
     return job
 
 
@@ -209,9 +227,7 @@ def _check_machine(job: Job) -> None:
     if job.runtime.launch_blocking and job.runtime.launch == "cuda_graph":
         raise PlanError("runtime.launch_blocking", True, "false with runtime.launch = cuda_graph: kernels of a graph are not "
                         "launched one by one", "Write runtime.launch = eager.")
-    gpu = job.cluster.gpu
-    if job.runtime.precision not in gpu.peak:
-        raise PlanError("runtime.precision", job.runtime.precision, ", ".join(sorted(gpu.peak)) + f" on {gpu.id}")
+    check_precision(job.runtime, job.cluster.gpu, job.model.layers)
 
 
 def _divisors(number: int) -> str:

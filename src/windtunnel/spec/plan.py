@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from windtunnel.spec.common import Flag, NonNegativeInt, Noun, PositiveInt
+from windtunnel.spec.offload import NO_OFFLOAD, Offload
 
 Axis = Literal["tp", "cp", "ep", "dp", "pp"]
 CpKind = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
@@ -61,6 +62,7 @@ class Plan(Noun):
     recompute_modules: tuple[Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act"], ...] = Field(
         ("core_attn",), description="what selective recompute runs again, in Megatron-Core's words")
     recompute_layers: NonNegativeInt | None = Field(None, description="layers per virtual stage that recompute; left out: all")
+    offload: Offload = Field(NO_OFFLOAD, description="what lives outside the GPU between its uses")
     stages: tuple[NonNegativeInt, ...] | None = None
     placement: tuple[Axis, ...] = ("tp", "cp", "ep", "dp", "pp")
 

@@ -25,7 +25,8 @@ class Host(Noun):
     """Cost of the Python/C++ side that feeds the GPU, per launch mode.
 
     `launch` is host time per kernel; `layer` extra host time per layer and pass (module and autograd bookkeeping);
-    `micro_batch` per micro batch and pass (schedule loop, batch fetch); `step` once a step (optimizer loop, logging).
+    `micro_batch` per micro batch and pass (schedule loop, batch fetch); `step` once a step (optimizer loop, logging). `linear`,
+    `expert` and `mixture` are what modules cost beside their kernels' launches, forward or backward: casts, workspaces, autograd.
     """
 
     launch: Seconds
@@ -33,6 +34,11 @@ class Host(Noun):
     micro_batch: Seconds = 0.0
     step: Seconds = 0.0
     collective: Seconds = Field(0.0, description="extra host time to launch a communication kernel")
+    linear: Seconds = Field(0.0, description="extra host time of a linear layer and pass")
+    expert: Seconds = Field(0.0, description="extra host time of each expert in a grouped linear layer and pass")
+    mixture: Seconds = Field(0.0, description="extra host time of a mixture's router, dispatcher and combination, a pass")
+    graph: Seconds = Field(0.0, description="to launch one CUDA graph of runtime.graph_scope")
+    wait: Seconds = Field(0.0, description="from the device's end to the first launch after the host has waited for it")
     source: str = ""
 
 
@@ -42,8 +48,25 @@ class Runtime(Noun):
     framework: Name
     version: str = ""
     precision: Precision = "bf16"
+    fp8_recipe: Literal["delayed", "current", "blockwise", "rowwise"] | None = Field(
+        None, description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one "
+        "a row; left out: delayed. mxfp8 and nvfp4 have their own")
+    fp8_amax_reduce: Literal["none", "tp", "dp"] = Field(
+        "none", description="delayed scaling: ranks that agree on largest values after every pass; dp: those of dp and cp")
+    fp8_param_gather: Flag = Field(False, description="linear weights are kept, and gathered over dp, as quantised")
+    fp8_weight_cache: Flag = Field(True, description="weights are quantised once a step and kept, not in every micro batch")
+    quantise_fusion: Literal["none", "norm", "activation"] = Field(
+        "norm", description="kernels that quantise what they write: norms before a linear layer, activations too")
+    fused_hadamard: Flag = Field(
+        False, description="nvfp4: one kernel makes the copies along rows and, rotated, along columns, not one each")
+    save_original_input: Flag = Field(
+        False, description="linear layers keep their 16-bit input for the weight gradient and quantise it again, as torchao does")
+    bf16_layers: tuple[NonNegativeInt, NonNegativeInt] = Field(
+        (0, 0), description="decoder layers at the start and at the end whose products stay in 16 bits")
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
     launch_blocking: Flag = Field(False, description="CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel before the next")
+    graph_scope: tuple[Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess"], ...] = Field(
+        (), description="modules whose kernels a CUDA graph launches while the rest is eager, in Megatron-Core's words")
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
     attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(
         None, description="flash kernels; left out: the fastest that the GPU has")
@@ -80,20 +103,36 @@ class Runtime(Noun):
     live_parameters: PositiveFloat | None = Field(None, description="DeepSpeed's stage3_max_live_parameters, elements")
     persistent_parameters: NonNegativeFloat = Field(
         0.0, description="DeepSpeed's stage3_param_persistence_threshold: smaller tensors stay whole, elements")
+    sharded_calls: Literal["block", "tensor"] = Field(
+        "block", description="zero3/fsdp: a block's parameters are gathered, and gradients scattered, in one call or one a tensor")
     gather_bucket: Size | None = Field(None, description="zero1/zero2: bytes gathered at a time after the update; left out: all")
     contiguous_gradients: Flag = Field(False, description="zero2: gradients are copied into the reduction buffer")
-    moe_dispatch: Literal["alltoall", "allgather", "deepep"] = Field(
-        "alltoall", description="how tokens reach experts; deepep: once to each rank (across nodes: once to each node)")
+    moe_dispatch: Literal["alltoall", "allgather", "deepep", "hybridep"] = Field(
+        "alltoall", description="how tokens reach experts; deepep, hybridep: once to each rank (across nodes: to each node), by "
+        "kernels of their own")
+    moe_dispatch_sms: PositiveInt | None = Field(
+        None, description="SMs that a deepep or hybridep kernel holds; left out: as many as NCCL's channels")
+    moe_host_wait: Flag = Field(
+        False, description="the host waits for how many tokens each expert gets before it launches their products")
+    moe_a2a_overlap: Flag = Field(
+        False, description="tokens of one micro batch travel while another's backward (or forward) pass computes")
     moe_dispatch_fp8: Flag = Field(False, description="tokens are sent to experts in FP8 with a scale for every 128 numbers")
     moe_grouped_gemm: Literal["one", "each"] = Field(
         "one", description="experts' products: in one launch, or a launch for each expert on several streams (Transformer Engine)")
+    moe_fused_mlp: Flag = Field(
+        False, description="experts' products, biases, activation and quantisation in fused kernels (cuDNN's grouped MLP)")
     moe_permute_fusion: Flag = Field(True, description="tokens are put in expert order by one kernel")
     moe_fused_router: Flag = Field(False, description="score, top-k and balancing loss in one kernel each")
-    moe_router_dtype: Literal["bf16", "fp32"] = Field("fp32", description="dtype of the router's product")
+    moe_router_dtype: Literal["bf16", "tf32", "fp32"] = Field(
+        "fp32", description="dtype of the router's product; tf32: 32 bits in and out, multiplied by tensor cores")
     moe_shared_overlap: Flag = Field(False, description="shared experts compute while tokens are sent")
     moe_imbalance: PositiveFloat = Field(1.0, ge=1.0, description="load of the busiest expert rank over the mean")
+    moe_skew: NonNegativeFloat | None = Field(
+        None, description="exponent of Zipf's law over experts, drawn from moe_seed; left out: even, or moe_imbalance")
+    moe_seed: NonNegativeInt = Field(0, description="which experts are the popular ones, under moe_skew")
     moe_capacity: PositiveFloat | None = Field(
         None, description="tokens an expert takes over the mean, the rest is dropped; left out: no limit")
+    moe_pad_to_capacity: Flag = Field(False, description="every expert computes moe_capacity tokens, the missing ones as zeros")
     p2p_scatter: Flag = Field(True, description="pipeline transfers are cut over tp and gathered again inside the node")
     p2p_sync: Flag = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
     bucket: Size = Field(160e6, gt=0, description="bytes of gradient per reduction bucket when overlapped")
@@ -108,3 +147,10 @@ class Runtime(Noun):
     def compute_width(self) -> float:
         """Bytes of an element of activations and gathered parameters: fp32, or 16 bits (FP8 is an input format of products)."""
         return DTYPE_BYTES["fp32" if self.precision == "fp32" else "bf16"]
+
+    @property
+    def recipe(self) -> str:
+        """How products' inputs are quantised: `fp8_recipe`, mxfp8 or nvfp4; "" where they are not."""
+        if self.precision == "fp8":
+            return self.fp8_recipe or "delayed"
+        return self.precision if self.precision in ("mxfp8", "nvfp4") else ""

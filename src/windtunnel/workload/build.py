@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from itertools import accumulate, groupby
 
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
+from windtunnel.workload.blocks.quantise import amax_history, weight_update
+from windtunnel.workload.from_graph import from_graph
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Op, OpTable
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
-from windtunnel.workload.passes.optimizer import optimizer_rows
+from windtunnel.workload.passes.offload import away
+from windtunnel.workload.passes.optimizer import optimizer_rows, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
-from windtunnel.workload.schedules import SCHEDULES
+from windtunnel.workload.schedules import SCHEDULES, overlapped
 from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
 """Indices of the blocks that every model has; LAYER is the first kind of layer. Other kinds of layers come after them, then layers
-that do not recompute where only some do, then those that predict further tokens."""
+that do not recompute where only some do, then those in 16 bits, then those that predict further tokens, then those whose tensors
+leave."""
 
 
 class _Rows:
@@ -46,7 +51,7 @@ class _Rows:
         tensors = Tensors(tuple(u.parameters for u in units if u.parameters),
                           saved_tensors(units, recompute, self.boundary, modules),
                           tensors_again(units, recompute, modules, working))
-        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors)
+        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, sum(u.quantised for u in units))
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
         """Appends rows and what they wait for; returns their place."""
@@ -58,6 +63,8 @@ class _Rows:
 def build(job: Job) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`."""
     plan, model = job.plan, job.model
+    if isinstance(model, GraphModel):
+        return from_graph(job, model)
     tape = Tape(job, "")
     boundary = tape.local_tokens * model.hidden * tape.width
     table = _Rows(job, boundary)
@@ -75,12 +82,29 @@ def build(job: Job) -> Workload:
     for kind in units if recomputed is not None else ():
         kept[kind] = len(blocks)
         blocks.append(table.block(f"kept {_name(model.kind_counts, kind)}", units[kind], "none"))
+    wide = {}  # the same layers with products in 16 bits
+    first_wide, last_wide = job.runtime.bf16_layers
+    for kind in units if first_wide + last_wide else ():
+        for index in (place[kind], *([kept[kind]] if kept else [])):
+            wide[index] = len(blocks)
+            blocks.append(table.block(f"16-bit {blocks[index].name}", layer(job, kind, wide=True),
+                                      plan.recompute if index == place[kind] else "none"))
+    history = []
+    if amax := amax_history(job):
+        history = [(len(blocks), 1)]
+        blocks.append(table.block("amax", amax, "none"))
     tail = [(HEAD, 1)]
     for number in range(min(model.mtp_layers, 2)):  # all but the first are equal
         times = 1 if number == 0 else model.mtp_layers - 1
         further = table.block("mtp layer", further_layer(job, number == 0), plan.recompute)
         blocks += [further, table.block("mtp head", head(job, own_weights=False), "none")]
         tail += [(len(blocks) - 2, 1), (len(blocks) - 1, 1)] * times
+
+    leaves = {}
+    if plan.offload.activations:
+        for index in (*place.values(), *kept.values(), *wide.values()):
+            leaves[index] = len(blocks)
+            blocks.append(away(blocks[index]))
 
     stages = []
     starts = _starts(job)
@@ -89,22 +113,30 @@ def build(job: Job) -> Workload:
         for virtual, count in enumerate(counts):
             kinds = model.kinds[starts[stage][virtual] : starts[stage][virtual] + count]
             again = count if recomputed is None else min(count, recomputed)
-            parts = [*_runs(kinds[:again], place), *_runs(kinds[again:], kept)]
+            layers = [place[kind] for kind in kinds[:again]] + [kept[kind] for kind in kinds[again:]]
+            place_in_model = range(starts[stage][virtual], starts[stage][virtual] + count)
+            layers = [index if first_wide <= at < model.layers - last_wide else wide[index]
+                      for at, index in zip(place_in_model, layers, strict=True)]
+            layers[: plan.offload.activations] = [leaves[index] for index in layers[: plan.offload.activations]]
+            parts = _runs(layers)
             if job.places[stage][virtual] == 0:
                 parts.insert(0, (EMBEDDING, 1))
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
                 parts += tail
-            chunks.append(Chunk(tuple(parts)))
+            chunks.append(Chunk(tuple(parts + history if parts else parts)))
         stages.append(tuple(chunks))
-    schedule = SCHEDULES[plan.schedule_name](plan.pp, plan.vpp, job.micro_batches)
+    write = overlapped if job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
+    schedule = write(plan.pp, plan.vpp, job.micro_batches)
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
+    narrow = tuple(sum(blocks[b].quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     optimizer = []
-    for parameters, of_experts in zip(held, experts, strict=True):
-        linked = optimizer_rows(job, parameters, of_experts)
+    for parameters, of_experts, quantised in zip(held, experts, narrow, strict=True):
+        linked = optimizer_rows(job, parameters, of_experts) + weight_update(job, quantised, parameters and
+            quantised * updated_parameters(job, parameters, of_experts) / parameters)
         optimizer.append(table.add(linked, [() for _ in linked]))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts)
+                    boundary, held, experts, narrow, (EMBEDDING, HEAD))
 
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:
@@ -115,9 +147,9 @@ def _starts(job: Job) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(before[part] for part in parts) for parts in job.places)
 
 
-def _runs(kinds: tuple[LayerKind, ...], place: dict[LayerKind, int]) -> list[tuple[int, int]]:
+def _runs(layers: list[int]) -> list[tuple[int, int]]:
     """Layers as (block, how many in a row)."""
-    return [(place[kind], len(list(run))) for kind, run in groupby(kinds)]
+    return [(block, len(list(run))) for block, run in groupby(layers)]
 
 
 def _name(kinds: dict[LayerKind, int], kind: LayerKind) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind, Model
 from windtunnel.workload.blocks.core import visible
+from windtunnel.workload.from_graph import graph_flops
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind, Phase
 
@@ -14,6 +16,8 @@ from windtunnel.workload.ops import Kind, Phase
 def parameter_count(model: Model) -> float:
     """Trainable parameters of the unpadded model; tied embeddings count once, layers that predict further tokens not at all (as
     published counts do)."""
+    if isinstance(model, GraphModel):
+        return model.parameters
     h = model.hidden
     gain = h if model.norm == "rmsnorm" else 2 * h
     norms = gain * ((1 if model.parallel_block else 2) + (2 if model.post_norms else 0))
@@ -80,6 +84,8 @@ def model_flops(job: Job, causal: bool = False) -> float:
     layer with every key counted, or only the visible ones if `causal`. Layers that predict further tokens count, with their heads.
     """
     model, plan = job.model, job.plan
+    if isinstance(model, GraphModel):
+        return graph_flops(model) * job.micro_batches * job.dp
     tokens = plan.global_batch * plan.seq
     weights = model.hidden * model.vocab * (1 + model.mtp_layers) + 2 * model.hidden**2 * model.mtp_layers
     score = 0.0

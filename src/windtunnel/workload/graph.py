@@ -27,7 +27,9 @@ class Block:
 
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
-    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces.
+    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces; `quantised`
+    elements of `parameters` are multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward,
+    and are part of `working`.
     """
 
     name: str
@@ -38,6 +40,8 @@ class Block:
     working: float
     expert_parameters: float = 0.0
     tensors: Tensors = Tensors()
+    quantised: float = 0.0
+    offloaded: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class Workload:
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
-    them that belong to experts.
+    them that belong to experts, `stage_quantised[s]` those multiplied in low precision. `root` are blocks outside of the list of
+    layers, which full sharding gathers with the whole.
     """
 
     job: Job
@@ -67,6 +72,8 @@ class Workload:
     boundary: float
     stage_parameters: tuple[float, ...]
     stage_experts: tuple[float, ...]
+    stage_quantised: tuple[float, ...] = ()
+    root: tuple[int, ...] = (0, 2)
 
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""

@@ -108,6 +108,12 @@ class Stream(IntEnum):
     SEND_BACKWARD_BACK = 12
     RECV_BACKWARD_BACK = 13
     EP = 14  # tokens to experts and back
+    # copies by the GPU's copy engines, and what the host does for an offloaded optimizer
+    TO_HOST = 24
+    FROM_HOST = 25
+    CPU = 26
+    STORAGE_READ = 27
+    STORAGE_WRITE = 28
 
 
 class Op(NamedTuple):
@@ -130,6 +136,8 @@ class Op(NamedTuple):
     axis: Axis = Axis.NONE
     stream: Stream = Stream.COMPUTE
     waits: tuple[int, ...] = ()  # rows of the same unit whose end this one awaits; -1 is the last computation before it
+    sync: bool = False  # the host goes on only when the row has ended
+    graphed: bool = False  # launched by a CUDA graph of its module
     blocking: bool = False  # a COMM row between the computation before and after it; others are awaited at their unit's end
 
 
@@ -153,6 +161,8 @@ class OpTable:
     comm: npt.NDArray[np.int8]
     axis: npt.NDArray[np.int8]
     stream: npt.NDArray[np.int8]
+    sync: npt.NDArray[np.bool_]
+    graphed: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -179,4 +189,6 @@ class OpTable:
             comm=np.array(c["comm"], np.int8),
             axis=np.array(c["axis"], np.int8),
             stream=np.array(c["stream"], np.int8),
+            sync=np.array(c["sync"], np.bool_),
+            graphed=np.array(c["graphed"], np.bool_),
         )

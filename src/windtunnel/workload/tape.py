@@ -17,11 +17,11 @@ class Unit:
     """One differentiable step of a block.
 
     `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before
-    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share; `core` marks
-    the attention core, which selective recompute throws away; `again` is the share of the unit's matrix products that op-level
-    selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
-    the bytes of `saved` that such a part brings back, `place` the sub-module of both. `tensors` are the pieces of `saved` where it
-    is more than one.
+    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share, `quantised`
+    those of products in low precision; `core` marks the attention core, which selective recompute throws away; `again` is the
+    share of the unit's matrix products that op-level selective recompute runs again. `parts` are the entries of
+    `plan.recompute_modules` that run the unit again, `gives[part]` the bytes of `saved` that such a part brings back, `place` the
+    sub-module of both. `tensors` are the pieces of `saved` where it is more than one.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Unit:
     expert_parameters: float = 0.0
     core: bool = False
     again: float = 0.0
+    quantised: float = 0.0
     parts: tuple[str, ...] = ()
     gives: dict[str, float] = field(default_factory=dict)
     place: str = ""
@@ -40,12 +41,16 @@ class Unit:
 
 @dataclass
 class Tape:
-    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window."""
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees.
+
+    `local`: attention has the model's window; `wide`: products stay in 16 bits whatever the precision.
+    """
 
     job: Job
     module: str
     units: list[Unit] = field(default_factory=list)
     local: bool = True
+    wide: bool = False
 
     def __post_init__(self) -> None:
         plan, runtime = self.job.plan, self.job.runtime
@@ -57,8 +62,7 @@ class Tape:
         self.local_tokens = self.tokens // self.tp if self.sp else self.tokens
         self.width = runtime.compute_width
         self.activation_dtype = DTYPES.index(runtime.precision if runtime.precision in ("fp32", "fp16", "bf16") else "bf16")
-        self.linear_dtype = DTYPES.index(runtime.precision)
-        self.linear_width = DTYPE_BYTES[runtime.precision]
+        self.linear_dtype = self.activation_dtype if self.wide else DTYPES.index(runtime.precision)
         self.grad_width = DTYPE_BYTES[runtime.gradient_dtype]
 
     # -- rows -------------------------------------------------------------------------------------------------------
@@ -76,7 +80,8 @@ class Tape:
 
     def grouped(self, name: str, phase: Phase, experts: int, m: int, n: int, k: int) -> Op:
         """One product (m,k)x(k,n) for each of the local experts, side by side; as `gemm` otherwise."""
-        launches = experts if self.job.runtime.moe_grouped_gemm == "each" else 1
+        runtime = self.job.runtime
+        launches = experts if runtime.moe_grouped_gemm == "each" and not runtime.moe_fused_mlp else 1
         return self.gemm(name, phase, m, n, k, experts)._replace(kind=Kind.GROUPED_GEMM, launches=launches)
 
     def elementwise(

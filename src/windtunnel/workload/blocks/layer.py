@@ -9,18 +9,25 @@ from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.attention import attention
 from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
-from windtunnel.workload.blocks.moe import moe
+from windtunnel.workload.blocks.moe import COUNTS, moe
+from windtunnel.workload.blocks.quantise import norm_writes
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
+ROUTER_GRAPH = {"norm2": "moe_router", "router": "moe_router", "top-k": "moe_router", "balancing loss": "moe_router",
+                "load count": "moe_router", COUNTS: "moe_preprocess"}
+"""Units of a mixture that partial CUDA graphs hold: the rest has shapes that the host does not know before (Megatron-Core's
+transformer_layer.py, `_te_cuda_graph_capture`)."""
 
-def layer(job: Job, kind: LayerKind) -> list[Unit]:
-    """Units of one decoder layer of that kind on one GPU."""
+
+def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
+    """Units of one decoder layer of that kind on one GPU; `wide`: its products stay in 16 bits."""
     attend = mla if job.model.latent else attention
     feed = ("moe", moe) if kind.experts else ("mlp", mlp)
     steps: list[tuple[str, Callable[[Tape], None]]] = [
-        ("attention", lambda tape: norm(tape, "norm1")), ("attention", attend), ("attention", lambda tape: residual(tape, "add1")),
-        (feed[0], lambda tape: norm(tape, "norm2")), feed, (feed[0], lambda tape: residual(tape, "add2")),
+        ("attention", lambda tape: norm(tape, "norm1", not job.model.latent)), ("attention", attend),
+        ("attention", lambda tape: residual(tape, "add1")),
+        (feed[0], lambda tape: norm(tape, "norm2", not kind.experts)), feed, (feed[0], lambda tape: residual(tape, "add2")),
     ]
     if job.model.parallel_block:  # one norm feeds both, one residual takes both
         steps = [steps[0], steps[1], steps[4], steps[5]]
@@ -30,7 +37,7 @@ def layer(job: Job, kind: LayerKind) -> list[Unit]:
         steps = [*steps[:2], after[0], *steps[2:5], after[1], steps[5]]
     units: list[Unit] = []
     for module, write in steps:
-        tape = Tape(job, module, local=kind.local)
+        tape = Tape(job, module, local=kind.local, wide=wide)
         write(tape)
         if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
             for place, unit in enumerate(tape.units):
@@ -38,17 +45,35 @@ def layer(job: Job, kind: LayerKind) -> list[Unit]:
                 if place and unit.saved:
                     unit.gives[feed[0]] = unit.saved
         units += tape.units
+    return graphed(units, job.runtime.graph_scope) if job.runtime.graph_scope else units
+
+
+def graphed(units: list[Unit], scope: tuple[str, ...]) -> list[Unit]:
+    """The units with rows of `scope` marked as launched by CUDA graphs; what follows a wait of the host is not in its graph."""
+    for unit in units:
+        if scope_of(unit) in scope or unit.place in scope:
+            unit.forward = [op._replace(graphed=not op.sync) for op in unit.forward]
+            unit.backward = [op._replace(graphed=True) for op in unit.backward]
     return units
 
 
-def norm(tape: Tape, name: str) -> None:
-    """Layer or RMS norm over this GPU's tokens; keeps its input."""
+def scope_of(unit: Unit) -> str:
+    """Megatron-Core's name of the graph that holds a unit: `moe_router` has the norm before it, `moe_preprocess` the counts."""
+    if unit.place == "attention":
+        return "attn"
+    if unit.place == "moe":
+        return ROUTER_GRAPH.get(unit.name, "")
+    return unit.place
+
+
+def norm(tape: Tape, name: str, linear: bool = False) -> None:
+    """Layer or RMS norm over this GPU's tokens; keeps its input. `linear`: only a linear layer reads what it writes."""
     model, runtime = tape.job.model, tape.job.runtime
     t, h = tape.local_tokens, model.hidden
     gains = h if model.norm == "rmsnorm" else 2 * h
     fused = runtime.fused_norm if model.norm == "layernorm" or runtime.fused_rmsnorm is None else runtime.fused_rmsnorm
     if fused:
-        forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 2)
+        forward, backward, launches = (1.0, norm_writes(tape) if linear else 1.0), (3.0, 1.0), (1, 2)
     elif model.norm == "rmsnorm":  # cast, square, mean, rsqrt, multiply, cast, multiply
         forward, backward, launches = (6.0, 5.0), (10.0, 7.0), (6, 10)
     else:
