@@ -79,4 +79,7 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     comm = ops.kind == Kind.COMM
     for row in np.nonzero(comm)[0]:
         seconds[row] = network.price(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row])).seconds
-    return Costs(seconds, host_seconds(workload) / job.cluster.node.host_speed, estimated, network, slower)
+    host = host_seconds(workload) / job.cluster.node.host_speed
+    if runtime.launch_blocking:  # no launch is ahead of the device: its cost stands before the kernel
+        seconds, host = seconds + host, np.zeros(len(ops))
+    return Costs(seconds, host, estimated, network, slower)

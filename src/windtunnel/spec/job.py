@@ -237,6 +237,9 @@ def _check_machine(job: Job) -> None:
             raise PlanError("cluster.gpus", gpus, f"at most {node.domain}: node {node.id!r} has no NIC")
         if job.cluster.fabric.kind == "none":
             raise PlanError("cluster.fabric", job.cluster.fabric.id, f"a network: {gpus} GPUs need more than one scale-up domain")
+    if job.runtime.launch_blocking and job.runtime.launch == "cuda_graph":
+        raise PlanError("runtime.launch_blocking", True, "false with runtime.launch = cuda_graph: kernels of a graph are not "
+                        "launched one by one", "Write runtime.launch = eager.")
     check_precision(job.runtime, job.cluster.gpu, job.model.layers)
 
 
