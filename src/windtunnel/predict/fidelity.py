@@ -29,7 +29,7 @@ Priced = Mapping[tuple[Comm, Axis, float], float]
 class Step(Protocol):
     """The calls of a step, ready to run over an engine. `ran` is a network that `network` made, after the run that it was for."""
 
-    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> _core.Network: ...
+    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> _core.Network | None: ...
     def alone(self) -> list[float]: ...
     def seen(self, ran: Any) -> Seen: ...
     def traffic(self, ran: Any, seconds: float, seen: Seen) -> Traffic: ...
@@ -90,7 +90,7 @@ class Run:
         self.live, self.prices = live, fidelity.prices
         self.step = fidelity.step(list(live.calls))
 
-    def network(self, progress: Progress | None = None) -> _core.Network:
+    def network(self, progress: Progress | None = None) -> _core.Network | None:
         """A network for one run of the program; `progress` is told the share of its transfers that is over, where that is slow."""
         return self.step.network(*self.live.table(), progress)
 
