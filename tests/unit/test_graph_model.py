@@ -91,7 +91,6 @@ def test_a_pipeline_cuts_between_blocks_and_sends_what_passes() -> None:
     ("plan.recompute=selective", "none, full"),
     ("plan.schedule=zb-h1", "not split into halves"),
     ("runtime.precision=fp8", "bf16, fp16"),
-    ("plan.offload.activations=1", "blocks of kernels"),
     ("plan.recompute_layers=1", "blocks of kernels"),
     ("plan.document=8", "blocks of kernels"),
     ("runtime.graph_scope=['attn']", "blocks of kernels"),
