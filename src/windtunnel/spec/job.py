@@ -224,7 +224,7 @@ def _check_machine(job: Job) -> None:
             raise PlanError("cluster.gpus", gpus, f"at most {node.domain}: node {node.id!r} has no NIC")
         if job.cluster.fabric.kind == "none":
             raise PlanError("cluster.fabric", job.cluster.fabric.id, f"a network: {gpus} GPUs need more than one scale-up domain")
-    check_precision(job.runtime, job.cluster.gpu, job.model.layers)
+    check_precision(job.runtime, job.cluster.gpu, job.model.layers, job.plan)
 
 
 def _divisors(number: int) -> str:
