@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.memory.habits import Habits
+from windtunnel.memory.state import gradients_leave
 from windtunnel.memory.tiers import largest_copy
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
@@ -23,7 +24,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
     total += largest_copy(workload, stage)  # a layer that leaves while the next one runs, or comes back ahead of its use
     if plan.shards_parameters:
         return total + _sharded(workload, stage, habit, parameters)
-    if job.dp * plan.cp > 1 and habit.bucket:
+    if (job.dp * plan.cp > 1 or gradients_leave(plan)) and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
         twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"
         total += min(habit.bucket, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced

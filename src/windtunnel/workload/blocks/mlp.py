@@ -24,7 +24,10 @@ def feed_forward(tape: Tape, name: str, ffn: int, source: Source = "") -> None:
 def activation(tape: Tape, elements: float, writes: float = 1.0) -> None:
     """Appends the activation, with its gate, of `elements` inner numbers; `writes` 16-bit numbers for each."""
     model, runtime = tape.job.model, tape.job.runtime
-    if model.gated:
+    if model.clamped_activation and not runtime.fused_clamp:
+        # two clamps, gate, shift, product, the router's weight in fp32 and a cast; what each of them reads is kept
+        tape.pointwise("gated activation", elements, (9, 8), (22, 14), saved=6 * elements * tape.width, launches=(7, 11))
+    elif model.gated:
         saved = 2 * elements * (1.0 if runtime.activation_fp8_store else tape.width)
         if runtime.fused_activation:
             tape.pointwise("gated activation", elements, (2, writes), (3, 2), saved=saved)
