@@ -240,7 +240,7 @@ def _check_machine(job: Job) -> None:
     if job.runtime.launch_blocking and job.runtime.launch == "cuda_graph":
         raise PlanError("runtime.launch_blocking", True, "false with runtime.launch = cuda_graph: kernels of a graph are not "
                         "launched one by one", "Write runtime.launch = eager.")
-    check_precision(job.runtime, job.cluster.gpu, job.model.layers)
+    check_precision(job.runtime, job.cluster.gpu, job.model.layers, job.plan)
 
 
 def _divisors(number: int) -> str:
