@@ -69,8 +69,9 @@ def tiers_of(workload: Workload, stage: int, habit: Habits, needs: Sequence[Need
             add("host", buffers=2.0 * largest_copy(workload, stage))
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     plan = job.plan
-    whole = state_of(_without(job), habit, parameters, experts)
-    here = state_of(job, habit, parameters, experts)
+    moments = workload.stage_states[stage]
+    whole = state_of(_without(job), habit, parameters, experts, moments=moments)
+    here = state_of(job, habit, parameters, experts, moments=moments)
     gone = updated_parameters(job, parameters, experts) * (1.0 - offload.kept_state)
     if offload.optimizer != "none":
         away = whole.optimizer - here.optimizer

@@ -159,8 +159,11 @@ def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
 def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float) -> Peak:
     """Highest point of the walk of `stage`; `raw_gradient` bytes per parameter pile up during one backward pass."""
     before = np.full((len(Pass), len(workload.stages[stage])), -1.0)  # highest level at the start of a pass; -1: no such pass
-    direction, chunk, _, _ = table(workload.schedule[stage]).T
-    np.maximum.at(before, (direction, chunk), np.append(0.0, _levels(workload, stage, needs)[:-1]))
+    direction, chunk, _, pairs = table(workload.schedule[stage]).T
+    levels = np.append(0.0, _levels(workload, stage, needs)[:-1])
+    if workload.job.runtime.moe_a2a_overlap and pairs.any():
+        levels = _in_step(workload, stage, needs, levels, chunk, np.flatnonzero(pairs))
+    np.maximum.at(before, (direction, chunk), levels)
     best = Peak(0.0, 0.0, 0.0)
     waiting = raw_gradient * workload.stage_parameters[stage]
     for virtual, way in product(range(before.shape[1]), Pass):
@@ -176,6 +179,18 @@ def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradie
             if found.total > best.total:
                 best = found
     return best
+
+
+def _in_step(workload: Workload, stage: int, needs: tuple[Needs, ...], levels: npt.NDArray[np.float64],
+             chunk: npt.NDArray[np.int64], pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Levels at the start of each action where the two passes of a pair go layer by layer: the forward pass fills what the backward
+    pass beside it frees, and is at most a layer ahead (Megatron-Core's combined_1f1b.py)."""
+    held = np.array(chunk_bytes(workload, stage, needs))
+    layer = np.array([max((needs[b].saved for b, _ in each.blocks), default=0.0) for each in workload.stages[stage]])
+    ahead, back = chunk[pairs], chunk[pairs + 1]
+    found = levels.copy()
+    found[pairs + 1] = levels[pairs] + layer[ahead] + np.maximum(0.0, held[ahead] - held[back])
+    return found
 
 
 def _points(chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float, half: bool) -> list[tuple[float, float, float]]:
