@@ -18,6 +18,7 @@ from windtunnel.memory.state import State, state_of, step_bytes
 from windtunnel.memory.walk import activation_walk, block_needs, chunk_bytes
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
+from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Stream
 from windtunnel.workload.passes.fsdp import blocks_ahead
@@ -73,12 +74,12 @@ def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Event
     job = workload.job
     habit = habits(job.runtime.framework)
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
-    state = state_of(job, habit, parameters, experts, workload.stage_quantised[stage])
+    state = state_of(job, habit, parameters, experts, workload.stage_quantised[stage], workload.stage_states[stage])
     script = _Script()
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)
     order = list(workload.schedule[stage]) if whole else shortened(workload, stage)
-    moments = state.optimizer - _master(job, state, parameters)
+    moments = state.optimizer - state.master
     for name in ("first", "second"):
         player.step(order, f"{name} step")
         script.where, script.turn = f"{name} update", script.turn + 1
@@ -109,7 +110,7 @@ def _start(script: _Script, workload: Workload, stage: int, habit: Habits, state
         script.drop(first)
     if not _late_gradients(job, habit):
         script.take(state.gradients, "gradients")
-    master = _master(job, state, parameters)
+    master = state.master
     _all(script, _spread(workload, stage, habit.flat == "all", master), "master weights")
     if not habit.lazy_moments:
         _all(script, _spread(workload, stage, habit.flat == "all", (state.optimizer - master) / 2.0) * 2, "optimizer state")
@@ -126,13 +127,6 @@ def _late_gradients(job: Job, habit: Habits) -> bool:
     """Whether a step's first backward passes make the gradients, a tensor for each parameter, and its end frees them."""
     half = job.runtime.compute_width >= DTYPE_BYTES[job.runtime.gradient_dtype]
     return habit.flat == "none" or habit.flat == "all" and half
-
-
-def _master(job: Job, state: State, parameters: float) -> float:
-    """Bytes of fp32 master weights within the optimizer's."""
-    runtime = job.runtime
-    separate = runtime.master_weights and DTYPE_BYTES[runtime.weight_dtype] < 4.0 and job.plan.sharding not in ("fsdp", "hsdp")
-    return state.optimizer / 3.0 if separate and runtime.optimizer != "sgd" else 0.0
 
 
 def _spread(workload: Workload, stage: int, flat: bool, size: float) -> list[float]:
@@ -189,7 +183,8 @@ class _Player:
         if job.plan.pp > 1 and habits(job.runtime.framework).torch_pipeline:
             return {}
         layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if b not in workload.root}
-        return {b: job.runtime.compute_width * workload.blocks[b].parameters for b in layers}
+        held = {b: (workload.blocks[b].parameters, workload.blocks[b].quantised) for b in layers}
+        return {b: gather_width(job, job.runtime.compute_width, *held[b]) * held[b][0] for b in layers}
 
     def step(self, order: Sequence[Action], name: str) -> None:
         """All passes of `order`; what they left is given back at the end, but for gradients."""

@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.engine import Program, ProgramBuilder
+from windtunnel.predict.batches import read_back, wait_for_data
 from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Live
 from windtunnel.predict.sharding import Sharding, sharding_for
 from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
-from windtunnel.predict.transfers import Transfers
+from windtunnel.predict.transfers import Transfers, overlaps
 from windtunnel.workload import Axis, Comm, Workload
 from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.passes.optimizer import sharded
@@ -111,9 +112,9 @@ def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
 
 def write_step(stage: Stage, transfers: Transfers) -> None:
     """Appends all that a stage does in a step."""
-    workload, runtime = stage.workload, stage.workload.job.runtime
-    # plain 1F1B and GPipe wait for each transfer; with virtual stages or halves, frameworks post them and go on
-    overlap = runtime.overlap_p2p and workload.job.plan.schedule_name not in ("gpipe", "1f1b")
+    workload = stage.workload
+    overlap = overlaps(workload.job)
+    wait_for_data(stage)
     sharding = sharding_for(stage)
     if sharding.whole_passes and not (stage.apart and stage.apart.pauses):
         order = workload.schedule[stage.index]
@@ -121,6 +122,7 @@ def write_step(stage: Stage, transfers: Transfers) -> None:
         last = transfers.passes(stage, actions, _runs(order, actions, sharding), overlap)
     else:
         last = _one_by_one(stage, transfers, sharding, overlap)
+    read_back(stage)
     transfers.count(stage)
     _finish(stage, sharding, sharding.reduce(last))
 

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 
 from windtunnel.compute import Profile
 from windtunnel.memory import StageMemory
+from windtunnel.predict.startup import startup
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.unequal import Unequal
+
+LONG_START = 60.0
+"""Seconds of setting up groups that are worth a warning."""
 
 
 def assumptions(job: Job) -> tuple[str, ...]:
@@ -67,6 +71,12 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
             f"Groups of {span} expert ranks straddle scale-up domains of {domain} GPUs. If the scheduler uses "
             f"{domain // span * span} of each, write --set cluster.node.scale_up.size={domain // span * span}."
         )
+    ready = startup(job)
+    if ready.seconds > LONG_START:
+        notes.append(
+            f"Each start waits {ready.seconds:,.0f} s for communication groups: {ready.groups:,} groups make "
+            f"{ready.operations:.2g} operations on the {job.runtime.startup.store} store. Try "
+            + ("runtime.startup.sync=members." if job.runtime.startup.sync == "all_ranks" else "runtime.startup.store=tcp_libuv."))
     if plan_crosses_node(job):
         notes.append(
             f"Tensor parallelism {job.plan.tp} is wider than the scale-up domain of {job.cluster.node.scale_up.size} GPUs."

@@ -46,6 +46,7 @@ STREAMS = {
     "to storage": "to storage",
     "from storage": "from storage",
     "cpu update": "CPU",
+    "data loading": "data",
 }
 """Track of each label kind."""
 

@@ -40,6 +40,7 @@ class Kind(IntEnum):
     TO_STORAGE = 15
     FROM_STORAGE = 16
     CPU_UPDATE = 17
+    DATA_LOADING = 18
 
 
 PASSES = np.array([Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT], np.int64)

@@ -12,6 +12,7 @@ from windtunnel.engine import run
 from windtunnel.memory import memory_of
 from windtunnel.predict.costs import price
 from windtunnel.predict.live import NETWORKS
+from windtunnel.predict.loading import with_data
 from windtunnel.predict.lower import lower
 from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows, overlapped
 from windtunnel.predict.money import DAY, bill
@@ -19,6 +20,7 @@ from windtunnel.predict.notes import assumptions, unanswered, warnings
 from windtunnel.predict.path import critical_path
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.spans import blocks, kernels, with_curves
+from windtunnel.predict.startup import startup
 from windtunnel.predict.unequal.run import Setting, run_apart
 from windtunnel.spec import Job, check
 from windtunnel.workload import build, hardware_flops, model_flops, parameter_count
@@ -44,10 +46,10 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
     workload = build(check(job))
     if profile is not None:
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
-    costs = price(workload, factors, profile)
+    costs = with_data(workload, price(workload, factors, profile))
     links = ran = apart = None
     if job.unequal is not None:
-        setting = Setting(network, seed, skip, lambda other: price(other, factors, profile), progress)
+        setting = Setting(network, seed, skip, lambda other: with_data(other, price(other, factors, profile)), progress)
         apart = run_apart(job, job.unequal, workload, costs, setting)
         lowered, timeline, links = apart.shown.lowered, apart.shown.timeline, apart.shown.links
     elif network == "closed":
@@ -100,6 +102,7 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
         assumptions=assumptions(job),
         warnings=warnings(job, memory) + (unanswered(job, profile, sources) if isinstance(profile, Profile) else ()),
         parameters=parameter_count(job.model),
+        init_time_s=startup(job).seconds,
         traffic=carried,
         timeline=blocks(lowered, timeline),
         kernel_timeline=kernels(workload, lowered, links),

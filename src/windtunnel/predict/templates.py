@@ -106,6 +106,10 @@ class Templates:
         launch = self.workload.job.runtime.host.launch / self.host_speed
         return self._one("aside", int(stream), seconds, launch, int(category), COPY)
 
+    def data(self, seconds: float) -> int:
+        """The wait for a batch, beside the device."""
+        return self._one("data", int(Stream.DATA), seconds, 0.0, int(Category.DATA), 0)
+
     def nothing(self, host: float) -> int:
         """A row that only costs host time."""
         return self._one("nothing", int(Stream.COMPUTE), 0.0, host / self.host_speed, int(Category.MEMORY_BOUND), 0)
@@ -131,10 +135,11 @@ class Templates:
             return self.nothing(0.0)
         rows, live = piece.rows, piece.live
         self.rows.append(np.where(live, rows, -1))
+        blocking = self.workload.job.runtime.launch_blocking
         return self.program.add_template(
             stream=self.stream[rows],
-            seconds=np.where(live, self.costs.seconds[rows], 0.0),
-            host=np.where(live, self.costs.host[rows], 0.0) + piece.host,
+            seconds=np.where(live, self.costs.seconds[rows], 0.0) + (piece.host if blocking else 0.0),
+            host=np.where(live, self.costs.host[rows], 0.0) + (0.0 if blocking else piece.host),
             category=self.category[rows],
             comm=np.where(live, self.is_comm[rows], 0).astype(np.uint8),
             wait0=piece.waits[:, 0].copy(),

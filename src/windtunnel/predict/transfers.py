@@ -12,6 +12,7 @@ from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Call, Live
 from windtunnel.predict.stage import PASSES, Kind, Stage
+from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
 
@@ -29,6 +30,12 @@ _RECEIVE: Streams = (
 )
 _SENT, _RECEIVED = int(Kind.SEND), int(Kind.RECEIVE)
 _WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFER)
+
+
+def overlaps(job: Job) -> bool:
+    """Whether passes go on while results are sent: plain 1F1B and GPipe wait for each transfer; with virtual stages or halves,
+    frameworks post them and go on."""
+    return job.runtime.overlap_p2p and job.plan.schedule_name not in ("gpipe", "1f1b")
 
 
 class Transfers:
@@ -50,7 +57,7 @@ class Transfers:
         held = {part: stage for stage, parts in enumerate(job.places) for part in parts}
         self.crosses = np.array([job.copies > 1 or held[k] != held[k + 1] for k in range(self.boundaries)], np.bool_)
         # a host that waits for one transfer before it posts the next would stop where neighbours send to each other at once
-        self.sync = runtime.p2p_sync and job.plan.schedule_name in ("gpipe", "1f1b", "interleaved")
+        self.sync = runtime.p2p_sync and not overlaps(job) and job.plan.schedule_name in ("gpipe", "1f1b", "interleaved")
         self.size, self.seconds = workload.boundary, 0.0
         if self.stages > 1:
             if job.plan.tp > 1 and not job.plan.sequence_parallel and runtime.p2p_scatter:
