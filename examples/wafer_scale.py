@@ -49,7 +49,8 @@ def calls(model: str, heads: int, tp: int) -> list[tuple[int, Comm, float, bool]
     """(times, call, bytes, inside the tensor-parallel group) of a training step of one micro batch of 512 accelerators."""
     job = check(wt.load("gpt3-175b-64", [
         f"model={model}", f"model.heads={heads}", "cluster.gpus=512", f"plan.tp={tp}", "plan.pp=1", "plan.vpp=1",
-        f"plan.dp={512 // tp}", "plan.sharding=none", "plan.recompute=none", "plan.micro_batch=1", f"plan.global_batch={512 // tp}"]))
+        f"plan.dp={512 // tp}", "plan.sharding=none", "plan.recompute=none", "plan.micro_batch=1",
+        f"plan.global_batch={512 // tp}"]))
     graph = build(job)
     ops, counts = graph.ops, executions(graph, 0)
     inside = [(int(counts[r]), Comm(int(ops.comm[r])), float(ops.bytes[r]), True) for r in range(len(ops))

@@ -95,10 +95,11 @@ class Builder {
     c.record.assign(ranks.size(), record ? 1 : 0);
     return Program{
         Templates{c.template_start, c.op_stream, c.op_seconds, c.op_host, c.op_category, c.op_comm, c.op_sync, c.op_wait0,
-                  c.op_wait1},
-        Instances{c.rank_start, c.tmpl, c.times, c.flags, c.wait_start, c.waits},
+                  c.op_wait1, {}},
+        Instances{c.rank_start, c.tmpl, c.times, c.flags, c.wait_start, c.waits, {}},
         Rendezvous{c.rv_stream, c.rv_host, c.rv_cat_wait, c.rv_cat_transfer, c.part_start, c.key, c.seconds, c.participants},
         Options{categories, compute_tax, host_window, critical_path, c.record},
+        Scales{},
     };
   }
 

@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 27,
          "from_hugging_face": 9, "which_fabric": 10, "schedules": 12, "wafer_scale": 11, "memory_pool": 13, "any_module": 7,
-         "megascale_ablation": 11, "megascale_network": 6}
+         "megascale_ablation": 11, "megascale_network": 6, "unequal_ranks": 11}
 """Script -> lines that it prints."""
 
 
@@ -200,7 +200,14 @@ def test_every_verb_is_in_the_list_of_verbs() -> None:
 
 def test_every_part_of_a_breakdown_is_explained() -> None:
     text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
-    short = {Category.PIPELINE_BUBBLE: "bubble", Category.OTHER_STAGES: "other_stages"}
+    short = {Category.PIPELINE_BUBBLE: "bubble", Category.OTHER_STAGES: "other_stages", Category.SLOWER_RANKS: "slower_ranks"}
     later = {Category.EXPERT_PARALLEL}  # no experts in this version
     keys = [c.name.lower() if c in COMPUTE else short.get(c, f"exposed_{c.name.lower()}") for c in Category if c not in later]
     assert [key for key in (*keys, "overlap_slowdown", "slowest_gpu", "host") if f"| `{key}` |" not in text] == []
+
+
+def test_named_slow_nodes_cost_less_than_the_census_and_shared_batches_pay() -> None:
+    found = {what: p.step_time_s for what, p in rows("unequal_ranks")}
+    assert found["all equal"] < found["0.5 % of nodes 10 % slower, named"] < found["census of slow nodes, closed form"]
+    assert found["garbage collected together"] < found["garbage collected at random"]
+    assert found["half A100, 44 and 20 micro batches"] < 0.7 * found["half A100, equal micro batches"]

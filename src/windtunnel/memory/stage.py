@@ -45,7 +45,7 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     capacity = float(job.cluster.gpu.memory)
     room = USABLE * capacity - context
     reserved = max(allocated, min(allocated * (1.0 + job.runtime.allocator_overhead), room))
-    tiers = tiers_of(workload, stage, habit)
+    tiers = tiers_of(workload, stage, habit, needs)
     return StageMemory(
         stage=stage, weights=state.weights, gradients=state.gradients, optimizer=state.optimizer, activations=peak.activations,
         logits=peak.logits, buffers=buffers, workspace=workspace, context=context, fragmentation=reserved - allocated,

@@ -61,7 +61,8 @@ def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, 
 def gradients_leave(plan: Plan) -> bool:
     """Whether shards of gradients are accumulated where their optimizer state is: ZeRO-Offload, ZeRO-Infinity and FSDP's CPUOffload
     do so from ZeRO 2 up, since every backward pass reduces there."""
-    return plan.offload.optimizer != "none" and (plan.sharding == "zero2" or plan.shards_parameters)
+    cut = plan.sharding == "zero2" or plan.shards_parameters and plan.gradient_accumulation != "local"
+    return plan.offload.optimizer != "none" and cut
 
 
 def step_bytes(job: Job, parameters: float, experts: float = 0.0) -> float:

@@ -64,7 +64,7 @@ class Costs:
 def price(workload: Workload, factors: Factors | None = None, profile: Profile | None = None) -> Costs:
     """Cost of every row; `factors` stand in for the stored training factors, `profile` for the curves wherever it has been.
 
-    Compute seconds carry the wait for the slowest GPU of the job (`Costs.slowdown`).
+    Compute seconds carry the wait for the slowest GPU of the job (`Costs.slowdown`), unless the job says which GPUs are slow.
     """
     job, ops = workload.job, workload.ops
     runtime = job.runtime
@@ -73,10 +73,13 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     else:
         kernels = estimate(ops, job.cluster.gpu, runtime, factors, profile.kernels)
         estimated = in_modules(workload, kernels, profile.modules)
-    slower = slowdown(job.cluster)
+    slower = 1.0 if job.unequal is not None and job.unequal.names_speeds else slowdown(job.cluster)
     seconds = estimated.seconds * slower
     network = Network(job)
     comm = ops.kind == Kind.COMM
     for row in np.nonzero(comm)[0]:
         seconds[row] = network.price(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row])).seconds
-    return Costs(seconds, host_seconds(workload) / job.cluster.node.host_speed, estimated, network, slower)
+    host = host_seconds(workload) / job.cluster.node.host_speed
+    if runtime.launch_blocking:  # no launch is ahead of the device: its cost stands before the kernel
+        seconds, host = seconds + host, np.zeros(len(ops))
+    return Costs(seconds, host, estimated, network, slower)

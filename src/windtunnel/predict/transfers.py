@@ -42,7 +42,10 @@ class Transfers:
     """Posts sends and receives. Boundary k lies between parts k and k + 1 of the model; nothing is sent over a boundary inside a
     stage. Parts that follow each other on stages in reverse order (a V's second leg, a second copy) use streams of their own."""
 
-    def __init__(self, workload: Workload, costs: Costs, live: Live | None = None) -> None:
+    def __init__(self, workload: Workload, costs: Costs, live: Live | None = None, base: int = 0,
+                 only: tuple[int, ...] | None = None) -> None:
+        """`base` is added to the keys of all transfers; `only`: the replicas whose they are, where not all are equal."""
+        self.base, self.only = base, only
         job, runtime = workload.job, workload.job.runtime
         self.stages, self.micro_batches = job.plan.pp, job.micro_batches
         self.boundaries = job.plan.pp * job.plan.vpp - 1
@@ -76,7 +79,7 @@ class Transfers:
             for gradient in (0, 1):
                 keys = self._key(boundary, gradient, first) + np.arange(half)
                 back = bool(gradient) != bool(self.backs[chunk])
-                call = Call(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, gather)
+                call = Call(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, gather, self.only)
                 live.bind(keys, call)
 
     def _over(self, stage: Stage, action: Action, ahead: bool) -> int | None:
@@ -170,4 +173,4 @@ class Transfers:
             stage.calls[Comm.SEND_RECV, Axis.PP, self.size] = stage.sent
 
     def _key(self, boundary: T, direction: T, micro_batch: T) -> T:
-        return (boundary * 2 + direction) * self.micro_batches + micro_batch
+        return (boundary * 2 + direction) * self.micro_batches + micro_batch + self.base

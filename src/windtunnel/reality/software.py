@@ -48,6 +48,9 @@ FEATURES: dict[str, dict[str, Any]] = {
 """What a row's `features` switch on in the runtime; those of the network are in `architecture`. Of the efficient operators that the
 paper lists, Megatron-LM had fused layer norm and GeLU before."""
 
+_BLOCKING = ("tr11-176B-ml", 320)
+"""BLOOM's jobs of 40 nodes and more hung unless CUDA_LAUNCH_BLOCKING=1 was set (chronicles-prequel.md, "Hanging Issue")."""
+
 _MONTHS = {name: number for number, name in enumerate(
     ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1)}
 _CONTAINER = re.compile(r"(?:ngc|nemo |bridge )(\d\d)\.(\d\d)|(\d\d)\.(\d\d)(?:\.\d+)? container", re.IGNORECASE)
@@ -112,10 +115,12 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         fields["launch"] = "compile"
     elif re.search(r"\beager\b", notes):
         fields["launch"] = "eager"
+    if _BLOCKING[0] in (row.source or "") and (row.gpus or 0) >= _BLOCKING[1]:
+        fields["launch_blocking"] = True
+        assumed.append("CUDA_LAUNCH_BLOCKING=1: the team's large jobs hung without it")
     if name == "nemo" and version and model.experts is not None:
         dated = software or (0, 0)
-        recipe = mixture_recipe((dated[0] - 2000, dated[1]), row.precision or "", model, cluster, row.ep or 1, row.vpp or 1,
-                                "tokendrop" in notes)
+        recipe = mixture_recipe(row, (dated[0] - 2000, dated[1]), model, cluster)
         fields = recipe | fields
         assumed.append("as NVIDIA's recipes of that container set it: "
                        + ", ".join(f"{field} {value}" for field, value in recipe.items()))

@@ -82,6 +82,7 @@ def _loss(prediction: Prediction, part: Part) -> str:
     if part.group == WAITING:
         remedy = {
             "other_stages": " Try another split of the layers (plan.stages).",
+            "slower_ranks": f" It waits for {prediction.unequal.culprit}." if prediction.unequal else "",
             "slowest_gpu": f" All {job.cluster.gpus:,} GPUs wait for the slowest: find and replace it.",
         }
         return f"{part.label[:1].upper()}{part.label[1:]} costs {cost}.{remedy.get(part.key, '')}"

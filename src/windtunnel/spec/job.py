@@ -13,7 +13,8 @@ from windtunnel.base.errors import PlanError
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.context import check_context, chunks_of
-from windtunnel.spec.experts import check_dispatch, check_experts, check_modules
+from windtunnel.spec.differ import check_unequal
+from windtunnel.spec.experts import check_dispatch, check_experts, check_modules, check_offloaded
 from windtunnel.spec.graph_model import GraphModel, check_graph
 from windtunnel.spec.model import Model
 from windtunnel.spec.offload import check_offload
@@ -23,6 +24,7 @@ from windtunnel.spec.precision import check_precision
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
 from windtunnel.spec.sharding import check_sharding
+from windtunnel.spec.unequal import Unequal
 
 
 def _model_kind(value: object) -> str:
@@ -40,6 +42,7 @@ class Job(Noun):
     cluster: Cluster
     tokens: PositiveFloat | None = None
     seed: NonNegativeInt = 0
+    unequal: Unequal | None = None
     source: str = ""
 
     @cached_property
@@ -136,6 +139,7 @@ def check(job: Job) -> Job:
         check_graph(job.model, job.plan, job.runtime)
     else:
         _check_widths(job)
+        check_offloaded(job.model, job.plan)
     _check_ranks(job)
     check_context(job.model, job.plan, job.runtime, job.cp_kind)
     check_experts(job.model, job.plan, job.dp)
@@ -147,7 +151,9 @@ def check(job: Job) -> Job:
     _check_batch(job)
     _check_machine(job)
     check_offload(job.plan.offload, job.cluster, job.plan.schedule_name, job.plan.shards_parameters, job.runtime.optimizer,
-                  max(max(stage) for stage in job.layers_per_stage))
+                  max(max(stage) for stage in job.layers_per_stage), job.plan.recompute)
+    if job.unequal is not None:
+        check_unequal(job, job.unequal)
     return job
 
 
@@ -231,6 +237,9 @@ def _check_machine(job: Job) -> None:
             raise PlanError("cluster.gpus", gpus, f"at most {node.domain}: node {node.id!r} has no NIC")
         if job.cluster.fabric.kind == "none":
             raise PlanError("cluster.fabric", job.cluster.fabric.id, f"a network: {gpus} GPUs need more than one scale-up domain")
+    if job.runtime.launch_blocking and job.runtime.launch == "cuda_graph":
+        raise PlanError("runtime.launch_blocking", True, "false with runtime.launch = cuda_graph: kernels of a graph are not "
+                        "launched one by one", "Write runtime.launch = eager.")
     check_precision(job.runtime, job.cluster.gpu, job.model.layers)
 
 

@@ -15,6 +15,11 @@ _SWITCHES = {"fp8_recipe": None, "fp8_amax_reduce": "none", "fp8_param_gather": 
 """Switches that act only under a narrow precision, and what they are where nobody set them."""
 
 
+_HAVE = {"torchtitan": ("current", "rowwise"), "megatron-core": ("delayed", "current", "blockwise"),
+         "nemo": ("delayed", "current", "blockwise")}
+"""Scales of fp8 that a framework's library has: torchao, Transformer Engine."""
+
+
 def check_precision(runtime: Runtime, gpu: GPU, layers: int) -> None:
     """Raise PlanError where the GPU lacks the format, or a switch has nothing to act on."""
     precision = runtime.precision
@@ -30,12 +35,16 @@ def check_precision(runtime: Runtime, gpu: GPU, layers: int) -> None:
     if precision != "fp8" and runtime.fp8_recipe is not None:
         raise PlanError("runtime.fp8_recipe", runtime.fp8_recipe, f"nothing: {precision} has scales of its own",
                         f"Leave it out, or write --set runtime.precision=fp8 --set runtime.fp8_recipe={runtime.fp8_recipe}.")
+    have = _HAVE.get(runtime.framework, (runtime.recipe,))
+    if precision == "fp8" and runtime.recipe not in have:
+        raise PlanError("runtime.fp8_recipe", runtime.recipe, f"{', '.join(have)} under {runtime.framework}",
+                        "Write --set runtime.fp8_recipe=current.")
     if runtime.fp8_amax_reduce != "none" and runtime.recipe != "delayed":
         raise PlanError("runtime.fp8_amax_reduce", runtime.fp8_amax_reduce,
                         f"none under recipe {runtime.recipe}: only delayed scaling keeps a history of largest values",
                         "Write --set runtime.fp8_recipe=delayed.")
-    if precision == "nvfp4" and runtime.fp8_param_gather:
-        raise PlanError("runtime.fp8_param_gather", True, "false under nvfp4: frameworks gather its weights in 16 bits",
+    if runtime.recipe in ("nvfp4", "rowwise") and runtime.fp8_param_gather:
+        raise PlanError("runtime.fp8_param_gather", True, f"false under {runtime.recipe}: frameworks gather its weights in 16 bits",
                         "Write --set runtime.fp8_param_gather=false.")
     if precision != "nvfp4" and runtime.fused_hadamard:
         raise PlanError("runtime.fused_hadamard", True, f"false under {precision}: only nvfp4 rotates what it quantises",

@@ -68,6 +68,7 @@ class Runtime(Noun):
     bf16_layers: tuple[NonNegativeInt, NonNegativeInt] = Field(
         (0, 0), description="decoder layers at the start and at the end whose products stay in 16 bits")
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
+    launch_blocking: Flag = Field(False, description="CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel before the next")
     graph_scope: tuple[Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess"], ...] = Field(
         (), description="modules whose kernels a CUDA graph launches while the rest is eager, in Megatron-Core's words")
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
@@ -76,6 +77,7 @@ class Runtime(Noun):
     fused_norm: Flag = True
     fused_rmsnorm: Flag | None = Field(None, description="RMS norm in one kernel; left out: as fused_norm")
     fused_activation: Flag = True
+    fused_clamp: Flag = Field(True, description="a clamped activation is one kernel as others are; else one for each step")
     activation_fp8_store: Flag = Field(False, description="the gated activation's inputs are kept in FP8 for backward")
     fused_rope: Flag = True
     fused_dropout_add: Flag = True

@@ -35,6 +35,7 @@ class _Rows:
         self.job, self.boundary = job, boundary
         self.rows: list[Op] = []
         self.waits: list[tuple[int, ...]] = []
+        self.away: dict[str, Block] = {}  # by block's name: the same with tensors that leave
 
     def block(self, name: str, units: list[Unit], recompute: str) -> Block:
         """Writes the forward and backward rows of a block."""
@@ -51,8 +52,11 @@ class _Rows:
         tensors = Tensors(tuple(u.parameters for u in units if u.parameters),
                           saved_tensors(units, recompute, self.boundary, modules),
                           tensors_again(units, recompute, modules, working))
-        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, sum(u.quantised for u in units),
+        made = Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, sum(u.quantised for u in units),
                      matrices=tuple(matrices_of(self.job, units).items()))
+        if self.job.plan.offload.activations:
+            self.away[name] = away(made, self.job.plan, units, recompute)
+        return made
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
         """Appends rows and what they wait for; returns their place."""
@@ -105,7 +109,7 @@ def build(job: Job) -> Workload:
     if plan.offload.activations:
         for index in (*place.values(), *kept.values(), *wide.values()):
             leaves[index] = len(blocks)
-            blocks.append(away(blocks[index]))
+            blocks.append(table.away[blocks[index].name])
 
     stages = []
     starts = _starts(job)

@@ -12,6 +12,7 @@ from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
+from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import held_by, state_bytes, update_of
 from windtunnel.workload.schedules import SCHEDULES
 
@@ -31,7 +32,8 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
         return range(len(rows) - len(linked), len(rows))
 
     names = list(dict.fromkeys(name for name, _ in model.order))
-    blocks = tuple(_block(job, name, model.blocks[name], add) for name in names)
+    blocks = [_block(job, name, model.blocks[name], add) for name in names]
+    blocks += [away(block) for block in blocks] if job.plan.offload.activations else []
     place = {name: index for index, name in enumerate(names)}
     stages, cuts = [], [0.0]
     starts = _starts(job)
@@ -40,7 +42,9 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
         for virtual, count in enumerate(counts):
             first = starts[job.places[stage][virtual]]
             part = model.sequence[first:first + count]
-            chunks.append(Chunk(tuple((place[name], len(list(run))) for name, run in groupby(part))))
+            leaving = job.plan.offload.activations
+            held_in = [place[name] + (len(names) if at < leaving else 0) for at, name in enumerate(part)]
+            chunks.append(Chunk(tuple((index, len(list(run))) for index, run in groupby(held_in))))
             if first and part:
                 cuts.append(model.blocks[part[0]].cut)
         stages.append(tuple(chunks))
@@ -55,7 +59,7 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
         optimizer.append(range(len(rows) - len(linked), len(rows)))
     schedule = SCHEDULES[job.plan.schedule_name](job.plan.pp, job.plan.vpp, job.micro_batches)
     root = tuple(place[name] for name in names if model.blocks[name].root)
-    return Workload(job, OpTable.of(rows), tuple(waits), blocks, tuple(stages), schedule, tuple(optimizer), max(cuts), held,
+    return Workload(job, OpTable.of(rows), tuple(waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer), max(cuts), held,
                     (0.0,) * len(held), (0.0,) * len(held), root, tuple(state_bytes(job, whole) for whole in update))
 
 

@@ -43,7 +43,7 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
     b += quantise.weight(tape, name, Phase.DGRAD, inputs * out)
     b += quantise.operand(tape, f"{name} grad", Phase.DGRAD, t * out)
     if twice and whole:
-        b += quantise.operand(tape, f"{name} again", Phase.WGRAD, ahead, 1, "", tape.sp)
+        b += quantise.again(tape, name, ahead, source, tape.sp)
     if bias:
         b.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, t * out, 1, 0, kind=Kind.REDUCE))
     overlap = runtime.overlap_tp_dgrad and tp > 1
@@ -72,7 +72,7 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
             )
         )
     copies = [quantise.transpose(tape, name, Phase.WGRAD, t * inputs)] if late else []
-    copies += quantise.operand(tape, f"{name} again", Phase.WGRAD, ahead, 1) if twice and not whole else []
+    copies += quantise.again(tape, name, ahead, source) if twice and not whole else []
     product = tape.gemm(f"{name} wgrad", Phase.WGRAD, out, inputs, t)
     b += _waiting([*copies, product], waits if overlap else ())
     b += _accumulate(tape, name, inputs * out)
@@ -118,7 +118,7 @@ def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = Tru
     else:
         b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, cut, outputs))
     if twice:
-        b += quantise.operand(tape, f"{name} again", Phase.WGRAD, t * cut, 1)
+        b += quantise.again(tape, name, t * cut, source)
     if late:
         b.append(quantise.transpose(tape, name, Phase.WGRAD, t * cut))
     if behind:
@@ -208,7 +208,7 @@ def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = No
     b += quantise.operand(side, f"{name} grad", Phase.DGRAD, t * outputs)
     b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, outputs, dtype=dtype))
     if twice:
-        b += quantise.operand(side, f"{name} again", Phase.WGRAD, t * inputs, 1)
+        b += quantise.again(side, name, t * inputs, source)
     if late:
         b.append(quantise.transpose(side, name, Phase.WGRAD, t * inputs))
     b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, inputs, t, dtype=dtype))
