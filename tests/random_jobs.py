@@ -119,8 +119,12 @@ def runtimes(draw: st.DrawFn) -> dict[str, Any]:
         "bucket": draw(st.sampled_from([1.0, 1e5, 160e6])),
     }
     if draw(st.integers(0, 3)) == 0:
-        table["data"] = {"overlap": draw(st.sampled_from(["none", "gradient_sync", "step"])), "sample": draw(st.sampled_from([0.0, 1e-3])),
-                         "reader": draw(st.sampled_from(["gpu", "tp_rank", "node"])), "read_back": draw(st.booleans())}
+        table["data"] = {
+            "overlap": draw(st.sampled_from(["none", "gradient_sync", "step"])),
+            "sample": draw(st.sampled_from([0.0, 1e-3])),
+            "reader": draw(st.sampled_from(["gpu", "tp_rank", "node"])),
+            "read_back": draw(st.booleans()),
+        }
     for switch in draw(st.lists(st.sampled_from(SWITCHES), unique=True, max_size=8)):
         table[switch] = draw(st.booleans())
     return table
