@@ -20,7 +20,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
     plan = job.plan
     total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
     if plan.shards_parameters:
-        return total + _sharded(workload, stage, habit, parameters)
+        return total + _sharded(workload, stage, habit, parameters + workload.stage_frozen[stage])
     if job.dp * plan.cp > 1 and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
         total += min(habit.bucket, parameters) * width
@@ -33,7 +33,7 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
     compute = job.runtime.compute_width
     reduced = DTYPE_BYTES[job.runtime.reduce_dtype]
     used = [b for chunk in workload.stages[stage] for b, _ in chunk.blocks]
-    size = [block.parameters for block in workload.blocks]
+    size = [block.elements for block in workload.blocks]
     largest = max((size[b] for b in used if b not in (EMBEDDING, HEAD)), default=0.0)
     if job.plan.pp > 1 and habit.torch_pipeline:
         return compute * parameters + (compute + reduced) * largest + _outputs(workload, stage, compute)

@@ -262,6 +262,7 @@ class FullySharded:
         """Gather a block's parameters; two gathered blocks may be alive, so it waits for the computation before the last."""
         label = (Kind.GATHER, action.micro_batch, action.chunk)
         size = held(self.stage, ((block, 1),))
+        size = size[0] + self.stage.workload.blocks[block].frozen, size[1]
         return gather(self.stage, label, size, self.stage.templates.gather_width, tuple(self.done[-1:]))
 
     def _scatter(self, block: int, after: int) -> None:

@@ -20,6 +20,20 @@ class LayerKind(NamedTuple):
     local: bool
 
 
+Target = Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
+
+
+class Lora(Noun):
+    """Low-rank adapters (Hu et al. 2021, arXiv:2106.09685) beside products whose weights, like all others of the model, stay as
+    they are. `targets` are Megatron's names: projections of attention and its output, the MLP's way up and down."""
+
+    rank: PositiveInt = 16
+    targets: tuple[Target, ...] = Field(("linear_qkv", "linear_proj"), min_length=1)
+    dropout: Flag = Field(False, description="dropout on the adapters' input")
+    all_to_all: Flag = Field(
+        False, description="outputs that the sequence cuts again travel all-to-all, not gathered (NeMo's a2a_experimental)")
+
+
 class Model(Noun):
     """Architecture of a decoder-only transformer.
 
@@ -70,6 +84,7 @@ class Model(Noun):
     qk_rope_dim: PositiveInt = Field(64, description="MLA: width of a head's query and key with position; one key for all heads")
     v_dim: PositiveInt = Field(128, description="MLA: width of a head's value")
     mtp_layers: NonNegativeInt = Field(0, description="layers that predict further tokens in training (DeepSeek-V3: 1)")
+    lora: Lora | None = Field(None, description="train adapters alone; left out: train everything")
     source: str = ""
 
     @cached_property

@@ -9,7 +9,7 @@ from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
-from windtunnel.workload.ops import Op, OpTable
+from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
@@ -21,6 +21,9 @@ from windtunnel.workload.tape import Tape, Unit
 EMBEDDING, LAYER, HEAD = 0, 1, 2
 """Indices of the blocks that every model has; LAYER is the first kind of layer. Other kinds of layers come after them, then layers
 that do not recompute where only some do, then those that predict further tokens."""
+
+NOTHING = Op("nothing", Kind.COPY, Phase.DGRAD, launches=0)
+"""The pass of a block that has none: a frozen one with nothing to train before it."""
 
 
 class _Rows:
@@ -36,17 +39,19 @@ class _Rows:
         parts = []
         modules = self.job.plan.recompute_modules
         parameters = sum(u.parameters for u in units)
-        before, again, after = sharding_copies(self.job, parameters)
+        frozen = sum(u.frozen for u in units)
+        before, again, after = sharding_copies(self.job, parameters, frozen)
         for grouped in ([before, *forward_rows(units)], [again, *backward_rows(units, recompute, modules), after]):
-            parts.append(self.add(*link([group for group in grouped if group])))
+            parts.append(self.add(*link([group for group in grouped if group] or [[NOTHING]])))
         saved = saved_bytes(units, recompute, self.boundary, modules)
         whole = sum(u.saved for u in units)
         experts = sum(u.expert_parameters for u in units)
         working = max(0.0, whole - saved)
-        tensors = Tensors(tuple(u.parameters for u in units if u.parameters),
+        tensors = Tensors(tuple(u.parameters + u.frozen for u in units if u.parameters or u.frozen),
+                          tuple(u.parameters for u in units if u.parameters),
                           saved_tensors(units, recompute, self.boundary, modules),
                           tensors_again(units, recompute, modules, working))
-        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors)
+        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, frozen)
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
         """Appends rows and what they wait for; returns their place."""
@@ -99,12 +104,13 @@ def build(job: Job) -> Workload:
     schedule = SCHEDULES[plan.schedule_name](plan.pp, plan.vpp, job.micro_batches)
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
+    frozen = tuple(sum(blocks[b].frozen * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     optimizer = []
     for parameters, of_experts in zip(held, experts, strict=True):
         linked = optimizer_rows(job, parameters, of_experts)
         optimizer.append(table.add(linked, [() for _ in linked]))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts)
+                    boundary, held, experts, frozen)
 
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:

@@ -72,12 +72,27 @@ def _matrices(model: Model, kind: LayerKind, experts: int) -> int:
     return _attention(model) + model.hidden * mixture
 
 
+def adapter_parameters(model: Model) -> float:
+    """Elements of all adapters; 0 without `model.lora`."""
+    if model.lora is None:
+        return 0.0
+    h, wide = model.hidden, 2 if model.gated else 1
+    sides = {"linear_qkv": [(h, _qkv_width(model))], "linear_proj": [(model.heads * model.value_dim, h)],
+             "linear_fc1": [(h, wide * model.ffn)], "linear_fc2": [(model.ffn, h)]}
+    if model.latent:
+        up = (model.kv_lora_rank or 0, model.heads * (model.qk_nope_dim + model.v_dim))
+        sides["linear_qkv"] = [(model.q_lora_rank or h, model.heads * model.qk_dim), up]
+    each = sum(a + b for target in model.lora.targets for a, b in sides[target])
+    return float(model.layers * model.lora.rank * each)
+
+
 def model_flops(job: Job, causal: bool = False) -> float:
     """FLOPs of one step that the model needs: forward and backward, no recompute, logits in.
 
     Korthikanti et al. 2022, eq. 7, generalised to grouped and latent attention, gated MLPs and experts: 6 FLOPs per matrix weight
     and token that meet (of the experts those that a token goes to), attention 6 x tokens x keys x heads x (key + value width) per
     layer with every key counted, or only the visible ones if `causal`. Layers that predict further tokens count, with their heads.
+    With adapters the weights are frozen and meet a token 4 FLOPs' worth, those of the adapters 6.
     """
     model, plan = job.model, job.plan
     tokens = plan.global_batch * plan.seq
@@ -90,6 +105,8 @@ def model_flops(job: Job, causal: bool = False) -> float:
         window = model.window if kind.local else None
         keys = visible(plan.seq, window) if causal else float(min(plan.seq, window or plan.seq))
         score += 6.0 * count * model.heads * (model.qk_dim + model.value_dim) * keys
+    if model.lora is not None:
+        return float(tokens) * (4.0 * weights + 6.0 * adapter_parameters(model) + score)
     return float(tokens) * (6.0 * weights + score)
 
 

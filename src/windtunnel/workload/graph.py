@@ -13,10 +13,11 @@ from windtunnel.workload.schedules import Order
 class Tensors:
     """A block's tensors, by unit in forward order.
 
-    Elements of `weights`, bytes `kept` from forward to backward per micro batch, and bytes that recompute brings back `again`.
+    Elements of `weights`, of which `trained` get gradients, bytes `kept` from forward to backward per micro batch, and bytes that recompute brings back `again`.
     """
 
     weights: tuple[float, ...] = ()
+    trained: tuple[float, ...] = ()
     kept: tuple[float, ...] = ()
     again: tuple[float, ...] = ()
 
@@ -27,7 +28,8 @@ class Block:
 
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
-    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces.
+    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces. `frozen` elements come on top of
+    `parameters`: they are there and gathered, but have neither gradient nor optimizer state.
     """
 
     name: str
@@ -38,6 +40,12 @@ class Block:
     working: float
     expert_parameters: float = 0.0
     tensors: Tensors = Tensors()
+    frozen: float = 0.0
+
+    @property
+    def elements(self) -> float:
+        """All parameters, trained or not."""
+        return self.parameters + self.frozen
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class Workload:
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
-    them that belong to experts.
+    them that belong to experts; `stage_frozen[s]` further elements that are not trained.
     """
 
     job: Job
@@ -67,6 +75,7 @@ class Workload:
     boundary: float
     stage_parameters: tuple[float, ...]
     stage_experts: tuple[float, ...]
+    stage_frozen: tuple[float, ...]
 
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""

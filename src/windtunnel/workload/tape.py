@@ -21,7 +21,7 @@ class Unit:
     the attention core, which selective recompute throws away; `again` is the share of the unit's matrix products that op-level
     selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
     the bytes of `saved` that such a part brings back, `place` the sub-module of both. `tensors` are the pieces of `saved` where it
-    is more than one.
+    is more than one. `frozen` are parameters that nothing trains, in place of `parameters`.
     """
 
     name: str
@@ -36,19 +36,38 @@ class Unit:
     parts: tuple[str, ...] = ()
     gives: dict[str, float] = field(default_factory=dict)
     place: str = ""
+    frozen: float = 0.0
+
+    def freeze(self) -> None:
+        """Leaves out what only weight gradients need: their rows, and the input that products keep for them.
+
+        The input's gradient still runs; norms, activations and attention keep what it takes.
+        """
+        self.frozen += self.parameters
+        self.parameters = self.expert_parameters = 0.0
+        left = [row for row, op in enumerate(self.backward) if op.phase is not Phase.WGRAD]
+        if any(op.phase is Phase.WGRAD and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM) for op in self.backward):
+            self.tensors = self.tensors[1:]  # the input stands first
+            self.saved = sum(self.tensors)
+        place = {row: new for new, row in enumerate(left)}
+        self.backward = [op._replace(waits=tuple(place.get(w, -1) for w in op.waits if w < 0 or w in place))
+                         for op in (self.backward[row] for row in left)]
 
 
 @dataclass
 class Tape:
-    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window."""
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window;
+    `frozen`: nothing in the module is trained."""
 
     job: Job
     module: str
     units: list[Unit] = field(default_factory=list)
     local: bool = True
+    frozen: bool = False
 
     def __post_init__(self) -> None:
         plan, runtime = self.job.plan, self.job.runtime
+        self.frozen = self.frozen or self.job.model.lora is not None
         self.tp = plan.tp
         self.sp = plan.sequence_parallel and plan.tp > 1
         self.seq = plan.seq // plan.cp
@@ -138,6 +157,8 @@ class Tape:
 
     def add(self, unit: Unit) -> None:
         unit.place = self.module
+        if self.frozen:
+            unit.freeze()
         self.units.append(unit)
 
     def pointwise(

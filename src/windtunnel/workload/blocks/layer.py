@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
+from windtunnel.workload.blocks.adapter import adapt
 from windtunnel.workload.blocks.attention import attention
 from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
@@ -32,6 +33,7 @@ def layer(job: Job, kind: LayerKind) -> list[Unit]:
     for module, write in steps:
         tape = Tape(job, module, local=kind.local)
         write(tape)
+        adapt(tape)
         if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
             for place, unit in enumerate(tape.units):
                 unit.parts += (feed[0],)
@@ -130,6 +132,9 @@ def embedding(job: Job) -> list[Unit]:
     if model.dropout:
         elements = tape.local_tokens * h
         tape.pointwise("embedding dropout", elements, (1, 1.5), (1.5, 1), saved=elements)
+    if tape.frozen:  # nothing before it is trained either
+        for unit in tape.units:
+            unit.backward, unit.saved = [], 0.0
     return tape.units
 
 

@@ -87,7 +87,8 @@ def _travel(tape: Tape, name: str, there: float, back: float, meanwhile: list[Un
         Comm.ALL_TO_ALL, Comm.ALL_TO_ALL)
     alone = not meanwhile
     waits = () if alone else (-1,)
-    unit = Unit(name, saved=sum(u.saved for u in meanwhile), parameters=sum(u.parameters for u in meanwhile))
+    unit = Unit(name, saved=sum(u.saved for u in meanwhile), parameters=sum(u.parameters for u in meanwhile),
+                frozen=sum(u.frozen for u in meanwhile))
     unit.forward.append(tape.comm(name, Phase.FORWARD, calls[0], Axis.EP, there, Stream.EP, alone, waits))
     unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, calls[1], Axis.EP, back, Stream.EP, alone, waits))
     for other in meanwhile:

@@ -11,16 +11,17 @@ from windtunnel.spec.job import Job
 from windtunnel.workload.ops import Kind, Op, Phase
 
 
-def sharding_copies(job: Job, parameters: float) -> tuple[list[Op], list[Op], list[Op]]:
-    """Rows before forward, before backward and after backward of a block with `parameters` elements on this GPU."""
+def sharding_copies(job: Job, parameters: float, frozen: float = 0.0) -> tuple[list[Op], list[Op], list[Op]]:
+    """Rows before forward, before backward and after backward of a block with `parameters` trained and `frozen` elements on
+    this GPU."""
     runtime = job.runtime
-    if not (job.plan.shards_parameters and runtime.sharding_copies and job.shard_ranks > 1 and parameters):
+    if not (job.plan.shards_parameters and runtime.sharding_copies and job.shard_ranks > 1 and parameters + frozen):
         return [], [], []
     width = runtime.compute_width
 
-    def copy(name: str, phase: Phase, read: float, write: float) -> list[Op]:
-        return [Op(name, Kind.COPY, phase, "sharding", bytes=parameters * (read + write))]
+    def copy(name: str, phase: Phase, elements: float, read: float, write: float) -> list[Op]:
+        return [Op(name, Kind.COPY, phase, "sharding", bytes=elements * (read + write))] if elements else []
 
-    out = copy("parameters out", Phase.PARAMETER_SYNC, width, width)
-    back = copy("gradients in", Phase.GRADIENT_SYNC, width, DTYPE_BYTES[runtime.reduce_dtype])
+    out = copy("parameters out", Phase.PARAMETER_SYNC, parameters + frozen, width, width)
+    back = copy("gradients in", Phase.GRADIENT_SYNC, parameters, width, DTYPE_BYTES[runtime.reduce_dtype])
     return out, out if runtime.reshard_after_forward else [], back
