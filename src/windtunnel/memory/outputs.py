@@ -63,6 +63,8 @@ def output_bytes(workload: Workload, row: int) -> float:
         return batch * m * k * width
     if kind == Kind.ATTENTION_BACKWARD:
         return batch * (m + 2.0 * n / float(table.extra[row])) * k * width
+    if kind == Kind.SCAN:
+        return batch * m * n * width
     if phase == Phase.WGRAD and runtime.fused_wgrad:
         return 0.0
     if kind == Kind.CROSS_ENTROPY or kind in (Kind.EMBEDDING, Kind.ELEMENTWISE) and phase == Phase.WGRAD:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windtunnel.reality.mixture import mixture_of
+from windtunnel.reality.mixture import mixture_of, released_of
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.spec.model import Lora, Model
@@ -43,6 +43,8 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
     arch = "bloom" if (row.model or "").lower().startswith("bloom") else (row.arch or "")
     if arch == "moe" or row.experts or row.attention not in (None, "mha"):
         return mixture_of(row, assumed)
+    if arch not in _FACTS and (released := released_of(row, assumed)) is not None:
+        return released
     if arch not in _FACTS:
         return Skipped(f"architecture {arch or 'not published'!r} is not modelled in this version")
     layers, hidden, ffn, seq = row.layers or _usual_layers(row), row.hidden, row.ffn, row.seq

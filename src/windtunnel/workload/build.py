@@ -22,6 +22,9 @@ EMBEDDING, LAYER, HEAD = 0, 1, 2
 """Indices of the blocks that every model has; LAYER is the first kind of layer. Other kinds of layers come after them, then layers
 that do not recompute where only some do, then those that predict further tokens."""
 
+MIXERS = {"attention": "attention", "mamba": "mamba", "linear": "linear attention"}
+"""What layers are called by what mixes their tokens."""
+
 NOTHING = Op("nothing", Kind.COPY, Phase.DGRAD, launches=0)
 """The pass of a block that has none: a frozen one with nothing to train before it."""
 
@@ -129,8 +132,10 @@ def _runs(kinds: tuple[LayerKind, ...], place: dict[LayerKind, int]) -> list[tup
 def _name(kinds: dict[LayerKind, int], kind: LayerKind) -> str:
     """What a layer is called: only by what tells it from others of the model."""
     words = []
-    if len({k.local for k in kinds}) > 1:
+    if len({k.mixer for k in kinds}) > 1 and kind.mixer != "none":
+        words.append(MIXERS[kind.mixer])
+    if kind.mixer == "attention" and len({k.local for k in kinds if k.mixer == "attention"}) > 1:
         words.append("local" if kind.local else "global")
-    if len({k.experts for k in kinds}) > 1:
-        words.append("moe" if kind.experts else "dense")
+    if len({k.feed for k in kinds}) > 1 and kind.feed != "none":
+        words.append("moe" if kind.experts else "dense" if kind.mixer != "none" else "mlp")
     return " ".join((*words, "layer"))

@@ -16,9 +16,10 @@ def parameter_count(model: Model) -> float:
     published counts do)."""
     h = model.hidden
     gain = h if model.norm == "rmsnorm" else 2 * h
-    norms = gain * ((1 if model.parallel_block else 2) + (2 if model.post_norms else 0))
     total = 0
     for kind, count in model.kind_counts.items():
+        parts = (kind.mixer != "none") + (kind.feed != "none")
+        norms = gain * (1 if model.parallel_block else parts * (2 if model.post_norms else 1))
         total += count * (_matrices(model, kind, model.experts or 1) + _small(model, kind) + norms)
     total += gain + model.vocab * h * (1 if model.tied_embeddings else 2)
     total += model.max_seq * h if model.position == "learned" else 0
@@ -29,21 +30,30 @@ def parameter_count(model: Model) -> float:
 def active_parameters(model: Model) -> float:
     """As `parameter_count`, of the experts only the `top_k` that a token goes to."""
     idle = sum(kind.experts for kind in model.kinds) * ((model.experts or 1) - model.top_k)
-    return parameter_count(model) - idle * (model.hidden * model.expert_width * (3 if model.gated else 2) if model.experts else 0)
+    return parameter_count(model) - idle * (model.expert_hidden * model.expert_width * (3 if model.gated else 2) if model.experts else 0)
 
 
 def _small(model: Model, kind: LayerKind) -> int:
     """Biases and inner norms of a layer."""
     h, wide = model.hidden, 2 if model.gated else 1
     found = 0
-    if model.latent:
+    if kind.mixer == "mamba":  # convolution with bias; decay, skip and step bias of a head; the gated norm
+        found += (model.ssm_width + 2 * model.ssm_groups * model.ssm_state) * (model.conv_width + 1)
+        found += 3 * (model.ssm_heads or 0) + model.ssm_width
+    elif kind.mixer == "linear":
+        found += (2 * model.linear_keys + model.linear_values) * model.conv_width + model.linear_value_dim
+        found += (model.linear_heads or 0) + (model.linear_keys if model.linear_decay == "channel" else model.linear_heads or 0)
+    elif kind.mixer == "none":
+        pass
+    elif model.latent:
         found += (model.q_lora_rank or 0) + (model.kv_lora_rank or 0)
     else:
         found += _qkv_width(model) if model.attention_bias else 0
         found += 2 * model.dim_per_head if model.qk_norm else 0
-    found += model.heads if model.attention_sinks else 0
-    if model.linear_bias:
+    found += model.heads if model.attention_sinks and kind.mixer == "attention" else 0
+    if model.linear_bias and kind.mixer != "none":
         found += h
+    if model.linear_bias and kind.feed != "none":
         found += (model.experts or 1) * (model.expert_width * wide + h + 1) if kind.experts else model.ffn * wide + h
     return found
 
@@ -52,11 +62,24 @@ def _qkv_width(model: Model) -> int:
     return (model.heads + 2 * model.groups) * model.dim_per_head
 
 
+def _mixer(model: Model, mixer: str) -> int:
+    """Elements of the matrices of what mixes a layer's tokens."""
+    h = model.hidden
+    if mixer == "mamba":
+        return h * (3 * model.ssm_width + 2 * model.ssm_groups * model.ssm_state + (model.ssm_heads or 0))
+    if mixer == "linear":
+        keys, values, heads, narrow = model.linear_keys, model.linear_values, model.linear_heads or 0, model.linear_value_dim
+        if model.linear_decay == "channel":  # decay and gate come through narrow projections
+            return h * (2 * keys + 2 * values + heads + 2 * narrow) + narrow * (keys + values)
+        return h * (2 * keys + 3 * values + 2 * heads)
+    return _attention(model) if mixer == "attention" else 0
+
+
 def _attention(model: Model) -> int:
     """Elements of a layer's attention matrices."""
     h = model.hidden
     if not model.latent:
-        return h * (_qkv_width(model) + model.q_heads_dim)
+        return h * (_qkv_width(model) + model.q_heads_dim * (2 if model.attention_gate else 1))
     queries, rank = model.heads * model.qk_dim, model.kv_lora_rank or 0
     query = h * queries if model.q_lora_rank is None else model.q_lora_rank * (h + queries)
     keys = h * (rank + model.qk_rope_dim) + rank * model.heads * (model.qk_nope_dim + model.v_dim)
@@ -65,11 +88,13 @@ def _attention(model: Model) -> int:
 
 def _matrices(model: Model, kind: LayerKind, experts: int) -> int:
     """Elements of a layer's matrices, `experts` of its routed experts counted."""
-    wide = 3 if model.gated else 2
+    wide, h = 3 if model.gated else 2, model.hidden
+    mixer = _mixer(model, kind.mixer)
     if not kind.experts:
-        return _attention(model) + model.hidden * model.ffn * wide
-    mixture = (model.experts or 1) + wide * (experts * model.expert_width + model.shared_ffn)
-    return _attention(model) + model.hidden * mixture
+        return mixer + (h * model.ffn * wide if kind.feed == "dense" else 0)
+    latent = 2 * h * model.moe_latent if model.moe_latent else 0
+    shared = h * ((model.experts or 1) + wide * model.shared_ffn)
+    return mixer + latent + shared + wide * experts * model.expert_width * model.expert_hidden
 
 
 def adapter_parameters(model: Model) -> float:
@@ -91,7 +116,8 @@ def model_flops(job: Job, causal: bool = False) -> float:
 
     Korthikanti et al. 2022, eq. 7, generalised to grouped and latent attention, gated MLPs and experts: 6 FLOPs per matrix weight
     and token that meet (of the experts those that a token goes to), attention 6 x tokens x keys x heads x (key + value width) per
-    layer with every key counted, or only the visible ones if `causal`. Layers that predict further tokens count, with their heads.
+    layer with every key counted, or only the visible ones if `causal`; Mamba-2's scan 21 x tokens x inner width x state, the delta
+    rule 24 x tokens x heads x key x value width, as Megatron-LM counts them (training.py, num_floating_point_operations). Layers that predict further tokens count, with their heads.
     With adapters the weights are frozen and meet a token 4 FLOPs' worth, those of the adapters 6.
     """
     model, plan = job.model, job.plan
@@ -99,9 +125,15 @@ def model_flops(job: Job, causal: bool = False) -> float:
     weights = model.hidden * model.vocab * (1 + model.mtp_layers) + 2 * model.hidden**2 * model.mtp_layers
     score = 0.0
     counts = dict(model.kind_counts)
-    counts[model.kinds[-1]] += model.mtp_layers
+    counts[model.further_kind] = counts.get(model.further_kind, 0) + model.mtp_layers
     for kind, count in counts.items():
         weights += count * _matrices(model, kind, model.top_k)
+        if kind.mixer == "mamba":
+            score += 21.0 * count * model.ssm_width * model.ssm_state
+        elif kind.mixer == "linear":
+            score += 24.0 * count * model.linear_values * model.linear_key_dim
+        if kind.mixer != "attention":
+            continue
         window = model.window if kind.local else None
         keys = visible(plan.seq, window) if causal else float(min(plan.seq, window or plan.seq))
         score += 6.0 * count * model.heads * (model.qk_dim + model.value_dim) * keys

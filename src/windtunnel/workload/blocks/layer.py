@@ -1,4 +1,4 @@
-"""One decoder layer: norms, attention, MLP and residuals, in series or in parallel."""
+"""One decoder layer: norms, attention or another mixer, MLP and residuals, in series or in parallel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.adapter import adapt
 from windtunnel.workload.blocks.attention import attention
+from windtunnel.workload.blocks.delta import delta
+from windtunnel.workload.blocks.mamba import mamba
 from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
 from windtunnel.workload.blocks.moe import moe
@@ -17,18 +19,16 @@ from windtunnel.workload.tape import Tape, Unit
 
 def layer(job: Job, kind: LayerKind) -> list[Unit]:
     """Units of one decoder layer of that kind on one GPU."""
-    attend = mla if job.model.latent else attention
+    mix = {"mamba": ("mamba", mamba), "linear": ("linear attention", delta)}.get(
+        kind.mixer, ("attention", mla if job.model.latent else attention))
     feed = ("moe", moe) if kind.experts else ("mlp", mlp)
-    steps: list[tuple[str, Callable[[Tape], None]]] = [
-        ("attention", lambda tape: norm(tape, "norm1")), ("attention", attend), ("attention", lambda tape: residual(tape, "add1")),
-        (feed[0], lambda tape: norm(tape, "norm2")), feed, (feed[0], lambda tape: residual(tape, "add2")),
-    ]
-    if job.model.parallel_block:  # one norm feeds both, one residual takes both
+    steps = []
+    if kind.mixer != "none":
+        steps += _residual_block(job, mix, "norm1", "attention post norm", "add1")
+    if kind.feed != "none":
+        steps += _residual_block(job, feed, "norm2", "mlp post norm", "add2")
+    if job.model.parallel_block and kind.mixer != "none" and kind.feed != "none":  # one norm feeds both, one residual takes both
         steps = [steps[0], steps[1], steps[4], steps[5]]
-    elif job.model.post_norms:
-        after: list[tuple[str, Callable[[Tape], None]]] = [
-            ("attention", lambda tape: norm(tape, "attention post norm")), (feed[0], lambda tape: norm(tape, "mlp post norm"))]
-        steps = [*steps[:2], after[0], *steps[2:5], after[1], steps[5]]
     units: list[Unit] = []
     for module, write in steps:
         tape = Tape(job, module, local=kind.local)
@@ -41,6 +41,17 @@ def layer(job: Job, kind: LayerKind) -> list[Unit]:
                     unit.gives[feed[0]] = unit.saved
         units += tape.units
     return units
+
+
+Step = tuple[str, Callable[[Tape], None]]
+
+
+def _residual_block(job: Job, main: Step, before: str, after: str, add: str) -> list[Step]:
+    """A norm, the sub-module, a norm after it where the model has one, and the residual."""
+    steps = [(main[0], lambda tape: norm(tape, before)), main]
+    if job.model.post_norms and not job.model.parallel_block:
+        steps.append((main[0], lambda tape: norm(tape, after)))
+    return [*steps, (main[0], lambda tape: residual(tape, add))]
 
 
 def norm(tape: Tape, name: str) -> None:

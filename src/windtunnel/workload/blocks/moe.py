@@ -17,13 +17,15 @@ def moe(tape: Tape) -> None:
     """Appends (tokens, hidden) -> (tokens, hidden)."""
     model, plan, runtime = tape.job.model, tape.job.plan, tape.job.runtime
     flow = routing(tape.job, tape.local_tokens, tape.width)
-    h = model.hidden
+    h = model.expert_hidden
     _router(tape)
     before = runtime.moe_dispatch == "alltoall"  # copies are made by the sender; else by the receiver
     shared = _shared(tape) if model.shared_ffn else []
     if not runtime.moe_shared_overlap or plan.ep == 1:
         tape.units += shared
         shared = []
+    if model.moe_latent is not None:
+        own(tape, "latent down", model.hidden, h)
     if before:
         _permute(tape, "permute", tape.local_tokens * h, flow.taken * h)
     _travel(tape, "dispatch", flow.dispatch, flow.combine, shared)
@@ -40,8 +42,10 @@ def moe(tape: Tape) -> None:
     _travel(tape, "combine", flow.combine, flow.combine, [])
     if before:
         _permute(tape, "unpermute", flow.taken * h, tape.local_tokens * h)
+    if model.moe_latent is not None:
+        own(tape, "latent up", h, model.hidden)
     if model.shared_ffn:
-        tape.pointwise("shared add", tape.local_tokens * h, (2, 1), (0, 0), launches=(1, 0))
+        tape.pointwise("shared add", tape.local_tokens * model.hidden, (2, 1), (0, 0), launches=(1, 0))
 
 
 def _router(tape: Tape) -> None:
@@ -117,10 +121,10 @@ def _experts(tape: Tape, flow: Routing) -> None:
     """Up (and gate), activation with the router's weights in it, down; each expert's width cut over etp."""
     model, plan = tape.job.model, tape.job.plan
     inner = model.expert_width // plan.etp
-    grouped(tape, "expert up", flow.experts, flow.each, model.hidden, inner * (2 if model.gated else 1))
+    grouped(tape, "expert up", flow.experts, flow.each, model.expert_hidden, inner * (2 if model.gated else 1))
     activation(tape, float(flow.experts * flow.each * inner))
     tape.units[-1].parts += ("moe_act",)
-    grouped(tape, "expert down", flow.experts, flow.each, inner, model.hidden)
+    grouped(tape, "expert down", flow.experts, flow.each, inner, model.expert_hidden)
     tape.units[-1].gives["moe_act"] = tape.units[-1].saved
 
 
