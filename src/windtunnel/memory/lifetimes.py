@@ -70,7 +70,7 @@ def lifetimes(workload: Workload, stage: int) -> list[Event]:
     job = workload.job
     habit = habits(job.runtime.framework)
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
-    state = state_of(job, habit, parameters, experts, workload.stage_frozen[stage])
+    state = state_of(job, habit, parameters, experts, *workload.held_weights(stage))
     script = _Script()
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)

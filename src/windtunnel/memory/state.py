@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from windtunnel.memory.habits import Habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
+from windtunnel.workload.blocks.quantise import weight_bytes
 from windtunnel.workload.passes.optimizer import MOMENTS, sharded, updated_parameters
 
 
@@ -28,19 +29,20 @@ class State:
         return self.weights + self.gradients + self.optimizer
 
 
-def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, frozen: float = 0.0) -> State:
+def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, quantised: float = 0.0,
+             frozen: float = 0.0) -> State:
     """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of them of experts, and
-    of `frozen` ones beside them, which are weights alone."""
+    of `frozen` ones beside them, which are weights alone; `quantised` of all are of linear layers in low precision."""
     plan, runtime = job.plan, job.runtime
     own = sharded(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
     whole = plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
-    still = weight * (frozen / job.shard_ranks if plan.shards_parameters else frozen)
+    still = weight * frozen / job.shard_ranks
     master = 4.0 if runtime.master_weights and weight < 4.0 else 0.0
     if master and plan.sharding in ("fsdp", "hsdp"):  # FSDP's shards are the master copy; 16-bit weights exist only gathered
         weight, master = master, 0.0
     return State(
-        weights=weight * (own if plan.shards_parameters else parameters) + still,
+        weights=weight * own + still if plan.shards_parameters else weight_bytes(job, parameters + frozen, quantised),
         gradients=gradient * (own if plan.sharding == "zero2" or plan.shards_parameters and not whole else parameters),
         optimizer=(4.0 * MOMENTS[runtime.optimizer] + master) * updated_parameters(job, parameters, experts),
     )

@@ -11,6 +11,7 @@ from windtunnel.predict.costs import Costs
 from windtunnel.predict.pieces import Piece, beside, half, in_a_row
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Kind, Stream, Workload
+from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.schedules import Pass
 
 Blocks = tuple[tuple[int, int], ...]
@@ -33,8 +34,9 @@ class Templates:
         self.rows: list[npt.NDArray[np.int64] | None] = []  # by template: rows of the workload, or None for one of our own
         runtime = workload.job.runtime
         self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
-        self.weight_width = DTYPE_BYTES[runtime.weight_dtype]
-        self.gather_width = runtime.compute_width
+        elements = sum(workload.stage_parameters), sum(workload.stage_quantised)
+        self.weight_width = gather_width(workload.job, DTYPE_BYTES[runtime.weight_dtype], *elements)
+        self.gather_width = gather_width(workload.job, runtime.compute_width, *elements)
 
     def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
         """A pass through `blocks` in model order; backward walks them in reverse.

@@ -11,6 +11,7 @@ from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.experts import check_experts, check_modules
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
+from windtunnel.spec.precision import check_precision
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
 
@@ -164,9 +165,7 @@ def _check_machine(job: Job) -> None:
             raise PlanError("cluster.gpus", gpus, f"at most {node.domain}: node {node.id!r} has no NIC")
         if job.cluster.fabric.kind == "none":
             raise PlanError("cluster.fabric", job.cluster.fabric.id, f"a network: {gpus} GPUs need more than one scale-up domain")
-    gpu = job.cluster.gpu
-    if job.runtime.precision not in gpu.peak:
-        raise PlanError("runtime.precision", job.runtime.precision, ", ".join(sorted(gpu.peak)) + f" on {gpu.id}")
+    check_precision(job.runtime, job.cluster.gpu, job.model.layers)
 
 
 def _divisors(number: int) -> str:

@@ -26,7 +26,7 @@ _OPTIONAL = {"nodes": ("nic", "power_w", "host_memory"), "plan": ("dp", "stages"
                         "linear_key_heads"),
              "clusters": ("price_per_gpu_hour",), "jobs": ("tokens",),
              "gpus": ("l2", "sms", "clock_hz", "power_w", "kernels_from")}
-_CONDITIONS = ("version", "precision", "launch")
+_CONDITIONS = ("version", "precision", "fp8_recipe", "launch")
 
 
 def resolve(kind: str, value: object, path: str) -> object:
@@ -96,12 +96,17 @@ def _runtime(value: object, path: str) -> object:
     if not isinstance(name, str):
         return table
     low = _entry("frameworks", name, f"{path}.framework", ())
+    return merge(_chosen(low, table), {**table, "framework": name})
+
+
+def _chosen(low: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    """`low` without its `when`, under the sections that its fields and those of `table` choose; sections may hold others."""
     when = low.pop("when", {})
     for field in _CONDITIONS:
         chosen = str(table.get(field, low.get(field, "")))
         for section in _sections(field, chosen, when.get(field, {})):
-            low = merge(low, section)
-    return merge(low, {**table, "framework": name})
+            low = _chosen(merge(low, section), table)
+    return low
 
 
 def _sections(field: str, chosen: str, sections: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from windtunnel.base.units import Seconds, Size
-from windtunnel.spec.common import DTYPE_BYTES, Flag, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, Precision
+from windtunnel.spec.common import DTYPE_BYTES, Flag, Name, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt, Precision
 
 
 class Host(Noun):
@@ -31,6 +31,19 @@ class Runtime(Noun):
     framework: Name
     version: str = ""
     precision: Precision = "bf16"
+    fp8_recipe: Literal["delayed", "current", "blockwise", "rowwise"] | None = Field(
+        None, description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one a row; "
+        "left out: delayed. mxfp8 and nvfp4 have their own")
+    fp8_amax_reduce: Literal["none", "tp", "dp"] = Field(
+        "none", description="delayed scaling: ranks that agree on largest values after every pass; dp: those of dp and cp")
+    fp8_param_gather: Flag = Field(False, description="linear weights are kept, and gathered over dp, as quantised")
+    fp8_weight_cache: Flag = Field(True, description="weights are quantised once a step and kept, not in every micro batch")
+    quantise_fusion: Literal["none", "norm", "activation"] = Field(
+        "norm", description="kernels that quantise what they write: norms before a linear layer, activations too")
+    save_original_input: Flag = Field(
+        False, description="linear layers keep their 16-bit input for the weight gradient and quantise it again, as torchao does")
+    bf16_layers: tuple[NonNegativeInt, NonNegativeInt] = Field(
+        (0, 0), description="decoder layers at the start and at the end whose products stay in 16 bits")
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
     attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(
@@ -85,3 +98,10 @@ class Runtime(Noun):
     def compute_width(self) -> float:
         """Bytes of an element of activations and gathered parameters: fp32, or 16 bits (FP8 is an input format of products)."""
         return DTYPE_BYTES["fp32" if self.precision == "fp32" else "bf16"]
+
+    @property
+    def recipe(self) -> str:
+        """How products' inputs are quantised: `fp8_recipe`, mxfp8 or nvfp4; "" where they are not."""
+        if self.precision == "fp8":
+            return self.fp8_recipe or "delayed"
+        return self.precision if self.precision in ("mxfp8", "nvfp4") else ""

@@ -8,12 +8,13 @@ from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
+from windtunnel.workload.blocks.quantise import weight_update
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
-from windtunnel.workload.passes.optimizer import optimizer_rows
+from windtunnel.workload.passes.optimizer import optimizer_rows, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES
 from windtunnel.workload.tape import Tape, Unit
@@ -54,7 +55,8 @@ class _Rows:
                           tuple(u.parameters for u in units if u.parameters),
                           saved_tensors(units, recompute, self.boundary, modules),
                           tensors_again(units, recompute, modules, working))
-        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, frozen)
+        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, sum(u.quantised for u in units), frozen,
+                     sum(u.frozen_quantised for u in units))
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
         """Appends rows and what they wait for; returns their place."""
@@ -107,13 +109,16 @@ def build(job: Job) -> Workload:
     schedule = SCHEDULES[plan.schedule_name](plan.pp, plan.vpp, job.micro_batches)
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
+    narrow = tuple(sum(blocks[b].quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     frozen = tuple(sum(blocks[b].frozen * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
+    still = tuple(sum(blocks[b].frozen_quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     optimizer = []
-    for parameters, of_experts in zip(held, experts, strict=True):
-        linked = optimizer_rows(job, parameters, of_experts)
+    for parameters, of_experts, quantised in zip(held, experts, narrow, strict=True):
+        linked = optimizer_rows(job, parameters, of_experts) + weight_update(job, quantised, parameters and
+            quantised * updated_parameters(job, parameters, of_experts) / parameters)
         optimizer.append(table.add(linked, [() for _ in linked]))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts, frozen)
+                    boundary, held, experts, narrow, frozen, still)
 
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:

@@ -28,8 +28,9 @@ class Block:
 
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
-    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces. `frozen` elements come on top of
-    `parameters`: they are there and gathered, but have neither gradient nor optimizer state.
+    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces; `quantised`
+    elements of `parameters` are multiplied in low precision. `frozen` elements come on top of `parameters`, `frozen_quantised` of
+    them in low precision: they are there and gathered, but have neither gradient nor optimizer state.
     """
 
     name: str
@@ -40,7 +41,9 @@ class Block:
     working: float
     expert_parameters: float = 0.0
     tensors: Tensors = Tensors()
+    quantised: float = 0.0
     frozen: float = 0.0
+    frozen_quantised: float = 0.0
 
     @property
     def elements(self) -> float:
@@ -62,7 +65,8 @@ class Workload:
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
-    them that belong to experts; `stage_frozen[s]` further elements that are not trained.
+    them that belong to experts, `stage_quantised[s]` those multiplied in low precision; `stage_frozen[s]`,
+    `stage_frozen_quantised[s]` further elements that are not trained.
     """
 
     job: Job
@@ -75,7 +79,13 @@ class Workload:
     boundary: float
     stage_parameters: tuple[float, ...]
     stage_experts: tuple[float, ...]
-    stage_frozen: tuple[float, ...]
+    stage_quantised: tuple[float, ...] = ()
+    stage_frozen: tuple[float, ...] = ()
+    stage_frozen_quantised: tuple[float, ...] = ()
+
+    def held_weights(self, stage: int) -> tuple[float, float]:
+        """Elements of `stage` in low precision, trained or not, and those that are not trained."""
+        return self.stage_quantised[stage] + self.stage_frozen_quantised[stage], self.stage_frozen[stage]
 
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""

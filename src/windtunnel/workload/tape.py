@@ -17,7 +17,8 @@ class Unit:
     """One differentiable step of a block.
 
     `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before
-    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share; `core` marks
+    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share, `quantised` those
+    of products in low precision; `core` marks
     the attention core, which selective recompute throws away; `again` is the share of the unit's matrix products that op-level
     selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
     the bytes of `saved` that such a part brings back, `place` the sub-module of both. `tensors` are the pieces of `saved` where it
@@ -33,10 +34,12 @@ class Unit:
     expert_parameters: float = 0.0
     core: bool = False
     again: float = 0.0
+    quantised: float = 0.0
     parts: tuple[str, ...] = ()
     gives: dict[str, float] = field(default_factory=dict)
     place: str = ""
     frozen: float = 0.0
+    frozen_quantised: float = 0.0
 
     def freeze(self) -> None:
         """Leaves out what only weight gradients need: their rows, and the input that products keep for them.
@@ -44,7 +47,8 @@ class Unit:
         The input's gradient still runs; norms, activations and attention keep what it takes.
         """
         self.frozen += self.parameters
-        self.parameters = self.expert_parameters = 0.0
+        self.frozen_quantised += self.quantised
+        self.parameters = self.expert_parameters = self.quantised = 0.0
         left = [row for row, op in enumerate(self.backward) if op.phase is not Phase.WGRAD]
         if any(op.phase is Phase.WGRAD and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM) for op in self.backward):
             self.tensors = self.tensors[1:]  # the input stands first
@@ -56,13 +60,14 @@ class Unit:
 
 @dataclass
 class Tape:
-    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window;
-    `frozen`: nothing in the module is trained."""
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window; `wide`:
+    products stay in 16 bits whatever the precision; `frozen`: nothing in the module is trained."""
 
     job: Job
     module: str
     units: list[Unit] = field(default_factory=list)
     local: bool = True
+    wide: bool = False
     frozen: bool = False
 
     def __post_init__(self) -> None:
@@ -76,8 +81,7 @@ class Tape:
         self.local_tokens = self.tokens // self.tp if self.sp else self.tokens
         self.width = runtime.compute_width
         self.activation_dtype = DTYPES.index(runtime.precision if runtime.precision in ("fp32", "fp16", "bf16") else "bf16")
-        self.linear_dtype = DTYPES.index(runtime.precision)
-        self.linear_width = DTYPE_BYTES[runtime.precision]
+        self.linear_dtype = self.activation_dtype if self.wide else DTYPES.index(runtime.precision)
         self.grad_width = DTYPE_BYTES[runtime.gradient_dtype]
 
     # -- rows -------------------------------------------------------------------------------------------------------

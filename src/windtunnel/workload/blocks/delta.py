@@ -28,7 +28,7 @@ def delta(tape: Tape) -> None:
     by_channel = model.linear_decay == "channel"
     # with decay by head the gate (as wide as the values) and both scalars of a head come from the same product
     width = 2 * keys + values + (heads if by_channel else values + 2 * heads)
-    column(tape, "in projection", model.hidden, width * tape.tp, False, again=0.5)
+    column(tape, "in projection", model.hidden, width * tape.tp, False, again=0.5, source="" if by_channel else "norm")
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     if by_channel:
         for name, wide in (("decay", keys), ("gate", values)):

@@ -13,25 +13,27 @@ from windtunnel.workload.blocks.mamba import mamba
 from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
 from windtunnel.workload.blocks.moe import moe
+from windtunnel.workload.blocks.quantise import norm_writes
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 
-def layer(job: Job, kind: LayerKind) -> list[Unit]:
-    """Units of one decoder layer of that kind on one GPU."""
+def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
+    """Units of one decoder layer of that kind on one GPU; `wide`: its products stay in 16 bits."""
     mix = {"mamba": ("mamba", mamba), "linear": ("linear attention", delta)}.get(
         kind.mixer, ("attention", mla if job.model.latent else attention))
     feed = ("moe", moe) if kind.experts else ("mlp", mlp)
     steps = []
     if kind.mixer != "none":
-        steps += _residual_block(job, mix, "norm1", "attention post norm", "add1")
+        one = not job.model.latent if kind.mixer == "attention" else kind.mixer == "mamba" or job.model.linear_decay == "head"
+        steps += _residual_block(job, mix, "norm1", "attention post norm", "add1", one)
     if kind.feed != "none":
-        steps += _residual_block(job, feed, "norm2", "mlp post norm", "add2")
+        steps += _residual_block(job, feed, "norm2", "mlp post norm", "add2", not kind.experts)
     if job.model.parallel_block and kind.mixer != "none" and kind.feed != "none":  # one norm feeds both, one residual takes both
         steps = [steps[0], steps[1], steps[4], steps[5]]
     units: list[Unit] = []
     for module, write in steps:
-        tape = Tape(job, module, local=kind.local)
+        tape = Tape(job, module, local=kind.local, wide=wide)
         write(tape)
         adapt(tape)
         if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
@@ -46,22 +48,22 @@ def layer(job: Job, kind: LayerKind) -> list[Unit]:
 Step = tuple[str, Callable[[Tape], None]]
 
 
-def _residual_block(job: Job, main: Step, before: str, after: str, add: str) -> list[Step]:
-    """A norm, the sub-module, a norm after it where the model has one, and the residual."""
-    steps = [(main[0], lambda tape: norm(tape, before)), main]
+def _residual_block(job: Job, main: Step, before: str, after: str, add: str, linear: bool) -> list[Step]:
+    """A norm, the sub-module, a norm after it where the model has one, and the residual; `linear` as in `norm`."""
+    steps = [(main[0], lambda tape: norm(tape, before, linear)), main]
     if job.model.post_norms and not job.model.parallel_block:
         steps.append((main[0], lambda tape: norm(tape, after)))
     return [*steps, (main[0], lambda tape: residual(tape, add))]
 
 
-def norm(tape: Tape, name: str) -> None:
-    """Layer or RMS norm over this GPU's tokens; keeps its input."""
+def norm(tape: Tape, name: str, linear: bool = False) -> None:
+    """Layer or RMS norm over this GPU's tokens; keeps its input. `linear`: only a linear layer reads what it writes."""
     model, runtime = tape.job.model, tape.job.runtime
     t, h = tape.local_tokens, model.hidden
     gains = h if model.norm == "rmsnorm" else 2 * h
     fused = runtime.fused_norm if model.norm == "layernorm" or runtime.fused_rmsnorm is None else runtime.fused_rmsnorm
     if fused:
-        forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 2)
+        forward, backward, launches = (1.0, norm_writes(tape) if linear else 1.0), (3.0, 1.0), (1, 2)
     elif model.norm == "rmsnorm":  # cast, square, mean, rsqrt, multiply, cast, multiply
         forward, backward, launches = (6.0, 5.0), (10.0, 7.0), (6, 10)
     else:

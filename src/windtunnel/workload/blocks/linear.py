@@ -7,6 +7,10 @@ reverse.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from windtunnel.workload.blocks import quantise
+from windtunnel.workload.blocks.quantise import Source
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
@@ -14,30 +18,41 @@ CHUNKS = 4
 """Pieces into which a GEMM and its collective are cut where the runtime overlaps them (Transformer Engine's user buffers use 4)."""
 
 
-def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: float = 0.0) -> None:
-    """(tokens, inputs) -> (tokens, outputs / tp)."""
+def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: float = 0.0, source: Source = "") -> None:
+    """(tokens, inputs) -> (tokens, outputs / tp). `source`: the kernel that writes the input, see `quantise`."""
     runtime, tp, t = tape.job.runtime, tape.tp, tape.tokens
     out = outputs // tp
     size = t * inputs * tape.width
-    unit = Unit(name, parameters=inputs * out + (out if bias else 0), saved=tape.local_tokens * inputs * tape.width, again=again)
-    unit.forward += _quantise(tape, name, Phase.FORWARD, tape.local_tokens * inputs)
+    mine = tape.local_tokens * inputs
+    unit = Unit(name, parameters=inputs * out + (out if bias else 0), saved=mine * quantise.kept_width(tape), again=again,
+                quantised=inputs * out if quantise.of(tape) else 0.0)
+    late = quantise.late_transpose(tape, True, source)
+    twice = runtime.save_original_input
+    ahead, whole = mine if quantise.local(tape) else t * inputs, not tape.sp or quantise.local(tape)
+    narrow = quantise.operand(tape, name, Phase.FORWARD, ahead, 1 if late or twice else 2, source, tape.sp)
+    unit.forward += quantise.weight(tape, name, Phase.FORWARD, inputs * out) + (narrow if whole else [])
     if tape.sp:
-        unit.forward += _gather_then(tape, name, Phase.FORWARD, size, t, out, inputs)
+        wire = t * inputs * quantise.wire_width(tape)
+        unit.forward += _gather_then(tape, name, Phase.FORWARD, wire, t, out, inputs, [] if whole else narrow)
     else:
         unit.forward.append(tape.gemm(name, Phase.FORWARD, t, out, inputs))
     if bias and not runtime.fused_activation:
         unit.forward.append(tape.elementwise(f"{name} bias", Phase.FORWARD, t * out, 1, 1))
 
     b = unit.backward
-    b += _quantise(tape, name, Phase.DGRAD, t * out)
+    b += quantise.weight(tape, name, Phase.DGRAD, inputs * out)
+    b += quantise.operand(tape, f"{name} grad", Phase.DGRAD, t * out)
+    if twice and whole:
+        b += quantise.operand(tape, f"{name} again", Phase.WGRAD, ahead, 1, "", tape.sp)
     if bias:
         b.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, t * out, 1, 0, kind=Kind.REDUCE))
     overlap = runtime.overlap_tp_dgrad and tp > 1
     waits: tuple[int, ...] = ()
     if tape.sp:
+        wire = t * inputs * quantise.wire_width(tape)
         b.append(
             tape.comm(
-                f"{name} input gather", Phase.WGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP, blocking=not overlap, waits=(-1,)
+                f"{name} input gather", Phase.WGRAD, Comm.ALL_GATHER, Axis.TP, wire, Stream.TP, blocking=not overlap, waits=(-1,)
             )
         )
         waits = (len(b) - 1,)
@@ -56,19 +71,31 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
                 waits=(len(b) - 1,),
             )
         )
-    b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, out, inputs, t, waits=waits if overlap else ()))
+    before = [quantise.transpose(tape, name, Phase.WGRAD, t * inputs)] if late else []
+    before += quantise.operand(tape, f"{name} again", Phase.WGRAD, ahead, 1) if twice and not whole else []
+    product = tape.gemm(f"{name} wgrad", Phase.WGRAD, out, inputs, t)
+    b += _waiting([*before, product], waits if overlap else ())
     b += _accumulate(tape, name, inputs * out)
     tape.add(unit)
 
 
-def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = True, again: float = 0.0) -> None:
-    """(tokens, inputs / tp) -> (tokens, outputs), summed over tp. The bias is added with the residual, by the caller."""
+def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = True, again: float = 0.0, source: Source = "") -> None:
+    """(tokens, inputs / tp) -> (tokens, outputs), summed over tp. The bias is added with the residual, by the caller.
+
+    Without `save_input` the 16-bit input is kept by who made it, and quantised again for the weight gradient (Megatron-Core's
+    set_save_original_input); under delayed scaling, which has one scale for a pass, a quantised copy is kept beside it.
+    """
     tp, t = tape.tp, tape.tokens
     cut = inputs // tp
     size = t * outputs * tape.width
-    unit = Unit(name, parameters=cut * outputs, saved=t * cut * tape.width * save_input, again=again)
-    unit.forward += _quantise(tape, name, Phase.FORWARD, t * cut)
-    if tape.sp and tape.job.runtime.overlap_tp:
+    low, runtime = quantise.of(tape) is not None, tape.job.runtime
+    twice = runtime.save_original_input or not save_input and runtime.recipe != "delayed"
+    kept = quantise.kept_width(tape) if save_input or low and not twice else 0.0
+    unit = Unit(name, parameters=cut * outputs, saved=t * cut * kept, again=again, quantised=cut * outputs if low else 0.0)
+    late = quantise.late_transpose(tape, False, source)
+    unit.forward += quantise.weight(tape, name, Phase.FORWARD, cut * outputs)
+    unit.forward += quantise.operand(tape, name, Phase.FORWARD, t * cut, 1 if late or twice else 2, source)
+    if tape.sp and runtime.overlap_tp:
         unit.forward += _then_scatter(tape, name, Phase.FORWARD, size, t, outputs, cut)
     else:
         unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, cut))
@@ -78,20 +105,38 @@ def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = Tru
                 tape.comm(f"{name} {'scatter' if tape.sp else 'reduce'}", Phase.FORWARD, call, Axis.TP, size, Stream.TP)
             )
     b = unit.backward
-    b += _quantise(tape, name, Phase.DGRAD, tape.local_tokens * outputs)
+    b += quantise.weight(tape, name, Phase.DGRAD, cut * outputs)
+    behind = quantise.late_transpose(tape, True)  # the gradient's
+    whole = not tape.sp or quantise.local(tape)
+    elements = (tape.local_tokens if quantise.local(tape) else t) * outputs
+    narrow = quantise.operand(tape, f"{name} grad", Phase.DGRAD, elements, 1 if behind else 2, "", tape.sp)
+    b += narrow if whole else []
     if tape.sp:
-        b += _gather_then(tape, f"{name} dgrad", Phase.DGRAD, size, t, cut, outputs)
+        wire = t * outputs * quantise.wire_width(tape, both=True)
+        b += _gather_then(tape, f"{name} dgrad", Phase.DGRAD, wire, t, cut, outputs, [] if whole else narrow)
     else:
         b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, cut, outputs))
+    if twice:
+        b += quantise.operand(tape, f"{name} again", Phase.WGRAD, t * cut, 1)
+    if late:
+        b.append(quantise.transpose(tape, name, Phase.WGRAD, t * cut))
+    if behind:
+        b.append(quantise.transpose(tape, f"{name} grad", Phase.WGRAD, t * outputs))
     b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, cut, t))
     b += _accumulate(tape, name, cut * outputs)
     tape.add(unit)
 
 
-def _gather_then(tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int) -> list[Op]:
-    """All-gather of the GEMM's input, then the GEMM; in chunks that overlap where the runtime does so."""
+def _waiting(rows: list[Op], waits: tuple[int, ...]) -> list[Op]:
+    """`rows`, the first of which awaits `waits` of its unit; the others follow it."""
+    return [rows[0]._replace(waits=waits), *rows[1:]]
+
+
+def _gather_then(tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int, between: list[Op]) -> list[Op]:
+    """All-gather of the GEMM's input, `between`, then the GEMM; in chunks that overlap where the runtime does so."""
     if not tape.job.runtime.overlap_tp:
-        return [tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, size, Stream.TP), tape.gemm(name, phase, m, n, k)]
+        gather = tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, size, Stream.TP)
+        return [gather, *between, tape.gemm(name, phase, m, n, k)]
     rows: list[Op] = []
     for piece in range(CHUNKS):
         rows.append(
@@ -107,7 +152,8 @@ def _gather_then(tape: Tape, name: str, phase: Phase, size: float, m: int, n: in
             )
         )
     for piece in range(CHUNKS):
-        rows.append(tape.gemm(name, phase, max(1, m // CHUNKS), n, k, waits=(piece,)))
+        chunk = [op._replace(bytes=op.bytes / CHUNKS) for op in between]
+        rows += _waiting([*chunk, tape.gemm(name, phase, max(1, m // CHUNKS), n, k)], (piece,))
     return rows
 
 
@@ -131,14 +177,6 @@ def _then_scatter(tape: Tape, name: str, phase: Phase, size: float, m: int, n: i
     return rows
 
 
-def _quantise(tape: Tape, name: str, phase: Phase, elements: float) -> list[Op]:
-    """Cast of an input to the 8- or 4-bit format: reads it once, writes it and its transpose."""
-    if tape.linear_width >= tape.width:
-        return []
-    moved = elements * (tape.width + 2 * tape.linear_width)
-    return [Op(f"{name} quantise", Kind.ELEMENTWISE, phase, tape.module, tape.activation_dtype, bytes=moved)]
-
-
 def _accumulate(tape: Tape, name: str, weights: float) -> list[Op]:
     """Adding a weight gradient to the accumulated one, where the GEMM does not do it itself."""
     runtime = tape.job.runtime
@@ -148,31 +186,47 @@ def _accumulate(tape: Tape, name: str, weights: float) -> list[Op]:
     return [Op(f"{name} grad accumulate", Kind.ELEMENTWISE, Phase.WGRAD, tape.module, tape.activation_dtype, bytes=moved)]
 
 
-def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = None) -> None:
+def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = None, source: Source = "") -> None:
     """(own tokens, inputs) -> (own tokens, outputs): weights whole on every tensor-parallel rank, no call.
 
-    The input is kept as it was quantised for the product.
+    With a `dtype` of its own the product is not in low precision.
     """
-    t = tape.local_tokens
-    kept = tape.width if dtype is not None else min(tape.width, tape.linear_width)
-    unit = Unit(name, parameters=inputs * outputs, saved=t * inputs * kept)
-    unit.forward += _quantise(tape, name, Phase.FORWARD, t * inputs)
+    side = tape if dtype is None else replace(tape, wide=True)
+    t, twice = tape.local_tokens, tape.job.runtime.save_original_input
+    late = quantise.late_transpose(side, False, source)
+    unit = Unit(name, parameters=inputs * outputs, saved=t * inputs * quantise.kept_width(side),
+                quantised=inputs * outputs if quantise.of(side) else 0.0)
+    unit.forward += quantise.weight(side, name, Phase.FORWARD, inputs * outputs)
+    unit.forward += quantise.operand(side, name, Phase.FORWARD, t * inputs, 1 if late or twice else 2, source)
     unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, inputs, dtype=dtype))
-    unit.backward += _quantise(tape, name, Phase.DGRAD, t * outputs)
-    unit.backward.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, outputs, dtype=dtype))
-    unit.backward.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, inputs, t, dtype=dtype))
-    unit.backward += _accumulate(tape, name, inputs * outputs)
+    b = unit.backward
+    b += quantise.weight(side, name, Phase.DGRAD, inputs * outputs)
+    b += quantise.operand(side, f"{name} grad", Phase.DGRAD, t * outputs)
+    b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, outputs, dtype=dtype))
+    if twice:
+        b += quantise.operand(side, f"{name} again", Phase.WGRAD, t * inputs, 1)
+    if late:
+        b.append(quantise.transpose(side, name, Phase.WGRAD, t * inputs))
+    b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, inputs, t, dtype=dtype))
+    b += _accumulate(tape, name, inputs * outputs)
     tape.add(unit)
 
 
 def grouped(tape: Tape, name: str, experts: int, m: int, inputs: int, outputs: int) -> None:
-    """One (m, inputs) -> (m, outputs) for each of the local experts: grouped products forward and backward; kept as by `own`."""
-    unit = Unit(name, saved=experts * m * inputs * min(tape.width, tape.linear_width))
-    unit.parameters = unit.expert_parameters = float(experts * inputs * outputs)
-    unit.forward += _quantise(tape, name, Phase.FORWARD, experts * m * inputs)
+    """One (m, inputs) -> (m, outputs) for each of the local experts: grouped products forward and backward."""
+    elements, pieces, twice = experts * m * inputs, quantise.pieces(tape, experts), tape.job.runtime.save_original_input
+    weights = float(experts * inputs * outputs)
+    unit = Unit(name, saved=elements * quantise.kept_width(tape), parameters=weights, expert_parameters=weights,
+                quantised=weights if quantise.of(tape) else 0.0)
+    unit.forward += quantise.weight(tape, name, Phase.FORWARD, weights)
+    unit.forward += quantise.operand(tape, name, Phase.FORWARD, elements, 1 if twice else 2, pieces=pieces)
     unit.forward.append(tape.grouped(name, Phase.FORWARD, experts, m, outputs, inputs))
-    unit.backward += _quantise(tape, name, Phase.DGRAD, experts * m * outputs)
-    unit.backward.append(tape.grouped(f"{name} dgrad", Phase.DGRAD, experts, m, inputs, outputs))
-    unit.backward.append(tape.grouped(f"{name} wgrad", Phase.WGRAD, experts, outputs, inputs, m))
-    unit.backward += _accumulate(tape, name, unit.parameters)
+    b = unit.backward
+    b += quantise.weight(tape, name, Phase.DGRAD, weights)
+    b += quantise.operand(tape, f"{name} grad", Phase.DGRAD, experts * m * outputs, pieces=pieces)
+    b.append(tape.grouped(f"{name} dgrad", Phase.DGRAD, experts, m, inputs, outputs))
+    if twice:
+        b += quantise.operand(tape, f"{name} again", Phase.WGRAD, elements, 1, pieces=pieces)
+    b.append(tape.grouped(f"{name} wgrad", Phase.WGRAD, experts, outputs, inputs, m))
+    b += _accumulate(tape, name, weights)
     tape.add(unit)

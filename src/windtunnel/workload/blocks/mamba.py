@@ -22,7 +22,7 @@ def mamba(tape: Tape) -> None:
     heads, groups = (model.ssm_heads or 0) // tape.tp, max(1, model.ssm_groups // tape.tp)
     inner, shared = heads * model.ssm_head_dim, groups * model.ssm_state
     width = 2 * inner + 2 * shared + heads
-    column(tape, "in projection", model.hidden, width * tape.tp, False, again=0.5)
+    column(tape, "in projection", model.hidden, width * tape.tp, False, again=0.5, source="norm")
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     turn(tape, "heads gather", width)
     convolution(tape, inner + 2 * shared, True)

@@ -26,12 +26,12 @@ def mla(tape: Tape) -> None:
     else:
         own(tape, "q down", model.hidden, model.q_lora_rank)
         _norm(tape, "q norm", model.q_lora_rank)
-        column(tape, "q up", model.q_lora_rank, queries, False)
+        column(tape, "q up", model.q_lora_rank, queries, False, source="norm")
     own(tape, "kv down", model.hidden, rank + rope)
     tape.units[first].gives["layernorm"] = tape.units[first].saved
     tape.units[-1].saved = 0.0  # the same tensor
     _norm(tape, "kv norm", rank)
-    column(tape, "kv up", rank, model.heads * (model.qk_nope_dim + model.v_dim), False)
+    column(tape, "kv up", rank, model.heads * (model.qk_nope_dim + model.v_dim), False, source="norm")
     # rotary embedding of the queries' part and of the one key, which is then written beside every head's own
     turned = tape.tokens * (heads + 1) * rope
     whole = tape.tokens * heads * model.qk_dim

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from windtunnel.workload.blocks.linear import column, row
+from windtunnel.workload.blocks.quantise import Source
 from windtunnel.workload.tape import Tape
 
 
 def mlp(tape: Tape) -> None:
     """Appends (tokens, hidden) -> (tokens, hidden), the inner width cut over tp."""
-    feed_forward(tape, "mlp", tape.job.model.ffn)
+    feed_forward(tape, "mlp", tape.job.model.ffn, "norm")
 
 
-def feed_forward(tape: Tape, name: str, ffn: int) -> None:
-    """The sub-module `name` of inner width `ffn`."""
+def feed_forward(tape: Tape, name: str, ffn: int, source: Source = "") -> None:
+    """The sub-module `name` of inner width `ffn`; `source` writes its input."""
     model = tape.job.model
-    column(tape, f"{name} up", model.hidden, ffn * (2 if model.gated else 1), model.linear_bias, again=0.5)
+    column(tape, f"{name} up", model.hidden, ffn * (2 if model.gated else 1), model.linear_bias, again=0.5, source=source)
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     activation(tape, tape.tokens * (ffn // tape.tp))
-    row(tape, f"{name} down", ffn, model.hidden)
+    row(tape, f"{name} down", ffn, model.hidden, source="activation")
 
 
 def activation(tape: Tape, elements: float) -> None:

@@ -92,7 +92,8 @@ def _travel(tape: Tape, name: str, there: float, back: float, meanwhile: list[Un
     alone = not meanwhile
     waits = () if alone else (-1,)
     unit = Unit(name, saved=sum(u.saved for u in meanwhile), parameters=sum(u.parameters for u in meanwhile),
-                frozen=sum(u.frozen for u in meanwhile))
+                quantised=sum(u.quantised for u in meanwhile),
+                frozen=sum(u.frozen for u in meanwhile), frozen_quantised=sum(u.frozen_quantised for u in meanwhile))
     unit.forward.append(tape.comm(name, Phase.FORWARD, calls[0], Axis.EP, there, Stream.EP, alone, waits))
     unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, calls[1], Axis.EP, back, Stream.EP, alone, waits))
     for other in meanwhile:
@@ -130,7 +131,7 @@ def _experts(tape: Tape, flow: Routing) -> None:
 
 def _shared(tape: Tape) -> list[Unit]:
     """Units of the shared experts: a dense MLP, cut over tp."""
-    side = Tape(tape.job, tape.module)
+    side = Tape(tape.job, tape.module, wide=tape.wide)
     feed_forward(side, "shared expert", tape.job.model.shared_ffn)
     side.units[0].saved = 0.0  # the router keeps the same tensor
     side.units[0].gives.clear()

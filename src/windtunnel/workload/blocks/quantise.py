@@ -1,0 +1,227 @@
+"""Quantising what products multiply: recipes, the kernels that each needs, and the bytes of what they leave behind.
+
+A linear layer has three products. Forward reads its input and weight along rows; the input's gradient reads the output's gradient
+along rows and the weight along columns; the weight's gradient reads both its operands along columns. Each tensor is therefore
+wanted twice, and how many copies that takes is what tells recipes and GPUs apart (Transformer Engine's documentation, "Performance
+considerations" and a page for each recipe; torchao's float8 linear). One scale for a whole tensor: the columnwise copy has the
+same numbers, so GPUs that multiply along either axis need one copy, and those that do not (`TN_ONLY`) a transposed one. Scales of
+blocks: both copies are quantised from 16 bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.job import Job
+from windtunnel.spec.runtime import Runtime
+from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.tape import Tape
+
+Source = Literal["", "norm", "activation"]
+"""The kernel that writes a product's input, where it might quantise it on the way."""
+
+TN_ONLY = ("ada", "hopper")
+"""Architectures whose 8-bit products read both operands along the summed axis only (cuBLAS: transposed, not transposed)."""
+
+AMAX_LAUNCHES = 2
+"""Kernels that find a tensor's largest value and make its scale (Transformer Engine: compute_amax, compute_scale_from_amax)."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a 16-bit tensor becomes the operands of low-precision products.
+
+    `width` and `weight` are bytes of an element with its share of scales, of activations and of weights. `amax`: its largest value
+    is found in a pass of its own. `blocks`: the columnwise copy has other scales, so it is quantised too. `rotated`: the columnwise
+    copy of activations goes through a Hadamard transform, in a kernel of its own. `fused`: what a producing kernel can take over:
+    all of it, or the largest value. `wire`: tensor-parallel ranks gather copies, not 16 bits.
+    """
+
+    width: float
+    weight: float
+    amax: bool = False
+    blocks: bool = False
+    rotated: bool = False
+    fused: Literal["", "amax", "all"] = ""
+    wire: bool = True
+
+
+RECIPES: dict[str, Recipe] = {
+    "delayed": Recipe(1.0, 1.0, fused="all"),
+    "current": Recipe(1.0, 1.0, amax=True, fused="amax"),
+    "rowwise": Recipe(1.0, 1.0, blocks=True, wire=False),
+    "blockwise": Recipe(1.0 + 4.0 / 128.0, 1.0, blocks=True),
+    "mxfp8": Recipe(1.0 + 1.0 / 32.0, 1.0 + 1.0 / 32.0, blocks=True, fused="all"),
+    "nvfp4": Recipe(0.5 + 1.0 / 16.0, 0.5 + 1.0 / 16.0, amax=True, blocks=True, rotated=True),
+}
+"""By `Runtime.recipe`. Scales: fp32 for 128 numbers (128 x 128 of a weight), E8M0 for 32, E4M3 for 16. Rowwise scales are a number a
+row. NVFP4 and blocks of 128 are quantised after the norm has written 16 bits (Transformer Engine's normalization.cpp)."""
+
+
+def recipe(runtime: Runtime) -> Recipe | None:
+    """The runtime's recipe, None in 16 bits or more."""
+    return RECIPES.get(runtime.recipe)
+
+
+def of(tape: Tape) -> Recipe | None:
+    """The recipe of the tape's layer, None where its products stay in 16 bits."""
+    return None if tape.wide else recipe(tape.job.runtime)
+
+
+def transposes(job: Job) -> bool:
+    """Whether a tensor with one scale needs a transposed copy for products that read it along columns."""
+    found = recipe(job.runtime)
+    return found is not None and not found.blocks and job.cluster.gpu.architecture in TN_ONLY
+
+
+def copies(job: Job) -> int:
+    """Copies of an operand that is read along rows and along columns."""
+    found = recipe(job.runtime)
+    return 2 if found is not None and (found.blocks or transposes(job)) else 1
+
+
+def wire_width(tape: Tape, both: bool = False) -> float:
+    """Bytes of an element of an input, or of an output's gradient, that tp gathers: as quantised, `both` copies, or 16 bits."""
+    found = of(tape)
+    if found is None or not found.wire:
+        return tape.width
+    return found.width * (2 if both and found.blocks else 1)
+
+
+def local(tape: Tape) -> bool:
+    """Whether a tensor that tp gathers is quantised before, each rank its part, and not after."""
+    found = of(tape)
+    return tape.sp and found is not None and found.wire
+
+
+def kept_width(tape: Tape) -> float:
+    """Bytes of an element of a linear layer's input that wait for its weight gradient."""
+    found = of(tape)
+    return tape.width if found is None or tape.job.runtime.save_original_input else found.width
+
+
+def late_transpose(tape: Tape, gathered: bool, source: Source = "") -> bool:
+    """Whether the transposed copy is made in backward: where tp gathers the tensor first, or another kernel wrote the rowwise one."""
+    if of(tape) is None or not transposes(tape.job):
+        return False
+    return gathered and tape.sp or _fusion(tape, source) == "all"
+
+
+def pieces(tape: Tape, experts: int) -> int:
+    """Tensors that experts' inputs are quantised as: delayed scaling has one kernel for several (multi_tensor_cast_transpose)."""
+    runtime = tape.job.runtime
+    return experts if runtime.moe_grouped_gemm == "each" and runtime.recipe != "delayed" else 1
+
+
+def operand(tape: Tape, name: str, phase: Phase, elements: float, copies: int = 2, source: Source = "", gathered: bool = False,
+            pieces: int = 1) -> list[Op]:
+    """Kernels that make `copies` (1 or 2) quantised copies of `elements` 16-bit numbers; none without a recipe.
+
+    `source` is the kernel that wrote them, `gathered`: they are one rank's part of a tensor that tp gathers, which takes one scale.
+    `pieces` tensors, such as those of experts, are quantised one by one.
+    """
+    found = of(tape)
+    if found is None:
+        return []
+    fusion = _fusion(tape, source)
+    if fusion == "all":
+        return []
+    copies = 1 if tape.frozen else copies  # no weight gradient reads the other
+    rows: list[Op] = []
+
+    def kernel(what: str, kind: Kind, moved: float, launches: int) -> None:
+        rows.append(Op(f"{name} {what}", kind, phase, tape.module, tape.activation_dtype, bytes=elements * moved, launches=launches))
+
+    if found.amax and fusion != "amax":
+        kernel("amax", Kind.REDUCE, tape.width, AMAX_LAUNCHES * pieces)
+    if found.amax and gathered and tape.tp > 1:
+        rows.append(tape.comm(f"{name} amax reduce", phase, Comm.ALL_REDUCE, Axis.TP, 4.0, Stream.TP))
+    several = found.blocks or transposes(tape.job)
+    written = copies if several else 1
+    if found.rotated and written == 2:  # along rows as it is, along columns rotated: two kernels
+        kernel("quantise", Kind.ELEMENTWISE, 2.0 * (tape.width + found.width), 2 * pieces)
+    else:
+        kernel("quantise", Kind.ELEMENTWISE, tape.width + written * found.width, pieces)
+    return rows
+
+
+def transpose(tape: Tape, name: str, phase: Phase, elements: float, waits: tuple[int, ...] = ()) -> Op:
+    """The columnwise copy of a tensor with one scale, from its rowwise one."""
+    width = RECIPES[tape.job.runtime.recipe].width
+    return Op(f"{name} transpose", Kind.COPY, phase, tape.module, tape.activation_dtype, bytes=2.0 * elements * width, waits=waits)
+
+
+def norm_writes(tape: Tape) -> float:
+    """16-bit numbers that a norm before a linear layer writes for each of its elements: less or more where it quantises them."""
+    found = of(tape)
+    if found is None or _fusion(tape, "norm") != "all":
+        return 1.0
+    return found.width * (2 if found.blocks else 1) / tape.width
+
+
+def weight(tape: Tape, name: str, phase: Phase, elements: float) -> list[Op]:
+    """Kernels of a pass that quantise a weight, where the framework keeps no quantised copy of it between micro batches."""
+    job, runtime = tape.job, tape.job.runtime
+    if of(tape) is None or runtime.fp8_weight_cache:
+        return []
+    backward = phase is not Phase.FORWARD
+    if runtime.fp8_param_gather:  # it arrives quantised, along rows
+        return [transpose(tape, f"{name} weight", phase, elements)] if backward and transposes(job) else []
+    if backward and not runtime.save_original_input:
+        return []  # forward made both copies
+    both = 1 if runtime.save_original_input else 2
+    return operand(tape, f"{name} weight", phase, elements, both)
+
+
+def weight_update(job: Job, quantised: float, own: float) -> list[Op]:
+    """Rows after an update that quantise `quantised` elements of weights of a stage, `own` of them in this rank's shard."""
+    runtime = job.runtime
+    found = recipe(runtime)
+    if found is None or not quantised:
+        return []
+    half = DTYPE_BYTES[runtime.weight_dtype]
+    rows: list[Op] = []
+
+    def kernel(what: str, kind: Kind, moved: float) -> None:
+        rows.append(Op(what, kind, Phase.OPTIMIZER, "optimizer", 0, bytes=moved))
+
+    shards = runtime.fp8_param_gather and not found.blocks
+    if shards and found.amax:
+        kernel("weights amax", Kind.REDUCE, own * 4.0)
+    if shards and transposes(job) and runtime.fp8_weight_cache:
+        kernel("weights transpose", Kind.COPY, quantised * 2.0 * found.weight)
+    if not shards and runtime.fp8_weight_cache:
+        if found.amax:
+            kernel("weights amax", Kind.REDUCE, quantised * half)
+        kernel("weights quantise", Kind.ELEMENTWISE, quantised * (half + copies(job) * found.weight))
+    return rows
+
+
+def weight_bytes(job: Job, parameters: float, quantised: float) -> float:
+    """Bytes of a stage's weights that every rank holds whole: 16-bit or wider ones, and quantised copies of linear layers' ones."""
+    runtime = job.runtime
+    width = DTYPE_BYTES[runtime.weight_dtype]
+    found = recipe(runtime)
+    if found is None:
+        return width * parameters
+    wide = parameters - quantised if runtime.fp8_param_gather else parameters
+    kept = copies(job) if runtime.fp8_weight_cache else 1 if runtime.fp8_param_gather else 0
+    return width * wide + found.weight * kept * quantised
+
+
+def gather_width(job: Job, width: float, parameters: float, quantised: float) -> float:
+    """Mean bytes of a parameter, `width` in 16 bits, when ranks gather shards. Scales of blocks are those of whole weights, so ranks
+    gather 16 bits of them (Megatron's reuse_grad_buf_for_mxfp8_param_ag)."""
+    found = recipe(job.runtime)
+    if found is None or not job.runtime.fp8_param_gather or found.blocks or not parameters:
+        return width
+    return (width * (parameters - quantised) + found.weight * quantised) / parameters
+
+
+def _fusion(tape: Tape, source: Source) -> str:
+    """What the kernel that wrote the input takes over: "", "amax" or "all"."""
+    reach = {"none": (), "norm": ("norm",), "activation": ("norm", "activation")}[tape.job.runtime.quantise_fusion]
+    found = of(tape)
+    return found.fused if found is not None and source in reach else ""
