@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from windtunnel.reality.adapters import adapters_of
 from windtunnel.reality.mixture import mixture_of, released_of
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
-from windtunnel.spec.model import Lora, Model
+from windtunnel.spec.model import Model
 
 DEFAULT_VOCAB = 51200
 """GPT-2's 50,257 tokens padded as Megatron pads them for 8-way tensor parallelism."""
@@ -65,8 +66,7 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
         facts["dropout"] = True
         assumed.append("dropout 0.1, Megatron's default at that time")
     _features(row, seq, facts, assumed)
-    if "lora" in f"{row.model} {row.source}".lower():
-        facts["lora"] = _lora(row, assumed)
+    facts["lora"] = adapters_of(row, assumed)
     return Model(name=row.model or f"{arch}-{hidden}x{layers}", layers=layers, hidden=hidden, heads=heads,
                  kv_heads=row.kv_heads, ffn=ffn, vocab=row.vocab or DEFAULT_VOCAB, max_seq=seq, source=row.source or "", **facts)
 
@@ -88,15 +88,6 @@ def _usual_layers(row: TrainingRow) -> int | None:
     layer, rest = 12.0 * hidden**2 + 13.0 * hidden, float((row.vocab or DEFAULT_VOCAB) * hidden)
     layers = max(1, round((size - rest) / layer / pp)) * pp
     return layers if abs(layers * layer + rest - size) <= _SIZE_TOLERANCE * size else None
-
-
-def _lora(row: TrainingRow, assumed: list[str]) -> Lora:
-    """The adapters of the published benchmark: MLPerf Training's rules fix them, NeMo's and Megatron-Bridge's recipes print them."""
-    if (row.family or "").startswith("MLPerf"):
-        assumed.append("LoRA of rank 16 on linear_qkv and linear_proj, dropout on (MLPerf Training's reference, not in the row)")
-        return Lora(rank=16, targets=("linear_qkv", "linear_proj"), dropout=True, all_to_all=row.framework == "nemo")
-    assumed.append("LoRA of rank 16 on linear_qkv (Megatron-Bridge's performance recipes, not in the row)")
-    return Lora(rank=16, targets=("linear_qkv",))
 
 
 def _features(row: TrainingRow, seq: int, facts: dict[str, Any], assumed: list[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from windtunnel.reality.adapters import is_lora
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Runtime, load_runtime, names
@@ -84,6 +85,9 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         fields["launch"] = "compile"
     elif re.search(r"\beager\b", notes):
         fields["launch"] = "eager"
+    if row.framework == "nemo" and fields["precision"] == "fp8" and is_lora(row):
+        fields["fp8_weight_cache"] = False
+        assumed.append("8-bit weights without a transposed copy (disable_parameter_transpose_cache of NeMo's fine-tuning recipes)")
     if "tokendrop" in notes:  # Megatron-Bridge's token-drop recipes give every expert the mean
         fields["moe_capacity"] = 1.0
     features = set((row.features or "").split(";"))
