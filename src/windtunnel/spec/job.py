@@ -6,9 +6,11 @@ import math
 from functools import cached_property
 
 from windtunnel.base.errors import PlanError
+from windtunnel.spec.adapters import check_adapters
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.experts import check_experts, check_modules
+from windtunnel.spec.mixers import check_mixers
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.precision import check_precision
@@ -82,6 +84,8 @@ def check(job: Job) -> Job:
     """Return `job`, or raise `PlanError` at the first contradiction between its fields."""
     _check_widths(job)
     _check_ranks(job)
+    check_mixers(job.model, job.plan)
+    check_adapters(job.model, job.plan)
     check_experts(job.model, job.plan, job.dp)
     check_modules(job.model, job.plan)
     _check_stages(job)
@@ -110,7 +114,7 @@ def _check_widths(job: Job) -> None:
         raise PlanError("model.heads", model.heads, f"a divisor of model.hidden = {model.hidden}, or a stated head_dim")
     if model.heads % model.groups:
         raise PlanError("model.kv_heads", model.groups, f"a divisor of model.heads = {model.heads}", _divisors(model.heads))
-    inner = {"ffn": model.ffn} if any(not kind.experts for kind in model.kinds) else {}
+    inner = {"ffn": model.ffn} if any(kind.feed == "dense" for kind in model.kinds) else {}
     shared = {"shared_ffn": model.shared_ffn} if model.experts and model.shared_ffn else {}
     for what, number in {"heads": model.heads, **inner, **shared}.items():
         if number % plan.tp:

@@ -13,7 +13,6 @@ from pydantic import Field
 
 from windtunnel.spec.common import Flag, Layers, Name, NonNegativeInt, Noun, PositiveInt
 
-
 Mixer = Literal["attention", "mamba", "linear", "none"]
 Feed = Literal["dense", "experts", "none"]
 
@@ -46,10 +45,10 @@ class Lora(Noun):
     they are. `targets` are Megatron's names: projections of attention and its output, the MLP's way up and down."""
 
     rank: PositiveInt = 16
-    targets: tuple[Target, ...] = Field(("linear_qkv", "linear_proj"), min_length=1)
-    dropout: Flag = Field(False, description="dropout on the adapters' input")
-    all_to_all: Flag = Field(
-        False, description="outputs that the sequence cuts again travel all-to-all, not gathered (NeMo's a2a_experimental)")
+    targets: Annotated[tuple[Target, ...], Field(min_length=1)] = ("linear_qkv", "linear_proj")
+    dropout: Annotated[Flag, Field(description="dropout on the adapters' input")] = False
+    all_to_all: Annotated[Flag, Field(
+        description="outputs that the sequence cuts again travel all-to-all, not gathered (NeMo's a2a_experimental)")] = False
 
 
 class Model(Noun):
@@ -131,7 +130,7 @@ class Model(Noun):
         letters = _letters(self.layer_pattern or ("E" if self.experts else "D"), self.layers)
         windows = _letters(self.window_pattern or "L", self.layers)
         if self.one_module_layers:
-            parts = [_ALONE[letter] for letter in letters]
+            parts = [_ALONE.get(letter, ("none", "dense")) for letter in letters]  # `mixers` refuses a D among them
         else:
             mixers = _letters(self.mixer_pattern or "A", self.layers)
             parts = [(_MIXERS[mixer], _FEEDS[feed]) for mixer, feed in zip(mixers, letters, strict=True)]

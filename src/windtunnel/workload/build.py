@@ -55,8 +55,8 @@ class _Rows:
                           tuple(u.parameters for u in units if u.parameters),
                           saved_tensors(units, recompute, self.boundary, modules),
                           tensors_again(units, recompute, modules, working))
-        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, sum(u.quantised for u in units), frozen,
-                     sum(u.frozen_quantised for u in units))
+        narrow, still = sum(u.quantised for u in units), sum(u.frozen_quantised for u in units)
+        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, narrow, frozen, still)
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
         """Appends rows and what they wait for; returns their place."""

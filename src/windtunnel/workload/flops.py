@@ -30,7 +30,8 @@ def parameter_count(model: Model) -> float:
 def active_parameters(model: Model) -> float:
     """As `parameter_count`, of the experts only the `top_k` that a token goes to."""
     idle = sum(kind.experts for kind in model.kinds) * ((model.experts or 1) - model.top_k)
-    return parameter_count(model) - idle * (model.expert_hidden * model.expert_width * (3 if model.gated else 2) if model.experts else 0)
+    each = model.expert_hidden * model.expert_width * (3 if model.gated else 2) if model.experts else 0
+    return parameter_count(model) - idle * each
 
 
 def _small(model: Model, kind: LayerKind) -> int:
@@ -117,7 +118,8 @@ def model_flops(job: Job, causal: bool = False) -> float:
     Korthikanti et al. 2022, eq. 7, generalised to grouped and latent attention, gated MLPs and experts: 6 FLOPs per matrix weight
     and token that meet (of the experts those that a token goes to), attention 6 x tokens x keys x heads x (key + value width) per
     layer with every key counted, or only the visible ones if `causal`; Mamba-2's scan 21 x tokens x inner width x state, the delta
-    rule 24 x tokens x heads x key x value width, as Megatron-LM counts them (training.py, num_floating_point_operations). Layers that predict further tokens count, with their heads.
+    rule 24 x tokens x heads x key x value width, as Megatron-LM counts them (training.py, num_floating_point_operations). Layers
+    that predict further tokens count, with their heads.
     With adapters the weights are frozen and meet a token 4 FLOPs' worth, those of the adapters 6.
     """
     model, plan = job.model, job.plan

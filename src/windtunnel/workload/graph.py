@@ -13,7 +13,8 @@ from windtunnel.workload.schedules import Order
 class Tensors:
     """A block's tensors, by unit in forward order.
 
-    Elements of `weights`, of which `trained` get gradients, bytes `kept` from forward to backward per micro batch, and bytes that recompute brings back `again`.
+    Elements of `weights`, of which `trained` get gradients, bytes `kept` from forward to backward per micro batch, and bytes that
+    recompute brings back `again`.
     """
 
     weights: tuple[float, ...] = ()

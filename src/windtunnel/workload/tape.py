@@ -60,8 +60,8 @@ class Unit:
 
 @dataclass
 class Tape:
-    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window; `wide`:
-    products stay in 16 bits whatever the precision; `frozen`: nothing in the module is trained."""
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window;
+    `wide`: products stay in 16 bits whatever the precision; `frozen`: nothing in the module is trained."""
 
     job: Job
     module: str

@@ -49,7 +49,7 @@ def attention(tape: Tape) -> None:
     else:
         unfused(tape, heads, dim, dim)
     if model.attention_gate:
-        elements = float(tape.tokens * heads * dim)
+        elements = tape.tokens * heads * dim
         tape.pointwise("attention gate", elements, (2, 1), (3, 2), saved=elements * tape.width)
     row(tape, "attention out", model.q_heads_dim, model.hidden, save_input=runtime.attention != "flash", again=1.0)
 

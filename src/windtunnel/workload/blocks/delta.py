@@ -1,8 +1,8 @@
-"""Linear attention by the gated delta rule: Gated DeltaNet (Yang et al. 2024, arXiv:2412.06464; Qwen3-Next) and Kimi Delta Attention
-(Kimi Linear, arXiv:2510.26692), which forgets by channel.
+"""Linear attention by the gated delta rule: Gated DeltaNet (Yang et al. 2024, arXiv:2412.06464; Qwen3-Next) and Kimi Delta
+Attention (Kimi Linear, arXiv:2510.26692), which forgets by channel.
 
-Projections of queries, keys, values and gates, short convolution, the delta rule in chunks (fla's chunk_gated_delta_rule), gated norm
-of each head, projection out; heads cut over tp.
+Projections of queries, keys, values and gates, short convolution, the delta rule in chunks (fla's chunk_gated_delta_rule), gated
+norm of each head, projection out; heads cut over tp.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ CHUNK = 64
 
 FORWARD, BACKWARD = 6, 10
 """Kernels: decay sums, keys with keys, triangular solve, new keys and values, states, output; backward the last two but one again,
-and gradients of values, states, queries with keys and gates, new keys and values, solve, sums (fla/ops/gated_delta_rule/chunk.py)."""
+and gradients of values, states, queries with keys and gates, new keys and values, solve, sums
+(fla/ops/gated_delta_rule/chunk.py)."""
 
 
 def delta(tape: Tape) -> None:

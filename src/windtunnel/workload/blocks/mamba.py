@@ -1,8 +1,9 @@
-"""Mamba-2 mixer (Dao and Gu 2024, arXiv:2405.21060): projection in, short convolution, state-space scan, gated norm, projection out.
+"""Mamba-2 mixer (Dao and Gu 2024, arXiv:2405.21060): projection in, short convolution, state-space scan, gated norm, projection
+out.
 
-As Megatron-Core's MambaMixer trains it: one projection makes gate z, input x, matrices B and C and step dt; heads and groups are cut
-over tp. The scan is mamba_ssm's mamba_split_conv1d_scan_combined, which keeps the projection's output and the scan's, and in backward
-runs the convolution and the states of chunks again.
+As Megatron-Core's MambaMixer trains it: one projection makes gate z, input x, matrices B and C and step dt; heads and groups are
+cut over tp. The scan is mamba_ssm's mamba_split_conv1d_scan_combined, which keeps the projection's output and the scan's, and in
+backward runs the convolution and the states of chunks again.
 """
 
 from __future__ import annotations
@@ -49,4 +50,5 @@ def work(tape: Tape, heads: int, groups: int) -> Scan:
     forward = heads * (chunk * p + 4.0 * n * p) + groups * 2.0 * chunk * n
     backward = heads * (2.0 * chunk * p + 10.0 * n * p) + groups * 6.0 * chunk * n
     moved = 3.0 * rows + 4.0 * matrices + 4.0 * states, 9.0 * rows + 12.0 * matrices + 9.0 * states
-    return Scan(heads, p, n, chunk, (tokens * forward, tokens * backward), (tokens * moved[0], tokens * moved[1]), (FORWARD, BACKWARD))
+    return Scan(heads, p, n, chunk, (tokens * forward, tokens * backward), (tokens * moved[0], tokens * moved[1]),
+                (FORWARD, BACKWARD))

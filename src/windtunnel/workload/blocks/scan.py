@@ -50,7 +50,8 @@ def gated_norm(tape: Tape, columns: int, width: int, parameters: int) -> None:
 
 def turn(tape: Tape, name: str, columns: float) -> None:
     """With context parallelism a recurrence needs its whole sequence: tokens of all ranks for a part of the heads, by all-to-all
-    (megatron/core/ssm/mamba_context_parallel.py). `columns` numbers a token on this tensor-parallel rank; once before, once after."""
+    (megatron/core/ssm/mamba_context_parallel.py). `columns` numbers a token on this tensor-parallel rank; once before, once
+    after."""
     if tape.job.plan.cp == 1:
         return
     size = tape.tokens * columns * tape.width
