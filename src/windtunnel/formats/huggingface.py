@@ -1,4 +1,5 @@
-"""Hugging Face `config.json` to a Model: dense decoders and mixtures of experts; the types are listed in `hf_families`."""
+"""Hugging Face `config.json` to a Model: dense decoders, mixtures of experts and hybrids; the types are listed in `hf_families` and
+`hf_hybrids`."""
 
 from __future__ import annotations
 
@@ -6,16 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
-from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, FAMILIES, MIXED, NOT_MODELLED, Family
+from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, MIXED, NOT_MODELLED, Family
+from windtunnel.formats.hf_families import FAMILIES as DECODERS
+from windtunnel.formats.hf_hybrids import HYBRIDS, hybrid
 from windtunnel.formats.hf_mixtures import mixed
 from windtunnel.formats.imported import Imported
 from windtunnel.spec import load_model
 
 FORMAT = "huggingface"
+FAMILIES = DECODERS | HYBRIDS
 _INTEGERS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_seq", "window", "experts", "top_k",
              "expert_ffn", "router_groups", "router_top_groups", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
-             "v_dim")
-_SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block")
+             "v_dim", "moe_latent", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_chunk", "linear_heads",
+             "linear_key_heads", "linear_key_dim", "linear_value_dim", "conv_width")
+_SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block", "qk_norm")
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
 
 
@@ -58,11 +63,11 @@ def _kind(config: Mapping[str, Any]) -> str:
     if not isinstance(kind, str):
         raise SpecError("model_type", Nothing() if kind is None else kind, "one of " + ", ".join(sorted(FAMILIES)),
                         "Is this a config.json of a Hugging Face model?")
-    moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if kind not in MIXED else []
+    moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if kind not in (*MIXED, *HYBRIDS) else []
     if kind in NOT_MODELLED or moe:
         what = f"{kind} ({', '.join(moe)})" if moe else kind
         raise SpecError("model_type", what, "one of " + ", ".join(sorted(FAMILIES)),
-                        "Experts and latent attention are read of " + ", ".join(MIXED) + " alone; hybrids are not modelled.")
+                        "Experts and latent attention are read of " + ", ".join((*MIXED, *HYBRIDS)) + " alone.")
     if kind not in FAMILIES:
         raise UnknownName("model_type", kind, sorted(FAMILIES))
     return kind
@@ -140,6 +145,8 @@ def _special(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: 
             table.pop("window", None)
         elif table.get("window"):
             assumed.append(f"sliding window of {table['window']} in every layer")
+    elif kind in HYBRIDS:
+        hybrid(kind, config, table, used, assumed)
     elif kind in MIXED:
         mixed(kind, config, table, used, assumed)
     elif table.get("window"):
