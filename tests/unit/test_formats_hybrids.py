@@ -29,12 +29,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "nemotron-3-nano-30b-a3b": NANO,
     "nemotron-h-8b": {
         "model_type": "nemotron_h", "hidden_size": 4096, "num_hidden_layers": 52, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "attention_head_dim": 128, "intermediate_size": 21504, "mlp_hidden_act": "relu2", "vocab_size": 131072,
+        "num_key_value_heads": 8, "attention_head_dim": 128, "intermediate_size": 21504, "mlp_hidden_act": "relu2",
+        "vocab_size": 131072,
         "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", "mamba_num_heads": 128,
         "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "max_position_embeddings": 8192, "tie_word_embeddings": False},
     "qwen3-next-80b-a3b": {
         "model_type": "qwen3_next", "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 16,
-        "num_key_value_heads": 2, "head_dim": 256, "intermediate_size": 5120, "full_attention_interval": 4, "linear_conv_kernel_dim": 4,
+        "num_key_value_heads": 2, "head_dim": 256, "intermediate_size": 5120, "full_attention_interval": 4,
+        "linear_conv_kernel_dim": 4,
         "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
         "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
         "vocab_size": 151936, "max_position_embeddings": 262144, "hidden_act": "silu", "tie_word_embeddings": False},
@@ -59,7 +61,8 @@ def test_types_in_a_list_are_the_same_pattern() -> None:
 
 def test_hybrids_with_an_mlp_in_every_layer() -> None:
     bamba = {"model_type": "bamba", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-             "num_key_value_heads": 8, "intermediate_size": 14336, "attn_layer_indices": [9, 18, 27], "mamba_n_heads": 128, "mamba_d_head": 64,
+             "num_key_value_heads": 8, "intermediate_size": 14336, "attn_layer_indices": [9, 18, 27], "mamba_n_heads": 128,
+             "mamba_d_head": 64,
              "mamba_n_groups": 1, "mamba_d_state": 128, "vocab_size": 128256, "hidden_act": "silu"}
     model = from_config(bamba).model
     assert [i for i, kind in enumerate(model.kinds) if kind.mixer == "attention"] == [9, 18, 27]

@@ -14,7 +14,8 @@ from windtunnel.formats.hf_families import EXPERTS, LATENT, LLAMA, UNTIED, Famil
 from windtunnel.formats.hf_mixtures import pattern
 
 _MAMBA = {"ssm_heads": ("mamba_num_heads", "mamba_n_heads", "num_heads"),
-          "ssm_head_dim": ("mamba_head_dim", "mamba_d_head", "head_dim"), "ssm_groups": ("n_groups", "mamba_n_groups"), "ssm_state": ("ssm_state_size", "mamba_d_state", "state_size"),
+          "ssm_head_dim": ("mamba_head_dim", "mamba_d_head", "head_dim"),
+          "ssm_groups": ("n_groups", "mamba_n_groups"), "ssm_state": ("ssm_state_size", "mamba_d_state", "state_size"),
           "ssm_chunk": ("chunk_size", "mamba_chunk_size"), "conv_width": ("conv_kernel", "mamba_d_conv")}
 _DELTA = {"linear_heads": ("linear_num_value_heads",), "linear_key_heads": ("linear_num_key_heads",),
           "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),

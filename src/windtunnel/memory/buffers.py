@@ -47,7 +47,7 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
 def _outputs(workload: Workload, stage: int, width: float) -> float:
     """Logits of all earlier micro batches, which PyTorch's pipeline runtime collects where the head is."""
     heads = [runs for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True) if (HEAD, 1) in chunk.blocks]
-    if not heads:
+    if not heads or workload.job.runtime.cross_entropy in ("chunked", "linear"):  # there the stage's output is the loss
         return 0.0
     table, rows = workload.ops, workload.blocks[HEAD].forward
     loss = rows.start + int(np.flatnonzero(table.kind[rows.start:rows.stop] == Kind.CROSS_ENTROPY)[0])

@@ -55,6 +55,9 @@ class Runtime(Noun):
     fused_rope: Flag = True
     fused_dropout_add: Flag = True
     fused_cross_entropy: Flag = True
+    cross_entropy: Literal["vocab_parallel", "gathered", "chunked", "linear"] = Field(
+        "vocab_parallel", description="logits: whole, cut over tp; gathered over tp; a slice of tokens at a time (Liger); never in "
+                                      "memory (Cut Cross-Entropy)")
     fused_optimizer: Flag = True
     fused_wgrad: Flag = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
     optimizer: Literal["adam", "lamb", "sgd"] = "adam"

@@ -9,6 +9,7 @@ from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.adapter import adapt
 from windtunnel.workload.blocks.attention import attention
 from windtunnel.workload.blocks.delta import delta
+from windtunnel.workload.blocks.loss import LOSSES
 from windtunnel.workload.blocks.mamba import mamba
 from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
@@ -152,52 +153,8 @@ def embedding(job: Job) -> list[Unit]:
 
 
 def head(job: Job, own_weights: bool = True) -> list[Unit]:
-    """Final norm, logits and loss. Logits are cut over tp; the loss needs three small all-reduces (maximum, target, sum).
-
-    Without `own_weights` the logits' matrix is another head's on the same GPU.
-    """
+    """Final norm, logits and loss. Without `own_weights` the logits' matrix is another head's on the same GPU."""
     tape = Tape(job, "head")
-    model, runtime = job.model, job.runtime
     norm(tape, "final norm")
-    t, h = tape.tokens, model.hidden
-    classes = job.padded_vocab // tape.tp
-    size = t * h * tape.width
-    unit = Unit(
-        "logits",
-        saved=tape.local_tokens * h * tape.width + t * classes * tape.width,
-        tensors=(tape.local_tokens * h * tape.width, t * classes * tape.width),
-        parameters=0 if model.tied_embeddings and job.ends_meet or not own_weights else classes * h,
-    )
-    act = tape.activation_dtype
-    if tape.sp:
-        unit.forward.append(tape.comm("logits gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
-    unit.forward.append(tape.gemm("logits", Phase.FORWARD, t, classes, h, dtype=act))
-    unit.backward.append(tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=act))
-    if tape.tp > 1:
-        call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
-        unit.backward.append(
-            tape.comm(
-                "logits dgrad reduce",
-                Phase.DGRAD,
-                call,
-                Axis.TP,
-                size,
-                Stream.TP,
-                blocking=not runtime.overlap_tp_dgrad,
-                waits=(0,),
-            )
-        )
-    unit.backward.append(tape.gemm("logits wgrad", Phase.WGRAD, classes, h, t, dtype=act))
-    tape.add(unit)
-
-    # logits are cast to fp32 for the loss; unfused frameworks make several passes over them
-    loss = Unit("loss", saved=t * classes * 4.0)
-    passes, launches = ((2.0, 2.0), 3) if runtime.fused_cross_entropy else ((8.0, 6.0), 9)
-    loss.forward.append(tape.elementwise("loss", Phase.FORWARD, t * classes, *passes, launches, Kind.CROSS_ENTROPY, t, classes))
-    if tape.tp > 1:
-        for part in ("maximum", "target", "sum"):
-            loss.forward.append(tape.comm(f"loss {part}", Phase.FORWARD, Comm.ALL_REDUCE, Axis.TP, 4.0 * t, Stream.TP))
-    passes, launches = ((2.0, 1.0), 1) if runtime.fused_cross_entropy else ((4.0, 3.0), 3)
-    loss.backward.append(tape.elementwise("loss grad", Phase.DGRAD, t * classes, *passes, launches, Kind.CROSS_ENTROPY, t, classes))
-    tape.add(loss)
+    LOSSES[job.runtime.cross_entropy](tape, own_weights)
     return tape.units
