@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.compute.attention import attention_seconds
-from windtunnel.compute.device import ELEMENT, Device, device
+from windtunnel.compute.device import ELEMENT, NARROW, Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
 from windtunnel.compute.kernels import Choice, GemmCurve, Kernels, Provenance, choose, without_trees
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
@@ -20,7 +20,7 @@ from windtunnel.compute.scan import ERROR, SOURCE, scan_seconds
 from windtunnel.compute.training import Factors, TrainingFactor, training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
-from windtunnel.workload.ops import Kind, OpTable, Phase
+from windtunnel.workload.ops import DTYPES, Kind, OpTable, Phase
 
 Array = npt.NDArray[np.float64]
 
@@ -28,8 +28,14 @@ CLASSES = {Kind.NORM: "norm", Kind.ELEMENTWISE: "elementwise", Kind.SOFTMAX: "so
            Kind.EMBEDDING: "embedding", Kind.OPTIMIZER: "optimizer", Kind.COPY: "copy", Kind.REDUCE: "reduce"}
 """Kernel classes that only move bytes -> their table in a constants file."""
 
+LOW = [DTYPES.index(name) for name in NARROW]
+
 LIBRARY = "@"
 """In the name of a row, before the library whose own kernel it is; see `families.key_of`."""
+
+NARROW_ERROR = 0.1
+"""Relative error that a product in 8 or 4 bits has on top of its curve's, which 16-bit samples made: rates over bf16 of published
+products of one layer spread by as much (Transformer Engine's docs/examples/gemm_profiling)."""
 
 BETWEEN = 0.03
 """Relative error of a kernel between two measured ones that agree with the curve equally well; assumed."""
@@ -62,7 +68,7 @@ def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None =
     choice = choose(gpu)
     if factors is None or factors or choice.provenance is not Provenance.MODELLED:
         choice = replace(choice, kernels=without_trees(choice.kernels))
-    dev = device(gpu, choice.kernels)
+    dev = device(gpu, choice.kernels, runtime.recipe)
     in_training = training_factor(gpu.architecture, factors)
     seconds, table, names, founded = _modelled(ops, choice, dev, runtime, in_training)
     error = np.array([value for value, _ in founded])[table]
@@ -108,11 +114,12 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
     names = ["communication: see the network model"]
     founded = [(0.0, Provenance.MODELLED)]
 
-    def put(mask: npt.NDArray[np.bool_], values: Array, key: str) -> None:
+    def put(mask: npt.NDArray[np.bool_], values: Array, key: str, narrow: bool = False) -> None:
         seconds[mask] = values
         table[mask] = len(names)
-        names.append(_source(choice, key))
-        founded.append(_founding(choice, key))
+        error, found = _founding(choice, key)
+        names.append(_source(choice, key) + (", at a rate over bf16" if narrow else ""))
+        founded.append((float(np.hypot(error, NARROW_ERROR)), max(found, Provenance.TRANSFERRED)) if narrow else (error, found))
 
     launches = ops.launches.astype(np.float64)
     several = ops.kind == Kind.GROUPED_GEMM
@@ -122,7 +129,13 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
         if product is not None and part.any():
             held = replace(product, throttle=product.throttle * in_training.throttle)
             each = np.where(several[part], 1.0, launches[part])  # experts' products run side by side however they are launched
-            put(part, in_training.matmul * _gemm(ops, part, each, held, dev, runtime), key)
+            took = in_training.matmul * _gemm(ops, part, each, held, dev, runtime)
+            low = np.isin(ops.dtype[part], LOW)
+            for narrow in (False, True):
+                if (chosen := low == narrow).any():
+                    mask = np.zeros(rows, np.bool_)
+                    mask[np.nonzero(part)[0][chosen]] = True
+                    put(mask, took[chosen], key, narrow)
     library = attention_library(runtime, kernels)
     for kind, way in ((Kind.ATTENTION, "forward"), (Kind.ATTENTION_BACKWARD, "backward")):
         mask = ops.kind == kind

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.precision import NARROW
+from windtunnel.workload.blocks.quantise import copies, recipe
 from windtunnel.workload.graph import Block, Chunk, Workload
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Phase
 from windtunnel.workload.schedules import Pass, table
@@ -63,7 +65,11 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     m, n, k, batch = table.m[rows], table.n[rows], table.k[rows], table.batch[rows]
     # gradient of an operator's output beside that of its input
     matrix = (kind == Kind.GEMM) | (kind == Kind.GROUPED_GEMM)
-    product = np.where(matrix & (phase == Phase.DGRAD), batch * m * (n + k), 0)
+    product = np.where(matrix & (phase == Phase.DGRAD), batch * m * (n + k), 0.0)
+    low = recipe(runtime)
+    if low is not None:  # the output's gradient beside its quantised copies
+        narrow = np.isin(table.dtype[rows], [DTYPES.index(name) for name in NARROW])
+        product += np.where(narrow & (product > 0), batch * m * k * copies(workload.job) * low.width / width, 0.0)
     softmax = np.where((kind == Kind.SOFTMAX) & (phase == Phase.DGRAD), 2 * m * n, 0)
     fused = np.where(kind == Kind.ATTENTION_BACKWARD, 2 * batch * (m + n) * k, 0)
     gathered = np.where((table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP), table.bytes[rows], 0.0)
@@ -87,8 +93,8 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
         working = max(0.0, each - present) * elements + workload.boundary
     elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
         saved += _unread(workload, ahead, width)
-    narrow = np.minimum(np.array([DTYPE_BYTES[name] for name in DTYPES])[table.dtype[rows]], width)  # operands wait as quantised
-    factors = (np.where(matrix & (phase == Phase.WGRAD), batch * k * (m + n), 0) * narrow).sum()
+    size = np.minimum(np.array([DTYPE_BYTES[name] for name in DTYPES])[table.dtype[rows]], width)  # operands wait as quantised
+    factors = (np.where(matrix & (phase == Phase.WGRAD), batch * k * (m + n), 0) * size).sum()
     again = (phase == Phase.WGRAD) & (table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP)
     cut = 0.0 if habit.saves_gathered else float(table.bytes[rows][again].sum()) * (1.0 - 1.0 / plan.tp)
     return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut))

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.workload.ops import Axis, Kind, OpTable, Phase
+from windtunnel.workload.ops import Axis, Comm, Kind, OpTable, Phase
 
 
 class Category(IntEnum):
@@ -65,4 +65,5 @@ def categories(ops: OpTable) -> npt.NDArray[np.int32]:
     out[ops.phase == Phase.OPTIMIZER] = Category.OPTIMIZER
     for row in np.nonzero(ops.kind == Kind.COMM)[0]:
         out[row] = _BY_AXIS[Axis(int(ops.axis[row]))]
+    out[(ops.comm == Comm.ALL_REDUCE) & (ops.axis == Axis.SHARD)] = Category.STEP_SYNC  # largest values of delayed scaling
     return out

@@ -11,7 +11,7 @@ NARROW = ("fp8", "mxfp8", "nvfp4")
 
 _SINCE = {"fp8": "Ada, Hopper and later", "mxfp8": "Blackwell and later", "nvfp4": "Blackwell and later"}
 _SWITCHES = {"fp8_recipe": None, "fp8_amax_reduce": "none", "fp8_param_gather": False, "save_original_input": False,
-             "bf16_layers": (0, 0)}
+             "fused_hadamard": False, "bf16_layers": (0, 0)}
 """Switches that act only under a narrow precision, and what they are where nobody set them."""
 
 
@@ -28,7 +28,7 @@ def check_precision(runtime: Runtime, gpu: GPU, layers: int) -> None:
                                 "Write --set runtime.precision=fp8, or leave it out.")
         return
     if precision != "fp8" and runtime.fp8_recipe is not None:
-        raise PlanError("runtime.fp8_recipe", runtime.fp8_recipe, f"nothing under precision {precision}, which has scales of its own",
+        raise PlanError("runtime.fp8_recipe", runtime.fp8_recipe, f"nothing: {precision} has scales of its own",
                         f"Leave it out, or write --set runtime.precision=fp8 --set runtime.fp8_recipe={runtime.fp8_recipe}.")
     if runtime.fp8_amax_reduce != "none" and runtime.recipe != "delayed":
         raise PlanError("runtime.fp8_amax_reduce", runtime.fp8_amax_reduce,
@@ -37,6 +37,9 @@ def check_precision(runtime: Runtime, gpu: GPU, layers: int) -> None:
     if precision == "nvfp4" and runtime.fp8_param_gather:
         raise PlanError("runtime.fp8_param_gather", True, "false under nvfp4: frameworks gather its weights in 16 bits",
                         "Write --set runtime.fp8_param_gather=false.")
+    if precision != "nvfp4" and runtime.fused_hadamard:
+        raise PlanError("runtime.fused_hadamard", True, f"false under {precision}: only nvfp4 rotates what it quantises",
+                        "Write --set runtime.precision=nvfp4, or leave it out.")
     if sum(runtime.bf16_layers) > layers:
         raise PlanError("runtime.bf16_layers", list(runtime.bf16_layers), f"at most model.layers = {layers} together")
 

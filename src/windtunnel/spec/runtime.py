@@ -7,7 +7,17 @@ from typing import Literal
 from pydantic import Field
 
 from windtunnel.base.units import Seconds, Size
-from windtunnel.spec.common import DTYPE_BYTES, Flag, Name, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt, Precision
+from windtunnel.spec.common import (
+    DTYPE_BYTES,
+    Flag,
+    Name,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Noun,
+    PositiveFloat,
+    PositiveInt,
+    Precision,
+)
 
 
 class Host(Noun):
@@ -32,14 +42,16 @@ class Runtime(Noun):
     version: str = ""
     precision: Precision = "bf16"
     fp8_recipe: Literal["delayed", "current", "blockwise", "rowwise"] | None = Field(
-        None, description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one a row; "
-        "left out: delayed. mxfp8 and nvfp4 have their own")
+        None, description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one "
+        "a row; left out: delayed. mxfp8 and nvfp4 have their own")
     fp8_amax_reduce: Literal["none", "tp", "dp"] = Field(
         "none", description="delayed scaling: ranks that agree on largest values after every pass; dp: those of dp and cp")
     fp8_param_gather: Flag = Field(False, description="linear weights are kept, and gathered over dp, as quantised")
     fp8_weight_cache: Flag = Field(True, description="weights are quantised once a step and kept, not in every micro batch")
     quantise_fusion: Literal["none", "norm", "activation"] = Field(
         "norm", description="kernels that quantise what they write: norms before a linear layer, activations too")
+    fused_hadamard: Flag = Field(
+        False, description="nvfp4: one kernel makes the copies along rows and, rotated, along columns, not one each")
     save_original_input: Flag = Field(
         False, description="linear layers keep their 16-bit input for the weight gradient and quantise it again, as torchao does")
     bf16_layers: tuple[NonNegativeInt, NonNegativeInt] = Field(

@@ -8,7 +8,7 @@ from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
-from windtunnel.workload.blocks.quantise import weight_update
+from windtunnel.workload.blocks.quantise import amax_history, weight_update
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
@@ -21,7 +21,7 @@ from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
 """Indices of the blocks that every model has; LAYER is the first kind of layer. Other kinds of layers come after them, then layers
-that do not recompute where only some do, then those that predict further tokens."""
+that do not recompute where only some do, then those in 16 bits, then those that predict further tokens."""
 
 MIXERS = {"attention": "attention", "mamba": "mamba", "linear": "linear attention"}
 """What layers are called by what mixes their tokens."""
@@ -85,6 +85,17 @@ def build(job: Job) -> Workload:
     for kind in units if recomputed is not None else ():
         kept[kind] = len(blocks)
         blocks.append(table.block(f"kept {_name(model.kind_counts, kind)}", units[kind], "none"))
+    wide = {}  # the same layers with products in 16 bits
+    first_wide, last_wide = job.runtime.bf16_layers
+    for kind in units if first_wide + last_wide else ():
+        for index in (place[kind], *([kept[kind]] if kept else [])):
+            wide[index] = len(blocks)
+            blocks.append(table.block(f"16-bit {blocks[index].name}", layer(job, kind, wide=True),
+                                      plan.recompute if index == place[kind] else "none"))
+    history = []
+    if amax := amax_history(job):
+        history = [(len(blocks), 1)]
+        blocks.append(table.block("amax", amax, "none"))
     tail = [(HEAD, 1)]
     for number in range(min(model.mtp_layers, 2)):  # all but the first are equal
         times = 1 if number == 0 else model.mtp_layers - 1
@@ -99,12 +110,15 @@ def build(job: Job) -> Workload:
         for virtual, count in enumerate(counts):
             kinds = model.kinds[starts[stage][virtual] : starts[stage][virtual] + count]
             again = count if recomputed is None else min(count, recomputed)
-            parts = [*_runs(kinds[:again], place), *_runs(kinds[again:], kept)]
+            layers = [place[kind] for kind in kinds[:again]] + [kept[kind] for kind in kinds[again:]]
+            place_in_model = range(starts[stage][virtual], starts[stage][virtual] + count)
+            parts = _runs([index if first_wide <= at < model.layers - last_wide else wide[index]
+                           for at, index in zip(place_in_model, layers, strict=True)])
             if job.places[stage][virtual] == 0:
                 parts.insert(0, (EMBEDDING, 1))
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
                 parts += tail
-            chunks.append(Chunk(tuple(parts)))
+            chunks.append(Chunk(tuple(parts + history if parts else parts)))
         stages.append(tuple(chunks))
     schedule = SCHEDULES[plan.schedule_name](plan.pp, plan.vpp, job.micro_batches)
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
@@ -129,9 +143,9 @@ def _starts(job: Job) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(before[part] for part in parts) for parts in job.places)
 
 
-def _runs(kinds: tuple[LayerKind, ...], place: dict[LayerKind, int]) -> list[tuple[int, int]]:
+def _runs(layers: list[int]) -> list[tuple[int, int]]:
     """Layers as (block, how many in a row)."""
-    return [(place[kind], len(list(run))) for kind, run in groupby(kinds)]
+    return [(block, len(list(run))) for block, run in groupby(layers)]
 
 
 def _name(kinds: dict[LayerKind, int], kind: LayerKind) -> str:

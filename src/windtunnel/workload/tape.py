@@ -17,12 +17,12 @@ class Unit:
     """One differentiable step of a block.
 
     `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before
-    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share, `quantised` those
-    of products in low precision; `core` marks
-    the attention core, which selective recompute throws away; `again` is the share of the unit's matrix products that op-level
-    selective recompute runs again. `parts` are the entries of `plan.recompute_modules` that run the unit again, `gives[part]`
-    the bytes of `saved` that such a part brings back, `place` the sub-module of both. `tensors` are the pieces of `saved` where it
-    is more than one. `frozen` are parameters that nothing trains, in place of `parameters`.
+    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share, `quantised`
+    those of products in low precision; `core` marks the attention core, which selective recompute throws away; `again` is the
+    share of the unit's matrix products that op-level selective recompute runs again. `parts` are the entries of
+    `plan.recompute_modules` that run the unit again, `gives[part]` the bytes of `saved` that such a part brings back, `place` the
+    sub-module of both. `tensors` are the pieces of `saved` where it is more than one. `frozen` are parameters that nothing trains,
+    in place of `parameters`, `frozen_quantised` in place of `quantised`.
     """
 
     name: str
@@ -60,8 +60,11 @@ class Unit:
 
 @dataclass
 class Tape:
-    """Emits units of one module for one GPU of the job; sizes are what that GPU sees. `local`: attention has the model's window;
-    `wide`: products stay in 16 bits whatever the precision; `frozen`: nothing in the module is trained."""
+    """Emits units of one module for one GPU of the job; sizes are what that GPU sees.
+
+    `local`: attention has the model's window; `wide`: products stay in 16 bits whatever the precision; `frozen`: nothing in the
+    module is trained.
+    """
 
     job: Job
     module: str

@@ -17,7 +17,7 @@ from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
-from windtunnel.workload.tape import Tape
+from windtunnel.workload.tape import Tape, Unit
 
 Source = Literal["", "norm", "activation"]
 """The kernel that writes a product's input, where it might quantise it on the way."""
@@ -36,7 +36,8 @@ class Recipe:
     `width` and `weight` are bytes of an element with its share of scales, of activations and of weights. `amax`: its largest value
     is found in a pass of its own. `blocks`: the columnwise copy has other scales, so it is quantised too. `rotated`: the columnwise
     copy of activations goes through a Hadamard transform, in a kernel of its own. `fused`: what a producing kernel can take over:
-    all of it, or the largest value. `wire`: tensor-parallel ranks gather copies, not 16 bits.
+    all of it, or the largest value. `wire`: tensor-parallel ranks gather copies, not 16 bits. `square`: a
+    weight's scales are the same along both axes, so its columnwise copy is the transposed rowwise one.
     """
 
     width: float
@@ -46,18 +47,19 @@ class Recipe:
     rotated: bool = False
     fused: Literal["", "amax", "all"] = ""
     wire: bool = True
+    square: bool = True
 
 
 RECIPES: dict[str, Recipe] = {
     "delayed": Recipe(1.0, 1.0, fused="all"),
     "current": Recipe(1.0, 1.0, amax=True, fused="amax"),
-    "rowwise": Recipe(1.0, 1.0, blocks=True, wire=False),
+    "rowwise": Recipe(1.0, 1.0, blocks=True, wire=False, square=False),
     "blockwise": Recipe(1.0 + 4.0 / 128.0, 1.0, blocks=True),
-    "mxfp8": Recipe(1.0 + 1.0 / 32.0, 1.0 + 1.0 / 32.0, blocks=True, fused="all"),
+    "mxfp8": Recipe(1.0 + 1.0 / 32.0, 1.0 + 1.0 / 32.0, blocks=True, fused="all", square=False),
     "nvfp4": Recipe(0.5 + 1.0 / 16.0, 0.5 + 1.0 / 16.0, amax=True, blocks=True, rotated=True),
 }
-"""By `Runtime.recipe`. Scales: fp32 for 128 numbers (128 x 128 of a weight), E8M0 for 32, E4M3 for 16. Rowwise scales are a number a
-row. NVFP4 and blocks of 128 are quantised after the norm has written 16 bits (Transformer Engine's normalization.cpp)."""
+"""By `Runtime.recipe`. Scales: fp32 for 128 numbers (128 x 128 of a weight), E8M0 for 32, E4M3 for 16, one a row.
+NVFP4 and blocks of 128 are quantised after the norm has written 16 bits (Transformer Engine's normalization.cpp)."""
 
 
 def recipe(runtime: Runtime) -> Recipe | None:
@@ -103,7 +105,7 @@ def kept_width(tape: Tape) -> float:
 
 
 def late_transpose(tape: Tape, gathered: bool, source: Source = "") -> bool:
-    """Whether the transposed copy is made in backward: where tp gathers the tensor first, or another kernel wrote the rowwise one."""
+    """Whether the transposed copy is made in backward: tp gathers the tensor first, or another kernel wrote the rowwise one."""
     if of(tape) is None or not transposes(tape.job):
         return False
     return gathered and tape.sp or _fusion(tape, source) == "all"
@@ -132,7 +134,8 @@ def operand(tape: Tape, name: str, phase: Phase, elements: float, copies: int = 
     rows: list[Op] = []
 
     def kernel(what: str, kind: Kind, moved: float, launches: int) -> None:
-        rows.append(Op(f"{name} {what}", kind, phase, tape.module, tape.activation_dtype, bytes=elements * moved, launches=launches))
+        moved *= elements
+        rows.append(Op(f"{name} {what}", kind, phase, tape.module, tape.activation_dtype, bytes=moved, launches=launches))
 
     if found.amax and fusion != "amax":
         kernel("amax", Kind.REDUCE, tape.width, AMAX_LAUNCHES * pieces)
@@ -140,7 +143,7 @@ def operand(tape: Tape, name: str, phase: Phase, elements: float, copies: int = 
         rows.append(tape.comm(f"{name} amax reduce", phase, Comm.ALL_REDUCE, Axis.TP, 4.0, Stream.TP))
     several = found.blocks or transposes(tape.job)
     written = copies if several else 1
-    if found.rotated and written == 2:  # along rows as it is, along columns rotated: two kernels
+    if found.rotated and written == 2 and not tape.job.runtime.fused_hadamard:  # along rows, and rotated along columns
         kernel("quantise", Kind.ELEMENTWISE, 2.0 * (tape.width + found.width), 2 * pieces)
     else:
         kernel("quantise", Kind.ELEMENTWISE, tape.width + written * found.width, pieces)
@@ -175,6 +178,25 @@ def weight(tape: Tape, name: str, phase: Phase, elements: float) -> list[Op]:
     return operand(tape, f"{name} weight", phase, elements, both)
 
 
+def amax_history(job: Job) -> list[Unit]:
+    """Delayed scaling after a forward pass, and before the next backward pass ends: ranks agree on the largest values, and one
+    kernel makes all scales.
+
+    A linear layer has three histories forward (input, weight, output) and two backward; a layer of a decoder has four of them.
+    """
+    runtime = job.runtime
+    axis, ranks = {"tp": (Axis.TP, job.plan.tp), "dp": (Axis.SHARD, job.shard_ranks)}.get(runtime.fp8_amax_reduce, (Axis.NONE, 1))
+    if runtime.recipe != "delayed" or ranks == 1:
+        return []
+    tape, unit = Tape(job, "amax"), Unit("amax history")
+    layers = max(max(counts) for counts in job.layers_per_stage)
+    for rows, phase, tensors in ((unit.forward, Phase.FORWARD, 3), (unit.backward, Phase.DGRAD, 2)):
+        size = 4.0 * 4 * tensors * layers
+        rows.append(tape.comm("amax reduce", phase, Comm.ALL_REDUCE, axis, size, Stream.WORLD))
+        rows.append(Op("scales update", Kind.ELEMENTWISE, phase, "amax", 0, bytes=2.0 * size))
+    return [unit]
+
+
 def weight_update(job: Job, quantised: float, own: float) -> list[Op]:
     """Rows after an update that quantise `quantised` elements of weights of a stage, `own` of them in this rank's shard."""
     runtime = job.runtime
@@ -187,10 +209,10 @@ def weight_update(job: Job, quantised: float, own: float) -> list[Op]:
     def kernel(what: str, kind: Kind, moved: float) -> None:
         rows.append(Op(what, kind, Phase.OPTIMIZER, "optimizer", 0, bytes=moved))
 
-    shards = runtime.fp8_param_gather and not found.blocks
+    shards = runtime.fp8_param_gather and found.square  # "weights from master" then writes the rowwise copy
     if shards and found.amax:
         kernel("weights amax", Kind.REDUCE, own * 4.0)
-    if shards and transposes(job) and runtime.fp8_weight_cache:
+    if shards and copies(job) == 2 and runtime.fp8_weight_cache:
         kernel("weights transpose", Kind.COPY, quantised * 2.0 * found.weight)
     if not shards and runtime.fp8_weight_cache:
         if found.amax:
@@ -212,10 +234,12 @@ def weight_bytes(job: Job, parameters: float, quantised: float) -> float:
 
 
 def gather_width(job: Job, width: float, parameters: float, quantised: float) -> float:
-    """Mean bytes of a parameter, `width` in 16 bits, when ranks gather shards. Scales of blocks are those of whole weights, so ranks
-    gather 16 bits of them (Megatron's reuse_grad_buf_for_mxfp8_param_ag)."""
+    """Mean bytes of a parameter, `width` in 16 bits, when ranks gather shards.
+
+    MXFP8's copies have scales along one axis each: ranks gather 16 bits (Megatron's reuse_grad_buf_for_mxfp8_param_ag).
+    """
     found = recipe(job.runtime)
-    if found is None or not job.runtime.fp8_param_gather or found.blocks or not parameters:
+    if found is None or not job.runtime.fp8_param_gather or not found.square or not parameters:
         return width
     return (width * (parameters - quantised) + found.weight * quantised) / parameters
 
