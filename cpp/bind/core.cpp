@@ -15,7 +15,7 @@ namespace {
 
 nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32_t>& op_stream, const Column<double>& op_seconds,
              const Column<double>& op_host, const Column<std::int32_t>& op_category, const Column<std::uint8_t>& op_comm,
-             const Column<std::int32_t>& op_wait0, const Column<std::int32_t>& op_wait1, const Column<std::int64_t>& rank_start,
+             const Column<std::uint8_t>& op_sync, const Column<std::int32_t>& op_wait0, const Column<std::int32_t>& op_wait1, const Column<std::int64_t>& rank_start,
              const Column<std::int32_t>& tmpl, const Column<std::int32_t>& times, const Column<std::uint8_t>& flags,
              const Column<std::int64_t>& wait_start, const Column<std::int32_t>& waits, const Column<std::int32_t>& rv_stream,
              const Column<double>& rv_host, const Column<std::int32_t>& rv_cat_wait, const Column<std::int32_t>& rv_cat_transfer,
@@ -25,7 +25,7 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
   using namespace wt::exec;
   const Program program{
       Templates{span_of(template_start), span_of(op_stream), span_of(op_seconds), span_of(op_host), span_of(op_category),
-                span_of(op_comm), span_of(op_wait0), span_of(op_wait1)},
+                span_of(op_comm), span_of(op_sync), span_of(op_wait0), span_of(op_wait1)},
       Instances{span_of(rank_start), span_of(tmpl), span_of(times), span_of(flags), span_of(wait_start), span_of(waits)},
       Rendezvous{span_of(rv_stream), span_of(rv_host), span_of(rv_cat_wait), span_of(rv_cat_transfer), span_of(part_start),
                  span_of(part_key), span_of(part_seconds), span_of(part_participants)},
@@ -46,6 +46,7 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
   answer["begin"] = array_of(std::move(out.begin));
   answer["end"] = array_of(std::move(out.end));
   answer["transfer_begin"] = array_of(std::move(out.transfer));
+  answer["host_begin"] = array_of(std::move(out.host));
   answer["busy"] = array_of(std::move(out.busy), {ranks, streams, kinds});
   answer["idle"] = array_of(std::move(out.idle), {ranks, kinds + 2});
   answer["stretch"] = array_of(std::move(out.stretch), {ranks, kinds});
@@ -75,7 +76,7 @@ NB_MODULE(_core, m) {
   nb::class_<wt::net::Network>(m, "Network",
                                "What a program's transfers run over; made by a network engine, and used up by one run.");
   m.def("run", &run, nb::kw_only(), column("template_start"), column("op_stream"), column("op_seconds"), column("op_host"),
-        column("op_category"), column("op_comm"), column("op_wait0"), column("op_wait1"), column("rank_start"), column("template"),
+        column("op_category"), column("op_comm"), column("op_sync"), column("op_wait0"), column("op_wait1"), column("rank_start"), column("template"),
         column("times"), column("flags"), column("wait_start"), column("waits"), column("rv_stream"), column("rv_host"),
         column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"), column("part_seconds"),
         column("part_participants"), column("record"), "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,

@@ -131,8 +131,8 @@ void Engine::admit(Rank& rank) {
   if (has_flag(i, kHostSync)) rank.sync = i;
   s.status = Status::kPending;
   const bool now = s.open == 0 && (!in_line || (next_computing_is_known(rank) && rank.computing[rank.next_computing] == i));
-  if (now && window_ > 0)
-    rank.host_unknown = i;  // place() knows it better than a second walk over the operators
+  if ((now && window_ > 0) || (row(i) < 0 && info(i).syncs))
+    rank.host_unknown = i;  // only place() knows it, or knows it better than a second walk over the operators
   else
     advance_host(rank, i);
   if (now) place(rank, i);
@@ -362,10 +362,12 @@ Timeline Engine::results() {
   out.begin.resize(n);
   out.end.resize(n);
   out.transfer.resize(n);
+  out.host.resize(n);
   for (std::size_t i = 0; i < n; ++i) {
     out.begin[i] = states_[i].begin;
     out.end[i] = states_[i].end;
     out.transfer[i] = states_[i].transfer;
+    out.host[i] = states_[i].host.at;
     out.ops += states_[i].events;
   }
   for (Rank& rank : ranks_) {

@@ -56,6 +56,7 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
 
   Host host = self.host;
   const double host_begin = host.at;
+  double held = 0.0;  // that the host has waited for operators of this instance
   double begin = kNever;
   double last = -1.0;
   std::uint32_t event = self.first_event;
@@ -69,7 +70,7 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
         wait_for_queue(rank, event, host);
         host.at += op.host;
       } else {
-        host.at = host_repeat + op.host_until;
+        host.at = host_repeat + op.host_until + held;
       }
 
       double start = stream.free;
@@ -131,6 +132,10 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
       } else if constexpr (Window) {
         rank.trail.start[event] = start;
       }
+      if (op.sync && end > host.at) {
+        held += end - host.at;
+        host = Host{end, end, event, -1, Cause::kHost};
+      }
       stream.free = end;
       stream.last_event = event;
       ends[k + 1] = end;
@@ -149,11 +154,9 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
   }
   self.begin = begin;
   self.end = last;
-  if constexpr (Window) {
-    if (rank.host_unknown == i) {
-      rank.host = host;
-      rank.host_unknown = -1;
-    }
+  if (rank.host_unknown == i) {
+    rank.host = host;
+    rank.host_unknown = -1;
   }
 }
 

@@ -23,6 +23,7 @@ struct Templates {
   std::span<const double> host;  // host seconds to enqueue
   std::span<const std::int32_t> category;
   std::span<const std::uint8_t> comm;   // 1: a communication kernel, which slows computing beside it
+  std::span<const std::uint8_t> sync;   // 1: the host goes on only when the operator has ended
   std::span<const std::int32_t> wait0;  // earlier operator of the template, or -1
   std::span<const std::int32_t> wait1;
 };

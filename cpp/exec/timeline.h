@@ -37,6 +37,7 @@ struct Timeline {
   std::int64_t ops = 0;
   std::int32_t streams = 1;
   std::vector<double> begin, end, transfer;  // [I]; transfer is NaN for instances of a template
+  std::vector<double> host;                  // [I] when the host reached the instance
   std::vector<double> busy;                  // [R, streams, categories]
   std::vector<double> idle;                  // [R, categories + 2] stream 0, by cause; then host, then tail
   std::vector<double> stretch;               // [R, categories] seconds that the tax added, contained in busy

@@ -35,6 +35,7 @@ void lay_out_templates(const Program& program, Layout& out) {
   check_size(t.host.size(), n, "op host");
   check_size(t.category.size(), n, "op category");
   check_size(t.comm.size(), n, "op comm");
+  check_size(t.sync.size(), n, "op sync");
   check_size(t.wait0.size(), n, "op wait0");
   check_size(t.wait1.size(), n, "op wait1");
   check_offsets(t.start, n, "template start");
@@ -59,6 +60,7 @@ void lay_out_templates(const Program& program, Layout& out) {
       info.host_total += t.host[i];
       info.streams |= std::uint64_t{1} << t.stream[i];
       (t.comm[i] != 0 ? info.communicates : info.computes) = true;
+      info.syncs = info.syncs || t.sync[i] != 0;
       out.streams = std::max(out.streams, t.stream[i] + 1);
       out.ops[i] = Op{t.seconds[i],
                       info.host_total,
@@ -67,7 +69,8 @@ void lay_out_templates(const Program& program, Layout& out) {
                       t.wait1[i] + 1,
                       static_cast<std::int16_t>(t.category[i]),
                       static_cast<std::uint8_t>(t.stream[i]),
-                      t.comm[i] != 0};
+                      t.comm[i] != 0,
+                      t.sync[i] != 0};
     }
   }
 }

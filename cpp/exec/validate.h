@@ -16,6 +16,7 @@ struct Op {
   std::int16_t category;
   std::uint8_t stream;
   bool comm;
+  bool sync;
 };
 
 struct TemplateInfo {
@@ -25,6 +26,7 @@ struct TemplateInfo {
   double host_total = 0.0;
   bool computes = false;
   bool communicates = false;
+  bool syncs = false;  // the host waits for one of its operators
 };
 
 // A participant of a rendezvous: which instance (global row) of which rank.

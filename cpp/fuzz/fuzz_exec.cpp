@@ -51,6 +51,7 @@ Builder random_program(Rng& rng) {
       op.category = pick(rng, 4);
       op.host = host ? pick_seconds(rng) / 4.0 : 0.0;
       op.comm = pick(rng, 3) == 0;
+      op.sync = pick(rng, 12) == 0;
       if (k > 0 && pick(rng, 2) == 0) op.wait0 = pick(rng, k);
       if (k > 0 && pick(rng, 4) == 0) op.wait1 = pick(rng, k);
     }
@@ -163,6 +164,7 @@ class Slow {
             progress = progress || !std::isnan(end);
           }
           free[static_cast<std::size_t>(op.stream)] = end;
+          if (op.sync && !meets) host = join(host, end);
         }
         if ((instance.flags & kHostSync) != 0) host = join(host, end_of(r, static_cast<int>(i)));
       }

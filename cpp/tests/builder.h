@@ -16,6 +16,7 @@ struct OpSpec {
   int category = 0;
   double host = 0.0;
   bool comm = false;
+  bool sync = false;
   int wait0 = -1;
   int wait1 = -1;
 };
@@ -64,6 +65,7 @@ class Builder {
         c.op_host.push_back(op.host);
         c.op_category.push_back(op.category);
         c.op_comm.push_back(op.comm ? 1 : 0);
+        c.op_sync.push_back(op.sync ? 1 : 0);
         c.op_wait0.push_back(op.wait0);
         c.op_wait1.push_back(op.wait1);
       }
@@ -92,7 +94,8 @@ class Builder {
     }
     c.record.assign(ranks.size(), record ? 1 : 0);
     return Program{
-        Templates{c.template_start, c.op_stream, c.op_seconds, c.op_host, c.op_category, c.op_comm, c.op_wait0, c.op_wait1},
+        Templates{c.template_start, c.op_stream, c.op_seconds, c.op_host, c.op_category, c.op_comm, c.op_sync, c.op_wait0,
+                  c.op_wait1},
         Instances{c.rank_start, c.tmpl, c.times, c.flags, c.wait_start, c.waits},
         Rendezvous{c.rv_stream, c.rv_host, c.rv_cat_wait, c.rv_cat_transfer, c.part_start, c.key, c.seconds, c.participants},
         Options{categories, compute_tax, host_window, critical_path, c.record},
@@ -110,7 +113,7 @@ class Builder {
     std::vector<std::int32_t> op_stream, op_category, op_wait0, op_wait1, tmpl, times, waits, rv_stream, rv_cat_wait,
         rv_cat_transfer, participants;
     std::vector<double> op_seconds, op_host, rv_host, seconds;
-    std::vector<std::uint8_t> op_comm, flags, record;
+    std::vector<std::uint8_t> op_comm, op_sync, flags, record;
   };
   Columns columns_;
 };

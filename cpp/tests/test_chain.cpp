@@ -112,6 +112,35 @@ TEST(join_holds_each_repetition) {
   NEAR(total(t.path.seconds), 9.0);
 }
 
+TEST(host_waits_for_an_operator) {
+  // host 1 s an operator, device 4, 2, 3 s: the host comes to operator 2 at 7 (start 1, ends 5, operator 1 to 7), not at 2
+  Builder b;
+  b.add_template({{.seconds = 4.0, .host = 1.0}, {.seconds = 2.0, .host = 1.0, .sync = true}, {.seconds = 3.0, .host = 1.0}});
+  b.ranks = {{task(0)}};
+  const Timeline t = b.run();
+  NEAR(t.makespan, 11.0);    // 7 + 1 of host + 3
+  NEAR(t.host_end[0], 8.0);  // enqueued the last at 8
+  NEAR(t.idle[1], 2.0);      // the host: before operator 0 and before operator 2
+  NEAR(total(t.path.seconds), 11.0);
+  b.ranks = {{task(0, {}, 2)}};
+  const Timeline twice = b.run();
+  NEAR(twice.makespan, 21.0);  // operator 0 was enqueued at 9 and runs when 2 has ended: 11 to 15, 17, 1 of host, 3
+  NEAR(twice.host_end[0], 18.0);
+  NEAR(twice.host[0], 0.0);
+  b.host_window = 8;
+  NEAR(b.run().makespan, 21.0);
+}
+
+TEST(a_host_that_waits_comes_late_to_the_next_instance) {
+  Builder b;
+  b.add_template({{.seconds = 5.0, .sync = true}});
+  b.add_template({{.seconds = 1.0, .stream = 1, .host = 1.0}});
+  b.ranks = {{task(0), task(1)}};
+  const Timeline t = b.run();
+  NEAR(t.host[1], 5.0);
+  NEAR(t.begin[1], 6.0);  // another stream, but the host was away
+}
+
 TEST(host_window_of_two) {
   // Operators of 10 s; the host may enqueue operator i only when i-2 has started: 0 and 1 at 0, 2 at start(0) = 0,
   // 3 at start(1) = 10, 4 at start(2) = 20, each with 1 s of host behind it.

@@ -85,7 +85,7 @@ def test_a_mixture_that_is_none_of_the_released_is_what_its_row_prints() -> None
     ({"experts": 8}, "topk, moe_ffn"),
     ({"ep": 2}, "expert"),
     ({"gpu": "abacus"}, "'abacus'"), ({"fabric": "string"}, "'string'"),
-    ({"framework": "fortran"}, "fortran"), ({"precision": "int3"}, "precision"), ({"recompute": "some"}, "recompute"),
+    ({"precision": "int3"}, "precision"), ({"recompute": "some"}, "recompute"),
     ({"tp": 3, "dp": None}, "tp"), ({"dp": 3}, "dp"), ({"gbs": 7, "dp": 2, "tp": 4}, "global_batch"),
     ({"sharding": "zero9"}, "sharding"),
     ({"gbs": None}, "gbs"), ({"gpus": None}, "gpus"), ({"seq": 10**12}, "seq")])

@@ -141,7 +141,8 @@ class Measured:
         full = np.where(_PRODUCT[x.op], 2.0, np.where(x.way == _BACKWARD, FULL["backward"], FULL["forward"]))
         size, none = len(rows), np.zeros(len(rows), np.int8)
         return OpTable(("",) * size, ("",) * size, kind, phase, x.dtype.astype(np.int8), x.batch, x.m, x.n, x.k, none + np.int64(1),
-                       full * pairs * x.share, x.moved, x.launches.astype(np.int64), none, none, none)
+                       full * pairs * x.share, x.moved, x.launches.astype(np.int64), none, none, none,
+                       np.zeros(size, np.bool_), np.zeros(size, np.bool_))
 
     def find(self, ops: OpTable, launch: str, library: str | None, fused_softmax: bool) -> Found:
         """Measured rows for every row of `ops`; `launch`, `library` and `fused_softmax` are what the runtime runs."""

@@ -69,7 +69,7 @@ def run(
     return Timeline(
         makespan=raw["makespan"], ops=raw["ops"], rank_start=program.rank_start, begin=raw["begin"], end=raw["end"],
         transfer_begin=raw["transfer_begin"], busy=raw["busy"], idle=raw["idle"], stretch=raw["stretch"],
-        rank_end=raw["rank_end"], host_end=raw["host_end"], path=path, recorded=recorded,
+        rank_end=raw["rank_end"], host_end=raw["host_end"], host_begin=raw["host_begin"], path=path, recorded=recorded,
     )  # fmt: skip
 
 

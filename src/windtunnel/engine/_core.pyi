@@ -26,6 +26,7 @@ class RawTimeline(TypedDict):
     stretch: _Floats
     rank_end: _Floats
     host_end: _Floats
+    host_begin: _Floats
     path_rank: _Ints
     path_instance: _Ints
     path_op: _Ints
@@ -47,6 +48,7 @@ def run(
     op_host: _Floats,
     op_category: _Ints,
     op_comm: _Bytes,
+    op_sync: _Bytes,
     op_wait0: _Ints,
     op_wait1: _Ints,
     rank_start: _Longs,

@@ -47,6 +47,7 @@ class Program:
     op_host: Floats  # [O] host seconds to enqueue
     op_category: Ints  # [O] 0..categories-1
     op_comm: Bytes  # [O] 1: a communication kernel, see `compute_tax`
+    op_sync: Bytes  # [O] 1: the host enqueues nothing more until the operator has ended
     op_wait0: Ints  # [O] -1: none
     op_wait1: Ints  # [O]
     rank_start: Longs  # [R+1]
@@ -164,7 +165,7 @@ class ProgramBuilder:
         self.categories, self.compute_tax, self.host_window = categories, compute_tax, host_window
         self._ranks: list[RankBuilder] = []
         self._sizes: list[int] = []
-        self._columns: list[tuple[Ints, Floats, Floats, Ints, Bytes, Ints, Ints]] = []
+        self._columns: list[tuple[Ints, Floats, Floats, Ints, Bytes, Bytes, Ints, Ints]] = []
 
     def add_template(
         self,
@@ -175,11 +176,13 @@ class ProgramBuilder:
         comm: Sequence[bool] | Bytes | bool = False,
         wait0: Sequence[int] | Ints | int = -1,
         wait1: Sequence[int] | Ints | int = -1,
+        sync: Sequence[bool] | Bytes | bool = False,
     ) -> int:
         """A list of operators that run in this order; one value stands for all. Returns the template's number.
 
         `seconds` on the device, `host` seconds to enqueue; `wait0`, `wait1`: earlier operators of the template whose end each one
-        waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax.
+        waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax; `sync`: the
+        host goes on only when the operator has ended.
         """
         n = len(seconds)
 
@@ -187,8 +190,11 @@ class ProgramBuilder:
             return np.full(n, value, np.int32) if isinstance(value, int) else np.asarray(value, np.int32)
 
         hosts = np.full(n, host, np.float64) if isinstance(host, (int, float)) else np.asarray(host, np.float64)
-        comms = np.full(n, comm, np.uint8) if isinstance(comm, bool) else np.asarray(comm, np.uint8)
-        columns = (ints(stream), np.asarray(seconds, np.float64), hosts, ints(category), comms, ints(wait0), ints(wait1))
+        def marks(value: Sequence[bool] | Bytes | bool) -> Bytes:
+            return np.full(n, value, np.uint8) if isinstance(value, bool) else np.asarray(value, np.uint8)
+
+        columns = (ints(stream), np.asarray(seconds, np.float64), hosts, ints(category), marks(comm), marks(sync), ints(wait0),
+                   ints(wait1))
         if any(column.shape != (n,) for column in columns):
             raise EngineError(f"template {len(self._sizes)}: columns of unequal length {[len(c) for c in columns]}")
         self._sizes.append(n)
@@ -202,8 +208,8 @@ class ProgramBuilder:
 
     def build(self) -> Program:
         """The program's columns; the builder may go on afterwards. What is wrong in them is found by `run`."""
-        columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 7
-        stream, seconds, host, category, comm, wait0, wait1 = columns
+        columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 8
+        stream, seconds, host, category, comm, sync, wait0, wait1 = columns
         ranks = self._ranks
         rows = np.array([n for r in ranks for n in r.rows], np.int64).reshape(-1, 4)
         meetings = np.array([n for r in ranks for n in r.meetings], np.int64).reshape(-1, 4)
@@ -215,7 +221,8 @@ class ProgramBuilder:
         return Program(
             template_start=_offsets(self._sizes),
             op_stream=ints(stream), op_seconds=np.asarray(seconds, np.float64), op_host=np.asarray(host, np.float64),
-            op_category=ints(category), op_comm=np.asarray(comm, np.uint8), op_wait0=ints(wait0), op_wait1=ints(wait1),
+            op_category=ints(category), op_comm=np.asarray(comm, np.uint8),
+            op_sync=np.asarray(sync, np.uint8), op_wait0=ints(wait0), op_wait1=ints(wait1),
             rank_start=_offsets([len(r) for r in ranks]),
             template=ints(rows[:, 0]), times=ints(rows[:, 1]), flags=np.ascontiguousarray(rows[:, 2], np.uint8),
             wait_start=_offsets(rows[:, 3]), waits=np.array([n for r in ranks for n in r.waits], np.int32),

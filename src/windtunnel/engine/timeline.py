@@ -84,6 +84,7 @@ class Timeline:
     stretch: Floats  # [R, C] seconds that the compute tax added (contained in busy)
     rank_end: Floats  # [R]
     host_end: Floats  # [R] when the host had enqueued all (and seen the end of its last synchronisation)
+    host_begin: Floats  # [I] when the host came to the instance
     path: tuple[Hop, ...]  # from the start to the end; seconds add up to the makespan; empty if it was not asked for
     recorded: OpTimes
 

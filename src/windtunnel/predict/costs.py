@@ -11,6 +11,7 @@ import numpy.typing as npt
 from windtunnel.compute import Estimate, Factors, Profile, estimate, in_modules
 from windtunnel.network import CommEstimate, Group, collective, group
 from windtunnel.network.settings import Settings, parse_settings
+from windtunnel.predict.hosts import host_seconds
 from windtunnel.predict.jitter import slowdown
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm, Kind, Workload
@@ -74,5 +75,4 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     comm = ops.kind == Kind.COMM
     for row in np.nonzero(comm)[0]:
         seconds[row] = network.price(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row])).seconds
-    host = ops.launches * runtime.host.launch + comm * runtime.host.collective
-    return Costs(seconds, host, estimated, network, slower)
+    return Costs(seconds, host_seconds(workload) / job.cluster.node.host_speed, estimated, network, slower)

@@ -49,10 +49,16 @@ class Lowered:
 
 
 def compute_tax(costs: Costs) -> float:
-    """Share of the GPU's SMs that overlapping collectives hold: NCCL runs one block, and so one SM, a channel."""
+    """Share of the GPU's SMs that overlapping collectives hold: NCCL runs one block, and so one SM, a channel; DeepEP and HybridEP
+    hold as many as they are told to."""
     job = costs.network.job
-    sms = job.cluster.gpu.sms
-    channels = max((price.channels for (_, axis, _), price in costs.network.prices.items() if axis in OVERLAPPING), default=0)
+    sms, own = job.cluster.gpu.sms, job.runtime.moe_dispatch_sms
+
+    def holds(call: Comm, axis: Axis, channels: int) -> int:
+        return own if own is not None and axis is Axis.EP and call is Comm.ALL_TO_ALL else channels
+
+    channels = max((holds(call, axis, price.channels) for (call, axis, _), price in costs.network.prices.items()
+                    if axis in OVERLAPPING), default=0)
     return min(0.5, channels / sms) if sms else DEFAULT_TAX
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from windtunnel.engine import HOST_SYNC, Timeline, run
+from windtunnel.engine import Timeline, run
 from windtunnel.memory import StageMemory, curve
 from windtunnel.predict.category import Category
 from windtunnel.predict.lazy import Lazy
@@ -62,26 +62,20 @@ def blocks(lowered: Lowered, timeline: Timeline) -> Lazy[Span]:
 
 
 def launches(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[Row]:
-    """When the host of a stage enqueued each pass: one after the other, waiting only where it synchronises with the device.
-
-    The last one's end is the engine's `host_end`, as no queue limit is set.
-    """
+    """When the host of a stage enqueued each pass, from its first kernel to its last: waits for the device inside a pass count."""
     program, rows = lowered.program, timeline.of_rank(stage)
-    each = np.add.reduceat(np.append(program.op_host, 0.0), program.template_start[:-1])
-    meets = program.template[rows] < 0
-    cost = np.where(meets, 0.0, each[program.template[rows]] * program.times[rows])
-    first = int((program.template[: rows.start] < 0).sum())
-    cost[meets] = program.rv_host[first : first + int(meets.sum())]
-    synced = (program.flags[rows] & HOST_SYNC) > 0
-    now = 0.0
-    for label, meeting, seconds, sync, end in zip(
-        lowered.labels[stage].tolist(), meets.tolist(), cost.tolist(), synced.tolist(), timeline.end[rows].tolist(), strict=True
+    starts = program.template_start[:-1]
+    each = np.add.reduceat(np.append(program.op_host, 0.0), starts)
+    waits = np.add.reduceat(np.append(program.op_sync, 0), starts) > 0
+    template = program.template[rows]
+    begin = timeline.host_begin[rows]
+    following = np.append(begin[1:], timeline.host_end[stage])
+    end = np.where(waits[template], following, np.minimum(begin + each[template] * program.times[rows], following))
+    for label, meeting, since, until in zip(
+        lowered.labels[stage].tolist(), (template < 0).tolist(), begin.tolist(), end.tolist(), strict=True
     ):
-        begin, now = now, now + seconds
-        if seconds and not meeting:
-            yield (label[0], label[1], label[2]), begin, now
-        if sync:
-            now = max(now, end)
+        if until > since and not meeting:
+            yield (label[0], label[1], label[2]), since, until
 
 
 def kernels(workload: Workload, lowered: Lowered, links: Run | None = None) -> Lazy[Span]:

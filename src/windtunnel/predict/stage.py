@@ -56,7 +56,7 @@ class Stage:
         self.calls: Counter[tuple[Comm, Axis, float]] = Counter()
         self.sent = 0  # pipeline transfers
         host = workload.job.runtime.host
-        self.call_host = host.launch + host.collective
+        self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
 
     def run(self, template: int, label: Label, waits: tuple[int, ...] = ()) -> int:
         """Append rows of a template; returns the instance."""

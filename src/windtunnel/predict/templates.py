@@ -27,6 +27,8 @@ class Templates:
         self.category = categories(ops)
         self.stream = ops.stream.astype(np.int32)
         self.is_comm = (ops.kind == Kind.COMM).astype(np.uint8)
+        self.sync = ops.sync.astype(np.uint8)
+        self.host_speed = workload.job.cluster.node.host_speed
         pairs = [(w + (-1, -1))[:2] for w in workload.waits]
         self.waits = np.array(pairs, np.int32).reshape(-1, 2)
         self.known: dict[tuple[object, ...], int] = {}
@@ -66,7 +68,8 @@ class Templates:
             parts += [self._part(index, direction)] * times
         host = self.workload.job.runtime.host
         weight = direction is Pass.WEIGHT_GRADIENT
-        return in_a_row(parts, 0.0 if weight else host.layer, host.micro_batch if opens and not weight else 0.0)
+        slower = 0.0 if weight else 1.0 / self.host_speed
+        return in_a_row(parts, host.layer * slower, host.micro_batch * slower if opens else 0.0)
 
     def _part(self, block: int, direction: Pass) -> Piece:
         """A pass of one block."""
@@ -93,11 +96,11 @@ class Templates:
     def transfer(self, stream: Stream, seconds: float, category: Category) -> int:
         """A collective among equal ranks: one row on its own stream."""
         host = self.workload.job.runtime.host
-        return self._one("transfer", int(stream), seconds, host.launch + host.collective, int(category), True)
+        return self._one("transfer", int(stream), seconds, (host.launch + host.collective) / self.host_speed, int(category), True)
 
     def nothing(self, host: float) -> int:
         """A row that only costs host time."""
-        return self._one("nothing", int(Stream.COMPUTE), 0.0, host, int(Category.MEMORY_BOUND), False)
+        return self._one("nothing", int(Stream.COMPUTE), 0.0, host / self.host_speed, int(Category.MEMORY_BOUND), False)
 
     def _one(self, *row: object) -> int:
         if row not in self.known:
@@ -128,4 +131,5 @@ class Templates:
             comm=np.where(live, self.is_comm[rows], 0).astype(np.uint8),
             wait0=piece.waits[:, 0].copy(),
             wait1=piece.waits[:, 1].copy(),
+            sync=np.where(live, self.sync[rows], 0).astype(np.uint8),
         )

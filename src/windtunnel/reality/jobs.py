@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -16,11 +16,12 @@ from pydantic import ValidationError
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality.architecture import model_of
+from windtunnel.reality.framework_names import framework_named
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.machine import cluster_of
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
-from windtunnel.reality.software import catalogue_date, runtime_of, software_date
+from windtunnel.reality.software import RELEASES, catalogue_date, runtime_of, software_date
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
 
 Recompute = Literal["none", "selective", "modules", "ops", "full"]
@@ -62,6 +63,7 @@ class Draft:
 def draft(row: TrainingRow) -> Draft | Skipped:
     """The job or the candidate jobs that `row` describes; never raises for what a table can contain."""
     assumed: list[str] = []
+    row = _with_known_framework(row, assumed)
     try:
         software = software_date(row) or catalogue_date(row)
         model = model_of(row, software, assumed)
@@ -72,7 +74,7 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         cluster = cluster_of(row, assumed)
         if isinstance(cluster, Skipped):
             return cluster
-        runtime = runtime_of(row, software, assumed)
+        runtime = runtime_of(row, software, assumed, model, cluster)
         if isinstance(runtime, Skipped):
             return runtime
         return _candidates(row, model, cluster, runtime, software, assumed)
@@ -81,6 +83,13 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         return Skipped(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
     except WindtunnelError as error:
         return Skipped(str(error))
+
+
+def _with_known_framework(row: TrainingRow, assumed: list[str]) -> TrainingRow:
+    name, why = framework_named(row.framework or "", row.sharding, tuple(RELEASES))
+    if why:
+        assumed.append(why)
+    return replace(row, framework=name)
 
 
 def _unsupported(row: TrainingRow) -> str | None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from windtunnel.base.errors import UnknownName
+from windtunnel.reality.gpu_names import gpu_named
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
-from windtunnel.spec import GPU, Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_node, match_gpu, names
+from windtunnel.spec import Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_node, names
 
 KINDS = {"ib": "infiniband", "infiniband": "infiniband", "roce": "roce", "efa": "efa", "opa": "opa", "ethernet": "ethernet",
          "tcp": "ethernet", "slingshot": "ethernet", "none": "none", "nvlink": "none", "xgmi": "none", "pcie": "none",
@@ -43,8 +44,11 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
     if row.gpus_per_node is None:
         assumed.append("8 GPUs in a node (not published)")
     text = " ".join(filter(None, (row.family, row.source, row.network_text)))
-    return machine(Place(row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric,
+    made = machine(Place(row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric,
                          row.gpus, text))
+    if isinstance(made, Cluster) and row.gpu.casefold() not in (made.gpu.id, *map(str.casefold, made.gpu.names)):
+        assumed.append(f"GPU {row.gpu!r} is the catalogue's {made.gpu.id}")
+    return made
 
 
 def _share(row: TrainingRow, assumed: list[str]) -> int | None:
@@ -63,7 +67,7 @@ def _share(row: TrainingRow, assumed: list[str]) -> int | None:
 def machine(place: Place) -> Cluster | Skipped:
     """A cluster of `place.gpus` GPUs; `Skipped` for a GPU or fabric that the catalogue lacks."""
     try:
-        gpu = _gpu(place.gpu)
+        gpu = gpu_named(place.gpu)
     except UnknownName:
         return Skipped(f"GPU {place.gpu!r} is not in the catalogue")
     kind = KINDS.get((place.fabric or "none").lower())
@@ -121,11 +125,6 @@ def _fabric(kind: str) -> Fabric | None:
     """The catalogue's fabric of that kind with the shortest name: the generic one."""
     same = [fabric for fabric in _fabrics() if fabric.kind == kind]
     return min(same, key=lambda fabric: (len(fabric.id), fabric.id), default=None)
-
-
-@lru_cache(maxsize=256)
-def _gpu(name: str) -> GPU:
-    return match_gpu(name)
 
 
 @lru_cache(maxsize=1)

@@ -10,15 +10,17 @@ import re
 from typing import Any
 
 from windtunnel.reality.adapters import is_lora
+from windtunnel.reality.recipes import mixture_recipe
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
-from windtunnel.spec import Runtime, load_runtime, names
+from windtunnel.spec import Cluster, Model, Runtime, load_runtime, names
 
 RELEASES: dict[str, tuple[tuple[tuple[int, int], str, str], ...]] = {
     "megatron": (((2019, 9), "megatron-lm", "2.0"), ((2022, 5), "megatron-lm", "3.0"), ((2023, 9), "megatron-lm", "23.09"),
-                 ((2024, 7), "megatron-core", "0.8"), ((2025, 6), "megatron-core", "0.12")),
+                 ((2024, 4), "megatron-core", "0.8"), ((2025, 6), "megatron-core", "0.12")),
 }
-"""Frameworks whose catalogue entry changes its name over time: (first year and month, entry, version), oldest first."""
+"""Frameworks whose catalogue entry changes its name over time: (first year and month, entry, version), oldest first.
+Core 0.6 of April 2024 had the overlaps of 0.8 (its release notes, from memory)."""
 
 _SHARDS_PARAMETERS = (2024, 1)
 """Before that Megatron-LM did not shard parameters; runs with it that did so used DeepSpeed's ZeRO-3."""
@@ -66,7 +68,8 @@ def catalogue_date(row: TrainingRow) -> tuple[int, int] | None:
     return (int(found.group(1)), 6) if found else None
 
 
-def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> Runtime | Skipped:
+def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str], model: Model,
+               cluster: Cluster) -> Runtime | Skipped:
     """The framework's defaults at that date, with what the row states of precision, overlap, launch mode and features over them."""
     release = release_of(row, software)
     if release is None:
@@ -88,8 +91,13 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
     if row.framework == "nemo" and fields["precision"] == "fp8" and is_lora(row):
         fields["fp8_weight_cache"] = False
         assumed.append("8-bit weights without a transposed copy (disable_parameter_transpose_cache of NeMo's fine-tuning recipes)")
-    if "tokendrop" in notes:  # Megatron-Bridge's token-drop recipes give every expert the mean
-        fields["moe_capacity"] = 1.0
+    if name == "nemo" and version and model.experts is not None:
+        dated = software or (0, 0)
+        recipe = mixture_recipe((dated[0] - 2000, dated[1]), row.precision or "", model, cluster, row.ep or 1, row.vpp or 1,
+                                "tokendrop" in notes)
+        fields = recipe | fields
+        assumed.append("as NVIDIA's recipes of that container set it: "
+                       + ", ".join(f"{field} {value}" for field, value in recipe.items()))
     features = set((row.features or "").split(";"))
     if "lamb" in features:
         fields["optimizer"] = "lamb"

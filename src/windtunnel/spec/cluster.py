@@ -67,6 +67,7 @@ class Node(Noun):
     pcie_gen: PositiveInt = 4
     cpu_vendor: Literal["intel", "amd", "arm", "other"] = "amd"
     host_memory: Size | None = Field(None, gt=0)
+    host_speed: PositiveFloat = Field(1.0, description="one CPU thread against those that host costs of frameworks were taken on")
     power_w: PositiveFloat | None = Field(None, description="whole node under load; left out: GPUs / 0.6")
     source: str = ""
 

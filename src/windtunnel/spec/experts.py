@@ -5,6 +5,7 @@ from __future__ import annotations
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
+from windtunnel.spec.runtime import Runtime
 
 NEEDS_EXPERTS = ("moe", "moe_act")
 
@@ -52,6 +53,55 @@ def check_experts(model: Model, plan: Plan, dp: int) -> None:
     if plan.tp > 1 and not plan.sequence_parallel:
         raise PlanError("plan.sequence_parallel", False, "true where experts meet tp > 1: each rank routes its own tokens",
                         "Write --set plan.sequence_parallel=true.")
+
+
+def check_dispatch(model: Model, plan: Plan, runtime: Runtime) -> None:
+    """Raise where a switch of experts or of CUDA graphs has nothing to act on, or contradicts another."""
+    _check_graphs(model, runtime)
+    if model.experts is None:
+        for field, value in (("moe_a2a_overlap", runtime.moe_a2a_overlap), ("moe_skew", runtime.moe_skew is not None),
+                             ("moe_pad_to_capacity", runtime.moe_pad_to_capacity)):
+            if value:
+                raise PlanError(f"runtime.{field}", getattr(runtime, field), "left out: the model has no experts",
+                                "Or give model.experts.")
+        return
+    if runtime.moe_pad_to_capacity and runtime.moe_capacity is None:
+        raise PlanError("runtime.moe_pad_to_capacity", True, "only with runtime.moe_capacity, which says how far to pad",
+                        "Write --set runtime.moe_capacity=1.0.")
+    if runtime.moe_skew is not None and runtime.moe_imbalance != 1.0:
+        raise PlanError("runtime.moe_skew", runtime.moe_skew, "left out where runtime.moe_imbalance states the busiest rank's load")
+    if runtime.moe_a2a_overlap:
+        _check_overlap(plan)
+
+
+def _check_overlap(plan: Plan) -> None:
+    if plan.ep == 1:
+        raise PlanError("runtime.moe_a2a_overlap", True, "false where plan.ep is 1: no tokens travel", "Or give plan.ep.")
+    if plan.schedule_name not in ("1f1b", "interleaved") or plan.pp > 1 and plan.vpp == 1:
+        raise PlanError("runtime.moe_a2a_overlap", True, f"false under schedule {plan.schedule_name} with pp = {plan.pp}, vpp = "
+                        f"{plan.vpp}: Megatron-Core pairs passes of interleaved 1F1B, or of one stage",
+                        "Give plan.vpp = 2 or more, or plan.schedule = dualpipe, which pairs passes by itself.")
+    if plan.recompute == "full":
+        raise PlanError("runtime.moe_a2a_overlap", True, "false with plan.recompute = full, as Megatron-Core has it",
+                        "Write --set plan.recompute=selective with plan.recompute_modules.")
+
+
+def _check_graphs(model: Model, runtime: Runtime) -> None:
+    scope = runtime.graph_scope
+    if scope and runtime.launch != "eager":
+        raise PlanError("runtime.graph_scope", list(scope), f"empty under launch = {runtime.launch}: only eager modules have "
+                        "graphs of their own", "Write --set runtime.launch=eager.")
+    for name in scope:
+        if name.startswith("moe") and model.experts is None:
+            raise PlanError("runtime.graph_scope", name, "modules of this model: it has no experts", "Write mlp.")
+        if name == "mlp" and all(kind.experts for kind in model.kinds):
+            raise PlanError("runtime.graph_scope", name, "modules of this model: every layer has experts", "Write moe_router.")
+    waits = model.experts is not None and runtime.moe_host_wait and not runtime.moe_pad_to_capacity
+    if waits and (runtime.launch == "cuda_graph" or "moe" in scope):
+        raise PlanError("runtime.launch" if runtime.launch == "cuda_graph" else "runtime.graph_scope",
+                        "cuda_graph" if runtime.launch == "cuda_graph" else "moe",
+                        "eager: a graph cannot wait for the number of tokens that each expert gets (runtime.moe_host_wait)",
+                        "Write --set runtime.moe_host_wait=false for a dispatcher that needs none, or graph_scope moe_router.")
 
 
 def _check_dense(model: Model, plan: Plan) -> None:

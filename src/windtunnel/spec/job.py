@@ -9,7 +9,7 @@ from windtunnel.base.errors import PlanError
 from windtunnel.spec.adapters import check_adapters
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
-from windtunnel.spec.experts import check_experts, check_modules
+from windtunnel.spec.experts import check_dispatch, check_experts, check_modules
 from windtunnel.spec.loss import check_loss
 from windtunnel.spec.mixers import check_mixers
 from windtunnel.spec.model import Model
@@ -90,6 +90,7 @@ def check(job: Job) -> Job:
     check_loss(job.runtime, job.plan)
     check_experts(job.model, job.plan, job.dp)
     check_modules(job.model, job.plan)
+    check_dispatch(job.model, job.plan, job.runtime)
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)

@@ -24,7 +24,8 @@ class Host(Noun):
     """Cost of the Python/C++ side that feeds the GPU, per launch mode.
 
     `launch` is host time per kernel; `layer` extra host time per layer and pass (module and autograd bookkeeping);
-    `micro_batch` per micro batch and pass (schedule loop, batch fetch); `step` once a step (optimizer loop, logging).
+    `micro_batch` per micro batch and pass (schedule loop, batch fetch); `step` once a step (optimizer loop, logging). `linear`,
+    `expert` and `mixture` are what modules cost beside their kernels' launches, forward or backward: casts, workspaces, autograd.
     """
 
     launch: Seconds
@@ -32,6 +33,11 @@ class Host(Noun):
     micro_batch: Seconds = 0.0
     step: Seconds = 0.0
     collective: Seconds = Field(0.0, description="extra host time to launch a communication kernel")
+    linear: Seconds = Field(0.0, description="extra host time of a linear layer and pass")
+    expert: Seconds = Field(0.0, description="extra host time of each expert in a grouped linear layer and pass")
+    mixture: Seconds = Field(0.0, description="extra host time of a mixture's router, dispatcher and combination, a pass")
+    graph: Seconds = Field(0.0, description="to launch one CUDA graph of runtime.graph_scope")
+    wait: Seconds = Field(0.0, description="from the device's end to the first launch after the host has waited for it")
     source: str = ""
 
 
@@ -57,6 +63,8 @@ class Runtime(Noun):
     bf16_layers: tuple[NonNegativeInt, NonNegativeInt] = Field(
         (0, 0), description="decoder layers at the start and at the end whose products stay in 16 bits")
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
+    graph_scope: tuple[Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess"], ...] = Field(
+        (), description="modules whose kernels a CUDA graph launches while the rest is eager, in Megatron-Core's words")
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
     attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(
         None, description="flash kernels; left out: the fastest that the GPU has")
@@ -87,18 +95,31 @@ class Runtime(Noun):
     reduce_every_micro_batch: Flag = Field(False, description="gradients are reduced in every backward pass, not once a step")
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
     sharding_copies: Flag = Field(False, description="zero3/fsdp: parameters and gradients are copied to and from call buffers")
-    moe_dispatch: Literal["alltoall", "allgather", "deepep"] = Field(
-        "alltoall", description="how tokens reach experts; deepep: once to each rank (across nodes: once to each node)")
+    moe_dispatch: Literal["alltoall", "allgather", "deepep", "hybridep"] = Field(
+        "alltoall", description="how tokens reach experts; deepep, hybridep: once to each rank (across nodes: to each node), by "
+        "kernels of their own")
+    moe_dispatch_sms: PositiveInt | None = Field(
+        None, description="SMs that a deepep or hybridep kernel holds; left out: as many as NCCL's channels")
+    moe_host_wait: Flag = Field(
+        False, description="the host waits for how many tokens each expert gets before it launches their products")
+    moe_a2a_overlap: Flag = Field(
+        False, description="tokens of one micro batch travel while another's backward (or forward) pass computes")
     moe_dispatch_fp8: Flag = Field(False, description="tokens are sent to experts in FP8 with a scale for every 128 numbers")
     moe_grouped_gemm: Literal["one", "each"] = Field(
         "one", description="experts' products: in one launch, or a launch for each expert on several streams (Transformer Engine)")
+    moe_fused_mlp: Flag = Field(
+        False, description="experts' products, biases, activation and quantisation in fused kernels (cuDNN's grouped MLP)")
     moe_permute_fusion: Flag = Field(True, description="tokens are put in expert order by one kernel")
     moe_fused_router: Flag = Field(False, description="score, top-k and balancing loss in one kernel each")
     moe_router_dtype: Literal["bf16", "fp32"] = Field("fp32", description="dtype of the router's product")
     moe_shared_overlap: Flag = Field(False, description="shared experts compute while tokens are sent")
     moe_imbalance: PositiveFloat = Field(1.0, ge=1.0, description="load of the busiest expert rank over the mean")
+    moe_skew: NonNegativeFloat | None = Field(
+        None, description="exponent of Zipf's law over experts, drawn from moe_seed; left out: even, or moe_imbalance")
+    moe_seed: NonNegativeInt = Field(0, description="which experts are the popular ones, under moe_skew")
     moe_capacity: PositiveFloat | None = Field(
         None, description="tokens an expert takes over the mean, the rest is dropped; left out: no limit")
+    moe_pad_to_capacity: Flag = Field(False, description="every expert computes moe_capacity tokens, the missing ones as zeros")
     p2p_scatter: Flag = Field(True, description="pipeline transfers are cut over tp and gathered again inside the node")
     p2p_sync: Flag = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
     bucket: Size = Field(160e6, gt=0, description="bytes of gradient per reduction bucket when overlapped")

@@ -16,7 +16,7 @@ from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.optimizer import optimizer_rows, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
-from windtunnel.workload.schedules import SCHEDULES
+from windtunnel.workload.schedules import SCHEDULES, overlapped
 from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
@@ -120,7 +120,8 @@ def build(job: Job) -> Workload:
                 parts += tail
             chunks.append(Chunk(tuple(parts + history if parts else parts)))
         stages.append(tuple(chunks))
-    schedule = SCHEDULES[plan.schedule_name](plan.pp, plan.vpp, job.micro_batches)
+    write = overlapped if job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
+    schedule = write(plan.pp, plan.vpp, job.micro_batches)
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     narrow = tuple(sum(blocks[b].quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)

@@ -121,6 +121,8 @@ class Op(NamedTuple):
     axis: Axis = Axis.NONE
     stream: Stream = Stream.COMPUTE
     waits: tuple[int, ...] = ()  # rows of the same unit whose end this one awaits; -1 is the last computation before it
+    sync: bool = False  # the host goes on only when the row has ended
+    graphed: bool = False  # launched by a CUDA graph of its module
     blocking: bool = False  # a COMM row between the computation before and after it; others are awaited at their unit's end
 
 
@@ -144,6 +146,8 @@ class OpTable:
     comm: npt.NDArray[np.int8]
     axis: npt.NDArray[np.int8]
     stream: npt.NDArray[np.int8]
+    sync: npt.NDArray[np.bool_]
+    graphed: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -170,4 +174,6 @@ class OpTable:
             comm=np.array(c["comm"], np.int8),
             axis=np.array(c["axis"], np.int8),
             stream=np.array(c["stream"], np.int8),
+            sync=np.array(c["sync"], np.bool_),
+            graphed=np.array(c["graphed"], np.bool_),
         )

@@ -102,7 +102,8 @@ class Tape:
 
     def grouped(self, name: str, phase: Phase, experts: int, m: int, n: int, k: int) -> Op:
         """One product (m,k)x(k,n) for each of the local experts, side by side; as `gemm` otherwise."""
-        launches = experts if self.job.runtime.moe_grouped_gemm == "each" else 1
+        runtime = self.job.runtime
+        launches = experts if runtime.moe_grouped_gemm == "each" and not runtime.moe_fused_mlp else 1
         return self.gemm(name, phase, m, n, k, experts)._replace(kind=Kind.GROUPED_GEMM, launches=launches)
 
     def elementwise(

@@ -13,10 +13,15 @@ from windtunnel.workload.blocks.loss import LOSSES
 from windtunnel.workload.blocks.mamba import mamba
 from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
-from windtunnel.workload.blocks.moe import moe
+from windtunnel.workload.blocks.moe import COUNTS, moe
 from windtunnel.workload.blocks.quantise import norm_writes
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
+
+ROUTER_GRAPH = {"norm2": "moe_router", "router": "moe_router", "top-k": "moe_router", "balancing loss": "moe_router",
+                "load count": "moe_router", COUNTS: "moe_preprocess"}
+"""Units of a mixture that partial CUDA graphs hold: the rest has shapes that the host does not know before (Megatron-Core's
+transformer_layer.py, `_te_cuda_graph_capture`)."""
 
 
 def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
@@ -36,6 +41,8 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     for module, write in steps:
         tape = Tape(job, module, local=kind.local, wide=wide)
         write(tape)
+        for unit in tape.units if tape.frozen else ():  # what a block changed after it had added the unit
+            unit.freeze()
         adapt(tape)
         if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
             for place, unit in enumerate(tape.units):
@@ -43,6 +50,15 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
                 if place and unit.saved:
                     unit.gives[feed[0]] = unit.saved
         units += tape.units
+    return graphed(units, job.runtime.graph_scope) if job.runtime.graph_scope else units
+
+
+def graphed(units: list[Unit], scope: tuple[str, ...]) -> list[Unit]:
+    """The units with rows of `scope` marked as launched by CUDA graphs; what follows a wait of the host is not in its graph."""
+    for unit in units:
+        if scope_of(unit) in scope or unit.place in scope:
+            unit.forward = [op._replace(graphed=not op.sync) for op in unit.forward]
+            unit.backward = [op._replace(graphed=True) for op in unit.backward]
     return units
 
 
@@ -55,6 +71,15 @@ def _residual_block(job: Job, main: Step, before: str, after: str, add: str, lin
     if job.model.post_norms and not job.model.parallel_block:
         steps.append((main[0], lambda tape: norm(tape, after)))
     return [*steps, (main[0], lambda tape: residual(tape, add))]
+
+
+def scope_of(unit: Unit) -> str:
+    """Megatron-Core's name of the graph that holds a unit: `moe_router` has the norm before it, `moe_preprocess` the counts."""
+    if unit.place == "attention":
+        return "attn"
+    if unit.place == "moe":
+        return ROUTER_GRAPH.get(unit.name, "")
+    return unit.place
 
 
 def norm(tape: Tape, name: str, linear: bool = False) -> None:

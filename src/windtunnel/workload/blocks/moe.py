@@ -12,6 +12,9 @@ from windtunnel.workload.blocks.routing import Routing, routing
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
+COUNTS = "token counts"
+"""Rows of the numbers of tokens, which Megatron-Core's graphs of `moe_preprocess` hold up to the host's wait."""
+
 
 def moe(tape: Tape) -> None:
     """Appends (tokens, hidden) -> (tokens, hidden)."""
@@ -19,6 +22,8 @@ def moe(tape: Tape) -> None:
     flow = routing(tape.job, tape.local_tokens, tape.width)
     h = model.expert_hidden
     _router(tape)
+    if runtime.moe_host_wait and not runtime.moe_pad_to_capacity:
+        _counts(tape)
     before = runtime.moe_dispatch == "alltoall"  # copies are made by the sender; else by the receiver
     shared = _shared(tape) if model.shared_ffn else []
     if not runtime.moe_shared_overlap or plan.ep == 1:
@@ -65,6 +70,23 @@ def _router(tape: Tape) -> None:
         tape.pointwise("balancing loss", t * experts * fp32, (2, 0), (1, 1), launches=(kernels, kernels))
     elif model.balance == "bias":
         tape.pointwise("load count", t * experts * fp32, (1, 0), (0, 0), launches=(1, 0))
+
+
+def _counts(tape: Tape) -> None:
+    """How many tokens each expert of each rank gets: summed, gathered over the ranks, read by the host, which sizes the rest.
+
+    Backward knows them. Megatron-Core's all-to-all dispatcher copies them to the host and waits (`_maybe_dtoh_and_synchronize`),
+    DeepEP's dispatch waits for a signal of the device, HybridEP's blocking dispatch for the stream.
+    """
+    plan, experts = tape.job.plan, tape.job.model.experts or 1
+    unit = Unit(COUNTS)
+    summed = tape.local_tokens * experts / tape.width
+    unit.forward.append(tape.elementwise(COUNTS, Phase.FORWARD, summed, 1, 0, 3, Kind.REDUCE))
+    if plan.ep * plan.etp > 1:
+        size = 8.0 * experts * plan.ep
+        unit.forward.append(tape.comm(f"{COUNTS} gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.EP, size, Stream.EP))
+    unit.forward.append(_copy(tape, f"{COUNTS} to host", Phase.FORWARD, 8.0 * experts / tape.width, 1)._replace(sync=True))
+    tape.add(unit)
 
 
 def _permute(tape: Tape, name: str, reads: float, writes: float) -> None:
@@ -122,11 +144,48 @@ def _experts(tape: Tape, flow: Routing) -> None:
     """Up (and gate), activation with the router's weights in it, down; each expert's width cut over etp."""
     model, plan = tape.job.model, tape.job.plan
     inner = model.expert_width // plan.etp
-    grouped(tape, "expert up", flow.experts, flow.each, model.expert_hidden, inner * (2 if model.gated else 1))
+    wide = inner * (2 if model.gated else 1)
+    fused = tape.job.runtime.moe_fused_mlp
+    grouped(tape, "expert up", flow.experts, flow.each, model.expert_hidden, wide)
+    up = tape.units[-1]
+    if model.linear_bias:
+        up.parameters += flow.experts * wide
+        up.expert_parameters += flow.experts * wide
+        if not fused:  # added by the product's epilogue
+            taken = float(flow.experts * flow.each * wide)
+            up.backward.append(tape.elementwise("expert up bias grad", Phase.WGRAD, taken, 1, 0, _each(tape, flow), Kind.REDUCE))
     activation(tape, float(flow.experts * flow.each * inner))
-    tape.units[-1].parts += ("moe_act",)
+    act = tape.units[-1]
+    act.parts += ("moe_act",)
     grouped(tape, "expert down", flow.experts, flow.each, inner, model.expert_hidden)
-    tape.units[-1].gives["moe_act"] = tape.units[-1].saved
+    down = tape.units[-1]
+    down.gives["moe_act"] = down.saved
+    if fused:  # the products' epilogues activate and quantise what they write
+        act.forward, act.backward = [], []
+        down.forward = [op for op in down.forward if op.kind is Kind.GROUPED_GEMM]
+        up.backward = [op for op in up.backward if op.kind is Kind.GROUPED_GEMM]
+    if model.linear_bias:
+        down.parameters += flow.experts * model.expert_hidden
+        down.expert_parameters += flow.experts * model.expert_hidden
+        if not fused:
+            _weighted_bias(tape, flow)
+
+
+def _each(tape: Tape, flow: Routing) -> int:
+    """Launches of what runs expert by expert."""
+    return flow.experts if tape.job.runtime.moe_grouped_gemm == "each" else 1
+
+
+def _weighted_bias(tape: Tape, flow: Routing) -> None:
+    """The second bias, times the router's weight of each token: Megatron-Core's `_apply_bias`, in fp32 as the weights are.
+
+    For each expert a product and a sum, then one concatenation and one cast; backward a cast, and twice a product and its sum.
+    """
+    elements = float(flow.experts * flow.each * tape.job.model.expert_hidden)
+    each = _each(tape, flow)
+    fp32 = 4.0 / tape.width
+    tape.pointwise("expert down bias", elements, (1 + 3 * fp32, 1 + 3 * fp32), (2 + 5 * fp32, 2 + 3 * fp32),
+                   launches=(2 * each + 2, 5 * each + 2))
 
 
 def _shared(tape: Tape) -> list[Unit]:

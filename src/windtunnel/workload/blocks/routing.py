@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from windtunnel.base.rng import Draws
 from windtunnel.spec.job import Job
 
 SCALE = 4.0 / 128.0
 """Bytes a number that FP8 dispatch adds: a fp32 scale for 128 numbers (DeepSeek-V3, arXiv 2412.19437 section 3.3)."""
+
+
+COPIES_ONCE = ("deepep", "hybridep")
+"""Dispatchers that send a token once to each rank, whichever of its experts it goes to."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +39,20 @@ class Routing:
 def routing(job: Job, tokens: int, width: float) -> Routing:
     """Routing of `tokens` of one rank, `width` bytes a number.
 
-    The busiest rank paces the others: `runtime.moe_imbalance` times the mean, at most `runtime.moe_capacity` of it.
+    The busiest rank paces the others: `runtime.moe_imbalance` times the mean, or what `runtime.moe_skew` draws, at most
+    `runtime.moe_capacity` of it, and just that where experts are padded.
     """
     model, plan, runtime = job.model, job.plan, job.runtime
     all_experts, top_k = model.experts or 1, model.top_k
-    load = min(runtime.moe_imbalance, runtime.moe_capacity or math.inf)
+    load = runtime.moe_imbalance
+    if runtime.moe_skew is not None:
+        load = busiest(all_experts, top_k, plan.ep, runtime.moe_skew, runtime.moe_seed)
+    load = min(load, runtime.moe_capacity or math.inf)
+    if runtime.moe_pad_to_capacity:
+        load = runtime.moe_capacity or load
     if runtime.moe_dispatch == "allgather":
         sent, whole = float(tokens), float(tokens * plan.ep)
-    elif runtime.moe_dispatch == "deepep":
+    elif runtime.moe_dispatch in COPIES_ONCE:
         sent = whole = tokens * load * _targets(job)
     else:
         sent = whole = tokens * load * float(top_k)
@@ -57,6 +70,29 @@ def _targets(job: Job) -> float:
     places = domains if domains > 1 else plan.ep
     part = model.router_top_groups / model.router_groups
     return distinct(max(1.0, places * part), (model.experts or 1) * part, model.top_k)
+
+
+def busiest(experts: int, chosen: int, ranks: int, skew: float, seed: int) -> float:
+    """Load of the busiest of `ranks` over the mean where an expert's popularity falls as 1 / place^skew, places drawn from `seed`.
+
+    A token goes to `chosen` different experts, so none takes more than one token in `chosen` of the copies: what is above goes to
+    the others in proportion. Zipf's law over experts is assumed; skew 0 is even.
+    """
+    order = list(range(experts))
+    Draws(seed).shuffle(order)
+    share = (1.0 + np.array(order)) ** -skew
+    share /= share.sum()
+    most = 1.0 / chosen
+    for _ in range(experts):
+        over = share > most
+        if not over.any():
+            break
+        share[over] = most
+        rest = share < most
+        if not rest.any():
+            break
+        share[rest] *= (1.0 - share[~rest].sum()) / share[rest].sum()
+    return float(share.reshape(ranks, -1).sum(axis=1).max() * ranks)
 
 
 def distinct(places: float, experts: float, chosen: int) -> float:

@@ -16,6 +16,7 @@ from windtunnel.workload.schedules.gpipe import gpipe
 from windtunnel.workload.schedules.interleaved import interleaved
 from windtunnel.workload.schedules.interleaved_zb import interleaved_zb
 from windtunnel.workload.schedules.one_f_one_b import one_f_one_b
+from windtunnel.workload.schedules.overlapped import overlapped
 from windtunnel.workload.schedules.zb_h1 import zb_h1
 from windtunnel.workload.schedules.zb_h2 import zb_h2
 from windtunnel.workload.schedules.zbv import zbv
@@ -35,4 +36,4 @@ SCHEDULES: dict[str, Schedule] = {
     "dualpipev": dualpipev,
 }
 
-__all__ = ["SCHEDULES", "Action", "Order", "Pass", "Schedule", "table"]
+__all__ = ["SCHEDULES", "Action", "Order", "Pass", "Schedule", "overlapped", "table"]

@@ -1,0 +1,52 @@
+"""Other people's names of GPUs and frameworks."""
+
+from __future__ import annotations
+
+import pytest
+
+from windtunnel.base.errors import UnknownName
+from windtunnel.reality.framework_names import SPELLINGS, framework_named
+from windtunnel.reality.gpu_names import gpu_named
+from windtunnel.spec import names
+
+
+@pytest.mark.parametrize(("said", "meant"), [
+    ("h200-sxm-141gb", "h200-sxm-141gb"),  # the id
+    ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"),  # what the driver prints
+    ("b200-sxm-192gb", "b200-sxm-180gb"),  # two ways to count the same memory
+    ("H100-SXM-96GB-HBM2e (Meta Grand Teton)", "h100-sxm-96gb-hbm2e"),
+    ("h100-nvl", "h100-nvl-94gb"),
+    ("TPU Trillium v6e", "tpu-v6e"),
+    ("H200", "h200-sxm-141gb"),
+    ("H20", "h20"),
+])
+def test_a_part_number_is_matched_as_a_whole_word(said: str, meant: str) -> None:
+    assert gpu_named(said).id == meant
+
+
+@pytest.mark.parametrize("said", ["h100", "a100-80gb", "v100"])
+def test_of_several_parts_none_is_taken(said: str) -> None:
+    with pytest.raises(UnknownName, match=said.split("-")[0]):
+        gpu_named(said)
+
+
+def test_an_unknown_gpu_is_refused() -> None:
+    with pytest.raises(UnknownName, match="trn2"):
+        gpu_named("trn2")
+
+
+def test_frameworks_by_other_names() -> None:
+    known = ("megatron",)
+    assert framework_named("torchtitan", None, known) == ("torchtitan", None)
+    assert framework_named("Megatron_LM", None, known) == ("megatron-lm", None)
+    name, why = framework_named("Megatron-Bridge", None, known)
+    assert name == "nemo" and why == "framework Megatron-Bridge is the catalogue's nemo"
+    name, why = framework_named("inhouse", "fsdp", known)
+    assert name == "fsdp" and why is not None and "not in the catalogue" in why
+    assert framework_named("inhouse", "zero1", known)[0] == "megatron"
+
+
+def test_no_spelling_hides_an_entry() -> None:
+    spelled = [other for others in SPELLINGS.values() for other in others]
+    assert len(spelled) == len(set(spelled))
+    assert not set(spelled) & set(names("frameworks")) - {"megatron-lm"}
