@@ -201,3 +201,11 @@ def test_a_hybrid_is_the_released_model_of_its_name() -> None:
     found = made("T0388", **row)
     assert found.jobs[0].model.name == "nemotron-3-nano-30b-a3b" and "nemotron-3-nano-30b-a3b" in " ".join(found.assumed)
     assert "not modelled" in refused("T0388", **row | {"layers": 53})  # what is printed differs: no released model
+
+
+def test_hybrids_recompute_what_the_recipes_list() -> None:
+    blank: dict[str, Any] = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "vpp"))
+    row = {"model": "Nemotron_3_Nano", "arch": "hybrid", "source": "26.06 container", "pp": 1, "tp": 1, "dp": 8, "ep": 8, **blank}
+    plan = made("T0388", **row).jobs[0].plan
+    assert (plan.recompute, plan.recompute_modules) == ("selective", ("core_attn", "layernorm", "moe"))
+    assert made("T0388", **row | {"recompute": "none"}).jobs[0].plan.recompute == "none"

@@ -19,6 +19,7 @@ from windtunnel.reality.architecture import model_of
 from windtunnel.reality.framework_names import framework_named
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.machine import cluster_of
+from windtunnel.reality.recipes import recomputed
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.software import RELEASES, catalogue_date, runtime_of, software_date
@@ -107,17 +108,20 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
     if pp > 1 and row.framework in SCHEDULE_OF:
         common["schedule"] = SCHEDULE_OF[row.framework]
         assumed.append(f"schedule {common['schedule']}, the framework's own")
+    listed = recomputed(model, cluster) if row.framework == "nemo" and row.recompute is None else ()
+    if listed:
+        assumed.append(f"recompute of {', '.join(listed)}, as NVIDIA's recipes of hybrids list it")
     blank: list[str] = []
     jobs: list[Job] = []
     refused: WindtunnelError | None = None
-    for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank):
+    for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank, listed):
         layout, rule = _stages(row, model, pp * vpp)
         if layout == ():
             refused = PlanError("plan.stages", model.layers, f"at least one layer in each of {pp * vpp} virtual stages",
                                 "a stage that holds only the embedding or the head is not modelled in this version")
             continue
         some = math.ceil(quarters * max(layout or (model.layers // (pp * vpp),)) / 4) if quarters < 4 else None
-        named = _modules(model) if recompute == "modules" else ("core_attn",)
+        named: Any = listed or _modules(model) if recompute == "modules" else ("core_attn",)
         how: Any = "selective" if recompute == "modules" else recompute
         plan = Plan(**common, recompute=how, recompute_modules=named, recompute_layers=some, micro_batch=micro_batch, vpp=vpp,
                     stages=layout)
@@ -142,10 +146,13 @@ def level_of(job: Job) -> Level:
     return named, 4 if some is None else math.ceil(4 * some / most)
 
 
-def _open(row: TrainingRow, model: Model, dp: int, blank: list[str]) -> Iterator[tuple[Level, int, int]]:
-    """What may stand in the row's blanks; names them in `blank`."""
+def _open(row: TrainingRow, model: Model, dp: int, blank: list[str],
+          listed: tuple[str, ...] = ()) -> Iterator[tuple[Level, int, int]]:
+    """What may stand in the row's blanks; names them in `blank`. `listed`: modules of selective recompute that a recipe prints."""
     levels = MIXTURE_LEVELS if model.experts else LEVELS
-    if row.recompute is None:
+    if listed:
+        levels = (("modules", 4),)
+    elif row.recompute is None:
         blank.append("recompute")
     elif row.recompute == "selective" and row.framework == "torchtitan":
         levels = (("ops", 4),)  # its selective mode chooses by operator, not Megatron's attention core

@@ -63,7 +63,7 @@ class Runtime(Noun):
     bf16_layers: tuple[NonNegativeInt, NonNegativeInt] = Field(
         (0, 0), description="decoder layers at the start and at the end whose products stay in 16 bits")
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
-    graph_scope: tuple[Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess"], ...] = Field(
+    graph_scope: tuple[Literal["attn", "mamba", "mlp", "moe", "moe_router", "moe_preprocess"], ...] = Field(
         (), description="modules whose kernels a CUDA graph launches while the rest is eager, in Megatron-Core's words")
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
     attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(
