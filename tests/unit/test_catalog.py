@@ -59,6 +59,9 @@ PUBLISHED = {
     # sizes of the released weights: Nemotron-H (arXiv 2504.03624), Nemotron 3, Qwen3-Next, Kimi Linear, without further tokens
     "nemotron-h-8b": 8.101, "nemotron-h-47b": 46.79, "nemotron-h-56b": 56.32, "nemotron-3-nano-30b-a3b": 31.578,
     "nemotron-3-super-120b-a12b": 120.67, "qwen3-next-80b-a3b": 79.674, "kimi-linear-48b-a3b": 49.12,
+    # with their vision encoders; LLaVA 7.063 with the last layer of CLIP, which it does not use
+    "llava-1.5-7b": 7.051, "qwen2.5-vl-7b": 8.292, "gemma3-4b-vision": 4.300, "gemma3-27b-vision": 27.432,
+    "llama4-scout-vision": 108.642,
     # Grok-1 prints 314, which is its layers without the embedding; PaLM (arXiv 2204.02311) table 1
     "grok-1": 314.88 + 0.805, "palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35,
 }
@@ -112,7 +115,23 @@ def parameters(model: Model) -> int:
     outer = model.vocab * h * (1 if model.tied_embeddings else 2) + (model.max_seq * h if model.position == "learned" else 0)
     outer += norm * (2 if model.embedding_norm else 1)
     norms = norm * (1 if model.parallel_block or model.one_module_layers else 4 if model.post_norms else 2)
-    return sum(mixer(layer) + norms + feed(layer) for layer in range(model.layers)) + outer
+    return sum(mixer(layer) + norms + feed(layer) for layer in range(model.layers)) + outer + images(model)
+
+
+def images(model: Model) -> int:
+    """The vision encoder and its projector, likewise."""
+    vision = model.vision
+    if vision is None:
+        return 0
+    h, gated = vision.hidden, vision.activation == "swiglu"
+    norm, bias = h * (2 if vision.norm == "layernorm" else 1), 1 if vision.linear_bias else 0
+    layer = 4 * h * h + (3 if gated else 2) * h * vision.ffn + 2 * norm + bias * (4 * h + vision.ffn * (2 if gated else 1) + h)
+    side = vision.image // vision.patch
+    first = 3 * vision.frames * vision.patch**2 * h + (h if vision.patch_bias else 0)
+    first += (side * side + vision.class_token) * h * (vision.position == "learned") + h * vision.class_token
+    widths = [h * (vision.merge**2 if vision.merge_by == "concat" else 1), *vision.projector, model.hidden]
+    mlp = sum(a * b + (b if vision.projector_bias else 0) for a, b in zip(widths, widths[1:], strict=False))
+    return vision.layers * layer + first + norm * (vision.pre_norm + vision.post_norm) + mlp
 
 
 def test_every_model_has_a_published_size() -> None:
@@ -125,7 +144,8 @@ def test_parameters_within_two_percent_of_the_published_size(name: str) -> None:
     assert parameters(load_model(name)) / BILLION == pytest.approx(PUBLISHED[name], rel=0.02, abs=rounding)
 
 
-MIXED = [name for name in names("models") if load_model(name).experts or name.startswith(("qwen3", "gemma3", "palm", "nemotron-h"))]
+MIXED = [name for name in names("models") if load_model(name).experts or name.startswith(("qwen3", "gemma3", "palm", "nemotron-h"))
+         or load_model(name).vision]
 
 
 @pytest.mark.parametrize("name", MIXED)

@@ -10,6 +10,7 @@ from windtunnel.spec.adapters import check_adapters
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.experts import check_dispatch, check_experts, check_modules
+from windtunnel.spec.images import check_vision
 from windtunnel.spec.loss import check_loss
 from windtunnel.spec.mixers import check_mixers
 from windtunnel.spec.model import Model
@@ -87,6 +88,7 @@ def check(job: Job) -> Job:
     _check_ranks(job)
     check_mixers(job.model, job.plan)
     check_adapters(job.model, job.plan)
+    check_vision(job.model, job.plan)
     check_loss(job.runtime, job.plan)
     check_experts(job.model, job.plan, job.dp)
     check_modules(job.model, job.plan)

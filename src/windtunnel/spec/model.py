@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from windtunnel.spec.common import Flag, Layers, Name, NonNegativeInt, Noun, PositiveInt
+from windtunnel.spec.vision import Vision
 
 Mixer = Literal["attention", "mamba", "linear", "none"]
 Feed = Literal["dense", "experts", "none"]
@@ -121,6 +122,9 @@ class Model(Noun):
     qk_rope_dim: PositiveInt = Field(64, description="MLA: width of a head's query and key with position; one key for all heads")
     v_dim: PositiveInt = Field(128, description="MLA: width of a head's value")
     mtp_layers: NonNegativeInt = Field(0, description="layers that predict further tokens in training (DeepSeek-V3: 1)")
+    causal: Flag = Field(True, description="attention sees earlier tokens alone; false: an encoder's, which sees all")
+    vision: Vision | None = Field(None, description="an encoder of images in front of the decoder; left out: text alone")
+    frozen: Flag = Field(False, description="nothing of the decoder is trained (a projector alone, as LLaVA's first stage)")
     lora: Lora | None = Field(None, description="train adapters alone; left out: train everything")
     source: str = ""
 

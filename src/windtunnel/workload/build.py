@@ -9,6 +9,7 @@ from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
+from windtunnel.workload.blocks.vision import encoder, encoder_job
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
@@ -38,8 +39,9 @@ class _Rows:
         self.rows: list[Op] = []
         self.waits: list[tuple[int, ...]] = []
 
-    def block(self, name: str, units: list[Unit], recompute: str) -> Block:
-        """Writes the forward and backward rows of a block."""
+    def block(self, name: str, units: list[Unit], recompute: str, boundary: float | None = None) -> Block:
+        """Writes the forward and backward rows of a block, whose input has `boundary` bytes (left out: a transfer's)."""
+        boundary = self.boundary if boundary is None else boundary
         parts = []
         modules = self.job.plan.recompute_modules
         parameters = sum(u.parameters for u in units)
@@ -47,13 +49,13 @@ class _Rows:
         before, again, after = sharding_copies(self.job, parameters, frozen)
         for grouped in ([before, *forward_rows(units)], [again, *backward_rows(units, recompute, modules), after]):
             parts.append(self.add(*link([group for group in grouped if group] or [[NOTHING]])))
-        saved = saved_bytes(units, recompute, self.boundary, modules)
+        saved = saved_bytes(units, recompute, boundary, modules)
         whole = sum(u.saved for u in units)
         experts = sum(u.expert_parameters for u in units)
         working = max(0.0, whole - saved)
         tensors = Tensors(tuple(u.parameters + u.frozen for u in units if u.parameters or u.frozen),
                           tuple(u.parameters for u in units if u.parameters),
-                          saved_tensors(units, recompute, self.boundary, modules),
+                          saved_tensors(units, recompute, boundary, modules),
                           tensors_again(units, recompute, modules, working))
         narrow, still = sum(u.quantised for u in units), sum(u.frozen_quantised for u in units)
         return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, narrow, frozen, still)
@@ -103,6 +105,15 @@ def build(job: Job) -> Workload:
         blocks += [further, table.block("mtp head", head(job, own_weights=False), "none")]
         tail += [(len(blocks) - 2, 1), (len(blocks) - 1, 1)] * times
 
+    front = []
+    if model.vision is not None:
+        of = encoder_job(job)
+        enters = of.plan.micro_batch * of.plan.seq * of.model.hidden * tape.width
+        for name, times, written in encoder(job):
+            policy = plan.recompute if name.endswith("layer") and not of.model.frozen else "none"
+            front.append((len(blocks), times))
+            blocks.append(table.block(name, written, policy, enters))
+
     stages = []
     starts = _starts(job)
     for stage, counts in enumerate(job.layers_per_stage):
@@ -115,7 +126,7 @@ def build(job: Job) -> Workload:
             parts = _runs([index if first_wide <= at < model.layers - last_wide else wide[index]
                            for at, index in zip(place_in_model, layers, strict=True)])
             if job.places[stage][virtual] == 0:
-                parts.insert(0, (EMBEDDING, 1))
+                parts[:0] = [*front, (EMBEDDING, 1)]
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
                 parts += tail
             chunks.append(Chunk(tuple(parts + history if parts else parts)))

@@ -2,29 +2,72 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind, Model
 from windtunnel.workload.blocks.attention import visible
+from windtunnel.workload.blocks.vision import encoder_model
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind, Phase
 
 
 def parameter_count(model: Model) -> float:
-    """Trainable parameters of the unpadded model; tied embeddings count once, layers that predict further tokens not at all (as
-    published counts do)."""
+    """Parameters of the unpadded model, without adapters; tied embeddings count once, layers that predict further tokens not at all
+    (as published counts do)."""
     h = model.hidden
     gain = h if model.norm == "rmsnorm" else 2 * h
+    total = _layers(model) + gain + model.vocab * h * (1 if model.tied_embeddings else 2)
+    total += model.max_seq * h if model.position == "learned" else 0
+    total += gain if model.embedding_norm else 0
+    return float(total) + vision_parameters(model)
+
+
+def vision_parameters(model: Model) -> float:
+    """Parameters of the vision encoder and its projector; 0 without one."""
+    vision = model.vision
+    if vision is None:
+        return 0.0
+    h, gain = vision.hidden, vision.hidden if vision.norm == "rmsnorm" else 2 * vision.hidden
+    outer = h * (vision.patch_numbers + vision.patch_bias + vision.class_token) + gain * (vision.pre_norm + vision.post_norm)
+    outer += vision.positions * h if vision.position == "learned" else 0
+    biases = sum((*vision.projector, model.hidden)) if vision.projector_bias else 0
+    return float(_layers(encoder_model(model)) + outer + _projector(model) + biases)
+
+
+def _projector(model: Model) -> int:
+    """Elements of the projector's matrices."""
+    vision = model.vision
+    widths = (vision.merged, *vision.projector, model.hidden) if vision else ()
+    return sum(a * b for a, b in pairwise(widths))
+
+
+def _vision_flops(model: Model) -> float:
+    """FLOPs for the images of one sequence, counted as `model_flops` does: a frozen encoder runs forward alone."""
+    vision = model.vision
+    if vision is None:
+        return 0.0
+    encoder = encoder_model(model)
+    each = vision.positions * vision.layers * _matrices(encoder, encoder.kinds[0], 1)
+    each += vision.patches * vision.patch_numbers * vision.hidden
+    keys = sum(count * min(vision.positions, encoder.window or vision.positions) if kind.local else count * vision.positions
+               for kind, count in encoder.kind_counts.items())
+    score = 2.0 * vision.positions * keys * vision.hidden  # queries with keys and probabilities with values, a FLOP pair each
+    passes = 2.0 if encoder.frozen else 6.0
+    return vision.images * (passes * (each + score) + 6.0 * vision.tokens * _projector(model))
+
+
+def _layers(model: Model) -> int:
+    """Parameters of all layers."""
+    gain = model.hidden if model.norm == "rmsnorm" else 2 * model.hidden
     total = 0
     for kind, count in model.kind_counts.items():
         parts = (kind.mixer != "none") + (kind.feed != "none")
         norms = gain * (1 if model.parallel_block else parts * (2 if model.post_norms else 1))
         total += count * (_matrices(model, kind, model.experts or 1) + _small(model, kind) + norms)
-    total += gain + model.vocab * h * (1 if model.tied_embeddings else 2)
-    total += model.max_seq * h if model.position == "learned" else 0
-    total += gain if model.embedding_norm else 0
-    return float(total)
+    return total
 
 
 def active_parameters(model: Model) -> float:
@@ -120,7 +163,7 @@ def model_flops(job: Job, causal: bool = False) -> float:
     layer with every key counted, or only the visible ones if `causal`; Mamba-2's scan 21 x tokens x inner width x state, the delta
     rule 24 x tokens x heads x key x value width, as Megatron-LM counts them (training.py, num_floating_point_operations). Layers
     that predict further tokens count, with their heads.
-    With adapters the weights are frozen and meet a token 4 FLOPs' worth, those of the adapters 6.
+    Frozen weights take 4 FLOPs instead of 6, adapters beside them 6; images those of their encoder and projector.
     """
     model, plan = job.model, job.plan
     tokens = plan.global_batch * plan.seq
@@ -137,11 +180,12 @@ def model_flops(job: Job, causal: bool = False) -> float:
         if kind.mixer != "attention":
             continue
         window = model.window if kind.local else None
-        keys = visible(plan.seq, window) if causal else float(min(plan.seq, window or plan.seq))
+        keys = visible(plan.seq, window, model.causal) if causal else float(min(plan.seq, window or plan.seq))
         score += 6.0 * count * model.heads * (model.qk_dim + model.value_dim) * keys
-    if model.lora is not None:
-        return float(tokens) * (4.0 * weights + 6.0 * adapter_parameters(model) + score)
-    return float(tokens) * (6.0 * weights + score)
+    images = plan.global_batch * _vision_flops(model)
+    if model.lora is not None or model.frozen:
+        return float(tokens) * (4.0 * weights + 6.0 * adapter_parameters(model) + score) + images
+    return float(tokens) * (6.0 * weights + score) + images
 
 
 def hardware_flops(workload: Workload) -> float:

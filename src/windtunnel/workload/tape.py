@@ -49,13 +49,18 @@ class Unit:
         self.frozen += self.parameters
         self.frozen_quantised += self.quantised
         self.parameters = self.expert_parameters = self.quantised = 0.0
-        left = [row for row, op in enumerate(self.backward) if op.phase is not Phase.WGRAD]
         if any(op.phase is Phase.WGRAD and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM) for op in self.backward):
             self.tensors = self.tensors[1:]  # the input stands first
             self.saved = sum(self.tensors)
-        place = {row: new for new, row in enumerate(left)}
-        self.backward = [op._replace(waits=tuple(place.get(w, -1) for w in op.waits if w < 0 or w in place))
-                         for op in (self.backward[row] for row in left)]
+        self.backward = without(self.backward, Phase.WGRAD)
+
+
+def without(rows: list[Op], phase: Phase) -> list[Op]:
+    """Rows of a unit but those of `phase`; what the others wait for keeps its place."""
+    left = [row for row, op in enumerate(rows) if op.phase is not phase]
+    place = {row: new for new, row in enumerate(left)}
+    return [op._replace(waits=tuple(place.get(w, -1) for w in op.waits if w < 0 or w in place))
+            for op in (rows[row] for row in left)]
 
 
 @dataclass
@@ -75,7 +80,7 @@ class Tape:
 
     def __post_init__(self) -> None:
         plan, runtime = self.job.plan, self.job.runtime
-        self.frozen = self.frozen or self.job.model.lora is not None
+        self.frozen = self.frozen or self.job.model.lora is not None or self.job.model.frozen
         self.tp = plan.tp
         self.sp = plan.sequence_parallel and plan.tp > 1
         self.seq = plan.seq // plan.cp

@@ -64,8 +64,10 @@ def gather_keys(tape: Tape, kv_width: float) -> None:
     tape.add(unit)
 
 
-def visible(seq: int, window: int | None) -> float:
-    """Mean number of keys that a causal query sees: (seq + 1) / 2, or fewer under a sliding window."""
+def visible(seq: int, window: int | None, causal: bool = True) -> float:
+    """Mean number of keys that a query sees: (seq + 1) / 2 if causal, fewer under a sliding window; else all, or the window's."""
+    if not causal:
+        return float(min(seq, window or seq))
     if window is None or window >= seq:
         return (seq + 1) / 2
     return window - window * (window - 1) / (2 * seq)
@@ -78,7 +80,7 @@ def flash(tape: Tape, heads: int, groups: int, dim: int, value: int) -> None:
     """
     plan = tape.job.plan
     keys = plan.seq
-    seen = visible(keys, tape.window)
+    seen = visible(keys, tape.window, tape.job.model.causal)
     batch = plan.micro_batch * heads
     forward = 2.0 * batch * tape.seq * seen * (dim + value)
     tokens, all_keys = tape.tokens, plan.micro_batch * keys
