@@ -146,6 +146,10 @@ def tables(draw: st.DrawFn, pp: int | None = None, tp: int | None = None, dp: in
         "recompute": draw(st.sampled_from(RECOMPUTES)),
         "placement": draw(st.sampled_from(PLACEMENTS)),
     }
+    if cp > 1:
+        plan["cp_kind"] = draw(st.sampled_from([None, "p2p", "all_gather", "a2a"]))
+        plan["cp_balance"] = draw(st.sampled_from(["zigzag", "contiguous"]))
+    plan["gradient_accumulation"] = draw(st.sampled_from(["auto", "auto", "reduced"]))
     plan["schedule"] = draw(st.sampled_from(SCHEDULES[vpp]))
     per = draw(st.lists(st.integers(1, 3), min_size=pp * vpp, max_size=pp * vpp))
     if draw(st.booleans()):

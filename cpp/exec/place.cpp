@@ -83,12 +83,12 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
 
       double end = start + op.seconds;
       if constexpr (Tax) {
-        if (op.comm) {
+        if (op.comm == kCommunicates) {
           if (tmpl.computes)
             rank.flights.add(start, end);
           else
             rank.flights.hold(i, start, end);
-        } else {
+        } else if (op.comm == kComputes) {
           const double taxed = rank.flights.compute(start, op.seconds, rate_);
           if (taxed > end) {
             stretch_[static_cast<std::size_t>(rank.index) * categories_ + static_cast<std::size_t>(op.category)].add(taxed - end);

@@ -16,13 +16,18 @@ inline constexpr std::int32_t kRendezvous = -1;  // Instances::tmpl of an instan
 inline constexpr std::uint8_t kHostSync = 1;  // the host goes on only when the instance has ended
 inline constexpr std::uint8_t kJoin = 2;      // each repetition starts no sooner than the end of the one before it
 
+// Templates::comm
+inline constexpr std::uint8_t kComputes = 0;
+inline constexpr std::uint8_t kCommunicates = 1;  // a communication kernel, which slows computing beside it
+inline constexpr std::uint8_t kCopy = 2;          // a copy engine or a CPU at work: slows nothing and is not slowed
+
 struct Templates {
   std::span<const std::int64_t> start;  // [T+1] first operator of each template
   std::span<const std::int32_t> stream;
   std::span<const double> seconds;
   std::span<const double> host;  // host seconds to enqueue
   std::span<const std::int32_t> category;
-  std::span<const std::uint8_t> comm;   // 1: a communication kernel, which slows computing beside it
+  std::span<const std::uint8_t> comm;   // kComputes, kCommunicates or kCopy
   std::span<const std::uint8_t> sync;   // 1: the host goes on only when the operator has ended
   std::span<const std::int32_t> wait0;  // earlier operator of the template, or -1
   std::span<const std::int32_t> wait1;

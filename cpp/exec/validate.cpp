@@ -59,7 +59,9 @@ void lay_out_templates(const Program& program, Layout& out) {
                ") or for none (-1)");
       info.host_total += t.host[i];
       info.streams |= std::uint64_t{1} << t.stream[i];
-      (t.comm[i] != 0 ? info.communicates : info.computes) = true;
+      if (t.comm[i] > kCopy) fail("op comm ", static_cast<int>(t.comm[i]), " at row ", row, " is none of 0, 1, 2");
+      info.communicates |= t.comm[i] == kCommunicates;
+      info.computes |= t.comm[i] == kComputes;
       info.syncs = info.syncs || t.sync[i] != 0;
       out.streams = std::max(out.streams, t.stream[i] + 1);
       out.ops[i] = Op{t.seconds[i],
@@ -69,7 +71,7 @@ void lay_out_templates(const Program& program, Layout& out) {
                       t.wait1[i] + 1,
                       static_cast<std::int16_t>(t.category[i]),
                       static_cast<std::uint8_t>(t.stream[i]),
-                      t.comm[i] != 0,
+                      t.comm[i],
                       t.sync[i] != 0};
     }
   }

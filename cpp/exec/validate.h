@@ -15,7 +15,7 @@ struct Op {
   std::int32_t wait0, wait1;  // plus one, so that 0 is "none"
   std::int16_t category;
   std::uint8_t stream;
-  bool comm;
+  std::uint8_t comm;
   bool sync;
 };
 

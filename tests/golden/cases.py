@@ -19,6 +19,9 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
                               ("dualpipe", 1))
     },
     "llama2-70b-64xh100 cp": ("llama2-70b-64xh100", ("plan.cp=2", "plan.dp=2", "plan.global_batch=64", "plan.sharding=zero2")),
+    "llama2-70b-64xh100 cp both": ("llama2-70b-64xh100", (
+        "plan.cp=4", "plan.dp=4", "plan.pp=1", "plan.vpp=1", "plan.global_batch=64", "plan.cp_kind=a2a+p2p", "plan.cp_sizes=[2, 2]",
+        "plan.seq=16384")),
     "llama3-8b-8xh100 hsdp": (
         "llama3-8b-8xh100",
         ("cluster.gpus=16", "plan.dp=16", "plan.global_batch=32", "plan.sharding=hsdp", "plan.shard_group=8"),
@@ -29,6 +32,11 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "mpt-30b-64xa100",
         ("plan.sharding=zero1", "plan.tp=8", "plan.dp=8", "runtime.framework=megatron-deepspeed"),
     ),
+    "llama3-8b-8xh100 offload": (
+        "llama3-8b-8xh100",
+        ("plan.recompute=none", "plan.offload.activations=16", "plan.offload.optimizer=host", "plan.offload.parameters=host"),
+    ),
+    "gpt3-175b-64 offload": ("gpt3-175b-64", ("plan.offload.activations=2", "plan.offload.optimizer=nvme")),
     "megatron-22b-8 on b200": ("megatron-22b-8", ("cluster=b200-ib", "cluster.gpus=8", "runtime.precision=bf16")),
 }
 """Name -> catalogue job and overrides."""

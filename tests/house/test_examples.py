@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 11,
-         "from_hugging_face": 9, "which_fabric": 10, "schedules": 12}
+         "from_hugging_face": 9, "which_fabric": 10, "schedules": 12, "any_module": 7}
 """Script -> lines that it prints."""
 
 
@@ -104,6 +104,13 @@ def test_the_best_plan_fits() -> None:
     found = rows("which_plan_70b")
     steps = [p.step_time_s for *_, p in found]
     assert steps == sorted(steps) and any(p.fits for *_, p in found) and not all(p.fits for *_, p in found)
+
+
+def test_sharding_and_recompute_save_memory_of_an_imported_module() -> None:
+    found = {name: p for name, p in rows("any_module")}
+    total = {name: max(s.total for s in p.memory) for name, p in found.items()}
+    assert total["replicated"] > total["ZeRO-1"] > total["FSDP"] > total["FSDP, all recomputed"]
+    assert found["FSDP, all recomputed"].step_time_s > 1.15 * found["FSDP"].step_time_s
 
 
 def test_less_bubble_costs_memory() -> None:

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.formats import from_config, import_job
+from windtunnel.formats import from_config, from_deepspeed, from_torchtitan, import_job
 from windtunnel.formats.hf_families import COMMON_KEYS
 from windtunnel.formats.huggingface import FAMILIES
 from windtunnel.formats.megatron_flags import KINDS, OLD_NAMES
 from windtunnel.reality.jobs import draft
 from windtunnel.reality.rows import TRAINING_NEEDS, parse
+from windtunnel.spec import load_job
 
 KEYS = [*(key for keys in COMMON_KEYS.values() for key in keys), "sliding_window", "attn_config", "text_config", "no_bias",
         "dropout"]
@@ -48,6 +49,28 @@ def test_command_lines(based: bool, words: list[str]) -> None:
 def test_any_text(text: str) -> None:
     with suppress(WindtunnelError):
         import_job(text + "\n")
+
+
+ON = load_job("llama3-8b-8xh100")
+TITAN = ["tensor_parallel_degree", "pipeline_parallel_degree", "pipeline_parallel_schedule", "data_parallel_shard_degree",
+         "pipeline_parallel_layers_per_stage", "expert_parallel_degree", "fsdp_reshard_after_forward"]
+SPEED = ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16", "fp16",
+         "communication_data_type", "optimizer", "sequence_parallel_size"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(SPEED), VALUES), st.dictionaries(st.sampled_from(["stage", "overlap_comm"]), VALUES))
+def test_deepspeed_configurations(config: dict[str, Any], zero: dict[str, Any]) -> None:
+    with suppress(WindtunnelError):
+        from_deepspeed({"zero_optimization": zero, **config}, ON)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(TITAN), st.one_of(VALUES, st.integers(1, 8), st.just("Interleaved1F1B"))),
+       st.dictionaries(st.sampled_from(["seq_len", "local_batch_size", "global_batch_size", "compile"]), VALUES))
+def test_torchtitan_configurations(parallelism: dict[str, Any], training: dict[str, Any]) -> None:
+    with suppress(WindtunnelError):
+        from_torchtitan({"model": {"name": "llama3", "flavor": "8B"}, "training": training, "parallelism": parallelism}, ON)
 
 
 CELLS = st.one_of(st.just(""), st.integers(-3, 300).map(str), st.floats().map(str), st.text(max_size=4),

@@ -82,8 +82,7 @@ def test_missing_flag_is_named(flag: str) -> None:
 
 
 @pytest.mark.parametrize("more", [
-    "--num-experts 8", "--expert-model-parallel-size 4", "--multi-latent-attention", "--mtp-num-layers 1",
-    "--hybrid-attention-ratio 0.1"])
+    "--expert-model-parallel-size 4", "--hybrid-attention-ratio 0.1"])
 def test_what_is_not_modelled_is_refused(more: str) -> None:
     with pytest.raises(SpecError, match=more.split()[0]):
         from_arguments(f"{SMALL} --global-batch-size 4 {more}")
@@ -105,14 +104,14 @@ def test_wrong_values_name_their_flag(more: str) -> None:
     ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 5 --num-layers 24",
      (3, 8, 8, 5), 1),
     ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*5|t*7|(t*6|)*1t*6L --num-layers 24", (5, 7, 6, 6), 2),
-    ("--pipeline-model-parallel-size 16 --pipeline-model-parallel-layout Et*3|(tt|)*29,m|L --num-layers 61",
+    ("--pipeline-model-parallel-size 16 --pipeline-model-parallel-layout Et*3|(tt|)*29,m|L --num-layers 61 --mtp-num-layers 1",
      (3, *[2] * 29, 0, 0), 2),
 ])
 def test_uneven_pipelines(flags: str, stages: tuple[int, ...], vpp: int) -> None:
     made = from_arguments(f"{SMALL} --global-batch-size 64 {flags}")
     assert made.plan is not None
     assert made.plan.stages == stages and made.plan.vpp == vpp
-    assert any("multi-token prediction" in line for line in made.assumed) == ("m|" in flags)
+    assert any("predict further tokens" in line for line in made.assumed) == ("m|" in flags)
 
 
 @pytest.mark.parametrize("layout", ["t|EtL", "EtL|t", "EEt|tL", "Et|tLL"])
@@ -125,6 +124,27 @@ def test_embedding_and_loss_sit_at_the_ends(layout: str) -> None:
 def test_precision_and_reduction() -> None:
     made = from_arguments(SMALL + " --global-batch-size 4 --fp8-format hybrid --fp8-recipe mxfp8 --grad-reduce-in-bf16").runtime
     assert made is not None and (made.precision, made.weight_dtype, made.reduce_dtype) == ("mxfp8", "bf16", "bf16")
+
+
+@pytest.mark.parametrize("flags, expected", [
+    ("--fp8-hybrid", ("fp8", "delayed", False, "dp", (0, 0))),
+    ("--fp8-format hybrid --tp-only-amax-red --fp8-param-gather", ("fp8", "delayed", True, "tp", (0, 0))),
+    ("--fp8-format e4m3 --fp8-recipe tensorwise --first-last-layers-bf16", ("fp8", "current", False, "none", (1, 1))),
+    ("--fp8-format e4m3 --fp8-recipe blockwise", ("fp8", "blockwise", False, "none", (0, 0))),
+    ("--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather", ("mxfp8", None, True, "none", (0, 0))),
+    ("--fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 2",
+     ("nvfp4", None, False, "none", (0, 2))),
+    ("--fp8-recipe blockwise", ("bf16", None, False, "none", (0, 0))),
+])
+def test_low_precision(flags: str, expected: tuple[object, ...]) -> None:
+    made = from_arguments(f"{SMALL} --num-layers 2 --global-batch-size 4 {flags}").runtime
+    assert made is not None
+    assert (made.precision, made.fp8_recipe, made.fp8_param_gather, made.fp8_amax_reduce, made.bf16_layers) == expected
+
+
+def test_a_recipe_that_megatron_lacks_is_refused() -> None:
+    with pytest.raises(SpecError, match="delayed, tensorwise, blockwise, mxfp8"):
+        from_arguments(f"{SMALL} --global-batch-size 4 --fp8-format hybrid --fp8-recipe rowwise")
 
 
 def test_close_spelling_is_pointed_out() -> None:

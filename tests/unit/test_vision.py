@@ -13,7 +13,7 @@ from windtunnel.predict import predict
 from windtunnel.spec.model import Lora
 from windtunnel.spec.vision import Vision
 from windtunnel.workload import Block, Comm, Kind, Phase, Workload, build, model_flops, parameter_count
-from windtunnel.workload.blocks.attention import visible
+from windtunnel.workload.blocks.core import visible
 
 SMALL: dict[str, Any] = {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "tied_embeddings": False,
                          "linear_bias": False, "attention": "flash", "layers": 4, "hidden": 128, "heads": 4, "ffn": 256,

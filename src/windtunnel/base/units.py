@@ -115,6 +115,12 @@ OwnedBandwidth = Annotated[
     float, BeforeValidator(parse_bandwidth), _written("B/s per GPU each way"), _text("300GB/s per GPU each way")]
 NicBandwidth = Annotated[
     float, BeforeValidator(lambda v: parse_bandwidth(v, "NIC")), _written("B/s per NIC each way"), _text("200Gb/s")]
+NodeBandwidth = Annotated[
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "node")), _written("B/s per node each way"), _text("25GB/s")]
+LinkBandwidth = Annotated[
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "link")), _written("B/s per link each way"), _text("63GB/s")]
+PortBandwidth = Annotated[
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "port")), _written("B/s per port each way"), _text("100GB/s")]
 GpuBandwidth = Annotated[
     float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _written("B/s per GPU each way"), _text("2.039TB/s")]
 

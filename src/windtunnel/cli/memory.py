@@ -11,7 +11,7 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, busy, writable, write_json
 from windtunnel.cli.source import job_of
-from windtunnel.memory import Pooled, StageMemory, dumps, memory_of, shortfall
+from windtunnel.memory import Pooled, StageMemory, dumps, memory_of, shortfall, together, why
 from windtunnel.memory import replay as play
 from windtunnel.memory import snapshot as take_snapshot
 from windtunnel.predict import predict
@@ -76,6 +76,7 @@ def command(
         workload = build(loaded.job)
         stages = memory_of(loaded.job, workload)
         missing, advice = shortfall(loaded.job, stages, _step_time)
+        several = together(loaded.job, _step_time) if missing and not advice else ()
         now = _step_time(loaded.job) if advice else None
         replayed = play(workload, stages) if replay else ()
         if snapshot is not None:
@@ -92,6 +93,9 @@ def command(
             "shortfall_bytes": missing,
             "step_time_s": now,
             "advice": [{"set": f"{a.path}={a.value}", "spare_bytes": a.spare, "step_time_s": a.seconds} for a in advice],
+            "why": why(workload, stages),
+            "together": [{"set": [f"{path}={value}" for path, value in t.changes], "spare_bytes": t.spare,
+                          "step_time_s": t.seconds} for t in several],
         }
         if replay:
             answer["replay"] = [vars(found) | {"stage": m.stage, "fragmentation": found.fragmentation}
@@ -118,9 +122,19 @@ def command(
         left = f"{say.size(free)} free" if free else "nothing to spare"
         console.print(Text(f"Fits, with {left} on the fullest stage.", style="green"))
         return
-    console.print(Text(f"DOES NOT FIT: {say.size(missing)} missing on the fullest stage.", style="bold red"))
+    short = max(stages, key=lambda s: s.missing).short
+    where = "" if short == "GPU memory" else f"of {short} "
+    console.print(Text(f"DOES NOT FIT: {say.size(missing)} {where}missing on the fullest stage.", style="bold red"))
+    for sentence in why(workload, stages):
+        console.print(Text(f"  {sentence}"))
     for a in advice:
         price = f"; a step takes {say.seconds(a.seconds)} ({a.seconds / now - 1.0:+.1%})" if a.seconds and now else ""
         console.print(Text(f"  --set {a.path}={a.value} makes it fit, with {say.size(a.spare)} free{price}"))
-    if not advice:
-        console.print(Text("  No single change of the plan makes it fit: combine several, or use more GPUs."))
+    if several:
+        console.print(Text("No single change of the plan makes it fit. Several do together, the fastest first:"))
+    for t in several:
+        typed = " ".join(f"--set {path}={value}" for path, value in t.changes)
+        took = f"; a step takes {say.seconds(t.seconds)}" if t.seconds else ""
+        console.print(Text(f"  {typed}\n    {say.size(t.spare)} free{took}"), soft_wrap=True)
+    if not advice and not several:
+        console.print(Text("No plan of this micro batch and framework fits: use more GPUs, or plan.micro_batch=1."))

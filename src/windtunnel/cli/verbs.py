@@ -27,7 +27,7 @@ class _Commands(dict[str, Any]):
         module, text = self.verbs[name]
         found = import_module(f"windtunnel.cli.{module}")
         if hasattr(found, "VERBS"):
-            made = typer.main.get_command(application(found.VERBS, text))
+            made = typer.main.get_command(application(found.VERBS, text, getattr(found, "OTHERWISE", None)))
         else:
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
             one.command(name, help=text)(found.command)
@@ -37,13 +37,21 @@ class _Commands(dict[str, Any]):
         return made
 
 
-def group_of(verbs: Verbs) -> type[TyperGroup]:
-    """The class of a group over `verbs` that lists them without importing them."""
+def group_of(verbs: Verbs, otherwise: str | None = None) -> type[TyperGroup]:
+    """The class of a group over `verbs` that lists them without importing them.
+
+    What is no verb is an argument of the verb `otherwise`, where there is one.
+    """
 
     class Group(TyperGroup):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self.commands = _Commands(verbs)
+
+        def parse_args(self, ctx: Any, args: list[str]) -> Any:
+            if otherwise is not None and args and args[0] not in (*verbs, "-h", "--help"):
+                args = [otherwise, *args]
+            return super().parse_args(ctx, args)
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(verbs)
@@ -63,10 +71,10 @@ def group_of(verbs: Verbs) -> type[TyperGroup]:
     return Group
 
 
-def bare(verbs: Verbs) -> typer.Typer:
+def bare(verbs: Verbs, otherwise: str | None = None) -> typer.Typer:
     """A Typer application over `verbs`, without a callback."""
     return typer.Typer(
-        cls=group_of(verbs),
+        cls=group_of(verbs, otherwise),
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -74,9 +82,9 @@ def bare(verbs: Verbs) -> typer.Typer:
     )
 
 
-def application(verbs: Verbs, text: str) -> typer.Typer:
+def application(verbs: Verbs, text: str, otherwise: str | None = None) -> typer.Typer:
     """A Typer application over `verbs`; typed alone it prints its help."""
-    app = bare(verbs)
+    app = bare(verbs, otherwise)
 
     @app.callback(invoke_without_command=True, help=text)
     def _alone(ctx: typer.Context) -> None:

@@ -10,11 +10,12 @@ import numpy as np
 
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.program import HOST_SYNC, Program, ProgramBuilder, RankBuilder
+from windtunnel.engine.program import COPY, HOST_SYNC, Program, ProgramBuilder, RankBuilder
 from windtunnel.engine.timeline import HOST, TAIL, Cause, Hop, HopKind, OpTimes, Timeline
 
 __all__ = [
     "HOST",
+    "COPY",
     "HOST_SYNC",
     "TAIL",
     "Cause",

@@ -30,6 +30,8 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 HOST_SYNC = 1
 JOIN = 2
+COPY = 2
+"""`comm` of an operator that neither slows computing nor is slowed: a copy engine's or a CPU's."""
 _RENDEZVOUS = -1
 
 
@@ -46,7 +48,7 @@ class Program:
     op_seconds: Floats  # [O]
     op_host: Floats  # [O] host seconds to enqueue
     op_category: Ints  # [O] 0..categories-1
-    op_comm: Bytes  # [O] 1: a communication kernel, see `compute_tax`
+    op_comm: Bytes  # [O] 1: a communication kernel, see `compute_tax`; COPY
     op_sync: Bytes  # [O] 1: the host enqueues nothing more until the operator has ended
     op_wait0: Ints  # [O] -1: none
     op_wait1: Ints  # [O]
@@ -181,18 +183,18 @@ class ProgramBuilder:
         """A list of operators that run in this order; one value stands for all. Returns the template's number.
 
         `seconds` on the device, `host` seconds to enqueue; `wait0`, `wait1`: earlier operators of the template whose end each one
-        waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax; `sync`: the
-        host goes on only when the operator has ended.
+        waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax, or COPY;
+        `sync`: the host goes on only when the operator has ended.
         """
         n = len(seconds)
 
         def ints(value: Sequence[int] | Ints | int) -> Ints:
             return np.full(n, value, np.int32) if isinstance(value, int) else np.asarray(value, np.int32)
 
-        hosts = np.full(n, host, np.float64) if isinstance(host, (int, float)) else np.asarray(host, np.float64)
         def marks(value: Sequence[bool] | Bytes | bool) -> Bytes:
             return np.full(n, value, np.uint8) if isinstance(value, bool) else np.asarray(value, np.uint8)
 
+        hosts = np.full(n, host, np.float64) if isinstance(host, (int, float)) else np.asarray(host, np.float64)
         columns = (ints(stream), np.asarray(seconds, np.float64), hosts, ints(category), marks(comm), marks(sync), ints(wait0),
                    ints(wait1))
         if any(column.shape != (n,) for column in columns):

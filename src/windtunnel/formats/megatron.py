@@ -10,8 +10,10 @@ from pydantic import ValidationError
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron_args import Arguments, parse
+from windtunnel.formats.megatron_experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.megatron_flags import KINDS
 from windtunnel.formats.megatron_layout import layers_of
+from windtunnel.formats.megatron_precision import precision_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.explain import explain
 
@@ -44,14 +46,7 @@ def _refuse(args: Arguments) -> None:
     """What would change the network or its cost and has no counterpart here is an error, not an ignored flag."""
     for flag in args.given:
         if flag.startswith(_NOT_A_DECODER) and flag not in KINDS:
-            raise SpecError(f"--{flag}", " ".join(args.given[flag]) or True, "a decoder of equal dense layers", _NOT_YET)
-    for flag in ("num-experts", "expert-model-parallel-size"):
-        if (args.integer(flag) or 1) > 1:
-            raise SpecError(f"--{flag}", args.integer(flag), "a dense model", _NOT_YET)
-    if args.switch("multi-latent-attention"):
-        raise SpecError("--multi-latent-attention", True, "multi-head or grouped-query attention", _NOT_YET)
-    if args.integer("mtp-num-layers"):
-        raise SpecError("--mtp-num-layers", args.integer("mtp-num-layers"), "no multi-token prediction", _NOT_YET)
+            raise SpecError(f"--{flag}", " ".join(args.given[flag]) or True, "a decoder of attention, MLPs and experts", _NOT_YET)
 
 
 def _model(args: Arguments) -> Model:
@@ -80,7 +75,11 @@ def _model(args: Arguments) -> Model:
         args.assumed.append("dropout 0.1, Megatron's default, where --hidden-dropout or --attention-dropout is left out")
     table["dropout"] = any(rate is None or rate > 0 for rate in rates)
     if window := _window(args):
-        table["window"] = window
+        table |= {"window": window, "window_pattern": windows_of(args, table["layers"])}
+    table |= mixture_of(args, table["layers"]) | latent_of(args)
+    if further := args.integer("mtp-num-layers"):
+        table["mtp_layers"] = further
+    table = {key: value for key, value in table.items() if value is not None}
     return load_model(table)
 
 
@@ -148,7 +147,7 @@ def _plan(args: Arguments, model: Model, on: Job | None) -> Plan:
     table: dict[str, Any] = {
         "tp": tp, "pp": pp, "cp": cp, "vpp": vpp, "dp": dp, "micro_batch": micro_batch, "global_batch": batch,
         "seq": args.needed("seq-length"), "sequence_parallel": args.switch("sequence-parallel") and tp > 1,
-        "sharding": _sharding(args), "stages": stages, **_recompute(args),
+        "sharding": _sharding(args), "stages": stages, **expert_axes(args, tp), **_recompute(args),
     }
     return _validated(table)
 
@@ -202,17 +201,23 @@ def _recompute(args: Arguments) -> dict[str, Any]:
         args.assumed.append(f"every layer recomputes (--recompute-num-layers {count} is how many share one checkpoint)")
     modules = args.words_of("recompute-modules")
     if said == "selective" and modules and modules != ["core_attn"]:
-        args.assumed.append(f"selective recompute is the attention core (--recompute-modules says {' '.join(modules)})")
+        made["recompute_modules"] = _modules(args, modules)
     return made
+
+
+def _modules(args: Arguments, named: list[str]) -> list[str]:
+    known = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act")
+    if "shared_experts" in named:
+        args.assumed.append("shared experts are kept (--recompute-modules shared_experts)")
+    kept = [name for name in named if name != "shared_experts"]
+    if unknown := [name for name in kept if name not in known]:
+        raise SpecError("--recompute-modules", unknown[0], ", ".join((*known, "shared_experts")))
+    return list(dict.fromkeys(kept)) or ["core_attn"]
 
 
 def _runtime(args: Arguments) -> Runtime:
     half = "fp16" if args.switch("fp16") else "bf16" if args.switch("bf16") else "fp32"
-    fields: dict[str, Any] = {"precision": half, "weight_dtype": half}
-    if args.text("fp8-format") or args.switch("fp8-hybrid") or args.switch("fp8-e4m3"):
-        fields["precision"] = "mxfp8" if args.text("fp8-recipe") == "mxfp8" else "fp8"
-    if args.text("fp4-format"):
-        fields["precision"] = "nvfp4"
+    fields: dict[str, Any] = {"weight_dtype": half, **precision_of(args, half)}
     if args.switch("accumulate-allreduce-grads-in-fp32") or half in ("bf16", "fp32"):
         fields["gradient_dtype"] = fields["reduce_dtype"] = "fp32"
     else:
@@ -231,7 +236,7 @@ def _runtime(args: Arguments) -> Runtime:
         if args.switch(flag):
             fields[field] = False
     fields["fused_cross_entropy"] = args.switch("cross-entropy-loss-fusion")
-    fields |= _kernels(args)
+    fields |= _kernels(args) | dispatch_of(args)
     if args.integer("make-vocab-size-divisible-by"):
         fields["pad_vocab"] = args.integer("make-vocab-size-divisible-by")
     if args.integer("ddp-bucket-size"):

@@ -13,15 +13,19 @@ INTEGERS = (
     "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank", "recompute-num-layers", "num-experts",
     "decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", "train-iters", "train-samples", "ddp-bucket-size",
     "zero-stage", "world-size", "num-distributed-optimizer-instances", "mtp-num-layers",
+    "expert-tensor-parallel-size", "moe-ffn-hidden-size", "moe-router-topk", "moe-shared-expert-intermediate-size",
+    "moe-router-num-groups", "moe-router-group-topk", "q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim",
+    "v-head-dim", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16",
 )
-FLOATS = ("hidden-dropout", "attention-dropout")
+FLOATS = ("hidden-dropout", "attention-dropout", "moe-expert-capacity-factor")
 STRINGS = (
     "position-embedding-type", "normalization", "fp8-format", "fp4-format", "fp8-recipe", "recompute-granularity",
     "recompute-method", "optimizer", "tokenizer-type", "window-size", "transformer-impl", "data-parallel-sharding-strategy",
     "pipeline-model-parallel-layout",
-    "cuda-graph-impl", "spec",
+    "cuda-graph-impl", "spec", "moe-layer-freq", "window-attn-skip-freq", "moe-token-dispatcher-type", "moe-router-score-function",
+    "moe-router-dtype", "moe-flex-dispatcher-backend",
 )
-LISTS = ("recompute-modules",)
+LISTS = ("recompute-modules", "moe-router-load-balancing-type")
 SWITCHES = (
     "swiglu", "squared-relu", "quick-geglu", "disable-bias-linear", "add-qkv-bias", "qk-layernorm", "group-query-attention",
     "untie-embeddings-and-output-weights", "apply-layernorm-1p", "sequence-parallel", "use-distributed-optimizer",
@@ -33,7 +37,9 @@ SWITCHES = (
     "no-bias-swiglu-fusion", "no-masked-softmax-fusion", "no-rope-fusion", "no-bias-dropout-fusion", "cross-entropy-loss-fusion",
     "enable-cuda-graph", "external-cuda-graph", "embed-layernorm", "deepspeed", "account-for-embedding-in-pipeline-split",
     "account-for-loss-in-pipeline-split", "fp8-hybrid", "fp8-e4m3", "use-rotary-position-embeddings",
-    "no-async-tensor-model-parallel-allreduce",
+    "no-async-tensor-model-parallel-allreduce", "moe-grouped-gemm", "moe-use-legacy-grouped-gemm", "moe-permute-fusion",
+    "moe-router-fusion", "moe-router-enable-expert-bias", "moe-shared-expert-overlap", "moe-shared-expert-gate",
+    "moe-enable-deepep", "fp8-param-gather", "first-last-layers-bf16", "tp-only-amax-red",
 )
 
 KINDS: dict[str, str] = (dict.fromkeys(INTEGERS, "int") | dict.fromkeys(FLOATS, "float") | dict.fromkeys(STRINGS, "str")

@@ -68,8 +68,11 @@ def _written(args: Arguments, layout: str, layers: int, pp: int) -> tuple[tuple[
     counts = [part.count("t") for part in parts]
     if sum(counts) != layers or len(counts) % pp:
         raise SpecError(flag, layout, f"{layers} t in a multiple of {pp} parts", f"It has {sum(counts)} t in {len(counts)} parts.")
-    if "m" in text:
-        args.assumed.append(f"multi-token prediction ({text.count('m')} m in {flag}) is left out; its virtual stage stays")
+    further = args.integer("mtp-num-layers") or 0
+    if text.count("m") != further:
+        raise SpecError(flag, layout, f"as many m as --mtp-num-layers = {further}")
+    if text.count("m") > parts[-1].count("m"):
+        args.assumed.append(f"layers that predict further tokens run with the loss, not in a part before it (m in {flag})")
     return tuple(counts), len(counts) // pp
 
 

@@ -47,7 +47,17 @@ def _unpack(word: str, values: dict[str, str]) -> list[str]:
             return [part for part in value.strip("()").split() if part]
         values[name] = value
         return []
-    return [part for part in word.split() if part] if word.startswith("--") and " " in word else [word.strip("()") or word]
+    return [part for part in word.split() if part] if word.startswith("--") and " " in word else [_inside(word)]
+
+
+def _inside(word: str) -> str:
+    """A word without the parentheses of an array around it; those that it closes itself stay, as in ([0]*3+[1]*58)."""
+    inner = word
+    while inner.startswith("(") and inner.count("(") > inner.count(")"):
+        inner = inner[1:]
+    while inner.endswith(")") and inner.count(")") > inner.count("("):
+        inner = inner[:-1]
+    return inner or word
 
 
 def _filled(word: str, values: dict[str, str]) -> str:

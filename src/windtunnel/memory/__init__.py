@@ -5,6 +5,13 @@ from windtunnel.memory.replay import Pooled, replay
 from windtunnel.memory.result import StageMemory
 from windtunnel.memory.snapshot import dumps, snapshot
 from windtunnel.memory.stage import curve, memory_of
+from windtunnel.memory.tiers import NAMES, TierMemory
+from windtunnel.memory.tiers import PARTS as TIER_PARTS
+from windtunnel.memory.together import Together, together
 from windtunnel.memory.walk import activation_walk
+from windtunnel.memory.why import why
 
-__all__ = ["Pooled", "StageMemory", "activation_walk", "curve", "dumps", "memory_of", "replay", "shortfall", "snapshot"]
+__all__ = [
+    "NAMES", "TIER_PARTS", "Pooled", "StageMemory", "TierMemory", "Together", "activation_walk", "curve", "dumps", "memory_of",
+    "replay", "shortfall", "snapshot", "together", "why",
+]

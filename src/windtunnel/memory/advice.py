@@ -16,6 +16,9 @@ from windtunnel.spec.runtime import Runtime
 from windtunnel.workload import build
 
 STRONGER = {"none": "zero1", "zero1": "zero2", "zero2": "zero3"}
+NARROWEST = ("plan.ep", "plan.offload.activations")
+"""Changes of several sizes, of which the first that is enough is said."""
+
 RECOMPUTE = {"none": "selective", "selective": "full", "ops": "full"}
 
 
@@ -52,7 +55,7 @@ def shortfall(job: Job, memory: Sequence[StageMemory],
     missing = max(0.0, -spare(memory))
     found: list[Advice] = []
     for path, value, changed in _changes(job):
-        if path == "plan.ep" and any(advice.path == path for advice in found):  # the narrowest is enough
+        if path in NARROWEST and any(advice.path == path for advice in found):
             continue
         try:
             after = memory_of(changed, build(check(changed)))
@@ -99,5 +102,11 @@ def _changes(job: Job) -> Iterator[tuple[str, str | int, Job]]:
         runtime = Runtime(**({name: getattr(job.runtime, name) for name in Runtime.model_fields} | {"fused_cross_entropy": True}))
         fields = {name: getattr(job, name) for name in Job.model_fields}
         yield "runtime.fused_cross_entropy", "true", Job(**(fields | {"runtime": runtime}))
+    if plan.offload.optimizer == "none":
+        yield "plan.offload.optimizer", "host", with_plan(offload=plan.offload.model_copy(update={"optimizer": "host"}))
+    most = max(max(stage) for stage in job.layers_per_stage)
+    for layers in dict.fromkeys(math.ceil(most * quarter / 4) for quarter in (1, 2, 3, 4)):
+        if layers > plan.offload.activations:
+            yield "plan.offload.activations", layers, with_plan(offload=plan.offload.model_copy(update={"activations": layers}))
     yield "plan.tp", 2 * plan.tp, with_plan(tp=2 * plan.tp, dp=None)
     yield "plan.pp", 2 * plan.pp, with_plan(pp=2 * plan.pp, dp=None, stages=None)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.memory.habits import Habits
+from windtunnel.memory.tiers import largest_copy
 from windtunnel.spec.common import DTYPE_BYTES
-from windtunnel.workload.build import EMBEDDING, HEAD
+from windtunnel.spec.graph_model import GraphModel
+from windtunnel.workload.build import HEAD
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind
-
-IN_FLIGHT = 2
-"""Blocks whose parameters are gathered at once: the one that runs and the one fetched ahead."""
+from windtunnel.workload.passes.fsdp import INT8, blocks_ahead, persistent
 
 
 def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: float) -> float:
@@ -19,11 +19,13 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
     job = workload.job
     plan = job.plan
     total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
+    total += largest_copy(workload, stage)  # a layer that leaves while the next one runs, or comes back ahead of its use
     if plan.shards_parameters:
         return total + _sharded(workload, stage, habit, parameters + workload.stage_frozen[stage])
     if job.dp * plan.cp > 1 and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
-        total += min(habit.bucket, parameters) * width
+        twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"
+        total += min(habit.bucket, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced
     return total
 
 
@@ -34,20 +36,26 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
     reduced = DTYPE_BYTES[job.runtime.reduce_dtype]
     used = [b for chunk in workload.stages[stage] for b, _ in chunk.blocks]
     size = [block.elements for block in workload.blocks]
-    largest = max((size[b] for b in used if b not in (EMBEDDING, HEAD)), default=0.0)
+    largest = max((size[b] for b in used if b not in workload.root), default=0.0)
     if job.plan.pp > 1 and habit.torch_pipeline:
         return compute * parameters + (compute + reduced) * largest + _outputs(workload, stage, compute)
-    root = sum(size[b] for b in used if b in (EMBEDDING, HEAD))
-    head = size[HEAD] if HEAD in used else 0.0
+    root = sum(size[b] for b in used if b in workload.root)
+    head = size[workload.root[-1]] if workload.root and workload.root[-1] in used else 0.0
     # the root unit (embedding, head) is not resharded inside a step
-    gathered = IN_FLIGHT * largest + root if job.runtime.reshard_after_forward else parameters
-    return compute * (min(gathered, parameters) + largest + head) + reduced * largest
+    gathered = (1 + blocks_ahead(workload, stage)) * largest + root if job.runtime.reshard_after_forward else parameters
+    if job.runtime.live_parameters is not None:  # DeepSpeed frees no sooner than it has to
+        gathered = max(gathered, job.runtime.live_parameters)
+    second = parameters / job.plan.secondary_group if job.plan.secondary_group else 0.0
+    small = sum(persistent(job, workload.blocks[b]) * times for chunk in workload.stages[stage] for b, times in chunk.blocks)
+    quantised = INT8 * largest if job.plan.quantised_gather else 0.0
+    return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised
 
 
 def _outputs(workload: Workload, stage: int, width: float) -> float:
     """Logits of all earlier micro batches, which PyTorch's pipeline runtime collects where the head is."""
     heads = [runs for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True) if (HEAD, 1) in chunk.blocks]
-    if not heads or workload.job.runtime.cross_entropy in ("chunked", "linear"):  # there the stage's output is the loss
+    # a graph's outputs are not known from its kernels; of a loss without whole logits they are one number
+    if not heads or isinstance(workload.job.model, GraphModel) or workload.job.runtime.cross_entropy in ("chunked", "linear"):
         return 0.0
     table, rows = workload.ops, workload.blocks[HEAD].forward
     loss = rows.start + int(np.flatnonzero(table.kind[rows.start:rows.stop] == Kind.CROSS_ENTROPY)[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from windtunnel.memory.buffers import IN_FLIGHT, buffer_bytes
+from windtunnel.memory.buffers import buffer_bytes
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.memory.outputs import Passes, passes_of
 from windtunnel.memory.resident import cublas_bytes
@@ -20,6 +20,7 @@ from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Stream
+from windtunnel.workload.passes.fsdp import blocks_ahead
 from windtunnel.workload.schedules import Action, Pass
 
 BEYOND = 4
@@ -115,7 +116,7 @@ def _start(script: _Script, workload: Workload, stage: int, habit: Habits, state
     _all(script, [arriving, arriving], "pipeline receive buffer")
     rest = buffer_bytes(workload, stage, habit, parameters) - 2.0 * arriving
     gathered = _Player.gathered(workload, stage)
-    moving = min(rest, IN_FLIGHT * max(gathered.values(), default=0.0))
+    moving = min(rest, (1 + blocks_ahead(workload, stage)) * max(gathered.values(), default=0.0))
     script.take(rest - moving, "framework buffer")
 
 
@@ -167,6 +168,7 @@ class _Player:
         self.passes: dict[int, Passes] = {b: passes_of(workload, workload.blocks[b], needs[b], raw) for b in used}
         self.names = [block.name for block in workload.blocks]
         self.weights = self.gathered(workload, stage)
+        self.in_flight = 1 + blocks_ahead(workload, stage)
         self.chunks = [[b for b, times in chunk.blocks for _ in range(times)] for chunk in workload.stages[stage]]
         # outputs stay with their micro batch where the framework keeps them
         self.outputs = [max(0.0, held - sum(needs[b].saved for b in blocks))
@@ -185,7 +187,7 @@ class _Player:
             return {}
         if job.plan.pp > 1 and habits(job.runtime.framework).torch_pipeline:
             return {}
-        layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if workload.blocks[b].name.endswith("layer")}
+        layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if b not in workload.root}
         return {b: job.runtime.compute_width * workload.blocks[b].elements for b in layers}
 
     def step(self, order: Sequence[Action], name: str) -> None:
@@ -216,7 +218,7 @@ class _Player:
         """The next block's parameters arrive while those of the one before it are still there."""
         if block in self.weights:
             self.ring.append(self.script.take(self.weights[block], "gathered parameters", Stream.GATHER))
-            while len(self.ring) > IN_FLIGHT:
+            while len(self.ring) > self.in_flight:
                 self.script.drop([self.ring.pop(0)])
 
     def _forward(self, block: int) -> list[int]:

@@ -46,7 +46,7 @@ def nccl_bytes(job: Job) -> float:
         ranks = sizes[axis]
         if ranks > 1:
             inside = stride * ranks <= node.domain
-            total += _communicator(job, inside, point_to_point=axis == "pp")
+            total += _communicator(job, inside, point_to_point=axis == "pp" or axis == "cp" and job.cp_kind != "all_gather")
         stride *= ranks
     if plan.ep * plan.etp > 1:  # experts' axes: tokens over ep, copies of experts over the rest
         span = plan.ep * plan.etp

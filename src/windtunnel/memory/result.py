@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from windtunnel.memory.tiers import NAMES, TierMemory
+
 USABLE = 0.989
 """Share of the data sheet's memory that CUDA offers: PyTorch's out-of-memory texts print 79.15 of 80 GiB on A100, 79.10 on H100."""
 
@@ -15,6 +17,7 @@ class StageMemory:
 
     weights + gradients + optimizer + activations + logits + buffers + workspace = `allocated`; with `fragmentation` it is what the
     framework's allocator holds (`reserved`); with `context` (CUDA context, NCCL) what the driver's tool shows (`total`).
+    `fits`: the GPU has room, and so have all `tiers`.
     """
 
     stage: int
@@ -33,6 +36,7 @@ class StageMemory:
     capacity: float
     fits: bool
     curve: Sequence[tuple[float, float]] = ()  # (second in the step, allocated bytes)
+    tiers: tuple[TierMemory, ...] = ()  # what lives elsewhere
 
     @property
     def usable(self) -> float:
@@ -41,6 +45,14 @@ class StageMemory:
 
     @property
     def missing(self) -> float:
-        """Bytes of `total` beyond `usable`, positive if and only if the stage does not fit; negative is what is free."""
+        """Bytes beyond what the GPU, or a place beside it, has: positive if and only if the stage does not fit."""
         over = self.total - self.usable
-        return min(0.0, over) if self.fits else over  # a fitting stage may fill the room, but for rounding
+        if self.fits:
+            return min(0.0, over)  # a fitting stage may fill the room, but for rounding
+        return max((over, *(tier.missing for tier in self.tiers)))
+
+    @property
+    def short(self) -> str:
+        """Where `missing` bytes are missing: GPU memory, or a place beside it that lacks more."""
+        over = max(self.tiers, key=lambda tier: tier.missing, default=None)
+        return NAMES[over.place] if over is not None and over.missing > max(0.0, self.total - self.usable) else "GPU memory"

@@ -11,6 +11,7 @@ from windtunnel.memory.habits import habits
 from windtunnel.memory.resident import context_bytes, cublas_bytes
 from windtunnel.memory.result import USABLE, StageMemory
 from windtunnel.memory.state import state_of, step_bytes
+from windtunnel.memory.tiers import tiers_of
 from windtunnel.memory.walk import Needs, Peak, activation_walk, block_needs, peak_of
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
@@ -44,10 +45,12 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     capacity = float(job.cluster.gpu.memory)
     room = USABLE * capacity - context
     reserved = max(allocated, min(allocated * (1.0 + job.runtime.allocator_overhead), room))
+    tiers = tiers_of(workload, stage, habit)
     return StageMemory(
         stage=stage, weights=state.weights, gradients=state.gradients, optimizer=state.optimizer, activations=peak.activations,
         logits=peak.logits, buffers=buffers, workspace=workspace, context=context, fragmentation=reserved - allocated,
-        allocated=allocated, reserved=reserved, total=reserved + context, capacity=capacity, fits=allocated <= room,
+        allocated=allocated, reserved=reserved, total=reserved + context, capacity=capacity,
+        fits=allocated <= room and all(tier.missing <= 0.0 for tier in tiers), tiers=tiers,
     )
 
 

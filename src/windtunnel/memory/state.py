@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from windtunnel.memory.habits import Habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
+from windtunnel.spec.plan import Plan
 from windtunnel.workload.blocks.quantise import weight_bytes
 from windtunnel.workload.passes.optimizer import MOMENTS, sharded, updated_parameters
 
@@ -36,20 +37,30 @@ def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, 
     plan, runtime = job.plan, job.runtime
     own = sharded(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
-    whole = plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
+    whole = plan.gradient_accumulation == "local" or plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
     still = weight * frozen / job.shard_ranks
     master = 4.0 if runtime.master_weights and weight < 4.0 else 0.0
+    kept = plan.offload.kept_state
     if master and plan.sharding in ("fsdp", "hsdp"):  # FSDP's shards are the master copy; 16-bit weights exist only gathered
-        weight, master = master, 0.0
+        weight, master = (1.0 - kept) * weight + kept * master, 0.0
+    cut = plan.sharding == "zero2" or plan.shards_parameters and not whole
     return State(
-        weights=weight * own + still if plan.shards_parameters else weight_bytes(job, parameters + frozen, quantised),
-        gradients=gradient * (own if plan.sharding == "zero2" or plan.shards_parameters and not whole else parameters),
-        optimizer=(4.0 * MOMENTS[runtime.optimizer] + master) * updated_parameters(job, parameters, experts),
+        weights=0.0 if plan.offload.parameters != "none" else weight * own + still if plan.shards_parameters else weight_bytes(
+            job, parameters + frozen, quantised),
+        gradients=gradient * (own * (kept if gradients_leave(plan) else 1.0) if cut else parameters),
+        optimizer=(4.0 * MOMENTS[runtime.optimizer] + master) * updated_parameters(job, parameters, experts) * kept,
     )
+
+
+def gradients_leave(plan: Plan) -> bool:
+    """Whether shards of gradients are accumulated where their optimizer state is: ZeRO-Offload, ZeRO-Infinity and FSDP's CPUOffload
+    do so from ZeRO 2 up, since every backward pass reduces there."""
+    return plan.offload.optimizer != "none" and (plan.sharding == "zero2" or plan.shards_parameters)
 
 
 def step_bytes(job: Job, parameters: float, experts: float = 0.0) -> float:
     """Temporary bytes of the parameter update: fp32 copies of 16-bit gradients, and a foreach optimizer's intermediate."""
     runtime = job.runtime
     copies = 4.0 if runtime.master_weights and DTYPE_BYTES[runtime.gradient_dtype] < 4.0 else 0.0
-    return updated_parameters(job, parameters, experts) * (copies + (0.0 if runtime.fused_optimizer else 4.0))
+    updated = updated_parameters(job, parameters, experts) * job.plan.offload.kept_state
+    return updated * (copies + (0.0 if runtime.fused_optimizer else 4.0))

@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.precision import NARROW
 from windtunnel.workload.blocks.quantise import copies, recipe
 from windtunnel.workload.graph import Block, Chunk, Workload
-from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Phase
+from windtunnel.workload.ops import CONTEXT_AXES, DTYPES, Axis, Comm, Kind, OpTable, Phase
 from windtunnel.workload.schedules import Pass, table
 
 SAVED_PER_LOGIT = 4.0
@@ -57,6 +58,8 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
 
 
 def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
+    if isinstance(workload.job.model, GraphModel):  # its tensors were counted one by one
+        return Needs(block.saved, block.working, 0.0, block.parameters, 0.0)
     table, runtime, plan = workload.ops, workload.job.runtime, workload.job.plan
     width = runtime.compute_width
     rows = slice(block.backward.start, block.backward.stop)
@@ -74,7 +77,7 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     fused = np.where(kind == Kind.ATTENTION_BACKWARD, 2 * batch * (m + n) * k, 0)
     gathered = np.where((table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP), table.bytes[rows], 0.0)
     gradients = float(max((product.max(initial=0), softmax.max(initial=0), fused.max(initial=0)))) * width
-    working = block.working + gradients + float(gathered.max(initial=0.0)) + workload.boundary
+    working = block.working + gradients + float(gathered.max(initial=0.0)) + _context(table, rows) + workload.boundary
     saved, logits = block.saved, 0.0
     if habit.saves_gathered and plan.sequence_parallel:
         inputs = (table.comm[ahead] == Comm.ALL_GATHER) & (table.axis[ahead] == Axis.TP)
@@ -98,6 +101,16 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     again = (phase == Phase.WGRAD) & (table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP)
     cut = 0.0 if habit.saves_gathered else float(table.bytes[rows][again].sum()) * (1.0 - 1.0 / plan.tp)
     return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut))
+
+
+def _context(table: OpTable, rows: slice) -> float:
+    """Largest buffers of context parallelism in a backward pass: gathered keys and values, what an all-to-all brings, or what a
+    ring works on beside what arrives."""
+    if not np.isin(table.axis[rows], CONTEXT_AXES).any():
+        return 0.0
+    sizes = np.where(np.isin(table.axis[rows], CONTEXT_AXES), table.bytes[rows], 0.0)
+    copies = np.select([table.comm[rows] == Comm.SEND_RECV, table.comm[rows] == Comm.REDUCE_SCATTER], [2.0, 0.0], 1.0)
+    return float((sizes * copies).max())
 
 
 def _unread(workload: Workload, rows: slice, width: float) -> float:

@@ -11,10 +11,13 @@ from windtunnel.workload.ops import Axis
 
 Ids = npt.NDArray[np.int64]
 
-_PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.DP: "dp"}
+_PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.CP_HEADS: "cp", Axis.CP_RING: "cp", Axis.DP: "dp"}
 _STAGE = ("dp", "cp", "tp")
-_JOINED = {Axis.SHARD: ("dp", "cp"), Axis.REPLICA: ("dp", "cp"), Axis.EP: _STAGE, Axis.ETP: _STAGE, Axis.EXPERT_DP: _STAGE,
-           Axis.WORLD: ("dp", "cp", "tp", "pp")}
+_STATE = (Axis.SHARD, Axis.REPLICA, Axis.NEAR, Axis.FAR)
+_EXPERTS = {Axis.EXPERT_DP: 1, Axis.EXPERT_SHARD: 1, Axis.EXPERT_REPLICA: 1, Axis.EP: 2, Axis.ETP: 3}
+"""Experts' axes, and which of (copies, ep, etp) they run along."""
+
+_JOINED = {**dict.fromkeys(_STATE, ("dp", "cp")), **dict.fromkeys(_EXPERTS, _STAGE), Axis.WORLD: ("dp", "cp", "tp", "pp")}
 
 
 def members(job: Job, axis: Axis, stage: int | None = None) -> Ids:
@@ -25,12 +28,14 @@ def members(job: Job, axis: Axis, stage: int | None = None) -> Ids:
     """
     plan = job.plan
     return rows_of(Axis(axis), {"tp": plan.tp, "cp": plan.cp, "dp": job.dp, "pp": plan.pp}, plan.placement,
-                job.shard_ranks, plan.ep, stage, plan.etp)
+                job.shard_ranks, plan.ep, stage, plan.etp, job.cp_sizes[0], job.near_ranks, job.expert_shard_ranks)
 
 
 def rows_of(axis: Axis, sizes: dict[str, int], placement: tuple[str, ...], shard: int, ep: int, stage: int | None = None,
-            etp: int = 1) -> Ids:
-    """As `members`, of a plan given by its numbers. Experts' axes cut a stage's ranks: etp innermost, then ep, then copies."""
+            etp: int = 1, swap: int = 1, near: int = 1, experts: int = 1) -> Ids:
+    """As `members`, of a plan given by its numbers. Experts' axes cut a stage's ranks: etp innermost, then ep, then copies; of the
+    context-parallel ranks the innermost `swap` exchange heads; of `shard` ranks that share state `near` are close, of those with
+    the same experts `experts` share state."""
     order = [a for a in reversed(placement) if a in sizes]
     if axis == Axis.NONE or sorted(order) != sorted(sizes):
         raise SpecError("axis", axis.name, "an axis of the plan, with a placement that names tp, cp, dp, pp once")
@@ -50,12 +55,15 @@ def rows_of(axis: Axis, sizes: dict[str, int], placement: tuple[str, ...], shard
     rest = [a for a in order if a not in wanted]
     found = np.transpose(grid, [order.index(a) for a in rest + wanted])
     found = found.reshape(-1, int(np.prod([sizes[a] for a in wanted], dtype=np.int64)))
-    if axis == Axis.SHARD:
-        return found.reshape(-1, shard)
-    if axis in (Axis.EP, Axis.ETP, Axis.EXPERT_DP) and found.shape[1] % (ep * etp) == 0:
+    if axis in _EXPERTS and found.shape[1] % (ep * etp) == 0:
         cut = found.reshape(found.shape[0], -1, ep, etp)
-        inner = {Axis.EXPERT_DP: 1, Axis.EP: 2, Axis.ETP: 3}[axis]
-        return np.moveaxis(cut, inner, 3).reshape(-1, cut.shape[inner])
-    if axis == Axis.REPLICA:
-        return np.swapaxes(found.reshape(found.shape[0], -1, shard), 1, 2).reshape(-1, found.shape[1] // shard)
-    return found
+        found = np.moveaxis(cut, _EXPERTS[axis], 3).reshape(-1, cut.shape[_EXPERTS[axis]])
+    if axis in (Axis.SHARD, Axis.NEAR, Axis.FAR):
+        found = found.reshape(-1, shard)
+    inner = {Axis.CP_HEADS: swap, Axis.CP_RING: swap, Axis.REPLICA: shard, Axis.NEAR: near, Axis.FAR: near,
+             Axis.EXPERT_SHARD: experts, Axis.EXPERT_REPLICA: experts}.get(axis)
+    if inner is None:
+        return found
+    if axis in (Axis.CP_HEADS, Axis.NEAR, Axis.EXPERT_SHARD):
+        return found.reshape(-1, inner)
+    return np.swapaxes(found.reshape(found.shape[0], -1, inner), 1, 2).reshape(-1, found.shape[1] // inner)

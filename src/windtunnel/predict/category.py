@@ -27,6 +27,8 @@ class Category(IntEnum):
     PIPELINE_BUBBLE = 11
     STEP_SYNC = 12
     OTHER_STAGES = 13
+    OFFLOAD = 14  # copies to and from memory beside the GPU's
+    CPU_UPDATE = 15
 
 
 COMPUTE = (Category.MATMUL, Category.ATTENTION, Category.MEMORY_BOUND, Category.RECOMPUTE, Category.OPTIMIZER)
@@ -39,16 +41,24 @@ MOVING = (
     Category.GRADIENT_REDUCE,
     Category.PIPELINE_TRANSFER,
     Category.STEP_SYNC,
+    Category.OFFLOAD,
+    Category.CPU_UPDATE,
 )
 
 _BY_AXIS = {
     Axis.TP: Category.TENSOR_PARALLEL,
     Axis.CP: Category.CONTEXT_PARALLEL,
+    Axis.CP_HEADS: Category.CONTEXT_PARALLEL,
+    Axis.CP_RING: Category.CONTEXT_PARALLEL,
     Axis.EP: Category.EXPERT_PARALLEL,
     Axis.ETP: Category.EXPERT_PARALLEL,
     Axis.EXPERT_DP: Category.GRADIENT_REDUCE,
     Axis.DP: Category.GRADIENT_REDUCE,
     Axis.SHARD: Category.PARAMETER_GATHER,
+    Axis.NEAR: Category.PARAMETER_GATHER,
+    Axis.FAR: Category.PARAMETER_GATHER,
+    Axis.EXPERT_SHARD: Category.PARAMETER_GATHER,
+    Axis.EXPERT_REPLICA: Category.GRADIENT_REDUCE,
     Axis.REPLICA: Category.GRADIENT_REDUCE,
     Axis.PP: Category.PIPELINE_TRANSFER,
     Axis.EMBEDDING: Category.GRADIENT_REDUCE,

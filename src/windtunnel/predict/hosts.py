@@ -35,18 +35,17 @@ def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
 
 def _modules(workload: Workload) -> npt.NDArray[np.float64]:
     """What linear layers and mixtures cost beside their launches. A product in chunks is one layer's; a weight gradient is booked
-    with the input's."""
+    with the input's, a mixture with its router, whose graph then spares it."""
     ops, host = workload.ops, workload.job.runtime.host
     calls = np.isin(ops.phase, (Phase.FORWARD, Phase.RECOMPUTE, Phase.DGRAD))
     linear = np.array([module in MODULES for module in ops.modules]) & calls
     product = linear & (ops.kind == Kind.GEMM)
     grouped = linear & (ops.kind == Kind.GROUPED_GEMM)
-    router = np.zeros(len(ops), np.bool_)
+    router = np.isin(ops.names, ("router", "router dgrad")) & product
     before = ""
     for row in np.nonzero(product)[0].tolist():
         name = ops.names[row]
         product[row] = name != before
-        router[row] = product[row] and name in ("router", "router dgrad")
         before = name
     cost = (product | grouped) * host.linear + grouped * ops.launches * host.expert + router * host.mixture
     return np.asarray(cost, np.float64)

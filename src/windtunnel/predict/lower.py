@@ -22,10 +22,12 @@ from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
 from windtunnel.predict.transfers import Transfers
 from windtunnel.workload import Axis, Comm, Workload
+from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.passes.optimizer import sharded
 from windtunnel.workload.schedules import Order, table
 
-OVERLAPPING = (Axis.TP, Axis.CP, Axis.EP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP)
+OVERLAPPING = (Axis.TP, *CONTEXT_AXES, Axis.EP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP, Axis.NEAR, Axis.FAR,
+               Axis.EXPERT_SHARD, Axis.EXPERT_REPLICA)
 DEFAULT_TAX = 0.1
 """For accelerators whose compute units are not known; assumed."""
 
@@ -149,4 +151,5 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
         waits = (stage.sync(Kind.GRADIENT_NORM, Axis.WORLD, 8.0, plan.pp, waits, Category.STEP_SYNC, host_sync=True),)
     if job.runtime.host.step:
         stage.run(templates.nothing(job.runtime.host.step), HOST)
-    sharding.finish(stage.run(templates.optimizer(index, after_norm=True), UPDATE, waits))
+    update = stage.run(templates.optimizer(index, after_norm=True), UPDATE, waits)
+    sharding.finish(sharding.copies.update(update, waits))

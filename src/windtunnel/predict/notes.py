@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from windtunnel.compute import Profile
 from windtunnel.memory import StageMemory
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 
 
@@ -20,7 +21,10 @@ def assumptions(job: Job) -> tuple[str, ...]:
         load = min(runtime.moe_imbalance, runtime.moe_capacity or runtime.moe_imbalance)
         notes.append(f"A token goes to {job.model.top_k} of {job.model.experts} experts, which count in FLOPs; the busiest expert "
                      f"rank takes {load:g} times the mean.")
-    if job.padded_vocab != job.model.vocab:
+    if isinstance(job.model, GraphModel):
+        notes.append(f"The model is a graph of kernels as PyTorch runs them one by one, {job.model.batch} samples a micro batch; "
+                     "switches that fuse kernels of decoders change nothing.")
+    elif job.padded_vocab != job.model.vocab:
         notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
     if job.cluster.gpus > 1:
         notes.append(
@@ -39,6 +43,8 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     if not short.fits:
         notes.append(
             f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more than its GPU has."
+            if short.short == "GPU memory" else
+            f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more {short.short} for each of its GPUs."
         )
     domain, span = job.cluster.node.domain, job.plan.ep * job.plan.etp
     if span <= domain < job.cluster.gpus and domain % span:

@@ -40,6 +40,11 @@ STREAMS = {
     "reduce": "gradient reduce",
     "tied embedding": "world",
     "gradient norm": "world",
+    "offload": "offload",
+    "fetch": "fetch",
+    "to storage": "to storage",
+    "from storage": "from storage",
+    "cpu update": "CPU",
 }
 """Track of each label kind."""
 

@@ -31,6 +31,11 @@ class Kind(IntEnum):
     BACKWARD_INPUT = 10
     BACKWARD_WEIGHT = 11
     FORWARD_AND_BACKWARD = 12  # two passes at once; the label is the forward pass's
+    OFFLOAD = 13  # copies out of the GPU's memory, and back
+    FETCH = 14
+    TO_STORAGE = 15
+    FROM_STORAGE = 16
+    CPU_UPDATE = 17
 
 
 PASSES = np.array([Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT], np.int64)

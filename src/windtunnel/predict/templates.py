@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.engine import ProgramBuilder
+from windtunnel.engine import COPY, ProgramBuilder
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.pieces import Piece, beside, half, in_a_row
@@ -96,15 +96,20 @@ class Templates:
     def transfer(self, stream: Stream, seconds: float, category: Category) -> int:
         """A collective among equal ranks: one row on its own stream."""
         host = self.workload.job.runtime.host
-        return self._one("transfer", int(stream), seconds, (host.launch + host.collective) / self.host_speed, int(category), True)
+        return self._one("transfer", int(stream), seconds, (host.launch + host.collective) / self.host_speed, int(category), 1)
+
+    def aside(self, stream: Stream, seconds: float, category: Category) -> int:
+        """Work that takes nothing from the GPU's compute units: a copy engine's, a disk's or the CPU's."""
+        launch = self.workload.job.runtime.host.launch / self.host_speed
+        return self._one("aside", int(stream), seconds, launch, int(category), COPY)
 
     def nothing(self, host: float) -> int:
         """A row that only costs host time."""
-        return self._one("nothing", int(Stream.COMPUTE), 0.0, host / self.host_speed, int(Category.MEMORY_BOUND), False)
+        return self._one("nothing", int(Stream.COMPUTE), 0.0, host / self.host_speed, int(Category.MEMORY_BOUND), 0)
 
     def _one(self, *row: object) -> int:
         if row not in self.known:
-            _, stream, seconds, host, category, is_comm = row
+            _, stream, seconds, host, category, comm = row
             none = np.full(1, -1, np.int32)
             self.rows.append(None)
             self.known[row] = self.program.add_template(
@@ -112,7 +117,7 @@ class Templates:
                 seconds=np.array([seconds]),
                 host=np.array([host]),
                 category=np.array([category], np.int32),
-                comm=np.array([is_comm], np.uint8),
+                comm=np.array([comm], np.uint8),
                 wait0=none,
                 wait1=none,
             )

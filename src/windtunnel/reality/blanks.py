@@ -1,9 +1,11 @@
 """What to put where a row is blank: one rule for all rows, said beside each row that it touched.
 
 Recompute: the least of none, selective, full (on one, two, three or all quarters of a stage's layers) with which any candidate fits
-the GPU's memory; memory needs the graph alone, no step is predicted for it. Then virtual stages and micro batch in turn, from the
-largest micro batch, the fastest predicted of those that fit, until neither changes. This is what the authors of a benchmark table
-do, and it reads nothing but the job; no measured value takes part in the choice. Where nothing fits, the one that lacks least.
+the GPU's memory; memory needs the graph alone, no step is predicted for it. Before full recompute, activations of one to seven
+eighths of the layers leave for the host, where recipes do that (`jobs.OFFLOADS_SINCE`). Then virtual stages and micro batch in
+turn, from the largest micro batch, the fastest predicted of those that fit, until neither changes. This is what the authors of a
+benchmark table do, and it reads nothing but the job; no measured value takes part in the choice. Where nothing fits, the one that
+lacks least.
 """
 
 from __future__ import annotations
@@ -94,6 +96,8 @@ def _said(made: Draft, job: Job, rule: str) -> str:
     modules = job.plan.recompute_modules
     named = job.plan.recompute if modules == ("core_attn",) else f"selective ({', '.join(modules)})"
     recompute = named if some is None else f"{job.plan.recompute} on {some} layers of a virtual stage"
+    if job.plan.offload.activations:
+        recompute = f"none, activations of {job.plan.offload.activations} layers to the host"
     values = {"recompute": recompute, "modules of selective recompute": ", ".join(modules),
               "micro batch": str(job.plan.micro_batch), "virtual stages": str(job.plan.vpp)}
     chosen = ", ".join(f"{name} {values[name]}" for name in made.blank)

@@ -24,21 +24,33 @@ from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.software import RELEASES, catalogue_date, runtime_of, software_date
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
+from windtunnel.spec.offload import Offload
 
-Recompute = Literal["none", "selective", "modules", "ops", "full"]
+Recompute = Literal["none", "selective", "modules", "offload", "ops", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 Level = tuple[Recompute, int]
-"""Recompute and the quarters of a virtual stage's layers that do it."""
+"""Recompute and the quarters of a virtual stage's layers that do it; for offload eighths of them."""
 
 LEVELS: tuple[Level, ...] = (("none", 4), ("selective", 4), ("full", 1), ("full", 2), ("full", 3), ("full", 4))
 """What a blank may stand for, least first: recipes recompute no more layers than memory asks for."""
 
-MIXTURE_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *LEVELS[2:])
+OFFLOAD_LEVELS: tuple[Level, ...] = tuple(("offload", eighths) for eighths in range(1, 8))
+"""Eighths of a virtual stage's layers whose activations leave for the host, where recipes do that before they recompute: they name
+single layers (5, 20, 40 of 80; 92, 95 of 126)."""
+
+MIXTURE_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *OFFLOAD_LEVELS, *LEVELS[2:])
 """With experts also the cheap modules by name: norms, experts' activations, up projections of latent attention."""
+
+OFFLOADS_SINCE = {"nemo": (25, 7)}
+"""Frameworks whose recipes offload activations of fully sharded jobs where the host is a chip-to-chip link away, and the version
+since which they do (NVIDIA-NeMo/Megatron-Bridge performance recipes: cpu_offloading_num_layers beside use_megatron_fsdp)."""
 
 MICRO_BATCHES = (1, 2, 4, 8)
 INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
 """Frameworks that have the interleaved schedule; the others run 1F1B."""
+
+PRINTS_INTERLEAVE = ("nemo",)
+"""Publishers whose tables print virtual stages wherever there are some (97 of 104 rows with pipelines): a blank is none."""
 
 MOST_VIRTUAL_STAGES = 8
 """Papers print 1 to 8 virtual stages: 3 (Korthikanti et al. 2022), 6 (MegaScale), up to 8 (Llama 3); finer cuts only add
@@ -46,6 +58,10 @@ transfers."""
 
 SCHEDULE_OF = {"hai-llm": "dualpipe"}
 """Frameworks with a pipeline schedule of their own (DeepSeek-V3, arXiv:2412.19437 section 3.2.1)."""
+
+LAYER_BY_LAYER = ("meta",)
+"""Frameworks whose virtual stages hold one layer each, the first and the last the embedding and the head alone (Llama 3,
+arXiv:2407.21783 section 3.3.2)."""
 
 _SEQUENCE_PARALLEL_SINCE = (2022, 5)
 _DISTRIBUTED_OPTIMIZER_SINCE = (2022, 1)
@@ -114,17 +130,20 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
     blank: list[str] = []
     jobs: list[Job] = []
     refused: WindtunnelError | None = None
-    for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank, listed):
+    offloads = _offloads(runtime, cluster, common["sharding"])
+    for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank, offloads, listed):
         layout, rule = _stages(row, model, pp * vpp)
         if layout == ():
             refused = PlanError("plan.stages", model.layers, f"at least one layer in each of {pp * vpp} virtual stages",
                                 "a stage that holds only the embedding or the head is not modelled in this version")
             continue
-        some = math.ceil(quarters * max(layout or (model.layers // (pp * vpp),)) / 4) if quarters < 4 else None
+        largest = max(layout or (model.layers // (pp * vpp),))
+        some = math.ceil(quarters * largest / 4) if quarters < 4 and recompute != "offload" else None
         named: Any = listed or _modules(model) if recompute == "modules" else ("core_attn",)
-        how: Any = "selective" if recompute == "modules" else recompute
-        plan = Plan(**common, recompute=how, recompute_modules=named, recompute_layers=some, micro_batch=micro_batch, vpp=vpp,
-                    stages=layout)
+        how: Any = {"modules": "selective", "offload": "none"}.get(recompute, recompute)
+        leaving = math.ceil(quarters * largest / 8) if recompute == "offload" else 0
+        plan = Plan(**common, recompute=how, recompute_modules=named, recompute_layers=some, micro_batch=micro_batch,
+                    vpp=vpp, stages=layout, offload=Offload(activations=leaving))
         job = Job(name=row.id, model=model, plan=plan, runtime=runtime, cluster=cluster, source=row.source or "")
         try:
             jobs.append(check(job))
@@ -141,12 +160,14 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
 def level_of(job: Job) -> Level:
     """The job's entry of `LEVELS`, or the next above it where a quarter of its layers is not a whole number."""
     most = max(max(stage) for stage in job.layers_per_stage)
+    if job.plan.offload.activations:
+        return "offload", min(OFFLOAD_LEVELS[-1][1], 8 * job.plan.offload.activations // most)
     some = job.plan.recompute_layers
     named: Recompute = "modules" if job.plan.recompute_modules != ("core_attn",) else job.plan.recompute
     return named, 4 if some is None else math.ceil(4 * some / most)
 
 
-def _open(row: TrainingRow, model: Model, dp: int, blank: list[str],
+def _open(row: TrainingRow, model: Model, dp: int, blank: list[str], offloads: bool,
           listed: tuple[str, ...] = ()) -> Iterator[tuple[Level, int, int]]:
     """What may stand in the row's blanks; names them in `blank`. `listed`: modules of selective recompute that a recipe prints."""
     levels = MIXTURE_LEVELS if model.experts else LEVELS
@@ -154,6 +175,7 @@ def _open(row: TrainingRow, model: Model, dp: int, blank: list[str],
         levels = (("modules", 4),)
     elif row.recompute is None:
         blank.append("recompute")
+        levels = (*levels[:-4], *OFFLOAD_LEVELS, *levels[-4:]) if offloads else levels
     elif row.recompute == "selective" and row.framework == "torchtitan":
         levels = (("ops", 4),)  # its selective mode chooses by operator, not Megatron's attention core
     elif row.recompute == "selective" and model.experts:
@@ -171,14 +193,25 @@ def _open(row: TrainingRow, model: Model, dp: int, blank: list[str],
     return product(levels, sizes, interleaves)
 
 
+def _offloads(runtime: Runtime, cluster: Cluster, sharding: str) -> bool:
+    """Whether the recipes of the row's software offload activations on its machine."""
+    since, link = OFFLOADS_SINCE.get(runtime.framework), cluster.node.host_link
+    version = tuple(int(part) for part in runtime.version.split(".")[:2] if part.isdigit())
+    return since is not None and version >= since and link is not None and link.kind == "c2c" and sharding in ("fsdp", "hsdp")
+
+
 def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, ...]:
     pp = row.pp or 1
+    if pp > 1 and row.framework in LAYER_BY_LAYER and (layers + 2) % pp == 0:
+        return ((layers + 2) // pp,)
     if pp == 1 or (row.framework or "") not in INTERLEAVES or "1f1b" in _words(row):
         return (1,)
-    blank.append("virtual stages")
-    if layers % pp:
+    if row.framework in PRINTS_INTERLEAVE:
         return (1,)
-    share = layers // pp
+    blank.append("virtual stages")
+    if layers % pp and (layers + 2) % pp:
+        return (1,)
+    share = layers // pp if layers % pp == 0 else (layers + 2) // pp  # embedding and head count as a layer each: `layout.uneven`
     return tuple(count for count in range(1, min(share, MOST_VIRTUAL_STAGES) + 1) if share % count == 0)
 
 

@@ -37,8 +37,9 @@ def mixture_recipe(version: Version, precision: str, model: Model, cluster: Clus
                    drops: bool) -> dict[str, Any]:
     """Fields of the runtime for a NeMo or Megatron-Bridge recipe with experts; `drops`: a token-drop recipe, padded to the mean."""
     fields: dict[str, Any] = {}
-    if drops:
-        return {"moe_capacity": 1.0, "moe_pad_to_capacity": True, "moe_dispatch": "alltoall"}
+    if drops:  # static shapes: Blackwell's recipes of 25.09 say cuda_graphs, Hopper's do not
+        fields = {"moe_capacity": 1.0, "moe_pad_to_capacity": True, "moe_dispatch": "alltoall"}
+        return fields | ({"launch": "cuda_graph"} if cluster.node.gpu.architecture == "blackwell" else {})
     hybrid = any(kind.mixer == "mamba" for kind in model.kinds)
     if cluster.node.gpu.architecture == "blackwell":
         fields["moe_dispatch"] = "hybridep" if version >= (25, 11) else "deepep"
@@ -56,4 +57,6 @@ def mixture_recipe(version: Version, precision: str, model: Model, cluster: Clus
     if hybrid:
         fields["graph_scope"] = ("mamba",) if precision == "fp8" else HYBRID[:2]
     fields["moe_a2a_overlap"] = overlap and (model.router_groups == 1 or version < (26, 2))
+    if fields["moe_a2a_overlap"]:
+        fields["overlap_tp"] = False
     return fields

@@ -17,7 +17,7 @@ from windtunnel.report.fabric_picture import fabric
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.picture import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.reason import reasons
-from windtunnel.report.terminal import closing_sentence, evidence_sentence, figures, profile_lines
+from windtunnel.report.terminal import closing_sentence, elsewhere, evidence_sentence, figures, profile_lines
 from windtunnel.report.traffic import network_sentence
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
@@ -166,7 +166,8 @@ def _memory(prediction: Prediction) -> str:
     )
     curves = memory_curves(prediction)
     over = f'<h2 style="margin-top:20px">Allocated over the step</h2>{curves}' if curves else ""
-    return f'{memory_bars(prediction.memory)}<div class="key">{key}</div>{over}'
+    beside = "".join(f"<p>{escape(line.plain)}</p>" for line in elsewhere(prediction.memory))
+    return f'{memory_bars(prediction.memory)}<div class="key">{key}</div>{beside}{over}'
 
 
 Cell = tuple[str, float | None]

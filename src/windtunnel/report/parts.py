@@ -56,6 +56,8 @@ _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
                 "tensor",
                 "context",
                 "expert",
+                "offload",
+                "fetch",
                 "gather",
                 "gradient",
                 "pipeline",
@@ -122,6 +124,8 @@ _LABELS = {
     "gradient_reduce": "gradient reduction",
     "parameter_gather": "parameter gathering",
     "recompute": "recomputation",
+    "offload": "copies to and from memory beside the GPU",
+    "cpu_update": "update by the CPU",
 }
 _AXES = {
     "tp": "tp",

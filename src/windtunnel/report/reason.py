@@ -46,6 +46,8 @@ def _memory(prediction: Prediction) -> list[str]:
     if prediction.fits or not prediction.memory:
         return []
     worst = max(prediction.memory, key=lambda stage: stage.missing)
+    if worst.short != "GPU memory":
+        return [f"Stage {worst.stage} lacks {say.size(worst.missing)} of {worst.short} for each GPU: offload less."]
     largest = max(MEMORY_PARTS, key=lambda part: float(getattr(worst, part)))
     return [
         f"Stage {worst.stage} lacks {say.size(worst.missing)} of memory; the largest part is {largest} with "

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.compute import PROVENANCES
-from windtunnel.memory import StageMemory
+from windtunnel.memory import NAMES, TIER_PARTS, StageMemory
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
@@ -219,7 +219,21 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
         lines.append(Text(f"{len(stages) - len(shown)} more stages between these", style="dim"))
     if not wide:
         lines.append(Text(" ".join(f"{_LETTER[p]}={p}" for p in parts), style="dim"))
-    return Group(*lines)
+    return Group(*lines, *elsewhere(stages))
+
+
+def elsewhere(stages: Sequence[StageMemory]) -> list[Text]:
+    """A line for each place beside the GPUs, of the stage that has most there."""
+    lines = []
+    for place in dict.fromkeys(tier.place for stage in stages for tier in stage.tiers):
+        tier, stage = max(((t, s.stage) for s in stages for t in s.tiers if t.place == place), key=lambda found: found[0].total)
+        parts = [f"{name} {say.size(size)}" for name in TIER_PARTS if (size := getattr(tier, name)) > 0.0]
+        line = Text(f"{NAMES[place]}, for each GPU: {say.size(tier.total)} of {say.size(tier.capacity)} ({', '.join(parts)}"
+                    + (f"; stage {stage})" if len(stages) > 1 else ")"))
+        if tier.missing > 0.0:
+            line.append(f" {say.size(tier.missing)} short", style="bold red")
+        lines.append(line)
+    return lines
 
 
 _SHORT = {"activations": "activ.", "gradients": "grads", "optimizer": "optim.", "fragmentation": "fragm.", "workspace": "worksp."}

@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from windtunnel.base.units import FlopRate, GpuBandwidth, NicBandwidth, OwnedBandwidth, Seconds, Size
+from windtunnel.base.units import FlopRate, GpuBandwidth, NicBandwidth, NodeBandwidth, OwnedBandwidth, Seconds, Size
 from windtunnel.spec.common import Flag, Fraction, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, PrecisionName
+from windtunnel.spec.host import Expansion, HostLink, MemoryPool, Storage
 
 
 class GPU(Noun):
@@ -68,6 +69,10 @@ class Node(Noun):
     cpu_vendor: Literal["intel", "amd", "arm", "other"] = "amd"
     host_memory: Size | None = Field(None, gt=0)
     host_speed: PositiveFloat = Field(1.0, description="one CPU thread against those that host costs of frameworks were taken on")
+    host_memory_bandwidth: NodeBandwidth | None = Field(None, description="of all its sockets; left out: by pcie_gen, two sockets")
+    host_link: HostLink | None = Field(None, description="left out: 16 lanes of pcie_gen for each GPU")
+    storage: Storage | None = Field(None, description="local solid-state disks")
+    expansion: Expansion | None = Field(None, description="memory beside DRAM (CXL)")
     power_w: PositiveFloat | None = Field(None, description="whole node under load; left out: GPUs / 0.6")
     source: str = ""
 
@@ -111,6 +116,7 @@ class Cluster(Noun):
     node: Node
     fabric: Fabric
     gpus: int = Field(ge=1, le=10**7, strict=True, description="published size; a job says how many it uses")
+    memory_pool: MemoryPool | None = Field(None, description="memory that all nodes share")
     price_per_gpu_hour: NonNegativeFloat | None = Field(None, description="US dollars")
     pue: PositiveFloat = 1.1
     gpu_spread: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of good GPUs' speed, if it was measured")

@@ -27,12 +27,18 @@ def explain(error: ValidationError, noun: type[BaseModel], path: str) -> SpecErr
     """The first complaint in `error` (unknown keys before all others) as a SpecError; the hint says how many more there are."""
     found = error.errors(include_url=False)
     first = min(found, key=lambda one: one["type"] != "extra_forbidden")
-    where = ".".join([*([path] if path else []), *(str(part) for part in first["loc"] if part != "[key]")]) or "job"
+    where = _path(first, path)
     got: object = Nothing() if first["type"] == "missing" else first["input"]
     allowed, hint = _allowed(first, noun)
-    if len(found) > 1:
-        hint = f"{hint} ({len(found) - 1} more field{'s' if len(found) > 2 else ''} wrong)".strip()
+    others = [name for one in found if one is not first and (name := _path(one, path)) != where]
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        hint = f"{hint} Also {'missing' if first['type'] == 'missing' else 'wrong'}: {', '.join(others[:3])}{more}.".strip()
     return SpecError(where, got, allowed, hint)
+
+
+def _path(one: Any, head: str) -> str:
+    return ".".join([*([head] if head else []), *(str(part) for part in one["loc"] if not str(part).startswith("["))]) or "job"
 
 
 def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
@@ -54,13 +60,13 @@ def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
 
 
 def _fields_at(noun: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Field names of the noun that sits at `loc` inside `noun`."""
-    for part in loc:
-        info = noun.model_fields.get(str(part))
-        inner = next((kind for kind in _models(info.annotation) if kind), None) if info else None
-        if inner is None:
-            return sorted(noun.model_fields)
-        noun = inner
+    """Field names of the noun that sits at `loc` inside `noun`; a part in brackets says which of several it is."""
+    several: list[type[BaseModel]] = []
+    for part in map(str, loc):
+        info = noun.model_fields.get(part)
+        if not part.startswith("["):
+            several = _models(info.annotation) if info else []
+        noun = next((kind for kind in several if not part.startswith("[") or kind.__name__ == part[1:-1]), noun)
     return sorted(noun.model_fields)
 
 

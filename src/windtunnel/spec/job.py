@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cached_property
+from typing import Annotated
+
+from pydantic import Discriminator, Tag
 
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.adapters import check_adapters
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
+from windtunnel.spec.context import check_context, chunks_of
 from windtunnel.spec.experts import check_dispatch, check_experts, check_modules
+from windtunnel.spec.graph_model import GraphModel, check_graph
 from windtunnel.spec.images import check_vision
 from windtunnel.spec.loss import check_loss
 from windtunnel.spec.mixers import check_mixers
 from windtunnel.spec.model import Model
-from windtunnel.spec.plan import Plan
+from windtunnel.spec.offload import check_offload
+from windtunnel.spec.plan import CpKind, Plan
 from windtunnel.spec.precision import check_precision
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
+from windtunnel.spec.sharding import check_sharding
+
+
+def _model_kind(value: object) -> str:
+    graph = value.get("kind") == "graph" if isinstance(value, Mapping) else isinstance(value, GraphModel)
+    return "[GraphModel]" if graph else "[Model]"
 
 
 class Job(Noun):
     """One training job. `tokens` is the length of the whole run, if the report should say days and dollars."""
 
     name: Name = "job"
-    model: Model
+    model: Annotated[Annotated[Model, Tag("[Model]")] | Annotated[GraphModel, Tag("[GraphModel]")], Discriminator(_model_kind)]
     plan: Plan
     runtime: Runtime
     cluster: Cluster
@@ -47,10 +60,48 @@ class Job(Noun):
         """Ranks over which sharded state (optimizer, gradients, parameters) is cut: dp x cp, or the stated group."""
         return min(self.plan.shard_group or self.dp * self.plan.cp, self.dp * self.plan.cp)
 
+    @property
+    def replicas(self) -> int:
+        """Copies of the sharded state: dp x cp over the ranks that share one."""
+        return self.dp * self.plan.cp // self.shard_ranks
+
+    @cached_property
+    def near_ranks(self) -> int:
+        """Ranks of a sharding group that exchange among themselves first: the secondary group, else those of one node where
+        tensor parallelism is innermost."""
+        inside = max(1, self.cluster.node.domain // self.plan.tp)
+        return self.plan.secondary_group or math.gcd(self.shard_ranks, inside)
+
+    @cached_property
+    def expert_shard_ranks(self) -> int:
+        """Ranks over which sharded state of experts is cut: their copies; each replica of the sharded state has its own."""
+        return max(1, self.expert_dp // self.replicas)
+
     @cached_property
     def expert_dp(self) -> int:
         """Ranks of a stage that hold the same experts: tp x cp x dp / (ep x etp)."""
         return self.plan.tp * self.plan.cp * self.dp // (self.plan.ep * self.plan.etp)
+
+    @property
+    def cp_kind(self) -> CpKind | None:
+        """How context-parallel ranks work together: the plan's word, else the framework's, or an all-gather where that cannot be
+        (unfused attention, sliding windows); None where there are none."""
+        if self.plan.cp == 1:
+            return None
+        able = self.runtime.attention == "flash" and self.model.window is None
+        return self.plan.cp_kind or (self.runtime.cp_kind if able else "all_gather")
+
+    @property
+    def cp_blocks(self) -> bool:
+        """Whether attention runs over one rank's keys after another, and merges what came out."""
+        kind = self.cp_kind
+        return kind in ("p2p", "a2a+p2p") or kind == "all_gather" and self.runtime.cp_library == "torch"
+
+    @cached_property
+    def cp_sizes(self) -> tuple[int, int]:
+        """Context-parallel ranks that exchange heads, and those that pass keys round a ring or gather them."""
+        kind, cp = self.cp_kind, self.plan.cp
+        return (cp, 1) if kind == "a2a" else self.plan.cp_sizes or (1, cp) if kind == "a2a+p2p" else (1, cp)
 
     @cached_property
     def layers_per_stage(self) -> tuple[tuple[int, ...], ...]:
@@ -84,18 +135,26 @@ class Job(Noun):
 
 def check(job: Job) -> Job:
     """Return `job`, or raise `PlanError` at the first contradiction between its fields."""
-    _check_widths(job)
+    if isinstance(job.model, GraphModel):
+        check_graph(job.model, job.plan, job.runtime)
+    else:
+        _check_widths(job)
     _check_ranks(job)
-    check_mixers(job.model, job.plan)
-    check_adapters(job.model, job.plan)
-    check_vision(job.model, job.plan)
-    check_loss(job.runtime, job.plan)
+    if not isinstance(job.model, GraphModel):
+        check_mixers(job.model, job.plan)
+        check_adapters(job.model, job.plan)
+        check_vision(job.model, job.plan)
+        check_loss(job.runtime, job.plan)
+    check_context(job.model, job.plan, job.runtime, job.cp_kind)
     check_experts(job.model, job.plan, job.dp)
     check_modules(job.model, job.plan)
+    check_sharding(job.model, job.plan, job.runtime, job.dp, job.shard_ranks, job.near_ranks, job.expert_dp)
     check_dispatch(job.model, job.plan, job.runtime)
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)
+    check_offload(job.plan.offload, job.cluster, job.plan.schedule_name, job.plan.shards_parameters, job.runtime.optimizer,
+                  max(max(stage) for stage in job.layers_per_stage))
     return job
 
 
@@ -126,11 +185,11 @@ def _check_widths(job: Job) -> None:
             raise PlanError("plan.tp", plan.tp, f"a divisor of model.{what} = {number}", _divisors(number))
     if not model.latent and max(model.groups, plan.tp) % min(model.groups, plan.tp):
         raise PlanError("plan.tp", plan.tp, f"a divisor or multiple of model.kv_heads = {model.groups}")
-    halves = 2 * plan.cp if plan.cp > 1 else 1  # each cp rank takes one early and one late chunk of the causal mask
-    step = math.lcm(halves, plan.cp * plan.tp if plan.sequence_parallel else 1)
+    chunks = chunks_of(plan)
+    step = math.lcm(chunks, plan.cp * plan.tp if plan.sequence_parallel else 1)
     if plan.seq % step:
-        raise PlanError("plan.seq", plan.seq, f"a multiple of {step} (2*cp where cp > 1; cp*tp with sequence_parallel)",
-                        f"Try {math.ceil(plan.seq / step) * step}.")
+        raise PlanError("plan.seq", plan.seq, f"a multiple of {step} (2*cp where cp > 1, cp if contiguous; cp*tp with "
+                        "sequence_parallel)", f"Try {math.ceil(plan.seq / step) * step}.")
     if model.position == "learned" and plan.seq > model.max_seq:
         raise PlanError("plan.seq", plan.seq, f"at most model.max_seq = {model.max_seq}, the number of learned positions")
 

@@ -16,6 +16,7 @@ from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
 from windtunnel.spec.common import Noun
 from windtunnel.spec.explain import explain
 from windtunnel.spec.files import SUFFIXES, check_shape, read_table
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
@@ -37,9 +38,13 @@ def load_job(source: Source, overrides: Sequence[str] = ()) -> Job:
     Raises SpecError, UnknownName or FileError, and nothing else. Contradictions between fields are `check(job)`'s business.
     """
     table = _table("jobs", source, "job")
+    folder = Path(source).parent if isinstance(source, (str, Path)) else Path()
     for text in overrides:
         table = merge(table, _override(text))
     check_shape("job", table)
+    if isinstance(named := table.get("model"), str) and _looks_like_file(named):
+        beside = folder / named
+        table["model"] = _table("models", beside if beside.is_file() else Path(named), "model")
     return _build(Job, resolve("jobs", table, "job"), "")
 
 
@@ -49,7 +54,9 @@ def load_model(source: Source, overrides: Sequence[str] = ()) -> Model:
     for text in overrides:
         table = merge(table, _override(text))
     check_shape("model", table)
-    return _build(Model, resolve("models", table, "model"), "model")
+    resolved = resolve("models", table, "model")
+    graph = isinstance(resolved, dict) and resolved.get("kind") == "graph"
+    return _build(GraphModel if graph else Model, resolved, "model")
 
 
 def load_cluster(source: Source, overrides: Sequence[str] = ()) -> Cluster:
@@ -112,6 +119,8 @@ def _table(kind: str, source: object, path: str) -> dict[str, Any]:
     if isinstance(source, Path) or isinstance(source, str) and _looks_like_file(source):
         file = Path(source)
         table = read_table(file)
+        if kind == "models" and isinstance(table.get("model"), dict):  # as `windtunnel import` writes it
+            table = table["model"]
         if kind in ("jobs", "models") and "base" not in table:
             table.setdefault("name", file.stem)
         return table

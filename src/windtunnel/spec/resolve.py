@@ -20,11 +20,12 @@ _INNER: dict[str, dict[str, str]] = {
     "nodes": {"gpu": "gpus"},
 }
 _NAMED_BY = {"models": "name", "jobs": "name", "frameworks": "framework"}
-_OPTIONAL = {"nodes": ("nic", "power_w", "host_memory"), "plan": ("dp", "stages", "shard_group", "recompute_layers"),
+_OPTIONAL = {"nodes": ("nic", "power_w", "host_memory", "host_memory_bandwidth", "host_link", "storage", "expansion"),
+             "plan": ("dp", "stages", "shard_group", "recompute_layers"),
              "models": ("kv_heads", "head_dim", "qkv_bias", "window", "window_pattern", "experts", "expert_ffn", "layer_pattern",
                         "q_lora_rank", "kv_lora_rank", "lora", "vision", "mixer_pattern", "moe_latent", "ssm_heads", "linear_heads",
                         "linear_key_heads"),
-             "clusters": ("price_per_gpu_hour",), "jobs": ("tokens",),
+             "clusters": ("price_per_gpu_hour", "memory_pool"), "jobs": ("tokens",),
              "gpus": ("l2", "sms", "clock_hz", "power_w", "kernels_from")}
 _CONDITIONS = ("version", "precision", "fp8_recipe", "launch")
 

@@ -18,6 +18,7 @@ from windtunnel.spec.common import (
     PositiveInt,
     Precision,
 )
+from windtunnel.spec.plan import CpKind
 
 
 class Host(Noun):
@@ -85,6 +86,9 @@ class Runtime(Noun):
     weight_dtype: Literal["fp32", "fp16", "bf16"] = "bf16"
     gradient_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype in which gradients are accumulated and kept")
     reduce_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype of gradients on the network")
+    cp_kind: CpKind = Field("p2p", description="context parallelism where the plan does not say")
+    cp_library: Literal["te", "torch"] = Field(
+        "te", description="Transformer Engine's; torch: PyTorch's context_parallel, blocks merged in fp32, keys of all heads sent")
     overlap_tp: Flag = Field(False, description="tensor-parallel collectives overlap chunked GEMMs")
     overlap_tp_dgrad: Flag = Field(True, description="backward: the input-gradient collective overlaps the weight-gradient GEMM")
     overlap_grad_reduce: Flag = Field(False, description="gradient buckets reduce during backward")
@@ -95,6 +99,14 @@ class Runtime(Noun):
     reduce_every_micro_batch: Flag = Field(False, description="gradients are reduced in every backward pass, not once a step")
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
     sharding_copies: Flag = Field(False, description="zero3/fsdp: parameters and gradients are copied to and from call buffers")
+    prefetch_blocks: NonNegativeInt = Field(1, description="zero3/fsdp: blocks whose parameters are gathered ahead of use")
+    prefetch_bucket: NonNegativeFloat | None = Field(
+        None, description="DeepSpeed's stage3_prefetch_bucket_size, elements gathered ahead; it stands before prefetch_blocks")
+    live_parameters: PositiveFloat | None = Field(None, description="DeepSpeed's stage3_max_live_parameters, elements")
+    persistent_parameters: NonNegativeFloat = Field(
+        0.0, description="DeepSpeed's stage3_param_persistence_threshold: smaller tensors stay whole, elements")
+    gather_bucket: Size | None = Field(None, description="zero1/zero2: bytes gathered at a time after the update; left out: all")
+    contiguous_gradients: Flag = Field(False, description="zero2: gradients are copied into the reduction buffer")
     moe_dispatch: Literal["alltoall", "allgather", "deepep", "hybridep"] = Field(
         "alltoall", description="how tokens reach experts; deepep, hybridep: once to each rank (across nodes: to each node), by "
         "kernels of their own")
@@ -111,7 +123,8 @@ class Runtime(Noun):
         False, description="experts' products, biases, activation and quantisation in fused kernels (cuDNN's grouped MLP)")
     moe_permute_fusion: Flag = Field(True, description="tokens are put in expert order by one kernel")
     moe_fused_router: Flag = Field(False, description="score, top-k and balancing loss in one kernel each")
-    moe_router_dtype: Literal["bf16", "fp32"] = Field("fp32", description="dtype of the router's product")
+    moe_router_dtype: Literal["bf16", "tf32", "fp32"] = Field(
+        "fp32", description="dtype of the router's product; tf32: 32 bits in and out, multiplied by tensor cores")
     moe_shared_overlap: Flag = Field(False, description="shared experts compute while tokens are sent")
     moe_imbalance: PositiveFloat = Field(1.0, ge=1.0, description="load of the busiest expert rank over the mean")
     moe_skew: NonNegativeFloat | None = Field(

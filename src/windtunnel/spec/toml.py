@@ -31,6 +31,8 @@ def _value(value: object) -> str:
     if isinstance(value, str):
         # JSON's escapes are TOML's, but for DEL, which TOML wants escaped too.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(item, (list, tuple)) for item in value):
+        return "[\n" + "".join(f"  {_value(item)},\n" for item in value) + "]"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_value(item) for item in value) + "]"
     return json.dumps(value)

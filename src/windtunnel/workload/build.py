@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from itertools import accumulate, groupby
 
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
 from windtunnel.workload.blocks.vision import encoder, encoder_job
+from windtunnel.workload.from_graph import from_graph
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
+from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import optimizer_rows, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES, overlapped
@@ -22,7 +25,8 @@ from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
 """Indices of the blocks that every model has; LAYER is the first kind of layer. Other kinds of layers come after them, then layers
-that do not recompute where only some do, then those in 16 bits, then those that predict further tokens."""
+that do not recompute where only some do, then those in 16 bits, then those that predict further tokens, then those whose tensors
+leave."""
 
 MIXERS = {"attention": "attention", "mamba": "mamba", "linear": "linear attention"}
 """What layers are called by what mixes their tokens."""
@@ -70,6 +74,8 @@ class _Rows:
 def build(job: Job) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`."""
     plan, model = job.plan, job.model
+    if isinstance(model, GraphModel):
+        return from_graph(job, model)
     tape = Tape(job, "")
     boundary = tape.local_tokens * model.hidden * tape.width
     table = _Rows(job, boundary)
@@ -113,6 +119,11 @@ def build(job: Job) -> Workload:
             policy = plan.recompute if name.endswith("layer") and not of.model.frozen else "none"
             front.append((len(blocks), times))
             blocks.append(table.block(name, written, policy, enters))
+    leaves = {}
+    if plan.offload.activations:
+        for index in (*place.values(), *kept.values(), *wide.values()):
+            leaves[index] = len(blocks)
+            blocks.append(away(blocks[index]))
 
     stages = []
     starts = _starts(job)
@@ -123,8 +134,10 @@ def build(job: Job) -> Workload:
             again = count if recomputed is None else min(count, recomputed)
             layers = [place[kind] for kind in kinds[:again]] + [kept[kind] for kind in kinds[again:]]
             place_in_model = range(starts[stage][virtual], starts[stage][virtual] + count)
-            parts = _runs([index if first_wide <= at < model.layers - last_wide else wide[index]
-                           for at, index in zip(place_in_model, layers, strict=True)])
+            layers = [index if first_wide <= at < model.layers - last_wide else wide[index]
+                      for at, index in zip(place_in_model, layers, strict=True)]
+            layers[: plan.offload.activations] = [leaves[index] for index in layers[: plan.offload.activations]]
+            parts = _runs(layers)
             if job.places[stage][virtual] == 0:
                 parts[:0] = [*front, (EMBEDDING, 1)]
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
@@ -144,7 +157,7 @@ def build(job: Job) -> Workload:
             quantised * updated_parameters(job, parameters, of_experts) / parameters)
         optimizer.append(table.add(linked, [() for _ in linked]))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts, narrow, frozen, still)
+                    boundary, held, experts, narrow, frozen, still, (EMBEDDING, HEAD))
 
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:

@@ -6,10 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind, Model
-from windtunnel.workload.blocks.attention import visible
+from windtunnel.workload.blocks.core import visible
 from windtunnel.workload.blocks.vision import encoder_model
+from windtunnel.workload.from_graph import graph_flops
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind, Phase
 
@@ -17,6 +19,8 @@ from windtunnel.workload.ops import Kind, Phase
 def parameter_count(model: Model) -> float:
     """Parameters of the unpadded model, without adapters; tied embeddings count once, layers that predict further tokens not at all
     (as published counts do)."""
+    if isinstance(model, GraphModel):
+        return model.parameters
     h = model.hidden
     gain = h if model.norm == "rmsnorm" else 2 * h
     total = _layers(model) + gain + model.vocab * h * (1 if model.tied_embeddings else 2)
@@ -166,6 +170,8 @@ def model_flops(job: Job, causal: bool = False) -> float:
     Frozen weights take 4 FLOPs instead of 6, adapters beside them 6; images those of their encoder and projector.
     """
     model, plan = job.model, job.plan
+    if isinstance(model, GraphModel):
+        return graph_flops(model) * job.micro_batches * job.dp
     tokens = plan.global_batch * plan.seq
     weights = model.hidden * model.vocab * (1 + model.mtp_layers) + 2 * model.hidden**2 * model.mtp_layers
     score = 0.0
@@ -193,9 +199,10 @@ def hardware_flops(workload: Workload) -> float:
     job, table = workload.job, workload.ops
     again = np.where(table.phase == Phase.RECOMPUTE, table.flops, 0.0)
     fused = table.kind == Kind.ATTENTION
-    again[fused] = np.where(
-        table.phase[fused] == Phase.RECOMPUTE, 4.0 * table.batch[fused] * table.m[fused] * table.n[fused] * table.k[fused], 0.0
-    )
+    every = 4.0 * table.batch[fused] * table.m[fused] * table.n[fused] * table.k[fused]
+    if job.cp_blocks:  # a rank's blocks are the visible half of its queries' keys
+        every = 2.0 * table.flops[fused] / (1.0 if job.plan.cp_balance == "zigzag" else 2.0 - 1.0 / job.plan.cp)
+    again[fused] = np.where(table.phase[fused] == Phase.RECOMPUTE, every, 0.0)
     one_pipeline = 0.0
     for stage, chunks in enumerate(workload.stages):
         for chunk, runs in zip(chunks, workload.runs(stage), strict=True):

@@ -30,8 +30,9 @@ class Block:
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
     that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces; `quantised`
-    elements of `parameters` are multiplied in low precision. `frozen` elements come on top of `parameters`, `frozen_quantised` of
-    them in low precision: they are there and gathered, but have neither gradient nor optimizer state.
+    elements of `parameters` are multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward,
+    and are part of `working`. `frozen` elements come on top of `parameters`, `frozen_quantised` of them in low precision: they are
+    there and gathered, but have neither gradient nor optimizer state.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Block:
     quantised: float = 0.0
     frozen: float = 0.0
     frozen_quantised: float = 0.0
+    offloaded: float = 0.0
 
     @property
     def elements(self) -> float:
@@ -67,7 +69,8 @@ class Workload:
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
     them that belong to experts, `stage_quantised[s]` those multiplied in low precision; `stage_frozen[s]`,
-    `stage_frozen_quantised[s]` further elements that are not trained.
+    `stage_frozen_quantised[s]` further elements that are not trained. `root` are blocks outside of the list of layers, which full
+    sharding gathers with the whole.
     """
 
     job: Job
@@ -83,10 +86,13 @@ class Workload:
     stage_quantised: tuple[float, ...] = ()
     stage_frozen: tuple[float, ...] = ()
     stage_frozen_quantised: tuple[float, ...] = ()
+    root: tuple[int, ...] = (0, 2)
 
     def held_weights(self, stage: int) -> tuple[float, float]:
         """Elements of `stage` in low precision, trained or not, and those that are not trained."""
-        return self.stage_quantised[stage] + self.stage_frozen_quantised[stage], self.stage_frozen[stage]
+        frozen = self.stage_frozen[stage] if self.stage_frozen else 0.0
+        narrow = self.stage_frozen_quantised[stage] if self.stage_frozen_quantised else 0.0
+        return self.stage_quantised[stage] + narrow, frozen
 
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""

@@ -78,6 +78,16 @@ class Axis(IntEnum):
     WORLD = 9
     ETP = 10  # ranks that cut the same experts
     EXPERT_DP = 11  # ranks that hold the same (parts of) experts
+    NEAR = 16  # ranks of a sharding group that are close, or hold a second copy together
+    FAR = 17  # their counterparts among the others of the sharding group
+    EXPERT_SHARD = 18  # of the copies of experts those that share one copy of the sharded state
+    EXPERT_REPLICA = 19  # their counterparts in the other replicas
+    CP_HEADS = 20  # context-parallel ranks that exchange heads, where rings run over such groups
+    CP_RING = 21  # their counterparts in the other groups
+
+
+CONTEXT_AXES = (Axis.CP, Axis.CP_HEADS, Axis.CP_RING)
+"""Groups among the ranks that share a sequence."""
 
 
 class Stream(IntEnum):
@@ -99,6 +109,12 @@ class Stream(IntEnum):
     SEND_BACKWARD_BACK = 12
     RECV_BACKWARD_BACK = 13
     EP = 14  # tokens to experts and back
+    # copies by the GPU's copy engines, and what the host does for an offloaded optimizer
+    TO_HOST = 24
+    FROM_HOST = 25
+    CPU = 26
+    STORAGE_READ = 27
+    STORAGE_WRITE = 28
 
 
 class Op(NamedTuple):

@@ -6,7 +6,7 @@ the up projections are cut over heads, keys are expanded to every head, and atte
 
 from __future__ import annotations
 
-from windtunnel.workload.blocks.attention import flash, gather_keys, unfused
+from windtunnel.workload.blocks.context import over_context
 from windtunnel.workload.blocks.linear import column, own, row
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
@@ -40,12 +40,7 @@ def mla(tape: Tape) -> None:
     else:
         tape.pointwise("rope", turned, (6, 5), (6, 5), launches=(10, 10))
     tape.pointwise("key concatenation", whole, (1, 1), (1, 1), kind=Kind.COPY)
-    if tape.job.plan.cp > 1:
-        gather_keys(tape, heads * (model.qk_dim + model.v_dim) / 2)
-    if runtime.attention == "flash":
-        flash(tape, heads, heads, model.qk_dim, model.v_dim)
-    else:
-        unfused(tape, heads, model.qk_dim, model.v_dim)
+    over_context(tape, heads, heads, model.qk_dim, model.v_dim)
     for unit in tape.units[first:]:
         if unit.name in ("q norm", "q up", "kv norm", "kv up", "rope", "key concatenation"):
             unit.parts += (UP_PROJECTION,)

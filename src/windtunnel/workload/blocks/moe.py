@@ -34,6 +34,8 @@ def moe(tape: Tape) -> None:
     if before:
         _permute(tape, "permute", tape.local_tokens * h, flow.taken * h)
     _travel(tape, "dispatch", flow.dispatch, flow.combine, shared)
+    if before and plan.ep > 1:  # Megatron-Core sends the router's weights in a call of their own, as fp32
+        _travel(tape, "dispatch of weights", 4.0 * flow.sent, 4.0 * flow.sent, [])
     if plan.etp > 1:
         _cut(tape, "expert gather", flow.taken * plan.etp * h, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
     taken = flow.experts * flow.each * h  # of all ranks that share the experts

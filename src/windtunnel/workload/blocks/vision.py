@@ -38,7 +38,7 @@ def encoder_job(job: Job, tokens: int = 0) -> Job:
         return job
     seq, batch = tokens or vision.positions, job.plan.micro_batch * vision.images
     parallel = job.plan.sequence_parallel and seq * batch % job.plan.tp == 0
-    plan = job.plan.model_copy(update={"seq": seq, "micro_batch": batch, "cp": 1, "sequence_parallel": parallel})
+    plan = job.plan.model_copy(update={"seq": seq, "micro_batch": batch, "cp": 1, "document": None, "sequence_parallel": parallel})
     return job.model_copy(update={"model": model, "plan": plan})
 
 

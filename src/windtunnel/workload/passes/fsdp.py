@@ -1,27 +1,70 @@
-"""What full sharding adds to a block's passes on the compute stream: copies between parameters and communication buffers.
+"""What full sharding adds to a block's passes on the compute stream, and how far ahead parameters are gathered.
 
 FSDP 2 and ZeRO-3 gather a block's parameters into one buffer and copy them out of it, and copy gradients into the buffer that is
 reduced (PyTorch `_fsdp_collectives.py`: all_gather_copy_out, chunk_cat). FSDP 1 uses views of a flat parameter and copies nothing.
+ZeRO++ (arXiv 2306.10209) quantises what it sends; DeepSpeed's ZeRO-2 copies gradients into its bucket (contiguous_gradients).
 """
 
 from __future__ import annotations
 
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
+from windtunnel.workload.graph import Block, Workload
 from windtunnel.workload.ops import Kind, Op, Phase
+
+SCALES = 4.0 / 2048
+"""Bytes an element of fp32 scales, one for 2048 numbers."""
+INT8, INT4 = 1.0 + SCALES, 0.5 + SCALES
+"""Bytes an element of what ZeRO++ sends: parameters (qwZ), gradients (qgZ)."""
 
 
 def sharding_copies(job: Job, parameters: float, frozen: float = 0.0) -> tuple[list[Op], list[Op], list[Op]]:
     """Rows before forward, before backward and after backward of a block with `parameters` trained and `frozen` elements on
     this GPU."""
-    runtime = job.runtime
-    if not (job.plan.shards_parameters and runtime.sharding_copies and job.shard_ranks > 1 and parameters + frozen):
+    runtime, plan = job.runtime, job.plan
+    if not parameters + frozen or job.shard_ranks == 1:
         return [], [], []
-    width = runtime.compute_width
+    width, reduced = runtime.compute_width, DTYPE_BYTES[runtime.reduce_dtype]
 
-    def copy(name: str, phase: Phase, elements: float, read: float, write: float) -> list[Op]:
-        return [Op(name, Kind.COPY, phase, "sharding", bytes=elements * (read + write))] if elements else []
+    whole = parameters + frozen
 
-    out = copy("parameters out", Phase.PARAMETER_SYNC, parameters + frozen, width, width)
-    back = copy("gradients in", Phase.GRADIENT_SYNC, parameters, width, DTYPE_BYTES[runtime.reduce_dtype])
-    return out, out if runtime.reshard_after_forward else [], back
+    def copy(name: str, phase: Phase, size: float, elements: float = parameters) -> list[Op]:
+        return [Op(name, Kind.COPY, phase, "sharding", bytes=elements * size)] if size and elements else []
+
+    if not plan.shards_parameters:
+        into = plan.sharding == "zero2" and runtime.contiguous_gradients
+        return [], [], copy("gradients into bucket", Phase.GRADIENT_SYNC, 2.0 * width if into else 0.0)
+    out = copy("parameters out", Phase.PARAMETER_SYNC, 2.0 * width, whole) if runtime.sharding_copies else []
+    if plan.quantised_gather:  # a rank's shard to INT8, and the whole back from it
+        out = copy("parameters quantise", Phase.PARAMETER_SYNC, (width + INT8) * (1.0 + 1.0 / job.shard_ranks), whole) + out
+    second = copy("second copy", Phase.PARAMETER_SYNC, 2.0 * width / plan.secondary_group, whole) if plan.secondary_group else []
+    back = copy("gradients in", Phase.GRADIENT_SYNC, width + reduced) if runtime.sharding_copies else []
+    if plan.quantised_reduce:  # to INT4; after the first all-to-all added and to INT4 again; after the second added
+        near = job.near_ranks
+        back += copy("gradients quantise", Phase.GRADIENT_SYNC, width + 2.0 * INT4 + 2.0 * INT4 / near + reduced / job.shard_ranks)
+    return out + second, out if runtime.reshard_after_forward else [], back
+
+
+def persistent(job: Job, block: Block) -> float:
+    """Elements of a block's tensors that stay whole on every rank: those smaller than the runtime's threshold, experts' aside."""
+    least = job.runtime.persistent_parameters
+    return float(sum(w for w in block.tensors.weights if w < least)) if least and job.plan.shards_parameters else 0.0
+
+
+def blocks_ahead(workload: Workload, stage: int) -> int:
+    """Blocks whose parameters are gathered before the one in use needs them, of those that repeat on `stage`.
+
+    DeepSpeed gathers modules, not blocks, up to a number of elements ahead and alive: any number ahead hides gathers behind the
+    module before, as one block ahead does, unless there is no room for two modules.
+    """
+    runtime = workload.job.runtime
+    used = {b for chunk in workload.stages[stage] for b, times in chunk.blocks}
+    layers = [workload.blocks[b] for b in used if workload.blocks[b].name.endswith("layer")]
+    largest = max((block.elements for block in layers), default=0.0)
+    module = max((max(block.tensors.weights, default=0.0) for block in layers), default=0.0)
+    ahead = runtime.prefetch_blocks
+    if runtime.prefetch_bucket is not None and largest:
+        ahead = max(1, int(runtime.prefetch_bucket // largest)) if runtime.prefetch_bucket else 0
+    if runtime.live_parameters is not None and largest:
+        ahead = min(ahead, max(int(runtime.live_parameters // largest) - 1, int(runtime.live_parameters >= 2.0 * module)))
+    return ahead

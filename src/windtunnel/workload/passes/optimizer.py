@@ -17,7 +17,7 @@ MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}
 
 def sharded(job: Job, parameters: float, experts: float = 0.0) -> float:
     """Elements of a shard of `parameters`, `experts` of which are shared only by the ranks that hold the same experts."""
-    return (parameters - experts) / job.shard_ranks + experts / job.expert_dp
+    return (parameters - experts) / job.shard_ranks + experts / job.expert_shard_ranks
 
 
 def updated_parameters(job: Job, parameters: float, experts: float = 0.0) -> float:
@@ -30,6 +30,8 @@ def optimizer_rows(job: Job, parameters: float, experts: float = 0.0) -> list[Op
     """Rows of the update of `parameters` elements held by one GPU (before data-parallel sharding), `experts` of them of experts."""
     runtime = job.runtime
     n = updated_parameters(job, parameters, experts)
+    elsewhere = n * job.plan.offload.updated_away  # the CPU converts, scales and updates those
+    n -= elsewhere
     grad, weight = DTYPE_BYTES[runtime.gradient_dtype], DTYPE_BYTES[runtime.weight_dtype]
     launches = max(1, math.ceil(n / TENSORS_PER_CHUNK))
     state = MOMENTS[runtime.optimizer]
@@ -38,10 +40,13 @@ def optimizer_rows(job: Job, parameters: float, experts: float = 0.0) -> list[Op
     def add(name: str, moved: float, kernels: int, kind: Kind = Kind.OPTIMIZER) -> None:
         rows.append(Op(name, kind, Phase.OPTIMIZER, "optimizer", 0, n=int(n), bytes=moved, launches=kernels))
 
-    if grad < 4 and runtime.master_weights:  # unscale into fp32 copies, as fp16 optimizers with 16-bit gradients do
+    moved_away = elsewhere * grad
+    if grad < 4 and runtime.master_weights and n >= 1.0:  # unscale into fp32 copies, as fp16 optimizers with 16-bit gradients do
         add("gradients to fp32", n * (grad + 4), launches, Kind.COPY)
         grad = 4
-    add("gradient norm", n * grad, launches, Kind.REDUCE)
+    add("gradient norm", n * grad + moved_away, launches, Kind.REDUCE)
+    if n < 1.0:
+        return rows
     add("gradient clip", n * 2 * grad, launches, Kind.ELEMENTWISE)
     passes = 1 if runtime.fused_optimizer else 5
     main = 4.0 if runtime.master_weights else weight

@@ -20,7 +20,8 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
         return [[_again(op) for op in u.forward] for u in units if u.forward]
     rows: list[list[Op]] = []
     for unit in units:
-        again = [_again(op, unit.again) for op in unit.forward if _runs_again(op, unit)]
+        fused = any(op.kind is Kind.ATTENTION for op in unit.forward)  # kept whole, with its exchange over context ranks
+        again = [] if fused else [_again(op, unit.again) for op in unit.forward if _runs_again(op, unit)]
         if again:
             rows.append(again)
     return rows
@@ -98,8 +99,9 @@ def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
         for op in unit.forward:
             if op.kind is Kind.GEMM and not unit.core:
                 kept.append((1.0 - unit.again) * op.batch * op.m * op.n * width)
-            elif op.kind is Kind.ATTENTION:
-                kept.append(op.batch * op.m * (op.k * width + LOG_SUM_BYTES))
+        fused = [op for op in unit.forward if op.kind is Kind.ATTENTION]
+        if fused:  # its first block has all queries
+            kept.append(fused[0].batch * fused[0].m * (fused[0].k * width + LOG_SUM_BYTES))
         if any(op.comm is Comm.REDUCE_SCATTER and op.axis is Axis.TP for op in unit.forward):
             kept.append(boundary)
     return kept

@@ -1,0 +1,76 @@
+"""A nested configuration that remembers what was read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+
+_WANTED = {bool: "true or false", int: "a whole number", str: "text", float: "a number"}
+
+
+@dataclass
+class Keys:
+    """Values by dotted path; `used` are the paths that something looked at."""
+
+    table: Mapping[str, Any]
+    used: set[str] = field(default_factory=set)
+
+    def get(self, path: str) -> Any:
+        """What is at `path`, None where nothing is."""
+        self.used.add(path)
+        found: Any = self.table
+        for part in path.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        return found
+
+    def typed(self, path: str, kind: type[Any]) -> Any:
+        """As `get`, None for "auto" too; SpecError for a value of another kind."""
+        value = self.get(path)
+        if value is None or value == "auto" and kind is not str:
+            return None
+        fits = isinstance(value, (int, float)) if kind is float else isinstance(value, kind)
+        if not fits or isinstance(value, bool) and kind is not bool:
+            raise SpecError(path, value, _WANTED[kind])
+        return value
+
+    def whole(self, path: str) -> int | None:
+        """A whole number; DeepSpeed writes some as 5e8."""
+        value = self.typed(path, float)
+        if value is None:
+            return None
+        if value != value or abs(value) > 1e15 or value != int(value):
+            raise SpecError(path, value, "a whole number")
+        return int(value)
+
+    def count(self, path: str) -> int | None:
+        """A whole number of 1 or more."""
+        value = self.whole(path)
+        if value is not None and not 1 <= value <= 10**9:
+            raise SpecError(path, value, "a whole number of 1 or more")
+        return value
+
+    def text(self, path: str) -> str | None:
+        value: str | None = self.typed(path, str)
+        return value
+
+    def flag(self, path: str) -> bool:
+        return bool(self.typed(path, bool))
+
+    def left_over(self) -> tuple[str, ...]:
+        """Paths that nothing looked at."""
+        return tuple(sorted(path for path in _leaves(self.table, "") if not self._covered(path)))
+
+    def _covered(self, path: str) -> bool:
+        return any(path == used or path.startswith(f"{used}.") for used in self.used)
+
+
+def _leaves(table: Mapping[str, Any], head: str) -> Iterator[str]:
+    for key, value in table.items():
+        path = f"{head}.{key}" if head else str(key)
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, path)
+        else:
+            yield path

@@ -1,0 +1,174 @@
+"""A torchtitan configuration: its TOML, or the JSON that `debug.save_config_file` writes, whose sections have the same names.
+
+Fields and defaults: `torchtitan/config/job_config.py`; stages as `distributed/pipeline_parallel.py` cuts them, the embedding and
+the output counting as a layer each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.formats.imported import Imported
+from windtunnel.formats.keys import Keys
+from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime, names
+from windtunnel.spec.explain import explain
+
+FORMAT = "torchtitan"
+TELLING = frozenset({"training", "parallelism"})
+"""Sections that a job file of ours does not have."""
+
+FLAVORS = {"llama3-8b": "llama3.1-8b", "llama3-70b": "llama3.1-70b", "llama3-405b": "llama3.1-405b",
+           "deepseek_v3-16b": "deepseek-v2-lite", "deepseek_v3-671b": "deepseek-v3",
+           "llama4-17bx16e": "llama4-scout", "llama4-17bx128e": "llama4-maverick"}
+SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved", "loopedbfs": "breadth-first",
+             "interleavedzerobubble": "interleaved-zb", "zbvzerobubble": "zbv", "dualpipev": "dualpipev"}
+_DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
+
+
+def from_torchtitan(config: Mapping[str, Any], on: Job | None = None) -> Imported:
+    """Model (by name and flavor), plan and runtime; with `on`, also a job on that job's cluster."""
+    keys, assumed = Keys(config), list[str]()
+    model = _model(keys, assumed)
+    plan = _plan(keys, model, on, assumed)
+    runtime = _runtime(keys, plan)
+    job = None
+    if on is not None:
+        steps = keys.count("training.steps")
+        tokens = float(steps * plan.global_batch * plan.seq) if steps else on.tokens
+        job = check(Job(name=model.name, model=model, plan=plan, runtime=runtime, cluster=on.cluster, tokens=tokens, seed=on.seed,
+                        source="torchtitan configuration"))
+    built = tuple(sorted(path for path in keys.used if keys.get(path) is not None))
+    return Imported(FORMAT, model, plan, runtime, job, built, keys.left_over(), tuple(assumed))
+
+
+def _model(keys: Keys, assumed: list[str]) -> Model:
+    name, flavor = keys.text("model.name"), keys.text("model.flavor")
+    if name is None or flavor is None:
+        raise SpecError("model.flavor", Nothing() if flavor is None else flavor, "name and flavor of a model, as [model] has them",
+                        "Recipes without them: give --model FILE of the same network.")
+    said = f"{name}-{flavor}".lower()
+    known = FLAVORS.get(said, said.replace("_", "-"))
+    if known not in names("models"):
+        others = [entry for entry in names("models") if entry.startswith(("qwen3", "gpt-oss"))]
+        raise UnknownName("model.flavor", said, sorted((*FLAVORS, *others)))
+    model = load_model(known)
+    if model.mtp_layers:
+        model = model.model_copy(update={"mtp_layers": 0})
+        assumed.append("no layer that predicts further tokens: torchtitan trains none")
+    assumed.append(f"model {known} of the catalogue")
+    return model
+
+
+def _plan(keys: Keys, model: Model, on: Job | None, assumed: list[str]) -> Plan:
+    def degree(name: str) -> int:
+        return keys.count(f"parallelism.{name}_degree") or 1
+
+    tp, pp, cp = degree("tensor_parallel"), degree("pipeline_parallel"), degree("context_parallel")
+    replicate, shard = degree("data_parallel_replicate"), keys.whole("parallelism.data_parallel_shard_degree") or -1
+    if shard < 1 and on is not None:
+        shard = max(1, on.cluster.gpus // (replicate * tp * pp * cp))
+    dp = replicate * shard if shard > 0 else None
+    local = keys.count("training.local_batch_size") or keys.count("training.batch_size") or 8
+    seq = keys.count("training.seq_len") or keys.count("training.max_context_length") or 2048
+    total = keys.whole("training.global_batch_size") or -1
+    if total < 1:
+        if dp is None:
+            raise SpecError("training.global_batch_size", Nothing(), "a whole number of 1 or more", "Or say on how many GPUs.")
+        total = local * dp
+        assumed.append(f"global batch {total}: {local} a data-parallel rank (training.global_batch_size left out)")
+    micro = local
+    if pp > 1:
+        micro = keys.count("parallelism.pipeline_parallel_microbatch_size") or 1
+    fields: dict[str, Any] = {
+        "tp": tp, "pp": pp, "cp": cp, "dp": dp, "micro_batch": micro, "global_batch": total, "seq": seq,
+        "sequence_parallel": tp > 1 and keys.get("parallelism.enable_sequence_parallel") is not False,
+        "ep": degree("expert_parallel"), "etp": degree("expert_tensor_parallel") if model.experts else 1,
+        "sharding": "none" if shard == 1 and cp == 1 else "hsdp" if replicate > 1 else "fsdp",
+        "shard_group": shard * cp if replicate > 1 and shard > 1 else None,
+        **_stages(keys, model, pp), **_recompute(keys, model, pp, assumed)}
+    if keys.flag("training.enable_cpu_offload"):
+        raise SpecError("training.enable_cpu_offload", True, "false", "Offload is not read yet.")
+    try:
+        return Plan.model_validate({key: value for key, value in fields.items() if value is not None})
+    except ValidationError as error:
+        raise explain(error, Plan, "plan") from None
+
+
+def _stages(keys: Keys, model: Model, pp: int) -> dict[str, Any]:
+    """Schedule, virtual stages and layers of each; embedding and output count as a layer at their ends."""
+    said = keys.text("parallelism.pipeline_parallel_schedule") or "1F1B"
+    first, last = (keys.whole(f"parallelism.pipeline_parallel_{end}_stage_less_layers") for end in ("first", "last"))
+    each = keys.count("parallelism.pipeline_parallel_layers_per_stage")
+    if pp == 1:
+        return {}
+    if said.lower() not in SCHEDULES:
+        raise UnknownName("parallelism.pipeline_parallel_schedule", said, ["1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS",
+                                                                           "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"])
+    schedule = SCHEDULES[said.lower()]
+    ends = (1 if first is None else first, 1 if last is None else last)
+    total = model.layers + sum(ends)
+    vpp = 1 if schedule in ("1f1b", "gpipe") else 2
+    if each is not None and vpp > 1:
+        vpp = max(1, -(-total // each) // pp)
+    base, extra = divmod(total, pp * vpp)
+    layers = [base + (1 if i < extra else 0) for i in range(pp * vpp)]
+    layers[0], layers[-1] = layers[0] - ends[0], layers[-1] - ends[1]
+    if min(layers) < 0:
+        raise SpecError("parallelism.pipeline_parallel_degree", pp, f"stages for the {model.layers} layers")
+    return {"schedule": schedule, "vpp": vpp, "stages": layers}
+
+
+def _recompute(keys: Keys, model: Model, pp: int, assumed: list[str]) -> dict[str, Any]:
+    mode = keys.text("activation_checkpoint.mode") or "selective"
+    option = str(keys.get("activation_checkpoint.selective_ac_option") or "op")
+    if mode not in ("none", "full", "selective"):
+        raise SpecError("activation_checkpoint.mode", mode, "none, selective, full")
+    if mode != "selective":
+        return {"recompute": mode}
+    if option == "op":
+        return {"recompute": "ops"}
+    if not option.isdecimal() or not 1 <= int(option[:9]) <= model.layers:
+        raise SpecError("activation_checkpoint.selective_ac_option", option, "op, or a whole number: every how many layers")
+    vpp = _stages(keys, model, pp).get("vpp", 1)
+    count = -(-model.layers // (pp * vpp)) // int(option[:9])
+    assumed.append(f"{count} layers of every stage recompute in full (every {option}th)")
+    return {"recompute": "full", "recompute_layers": count} if count else {"recompute": "none"}
+
+
+def _float8(keys: Keys) -> dict[str, Any]:
+    """torchao's recipe; its tensorwise one may gather shards in 8 bits. The tables' names changed in 2025."""
+    tables = ("quantize.linear.float8", "float8")
+    if any("rowwise" in str(keys.get(f"{table}.recipe_name")) for table in tables):
+        return {"fp8_recipe": "rowwise", "fp8_param_gather": False}
+    return {"fp8_param_gather": any([keys.flag(f"{table}.enable_fsdp_float8_all_gather") for table in tables])}
+
+
+def _runtime(keys: Keys, plan: Plan) -> Runtime:
+    params = keys.text("training.mixed_precision_param") or "bfloat16"
+    reduce = keys.text("training.mixed_precision_reduce") or "float32"
+    for path, said in (("training.mixed_precision_param", params), ("training.mixed_precision_reduce", reduce)):
+        if said not in _DTYPES:
+            raise SpecError(path, said, ", ".join(_DTYPES))
+    listed = keys.get("model.converters") or []
+    converters = listed.split(",") if isinstance(listed, str) else listed if isinstance(listed, list) else []
+    precision = _DTYPES[params]
+    for name in map(str, converters):
+        precision = "mxfp8" if name.startswith("mx") or "mx" in name.split(".") else "fp8" if "float8" in name else precision
+    fields: dict[str, Any] = {"precision": precision, "reduce_dtype": _DTYPES[reduce]}
+    if precision == "fp8":
+        fields |= _float8(keys)
+    components = keys.get("compile.components")
+    model = components is None or isinstance(components, list) and "model" in components
+    compiled = keys.flag("training.compile") or keys.flag("compile.enable") and model
+    fields["launch"] = "compile" if compiled else "eager"
+    wanted = keys.flag("parallelism.enable_async_tensor_parallel") or keys.flag("compile.enable_async_tensor_parallel")
+    fields["overlap_tp"] = wanted and compiled and plan.tp > 1
+    said = keys.text("parallelism.fsdp_reshard_after_forward") or "default"
+    if said not in ("default", "always", "never"):
+        raise SpecError("parallelism.fsdp_reshard_after_forward", said, "default, always, never")
+    fields["reshard_after_forward"] = said == "always" or said == "default" and plan.pp == 1
+    return load_runtime("torchtitan", **fields)

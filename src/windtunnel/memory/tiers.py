@@ -1,0 +1,111 @@
+"""Bytes that a GPU keeps elsewhere: in its node's DRAM, on its storage or expansion, in the cluster's pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windtunnel.memory.habits import Habits
+from windtunnel.memory.state import gradients_leave, state_of
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.host import Place
+from windtunnel.spec.job import Job
+from windtunnel.spec.offload import NO_OFFLOAD
+from windtunnel.workload.graph import Workload
+from windtunnel.workload.passes.optimizer import updated_parameters
+from windtunnel.workload.schedules import Pass, table
+
+USABLE_HOST = 0.9
+"""Share of the node's DRAM that training may pin; the rest is the system's, the processes' and the loader's. Assumed."""
+
+PARTS = ("activations", "optimizer", "gradients", "parameters", "buffers")
+
+NAMES: dict[str, str] = {"host": "host memory", "nvme": "storage", "expansion": "memory expansion", "pool": "memory pool"}
+
+
+@dataclass(frozen=True)
+class TierMemory:
+    """Bytes of one GPU in one place at their peak, and its share of what the place offers.
+
+    `buffers` are pinned, on the way to disk.
+    """
+
+    place: Place
+    activations: float = 0.0
+    optimizer: float = 0.0
+    gradients: float = 0.0
+    parameters: float = 0.0
+    buffers: float = 0.0
+    capacity: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return sum(float(getattr(self, part)) for part in PARTS)
+
+    @property
+    def missing(self) -> float:
+        """Bytes beyond the capacity; negative is what is free."""
+        return self.total - self.capacity
+
+
+def tiers_of(workload: Workload, stage: int, habit: Habits) -> tuple[TierMemory, ...]:
+    """Every place that the plan's offload uses, for one GPU of `stage`; none where nothing leaves."""
+    job = workload.job
+    offload = job.plan.offload
+    if offload == NO_OFFLOAD:
+        return ()
+    found: dict[Place, TierMemory] = {}
+
+    def add(place: Place, **sizes: float) -> None:
+        held = found.get(place) or TierMemory(place, capacity=_capacity(job, place))
+        found[place] = replace(held, **{name: getattr(held, name) + size for name, size in sizes.items()})
+
+    if offload.activations:
+        add(offload.activations_to, activations=_activations(workload, stage))
+        if offload.activations_to == "nvme":
+            add("host", buffers=2.0 * largest_copy(workload, stage))
+    parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
+    plan = job.plan
+    whole = state_of(_without(job), habit, parameters, experts)
+    here = state_of(job, habit, parameters, experts)
+    gone = updated_parameters(job, parameters, experts) * (1.0 - offload.kept_state)
+    if offload.optimizer != "none":
+        away = whole.optimizer - here.optimizer
+        if plan.sharding in ("fsdp", "hsdp") and offload.parameters == "none" and job.runtime.master_weights:
+            away += 4.0 * gone  # the master copy, which the shards are where nothing leaves
+        gradient = DTYPE_BYTES[job.runtime.gradient_dtype] * gone
+        add(offload.optimizer, optimizer=away)
+        if gradients_leave(plan) or offload.updated_away:
+            add("host" if offload.optimizer == "nvme" else offload.optimizer, gradients=gradient)
+    if offload.parameters != "none":
+        add(offload.parameters, parameters=whole.weights)
+    return tuple(found.values())
+
+
+def largest_copy(workload: Workload, stage: int) -> float:
+    """Bytes of the largest layer whose activations leave `stage`."""
+    return max((workload.blocks[b].offloaded for chunk in workload.stages[stage] for b, _ in chunk.blocks), default=0.0)
+
+
+def _activations(workload: Workload, stage: int) -> float:
+    """Most bytes of micro batches in flight."""
+    blocks = workload.blocks
+    held = np.array([sum(blocks[b].offloaded * times for b, times in chunk.blocks) for chunk in workload.stages[stage]])
+    direction, chunk, _, _ = table(workload.schedule[stage]).T
+    change = np.where(direction == Pass.FORWARD, held[chunk], np.where(direction == Pass.BACKWARD, -held[chunk], 0.0))
+    return float(np.cumsum(change).max(initial=0.0))
+
+
+def _without(job: Job) -> Job:
+    return job.model_copy(update={"plan": job.plan.model_copy(update={"offload": NO_OFFLOAD})})
+
+
+def _capacity(job: Job, place: Place) -> float:
+    """A GPU's share of a place, bytes."""
+    cluster, node = job.cluster, job.cluster.node
+    if place == "pool":
+        return cluster.memory_pool.capacity / cluster.gpus if cluster.memory_pool else 0.0
+    whole = {"host": USABLE_HOST * (node.host_memory or 0.0), "nvme": node.storage.capacity if node.storage else 0.0,
+             "expansion": node.expansion.capacity if node.expansion else 0.0}[place]
+    return whole / node.gpus

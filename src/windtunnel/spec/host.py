@@ -1,0 +1,59 @@
+"""Memory beside the GPUs' own: how they reach the host, a node's storage and expansion, a pool that nodes share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from windtunnel.base.units import LinkBandwidth, NodeBandwidth, OwnedBandwidth, PortBandwidth, Seconds, Size
+from windtunnel.spec.common import Flag, Noun, PositiveInt
+
+Place = Literal["host", "nvme", "expansion", "pool"]
+"""Where bytes may live that a GPU does not hold: its node's DRAM, storage or memory expansion, or the cluster's pool."""
+
+
+class HostLink(Noun):
+    """The way between GPUs and their host's memory. PCIe lanes behind one switch, or the chip-to-chip link of one CPU."""
+
+    kind: Literal["pcie", "c2c"] = "pcie"
+    bandwidth: LinkBandwidth = Field(description="line rate of one link each way")
+    gpus: PositiveInt = Field(default=1, description="GPUs that share one link")
+    source: str = ""
+
+
+class Storage(Noun):
+    """Solid-state disks of one node, all together."""
+
+    read: NodeBandwidth
+    write: NodeBandwidth
+    capacity: Size = Field(gt=0)
+    latency: Seconds = 1e-4
+    source: str = ""
+
+
+class Expansion(Noun):
+    """Memory that a node has beside its DRAM (CXL), reached over the host link."""
+
+    bandwidth: NodeBandwidth
+    capacity: Size = Field(gt=0)
+    latency: Seconds = 1e-6
+    source: str = ""
+
+
+class MemoryPool(Noun):
+    """A memory that all nodes share (ASTRA-sim 2.0, ISPASS 2023): memory groups behind switches outside the nodes, and a fabric of
+    its own inside each node. Bytes are spread over all groups.
+
+    With `in_switch_collectives` a load of sharded parameters is gathered by the switches on its way, and a store of gradients
+    reduced: what all ranks want is read from memory once and copied where ways part.
+    """
+
+    ports: PositiveInt = Field(description="remote memory groups")
+    bandwidth: PortBandwidth = Field(description="of one group, each way")
+    gpu_bandwidth: OwnedBandwidth = Field(description="pooled fabric inside a node, per GPU each way")
+    node_bandwidth: NodeBandwidth | None = Field(None, description="a node's way out to the pool; left out: all of its GPUs'")
+    latency: Seconds = 2e-6
+    capacity: Size = Field(gt=0, description="of all groups together")
+    in_switch_collectives: Flag = False
+    source: str = ""

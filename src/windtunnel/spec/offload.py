@@ -1,0 +1,97 @@
+"""What leaves the GPU's memory, and where to."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from windtunnel.base.errors import PlanError
+from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.common import Flag, Fraction, NonNegativeInt, Noun
+from windtunnel.spec.host import Place
+
+HALVES = ("zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev")
+"""Schedules that cut backward passes in two, both of which read what forward kept."""
+
+
+class Offload(Noun):
+    """Activations, optimizer state and parameters that live outside the GPU between their uses.
+
+    `activations`: saved tensors of a virtual stage's first layers are copied out while later layers run and fetched one layer
+    ahead in backward (Megatron's `--cpu-offloading-num-layers`; with full recompute only inputs are saved, as DeepSpeed's
+    `cpu_checkpointing` copies them). `optimizer`: on host and NVMe the CPU updates (ZeRO-Offload, `--optimizer-cpu-offload`), from
+    expansion and pool the state passes through the GPU. `parameters`: shards are fetched before they are gathered (ZeRO-Infinity).
+    """
+
+    activations: NonNegativeInt = Field(default=0, description="layers of a virtual stage, from its first, whose tensors leave")
+    activations_to: Place = "host"
+    optimizer: Literal["none", Place] = "none"
+    optimizer_fraction: Fraction = Field(default=1.0, description="share of parameters whose optimizer state leaves (Twin-Flow)")
+    parameters: Literal["none", Place] = "none"
+    overlap: Flag = Field(default=True, description="gradients leave during backward, updated pieces return beside others")
+
+    @property
+    def updated_away(self) -> float:
+        """Share of the parameters that the CPU updates."""
+        return self.optimizer_fraction if self.optimizer in ("host", "nvme") else 0.0
+
+    @property
+    def kept_state(self) -> float:
+        """Share of the optimizer state that stays on the GPU."""
+        return 1.0 if self.optimizer == "none" else 1.0 - self.optimizer_fraction
+
+
+NO_OFFLOAD = Offload()
+
+
+def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bool, optimizer: str, layers: int) -> None:
+    """Raise PlanError where the plan asks for what the machine or the plan cannot do, or where a field would have no effect.
+
+    `layers`: of the largest virtual stage; `sharded`: whether the plan shards parameters.
+    """
+    if offload == NO_OFFLOAD:
+        return
+    _check_effect(offload)
+    if offload.activations > layers:
+        raise PlanError("plan.offload.activations", offload.activations, f"at most the {layers} layers of a virtual stage")
+    if offload.activations and schedule in HALVES:
+        raise PlanError("plan.offload.activations", offload.activations,
+                        f"a schedule with whole backward passes; {schedule} reads what forward kept in two halves",
+                        "Try plan.schedule = auto.")
+    if offload.parameters != "none" and not sharded:
+        raise PlanError("plan.offload.parameters", offload.parameters,
+                        "a plan that shards parameters: each rank fetches its shard", "Write plan.sharding = zero3 or fsdp.")
+    if offload.updated_away and optimizer != "adam":
+        raise PlanError("plan.offload.optimizer", offload.optimizer,
+                        f"runtime.optimizer = adam: no CPU kernel of {optimizer} is known")
+    used = {"activations_to": offload.activations_to if offload.activations else "none", "optimizer": offload.optimizer,
+            "parameters": offload.parameters}
+    for field, place in used.items():
+        _check_place(f"plan.offload.{field}", place, cluster)
+
+
+def _check_effect(offload: Offload) -> None:
+    if offload.activations == 0 and offload.activations_to != "host":
+        raise PlanError("plan.offload.activations_to", offload.activations_to,
+                        "only beside plan.offload.activations, a number of layers")
+    for field, default in (("optimizer_fraction", 1.0), ("overlap", True)):
+        if offload.optimizer == "none" and getattr(offload, field) != default:
+            raise PlanError(f"plan.offload.{field}", getattr(offload, field), "only beside plan.offload.optimizer",
+                            "Write plan.offload.optimizer = host.")
+
+
+def _check_place(path: str, place: str, cluster: Cluster) -> None:
+    node = cluster.node
+    if place in ("host", "nvme") and node.host_memory is None:
+        raise PlanError(path, place, f"a node whose host memory is known; {node.id!r} does not say",
+                        "Write cluster.node.host_memory, such as 2TiB.")
+    if place == "nvme" and node.storage is None:
+        raise PlanError(path, place, f"a node with storage; {node.id!r} has none",
+                        "Write cluster.node.storage.read, .write and .capacity, or offload to host.")
+    if place == "expansion" and node.expansion is None:
+        raise PlanError(path, place, f"a node with a memory expansion; {node.id!r} has none",
+                        "Write cluster.node.expansion.bandwidth and .capacity, or offload to host.")
+    if place == "pool" and cluster.memory_pool is None:
+        raise PlanError(path, place, f"a cluster with a memory pool; {cluster.id!r} has none",
+                        "Write cluster.memory_pool (ports, bandwidth, gpu_bandwidth, capacity), or offload to host.")

@@ -1,0 +1,74 @@
+"""The attention core over context-parallel ranks, each of which has a part of every sequence.
+
+all_gather (Llama 3, arXiv 2407.21783 section 3.3.2), rings (`ring.py`), all-to-alls over heads (`ulysses.py`), or rings of these.
+Rows are those of the slowest rank: under a causal mask the last one where each has one contiguous chunk.
+"""
+
+from __future__ import annotations
+
+from windtunnel.workload.blocks.core import Heads, flash, fused_unit, kernel, unfused, whole
+from windtunnel.workload.blocks.ring import Rows, parts_of, ring, seen_by
+from windtunnel.workload.blocks.ulysses import swapped
+from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.tape import Tape, Unit
+
+
+def over_context(tape: Tape, heads: int, groups: int, dim: int, value: int) -> None:
+    """Appends the attention core of `heads` query heads over `groups` key/value heads, `dim` and `value` wide."""
+    job, mine = tape.job, Heads(heads, groups, dim, value)
+    kind, fused = job.cp_kind, job.runtime.attention == "flash"
+    if kind is None:
+        flash(tape, mine) if fused else unfused(tape, mine, tape.seq)
+        return
+    if not fused:
+        _unfused(tape, mine)
+        return
+    swap, around = job.cp_sizes
+    part = mine.over(swap)
+    if around == 1:
+        ahead, back = whole(tape, part)
+        rows: Rows = ([ahead], [back])
+    elif job.cp_blocks:
+        rows = ring(tape, part, around, Axis.CP_RING if swap > 1 else Axis.CP, swap)
+    else:
+        rows = _gathered(tape, part)
+    if swap > 1:
+        rows = swapped(tape, mine, swap, Axis.CP_HEADS if around > 1 else Axis.CP, rows)
+    unit = fused_unit(tape, mine)
+    unit.forward, unit.backward = rows
+    tape.add(unit)
+
+
+def _gathered(tape: Tape, heads: Heads) -> Rows:
+    """Keys and values of all ranks, then one kernel over this rank's queries. Only its own are kept: backward gathers again."""
+    plan = tape.job.plan
+    queries, keys = tape.seq, plan.seq
+    seen = seen_by(plan.seq, plan.cp, plan.cp_balance, tape.window, plan.document)
+    ahead, back = kernel(tape, heads, plan.micro_batch, queries, keys, seen)
+    size = float(plan.micro_batch * keys * heads.groups * (heads.dim + heads.value)) * tape.width
+
+    def call(name: str, phase: Phase, comm: Comm) -> Op:
+        return tape.comm(name, phase, comm, Axis.CP, size, Stream.CP)
+
+    forward = [call("kv gather", Phase.FORWARD, Comm.ALL_GATHER), *_sorted(tape, Phase.FORWARD, size), ahead]
+    backward = [call("kv gather again", Phase.DGRAD, Comm.ALL_GATHER), *_sorted(tape, Phase.DGRAD, size), back,
+                *_sorted(tape, Phase.DGRAD, size), call("kv grad scatter", Phase.DGRAD, Comm.REDUCE_SCATTER)]
+    return forward, backward
+
+
+def _sorted(tape: Tape, phase: Phase, size: float) -> list[Op]:
+    """Balanced chunks come in the order of ranks, and go into that of positions: one copy."""
+    if parts_of(tape.job.plan.cp_balance) == 1:
+        return []
+    return [Op("kv chunks in order", Kind.COPY, phase, tape.module, tape.activation_dtype, bytes=2.0 * size)]
+
+
+def _unfused(tape: Tape, heads: Heads) -> None:
+    """Separate kernels over gathered keys and values."""
+    plan = tape.job.plan
+    size = float(plan.micro_batch * plan.seq * heads.groups * (heads.dim + heads.value)) * tape.width
+    unit = Unit("kv gather", core=True)
+    unit.forward.append(tape.comm("kv gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.CP, size, Stream.CP))
+    unit.backward.append(tape.comm("kv grad scatter", Phase.DGRAD, Comm.REDUCE_SCATTER, Axis.CP, size, Stream.CP))
+    tape.add(unit)
+    unfused(tape, heads, tape.seq)

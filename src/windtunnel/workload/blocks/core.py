@@ -1,0 +1,106 @@
+"""The attention core on one GPU, fused or not: queries, keys and values in, context out.
+
+Saved bytes follow Korthikanti et al. 2022 (arXiv 2205.05198) for the unfused core and the flash kernels' saved tensors otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from windtunnel.workload.ops import Kind, Op, Phase
+from windtunnel.workload.tape import Tape, Unit
+
+
+class Heads(NamedTuple):
+    """Heads on one GPU: `queries` of queries over `groups` of keys and values; `dim` is the width of a query and key,
+    `value` of a value."""
+
+    queries: int
+    groups: int
+    dim: int
+    value: int
+
+    def over(self, ranks: int) -> Heads:
+        """A share of the heads."""
+        return Heads(self.queries // ranks, max(1, self.groups // ranks), self.dim, self.value)
+
+
+def visible(seq: int, window: int | None, causal: bool = True) -> float:
+    """Mean number of keys that a query sees: (seq + 1) / 2 if causal, fewer under a sliding window; else all, or the window's."""
+    if not causal:
+        return float(min(seq, window or seq))
+    if window is None or window >= seq:
+        return (seq + 1) / 2
+    return window - window * (window - 1) / (2 * seq)
+
+
+def kernel(tape: Tape, heads: Heads, sequences: int, queries: int, keys: int, seen: float) -> tuple[Op, Op]:
+    """One fused kernel over `queries` x `keys` tokens of each of `sequences`, `seen` keys a query on average, and its backward
+    one, which computes the scores again (5 products for 2; Dao 2022, 2023).
+
+    The kernel's head size is the mean of key and value, which gives its FLOPs.
+    """
+    batch, wide = sequences * heads.queries, heads.dim + heads.value
+    forward = 2.0 * batch * queries * seen * wide
+    moved = tape.width * (sequences * queries * heads.queries * wide + sequences * keys * heads.groups * wide)
+    core = Op("attention", Kind.ATTENTION, Phase.FORWARD, tape.module, tape.activation_dtype, batch, queries, keys, wide // 2,
+              max(1, heads.queries // heads.groups), forward, moved)
+    return core, core._replace(name="attention grad", kind=Kind.ATTENTION_BACKWARD, phase=Phase.DGRAD, flops=2.5 * forward,
+                               bytes=2.5 * moved, launches=3)
+
+
+def fused_unit(tape: Tape, heads: Heads) -> Unit:
+    """A unit without rows that keeps what a fused core keeps of this GPU's tokens: query, key and value, context, log-sum-exp."""
+    tokens, wide = tape.tokens, heads.dim + heads.value
+    pieces = (tokens * heads.queries * heads.dim, tokens * heads.groups * wide, tokens * heads.queries * heads.value)
+    saved = tape.width * sum(pieces) + 4 * tokens * heads.queries
+    return Unit("attention core", core=True, saved=saved,
+                tensors=(*(tape.width * float(n) for n in pieces), 4.0 * tokens * heads.queries))
+
+
+def whole(tape: Tape, heads: Heads) -> tuple[Op, Op]:
+    """The fused kernels over whole sequences, or over each of the documents in them."""
+    plan = tape.job.plan
+    seq = plan.document or plan.seq
+    return kernel(tape, heads, plan.micro_batch * (plan.seq // seq), seq, seq, visible(seq, tape.window, tape.job.model.causal))
+
+
+def flash(tape: Tape, heads: Heads) -> None:
+    """Fused attention over sequences that this GPU has for itself."""
+    unit = fused_unit(tape, heads)
+    forward, backward = whole(tape, heads)
+    unit.forward.append(forward)
+    unit.backward.append(backward)
+    tape.add(unit)
+
+
+def unfused(tape: Tape, heads: Heads, queries: int) -> None:
+    """Scores, scale + mask + softmax, dropout and context as separate kernels over the full (not causal) score matrix of `queries`
+    tokens against all keys."""
+    plan, runtime, model = tape.job.plan, tape.job.runtime, tape.job.model
+    dim, value = heads.dim, heads.value
+    batch, seq, keys = plan.micro_batch * heads.queries, queries, plan.seq
+    score = batch * seq * keys
+    act = tape.activation_dtype
+    q, v = batch * seq * dim, batch * seq * value
+    w = tape.width
+
+    def product(name: str, m: int, n: int, k: int, saved: float, gradients: tuple[tuple[str, int, int, int], ...]) -> None:
+        unit = Unit(name, core=True, saved=saved)
+        unit.forward.append(tape.gemm(name, Phase.FORWARD, m, n, k, batch, act))
+        unit.backward += [tape.gemm(f"{name} {g[0]}", Phase.DGRAD, g[1], g[2], g[3], batch, act) for g in gradients]
+        tape.add(unit)
+
+    product("attention scores", seq, keys, dim, 2 * q * w, (("query grad", seq, dim, keys), ("key grad", keys, dim, seq)))
+    rows = batch * seq
+    if runtime.attention == "fused_softmax":
+        tape.pointwise("softmax", score, (1, 1), (2, 1), saved=score * w, core=True, kind=Kind.SOFTMAX, m=rows, n=keys)
+    else:
+        tape.pointwise(
+            "softmax", score, (5, 4), (5, 3), saved=2 * score * w, launches=(4, 4), core=True, kind=Kind.SOFTMAX, m=rows, n=keys
+        )
+    if model.dropout:
+        tape.pointwise("attention dropout", score, (1, 1.5), (1.5, 1), saved=score * (w + 1), core=True)
+    gradients = (("probability grad", seq, keys, value), ("value grad", keys, value, seq))
+    product("attention context", seq, value, keys, v * w, gradients)
+    tape.pointwise("context transpose", v, (1, 1), (1, 1))

@@ -1,0 +1,142 @@
+"""Are DeepSpeed's and torchtitan's configurations read as they read them, and is nothing silent?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.cli import main
+from windtunnel.formats import from_deepspeed, from_torchtitan, import_job
+from windtunnel.spec import load_job
+
+ZERO3: dict[str, Any] = {
+    "train_batch_size": 128, "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+    "zero_optimization": {"stage": 3, "reduce_bucket_size": 5e8, "contiguous_gradients": True},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}, "wall_clock_breakdown": False}
+TITAN = """
+[job]
+description = "Llama 3 70B"
+[model]
+name = "llama3"
+flavor = "70B"
+[optimizer]
+name = "AdamW"
+[training]
+local_batch_size = 8
+seq_len = 8192
+steps = 1000
+[parallelism]
+tensor_parallel_degree = 8
+pipeline_parallel_degree = 4
+pipeline_parallel_schedule = "Interleaved1F1B"
+enable_async_tensor_parallel = true
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+[compile]
+enable = true
+components = ["model", "loss"]
+"""
+
+
+def on(gpus: int = 8) -> Any:
+    return load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", f"plan.dp={gpus}", "plan.global_batch=128"])
+
+
+def test_deepspeed_changes_plan_and_runtime_alone() -> None:
+    made = from_deepspeed(ZERO3, on())
+    assert made.job is not None and made.plan is not None and made.runtime is not None
+    assert (made.plan.sharding, made.plan.micro_batch, made.plan.global_batch, made.job.dp) == ("zero3", 2, 128, 8)
+    assert made.plan.seq == on().plan.seq and made.model == on().model
+    assert made.runtime.framework == "deepspeed" and made.runtime.overlap_grad_reduce and made.runtime.overlap_param_gather
+    assert made.runtime.bucket == 1e9  # 5e8 elements of 2 bytes
+    assert set(made.ignored) >= {"gradient_clipping", "optimizer.params.lr", "wall_clock_breakdown"}
+
+
+def test_deepspeed_derives_what_is_auto() -> None:
+    made = from_deepspeed({"train_batch_size": "auto", "gradient_accumulation_steps": 4, "train_micro_batch_size_per_gpu": 2,
+                           "zero_optimization": {"stage": 1}, "fp16": {"enabled": True}}, on())
+    assert made.plan is not None and made.runtime is not None
+    assert made.plan.global_batch == 2 * 4 * 8 and any("auto" in line for line in made.assumed)
+    assert made.runtime.precision == "fp16" and not made.runtime.overlap_grad_reduce
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"gradient_accumulation_steps": 3}, "= 48"),
+    ({"zero_optimization": {"stage": 4}}, "0, 1, 2 or 3"),
+    ({"train_micro_batch_size_per_gpu": "two"}, "number"),
+    ({"train_micro_batch_size_per_gpu": 0}, "1 or more"),
+    ({"communication_data_type": "int3"}, "bf16"),
+])
+def test_deepspeed_contradictions_are_said(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(WindtunnelError, match=words):
+        from_deepspeed(ZERO3 | changes, on())
+
+
+def test_deepspeed_needs_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "ds_config.json"
+    file.write_text(json.dumps(ZERO3), encoding="utf-8")
+    with pytest.raises(SpecError, match="neither the model nor the machine"):
+        import_job(file)
+    assert main(["predict", str(file), "--on", "h100-ib", "--quiet"]) == 2
+    assert main(["predict", str(file), "--on", "llama3-8b-8xh100", "--quiet"]) == 0
+    assert main(["import", str(file), "--on", "llama3-8b-8xh100", "--set", "cluster.gpus=16", "--set", "plan.dp=none"]) == 0
+    told = capsys.readouterr().out
+    assert "# ignored: gradient_clipping" in told and 'sharding = "zero3"' in told
+
+
+def test_torchtitan() -> None:
+    made = import_job(TITAN, load_job("llama2-70b-64xh100"))
+    plan, runtime, job = made.plan, made.runtime, made.job
+    assert plan is not None and runtime is not None and job is not None
+    assert made.format == "torchtitan" and made.model.name == "llama3.1-70b"
+    assert (plan.tp, plan.pp, plan.vpp, job.dp, plan.micro_batch, plan.global_batch) == (8, 4, 2, 2, 1, 16)
+    assert plan.stages == (10, 11, 10, 10, 10, 10, 10, 9)  # 82 with both ends: 11 in the first two, 10 after them
+    assert (plan.sharding, plan.schedule, plan.recompute) == ("fsdp", "interleaved", "ops") and plan.sequence_parallel
+    assert runtime.launch == "compile" and runtime.overlap_tp and not runtime.reshard_after_forward
+    assert job.tokens == 1000 * 16 * 8192
+    assert "job.description" in made.ignored and any("16" in line for line in made.assumed)
+
+
+@pytest.mark.parametrize("float8, expected", [
+    ({}, ("current", False)), ({"enable_fsdp_float8_all_gather": True}, ("current", True)),
+    ({"recipe_name": "rowwise"}, ("rowwise", False)),
+])
+def test_torchtitans_float8(float8: dict[str, Any], expected: tuple[str, bool]) -> None:
+    table = {"model": {"name": "llama3", "flavor": "8B", "converters": ["float8"]}, "float8": float8,
+             "training": {"seq_len": 8192, "local_batch_size": 1, "global_batch_size": 8}}
+    runtime = from_torchtitan(table).runtime
+    assert runtime is not None and (runtime.recipe, runtime.fp8_param_gather) == expected
+
+
+def test_torchtitans_json_and_hybrid_sharding(tmp_path: Path) -> None:
+    table = {"model": {"name": "qwen3", "flavor": "30B-A3B"}, "training": {"seq_len": 4096, "local_batch_size": 1},
+             "parallelism": {"data_parallel_replicate_degree": 4, "data_parallel_shard_degree": 16, "expert_parallel_degree": 8},
+             "activation_checkpoint": {"mode": "full"}}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(table), encoding="utf-8")
+    assert main(["predict", str(file), "--on", "h100-ib", "--set", "cluster.gpus=64", "--quiet"]) == 0
+    made = from_torchtitan(table)
+    assert made.plan is not None
+    assert (made.plan.sharding, made.plan.shard_group, made.plan.dp, made.plan.ep) == ("hsdp", 16, 64, 8)
+    assert made.model.name == "qwen3-30b-a3b" and made.plan.recompute == "full"
+
+
+@pytest.mark.parametrize(("section", "words"), [
+    ({"model": {"name": "llama3", "flavor": "9B"}}, "llama3-8b"),
+    ({"model": {"name": "llama3"}}, "name and flavor"),
+    ({"parallelism": {"pipeline_parallel_degree": 2, "pipeline_parallel_schedule": "2F2B"}}, "GPipe"),
+    ({"parallelism": {"pipeline_parallel_degree": 64}}, "32 layers"),
+    ({"activation_checkpoint": {"mode": "some"}}, "selective"),
+    ({"activation_checkpoint": {"selective_ac_option": "x"}}, "every how many"),
+    ({"training": {"seq_len": -1}}, "1 or more"),
+    ({"training": {"mixed_precision_param": "int8"}}, "bfloat16"),
+])
+def test_torchtitan_nonsense_is_said(section: dict[str, Any], words: str) -> None:
+    table = {"model": {"name": "llama3", "flavor": "8B"}, "training": {}, "parallelism": {}} | section
+    with pytest.raises(WindtunnelError, match=words):
+        from_torchtitan(table, on())

@@ -1,0 +1,167 @@
+"""What each way of sharding moves and keeps, by hand; and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jobs import make_job
+
+from windtunnel.base.errors import PlanError
+from windtunnel.memory import memory_of
+from windtunnel.network.members import rows_of
+from windtunnel.predict import predict
+from windtunnel.predict.costs import price
+from windtunnel.predict.lower import lower
+from windtunnel.spec import Job
+from windtunnel.workload import Axis, Comm, Phase, build
+from windtunnel.workload.passes.fsdp import INT4, INT8, blocks_ahead
+
+MOE: dict[str, Any] = {"experts": 4, "top_k": 2, "tied_embeddings": False}
+
+
+def job(**fields: Any) -> Job:
+    """Two nodes of eight GPUs, two micro batches, everything sharded."""
+    return make_job(**{"gpus": 16, "dp": 16, "global_batch": 32, "sharding": "fsdp", "attention": "flash", "tied_embeddings": False,
+                       "overlap_param_gather": True, "overlap_grad_reduce": True, "reduce_dtype": "bf16", **fields})
+
+
+def moved(of: Job) -> dict[tuple[Comm, Axis], float]:
+    """Bytes of a step's calls of sharded state, in all parameters' elements."""
+    workload = build(of)
+    total: dict[tuple[Comm, Axis], float] = {}
+    for (comm, axis, size), times in lower(workload, price(workload)).calls[0].items():
+        if axis != Axis.WORLD:
+            total[comm, axis] = total.get((comm, axis), 0.0) + size * times
+    return {key: size / workload.stage_parameters[0] for key, size in total.items()}
+
+
+GATHER, SCATTER, ALL, REDUCE = Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.ALL_REDUCE
+SHARD, NEAR, FAR, REPLICA = Axis.SHARD, Axis.NEAR, Axis.FAR, Axis.REPLICA
+
+
+@pytest.mark.parametrize(
+    "fields, expected",
+    [
+        # two micro batches, each forward and backward, 2 bytes an element; gradients twice
+        ({}, {(GATHER, SHARD): 8.0, (SCATTER, SHARD): 4.0}),
+        ({"reshard_after_forward": False}, {(GATHER, SHARD): 4.0, (SCATTER, SHARD): 4.0}),
+        ({"gradient_accumulation": "local"}, {(GATHER, SHARD): 8.0, (SCATTER, SHARD): 2.0}),
+        # hpZ, or reshard_after_forward = 8: backward inside the node
+        ({"secondary_group": 8}, {(GATHER, SHARD): 4.0, (GATHER, NEAR): 4.0, (SCATTER, SHARD): 4.0}),
+        ({"quantised_gather": True}, {(GATHER, SHARD): 4 * INT8, (SCATTER, SHARD): 4.0}),
+        # qgZ: INT4 inside a node, an eighth of it across nodes
+        ({"quantised_reduce": True}, {(GATHER, SHARD): 8.0, (ALL, NEAR): 2 * INT4, (ALL, FAR): 2 * INT4 / 8}),
+        ({"hierarchical_gather": True}, {(GATHER, FAR): 1.0, (GATHER, NEAR): 8.0, (SCATTER, SHARD): 4.0}),
+        # HSDP sums its replicas' shards after each pass, MiCS once
+        ({"sharding": "hsdp", "shard_group": 8}, {(GATHER, SHARD): 8.0, (SCATTER, SHARD): 4.0, (REDUCE, REPLICA): 4.0 / 8}),
+        ({"sharding": "mics", "shard_group": 8}, {(GATHER, SHARD): 8.0, (SCATTER, SHARD): 4.0, (REDUCE, REPLICA): 2.0 / 8}),
+        # Megatron's distributed optimizer in two instances: reduced once, parameters gathered once
+        ({"sharding": "zero1", "shard_group": 8}, {(GATHER, SHARD): 2.0, (SCATTER, SHARD): 2.0, (REDUCE, REPLICA): 2.0 / 8}),
+        ({"sharding": "none"}, {(REDUCE, SHARD): 2.0}),
+        ({"sharding": "none", "gradient_accumulation": "reduced"}, {(REDUCE, SHARD): 4.0}),
+    ],
+)
+def test_what_a_step_moves(fields: dict[str, Any], expected: dict[tuple[Comm, Axis], float]) -> None:
+    assert moved(job(**fields)) == pytest.approx(expected)
+
+
+def test_zero_plus_plus_sends_a_quarter_across_nodes() -> None:
+    """Table 1 of arXiv 2306.10209: of M for each of forward, backward and gradients 0.5 M + 0 + 0.25 M are left."""
+    def across(of: Job) -> float:
+        """What passes a node's boundary: a ring's buffer once, and eight ranks' parts of the second all-to-all."""
+        return sum(size * {SHARD: 1, FAR: 8}.get(axis, 0) for (_, axis), size in moved(of).items())
+
+    plain, plus = job(), job(secondary_group=8, quantised_gather=True, quantised_reduce=True)
+    assert across(plus) / across(plain) == pytest.approx(0.25, rel=0.01)
+    assert predict(plus).breakdown["exposed_parameter_gather"] < predict(plain).breakdown["exposed_parameter_gather"]
+
+
+def test_experts_shard_inside_their_replica() -> None:
+    """16 ranks, ep 4: four copies of each expert; two replicas of eight ranks hold two each."""
+    of = job(**MOE, ep=4, sharding="hsdp", shard_group=8)
+    assert (of.expert_dp, of.replicas, of.expert_shard_ranks) == (4, 2, 2)
+    shares = moved(of)
+    assert shares[GATHER, Axis.EXPERT_SHARD] > 0.0 and shares[REDUCE, Axis.EXPERT_REPLICA] > 0.0
+    sizes, placement = {"tp": 1, "cp": 1, "dp": 16, "pp": 1}, ("tp", "cp", "ep", "dp", "pp")
+    near = rows_of(Axis.EXPERT_SHARD, sizes, placement, 8, 4, experts=2)
+    far = rows_of(Axis.EXPERT_REPLICA, sizes, placement, 8, 4, experts=2)
+    assert near[0].tolist() == [0, 4] and far[0].tolist() == [0, 8]
+    dense, expert = build(of).stage_parameters[0] - build(of).stage_experts[0], build(of).stage_experts[0]
+    held = memory_of(of, build(of))[0].optimizer
+    assert held == pytest.approx(8.0 * (dense / 8 + expert / 2))  # two moments; the fp32 shards are the weights
+
+
+def test_near_and_far_ranks_of_a_sharding_group() -> None:
+    sizes, placement = {"tp": 2, "cp": 1, "dp": 8, "pp": 1}, ("tp", "cp", "ep", "dp", "pp")
+    assert rows_of(NEAR, sizes, placement, 8, 1, near=4)[0].tolist() == [0, 2, 4, 6]
+    assert rows_of(FAR, sizes, placement, 8, 1, near=4)[0].tolist() == [0, 8]
+
+
+def test_a_second_copy_and_whole_gradients_take_memory() -> None:
+    plain, second, local = (memory_of(j, build(j))[0] for j in (job(), job(secondary_group=8), job(gradient_accumulation="local")))
+    parameters = build(job()).stage_parameters[0]
+    assert second.buffers - plain.buffers == pytest.approx(2.0 * parameters / 8)
+    assert local.gradients == pytest.approx(16 * plain.gradients)
+
+
+def test_prefetch_depth() -> None:
+    """A layer has 12.6 M parameters, its largest module 4.2 M."""
+    def ahead(**fields: Any) -> int:
+        return blocks_ahead(build(job(**fields)), 0)
+
+    assert ahead() == 1 and ahead(prefetch_blocks=3) == 3 and ahead(prefetch_blocks=0) == 0
+    assert ahead(prefetch_bucket=0.0) == 0 and ahead(prefetch_bucket=1e6) == 1 and ahead(prefetch_bucket=3e7) == 2
+    assert ahead(prefetch_bucket=1e9, live_parameters=4e7) == 2
+    assert ahead(prefetch_bucket=1e9, live_parameters=1e7) == 1  # two modules
+    assert ahead(prefetch_bucket=1e9, live_parameters=5e6) == 0
+    exposed = [predict(job(seq=512, prefetch_blocks=n)).breakdown["exposed_parameter_gather"] for n in (0, 1)]
+    assert exposed[1] < exposed[0]
+    held = [memory_of(j, build(j))[0].buffers for j in (job(prefetch_blocks=1), job(prefetch_blocks=2))]
+    assert held[1] > held[0]
+
+
+def test_small_tensors_stay_whole() -> None:
+    """Norms and biases below the threshold are gathered once a step, after the update, and held in 16 bits."""
+    plain, kept = job(), job(persistent_parameters=1e4)
+    small = sum(w * times for chunk in build(kept).stages[0] for b, times in chunk.blocks
+                for w in build(kept).blocks[b].tensors.weights if w < 1e4) / build(kept).stage_parameters[0]
+    assert small > 0.0
+    assert moved(kept)[GATHER, SHARD] == pytest.approx(moved(plain)[GATHER, SHARD] - 8.0 * small + 2.0 * small)
+
+
+def test_zero2_copies_gradients_into_its_bucket() -> None:
+    of = build(job(sharding="zero2", contiguous_gradients=True, overlap_param_gather=False))
+    layer = of.blocks[1]
+    copies = [float(of.ops.bytes[r]) for r in layer.backward if of.ops.phase[r] == Phase.GRADIENT_SYNC]
+    assert copies == [4.0 * layer.parameters]
+
+
+def test_parameters_are_gathered_in_buckets() -> None:
+    fields: dict[str, Any] = {"sharding": "zero1", "overlap_param_gather": False}
+    def count(of: Job) -> int:
+        workload = build(of)
+        return sum(n for (comm, _, _), n in lower(workload, price(workload)).calls[0].items() if comm == GATHER)
+
+    assert count(job(**fields)) == 1
+    assert count(job(**fields, gather_bucket=20e6)) == -(-int(2 * build(job()).stage_parameters[0]) // 20_000_000)
+
+
+@pytest.mark.parametrize(
+    "fields, path, says",
+    [
+        ({"sharding": "zero1", "quantised_gather": True}, "plan.quantised_gather", "zero3"),
+        ({"sharding": "zero2", "quantised_reduce": True}, "plan.quantised_reduce", "zero3"),
+        ({"secondary_group": 3}, "plan.secondary_group", "divisor of the 16 ranks"),
+        ({"secondary_group": 1}, "plan.secondary_group", "reshard_after_forward = false"),
+        ({"secondary_group": 8, "reshard_after_forward": False}, "plan.secondary_group", "not gathered again"),
+        ({"sharding": "mics"}, "plan.shard_group", "several copies"),
+        ({"sharding": "hsdp", "shard_group": 8, "hierarchical_gather": True}, "plan.hierarchical_gather", "in one node"),
+        ({"sharding": "zero2", "gradient_accumulation": "local"}, "plan.gradient_accumulation", "shard of the gradients"),
+        ({**MOE, "ep": 4, "sharding": "hsdp", "shard_group": 2}, "plan.shard_group", "copies of each expert"),
+    ],
+)
+def test_impossible_plans_say_why(fields: dict[str, Any], path: str, says: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        job(**fields)
+    assert str(caught.value).startswith(path) and says in str(caught.value)
