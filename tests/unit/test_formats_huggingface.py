@@ -71,7 +71,7 @@ def test_spellings_of_each_type(config: dict[str, Any], fields: dict[str, Any]) 
 
 
 def test_language_model_of_a_multimodal_one() -> None:
-    made = from_config({"model_type": "llava", "text_config": LLAMA, "vision_config": {"hidden_size": 1}})
+    made = from_config({"model_type": "idefics3", "text_config": LLAMA, "vision_config": {"hidden_size": 1}})
     assert made.model.layers == 32
     assert "vision_config" in made.ignored and "text_config.rope_theta" in made.ignored
     assert any("text_config" in line for line in made.assumed)

@@ -21,7 +21,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
     total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
     total += largest_copy(workload, stage)  # a layer that leaves while the next one runs, or comes back ahead of its use
     if plan.shards_parameters:
-        return total + _sharded(workload, stage, habit, parameters + workload.stage_frozen[stage])
+        return total + _sharded(workload, stage, habit, parameters + workload.held_weights(stage)[1])
     if job.dp * plan.cp > 1 and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
         twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"

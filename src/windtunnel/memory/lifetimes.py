@@ -140,7 +140,7 @@ def _spread(workload: Workload, stage: int, flat: bool, size: float, trained: bo
     blocks = workload.blocks
     elements = [count for chunk in workload.stages[stage] for b, times in chunk.blocks
                 for count in (blocks[b].tensors.trained if trained else blocks[b].tensors.weights) * times]
-    total = workload.stage_parameters[stage] + (0.0 if trained else workload.stage_frozen[stage])
+    total = workload.stage_parameters[stage] + (0.0 if trained else workload.held_weights(stage)[1])
     return [size * count / total for count in elements]
 
 
