@@ -138,7 +138,8 @@ def test_release_is_not_younger_than_the_source() -> None:
     assert release_of(row, (2021, 4)) == ("megatron-lm", "2.0")
     assert release_of(row, (2023, 8)) == ("megatron-lm", "3.0")
     assert release_of(row, (2024, 7)) == ("megatron-core", "0.8")
-    assert release_of(replace(row, sharding="fsdp"), (2021, 4)) == ("deepspeed", None)
+    assert release_of(replace(row, sharding="fsdp"), (2021, 4)) == ("deepspeed", "0.3")
+    assert release_of(replace(row, sharding="fsdp"), (2022, 4)) == ("deepspeed", "0.5")
     assert release_of(replace(row, framework="nemo"), (2024, 7)) == ("nemo", "24.07")
     assert release_of(replace(row, framework="none such"), None) is None
 

@@ -130,6 +130,33 @@ def test_small_tensors_stay_whole() -> None:
     assert moved(kept)[GATHER, SHARD] == pytest.approx(moved(plain)[GATHER, SHARD] - 8.0 * small + 2.0 * small)
 
 
+def calls_of(of: Job, comm: Comm) -> int:
+    workload = build(of)
+    made = lower(workload, price(workload)).calls[0]
+    return sum(times for (kind, axis, _), times in made.items() if (kind, axis) == (comm, SHARD))
+
+
+def test_a_call_for_each_tensor() -> None:
+    each, whole = job(sharded_calls="tensor"), job()
+    assert moved(each) == pytest.approx(moved(whole))
+    blocks = {block.name: len(block.tensors.weights) for block in build(whole).blocks}
+    tensors = blocks["embedding"] + whole.model.layers * blocks["layer"] + blocks["head"]
+    assert calls_of(whole, GATHER) == 4 * (whole.model.layers + 2) and calls_of(each, GATHER) == 4 * tensors
+    assert calls_of(each, SCATTER) == 2 * tensors
+    assert predict(each).step_time_s > predict(whole).step_time_s  # the same bytes, more latencies
+
+
+def test_what_does_not_stay_alive_is_gathered_for_recomputing_and_for_backward() -> None:
+    layer = next(block for block in build(job()).blocks if block.name == "layer")
+    fits = job(recompute="full", live_parameters=layer.parameters)
+    crowded = job(recompute="full", live_parameters=0.9 * layer.parameters)
+    share = job().model.layers * layer.parameters / build(job()).stage_parameters[0]
+    assert moved(fits)[GATHER, SHARD] == pytest.approx(8.0)
+    assert moved(crowded)[GATHER, SHARD] == pytest.approx(8.0 + 4.0 * share)  # two micro batches of 2 bytes an element
+    kept = job(live_parameters=0.9 * layer.parameters)
+    assert moved(kept)[GATHER, SHARD] == pytest.approx(8.0)  # nothing is recomputed
+
+
 def test_zero2_copies_gradients_into_its_bucket() -> None:
     of = build(job(sharding="zero2", contiguous_gradients=True, overlap_param_gather=False))
     layer = of.blocks[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.predict.copies import Copies
-from windtunnel.predict.shards import WEIGHTS, gather, held, label_of, scatter, whole
+from windtunnel.predict.shards import WEIGHTS, gather, held, label_of, scatter, shares, whole
 from windtunnel.predict.stage import HOST, REDUCE, Kind, Stage
 from windtunnel.workload.passes.fsdp import blocks_ahead, persistent
 from windtunnel.workload.schedules import Action, Order, Pass
@@ -86,8 +86,14 @@ class FullySharded:
         fetched = self.copies.fetch_parameters(size, tuple(self.done[-2:-1]))  # one block ahead of its gather
         backward = action.direction is not Pass.FORWARD
         waits = (*self.done[-1:], *fetched)
-        gathered = gather(self.stage, label, size, self.stage.templates.gather_width, waits, backward=backward)
+        parts = shares(self.stage, block) * (2 if backward and self._gathers_again(block) else 1)
+        gathered = gather(self.stage, label, size, self.stage.templates.gather_width, waits, backward=backward, parts=parts)
         return gathered if gathered is not None or not fetched else fetched[-1]
+
+    def _gathers_again(self, block: int) -> bool:
+        """Whether recomputing a block and its backward pass gather apart: DeepSpeed frees what does not fit among the live ones."""
+        most, of = self.stage.workload.job.runtime.live_parameters, self.stage.workload.blocks[block]
+        return of.working > 0.0 and most is not None and of.parameters > most
 
     def _scatter(self, block: int, after: int, last: bool) -> None:
         if self.local and not last:
@@ -96,7 +102,7 @@ class FullySharded:
         if self.copies.reduces_in_switch:
             self.pending.append(self.copies.store_reduced(size, after))
             return
-        done = scatter(self.stage, REDUCE, size, (after,), last or not self.boundary)
+        done = scatter(self.stage, REDUCE, size, (after,), last or not self.boundary, shares(self.stage, block))
         if done is not None:
             self.pending.append(done)
         self.copies.send_gradients(size, after if done is None else done)

@@ -32,10 +32,19 @@ def shared(stage: Stage, size: Held) -> tuple[tuple[Axis, Axis, float, int], ...
             (own, Axis.EXPERT_REPLICA, size[1], job.expert_shard_ranks))
 
 
+def shares(stage: Stage, block: int) -> tuple[float, ...]:
+    """Into which shares the calls of a block's parameters divide: one, or each tensor that is sharded."""
+    runtime = stage.workload.job.runtime
+    if runtime.sharded_calls == "block":
+        return (1.0,)
+    sizes = [size for size in stage.workload.blocks[block].tensors.weights if size >= runtime.persistent_parameters]
+    return tuple(size / sum(sizes) for size in sizes) or (1.0,)
+
+
 def gather(stage: Stage, label: Label, size: Held, width: float, waits: tuple[int, ...], most: float = math.inf,
-           backward: bool = False) -> int | None:
+           backward: bool = False, parts: tuple[float, ...] = (1.0,)) -> int | None:
     """All-gathers of parameters, `width` bytes each, over the ranks that share them, at most `most` bytes at a time; returns the
-    last, None if there is none. `backward`: from the second copy, where there is one."""
+    last, None if there is none. `backward`: from the second copy, where there is one. `parts`: shares of all but experts'."""
     plan = stage.workload.job.plan
     width = INT8 if plan.quantised_gather else width
     done = None
@@ -47,16 +56,18 @@ def gather(stage: Stage, label: Label, size: Held, width: float, waits: tuple[in
             steps = ((Axis.NEAR, elements * width),)
         elif axis is Axis.SHARD and plan.hierarchical_gather:  # a node's part from the other nodes, then the whole inside
             steps = ((Axis.FAR, elements * width / stage.workload.job.near_ranks), (Axis.NEAR, elements * width))
-        for over, bytes_ in steps:
+        for over, bytes_ in [(over, bytes_ * part) for part in (parts if axis is Axis.SHARD else (1.0,)) for over, bytes_ in steps]:
             calls = max(1, math.ceil(bytes_ / most))
             for _ in range(calls):
                 done = stage.comm(label, Comm.ALL_GATHER, over, bytes_ / calls, Stream.GATHER, waits, Category.PARAMETER_GATHER)
     return done
 
 
-def scatter(stage: Stage, label: Label, size: Held, waits: tuple[int, ...], between: bool = True) -> int | None:
+def scatter(stage: Stage, label: Label, size: Held, waits: tuple[int, ...], between: bool = True,
+            parts: tuple[float, ...] = (1.0,)) -> int | None:
     """Reduce-scatters of gradients over the ranks that share them and, if `between`, all-reduces of the shards between replicas;
-    returns the last, None if there is none. In INT4 two all-to-alls stand for the reduce-scatter (ZeRO++, arXiv 2306.10209)."""
+    returns the last, None if there is none. `parts`: shares of all but experts'. In INT4 two all-to-alls stand for the
+    reduce-scatter (ZeRO++, arXiv 2306.10209)."""
     job = stage.workload.job
     done = None
     for axis, replicas, elements, ranks in shared(stage, size):
@@ -69,7 +80,7 @@ def scatter(stage: Stage, label: Label, size: Held, waits: tuple[int, ...], betw
             calls += [(Comm.ALL_TO_ALL, Axis.NEAR, elements * INT4)] * (near > 1)
             calls += [(Comm.ALL_TO_ALL, Axis.FAR, elements * INT4 / near)] * (near < ranks)
         elif ranks > 1:
-            calls.append((Comm.REDUCE_SCATTER, axis, bytes_))
+            calls += [(Comm.REDUCE_SCATTER, axis, bytes_ * part) for part in (parts if axis is Axis.SHARD else (1.0,))]
         if between and job.replicas > 1:
             calls.append((Comm.ALL_REDUCE, replicas, bytes_ / ranks))
         after = waits
@@ -92,4 +103,4 @@ def label_of(action: Action) -> Label:
     return int(PASSES[action.direction]), action.micro_batch, action.chunk
 
 
-__all__ = ["REDUCE", "WEIGHTS", "Held", "Pieces", "gather", "held", "label_of", "scatter", "shared", "whole"]
+__all__ = ["REDUCE", "WEIGHTS", "Held", "Pieces", "gather", "held", "label_of", "scatter", "shared", "shares", "whole"]

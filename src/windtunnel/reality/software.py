@@ -25,6 +25,9 @@ Core 0.6 of April 2024 had the overlaps of 0.8 (its release notes, from memory).
 _SHARDS_PARAMETERS = (2024, 1)
 """Before that Megatron-LM did not shard parameters; runs with it that did so used DeepSpeed's ZeRO-3."""
 
+_COALESCED_SINCE, _COALESCES = (2021, 7), "0.5"
+"""When ZeRO-3 began to gather parameters together (DeepSpeed pull request 1188), and the release that has it."""
+
 _BF16_OPTIMIZER = {"megatron-deepspeed": (2022, 2, 28)}
 """Frameworks that trained in fp16 alone until (year, month, day): DeepSpeed's BF16Optimizer, which keeps fp32 gradients, came with
 BLOOM's last planning runs (bigscience chronicles-prequel.md). Tables made of their runs print the final precision for all."""
@@ -123,7 +126,7 @@ def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str,
     """(catalogue name, version or None for the entry's own) of the row's framework at that date; None if the catalogue lacks it."""
     said = (row.framework or "").lower()
     if said == "megatron" and row.sharding in ("fsdp", "zero3") and software is not None and software < _SHARDS_PARAMETERS:
-        return "deepspeed", None
+        return "deepspeed", _COALESCES if software >= _COALESCED_SINCE else "0.3"
     if said in RELEASES:
         releases = RELEASES[said]
         if software is None:

@@ -105,6 +105,8 @@ class Runtime(Noun):
     live_parameters: PositiveFloat | None = Field(None, description="DeepSpeed's stage3_max_live_parameters, elements")
     persistent_parameters: NonNegativeFloat = Field(
         0.0, description="DeepSpeed's stage3_param_persistence_threshold: smaller tensors stay whole, elements")
+    sharded_calls: Literal["block", "tensor"] = Field(
+        "block", description="zero3/fsdp: a block's parameters are gathered, and gradients scattered, in one call or one a tensor")
     gather_bucket: Size | None = Field(None, description="zero1/zero2: bytes gathered at a time after the update; left out: all")
     contiguous_gradients: Flag = Field(False, description="zero2: gradients are copied into the reduction buffer")
     moe_dispatch: Literal["alltoall", "allgather", "deepep", "hybridep"] = Field(
