@@ -32,8 +32,7 @@ def test_a_model_of_each_family_is_predicted(family: str) -> None:
 
 @pytest.mark.parametrize("name", names("models"))
 def test_the_graph_holds_the_published_parameters(name: str) -> None:
-    """Of one GPU with all layers: the same as counted apart from the graph, but for padded classes, other copies of experts and layers
-    that predict further tokens."""
+    """Of one GPU with all layers: the same as counted apart from the graph."""
     model = load_model(name)
     overrides = [f"model={name}", "plan.seq=2048" if model.vision else "plan.seq=512", "runtime.pad_vocab=1", "model.mtp_layers=0"]
     workload = build(load_job("llama3-8b-8xh100", [*overrides, "plan.recompute=none"]))

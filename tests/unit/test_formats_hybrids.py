@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats import from_config
+from windtunnel.formats import from_arguments, from_config
 from windtunnel.spec import load_model
 
 NANO: dict[str, Any] = {
@@ -84,3 +84,23 @@ def test_hybrids_with_an_mlp_in_every_layer() -> None:
 def test_wrong_values_name_their_key(config: dict[str, Any], named: str) -> None:
     with pytest.raises(SpecError, match=named):
         from_config(config)
+
+
+FLAGS = ("--num-layers 5 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 --global-batch-size 8 "
+         "--vocab-size 1000 --squared-relu --normalization RMSNorm --disable-bias-linear --position-embedding-type none "
+         "--is-hybrid-model --mamba-state-dim 64 ")
+
+
+def test_flags_of_megatron_give_the_same_pattern() -> None:
+    made = from_arguments(FLAGS + "--hybrid-override-pattern M-M*-")
+    model = made.model
+    assert model is not None and model.layer_pattern == "M-M*-"
+    assert (model.ssm_heads, model.ssm_head_dim, model.ssm_state, model.ssm_groups) == (16, 64, 64, 8)
+    assert any("mamba-num-heads" in line for line in made.assumed)
+
+
+@pytest.mark.parametrize(("flags", "named"), [("--hybrid-override-pattern M-M", "num-layers"),
+                                              ("--hybrid-override-pattern M-|M*-", "plan.stages")])
+def test_wrong_patterns_say_so(flags: str, named: str) -> None:
+    with pytest.raises(SpecError, match=named):
+        from_arguments(FLAGS + flags)

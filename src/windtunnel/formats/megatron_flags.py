@@ -15,18 +15,22 @@ INTEGERS = (
     "zero-stage", "world-size", "num-distributed-optimizer-instances", "mtp-num-layers",
     "expert-tensor-parallel-size", "moe-ffn-hidden-size", "moe-router-topk", "moe-shared-expert-intermediate-size",
     "moe-router-num-groups", "moe-router-group-topk", "q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim",
-    "v-head-dim", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16",
+    "v-head-dim",
+    "mamba-num-heads", "mamba-head-dim", "mamba-num-groups", "mamba-state-dim", "moe-latent-size",
+    "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16",
 )
 FLOATS = ("hidden-dropout", "attention-dropout", "moe-expert-capacity-factor")
 STRINGS = (
     "position-embedding-type", "normalization", "fp8-format", "fp4-format", "fp8-recipe", "recompute-granularity",
     "recompute-method", "optimizer", "tokenizer-type", "window-size", "transformer-impl", "data-parallel-sharding-strategy",
     "pipeline-model-parallel-layout",
-    "cuda-graph-impl", "spec", "moe-layer-freq", "window-attn-skip-freq", "moe-token-dispatcher-type", "moe-router-score-function",
+    "cuda-graph-impl", "spec", "hybrid-override-pattern", "hybrid-layer-pattern",
+    "moe-layer-freq", "window-attn-skip-freq", "moe-token-dispatcher-type", "moe-router-score-function",
     "moe-router-dtype", "moe-flex-dispatcher-backend",
 )
 LISTS = ("recompute-modules", "moe-router-load-balancing-type")
 SWITCHES = (
+    "is-hybrid-model", "attention-output-gate",
     "swiglu", "squared-relu", "quick-geglu", "disable-bias-linear", "add-qkv-bias", "qk-layernorm", "group-query-attention",
     "untie-embeddings-and-output-weights", "apply-layernorm-1p", "sequence-parallel", "use-distributed-optimizer",
     "use-megatron-fsdp",
