@@ -30,7 +30,8 @@ def rows() -> list[tuple[str, wt.Prediction]]:
 
 def main() -> None:
     print("Llama 2 70B, 8 H100, tp 4, 8 sequences of 8192, FP8")
-    print(f"{'trained':<20} {'step':>8} {'PFLOP':>7} {'weights':>9} {'gradients':>10} {'optimizer':>10} {'activations':>12} {'all':>8}")
+    print(f"{'trained':<20} {'step':>8} {'PFLOP':>7} {'weights':>9} {'gradients':>10} {'optimizer':>10} {'activations':>12} "
+          f"{'all':>8}")
     for way, p in rows():
         m = p.memory[0]
         parts = " ".join(f"{size / 2**30:>{wide}.1f}" for size, wide in (

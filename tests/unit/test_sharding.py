@@ -13,7 +13,7 @@ from windtunnel.network.members import rows_of
 from windtunnel.predict import predict
 from windtunnel.predict.costs import price
 from windtunnel.predict.lower import lower
-from windtunnel.spec import Job
+from windtunnel.spec import Job, load_runtime
 from windtunnel.workload import Axis, Comm, Phase, build
 from windtunnel.workload.passes.fsdp import INT4, INT8, blocks_ahead
 
@@ -192,3 +192,19 @@ def test_impossible_plans_say_why(fields: dict[str, Any], path: str, says: str) 
     with pytest.raises(PlanError) as caught:
         job(**fields)
     assert str(caught.value).startswith(path) and says in str(caught.value)
+
+
+def test_framework_truths_by_version() -> None:
+    """What each framework gathers, prefetches and exchanges by default, as its entry states with a source."""
+    def of(name: str, **fields: Any) -> Any:
+        return load_runtime(name, **fields)
+
+    assert of("deepspeed").prefetch_bucket == 5e7 and of("deepspeed", version="0.4").prefetch_bucket == 0
+    assert (of("deepspeed").cp_kind, of("torchtitan").cp_kind, of("meta").cp_kind, of("nemo").cp_kind) == (
+        "a2a", "all_gather", "all_gather", "p2p")
+    assert of("torchtitan").cp_library == "torch"
+    assert not of("torchtitan", launch="compile").fused_cross_entropy
+    assert of("torchtitan", version="2025.06", launch="compile").fused_cross_entropy
+    assert of("fsdp").attention_library == "fa1" and of("fsdp", version="0.6").attention_library == "fa2"
+    assert of("megatron-deepspeed").attention == "fused_softmax" and of("megatron-deepspeed", version="2023").attention == "flash"
+    assert of("maxtext").launch == "compile" and of("maxtext").host.launch < 1e-6

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.compute.alignment import unaligned_seconds
 from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.device import ELEMENT, NARROW, Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
@@ -215,7 +216,9 @@ def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, curve: Gem
     stated = ops.bytes[mask] / launches
     moved = np.where(stated > 0, stated, gemm_bytes(each, m, n, k, dtype, accumulate))
     factor = np.where(phase == Phase.DGRAD, curve.dgrad, np.where(weight, curve.wgrad, 1.0))
-    return np.asarray(launches * gemm_seconds(curve, dev, each, m, n, k, dtype, moved, factor), dtype=np.float64)
+    seconds = launches * gemm_seconds(curve, dev, each, m, n, k, dtype, moved, factor)
+    strided = np.where(ops.kind[mask] == Kind.GEMM, batch, 1.0)  # experts' weights are whole matrices
+    return np.maximum(seconds, unaligned_seconds(dev, strided, n, k, dtype, share * whole))
 
 
 def _source(choice: Choice, key: str) -> str:

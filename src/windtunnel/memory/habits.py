@@ -57,6 +57,7 @@ HABITS: dict[str, Habits] = {
     "llm-foundry": _EAGER,
     "composer": _EAGER,
     "pytorch": _EAGER,
+    "maxtext": Habits(loss=(8.0, 8.0), lazy_moments=False),
     "megatron": _MEGATRON,
     "nemo": _MEGATRON,
     "megascale": _MEGATRON,

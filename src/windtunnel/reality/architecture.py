@@ -24,6 +24,10 @@ _DROPOUT_UNTIL = (2024, 7)
 """Dropout 0.1 is Megatron-LM's default (megatron/arguments.py), which its GPT runs keep; Megatron-Core's recipes, from about
 then, turn it off."""
 
+_HEADS = ("chronicles-prequel.md", 64)
+"""Where the table of a source has no column of heads, its text says how many: "all NHEADS=64 (above too)", section "Final round
+comparison" of BLOOM's planning runs."""
+
 _MOST_HEADS = 4096
 _SIZE_TOLERANCE = 0.03
 """How far a printed parameter count may lie from the counted one: rounding, and sizes counted before the vocabulary was padded."""
@@ -49,7 +53,8 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
     if arch not in _FACTS:
         return Skipped(f"architecture {arch or 'not published'!r} is not modelled in this version")
     layers, hidden, ffn, seq = row.layers or _usual_layers(row), row.hidden, row.ffn, row.seq
-    heads = row.heads if row.heads is not None else _usual_heads(hidden or 0, row.tp or 1)
+    told = _HEADS[1] if _HEADS[0] in (row.source or "") else None
+    heads = row.heads if row.heads is not None else told or _usual_heads(hidden or 0, row.tp or 1)
     if not (layers and hidden and heads and ffn and seq):
         blank = [name for name in ("layers", "hidden", "ffn", "seq") if not getattr(row, name)] or ["heads"]
         return Skipped(f"{', '.join(blank)} not published")
@@ -57,7 +62,8 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
     if row.layers is None:
         assumed.append(f"{layers} layers (not published: the multiple of pp = {row.pp} nearest to {row.params_b:g}e9 parameters)")
     if row.heads is None:
-        assumed.append(f"{heads} heads of {hidden // heads} (not published: the width nearest to 128 that the plan can cut)")
+        why = "the source's text" if told else "not published: the width nearest to 128 that the plan can cut"
+        assumed.append(f"{heads} heads of {hidden // heads} ({why})")
     if row.vocab is None:
         assumed.append(f"vocabulary {DEFAULT_VOCAB} (not published)")
     if row.kv_heads is None:

@@ -18,7 +18,7 @@ from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.offload import away
-from windtunnel.workload.passes.optimizer import optimizer_rows, updated_parameters
+from windtunnel.workload.passes.optimizer import held_by, matrices_of, state_bytes, update_of, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES, overlapped
 from windtunnel.workload.tape import Tape, Unit
@@ -42,6 +42,7 @@ class _Rows:
         self.job, self.boundary = job, boundary
         self.rows: list[Op] = []
         self.waits: list[tuple[int, ...]] = []
+        self.away: dict[str, Block] = {}  # by block's name: the same with tensors that leave
 
     def block(self, name: str, units: list[Unit], recompute: str, boundary: float | None = None) -> Block:
         """Writes the forward and backward rows of a block, whose input has `boundary` bytes (left out: a transfer's)."""
@@ -62,7 +63,11 @@ class _Rows:
                           saved_tensors(units, recompute, boundary, modules),
                           tensors_again(units, recompute, modules, working))
         narrow, still = sum(u.quantised for u in units), sum(u.frozen_quantised for u in units)
-        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, narrow, frozen, still)
+        made = Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, narrow, frozen, still,
+                     matrices=tuple(matrices_of(self.job, units).items()))
+        if self.job.plan.offload.activations:
+            self.away[name] = away(made, self.job.plan, units, recompute)
+        return made
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
         """Appends rows and what they wait for; returns their place."""
@@ -123,7 +128,7 @@ def build(job: Job) -> Workload:
     if plan.offload.activations:
         for index in (*place.values(), *kept.values(), *wide.values()):
             leaves[index] = len(blocks)
-            blocks.append(away(blocks[index]))
+            blocks.append(table.away[blocks[index].name])
 
     stages = []
     starts = _starts(job)
@@ -151,13 +156,14 @@ def build(job: Job) -> Workload:
     narrow = tuple(sum(blocks[b].quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     frozen = tuple(sum(blocks[b].frozen * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     still = tuple(sum(blocks[b].frozen_quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
-    optimizer = []
-    for parameters, of_experts, quantised in zip(held, experts, narrow, strict=True):
-        linked = optimizer_rows(job, parameters, of_experts) + weight_update(job, quantised, parameters and
-            quantised * updated_parameters(job, parameters, of_experts) / parameters)
-        optimizer.append(table.add(linked, [() for _ in linked]))
+    optimizer, states = [], []
+    for parts_of, parameters, of_experts, quantised in zip(stages, held, experts, narrow, strict=True):
+        whole = held_by(parameters, of_experts, [(blocks[b], times) for chunk in parts_of for b, times in chunk.blocks])
+        updated = parameters and updated_parameters(job, parameters, of_experts) / parameters
+        optimizer.append(table.add(*update_of(job, whole, weight_update(job, quantised, quantised * updated))))
+        states.append(state_bytes(job, whole))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts, narrow, frozen, still, (EMBEDDING, HEAD))
+                    boundary, held, experts, narrow, (EMBEDDING, HEAD), tuple(states), frozen, still)
 
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from windtunnel.spec.job import Job
 from windtunnel.workload.ops import OpTable
+from windtunnel.workload.optimizers import Matrix
 from windtunnel.workload.schedules import Order
 
 
@@ -31,8 +32,9 @@ class Block:
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
     that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces; `quantised`
     elements of `parameters` are multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward,
-    and are part of `working`. `frozen` elements come on top of `parameters`, `frozen_quantised` of them in low precision: they are
-    there and gathered, but have neither gradient nor optimizer state.
+    and are part of `working`. `matrices`: weights by shape and how many, where the optimizer asks. `frozen` elements come on top of
+    `parameters`, `frozen_quantised` of them in low precision: they are there and gathered, but have neither gradient nor optimizer
+    state.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Block:
     frozen: float = 0.0
     frozen_quantised: float = 0.0
     offloaded: float = 0.0
+    matrices: tuple[tuple[Matrix, int], ...] = ()
 
     @property
     def elements(self) -> float:
@@ -69,8 +72,8 @@ class Workload:
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
     them that belong to experts, `stage_quantised[s]` those multiplied in low precision; `stage_frozen[s]`,
-    `stage_frozen_quantised[s]` further elements that are not trained. `root` are blocks outside of the list of layers, which full
-    sharding gathers with the whole.
+    `stage_frozen_quantised[s]` further elements that are not trained. `stage_states[s]` are bytes of optimizer state on one GPU,
+    without master copies. `root` are blocks outside of the list of layers, which full sharding gathers with the whole.
     """
 
     job: Job
@@ -84,9 +87,10 @@ class Workload:
     stage_parameters: tuple[float, ...]
     stage_experts: tuple[float, ...]
     stage_quantised: tuple[float, ...] = ()
+    root: tuple[int, ...] = (0, 2)
+    stage_states: tuple[float, ...] = ()
     stage_frozen: tuple[float, ...] = ()
     stage_frozen_quantised: tuple[float, ...] = ()
-    root: tuple[int, ...] = (0, 2)
 
     def held_weights(self, stage: int) -> tuple[float, float]:
         """Elements of `stage` in low precision, trained or not, and those that are not trained."""

@@ -92,6 +92,10 @@ def unfused(tape: Tape, heads: Heads, queries: int) -> None:
         tape.add(unit)
 
     product("attention scores", seq, keys, dim, 2 * q * w, (("query grad", seq, dim, keys), ("key grad", keys, dim, seq)))
+    if model.position == "alibi":  # the biases are written out for every score, and the product adds to them (baddbmm)
+        scores = tape.units[-1].forward
+        scores[0] = scores[0]._replace(bytes=scores[0].bytes + score * w)
+        scores.insert(0, tape.elementwise("alibi biases", Phase.FORWARD, score, 0, 1, kind=Kind.COPY))
     rows = batch * seq
     if runtime.attention == "fused_softmax":
         tape.pointwise("softmax", score, (1, 1), (2, 1), saved=score * w, core=True, kind=Kind.SOFTMAX, m=rows, n=keys)

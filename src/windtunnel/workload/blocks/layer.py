@@ -25,7 +25,11 @@ transformer_layer.py, `_te_cuda_graph_capture`)."""
 
 
 def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
-    """Units of one decoder layer of that kind on one GPU; `wide`: its products stay in 16 bits."""
+    """Units of one decoder layer of that kind on one GPU; `wide`: its products stay in 16 bits.
+
+    A parallel block (Wang and Komatsuzaki 2021) cut over tp gathers its input once and sums both outputs before one call: half of a
+    serial block's tensor-parallel communication (MegaScale, arXiv:2402.15627 section 3.2; PaLM). Adapters read its input each.
+    """
     mix = {"mamba": ("mamba", mamba), "linear": ("linear attention", delta)}.get(
         kind.mixer, ("attention", mla if job.model.latent else attention))
     feed = ("moe", moe) if kind.experts else ("mlp", mlp)
@@ -38,8 +42,11 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     if job.model.parallel_block and kind.mixer != "none" and kind.feed != "none":  # one norm feeds both, one residual takes both
         steps = [steps[0], steps[1], steps[4], steps[5]]
     units: list[Unit] = []
+    shared = (job.model.parallel_block and job.plan.tp > 1 and not job.model.latent and not kind.experts and kind.feed != "none"
+              and kind.mixer == "attention" and job.model.lora is None)
     for module, write in steps:
-        tape = Tape(job, module, local=kind.local, wide=wide)
+        outer = write is feed[1] if shared and write in (mix[1], feed[1]) else None
+        tape = Tape(job, module, local=kind.local, wide=wide, outer=outer)
         write(tape)
         for unit in tape.units if tape.frozen else ():  # what a block changed after it had added the unit
             unit.freeze()
@@ -49,7 +56,11 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
                 unit.parts += (feed[0],)
                 if place and unit.saved:
                     unit.gives[feed[0]] = unit.saved
-        units += tape.units
+        if tape.outer:  # its up projection gathers before attention runs, its down projection adds to attention's output
+            units[1:1], last = tape.units[:-1], tape.units[-1]
+            units.append(last)
+        else:
+            units += tape.units
     return graphed(units, job.runtime.graph_scope) if job.runtime.graph_scope else units
 
 
