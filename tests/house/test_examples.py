@@ -21,7 +21,8 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 27,
          "from_hugging_face": 9, "which_fabric": 10, "schedules": 12, "wafer_scale": 11, "memory_pool": 13, "any_module": 7,
-         "megascale_ablation": 11, "megascale_network": 6, "unequal_ranks": 11, "mixture_launch": 7}
+         "megascale_ablation": 11, "megascale_network": 6, "unequal_ranks": 11, "mixture_launch": 7,
+         "fine_tuning": 5}
 """Script -> lines that it prints."""
 
 
@@ -121,6 +122,14 @@ def test_sharding_and_recompute_save_memory_of_an_imported_module() -> None:
     total = {name: max(s.total for s in p.memory) for name, p in found.items()}
     assert total["replicated"] > total["ZeRO-1"] > total["FSDP"] > total["FSDP, all recomputed"]
     assert found["FSDP, all recomputed"].step_time_s > 1.15 * found["FSDP"].step_time_s
+
+
+def test_adapters_fit_where_training_does_not() -> None:
+    found = dict(rows("fine_tuning"))
+    whole, adapters = found["every weight"], found["attention, rank 16"]
+    assert adapters.fits and not whole.fits and adapters.memory[0].optimizer < 0.01 * whole.memory[0].optimizer
+    flops = [p.model_tflops_per_gpu * p.step_time_s for p in (adapters, whole)]
+    assert 0.66 < flops[0] / flops[1] < 0.75
 
 
 def test_less_bubble_costs_memory() -> None:

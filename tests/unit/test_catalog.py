@@ -56,6 +56,12 @@ PUBLISHED = {
     # model cards: gpt-oss (arXiv 2508.10925) table 1; Llama 4 less its vision encoder of 0.87; Gemma 3 (arXiv 2503.19786) table 1
     "gpt-oss-20b": 20.91, "gpt-oss-120b": 116.83, "llama4-scout": 107.77, "llama4-maverick": 400.71,
     "gemma3-1b": 1.0, "gemma3-4b": 3.884, "gemma3-12b": 11.771, "gemma3-27b": 27.016,
+    # sizes of the released weights: Nemotron-H (arXiv 2504.03624), Nemotron 3, Qwen3-Next, Kimi Linear, without further tokens
+    "nemotron-h-8b": 8.101, "nemotron-h-47b": 46.79, "nemotron-h-56b": 56.32, "nemotron-3-nano-30b-a3b": 31.578,
+    "nemotron-3-super-120b-a12b": 120.67, "qwen3-next-80b-a3b": 79.674, "kimi-linear-48b-a3b": 49.12,
+    # with their vision encoders; LLaVA 7.063 with the last layer of CLIP, which it does not use
+    "llava-1.5-7b": 7.051, "qwen2.5-vl-7b": 8.292, "gemma3-4b-vision": 4.300, "gemma3-27b-vision": 27.432,
+    "llama4-scout-vision": 108.642,
     # Grok-1 prints 314, which is its layers without the embedding; PaLM (arXiv 2204.02311) table 1
     "grok-1": 314.88 + 0.805, "palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35,
 }
@@ -66,7 +72,7 @@ def parameters(model: Model) -> int:
     """Weights, biases and norms of a decoder, counted from the block diagram (independently of `workload`)."""
     h, f, queries, keys = model.hidden, model.ffn, model.q_heads_dim, model.groups * model.dim_per_head
     norm = h * (2 if model.norm == "layernorm" else 1)
-    attention = h * (queries + 2 * keys) + queries * h
+    attention = h * (queries * (2 if model.attention_gate else 1) + 2 * keys) + queries * h
     if model.kv_lora_rank:
         heads, rank = model.heads, model.kv_lora_rank
         attention = h * (rank + model.qk_rope_dim) + rank + rank * heads * (model.qk_nope_dim + model.v_dim)
@@ -82,15 +88,50 @@ def parameters(model: Model) -> int:
         return (3 if model.gated else 2) * h * f + ((f * (2 if model.gated else 1) + h) if model.linear_bias else 0)
 
     def feed(layer: int) -> int:
+        if model.kinds[layer].feed == "none":
+            return 0
         if not model.kinds[layer].experts:
             return one(f)
-        experts = (model.experts or 0) * (one(model.expert_width) + h + (1 if model.linear_bias else 0))
-        return experts + (one(model.shared_ffn) if model.shared_ffn else 0)
+        latent = model.moe_latent or h
+        expert = one(model.expert_width) * latent // h
+        experts = (model.experts or 0) * (expert + h + (1 if model.linear_bias else 0))
+        around = 2 * h * latent if model.moe_latent else 0
+        return experts + around + (one(model.shared_ffn) if model.shared_ffn else 0)
+
+    def mixer(layer: int) -> int:
+        kind = model.kinds[layer].mixer
+        if kind == "mamba":
+            heads, inner, shared = model.ssm_heads or 0, model.ssm_width, model.ssm_groups * model.ssm_state
+            channels = inner + 2 * shared
+            return h * (inner + channels + heads) + 5 * channels + 3 * heads + inner + inner * h
+        if kind == "linear":
+            heads, k, v = model.linear_heads or 0, model.linear_keys, model.linear_values
+            if model.linear_decay == "head":  # Qwen3NextGatedDeltaNet: qkvz, ba, convolution, A_log, dt_bias, norm, out
+                return h * (2 * k + 2 * v) + h * 2 * heads + 4 * (2 * k + v) + 2 * heads + model.linear_value_dim + v * h
+            low = model.linear_value_dim  # KimiDeltaAttention: q, k, v, f_a, f_b, g_a, g_b, b, convolutions, A_log, dt_bias, norm
+            return h * (2 * k + v) + low * (2 * h + k + v) + h * heads + 4 * (2 * k + v) + heads + k + low + v * h
+        return attention if kind == "attention" else 0
 
     outer = model.vocab * h * (1 if model.tied_embeddings else 2) + (model.max_seq * h if model.position == "learned" else 0)
     outer += norm * (2 if model.embedding_norm else 1)
-    norms = norm * (1 if model.parallel_block else 4 if model.post_norms else 2)
-    return sum(attention + norms + feed(layer) for layer in range(model.layers)) + outer
+    norms = norm * (1 if model.parallel_block or model.one_module_layers else 4 if model.post_norms else 2)
+    return sum(mixer(layer) + norms + feed(layer) for layer in range(model.layers)) + outer + images(model)
+
+
+def images(model: Model) -> int:
+    """The vision encoder and its projector, likewise."""
+    vision = model.vision
+    if vision is None:
+        return 0
+    h, gated = vision.hidden, vision.activation == "swiglu"
+    norm, bias = h * (2 if vision.norm == "layernorm" else 1), 1 if vision.linear_bias else 0
+    layer = 4 * h * h + (3 if gated else 2) * h * vision.ffn + 2 * norm + bias * (4 * h + vision.ffn * (2 if gated else 1) + h)
+    side = vision.image // vision.patch
+    first = 3 * vision.frames * vision.patch**2 * h + (h if vision.patch_bias else 0)
+    first += (side * side + vision.class_token) * h * (vision.position == "learned") + h * vision.class_token
+    widths = [h * (vision.merge**2 if vision.merge_by == "concat" else 1), *vision.projector, model.hidden]
+    mlp = sum(a * b + (b if vision.projector_bias else 0) for a, b in zip(widths, widths[1:], strict=False))
+    return vision.layers * layer + first + norm * (vision.pre_norm + vision.post_norm) + mlp
 
 
 def test_every_model_has_a_published_size() -> None:
@@ -103,7 +144,8 @@ def test_parameters_within_two_percent_of_the_published_size(name: str) -> None:
     assert parameters(load_model(name)) / BILLION == pytest.approx(PUBLISHED[name], rel=0.02, abs=rounding)
 
 
-MIXED = [name for name in names("models") if load_model(name).experts or name.startswith(("qwen3", "gemma3", "palm"))]
+MIXED = [name for name in names("models") if load_model(name).experts or name.startswith(("qwen3", "gemma3", "palm", "nemotron-h"))
+         or load_model(name).vision]
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -114,7 +156,8 @@ def test_both_counts_are_within_half_a_percent_of_the_published_size(name: str) 
 
 
 @pytest.mark.parametrize(("name", "billions"), [("mixtral-8x7b", 12.9), ("mixtral-8x22b", 39.1), ("deepseek-v2", 21.4),
-                                                ("qwen3-235b-a22b", 22.2), ("kimi-k2", 32.9), ("llama4-maverick", 17.2)])
+                                                ("qwen3-235b-a22b", 22.2), ("kimi-k2", 32.9), ("llama4-maverick", 17.2),
+                                                ("nemotron-3-nano-30b-a3b", 3.6), ("nemotron-3-super-120b-a12b", 12.7)])
 def test_active_parameters_are_those_printed(name: str, billions: float) -> None:
     assert active_parameters(load_model(name)) / BILLION == pytest.approx(billions, abs=0.1)
 

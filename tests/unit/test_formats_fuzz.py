@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.formats import from_config, from_deepspeed, from_torchtitan, import_job
-from windtunnel.formats.hf_families import COMMON_KEYS, FAMILIES
+from windtunnel.formats.hf_families import COMMON_KEYS
+from windtunnel.formats.huggingface import FAMILIES
 from windtunnel.formats.megatron_flags import KINDS, OLD_NAMES
 from windtunnel.reality.jobs import draft
 from windtunnel.reality.rows import TRAINING_NEEDS, parse

@@ -71,17 +71,17 @@ def test_spellings_of_each_type(config: dict[str, Any], fields: dict[str, Any]) 
 
 
 def test_language_model_of_a_multimodal_one() -> None:
-    made = from_config({"model_type": "llava", "text_config": LLAMA, "vision_config": {"hidden_size": 1}})
+    made = from_config({"model_type": "idefics3", "text_config": LLAMA, "vision_config": {"hidden_size": 1}})
     assert made.model.layers == 32
     assert "vision_config" in made.ignored and "text_config.rope_theta" in made.ignored
     assert any("text_config" in line for line in made.assumed)
 
 
 @pytest.mark.parametrize("config", [
-    LLAMA | {"model_type": "nemotron_h"}, LLAMA | {"model_type": "qwen2_moe"}, LLAMA | {"num_local_experts": 8},
+    LLAMA | {"model_type": "jamba"}, LLAMA | {"model_type": "olmoe"}, LLAMA | {"num_local_experts": 8},
     LLAMA | {"kv_lora_rank": 512}])
 def test_what_is_not_modelled_is_refused_clearly(config: dict[str, Any]) -> None:
-    with pytest.raises(SpecError, match="hybrids are not modelled"):
+    with pytest.raises(SpecError, match="Experts and latent attention"):
         from_config(config)
 
 

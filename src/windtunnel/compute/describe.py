@@ -16,6 +16,8 @@ def describe(ops: OpTable, row: int) -> str:
         return (f"{batch} of " if batch > 1 else "") + f"{m}x{n}x{k} {dtype}{times}"
     if kind in (Kind.ATTENTION, Kind.ATTENTION_BACKWARD):
         return f"{batch} heads {m}x{n} hd{k} {dtype}{times}"
+    if kind is Kind.SCAN:
+        return f"{batch} heads {m} tokens, {n}x{k} states {dtype}{times}"
     size = show_size(float(ops.bytes[row]))
     if kind is Kind.OPTIMIZER:
         return f"{n} parameters, {size}{times}"

@@ -17,6 +17,7 @@ from windtunnel.compute.library import attention_factor, attention_library, memo
 from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
 from windtunnel.compute.processor import OPERATORS, Operator, is_processor, operator_of, table_bytes
+from windtunnel.compute.scan import ERROR, SOURCE, scan_seconds
 from windtunnel.compute.training import Factors, TrainingFactor, training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
@@ -155,6 +156,13 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
             m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
             each = memory_seconds(kernels.memory[name], dev, ops.bytes[mask] / one, backward, m, n)
             put(mask, in_training.memory * one * each, name)
+    scans = ops.kind == Kind.SCAN
+    if scans.any():
+        columns = ops.bytes[scans], ops.flops[scans], ops.dtype[scans], np.maximum(launches[scans], 1.0)
+        seconds[scans] = in_training.memory * scan_seconds(kernels.memory["norm"], dev, *columns)
+        table[scans] = len(names)
+        names.append(SOURCE)
+        founded.append((ERROR, Provenance.ASSUMED))
     for key in (name for name in kernels.memory if LIBRARY in name):
         mask = _named(ops, ops.kind != Kind.COMM, key)
         if mask.any():

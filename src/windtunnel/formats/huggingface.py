@@ -1,4 +1,5 @@
-"""Hugging Face `config.json` to a Model: dense decoders and mixtures of experts; the types are listed in `hf_families`."""
+"""Hugging Face `config.json` to a Model: dense decoders, mixtures of experts and hybrids; the types are listed in `hf_families` and
+`hf_hybrids`."""
 
 from __future__ import annotations
 
@@ -6,16 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
-from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, FAMILIES, MIXED, NOT_MODELLED, Family
+from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, MIXED, NOT_MODELLED, Family
+from windtunnel.formats.hf_families import FAMILIES as DECODERS
+from windtunnel.formats.hf_hybrids import HYBRIDS, hybrid
 from windtunnel.formats.hf_mixtures import mixed
+from windtunnel.formats.hf_vision import vision_of
 from windtunnel.formats.imported import Imported
-from windtunnel.spec import load_model
+from windtunnel.spec import Model, load_model
+from windtunnel.spec.vision import Vision
 
 FORMAT = "huggingface"
+FAMILIES = DECODERS | HYBRIDS
+TEXT = {"qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2"}
+"""Decoders that multimodal types name after themselves."""
+
 _INTEGERS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_seq", "window", "experts", "top_k",
              "expert_ffn", "router_groups", "router_top_groups", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
-             "v_dim")
-_SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block")
+             "v_dim", "moe_latent", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_chunk", "linear_heads",
+             "linear_key_heads", "linear_key_dim", "linear_value_dim", "conv_width")
+_SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block", "qk_norm")
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
 
 
@@ -27,12 +37,10 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     """
     used: set[str] = {"model_type"}
     inner = config.get("text_config")
+    if inner is None and config.get("model_type") in TEXT and isinstance(config.get("vision_config"), Mapping):
+        inner = {key: value for key, value in config.items() if key != "vision_config"}  # older files keep both in one table
     if isinstance(inner, Mapping) and isinstance(inner.get("model_type"), str):
-        outer = [key for key in config if key != "text_config"]
-        made = from_config(inner, name or str(config.get("model_type", "")))
-        left = tuple(sorted((*outer, *(f"text_config.{key}" for key in made.ignored))))
-        return Imported(FORMAT, made.model, built=made.built, ignored=left,
-                        assumed=("the language model alone (text_config)", *made.assumed))
+        return _multimodal(config, inner, name)
     kind = _kind(config)
     family = FAMILIES[kind]
     assumed: list[str] = []
@@ -53,16 +61,32 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     return Imported(FORMAT, model, built=built, ignored=left, assumed=tuple(assumed))
 
 
+def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str) -> Imported:
+    """The decoder of `inner`, with the encoder of images where its type is known."""
+    made = from_config({**inner, "model_type": TEXT.get(str(inner["model_type"]), inner["model_type"])},
+                       name or str(config.get("model_type", "")))
+    assumed: list[str] = []
+    vision = vision_of(config, made.model.hidden, assumed)
+    left = {key for key in config if key != "text_config"} if config.get("text_config") is not None else set()
+    left |= {f"text_config.{key}" if config.get("text_config") is not None else key for key in made.ignored}
+    if vision is None:
+        return Imported(FORMAT, made.model, built=made.built, ignored=tuple(sorted(left)),
+                        assumed=("the language model alone (text_config)", *made.assumed))
+    model = Model(**{field: getattr(made.model, field) for field in Model.model_fields} | {"vision": Vision(**vision)})
+    return Imported(FORMAT, model, built=tuple(sorted((*made.built, "vision"))),
+                    ignored=tuple(sorted(left - {"model_type", "vision_config"})), assumed=(*made.assumed, *assumed))
+
+
 def _kind(config: Mapping[str, Any]) -> str:
     kind = config.get("model_type")
     if not isinstance(kind, str):
         raise SpecError("model_type", Nothing() if kind is None else kind, "one of " + ", ".join(sorted(FAMILIES)),
                         "Is this a config.json of a Hugging Face model?")
-    moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if kind not in MIXED else []
+    moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if kind not in (*MIXED, *HYBRIDS) else []
     if kind in NOT_MODELLED or moe:
         what = f"{kind} ({', '.join(moe)})" if moe else kind
         raise SpecError("model_type", what, "one of " + ", ".join(sorted(FAMILIES)),
-                        "Experts and latent attention are read of " + ", ".join(MIXED) + " alone; hybrids are not modelled.")
+                        "Experts and latent attention are read of " + ", ".join((*MIXED, *HYBRIDS)) + " alone.")
     if kind not in FAMILIES:
         raise UnknownName("model_type", kind, sorted(FAMILIES))
     return kind
@@ -140,6 +164,8 @@ def _special(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: 
             table.pop("window", None)
         elif table.get("window"):
             assumed.append(f"sliding window of {table['window']} in every layer")
+    elif kind in HYBRIDS:
+        hybrid(kind, config, table, used, assumed)
     elif kind in MIXED:
         mixed(kind, config, table, used, assumed)
     elif table.get("window"):

@@ -13,6 +13,7 @@ from windtunnel.formats.megatron_args import Arguments, parse
 from windtunnel.formats.megatron_context import context_of, graphs_of
 from windtunnel.formats.megatron_experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.megatron_flags import KINDS
+from windtunnel.formats.megatron_hybrid import hybrid_of
 from windtunnel.formats.megatron_layout import layers_of
 from windtunnel.formats.megatron_offload import offload_of
 from windtunnel.formats.megatron_optimizer import optimizer_of
@@ -49,7 +50,8 @@ def _refuse(args: Arguments) -> None:
     """What would change the network or its cost and has no counterpart here is an error, not an ignored flag."""
     for flag in args.given:
         if flag.startswith(_NOT_A_DECODER) and flag not in KINDS:
-            raise SpecError(f"--{flag}", " ".join(args.given[flag]) or True, "a decoder of attention, MLPs and experts", _NOT_YET)
+            raise SpecError(f"--{flag}", " ".join(args.given[flag]) or True, "a decoder of attention, Mamba-2, MLPs and experts",
+                            _NOT_YET)
 
 
 def _model(args: Arguments) -> Model:
@@ -79,7 +81,8 @@ def _model(args: Arguments) -> Model:
     table["dropout"] = any(rate is None or rate > 0 for rate in rates)
     if window := _window(args):
         table |= {"window": window, "window_pattern": windows_of(args, table["layers"])}
-    table |= mixture_of(args, table["layers"]) | latent_of(args)
+    table |= mixture_of(args, table["layers"]) | latent_of(args) | hybrid_of(args, table["layers"], hidden)
+    table |= {"attention_gate": args.switch("attention-output-gate"), "moe_latent": args.integer("moe-latent-size")}
     if further := args.integer("mtp-num-layers"):
         table["mtp_layers"] = further
     table = {key: value for key, value in table.items() if value is not None}

@@ -16,6 +16,7 @@ INTEGERS = (
     "expert-tensor-parallel-size", "moe-ffn-hidden-size", "moe-router-topk", "moe-shared-expert-intermediate-size",
     "moe-router-num-groups", "moe-router-group-topk", "q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim",
     "v-head-dim", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16", "cpu-offloading-num-layers",
+    "mamba-num-heads", "mamba-head-dim", "mamba-num-groups", "mamba-state-dim", "moe-latent-size",
 )
 FLOATS = ("hidden-dropout", "attention-dropout", "moe-expert-capacity-factor", "optimizer-offload-fraction")
 STRINGS = (
@@ -23,12 +24,14 @@ STRINGS = (
     "exp-avg-dtype", "exp-avg-sq-dtype", "main-params-dtype", "main-grads-dtype", "muon-tp-mode",
     "recompute-method", "optimizer", "tokenizer-type", "window-size", "transformer-impl", "data-parallel-sharding-strategy",
     "pipeline-model-parallel-layout",
-    "cuda-graph-impl", "spec", "moe-layer-freq", "window-attn-skip-freq", "moe-token-dispatcher-type", "moe-router-score-function",
+    "cuda-graph-impl", "spec", "hybrid-override-pattern", "hybrid-layer-pattern",
+    "moe-layer-freq", "window-attn-skip-freq", "moe-token-dispatcher-type", "moe-router-score-function",
     "moe-router-dtype", "moe-flex-dispatcher-backend",
 )
 LISTS = ("recompute-modules", "cp-comm-type", "hierarchical-context-parallel-sizes", "cuda-graph-scope",
          "moe-router-load-balancing-type")
 SWITCHES = (
+    "is-hybrid-model", "attention-output-gate",
     "swiglu", "squared-relu", "quick-geglu", "disable-bias-linear", "add-qkv-bias", "qk-layernorm", "group-query-attention",
     "untie-embeddings-and-output-weights", "apply-layernorm-1p", "sequence-parallel", "use-distributed-optimizer",
     "use-megatron-fsdp",

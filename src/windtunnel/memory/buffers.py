@@ -23,7 +23,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
     total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
     total += largest_copy(workload, stage)  # a layer that leaves while the next one runs, or comes back ahead of its use
     if plan.shards_parameters:
-        return total + _sharded(workload, stage, habit, parameters)
+        return total + _sharded(workload, stage, habit, parameters + workload.held_weights(stage)[1])
     if (job.dp * plan.cp > 1 or gradients_leave(plan)) and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
         twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"
@@ -37,7 +37,7 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
     compute = job.runtime.compute_width
     reduced = DTYPE_BYTES[job.runtime.reduce_dtype]
     used = [b for chunk in workload.stages[stage] for b, _ in chunk.blocks]
-    size = [block.parameters for block in workload.blocks]
+    size = [block.elements for block in workload.blocks]
     largest = max((size[b] for b in used if b not in workload.root), default=0.0)
     if job.plan.pp > 1 and habit.torch_pipeline:
         return compute * parameters + (compute + reduced) * largest + _outputs(workload, stage, compute)
@@ -60,7 +60,8 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
 def _outputs(workload: Workload, stage: int, width: float) -> float:
     """Logits of all earlier micro batches, which PyTorch's pipeline runtime collects where the head is."""
     heads = [runs for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True) if (HEAD, 1) in chunk.blocks]
-    if not heads or isinstance(workload.job.model, GraphModel):  # a graph's outputs are not known from its kernels
+    # a graph's outputs are not known from its kernels; of a loss without whole logits they are one number
+    if not heads or isinstance(workload.job.model, GraphModel) or workload.job.runtime.cross_entropy in ("chunked", "linear"):
         return 0.0
     table, rows = workload.ops, workload.blocks[HEAD].forward
     loss = rows.start + int(np.flatnonzero(table.kind[rows.start:rows.stop] == Kind.CROSS_ENTROPY)[0])

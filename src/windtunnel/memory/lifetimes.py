@@ -74,7 +74,8 @@ def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Event
     job = workload.job
     habit = habits(job.runtime.framework)
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
-    state = state_of(job, habit, parameters, experts, workload.stage_quantised[stage], workload.stage_states[stage])
+    narrow, frozen = workload.held_weights(stage)
+    state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen)
     script = _Script()
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)
@@ -103,7 +104,7 @@ def shortened(workload: Workload, stage: int) -> list[Action]:
 def _start(script: _Script, workload: Workload, stage: int, habit: Habits, state: State) -> None:
     """State and buffers that a process makes before its first step."""
     job, parameters = workload.job, workload.stage_parameters[stage]
-    weights = _spread(workload, stage, False, state.weights)
+    weights = _spread(workload, stage, False, state.weights, trained=False)
     first = [script.take(size, "weights") for size in weights]
     if habit.flat == "all":  # one flat copy, of which the modules' tensors then are views
         script.take(state.weights, "weights")
@@ -129,14 +130,15 @@ def _late_gradients(job: Job, habit: Habits) -> bool:
     return habit.flat == "none" or habit.flat == "all" and half
 
 
-def _spread(workload: Workload, stage: int, flat: bool, size: float) -> list[float]:
-    """`size` bytes in one tensor, or over the stage's parameter tensors by their elements."""
+def _spread(workload: Workload, stage: int, flat: bool, size: float, trained: bool = True) -> list[float]:
+    """`size` bytes in one tensor, or over the stage's parameter tensors by their elements, the `trained` ones or all."""
     if flat:
         return [size]
-    blocks, parameters = workload.blocks, workload.stage_parameters[stage]
+    blocks = workload.blocks
     elements = [count for chunk in workload.stages[stage] for b, times in chunk.blocks
-                for count in (blocks[b].tensors.weights or (blocks[b].parameters,)) * times]
-    return [size * count / parameters for count in elements]
+                for count in (blocks[b].tensors.trained if trained else blocks[b].tensors.weights) * times]
+    total = workload.stage_parameters[stage] + (0.0 if trained else workload.held_weights(stage)[1])
+    return [size * count / total for count in elements]
 
 
 def _all(script: _Script, sizes: Sequence[float], label: str) -> None:
@@ -156,8 +158,8 @@ class _Player:
         job, parameters = workload.job, workload.stage_parameters[stage]
         raw, habit = raw_gradient_bytes(job), habits(job.runtime.framework)
         gradients = state_of(job, habit, parameters, workload.stage_experts[stage]).gradients
-        self.per_element = gradients / parameters if _late_gradients(job, habit) else 0.0
-        self.elements = [block.tensors.weights or (block.parameters,) for block in workload.blocks]
+        self.per_element = gradients / parameters if parameters and _late_gradients(job, habit) else 0.0
+        self.elements = [block.tensors.trained for block in workload.blocks]
         needs = block_needs(workload)
         used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks}
         self.passes: dict[int, Passes] = {b: passes_of(workload, workload.blocks[b], needs[b], raw) for b in used}
@@ -183,7 +185,8 @@ class _Player:
         if job.plan.pp > 1 and habits(job.runtime.framework).torch_pipeline:
             return {}
         layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if b not in workload.root}
-        held = {b: (workload.blocks[b].parameters, workload.blocks[b].quantised) for b in layers}
+        blocks = workload.blocks
+        held = {b: (blocks[b].elements, blocks[b].quantised + blocks[b].frozen_quantised) for b in layers}
         return {b: gather_width(job, job.runtime.compute_width, *held[b]) * held[b][0] for b in layers}
 
     def step(self, order: Sequence[Action], name: str) -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.memory.walk import SAVED_PER_LOGIT, Needs
+from windtunnel.workload.blocks.loss import IN_BLOCKS
 from windtunnel.workload.graph import Block, Workload
 from windtunnel.workload.ops import Axis, Comm, Kind, Phase
 
@@ -43,7 +44,7 @@ def passes_of(workload: Workload, block: Block, need: Needs, raw_gradient: float
         forward=_woven(kept, outputs),
         again=block.tensors.again,
         gradients=() if loss else tuple(chain),
-        raw=tuple(raw_gradient * count for count in block.tensors.weights) if raw_gradient else (),
+        raw=tuple(raw_gradient * count for count in block.tensors.trained) if raw_gradient else (),
         beside=loss or ((gathered,) if gathered else ()),
         late=_late(workload, block, need),
     )
@@ -63,6 +64,10 @@ def output_bytes(workload: Workload, row: int) -> float:
         return batch * m * k * width
     if kind == Kind.ATTENTION_BACKWARD:
         return batch * (m + 2.0 * n / float(table.extra[row])) * k * width
+    if kind == Kind.SCAN:
+        return batch * m * n * width
+    if table.names[row] == IN_BLOCKS:
+        return 0.0
     if phase == Phase.WGRAD and runtime.fused_wgrad:
         return 0.0
     if kind == Kind.CROSS_ENTROPY or kind in (Kind.EMBEDDING, Kind.ELEMENTWISE) and phase == Phase.WGRAD:

@@ -33,7 +33,8 @@ def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
 def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -> StageMemory:
     habit = habits(job.runtime.framework)
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
-    state = state_of(job, habit, parameters, experts, workload.stage_quantised[stage], workload.stage_states[stage])
+    narrow, frozen = workload.held_weights(stage)
+    state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen)
     peak = peak_of(workload, stage, needs, raw_gradient_bytes(job))
     buffers = buffer_bytes(workload, stage, habit, parameters)
     step = step_bytes(job, parameters, experts)

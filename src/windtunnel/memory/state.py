@@ -33,14 +33,15 @@ class State:
 
 
 def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, quantised: float = 0.0,
-             moments: float | None = None) -> State:
-    """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of them of experts,
-    `quantised` of linear layers in low precision. `moments`: bytes of the optimizer's own state (`Workload.stage_states`); left
-    out, as if no parameter were a matrix."""
+             moments: float | None = None, frozen: float = 0.0) -> State:
+    """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of them of experts, and
+    of `frozen` ones beside them, which are weights alone; `quantised` of all are of linear layers in low precision. `moments`:
+    bytes of the optimizer's own state (`Workload.stage_states`); left out, as if no parameter were a matrix."""
     plan, runtime = job.plan, job.runtime
     own = sharded(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
     whole = plan.gradient_accumulation == "local" or plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
+    still = weight * frozen / job.shard_ranks
     master = 4.0 if runtime.master_weights and weight < 4.0 else 0.0
     kept = plan.offload.kept_state
     if master and plan.sharding in ("fsdp", "hsdp"):  # FSDP's shards are the master copy; 16-bit weights exist only gathered
@@ -50,8 +51,8 @@ def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, 
     copies = master * updated_parameters(job, parameters, experts)
     cut = plan.sharding == "zero2" or plan.shards_parameters and not whole
     return State(
-        weights=0.0 if plan.offload.parameters != "none" else weight * own if plan.shards_parameters else weight_bytes(
-            job, parameters, quantised),
+        weights=0.0 if plan.offload.parameters != "none" else weight * own + still if plan.shards_parameters else weight_bytes(
+            job, parameters + frozen, quantised),
         gradients=gradient * (own * (kept if gradients_leave(plan) else 1.0) if cut else parameters),
         optimizer=(moments + copies) * kept,
         master=copies * kept,

@@ -90,9 +90,11 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     loss = np.flatnonzero(table.kind[ahead] == Kind.CROSS_ENTROPY)
     if len(loss):
         elements = float(table.m[ahead][loss[0]]) * float(table.n[ahead][loss[0]])
-        logits = elements * (width + SAVED_PER_LOGIT)
+        whole = runtime.cross_entropy in ("vocab_parallel", "gathered")  # else they never lie in memory all at once
+        present = width + SAVED_PER_LOGIT if whole else 0.0
+        logits = elements * present
         each = habit.fused_loss if runtime.fused_cross_entropy else habit.loss[plan.tp > 1]
-        working = max(0.0, each - width - SAVED_PER_LOGIT) * elements + workload.boundary
+        working = max(0.0, each - present) * elements + workload.boundary
     elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
         saved += _unread(workload, ahead, width)
     size = np.minimum(np.array([DTYPE_BYTES[name] for name in DTYPES])[table.dtype[rows]], width)  # operands wait as quantised

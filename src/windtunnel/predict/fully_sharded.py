@@ -80,7 +80,7 @@ class FullySharded:
         label = (Kind.GATHER, action.micro_batch, action.chunk)
         dense, experts = held(self.stage, ((block, 1),))
         small = persistent(self.stage.workload.job, self.stage.workload.blocks[block])
-        size = (max(0.0, dense - small), experts)
+        size = (max(0.0, dense + self.stage.workload.blocks[block].frozen - small), experts)
         if self.copies.gathers_in_switch:
             return self.copies.load_gathered(size, tuple(self.done[-1:]))
         fetched = self.copies.fetch_parameters(size, tuple(self.done[-2:-1]))  # one block ahead of its gather

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windtunnel.reality.mixture import mixture_of
+from windtunnel.reality.adapters import adapters_of
+from windtunnel.reality.mixture import mixture_of, released_of
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.spec.model import Model
@@ -47,10 +48,10 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
     arch = "bloom" if (row.model or "").lower().startswith("bloom") else (row.arch or "")
     if arch == "moe" or row.experts or row.attention not in (None, "mha"):
         return mixture_of(row, assumed)
+    if arch not in _FACTS and (released := released_of(row, assumed)) is not None:
+        return released
     if arch not in _FACTS:
         return Skipped(f"architecture {arch or 'not published'!r} is not modelled in this version")
-    if "lora" in f"{row.model} {row.source}".lower():
-        return Skipped("LoRA trains only adapters: not modelled in this version")
     layers, hidden, ffn, seq = row.layers or _usual_layers(row), row.hidden, row.ffn, row.seq
     told = _HEADS[1] if _HEADS[0] in (row.source or "") else None
     heads = row.heads if row.heads is not None else told or _usual_heads(hidden or 0, row.tp or 1)
@@ -71,6 +72,7 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
         facts["dropout"] = True
         assumed.append("dropout 0.1, Megatron's default at that time")
     _features(row, seq, facts, assumed)
+    facts["lora"] = adapters_of(row, assumed)
     return Model(name=row.model or f"{arch}-{hidden}x{layers}", layers=layers, hidden=hidden, heads=heads,
                  kv_heads=row.kv_heads, ffn=ffn, vocab=row.vocab or DEFAULT_VOCAB, max_seq=seq, source=row.source or "", **facts)
 

@@ -19,6 +19,7 @@ from windtunnel.reality.architecture import model_of
 from windtunnel.reality.framework_names import framework_named
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.machine import cluster_of
+from windtunnel.reality.recipes import recomputed
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.software import RELEASES, catalogue_date, runtime_of, software_date
@@ -124,10 +125,14 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
     if pp > 1 and row.framework in SCHEDULE_OF:
         common["schedule"] = SCHEDULE_OF[row.framework]
         assumed.append(f"schedule {common['schedule']}, the framework's own")
+    listed = recomputed(model, cluster) if row.framework == "nemo" and row.recompute is None else ()
+    if listed:
+        assumed.append(f"recompute of {', '.join(listed)}, as NVIDIA's recipes of hybrids list it")
     blank: list[str] = []
     jobs: list[Job] = []
     refused: WindtunnelError | None = None
-    for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank, _offloads(runtime, cluster, common["sharding"])):
+    offloads = _offloads(runtime, cluster, common["sharding"])
+    for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank, offloads, listed):
         layout, rule = _stages(row, model, pp * vpp)
         if layout == ():
             refused = PlanError("plan.stages", model.layers, f"at least one layer in each of {pp * vpp} virtual stages",
@@ -135,7 +140,7 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
             continue
         largest = max(layout or (model.layers // (pp * vpp),))
         some = math.ceil(quarters * largest / 4) if quarters < 4 and recompute != "offload" else None
-        named = _modules(model) if recompute == "modules" else ("core_attn",)
+        named: Any = listed or _modules(model) if recompute == "modules" else ("core_attn",)
         how: Any = {"modules": "selective", "offload": "none"}.get(recompute, recompute)
         leaving = math.ceil(quarters * largest / 8) if recompute == "offload" else 0
         plan = Plan(**common, recompute=how, recompute_modules=named, recompute_layers=some, micro_batch=micro_batch,
@@ -163,10 +168,13 @@ def level_of(job: Job) -> Level:
     return named, 4 if some is None else math.ceil(4 * some / most)
 
 
-def _open(row: TrainingRow, model: Model, dp: int, blank: list[str], offloads: bool) -> Iterator[tuple[Level, int, int]]:
-    """What may stand in the row's blanks; names them in `blank`."""
+def _open(row: TrainingRow, model: Model, dp: int, blank: list[str], offloads: bool,
+          listed: tuple[str, ...] = ()) -> Iterator[tuple[Level, int, int]]:
+    """What may stand in the row's blanks; names them in `blank`. `listed`: modules of selective recompute that a recipe prints."""
     levels = MIXTURE_LEVELS if model.experts else LEVELS
-    if row.recompute is None:
+    if listed:
+        levels = (("modules", 4),)
+    elif row.recompute is None:
         blank.append("recompute")
         levels = (*levels[:-4], *OFFLOAD_LEVELS, *levels[-4:]) if offloads else levels
     elif row.recompute == "selective" and row.framework == "torchtitan":

@@ -25,6 +25,17 @@ def mixture_of(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
     return _printed(row, assumed)
 
 
+def released_of(row: TrainingRow, assumed: list[str]) -> Model | None:
+    """The one released model that the row names, with or without its size ("Nemotron_3_Nano"), where what is printed agrees; else
+    None."""
+    name = (row.model or "").lower().replace("_", "-").replace(" ", "-")
+    found = [known for known in names("models") if known == name or known.startswith(f"{name}-")] if name else []
+    if len(found) != 1 or _differing(row, model := load_model(found[0])):
+        return None
+    assumed.append(f"dimensions that the row does not print: the released {found[0]}")
+    return _without_mtp(row, model)
+
+
 def _differing(row: TrainingRow, model: Model) -> list[str]:
     """Columns whose figure is not the model's."""
     pairs = (("layers", row.layers, model.layers), ("hidden", row.hidden, model.hidden), ("heads", row.heads, model.heads),

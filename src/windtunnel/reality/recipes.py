@@ -15,9 +15,26 @@ Version = tuple[int, int]
 PARTIAL = ("attn", "moe_router", "moe_preprocess")
 """Scope of Transformer Engine's graphs around dropless experts."""
 
+HYBRID = ("attn", "mamba", "moe_router", "moe_preprocess")
+"""The same in hybrids (nemotron_3_workload_base_configs.py)."""
+
 OVERLAPPED = (26, 6)
 """Container (26.06) since which MXFP8 recipes run one graph an iteration, experts without a host wait in fused kernels, and
 overlapped calls."""
+
+
+def recomputed(model: Model, cluster: Cluster) -> tuple[str, ...]:
+    """Modules that the recipes of hybrids recompute; empty where they leave it to memory.
+
+    nemotron_3_workload_base_configs.py: moe, layernorm and core_attn (moe_act is part of moe) on H100 and with narrow experts.
+    """
+    if not _hybrid(model) or not (cluster.node.gpu.architecture == "hopper" or model.moe_latent):
+        return ()
+    return ("core_attn", "layernorm", "moe")
+
+
+def _hybrid(model: Model) -> bool:
+    return model.experts is not None and any(kind.mixer == "mamba" for kind in model.kinds)
 
 
 def mixture_recipe(row: TrainingRow, version: Version, model: Model, cluster: Cluster) -> dict[str, Any]:
@@ -31,6 +48,8 @@ def mixture_recipe(row: TrainingRow, version: Version, model: Model, cluster: Cl
         return fields | ({"launch": "cuda_graph"} if blackwell else {})
     if blackwell:
         fields["moe_dispatch"] = "hybridep" if version >= (25, 11) else "deepep"
+        if _hybrid(model):  # graphs of modules throughout; with narrow experts (Nemotron 3 Super) of the mixers alone
+            return fields | {"graph_scope": HYBRID[:2] if model.moe_latent else HYBRID}
         if version >= OVERLAPPED and row.precision == "mxfp8":
             return fields | {"launch": "cuda_graph", "moe_host_wait": False, "moe_fused_mlp": True, "moe_a2a_overlap": pairs}
         if version >= (25, 11) and not model.linear_bias:  # biased experts (GPT-OSS) run eager
@@ -39,6 +58,8 @@ def mixture_recipe(row: TrainingRow, version: Version, model: Model, cluster: Cl
     overlap = pairs and vpp > 1 and ep > cluster.node.domain and version >= (25, 11)
     flexible = model.router_groups > 1 or version >= (26, 4) and not overlap
     fields["moe_dispatch"] = ("hybridep" if version >= (26, 2) else "deepep") if flexible else "alltoall"
+    if _hybrid(model):
+        fields["graph_scope"] = ("mamba",) if row.precision == "fp8" else HYBRID[:2]
     if overlap and (model.router_groups == 1 or version < (26, 2)):
         fields |= {"moe_a2a_overlap": True, "overlap_tp": False}
     return fields

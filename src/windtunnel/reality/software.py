@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from windtunnel.reality.adapters import is_lora
 from windtunnel.reality.recipes import mixture_recipe
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
@@ -115,6 +116,9 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         fields["launch"] = "compile"
     elif re.search(r"\beager\b", notes):
         fields["launch"] = "eager"
+    if row.framework == "nemo" and fields["precision"] == "fp8" and is_lora(row):
+        fields["fp8_weight_cache"] = False
+        assumed.append("8-bit weights without a transposed copy (disable_parameter_transpose_cache of NeMo's fine-tuning recipes)")
     if _BLOCKING[0] in (row.source or "") and (row.gpus or 0) >= _BLOCKING[1]:
         fields["launch_blocking"] = True
         assumed.append("CUDA_LAUNCH_BLOCKING=1: the team's large jobs hung without it")

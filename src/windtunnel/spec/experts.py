@@ -119,7 +119,7 @@ def _check_dense(model: Model, plan: Plan) -> None:
         if size > 1:
             raise PlanError(f"plan.{field}", size, "1: the model has no experts", "Or give model.experts.")
     if model.layer_pattern is not None and any(kind.experts for kind in model.kinds):
-        raise SpecError("model.layer_pattern", model.layer_pattern, "only D layers, or model.experts beside it")
+        raise SpecError("model.layer_pattern", model.layer_pattern, "no layer E, or model.experts beside it")
 
 
 def _divisors(number: int) -> str:

@@ -10,12 +10,16 @@ from typing import Annotated
 from pydantic import Discriminator, Tag
 
 from windtunnel.base.errors import PlanError
+from windtunnel.spec.adapters import check_adapters
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.context import check_context, chunks_of
 from windtunnel.spec.differ import check_unequal
 from windtunnel.spec.experts import check_dispatch, check_experts, check_modules, check_offloaded
 from windtunnel.spec.graph_model import GraphModel, check_graph
+from windtunnel.spec.images import check_vision
+from windtunnel.spec.loss import check_loss
+from windtunnel.spec.mixers import check_mixers
 from windtunnel.spec.model import Model
 from windtunnel.spec.offload import check_offload
 from windtunnel.spec.optimizer import check_optimizer
@@ -141,6 +145,11 @@ def check(job: Job) -> Job:
         _check_widths(job)
         check_offloaded(job.model, job.plan)
     _check_ranks(job)
+    if not isinstance(job.model, GraphModel):
+        check_mixers(job.model, job.plan)
+        check_adapters(job.model, job.plan)
+        check_vision(job.model, job.plan)
+        check_loss(job.runtime, job.plan)
     check_context(job.model, job.plan, job.runtime, job.cp_kind)
     check_experts(job.model, job.plan, job.dp)
     check_optimizer(job.plan, job.runtime, not isinstance(job.model, GraphModel))
@@ -177,7 +186,7 @@ def _check_widths(job: Job) -> None:
         raise PlanError("model.heads", model.heads, f"a divisor of model.hidden = {model.hidden}, or a stated head_dim")
     if model.heads % model.groups:
         raise PlanError("model.kv_heads", model.groups, f"a divisor of model.heads = {model.heads}", _divisors(model.heads))
-    inner = {"ffn": model.ffn} if any(not kind.experts for kind in model.kinds) else {}
+    inner = {"ffn": model.ffn} if any(kind.feed == "dense" for kind in model.kinds) else {}
     shared = {"shared_ffn": model.shared_ffn} if model.experts and model.shared_ffn else {}
     for what, number in {"heads": model.heads, **inner, **shared}.items():
         if number % plan.tp:

@@ -1,4 +1,5 @@
-"""The network that is trained: a decoder stack, dense or with experts, the same layer throughout or in a pattern."""
+"""The network that is trained: a decoder stack, dense or with experts, attention or a recurrence, the same layer throughout or in
+a pattern."""
 
 from __future__ import annotations
 
@@ -11,13 +12,44 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from windtunnel.spec.common import Flag, Layers, Name, NonNegativeInt, Noun, PositiveInt
+from windtunnel.spec.vision import Vision
+
+Mixer = Literal["attention", "mamba", "linear", "none"]
+Feed = Literal["dense", "experts", "none"]
 
 
 class LayerKind(NamedTuple):
-    """What tells one layer from another: whether its MLP is experts, whether its attention sees the window alone."""
+    """What tells one layer from another: what mixes tokens, what its MLP is, whether its attention sees the window alone."""
 
-    experts: bool
+    mixer: Mixer
+    feed: Feed
     local: bool
+
+    @property
+    def experts(self) -> bool:
+        """Whether its MLP is experts."""
+        return self.feed == "experts"
+
+
+_MIXERS: dict[str, Mixer] = {"A": "attention", "M": "mamba", "L": "linear"}
+_FEEDS: dict[str, Feed] = {"D": "dense", "E": "experts"}
+_ALONE: dict[str, tuple[Mixer, Feed]] = {
+    "M": ("mamba", "none"), "G": ("linear", "none"), "*": ("attention", "none"), "-": ("none", "dense"), "E": ("none", "experts")}
+"""Megatron's letters of hybrid models (megatron/core/ssm/mamba_hybrid_layer_allocation.py): each layer is one of them alone."""
+
+
+Target = Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
+
+
+class Lora(Noun):
+    """Low-rank adapters (Hu et al. 2021, arXiv:2106.09685) beside products whose weights, like all others of the model, stay as
+    they are. `targets` are Megatron's names: projections of attention and its output, the MLP's way up and down."""
+
+    rank: PositiveInt = 16
+    targets: Annotated[tuple[Target, ...], Field(min_length=1)] = ("linear_qkv", "linear_proj")
+    dropout: Annotated[Flag, Field(description="dropout on the adapters' input")] = False
+    all_to_all: Annotated[Flag, Field(
+        description="outputs that the sequence cuts again travel all-to-all, not gathered (NeMo's a2a_experimental)")] = False
 
 
 class Model(Noun):
@@ -26,7 +58,9 @@ class Model(Noun):
     `vocab` is the tokenizer's size before padding; `kv_heads` and `head_dim` left out mean multi-head attention and
     hidden // heads. `experts` makes the MLPs mixtures, `kv_lora_rank` the attention latent (MLA). Patterns are letters with
     counts, repeated over the layers and cut at the last one: `layer_pattern` "D3E58" is three dense layers, then 58 with experts,
-    "DE" every second one; `window_pattern` "L5G" is five local layers with the window, then a global one without.
+    "DE" every second one; `window_pattern` "L5G" is five local layers with the window, then a global one without;
+    `mixer_pattern` "L3A" is three layers of linear attention, then one of attention. A `layer_pattern` with one of M, G, * and - is
+    Megatron's for hybrids, whose layers are one sub-module each: "M-M-M-M*-" is Mamba-2, MLP, ..., attention, MLP.
     """
 
     name: Name
@@ -58,8 +92,26 @@ class Model(Noun):
     top_k: PositiveInt = Field(1, description="experts that a token goes to")
     expert_ffn: PositiveInt | None = Field(None, description="inner width of an expert; left out: ffn")
     shared_ffn: NonNegativeInt = Field(0, description="inner width of the shared experts together")
-    layer_pattern: Annotated[str, Field(pattern=r"^([DE][0-9]{0,4})+$", max_length=256)] | None = Field(
-        None, description="D: dense layers, E: with experts; left out: all alike")
+    layer_pattern: Annotated[str, Field(pattern=r"^([DEMG*-][0-9]{0,4})+$", max_length=256)] | None = Field(
+        None, description="D: dense layers, E: with experts; or one sub-module a layer, M: Mamba-2, G: linear attention, "
+                          "*: attention, -: MLP, E: experts; left out: all alike")
+    mixer_pattern: Annotated[str, Field(pattern=r"^([AML][0-9]{0,4})+$", max_length=256)] | None = Field(
+        None, description="A: layers with attention, M: with Mamba-2, L: with linear attention; left out: all attention")
+    attention_gate: Flag = Field(False, description="attention's output is gated by a projection as wide as the queries")
+    moe_latent: PositiveInt | None = Field(
+        None, description="LatentMoE: width to which tokens are projected before they go to experts; left out: hidden")
+    ssm_heads: PositiveInt | None = Field(None, description="Mamba-2: heads of the state-space mixer")
+    ssm_head_dim: PositiveInt = 64
+    ssm_groups: PositiveInt = Field(8, description="Mamba-2: heads that share input and output matrices (B and C) form a group")
+    ssm_state: PositiveInt = Field(128, description="Mamba-2: width of a head's state")
+    ssm_chunk: PositiveInt = Field(128, description="Mamba-2: tokens of a chunk of the scan")
+    linear_heads: PositiveInt | None = Field(None, description="linear attention: heads of values")
+    linear_key_heads: PositiveInt | None = Field(None, description="linear attention: heads of keys; left out: as many")
+    linear_key_dim: PositiveInt = Field(128, description="linear attention: width of a head's query and key")
+    linear_value_dim: PositiveInt = Field(128, description="linear attention: width of a head's value")
+    linear_decay: Literal["head", "channel"] = Field(
+        "head", description="linear attention forgets by head (Gated DeltaNet) or by channel (Kimi Delta Attention)")
+    conv_width: PositiveInt = Field(4, description="tokens that the short convolution of Mamba-2 and linear attention sees")
     router: Literal["softmax", "sigmoid"] = "softmax"
     balance: Literal["aux_loss", "bias", "none"] = Field(
         "aux_loss", description="what keeps experts evenly loaded; bias: DeepSeek-V3's, moved without gradient")
@@ -71,14 +123,36 @@ class Model(Noun):
     qk_rope_dim: PositiveInt = Field(64, description="MLA: width of a head's query and key with position; one key for all heads")
     v_dim: PositiveInt = Field(128, description="MLA: width of a head's value")
     mtp_layers: NonNegativeInt = Field(0, description="layers that predict further tokens in training (DeepSeek-V3: 1)")
+    causal: Flag = Field(True, description="attention sees earlier tokens alone; false: an encoder's, which sees all")
+    vision: Vision | None = Field(None, description="an encoder of images in front of the decoder; left out: text alone")
+    frozen: Flag = Field(False, description="nothing of the decoder is trained (a projector alone, as LLaVA's first stage)")
+    lora: Lora | None = Field(None, description="train adapters alone; left out: train everything")
     source: str = ""
 
     @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:
         """The kind of every layer, first to last."""
-        experts = _letters(self.layer_pattern or ("E" if self.experts else "D"), self.layers)
+        letters = _letters(self.layer_pattern or ("E" if self.experts else "D"), self.layers)
         windows = _letters(self.window_pattern or "L", self.layers)
-        return tuple(LayerKind(e == "E", w == "L" and self.window is not None) for e, w in zip(experts, windows, strict=True))
+        if self.one_module_layers:
+            parts = [_ALONE.get(letter, ("none", "dense")) for letter in letters]  # `mixers` refuses a D among them
+        else:
+            mixers = _letters(self.mixer_pattern or "A", self.layers)
+            parts = [(_MIXERS[mixer], _FEEDS[feed]) for mixer, feed in zip(mixers, letters, strict=True)]
+        return tuple(LayerKind(mixer, feed, w == "L" and self.window is not None and mixer == "attention")
+                     for (mixer, feed), w in zip(parts, windows, strict=True))
+
+    @property
+    def one_module_layers(self) -> bool:
+        """Whether each layer is a mixer or an MLP alone (Nemotron-H)."""
+        return self.layer_pattern is not None and any(letter in self.layer_pattern for letter in "MG*-")
+
+    @property
+    def further_kind(self) -> LayerKind:
+        """The kind of layers that predict further tokens: the last one's, or attention and experts (Nemotron 3's "*E")."""
+        if not self.one_module_layers:
+            return self.kinds[-1]
+        return LayerKind("attention", "experts" if self.experts else "dense", False)
 
     @cached_property
     def kind_counts(self) -> dict[LayerKind, int]:
@@ -89,6 +163,26 @@ class Model(Noun):
     def expert_width(self) -> int:
         """Inner width of a routed expert."""
         return self.expert_ffn or self.ffn
+
+    @property
+    def expert_hidden(self) -> int:
+        """Width of a token at the experts."""
+        return self.moe_latent or self.hidden
+
+    @property
+    def ssm_width(self) -> int:
+        """Inner width of a Mamba-2 layer: all heads together."""
+        return (self.ssm_heads or 0) * self.ssm_head_dim
+
+    @property
+    def linear_keys(self) -> int:
+        """Width of all key heads of linear attention together."""
+        return (self.linear_key_heads or self.linear_heads or 0) * self.linear_key_dim
+
+    @property
+    def linear_values(self) -> int:
+        """Width of all value heads of linear attention together."""
+        return (self.linear_heads or 0) * self.linear_value_dim
 
     @property
     def latent(self) -> bool:
@@ -136,6 +230,6 @@ class Model(Noun):
 
 def _letters(pattern: str, count: int) -> tuple[str, ...]:
     """The first `count` letters of a pattern such as "D3E58", over and over."""
-    runs = [(letter, int(times or 1)) for letter, times in re.findall(r"([A-Z])([0-9]*)", pattern)]
+    runs = [(letter, int(times or 1)) for letter, times in re.findall(r"([A-Z*-])([0-9]*)", pattern)]
     once = list(chain.from_iterable([letter] * times for letter, times in runs)) or [runs[0][0]]
     return tuple(islice(cycle(once), count))

@@ -23,7 +23,8 @@ _NAMED_BY = {"models": "name", "jobs": "name", "frameworks": "framework"}
 _OPTIONAL = {"nodes": ("nic", "power_w", "host_memory", "host_memory_bandwidth", "host_link", "storage", "expansion"),
              "plan": ("dp", "stages", "shard_group", "recompute_layers"),
              "models": ("kv_heads", "head_dim", "qkv_bias", "window", "window_pattern", "experts", "expert_ffn", "layer_pattern",
-                        "q_lora_rank", "kv_lora_rank"),
+                        "q_lora_rank", "kv_lora_rank", "lora", "vision", "mixer_pattern", "moe_latent", "ssm_heads", "linear_heads",
+                        "linear_key_heads"),
              "clusters": ("price_per_gpu_hour", "memory_pool"), "jobs": ("tokens", "unequal"),
              "gpus": ("l2", "sms", "clock_hz", "power_w", "kernels_from")}
 _CONDITIONS = ("version", "precision", "fp8_recipe", "launch")

@@ -69,7 +69,7 @@ class Runtime(Noun):
         (0, 0), description="decoder layers at the start and at the end whose products stay in 16 bits")
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
     launch_blocking: Flag = Field(False, description="CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel before the next")
-    graph_scope: tuple[Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess"], ...] = Field(
+    graph_scope: tuple[Literal["attn", "mamba", "mlp", "moe", "moe_router", "moe_preprocess"], ...] = Field(
         (), description="modules whose kernels a CUDA graph launches while the rest is eager, in Megatron-Core's words")
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
     attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(
@@ -82,6 +82,9 @@ class Runtime(Noun):
     fused_rope: Flag = True
     fused_dropout_add: Flag = True
     fused_cross_entropy: Flag = True
+    cross_entropy: Literal["vocab_parallel", "gathered", "chunked", "linear"] = Field(
+        "vocab_parallel", description="logits: whole, cut over tp; gathered over tp; a slice of tokens at a time (Liger); never in "
+                                      "memory (Cut Cross-Entropy)")
     fused_optimizer: Flag = True
     fused_wgrad: Flag = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
     optimizer: Literal["adam", "lamb", "sgd", "muon", "adafactor"] = "adam"

@@ -10,9 +10,10 @@ from windtunnel.spec.model import LayerKind
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
+from windtunnel.workload.blocks.vision import encoder, encoder_job
 from windtunnel.workload.from_graph import from_graph
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
-from windtunnel.workload.ops import Op, OpTable
+from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
@@ -27,6 +28,12 @@ EMBEDDING, LAYER, HEAD = 0, 1, 2
 that do not recompute where only some do, then those in 16 bits, then those that predict further tokens, then those whose tensors
 leave."""
 
+MIXERS = {"attention": "attention", "mamba": "mamba", "linear": "linear attention"}
+"""What layers are called by what mixes their tokens."""
+
+NOTHING = Op("nothing", Kind.COPY, Phase.DGRAD, launches=0)
+"""The pass of a block that has none: a frozen one with nothing to train before it."""
+
 
 class _Rows:
     """The operator table while it is written."""
@@ -37,22 +44,26 @@ class _Rows:
         self.waits: list[tuple[int, ...]] = []
         self.away: dict[str, Block] = {}  # by block's name: the same with tensors that leave
 
-    def block(self, name: str, units: list[Unit], recompute: str) -> Block:
-        """Writes the forward and backward rows of a block."""
+    def block(self, name: str, units: list[Unit], recompute: str, boundary: float | None = None) -> Block:
+        """Writes the forward and backward rows of a block, whose input has `boundary` bytes (left out: a transfer's)."""
+        boundary = self.boundary if boundary is None else boundary
         parts = []
         modules = self.job.plan.recompute_modules
         parameters = sum(u.parameters for u in units)
-        before, again, after = sharding_copies(self.job, parameters)
+        frozen = sum(u.frozen for u in units)
+        before, again, after = sharding_copies(self.job, parameters, frozen)
         for grouped in ([before, *forward_rows(units)], [again, *backward_rows(units, recompute, modules), after]):
-            parts.append(self.add(*link([group for group in grouped if group])))
-        saved = saved_bytes(units, recompute, self.boundary, modules)
+            parts.append(self.add(*link([group for group in grouped if group] or [[NOTHING]])))
+        saved = saved_bytes(units, recompute, boundary, modules)
         whole = sum(u.saved for u in units)
         experts = sum(u.expert_parameters for u in units)
         working = max(0.0, whole - saved)
-        tensors = Tensors(tuple(u.parameters for u in units if u.parameters),
-                          saved_tensors(units, recompute, self.boundary, modules),
+        tensors = Tensors(tuple(u.parameters + u.frozen for u in units if u.parameters or u.frozen),
+                          tuple(u.parameters for u in units if u.parameters),
+                          saved_tensors(units, recompute, boundary, modules),
                           tensors_again(units, recompute, modules, working))
-        made = Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, sum(u.quantised for u in units),
+        narrow, still = sum(u.quantised for u in units), sum(u.frozen_quantised for u in units)
+        made = Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, narrow, frozen, still,
                      matrices=tuple(matrices_of(self.job, units).items()))
         if self.job.plan.offload.activations:
             self.away[name] = away(made, self.job.plan, units, recompute)
@@ -105,6 +116,14 @@ def build(job: Job) -> Workload:
         blocks += [further, table.block("mtp head", head(job, own_weights=False), "none")]
         tail += [(len(blocks) - 2, 1), (len(blocks) - 1, 1)] * times
 
+    front = []
+    if model.vision is not None:
+        of = encoder_job(job)
+        enters = of.plan.micro_batch * of.plan.seq * of.model.hidden * tape.width
+        for name, times, written in encoder(job):
+            policy = plan.recompute if name.endswith("layer") and not of.model.frozen else "none"
+            front.append((len(blocks), times))
+            blocks.append(table.block(name, written, policy, enters))
     leaves = {}
     if plan.offload.activations:
         for index in (*place.values(), *kept.values(), *wide.values()):
@@ -125,7 +144,7 @@ def build(job: Job) -> Workload:
             layers[: plan.offload.activations] = [leaves[index] for index in layers[: plan.offload.activations]]
             parts = _runs(layers)
             if job.places[stage][virtual] == 0:
-                parts.insert(0, (EMBEDDING, 1))
+                parts[:0] = [*front, (EMBEDDING, 1)]
             if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
                 parts += tail
             chunks.append(Chunk(tuple(parts + history if parts else parts)))
@@ -135,6 +154,8 @@ def build(job: Job) -> Workload:
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     narrow = tuple(sum(blocks[b].quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
+    frozen = tuple(sum(blocks[b].frozen * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
+    still = tuple(sum(blocks[b].frozen_quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     optimizer, states = [], []
     for parts_of, parameters, of_experts, quantised in zip(stages, held, experts, narrow, strict=True):
         whole = held_by(parameters, of_experts, [(blocks[b], times) for chunk in parts_of for b, times in chunk.blocks])
@@ -142,7 +163,7 @@ def build(job: Job) -> Workload:
         optimizer.append(table.add(*update_of(job, whole, weight_update(job, quantised, quantised * updated))))
         states.append(state_bytes(job, whole))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts, narrow, (EMBEDDING, HEAD), tuple(states))
+                    boundary, held, experts, narrow, (EMBEDDING, HEAD), tuple(states), frozen, still)
 
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:
@@ -161,8 +182,10 @@ def _runs(layers: list[int]) -> list[tuple[int, int]]:
 def _name(kinds: dict[LayerKind, int], kind: LayerKind) -> str:
     """What a layer is called: only by what tells it from others of the model."""
     words = []
-    if len({k.local for k in kinds}) > 1:
+    if len({k.mixer for k in kinds}) > 1 and kind.mixer != "none":
+        words.append(MIXERS[kind.mixer])
+    if kind.mixer == "attention" and len({k.local for k in kinds if k.mixer == "attention"}) > 1:
         words.append("local" if kind.local else "global")
-    if len({k.experts for k in kinds}) > 1:
-        words.append("moe" if kind.experts else "dense")
+    if len({k.feed for k in kinds}) > 1 and kind.feed != "none":
+        words.append("moe" if kind.experts else "dense" if kind.mixer != "none" else "mlp")
     return " ".join((*words, "layer"))

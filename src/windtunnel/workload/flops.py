@@ -2,52 +2,106 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind, Model
 from windtunnel.workload.blocks.core import visible
+from windtunnel.workload.blocks.vision import encoder_model
 from windtunnel.workload.from_graph import graph_flops
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind, Phase
 
 
 def parameter_count(model: Model) -> float:
-    """Trainable parameters of the unpadded model; tied embeddings count once, layers that predict further tokens not at all (as
-    published counts do)."""
+    """Parameters of the unpadded model, without adapters; tied embeddings count once, layers that predict further tokens not at all
+    (as published counts do)."""
     if isinstance(model, GraphModel):
         return model.parameters
     h = model.hidden
     gain = h if model.norm == "rmsnorm" else 2 * h
-    norms = gain * ((1 if model.parallel_block else 2) + (2 if model.post_norms else 0))
-    total = 0
-    for kind, count in model.kind_counts.items():
-        total += count * (_matrices(model, kind, model.experts or 1) + _small(model, kind) + norms)
-    total += gain + model.vocab * h * (1 if model.tied_embeddings else 2)
+    total = _layers(model) + gain + model.vocab * h * (1 if model.tied_embeddings else 2)
     total += model.max_seq * h if model.position == "learned" else 0
     total += gain if model.embedding_norm else 0
-    return float(total)
+    return float(total) + vision_parameters(model)
+
+
+def vision_parameters(model: Model) -> float:
+    """Parameters of the vision encoder and its projector; 0 without one."""
+    vision = model.vision
+    if vision is None:
+        return 0.0
+    h, gain = vision.hidden, vision.hidden if vision.norm == "rmsnorm" else 2 * vision.hidden
+    outer = h * (vision.patch_numbers + vision.patch_bias + vision.class_token) + gain * (vision.pre_norm + vision.post_norm)
+    outer += vision.positions * h if vision.position == "learned" else 0
+    biases = sum((*vision.projector, model.hidden)) if vision.projector_bias else 0
+    return float(_layers(encoder_model(model)) + outer + _projector(model) + biases)
+
+
+def _projector(model: Model) -> int:
+    """Elements of the projector's matrices."""
+    vision = model.vision
+    widths = (vision.merged, *vision.projector, model.hidden) if vision else ()
+    return sum(a * b for a, b in pairwise(widths))
+
+
+def _vision_flops(model: Model) -> float:
+    """FLOPs for the images of one sequence, counted as `model_flops` does: a frozen encoder runs forward alone."""
+    vision = model.vision
+    if vision is None:
+        return 0.0
+    encoder = encoder_model(model)
+    each = vision.positions * vision.layers * _matrices(encoder, encoder.kinds[0], 1)
+    each += vision.patches * vision.patch_numbers * vision.hidden
+    keys = sum(count * min(vision.positions, encoder.window or vision.positions) if kind.local else count * vision.positions
+               for kind, count in encoder.kind_counts.items())
+    score = 2.0 * vision.positions * keys * vision.hidden  # queries with keys and probabilities with values, a FLOP pair each
+    passes = 2.0 if encoder.frozen else 6.0
+    return vision.images * (passes * (each + score) + 6.0 * vision.tokens * _projector(model))
+
+
+def _layers(model: Model) -> int:
+    """Parameters of all layers."""
+    gain = model.hidden if model.norm == "rmsnorm" else 2 * model.hidden
+    total = 0
+    for kind, count in model.kind_counts.items():
+        parts = (kind.mixer != "none") + (kind.feed != "none")
+        norms = gain * (1 if model.parallel_block else parts * (2 if model.post_norms else 1))
+        total += count * (_matrices(model, kind, model.experts or 1) + _small(model, kind) + norms)
+    return total
 
 
 def active_parameters(model: Model) -> float:
     """As `parameter_count`, of the experts only the `top_k` that a token goes to."""
     idle = sum(kind.experts for kind in model.kinds) * ((model.experts or 1) - model.top_k)
-    return parameter_count(model) - idle * (model.hidden * model.expert_width * (3 if model.gated else 2) if model.experts else 0)
+    each = model.expert_hidden * model.expert_width * (3 if model.gated else 2) if model.experts else 0
+    return parameter_count(model) - idle * each
 
 
 def _small(model: Model, kind: LayerKind) -> int:
     """Biases and inner norms of a layer."""
     h, wide = model.hidden, 2 if model.gated else 1
     found = 0
-    if model.latent:
+    if kind.mixer == "mamba":  # convolution with bias; decay, skip and step bias of a head; the gated norm
+        found += (model.ssm_width + 2 * model.ssm_groups * model.ssm_state) * (model.conv_width + 1)
+        found += 3 * (model.ssm_heads or 0) + model.ssm_width
+    elif kind.mixer == "linear":
+        found += (2 * model.linear_keys + model.linear_values) * model.conv_width + model.linear_value_dim
+        found += (model.linear_heads or 0) + (model.linear_keys if model.linear_decay == "channel" else model.linear_heads or 0)
+    elif kind.mixer == "none":
+        pass
+    elif model.latent:
         found += (model.q_lora_rank or 0) + (model.kv_lora_rank or 0)
     else:
         found += _qkv_width(model) if model.attention_bias else 0
         found += 2 * model.dim_per_head if model.qk_norm else 0
-    found += model.heads if model.attention_sinks else 0
-    if model.linear_bias:
+    found += model.heads if model.attention_sinks and kind.mixer == "attention" else 0
+    if model.linear_bias and kind.mixer != "none":
         found += h
+    if model.linear_bias and kind.feed != "none":
         found += (model.experts or 1) * (model.expert_width * wide + h + 1) if kind.experts else model.ffn * wide + h
     return found
 
@@ -56,11 +110,24 @@ def _qkv_width(model: Model) -> int:
     return (model.heads + 2 * model.groups) * model.dim_per_head
 
 
+def _mixer(model: Model, mixer: str) -> int:
+    """Elements of the matrices of what mixes a layer's tokens."""
+    h = model.hidden
+    if mixer == "mamba":
+        return h * (3 * model.ssm_width + 2 * model.ssm_groups * model.ssm_state + (model.ssm_heads or 0))
+    if mixer == "linear":
+        keys, values, heads, narrow = model.linear_keys, model.linear_values, model.linear_heads or 0, model.linear_value_dim
+        if model.linear_decay == "channel":  # decay and gate come through narrow projections
+            return h * (2 * keys + 2 * values + heads + 2 * narrow) + narrow * (keys + values)
+        return h * (2 * keys + 3 * values + 2 * heads)
+    return _attention(model) if mixer == "attention" else 0
+
+
 def _attention(model: Model) -> int:
     """Elements of a layer's attention matrices."""
     h = model.hidden
     if not model.latent:
-        return h * (_qkv_width(model) + model.q_heads_dim)
+        return h * (_qkv_width(model) + model.q_heads_dim * (2 if model.attention_gate else 1))
     queries, rank = model.heads * model.qk_dim, model.kv_lora_rank or 0
     query = h * queries if model.q_lora_rank is None else model.q_lora_rank * (h + queries)
     keys = h * (rank + model.qk_rope_dim) + rank * model.heads * (model.qk_nope_dim + model.v_dim)
@@ -69,11 +136,27 @@ def _attention(model: Model) -> int:
 
 def _matrices(model: Model, kind: LayerKind, experts: int) -> int:
     """Elements of a layer's matrices, `experts` of its routed experts counted."""
-    wide = 3 if model.gated else 2
+    wide, h = 3 if model.gated else 2, model.hidden
+    mixer = _mixer(model, kind.mixer)
     if not kind.experts:
-        return _attention(model) + model.hidden * model.ffn * wide
-    mixture = (model.experts or 1) + wide * (experts * model.expert_width + model.shared_ffn)
-    return _attention(model) + model.hidden * mixture
+        return mixer + (h * model.ffn * wide if kind.feed == "dense" else 0)
+    latent = 2 * h * model.moe_latent if model.moe_latent else 0
+    shared = h * ((model.experts or 1) + wide * model.shared_ffn)
+    return mixer + latent + shared + wide * experts * model.expert_width * model.expert_hidden
+
+
+def adapter_parameters(model: Model) -> float:
+    """Elements of all adapters; 0 without `model.lora`."""
+    if model.lora is None:
+        return 0.0
+    h, wide = model.hidden, 2 if model.gated else 1
+    sides = {"linear_qkv": [(h, _qkv_width(model))], "linear_proj": [(model.heads * model.value_dim, h)],
+             "linear_fc1": [(h, wide * model.ffn)], "linear_fc2": [(model.ffn, h)]}
+    if model.latent:
+        up = (model.kv_lora_rank or 0, model.heads * (model.qk_nope_dim + model.v_dim))
+        sides["linear_qkv"] = [(model.q_lora_rank or h, model.heads * model.qk_dim), up]
+    each = sum(a + b for target in model.lora.targets for a, b in sides[target])
+    return float(model.layers * model.lora.rank * each)
 
 
 def model_flops(job: Job, causal: bool = False) -> float:
@@ -81,7 +164,10 @@ def model_flops(job: Job, causal: bool = False) -> float:
 
     Korthikanti et al. 2022, eq. 7, generalised to grouped and latent attention, gated MLPs and experts: 6 FLOPs per matrix weight
     and token that meet (of the experts those that a token goes to), attention 6 x tokens x keys x heads x (key + value width) per
-    layer with every key counted, or only the visible ones if `causal`. Layers that predict further tokens count, with their heads.
+    layer with every key counted, or only the visible ones if `causal`; Mamba-2's scan 21 x tokens x inner width x state, the delta
+    rule 24 x tokens x heads x key x value width, as Megatron-LM counts them (training.py, num_floating_point_operations). Layers
+    that predict further tokens count, with their heads.
+    Frozen weights take 4 FLOPs instead of 6, adapters beside them 6; images those of their encoder and projector.
     """
     model, plan = job.model, job.plan
     if isinstance(model, GraphModel):
@@ -90,13 +176,22 @@ def model_flops(job: Job, causal: bool = False) -> float:
     weights = model.hidden * model.vocab * (1 + model.mtp_layers) + 2 * model.hidden**2 * model.mtp_layers
     score = 0.0
     counts = dict(model.kind_counts)
-    counts[model.kinds[-1]] += model.mtp_layers
+    counts[model.further_kind] = counts.get(model.further_kind, 0) + model.mtp_layers
     for kind, count in counts.items():
         weights += count * _matrices(model, kind, model.top_k)
+        if kind.mixer == "mamba":
+            score += 21.0 * count * model.ssm_width * model.ssm_state
+        elif kind.mixer == "linear":
+            score += 24.0 * count * model.linear_values * model.linear_key_dim
+        if kind.mixer != "attention":
+            continue
         window = model.window if kind.local else None
-        keys = visible(plan.seq, window) if causal else float(min(plan.seq, window or plan.seq))
+        keys = visible(plan.seq, window, model.causal) if causal else float(min(plan.seq, window or plan.seq))
         score += 6.0 * count * model.heads * (model.qk_dim + model.value_dim) * keys
-    return float(tokens) * (6.0 * weights + score)
+    images = plan.global_batch * _vision_flops(model)
+    if model.lora is not None or model.frozen:
+        return float(tokens) * (4.0 * weights + 6.0 * adapter_parameters(model) + score) + images
+    return float(tokens) * (6.0 * weights + score) + images
 
 
 def hardware_flops(workload: Workload) -> float:

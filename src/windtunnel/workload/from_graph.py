@@ -94,7 +94,8 @@ def _block(job: Job, name: str, given: GraphBlock, add: Callable[[list[list[Op]]
     brought = (whole - saved,) if again and whole > saved else ()
     weights = tuple(float(count) for count in given.weights if count)
     kept = (saved,) if again else tuple(float(size) for size in given.saved)
-    return Block(name, ahead, back, parameters, saved, given.working + sum(brought), tensors=Tensors(weights, kept, brought))
+    tensors = Tensors(weights, weights, kept, brought)
+    return Block(name, ahead, back, parameters, saved, given.working + sum(brought), tensors=tensors)
 
 
 def _op(job: Job, block: str, kernel: Kernel) -> Op:

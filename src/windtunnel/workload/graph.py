@@ -14,10 +14,12 @@ from windtunnel.workload.schedules import Order
 class Tensors:
     """A block's tensors, by unit in forward order.
 
-    Elements of `weights`, bytes `kept` from forward to backward per micro batch, and bytes that recompute brings back `again`.
+    Elements of `weights`, of which `trained` get gradients, bytes `kept` from forward to backward per micro batch, and bytes that
+    recompute brings back `again`.
     """
 
     weights: tuple[float, ...] = ()
+    trained: tuple[float, ...] = ()
     kept: tuple[float, ...] = ()
     again: tuple[float, ...] = ()
 
@@ -30,7 +32,9 @@ class Block:
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
     that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces; `quantised`
     elements of `parameters` are multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward,
-    and are part of `working`. `matrices`: weights by shape and how many, where the optimizer asks.
+    and are part of `working`. `matrices`: weights by shape and how many, where the optimizer asks. `frozen` elements come on top of
+    `parameters`, `frozen_quantised` of them in low precision: they are there and gathered, but have neither gradient nor optimizer
+    state.
     """
 
     name: str
@@ -42,8 +46,15 @@ class Block:
     expert_parameters: float = 0.0
     tensors: Tensors = Tensors()
     quantised: float = 0.0
+    frozen: float = 0.0
+    frozen_quantised: float = 0.0
     offloaded: float = 0.0
     matrices: tuple[tuple[Matrix, int], ...] = ()
+
+    @property
+    def elements(self) -> float:
+        """All parameters, trained or not."""
+        return self.parameters + self.frozen
 
 
 @dataclass(frozen=True)
@@ -60,9 +71,9 @@ class Workload:
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
-    them that belong to experts, `stage_quantised[s]` those multiplied in low precision. `stage_states[s]` are bytes of optimizer
-    state on one GPU, without master copies. `root` are blocks outside of the list
-    of layers, which full sharding gathers with the whole.
+    them that belong to experts, `stage_quantised[s]` those multiplied in low precision; `stage_frozen[s]`,
+    `stage_frozen_quantised[s]` further elements that are not trained. `stage_states[s]` are bytes of optimizer state on one GPU,
+    without master copies. `root` are blocks outside of the list of layers, which full sharding gathers with the whole.
     """
 
     job: Job
@@ -78,6 +89,14 @@ class Workload:
     stage_quantised: tuple[float, ...] = ()
     root: tuple[int, ...] = (0, 2)
     stage_states: tuple[float, ...] = ()
+    stage_frozen: tuple[float, ...] = ()
+    stage_frozen_quantised: tuple[float, ...] = ()
+
+    def held_weights(self, stage: int) -> tuple[float, float]:
+        """Elements of `stage` in low precision, trained or not, and those that are not trained."""
+        frozen = self.stage_frozen[stage] if self.stage_frozen else 0.0
+        narrow = self.stage_frozen_quantised[stage] if self.stage_frozen_quantised else 0.0
+        return self.stage_quantised[stage] + narrow, frozen
 
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""

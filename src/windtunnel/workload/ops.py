@@ -33,6 +33,7 @@ class Kind(IntEnum):
     REDUCE = 10  # norms of gradients and the like: bytes read
     COMM = 11  # see `comm`
     GROUPED_GEMM = 12  # one product a local expert, all at once: batch = experts, m = tokens of each
+    SCAN = 13  # chunked recurrence: batch = sequences x heads, m = tokens, n = width of values, k = of keys or states
 
 
 class Phase(IntEnum):

@@ -23,7 +23,8 @@ class Unit:
     share of the unit's matrix products that op-level selective recompute runs again. `parts` are the entries of
     `plan.recompute_modules` that run the unit again, `gives[part]` the bytes of `saved` that such a part brings back, `place` the
     sub-module of both. `tensors` are the pieces of `saved` where it is more than one. `cut`: the side of the unit's weight
-    (outputs x inputs) that tensor parallelism divides.
+    (outputs x inputs) that tensor parallelism divides. `frozen` are parameters that nothing trains, in place of `parameters`,
+    `frozen_quantised` in place of `quantised`.
     """
 
     name: str
@@ -40,13 +41,37 @@ class Unit:
     gives: dict[str, float] = field(default_factory=dict)
     place: str = ""
     cut: Cut = ""
+    frozen: float = 0.0
+    frozen_quantised: float = 0.0
+
+    def freeze(self) -> None:
+        """Leaves out what only weight gradients need: their rows, and the input that products keep for them.
+
+        The input's gradient still runs; norms, activations and attention keep what it takes.
+        """
+        self.frozen += self.parameters
+        self.frozen_quantised += self.quantised
+        self.parameters = self.expert_parameters = self.quantised = 0.0
+        if any(op.phase is Phase.WGRAD and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM) for op in self.backward):
+            self.tensors = self.tensors[1:]  # the input stands first
+            self.saved = sum(self.tensors)
+        self.backward = without(self.backward, Phase.WGRAD)
+
+
+def without(rows: list[Op], phase: Phase) -> list[Op]:
+    """Rows of a unit but those of `phase`; what the others wait for keeps its place."""
+    left = [row for row, op in enumerate(rows) if op.phase is not phase]
+    place = {row: new for new, row in enumerate(left)}
+    return [op._replace(waits=tuple(place.get(w, -1) for w in op.waits if w < 0 or w in place))
+            for op in (rows[row] for row in left)]
 
 
 @dataclass
 class Tape:
     """Emits units of one module for one GPU of the job; sizes are what that GPU sees.
 
-    `local`: attention has the model's window; `wide`: products stay in 16 bits whatever the precision.
+    `local`: attention has the model's window; `wide`: products stay in 16 bits whatever the precision; `frozen`: nothing in the
+    module is trained.
 
     `outer` is None for a sub-module by itself. Where two read one input and their outputs are summed (a parallel block under
     tensor parallelism) the outer one gathers the input and reduces sum and input gradient for both; the inner one gathers the
@@ -58,10 +83,12 @@ class Tape:
     units: list[Unit] = field(default_factory=list)
     local: bool = True
     wide: bool = False
+    frozen: bool = False
     outer: bool | None = None
 
     def __post_init__(self) -> None:
         plan, runtime = self.job.plan, self.job.runtime
+        self.frozen = self.frozen or self.job.model.lora is not None or self.job.model.frozen
         self.tp = plan.tp
         self.sp = plan.sequence_parallel and plan.tp > 1
         self.seq = plan.seq // plan.cp
@@ -152,6 +179,8 @@ class Tape:
 
     def add(self, unit: Unit) -> None:
         unit.place = self.module
+        if self.frozen:
+            unit.freeze()
         self.units.append(unit)
 
     def pointwise(

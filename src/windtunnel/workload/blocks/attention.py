@@ -14,7 +14,7 @@ def attention(tape: Tape) -> None:
     heads = model.heads // tape.tp
     groups = max(1, model.groups // tape.tp)
     dim = model.dim_per_head
-    width = (heads + 2 * groups) * dim
+    width = (heads * (2 if model.attention_gate else 1) + 2 * groups) * dim
     # the norm keeps the layer's input; the projection keeps the norm's output
     column(tape, "qkv", model.hidden, width * tape.tp, model.attention_bias, again=groups / (heads + 2 * groups),
            source="norm")
@@ -41,4 +41,7 @@ def attention(tape: Tape) -> None:
             # neg, cat, two multiplies and an add, each a kernel over queries and over keys
             tape.pointwise("rope", elements, (6, 5), (6, 5), launches=(10, 10))
     over_context(tape, heads, groups, dim, dim)
+    if model.attention_gate:
+        elements = tape.tokens * heads * dim
+        tape.pointwise("attention gate", elements, (2, 1), (3, 2), saved=elements * tape.width)
     row(tape, "attention out", model.q_heads_dim, model.hidden, save_input=runtime.attention != "flash", again=1.0)

@@ -25,8 +25,10 @@ class Heads(NamedTuple):
         return Heads(self.queries // ranks, max(1, self.groups // ranks), self.dim, self.value)
 
 
-def visible(seq: int, window: int | None) -> float:
-    """Mean number of keys that a causal query sees: (seq + 1) / 2, or fewer under a sliding window."""
+def visible(seq: int, window: int | None, causal: bool = True) -> float:
+    """Mean number of keys that a query sees: (seq + 1) / 2 if causal, fewer under a sliding window; else all, or the window's."""
+    if not causal:
+        return float(min(seq, window or seq))
     if window is None or window >= seq:
         return (seq + 1) / 2
     return window - window * (window - 1) / (2 * seq)
@@ -60,7 +62,7 @@ def whole(tape: Tape, heads: Heads) -> tuple[Op, Op]:
     """The fused kernels over whole sequences, or over each of the documents in them."""
     plan = tape.job.plan
     seq = plan.document or plan.seq
-    return kernel(tape, heads, plan.micro_batch * (plan.seq // seq), seq, seq, visible(seq, tape.window))
+    return kernel(tape, heads, plan.micro_batch * (plan.seq // seq), seq, seq, visible(seq, tape.window, tape.job.model.causal))
 
 
 def flash(tape: Tape, heads: Heads) -> None:

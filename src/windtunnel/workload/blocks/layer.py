@@ -1,4 +1,4 @@
-"""One decoder layer: norms, attention, MLP and residuals, in series or in parallel."""
+"""One decoder layer: norms, attention or another mixer, MLP and residuals, in series or in parallel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
+from windtunnel.workload.blocks.adapter import adapt
 from windtunnel.workload.blocks.attention import attention
+from windtunnel.workload.blocks.delta import delta
+from windtunnel.workload.blocks.loss import LOSSES
+from windtunnel.workload.blocks.mamba import mamba
 from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
 from windtunnel.workload.blocks.moe import COUNTS, moe
@@ -24,27 +28,29 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     """Units of one decoder layer of that kind on one GPU; `wide`: its products stay in 16 bits.
 
     A parallel block (Wang and Komatsuzaki 2021) cut over tp gathers its input once and sums both outputs before one call: half of a
-    serial block's tensor-parallel communication (MegaScale, arXiv:2402.15627 section 3.2; PaLM).
+    serial block's tensor-parallel communication (MegaScale, arXiv:2402.15627 section 3.2; PaLM). Adapters read its input each.
     """
-    attend = mla if job.model.latent else attention
+    mix = {"mamba": ("mamba", mamba), "linear": ("linear attention", delta)}.get(
+        kind.mixer, ("attention", mla if job.model.latent else attention))
     feed = ("moe", moe) if kind.experts else ("mlp", mlp)
-    steps: list[tuple[str, Callable[[Tape], None]]] = [
-        ("attention", lambda tape: norm(tape, "norm1", not job.model.latent)), ("attention", attend),
-        ("attention", lambda tape: residual(tape, "add1")),
-        (feed[0], lambda tape: norm(tape, "norm2", not kind.experts)), feed, (feed[0], lambda tape: residual(tape, "add2")),
-    ]
-    if job.model.parallel_block:  # one norm feeds both, one residual takes both
+    steps = []
+    if kind.mixer != "none":
+        one = not job.model.latent if kind.mixer == "attention" else kind.mixer == "mamba" or job.model.linear_decay == "head"
+        steps += _residual_block(job, mix, "norm1", "attention post norm", "add1", one)
+    if kind.feed != "none":
+        steps += _residual_block(job, feed, "norm2", "mlp post norm", "add2", not kind.experts)
+    if job.model.parallel_block and kind.mixer != "none" and kind.feed != "none":  # one norm feeds both, one residual takes both
         steps = [steps[0], steps[1], steps[4], steps[5]]
-    elif job.model.post_norms:
-        after: list[tuple[str, Callable[[Tape], None]]] = [
-            ("attention", lambda tape: norm(tape, "attention post norm")), (feed[0], lambda tape: norm(tape, "mlp post norm"))]
-        steps = [*steps[:2], after[0], *steps[2:5], after[1], steps[5]]
     units: list[Unit] = []
-    shared = job.model.parallel_block and job.plan.tp > 1 and not job.model.latent and not kind.experts
+    shared = (job.model.parallel_block and job.plan.tp > 1 and not job.model.latent and not kind.experts and kind.feed != "none"
+              and kind.mixer == "attention" and job.model.lora is None)
     for module, write in steps:
-        outer = write is feed[1] if shared and write in (attend, feed[1]) else None
+        outer = write is feed[1] if shared and write in (mix[1], feed[1]) else None
         tape = Tape(job, module, local=kind.local, wide=wide, outer=outer)
         write(tape)
+        for unit in tape.units if tape.frozen else ():  # what a block changed after it had added the unit
+            unit.freeze()
+        adapt(tape)
         if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
             for place, unit in enumerate(tape.units):
                 unit.parts += (feed[0],)
@@ -65,6 +71,17 @@ def graphed(units: list[Unit], scope: tuple[str, ...]) -> list[Unit]:
             unit.forward = [op._replace(graphed=not op.sync) for op in unit.forward]
             unit.backward = [op._replace(graphed=True) for op in unit.backward]
     return units
+
+
+Step = tuple[str, Callable[[Tape], None]]
+
+
+def _residual_block(job: Job, main: Step, before: str, after: str, add: str, linear: bool) -> list[Step]:
+    """A norm, the sub-module, a norm after it where the model has one, and the residual; `linear` as in `norm`."""
+    steps = [(main[0], lambda tape: norm(tape, before, linear)), main]
+    if job.model.post_norms and not job.model.parallel_block:
+        steps.append((main[0], lambda tape: norm(tape, after)))
+    return [*steps, (main[0], lambda tape: residual(tape, add))]
 
 
 def scope_of(unit: Unit) -> str:
@@ -165,56 +182,15 @@ def embedding(job: Job) -> list[Unit]:
     if model.dropout:
         elements = tape.local_tokens * h
         tape.pointwise("embedding dropout", elements, (1, 1.5), (1.5, 1), saved=elements)
+    if tape.frozen:  # nothing before it is trained either
+        for unit in tape.units:
+            unit.backward, unit.saved = [], 0.0
     return tape.units
 
 
 def head(job: Job, own_weights: bool = True) -> list[Unit]:
-    """Final norm, logits and loss. Logits are cut over tp; the loss needs three small all-reduces (maximum, target, sum).
-
-    Without `own_weights` the logits' matrix is another head's on the same GPU.
-    """
+    """Final norm, logits and loss. Without `own_weights` the logits' matrix is another head's on the same GPU."""
     tape = Tape(job, "head")
-    model, runtime = job.model, job.runtime
     norm(tape, "final norm")
-    t, h = tape.tokens, model.hidden
-    classes = job.padded_vocab // tape.tp
-    size = t * h * tape.width
-    unit = Unit(
-        "logits",
-        saved=tape.local_tokens * h * tape.width + t * classes * tape.width,
-        tensors=(tape.local_tokens * h * tape.width, t * classes * tape.width),
-        parameters=0 if model.tied_embeddings and job.ends_meet or not own_weights else classes * h,
-    )
-    act = tape.activation_dtype
-    if tape.sp:
-        unit.forward.append(tape.comm("logits gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
-    unit.forward.append(tape.gemm("logits", Phase.FORWARD, t, classes, h, dtype=act))
-    unit.backward.append(tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=act))
-    if tape.tp > 1:
-        call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
-        unit.backward.append(
-            tape.comm(
-                "logits dgrad reduce",
-                Phase.DGRAD,
-                call,
-                Axis.TP,
-                size,
-                Stream.TP,
-                blocking=not runtime.overlap_tp_dgrad,
-                waits=(0,),
-            )
-        )
-    unit.backward.append(tape.gemm("logits wgrad", Phase.WGRAD, classes, h, t, dtype=act))
-    tape.add(unit)
-
-    # logits are cast to fp32 for the loss; unfused frameworks make several passes over them
-    loss = Unit("loss", saved=t * classes * 4.0)
-    passes, launches = ((2.0, 2.0), 3) if runtime.fused_cross_entropy else ((8.0, 6.0), 9)
-    loss.forward.append(tape.elementwise("loss", Phase.FORWARD, t * classes, *passes, launches, Kind.CROSS_ENTROPY, t, classes))
-    if tape.tp > 1:
-        for part in ("maximum", "target", "sum"):
-            loss.forward.append(tape.comm(f"loss {part}", Phase.FORWARD, Comm.ALL_REDUCE, Axis.TP, 4.0 * t, Stream.TP))
-    passes, launches = ((2.0, 1.0), 1) if runtime.fused_cross_entropy else ((4.0, 3.0), 3)
-    loss.backward.append(tape.elementwise("loss grad", Phase.DGRAD, t * classes, *passes, launches, Kind.CROSS_ENTROPY, t, classes))
-    tape.add(loss)
+    LOSSES[job.runtime.cross_entropy](tape, own_weights)
     return tape.units

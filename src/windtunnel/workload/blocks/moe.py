@@ -20,7 +20,7 @@ def moe(tape: Tape) -> None:
     """Appends (tokens, hidden) -> (tokens, hidden)."""
     model, plan, runtime = tape.job.model, tape.job.plan, tape.job.runtime
     flow = routing(tape.job, tape.local_tokens, tape.width)
-    h = model.hidden
+    h = model.expert_hidden
     _router(tape)
     if runtime.moe_host_wait and not runtime.moe_pad_to_capacity:
         _counts(tape)
@@ -29,6 +29,8 @@ def moe(tape: Tape) -> None:
     if not runtime.moe_shared_overlap or plan.ep == 1:
         tape.units += shared
         shared = []
+    if model.moe_latent is not None:
+        own(tape, "latent down", model.hidden, h)
     if before:
         _permute(tape, "permute", tape.local_tokens * h, flow.taken * h)
     _travel(tape, "dispatch", flow.dispatch, flow.combine, shared)
@@ -47,8 +49,10 @@ def moe(tape: Tape) -> None:
     _travel(tape, "combine", flow.combine, flow.combine, [])
     if before:
         _permute(tape, "unpermute", flow.taken * h, tape.local_tokens * h)
+    if model.moe_latent is not None:
+        own(tape, "latent up", h, model.hidden)
     if model.shared_ffn:
-        tape.pointwise("shared add", tape.local_tokens * h, (2, 1), (0, 0), launches=(1, 0))
+        tape.pointwise("shared add", tape.local_tokens * model.hidden, (2, 1), (0, 0), launches=(1, 0))
 
 
 def _router(tape: Tape) -> None:
@@ -111,7 +115,9 @@ def _travel(tape: Tape, name: str, there: float, back: float, meanwhile: list[Un
         Comm.ALL_TO_ALL, Comm.ALL_TO_ALL)
     alone = not meanwhile
     waits = () if alone else (-1,)
-    unit = Unit(name, saved=sum(u.saved for u in meanwhile), parameters=sum(u.parameters for u in meanwhile))
+    unit = Unit(name, saved=sum(u.saved for u in meanwhile), parameters=sum(u.parameters for u in meanwhile),
+                quantised=sum(u.quantised for u in meanwhile),
+                frozen=sum(u.frozen for u in meanwhile), frozen_quantised=sum(u.frozen_quantised for u in meanwhile))
     unit.forward.append(tape.comm(name, Phase.FORWARD, calls[0], Axis.EP, there, Stream.EP, alone, waits))
     unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, calls[1], Axis.EP, back, Stream.EP, alone, waits))
     for other in meanwhile:
@@ -142,7 +148,7 @@ def _experts(tape: Tape, flow: Routing) -> None:
     inner = model.expert_width // plan.etp
     wide = inner * (2 if model.gated else 1)
     fused = tape.job.runtime.moe_fused_mlp
-    grouped(tape, "expert up", flow.experts, flow.each, model.hidden, wide)
+    grouped(tape, "expert up", flow.experts, flow.each, model.expert_hidden, wide)
     up = tape.units[-1]
     if model.linear_bias:
         up.parameters += flow.experts * wide
@@ -155,7 +161,7 @@ def _experts(tape: Tape, flow: Routing) -> None:
     act.parts += ("moe_act",)
     if (steps := act.saved - float(flow.experts * flow.each * wide) * tape.width) > 0.0:  # beside its input
         act.gives["moe_act"] = steps
-    grouped(tape, "expert down", flow.experts, flow.each, inner, model.hidden)
+    grouped(tape, "expert down", flow.experts, flow.each, inner, model.expert_hidden)
     down = tape.units[-1]
     down.gives["moe_act"] = down.saved
     if fused:  # the products' epilogues activate and quantise what they write
@@ -163,8 +169,8 @@ def _experts(tape: Tape, flow: Routing) -> None:
         down.forward = [op for op in down.forward if op.kind is Kind.GROUPED_GEMM]
         up.backward = [op for op in up.backward if op.kind is Kind.GROUPED_GEMM]
     if model.linear_bias:
-        down.parameters += flow.experts * model.hidden
-        down.expert_parameters += flow.experts * model.hidden
+        down.parameters += flow.experts * model.expert_hidden
+        down.expert_parameters += flow.experts * model.expert_hidden
         if not fused:
             _weighted_bias(tape, flow)
 
@@ -179,7 +185,7 @@ def _weighted_bias(tape: Tape, flow: Routing) -> None:
 
     For each expert a product and a sum, then one concatenation and one cast; backward a cast, and twice a product and its sum.
     """
-    elements = float(flow.experts * flow.each * tape.job.model.hidden)
+    elements = float(flow.experts * flow.each * tape.job.model.expert_hidden)
     each = _each(tape, flow)
     fp32 = 4.0 / tape.width
     tape.pointwise("expert down bias", elements, (1 + 3 * fp32, 1 + 3 * fp32), (2 + 5 * fp32, 2 + 3 * fp32),

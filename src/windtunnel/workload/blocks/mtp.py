@@ -29,4 +29,4 @@ def further_layer(job: Job, first: bool) -> list[Unit]:
         if tape.sp:
             unit.backward.append(tape.comm("mtp gather grad", Phase.DGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
         tape.add(unit)
-    return [*look, *tape.units, *layer(job, job.model.kinds[-1])]
+    return [*look, *tape.units, *layer(job, job.model.further_kind)]

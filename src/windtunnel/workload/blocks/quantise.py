@@ -130,6 +130,7 @@ def operand(tape: Tape, name: str, phase: Phase, elements: float, copies: int = 
     fusion = _fusion(tape, source)
     if fusion == "all":
         return []
+    copies = 1 if tape.frozen else copies  # no weight gradient reads the other
     rows: list[Op] = []
 
     def kernel(what: str, kind: Kind, moved: float, launches: int) -> None:

@@ -60,7 +60,7 @@ def routing(job: Job, tokens: int, width: float) -> Routing:
     local = all_experts // plan.ep
     each = max(1, round(taken * plan.etp / local))
     there = 1.0 + SCALE if runtime.moe_dispatch_fp8 else width
-    return Routing(sent, taken, local, each, load, whole * model.hidden * there, whole * model.hidden * width)
+    return Routing(sent, taken, local, each, load, whole * model.expert_hidden * there, whole * model.expert_hidden * width)
 
 
 def _targets(job: Job) -> float:

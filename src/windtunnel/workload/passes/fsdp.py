@@ -18,23 +18,26 @@ INT8, INT4 = 1.0 + SCALES, 0.5 + SCALES
 """Bytes an element of what ZeRO++ sends: parameters (qwZ), gradients (qgZ)."""
 
 
-def sharding_copies(job: Job, parameters: float) -> tuple[list[Op], list[Op], list[Op]]:
-    """Rows before forward, before backward and after backward of a block with `parameters` elements on this GPU."""
+def sharding_copies(job: Job, parameters: float, frozen: float = 0.0) -> tuple[list[Op], list[Op], list[Op]]:
+    """Rows before forward, before backward and after backward of a block with `parameters` trained and `frozen` elements on
+    this GPU."""
     runtime, plan = job.runtime, job.plan
-    if not parameters or job.shard_ranks == 1:
+    if not parameters + frozen or job.shard_ranks == 1:
         return [], [], []
     width, reduced = runtime.compute_width, DTYPE_BYTES[runtime.reduce_dtype]
 
-    def copy(name: str, phase: Phase, size: float) -> list[Op]:
-        return [Op(name, Kind.COPY, phase, "sharding", bytes=parameters * size)] if size else []
+    whole = parameters + frozen
+
+    def copy(name: str, phase: Phase, size: float, elements: float = parameters) -> list[Op]:
+        return [Op(name, Kind.COPY, phase, "sharding", bytes=elements * size)] if size and elements else []
 
     if not plan.shards_parameters:
         into = plan.sharding == "zero2" and runtime.contiguous_gradients
         return [], [], copy("gradients into bucket", Phase.GRADIENT_SYNC, 2.0 * width if into else 0.0)
-    out = copy("parameters out", Phase.PARAMETER_SYNC, 2.0 * width) if runtime.sharding_copies else []
+    out = copy("parameters out", Phase.PARAMETER_SYNC, 2.0 * width, whole) if runtime.sharding_copies else []
     if plan.quantised_gather:  # a rank's shard to INT8, and the whole back from it
-        out = copy("parameters quantise", Phase.PARAMETER_SYNC, (width + INT8) * (1.0 + 1.0 / job.shard_ranks)) + out
-    second = copy("second copy", Phase.PARAMETER_SYNC, 2.0 * width / plan.secondary_group) if plan.secondary_group else []
+        out = copy("parameters quantise", Phase.PARAMETER_SYNC, (width + INT8) * (1.0 + 1.0 / job.shard_ranks), whole) + out
+    second = copy("second copy", Phase.PARAMETER_SYNC, 2.0 * width / plan.secondary_group, whole) if plan.secondary_group else []
     back = copy("gradients in", Phase.GRADIENT_SYNC, width + reduced) if runtime.sharding_copies else []
     if plan.quantised_reduce:  # to INT4; after the first all-to-all added and to INT4 again; after the second added
         near = job.near_ranks
@@ -57,7 +60,7 @@ def blocks_ahead(workload: Workload, stage: int) -> int:
     runtime = workload.job.runtime
     used = {b for chunk in workload.stages[stage] for b, times in chunk.blocks}
     layers = [workload.blocks[b] for b in used if workload.blocks[b].name.endswith("layer")]
-    largest = max((block.parameters for block in layers), default=0.0)
+    largest = max((block.elements for block in layers), default=0.0)
     module = max((max(block.tensors.weights, default=0.0) for block in layers), default=0.0)
     ahead = runtime.prefetch_blocks
     if runtime.prefetch_bucket is not None and largest:

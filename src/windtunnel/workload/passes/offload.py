@@ -35,7 +35,7 @@ def away(block: Block, plan: Plan | None = None, units: Sequence[Unit] = (), rec
                                     plan.recompute_modules) for which in (True, False))
     moved = min(block.saved, sum(gone))
     return replace(block, name=f"offloaded {block.name}", saved=block.saved - moved, working=block.working + moved, offloaded=moved,
-                   tensors=Tensors(block.tensors.weights, kept, (*gone, *block.tensors.again)))
+                   tensors=Tensors(block.tensors.weights, block.tensors.trained, kept, (*gone, *block.tensors.again)))
 
 
 def windows(offloaded: int, layers: int) -> tuple[int, ...]:

@@ -48,7 +48,7 @@ def held_by(parameters: float, experts: float, blocks: list[tuple[Block, int]]) 
     shapes: Counter[Matrix] = Counter()
     for block, times in blocks:
         shapes.update({matrix: count * times for matrix, count in block.matrices})
-    return Held(parameters, experts, sum(len(block.tensors.weights) * times for block, times in blocks), shapes)
+    return Held(parameters, experts, sum(len(block.tensors.trained) * times for block, times in blocks), shapes)
 
 
 def state_bytes(job: Job, held: Held) -> float:

@@ -1,0 +1,145 @@
+"""Hugging Face types whose layers are not all attention: Mamba-2, linear attention, and layers of one sub-module.
+
+Keys as in the configuration classes of transformers (`configuration_<type>.py`), and of the models' own repositories for nemotron_h
+and kimi_linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.hf_families import EXPERTS, LATENT, LLAMA, UNTIED, Family
+from windtunnel.formats.hf_mixtures import pattern
+
+_MAMBA = {"ssm_heads": ("mamba_num_heads", "mamba_n_heads", "num_heads"),
+          "ssm_head_dim": ("mamba_head_dim", "mamba_d_head", "head_dim"),
+          "ssm_groups": ("n_groups", "mamba_n_groups"), "ssm_state": ("ssm_state_size", "mamba_d_state", "state_size"),
+          "ssm_chunk": ("chunk_size", "mamba_chunk_size"), "conv_width": ("conv_kernel", "mamba_d_conv")}
+_DELTA = {"linear_heads": ("linear_num_value_heads",), "linear_key_heads": ("linear_num_key_heads",),
+          "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
+          "conv_width": ("linear_conv_kernel_dim",)}
+_FIXED = {"norm": "rmsnorm", "linear_bias": False}
+_SHARED = {"shared_ffn": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")}
+
+HYBRIDS: dict[str, Family] = {
+    "nemotron_h": Family(_FIXED | {"position": "none", "qkv_bias": False, "router": "sigmoid", "balance": "bias"},
+                         _MAMBA | EXPERTS | _SHARED | {
+                             "head_dim": ("attention_head_dim", "head_dim"), "activation": ("mlp_hidden_act",),
+                             "ssm_head_dim": ("mamba_head_dim",), "moe_latent": ("moe_latent_size",),
+                             "router_groups": ("n_group",), "router_top_groups": ("topk_group",),
+                             "mtp_layers": ("num_nextn_predict_layers",)},
+                         {"activation": "relu2", "tied_embeddings": False, "ssm_groups": 8, "ssm_state": 128, "ssm_chunk": 128},
+                         gated=False),
+    "mamba2": Family(_FIXED | {"position": "none"}, _MAMBA | {"heads": ("num_heads",)},
+                     {"activation": "gelu", "tied_embeddings": False, "ssm_heads": 128, "heads": 128, "ssm_head_dim": 64,
+                      "ssm_groups": 8, "ssm_state": 128, "ssm_chunk": 256}, gated=False),
+    "bamba": Family(LLAMA | _FIXED, _MAMBA | {"ssm_head_dim": ("mamba_d_head",)},
+                    {"activation": "silu", "tied_embeddings": False, "ssm_heads": 128, "ssm_groups": 1, "ssm_state": 256,
+                     "ssm_chunk": 256}),
+    "granitemoehybrid": Family(_FIXED | {"position": "none"},
+                               _MAMBA | EXPERTS | _SHARED | {
+                                   "ssm_head_dim": ("mamba_d_head",), "expert_ffn": ("intermediate_size",),
+                                   "ffn": ("shared_intermediate_size", "intermediate_size")},
+                               {"activation": "silu", "tied_embeddings": True, "ssm_groups": 1, "ssm_state": 256,
+                                "ssm_chunk": 256}),
+    "qwen3_next": Family(LLAMA | _FIXED | {"qk_norm": True, "attention_gate": True, "qkv_bias": False}, EXPERTS | _DELTA | _SHARED,
+                         UNTIED | {"head_dim": 256, "experts": 512, "top_k": 10, "expert_ffn": 512, "shared_ffn": 512,
+                                   "linear_heads": 32, "linear_key_heads": 16}),
+    "kimi_linear": Family(_FIXED | {"position": "none", "linear_decay": "channel"},
+                          EXPERTS | LATENT | {"top_k": ("num_experts_per_token",), "router_groups": ("num_expert_group",)}, UNTIED),
+}
+
+_LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+_MIXERS = {"mamba": "M", "attention": "A", "full_attention": "A", "linear_attention": "L"}
+
+
+def hybrid(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> None:
+    """Fills `table` with what each layer is, and notes which keys were read."""
+    layers = int(table["layers"])
+    if kind == "nemotron_h":
+        _one_module(config, table, layers, used)
+        if table.pop("n_shared_experts", 1) and "n_shared_experts" in config:
+            used.add("n_shared_experts")
+    elif kind == "mamba2":
+        table |= {"layer_pattern": "M", "head_dim": table["ssm_head_dim"], "ffn": table["hidden"]}
+    elif kind == "bamba":
+        indices = _indices(config, "attn_layer_indices", layers, first=0)
+        used.add("attn_layer_indices")
+        table["mixer_pattern"] = pattern(["A" if i in indices else "M" for i in range(layers)])
+    elif kind == "kimi_linear":
+        _kimi(config, table, layers, used)
+    else:
+        table["mixer_pattern"] = _types(config, layers, used)
+    if kind == "granitemoehybrid" and not config.get("num_local_experts"):
+        for name in ("experts", "expert_ffn", "shared_ffn", "top_k"):
+            table.pop(name, None)
+    if table.get("experts") and not table.get("moe_latent"):
+        table.pop("moe_latent", None)
+    if table.get("mtp_layers"):
+        assumed.append(f"{table['mtp_layers']} layer(s) that predict further tokens are trained (mtp_layers = 0 leaves them out)")
+
+
+def _one_module(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str]) -> None:
+    """Nemotron-H's own pattern, or the list of types that later versions write."""
+    types = config.get("layers_block_type")
+    if isinstance(types, list):
+        used.add("layers_block_type")
+        if unknown := [name for name in types if name not in _LETTERS]:
+            raise SpecError("layers_block_type", unknown[0], ", ".join(_LETTERS))
+        text = "".join(_LETTERS[name] for name in types)
+    else:
+        used.add("hybrid_override_pattern")
+        said = config.get("hybrid_override_pattern", Nothing())
+        if not isinstance(said, str) or not said or set(said) - set(_LETTERS.values()):
+            raise SpecError("hybrid_override_pattern", said, "a letter for each layer: M, *, - or E")
+        text = said
+    if len(text) != layers:
+        raise SpecError("num_hidden_layers", layers, f"{len(text)}, the length of the pattern")
+    table["layer_pattern"] = text
+    if "E" not in text:
+        for name in ("experts", "expert_ffn", "shared_ffn", "top_k", "router", "balance", "router_groups", "router_top_groups"):
+            table.pop(name, None)
+
+
+def _types(config: Mapping[str, Any], layers: int, used: set[str]) -> str:
+    """A letter for each layer from `layer_types`, or attention every so many layers."""
+    used.update(name for name in ("layer_types", "layers_block_type", "full_attention_interval") if name in config)
+    types = config.get("layer_types") or config.get("layers_block_type")
+    if types is None:
+        every = config.get("full_attention_interval", 4)
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise SpecError("full_attention_interval", every, "a whole number of 1 or more")
+        return pattern(["L" if (i + 1) % every else "A" for i in range(layers)])
+    if not isinstance(types, list) or len(types) != layers or not all(name in _MIXERS for name in types):
+        raise SpecError("layer_types", types, f"one of {', '.join(_MIXERS)} for each of the {layers} layers")
+    return pattern([_MIXERS[name] for name in types])
+
+
+def _kimi(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str]) -> None:
+    """`linear_attn_config` counts layers from 1; experts stand as in DeepSeek's models, under names of its own."""
+    linear = config.get("linear_attn_config")
+    if not isinstance(linear, Mapping):
+        raise SpecError("linear_attn_config", Nothing() if linear is None else linear, "an object")
+    attention = _indices(linear, "full_attn_layers", layers, first=1)
+    table["mixer_pattern"] = pattern(["A" if i in attention else "L" for i in range(1, layers + 1)])
+    for field, key, usual in (("linear_heads", "num_heads", None), ("linear_key_dim", "head_dim", 128),
+                              ("linear_value_dim", "head_dim", 128), ("conv_width", "short_conv_kernel_size", 4)):
+        value = linear.get(key, usual)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise SpecError(f"linear_attn_config.{key}", Nothing() if value is None else value, "a whole number of 1 or more")
+        table[field] = value
+    shared, dense = config.get("num_shared_experts") or 0, config.get("first_k_dense_replace") or 0
+    table["shared_ffn"] = int(shared) * int(table.get("expert_ffn") or 0)
+    table["layer_pattern"] = pattern(["D" if i < int(dense) else "E" for i in range(layers)])
+    sigmoid = config.get("moe_router_activation_func", "sigmoid") == "sigmoid"
+    table |= {"router": "sigmoid", "balance": "bias"} if sigmoid else {}
+    used |= {"linear_attn_config", "num_shared_experts", "first_k_dense_replace", "moe_router_activation_func", "moe_layer_freq"}
+
+
+def _indices(config: Mapping[str, Any], key: str, layers: int, first: int) -> Sequence[int]:
+    found = config.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(i, int) and first <= i < layers + first for i in found):
+        raise SpecError(key, found, f"a list of layer numbers from {first} to {layers + first - 1}")
+    return found

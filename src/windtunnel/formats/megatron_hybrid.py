@@ -1,0 +1,35 @@
+"""Megatron-LM's flags of hybrid models (`MambaModel`; megatron/core/ssm/mamba_hybrid_layer_allocation.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+from windtunnel.formats.megatron_args import Arguments
+
+_PATTERNS = ("hybrid-override-pattern", "hybrid-layer-pattern")
+_SIZES = {"mamba-num-heads": "ssm_heads", "mamba-head-dim": "ssm_head_dim", "mamba-num-groups": "ssm_groups",
+          "mamba-state-dim": "ssm_state"}
+
+
+def hybrid_of(args: Arguments, layers: int, hidden: int) -> dict[str, Any]:
+    """Fields that a pattern of mixers decides, with Megatron's defaults; empty without one.
+
+    Raises SpecError for a pattern that is not one letter a layer.
+    """
+    said = next((text for flag in _PATTERNS if (text := args.text(flag)) is not None), None)
+    args.switch("is-hybrid-model")
+    if said is None:
+        return {}
+    if set(said) - set("MG*-E"):
+        raise SpecError("--hybrid-override-pattern", said, "a letter for each layer: M, G, *, - or E",
+                        "Give cuts of the pipeline as plan.stages, further tokens as --mtp-num-layers.")
+    if len(said) != layers:
+        raise SpecError("--num-layers", layers, f"{len(said)}, the length of the pattern")
+    table: dict[str, Any] = {"layer_pattern": said}
+    if "M" in said:
+        table |= {field: args.integer(flag) for flag, field in _SIZES.items()}
+        if table["ssm_heads"] is None:
+            table["ssm_heads"] = 2 * hidden // (table["ssm_head_dim"] or 64)
+            args.assumed.append(f"{table['ssm_heads']} heads of Mamba-2: twice the hidden size (--mamba-num-heads left out)")
+    return table

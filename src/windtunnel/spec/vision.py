@@ -1,0 +1,68 @@
+"""The encoder that turns images into tokens of a decoder."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from windtunnel.spec.common import Flag, Layers, Noun, PositiveInt
+
+
+class Vision(Noun):
+    """A vision transformer (Dosovitskiy et al. 2020, arXiv:2010.11929) and the projector to the decoder's width.
+
+    Images are squares of `image` pixels a side in patches of `patch`; `images` of them in each sequence. The decoder sees a token
+    for each `merge` x `merge` patches, beside each other (`concat`) or their mean (`pool`); `projector` lists the inner widths of
+    the MLP that follows, none for a single product. `window` patches are what all layers but every `global_every`-th see.
+    """
+
+    layers: Layers
+    hidden: PositiveInt
+    heads: PositiveInt
+    ffn: PositiveInt
+    image: PositiveInt
+    patch: PositiveInt = 14
+    images: PositiveInt = 1
+    channels: PositiveInt = 3
+    frames: Annotated[PositiveInt, Field(description="pictures of a video that one patch spans")] = 1
+    merge: PositiveInt = 1
+    merge_by: Literal["concat", "pool"] = "concat"
+    projector: tuple[PositiveInt, ...] = ()
+    projector_bias: Flag = True
+    activation: Literal["gelu", "relu", "squared_relu", "swiglu", "geglu"] = "gelu"
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    position: Literal["learned", "rope"] = "learned"
+    linear_bias: Flag = True
+    patch_bias: Flag = False
+    class_token: Flag = False
+    pre_norm: Annotated[Flag, Field(description="a norm before the first layer")] = False
+    post_norm: Annotated[Flag, Field(description="a norm after the last layer")] = True
+    window: PositiveInt | None = None
+    global_every: PositiveInt = 1
+    frozen: Annotated[Flag, Field(description="the encoder is not trained; the projector is")] = False
+
+    @property
+    def patches(self) -> int:
+        """Patches of an image."""
+        return (self.image // self.patch) ** 2
+
+    @property
+    def positions(self) -> int:
+        """Tokens of an image inside the encoder."""
+        return self.patches + (1 if self.class_token else 0)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of an image in the decoder."""
+        return self.patches // self.merge**2
+
+    @property
+    def patch_numbers(self) -> int:
+        """Numbers of a patch's pixels."""
+        return self.channels * self.frames * self.patch**2
+
+    @property
+    def merged(self) -> int:
+        """Width of a token before the projector."""
+        return self.hidden * (self.merge**2 if self.merge_by == "concat" else 1)

@@ -1,0 +1,70 @@
+"""Linear attention by the gated delta rule: Gated DeltaNet (Yang et al. 2024, arXiv:2412.06464; Qwen3-Next) and Kimi Delta
+Attention (Kimi Linear, arXiv:2510.26692), which forgets by channel.
+
+Projections of queries, keys, values and gates, short convolution, the delta rule in chunks (fla's chunk_gated_delta_rule), gated
+norm of each head, projection out; heads cut over tp.
+"""
+
+from __future__ import annotations
+
+from windtunnel.workload.blocks.linear import column, own, row
+from windtunnel.workload.blocks.scan import Scan, convolution, gated_norm, scan, turn
+from windtunnel.workload.ops import Kind
+from windtunnel.workload.tape import Tape
+
+CHUNK = 64
+"""Tokens of a chunk in fla's kernels."""
+
+FORWARD, BACKWARD = 6, 10
+"""Kernels: decay sums, keys with keys, triangular solve, new keys and values, states, output; backward the last two but one again,
+and gradients of values, states, queries with keys and gates, new keys and values, solve, sums
+(fla/ops/gated_delta_rule/chunk.py)."""
+
+
+def delta(tape: Tape) -> None:
+    """Appends (tokens, hidden) -> (tokens, hidden)."""
+    model, cp = tape.job.model, tape.job.plan.cp
+    heads = (model.linear_heads or 0) // tape.tp
+    keys, values = model.linear_keys // tape.tp, model.linear_values // tape.tp
+    by_channel = model.linear_decay == "channel"
+    # with decay by head the gate (as wide as the values) and both scalars of a head come from the same product
+    width = 2 * keys + values + (heads if by_channel else values + 2 * heads)
+    column(tape, "in projection", model.hidden, width * tape.tp, False, again=0.5, source="" if by_channel else "norm")
+    tape.units[-1].gives["layernorm"] = tape.units[-1].saved
+    if by_channel:
+        for name, wide in (("decay", keys), ("gate", values)):
+            own(tape, f"{name} down", model.hidden, model.linear_value_dim)
+            tape.units[-1].saved = 0.0  # the same tensor
+            column(tape, f"{name} up", model.linear_value_dim, wide * tape.tp, False)
+    turn(tape, "heads gather", width + (keys + values if by_channel else 0))
+    convolution(tape, 2 * keys + values, False, 3 if by_channel else 1)
+    decays = keys if by_channel else heads
+    normed = float(tape.tokens * 2 * keys)
+    tape.pointwise("query and key norm", normed, (1, 1), (2, 1), saved=normed * tape.width, launches=(2, 2), kind=Kind.NORM,
+                   m=tape.tokens * 2 * keys // model.linear_key_dim, n=model.linear_key_dim)
+    tape.pointwise("decay", float(tape.tokens * (decays + heads)), (1, 2), (3, 1), saved=4.0 * tape.tokens * (decays + heads),
+                   launches=(3, 4), parameters=float(heads + decays))
+    kept = tape.tokens * (2.0 * values + heads * CHUNK) * tape.width  # values, the gate, the solved triangles
+    scan(tape, "delta rule", work(tape, heads // cp), kept, 0.0)
+    gated_norm(tape, values, model.linear_value_dim, model.linear_value_dim)
+    turn(tape, "heads scatter", values)
+    row(tape, "out projection", model.linear_values, model.hidden, again=0.5)
+
+
+def work(tape: Tape, heads: int) -> Scan:
+    """FLOPs and bytes of the delta rule over `heads`, whole sequences.
+
+    Per token and head of K key and V value numbers, chunks of C: keys with keys 2 C K, solve C C, new keys and values 2 C (K + V),
+    states 4 K V, output 2 K V + C (K + V). Backward runs new keys, values and states again and has two gradients of each product.
+    """
+    model = tape.job.model
+    k, v = model.linear_key_dim, model.linear_value_dim
+    tokens = float(tape.tokens * tape.job.plan.cp)
+    fresh, states, output = 2.0 * CHUNK * (k + v), 4.0 * k * v, 2.0 * k * v + CHUNK * (k + v)
+    forward = 2.0 * CHUNK * k + CHUNK * CHUNK + fresh + states + output
+    backward = fresh + states + 2.0 * forward
+    held = tape.width * k * v / CHUNK  # a state for each chunk, in 16 bits
+    one = tape.width * (2.0 * k + 2.0 * v)
+    moved = 2.5 * one + 2.0 * held, 6.0 * one + 6.0 * held
+    scale = tokens * heads
+    return Scan(heads, v, k, CHUNK, (scale * forward, scale * backward), (scale * moved[0], scale * moved[1]), (FORWARD, BACKWARD))

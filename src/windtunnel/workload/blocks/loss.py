@@ -1,0 +1,137 @@
+"""Logits and cross-entropy, in the ways that frameworks have: how much of (tokens, vocabulary) ever lies in memory.
+
+`vocab_parallel`: logits whole, cut over tp, three small all-reduces (Megatron-LM; torchtitan's loss parallel). `gathered`: the same
+gathered over tp before the loss (torchtitan with disable_loss_parallel). `chunked`: a slice of the tokens at a time, all three
+products in forward (Liger-Kernel's fused linear cross-entropy, arXiv:2410.10989). `linear`: one kernel that multiplies and reduces
+in blocks and multiplies again in backward (Cut Cross-Entropy, arXiv:2411.09009).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.tape import Tape, Unit
+
+IN_BLOCKS = "logits in blocks"
+"""The row of a product whose result never reaches memory."""
+
+
+def vocab_parallel(tape: Tape, own_weights: bool) -> None:
+    """Logits of this rank's classes; maximum, target and sum over tp."""
+    classes = tape.job.padded_vocab // tape.tp
+    _logits(tape, own_weights, classes)
+    _entropy(tape, tape.tokens, classes)
+    loss = tape.units[-1]
+    if tape.tp > 1:
+        for part in ("maximum", "target", "sum"):
+            loss.forward.append(tape.comm(f"loss {part}", Phase.FORWARD, Comm.ALL_REDUCE, Axis.TP, 4.0 * tape.tokens, Stream.TP))
+
+
+def gathered(tape: Tape, own_weights: bool) -> None:
+    """Logits of this rank's classes, gathered: every rank computes the whole loss and takes its part of the gradient."""
+    classes, whole = tape.job.padded_vocab // tape.tp, tape.job.padded_vocab
+    _logits(tape, own_weights, classes)
+    unit = tape.units[-1]
+    size = float(tape.tokens * whole) * tape.width
+    unit.saved += size - tape.tokens * classes * tape.width
+    unit.tensors = (*unit.tensors[:-1], size)
+    unit.forward.append(tape.comm("logits of all classes", Phase.FORWARD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
+    _entropy(tape, tape.tokens, whole)
+
+
+def chunked(tape: Tape, own_weights: bool) -> None:
+    """For a slice of the tokens at a time: logits, loss with its gradient in place, gradients of input and weights."""
+    t, h, classes = tape.tokens, tape.job.model.hidden, tape.job.padded_vocab
+    slice_, act = chunk(t, h, classes), tape.activation_dtype
+    times = math.ceil(t / slice_)
+    unit = Unit("loss in chunks", parameters=_parameters(tape, own_weights, classes))
+    weights = 0.0 if tape.frozen else float(classes * h)
+    unit.tensors = tuple(size * tape.width for size in (float(t * h), weights) if size)  # both gradients, from forward on
+    unit.saved = sum(unit.tensors)
+
+    def product(name: str, m: int, n: int, k: int) -> None:
+        op = tape.gemm(f"logits {name}", Phase.FORWARD, m, n, k, dtype=act)
+        unit.forward.append(op._replace(flops=op.flops * times, bytes=op.bytes * times, launches=times))
+
+    product("of a chunk", slice_, classes, h)
+    unit.forward.append(tape.elementwise("loss", Phase.FORWARD, t * classes, 2.0, 1.0, times, Kind.CROSS_ENTROPY, slice_, classes))
+    product("dgrad", slice_, h, classes)
+    if weights:
+        product("wgrad", classes, h, slice_)
+    unit.backward.append(tape.elementwise("loss scale", Phase.DGRAD, t * h + weights, 1, 1, 2 if weights else 1))
+    tape.units.append(unit)  # as it is: nothing here waits for a weight gradient
+    if tape.frozen:
+        unit.frozen, unit.parameters = unit.parameters, 0.0
+
+
+def linear(tape: Tape, own_weights: bool) -> None:
+    """Products and reductions in one kernel: forward keeps a number a token, backward makes the logits again in blocks."""
+    t, h, classes, act = tape.tokens, tape.job.model.hidden, tape.job.padded_vocab // tape.tp, tape.activation_dtype
+    kept = (tape.local_tokens * h * tape.width, 4.0 * t)
+    unit = Unit(IN_BLOCKS, saved=sum(kept), tensors=kept, parameters=_parameters(tape, own_weights, classes))
+    blocks = tape.gemm(IN_BLOCKS, Phase.FORWARD, t, classes, h, dtype=act)
+    blocks = blocks._replace(bytes=tape.width * (t * h + classes * h))
+    unit.forward += [*_gather(tape), blocks, tape.elementwise("loss", Phase.FORWARD, t, 2, 2, 1, Kind.CROSS_ENTROPY, t, 1)]
+    if tape.tp > 1:
+        for part in ("maximum", "target", "sum"):
+            unit.forward.append(tape.comm(f"loss {part}", Phase.FORWARD, Comm.ALL_REDUCE, Axis.TP, 4.0 * t, Stream.TP))
+    unit.backward.append(blocks._replace(phase=Phase.RECOMPUTE))
+    unit.backward += _backward(tape, classes, len(unit.backward))
+    tape.add(unit)
+    if tape.frozen:  # the log-sum is needed all the same
+        unit.saved, unit.tensors = kept[1], kept[1:]
+
+
+LOSSES: dict[str, Callable[[Tape, bool], None]] = {
+    "vocab_parallel": vocab_parallel, "gathered": gathered, "chunked": chunked, "linear": linear}
+"""By `Runtime.cross_entropy`."""
+
+
+def chunk(tokens: int, hidden: int, classes: int) -> int:
+    """Tokens of a slice in Liger-Kernel: so many that their logits take about as much as the inputs, up to a power of two."""
+    return min(tokens, 1 << (math.ceil(tokens / math.ceil(classes / hidden)) - 1).bit_length())
+
+
+def _parameters(tape: Tape, own_weights: bool, classes: int) -> float:
+    model, job = tape.job.model, tape.job
+    return 0.0 if model.tied_embeddings and job.ends_meet or not own_weights else float(classes * model.hidden)
+
+
+def _gather(tape: Tape) -> list[Op]:
+    if not tape.sp:
+        return []
+    size = tape.tokens * tape.job.model.hidden * tape.width
+    return [tape.comm("logits gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP)]
+
+
+def _backward(tape: Tape, classes: int, before: int = 0) -> list[Op]:
+    """Both gradients of the product, behind `before` rows of the unit."""
+    t, h, act = tape.tokens, tape.job.model.hidden, tape.activation_dtype
+    rows = [tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=act)]
+    if tape.tp > 1:
+        call, blocking = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE, not tape.job.runtime.overlap_tp_dgrad
+        size = t * h * tape.width
+        rows.append(tape.comm("logits dgrad reduce", Phase.DGRAD, call, Axis.TP, size, Stream.TP, blocking, (before,)))
+    return [*rows, tape.gemm("logits wgrad", Phase.WGRAD, classes, h, t, dtype=act)]
+
+
+def _logits(tape: Tape, own_weights: bool, classes: int) -> None:
+    t, h = tape.tokens, tape.job.model.hidden
+    kept = (tape.local_tokens * h * tape.width, t * classes * tape.width)
+    unit = Unit("logits", saved=sum(kept), tensors=kept, parameters=_parameters(tape, own_weights, classes))
+    unit.forward += [*_gather(tape), tape.gemm("logits", Phase.FORWARD, t, classes, h, dtype=tape.activation_dtype)]
+    unit.backward += _backward(tape, classes)
+    tape.add(unit)
+
+
+def _entropy(tape: Tape, t: int, classes: int) -> None:
+    """Logits are cast to fp32 for the loss; unfused frameworks make several passes over them."""
+    fused = tape.job.runtime.fused_cross_entropy
+    loss = Unit("loss", saved=t * classes * 4.0)
+    passes, launches = ((2.0, 2.0), 3) if fused else ((8.0, 6.0), 9)
+    loss.forward.append(tape.elementwise("loss", Phase.FORWARD, t * classes, *passes, launches, Kind.CROSS_ENTROPY, t, classes))
+    passes, launches = ((2.0, 1.0), 1) if fused else ((4.0, 3.0), 3)
+    loss.backward.append(tape.elementwise("loss grad", Phase.DGRAD, t * classes, *passes, launches, Kind.CROSS_ENTROPY, t, classes))
+    tape.add(loss)

@@ -1,0 +1,54 @@
+"""Mamba-2 mixer (Dao and Gu 2024, arXiv:2405.21060): projection in, short convolution, state-space scan, gated norm, projection
+out.
+
+As Megatron-Core's MambaMixer trains it: one projection makes gate z, input x, matrices B and C and step dt; heads and groups are
+cut over tp. The scan is mamba_ssm's mamba_split_conv1d_scan_combined, which keeps the projection's output and the scan's, and in
+backward runs the convolution and the states of chunks again.
+"""
+
+from __future__ import annotations
+
+from windtunnel.workload.blocks.linear import column, row
+from windtunnel.workload.blocks.scan import Scan, convolution, gated_norm, scan, turn
+from windtunnel.workload.tape import Tape
+
+FORWARD, BACKWARD = 5, 11
+"""Kernels: decay sums, states of chunks, passing of states, B with C, output; backward the first four again, and gradients of z,
+states, C, passing, x with B, B, and of B with C (mamba_ssm/ops/triton/ssd_combined.py)."""
+
+
+def mamba(tape: Tape) -> None:
+    """Appends (tokens, hidden) -> (tokens, hidden)."""
+    model, cp = tape.job.model, tape.job.plan.cp
+    heads, groups = (model.ssm_heads or 0) // tape.tp, max(1, model.ssm_groups // tape.tp)
+    inner, shared = heads * model.ssm_head_dim, groups * model.ssm_state
+    width = 2 * inner + 2 * shared + heads
+    column(tape, "in projection", model.hidden, width * tape.tp, False, again=0.5, source="norm")
+    tape.units[-1].gives["layernorm"] = tape.units[-1].saved
+    turn(tape, "heads gather", width)
+    convolution(tape, inner + 2 * shared, True)
+    # the projection's output is kept whole: the convolution's input, and beside it the gate and the steps
+    kept = float(tape.tokens * (inner + heads)) * tape.width
+    scan(tape, "state-space scan", work(tape, heads // cp, max(1, groups // cp)), kept, 3.0 * heads)
+    gated_norm(tape, inner, inner // groups, inner)
+    turn(tape, "heads scatter", inner)
+    row(tape, "out projection", model.ssm_width, model.hidden, again=0.5)
+
+
+def work(tape: Tape, heads: int, groups: int) -> Scan:
+    """FLOPs and bytes of the scan over `heads`, whole sequences.
+
+    Per token and head of P values, N states, chunks of L: output inside a chunk L P (half of the square is masked), states in and
+    out 2 N P each; per group B with C 2 L N. Backward: states again 2 N P; gradients of states, C, x and B 2 N P each, inside the
+    chunk 2 L P; per group 6 L N. States of chunks go through HBM in fp32: 4 times forward, 9 times backward.
+    """
+    model = tape.job.model
+    p, n, chunk = model.ssm_head_dim, model.ssm_state, min(model.ssm_chunk, tape.job.plan.seq)
+    tokens = float(tape.tokens * tape.job.plan.cp)
+    states = 4.0 * heads * p * n / chunk
+    rows, matrices = heads * p * tape.width, groups * n * tape.width
+    forward = heads * (chunk * p + 4.0 * n * p) + groups * 2.0 * chunk * n
+    backward = heads * (2.0 * chunk * p + 10.0 * n * p) + groups * 6.0 * chunk * n
+    moved = 3.0 * rows + 4.0 * matrices + 4.0 * states, 9.0 * rows + 12.0 * matrices + 9.0 * states
+    return Scan(heads, p, n, chunk, (tokens * forward, tokens * backward), (tokens * moved[0], tokens * moved[1]),
+                (FORWARD, BACKWARD))

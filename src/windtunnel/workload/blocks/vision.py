@@ -1,0 +1,115 @@
+"""Vision encoder in front of a decoder: patches, layers that see all of an image, merging, projector; on the first pipeline stage.
+
+As Megatron-LM's multimodal LLaVAModel runs it: the encoder is cut over tp as the decoder is, every context-parallel rank encodes
+all images, their tokens replace placeholders among the text's embeddings. It stays in 16 bits. A frozen encoder runs forward alone
+and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.spec.job import Job
+from windtunnel.spec.model import Model
+from windtunnel.workload.blocks.layer import layer, norm
+from windtunnel.workload.blocks.linear import column, own, row
+from windtunnel.workload.blocks.mlp import activation
+from windtunnel.workload.ops import Kind, Phase
+from windtunnel.workload.tape import Tape, Unit, without
+
+
+def encoder_model(model: Model) -> Model:
+    """The encoder's layers as a model of their own. Raises SpecError without `model.vision`."""
+    vision = model.vision
+    if vision is None:
+        raise SpecError("model.vision", Nothing(), "a vision encoder")
+    pattern = f"L{vision.global_every - 1}G" if vision.global_every > 1 else "L"
+    fields: dict[str, Any] = {name: getattr(vision, name) for name in (
+        "layers", "hidden", "heads", "ffn", "activation", "norm", "linear_bias", "window")}
+    return Model(name="vision", vocab=1, position="rope" if vision.position == "rope" else "none", causal=False,
+                 window_pattern=pattern if vision.window else None, frozen=vision.frozen or model.lora is not None, **fields)
+
+
+def encoder_job(job: Job, tokens: int = 0) -> Job:
+    """The encoder as a job, whose sequences are images of `tokens` each (0: as its layers see them)."""
+    model, vision = encoder_model(job.model), job.model.vision
+    if vision is None:
+        return job
+    seq, batch = tokens or vision.positions, job.plan.micro_batch * vision.images
+    parallel = job.plan.sequence_parallel and seq * batch % job.plan.tp == 0
+    plan = job.plan.model_copy(update={"seq": seq, "micro_batch": batch, "cp": 1, "document": None, "sequence_parallel": parallel})
+    return job.model_copy(update={"model": model, "plan": plan})
+
+
+def encoder(job: Job) -> list[tuple[str, int, list[Unit]]]:
+    """(name, how often, units) of the blocks in front of the decoder's embedding."""
+    of = encoder_job(job)
+    blocks = [("vision patches", 1, _patches(job, of))]
+    for kind, count in of.model.kind_counts.items():
+        blocks.append((f"vision {'local ' if kind.local else ''}layer", count, layer(of, kind, wide=True)))
+    if of.model.frozen:
+        for _, _, units in blocks:
+            for unit in units:
+                unit.backward, unit.saved, unit.tensors, unit.gives = [], 0.0, (), {}
+    return [*blocks, ("projector", 1, _projector(job, of))]
+
+
+def _patches(job: Job, of: Job) -> list[Unit]:
+    """Pixels to tokens: one product for all patches, positions, the first norm."""
+    vision, tape = job.model.vision, Tape(of, "vision", wide=True)
+    if vision is None:
+        return []
+    own(tape, "patch embedding", vision.patch_numbers, vision.hidden)
+    unit = tape.units[-1]
+    unit.backward = without(unit.backward, Phase.DGRAD)  # pixels have no gradient
+    extra = vision.hidden * (vision.patch_bias + vision.class_token)
+    elements = float(tape.local_tokens * vision.hidden)
+    if vision.position == "learned":
+        tape.pointwise("patch positions", elements, (2, 1), (1, 0), parameters=float(vision.positions * vision.hidden + extra))
+    elif extra:
+        tape.pointwise("patch bias", elements, (1, 1), (1, 0), parameters=float(extra))
+    if vision.pre_norm:
+        norm(tape, "vision pre norm")
+    return tape.units
+
+
+def _projector(job: Job, of: Job) -> list[Unit]:
+    """Last norm, merging of neighbours, MLP to the decoder's width, and the tokens' places among the text's."""
+    vision, h = job.model.vision, job.model.hidden
+    if vision is None:
+        return []
+    outer = Tape(of, "projector", wide=True)
+    if vision.post_norm:
+        norm(outer, "vision post norm")
+    side = encoder_job(job, vision.tokens)
+    frozen = job.model.lora is not None
+    side = side.model_copy(update={"model": side.model.model_copy(update={"frozen": frozen, "activation": "gelu"})})
+    tape = Tape(side, "projector", wide=True)
+    if vision.merge > 1:
+        read, written = float(vision.patches // vision.tokens * vision.hidden), float(vision.merged)
+        tape.pointwise("merge patches", float(tape.local_tokens), (read, written), (written, read), kind=Kind.COPY)
+    _mlp(tape, [vision.merged, *vision.projector, h], vision.projector_bias)
+    if of.model.frozen:  # nothing before the projector wants a gradient
+        for unit in outer.units:
+            unit.backward, unit.saved = [], 0.0
+        first = next(unit for unit in tape.units if unit.name.startswith("projector"))
+        first.backward = without(first.backward, Phase.DGRAD)
+    text = Tape(job, "projector")
+    text.pointwise("image tokens in place", float(text.local_tokens * h), (2, 1), (1, 1), kind=Kind.COPY)
+    return [*outer.units, *tape.units, *text.units]
+
+
+def _mlp(tape: Tape, widths: list[int], bias: bool) -> None:
+    """Products between `widths` with GELU in between; the last two are cut over tp as an MLP is, those before are whole."""
+    while len(widths) > 3 or len(widths) == 2:
+        own(tape, f"projector {widths[1]}", widths[0], widths[1])
+        tape.units[-1].parameters += widths[1] if bias else 0
+        if len(widths) == 2:
+            return
+        activation(tape, tape.local_tokens * widths[1])
+        widths = widths[1:]
+    column(tape, "projector up", widths[0], widths[1], bias)
+    activation(tape, tape.tokens * (widths[1] // tape.tp))
+    row(tape, "projector down", widths[1], widths[2])
+    tape.units[-1].parameters += widths[2] if bias else 0
