@@ -74,16 +74,15 @@ def fold(job: Job, unequal: Unequal, ranks: Ranks, draw: Draw) -> list[Replicas]
     if unequal.jitter or unequal.documents or unequal.experts:  # equal ones are drawn apart
         colour = colour * count + np.arange(count) % min(count, unequal.unfold)
     meets = {axis: _units(unit, joined(job, places, axis)) for axis in PARTIAL}
-    colour = _limited(_refined(colour, meets), slow.reshape(count, stages), paused.reshape(count, stages), batches[first],
-                      unequal.unfold)
+    apart = np.unique(np.column_stack([columns[2], batches[first]]), axis=0, return_inverse=True)[1].ravel()
+    lag = slow.reshape(count, stages).sum(axis=1)
+    colour = _limited(_refined(colour, meets), lag, columns[3].max(axis=1) > 0.0, apart, unequal.unfold)
     groups = [np.flatnonzero(colour == c) for c in np.unique(colour)]
     groups.sort(key=lambda units: (-len(units), int(units[0])))
     made = []
     for units in groups:
-        rows = units[:, None] * stages + np.arange(stages)
-        paces = tuple(
-            Pace(int(np.bitwise_or.reduce(kinds[at])), float(slow[at].max()), float(product[at].max()), pauses.get(int(at[0]), ()))
-            for at in rows.T)
+        rows = int(units[lag[units].argmax()]) * stages + np.arange(stages)
+        paces = tuple(Pace(int(kinds[at]), float(slow[at]), float(product[at]), pauses.get(at, ())) for at in rows.tolist())
         inside = np.flatnonzero(np.isin(unit, units))
         members = job.plan.tp * job.plan.cp * int((unit == units[0]).sum())
         made.append(Replicas(tuple(inside.tolist()), paces, int(batches[inside[0]]), members, {}))
@@ -124,21 +123,19 @@ def _refined(colour: Ids, meets: dict[Axis, Ids]) -> Ids:
         colour = np.asarray(finer, np.int64)
 
 
-def _limited(colour: Ids, slow: np.ndarray, paused: np.ndarray, batches: Ids, most: int) -> Ids:
+def _limited(colour: Ids, lag: np.ndarray, paused: np.ndarray, apart: Ids, most: int) -> Ids:
     """At most about `most` colours: the fastest are put together, and take the pace of the slowest of them.
 
-    Units that run other numbers of micro batches or pause stay apart.
+    By unit: `lag` is how slow it is, `paused` whether it pauses and so stays by itself; units of other numbers `apart` never join.
     """
     colours, first = np.unique(colour, return_index=True)
     if len(colours) <= most:
         return colour
-    lag = slow[first].sum(axis=1)
-    order = np.argsort(-lag, kind="stable")
     joined_to: dict[int, int] = {}
     target = colours.copy()
-    for at in order[most - 1:].tolist():
-        if not paused[first[at]].any():
-            target[at] = joined_to.setdefault(int(batches[first[at]]), int(colours[at]))
+    for at in np.argsort(-lag[first], kind="stable")[most - 1:].tolist():
+        if not paused[first[at]]:
+            target[at] = joined_to.setdefault(int(apart[first[at]]), int(colours[at]))
     return np.asarray(target[np.searchsorted(colours, colour)], np.int64)
 
 
