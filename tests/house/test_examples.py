@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 11,
-         "from_hugging_face": 9, "which_fabric": 10, "schedules": 12, "any_module": 7}
+         "from_hugging_face": 9, "which_fabric": 10, "schedules": 12, "any_module": 7, "long_context": 7}
 """Script -> lines that it prints."""
 
 
@@ -161,3 +161,11 @@ def test_every_part_of_a_breakdown_is_explained() -> None:
     later = {Category.EXPERT_PARALLEL}  # no experts in this version
     keys = [c.name.lower() if c in COMPUTE else short.get(c, f"exposed_{c.name.lower()}") for c in Category if c not in later]
     assert [key for key in (*keys, "overlap_slowdown", "slowest_gpu", "host") if f"| `{key}` |" not in text] == []
+
+
+def test_a_balanced_ring_is_the_best_for_long_sequences() -> None:
+    found = {(kind, balance): answer for kind, balance, answer in rows("long_context")}
+    step = {key: answer.step_time_s for key, answer in found.items() if not isinstance(answer, str)}
+    assert "a2a+p2p with plan.cp_sizes = [8, 2]" in found["a2a", "zigzag"] and len(step) == 5
+    assert step["p2p", "zigzag"] <= min(step.values())
+    assert step["p2p", "contiguous"] > 1.5 * step["p2p", "zigzag"]
