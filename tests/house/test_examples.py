@@ -22,7 +22,7 @@ SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 27,
          "from_hugging_face": 9, "which_fabric": 10, "schedules": 12, "wafer_scale": 11, "memory_pool": 13, "any_module": 7,
          "megascale_ablation": 11, "megascale_network": 6, "unequal_ranks": 11, "mixture_launch": 7,
-         "fine_tuning": 5}
+         "fine_tuning": 5, "long_context": 7}
 """Script -> lines that it prints."""
 
 
@@ -229,3 +229,11 @@ def test_named_slow_nodes_cost_less_than_the_census_and_shared_batches_pay() -> 
     assert found["all equal"] < found["0.5 % of nodes 10 % slower, named"] < found["census of slow nodes, closed form"]
     assert found["garbage collected together"] < found["garbage collected at random"]
     assert found["half A100, 44 and 20 micro batches"] < 0.7 * found["half A100, equal micro batches"]
+
+
+def test_a_balanced_ring_is_the_best_for_long_sequences() -> None:
+    found = {(kind, balance): answer for kind, balance, answer in rows("long_context")}
+    step = {key: answer.step_time_s for key, answer in found.items() if not isinstance(answer, str)}
+    assert "a2a+p2p with plan.cp_sizes = [8, 2]" in found["a2a", "zigzag"] and len(step) == 5
+    assert step["p2p", "zigzag"] <= min(step.values())
+    assert step["p2p", "contiguous"] > 1.5 * step["p2p", "zigzag"]
