@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/megascale_network.py
 
-MegaScale (NSDI 2024, section 3.6) splits each 400 Gb/s port towards servers in two of 200: two flows that ECMP hashes onto one up
-link still have their whole rate. GPT 175B on 1,024 A100 in two sets of switches, Megatron-LM without data-parallel overlap, over the
-flow engine: every flow takes the way that its hash gives it. A published measurement of this does not exist.
+MegaScale (NSDI 2024, section 3.6) splits each 400 Gb/s port towards servers in two of 200: two flows that ECMP hashes onto one
+up link still have their whole rate. GPT 175B on 1,024 A100 in two sets of switches, Megatron-LM without data-parallel overlap,
+over the flow engine: every flow takes the way that its hash gives it. A published measurement of this does not exist.
 """
 
 from __future__ import annotations

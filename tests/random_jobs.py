@@ -112,12 +112,19 @@ def runtimes(draw: st.DrawFn) -> dict[str, Any]:
         "precision": draw(st.sampled_from(["bf16", "fp16"])),
         "launch": draw(st.sampled_from(["eager", "compile", "cuda_graph"])),
         "attention": draw(st.sampled_from(["unfused", "fused_softmax", "flash"])),
-        "optimizer": draw(st.sampled_from(["adam", "lamb", "sgd"])),
+        "optimizer": draw(st.sampled_from(["adam", "lamb", "sgd", "muon"])),
         "reduce_dtype": draw(st.sampled_from(["fp32", "bf16"])),
         "gradient_dtype": draw(st.sampled_from(["fp32", "bf16"])),
         "reduce_with": draw(st.sampled_from(["reduce_scatter", "all_reduce"])),
         "bucket": draw(st.sampled_from([1.0, 1e5, 160e6])),
     }
+    if draw(st.integers(0, 3)) == 0:
+        table["data"] = {
+            "overlap": draw(st.sampled_from(["none", "gradient_sync", "step"])),
+            "sample": draw(st.sampled_from([0.0, 1e-3])),
+            "reader": draw(st.sampled_from(["gpu", "tp_rank", "node"])),
+            "read_back": draw(st.booleans()),
+        }
     for switch in draw(st.lists(st.sampled_from(SWITCHES), unique=True, max_size=8)):
         table[switch] = draw(st.booleans())
     return table

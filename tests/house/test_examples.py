@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 27,
          "from_hugging_face": 9, "which_fabric": 10, "schedules": 12, "wafer_scale": 11, "memory_pool": 13, "any_module": 7,
-         "megascale_ablation": 11, "megascale_network": 6, "unequal_ranks": 11}
+         "megascale_ablation": 11, "megascale_network": 6, "unequal_ranks": 11, "mixture_launch": 7}
 """Script -> lines that it prints."""
 
 
@@ -99,6 +99,15 @@ def test_a_faster_network_never_hurts() -> None:
 def test_a_cuda_graph_helps_the_small_and_not_the_large() -> None:
     gain = [eager.step_time_s / graph.step_time_s for *_, eager, graph in rows("host_bound")]
     assert gain[0] > 1.2 and all(g >= 0.999 for g in gain) and gain[-1] < 1.02
+
+
+def test_each_step_of_a_mixture_is_faster_for_its_own_reason() -> None:
+    found = dict(rows("mixture_launch"))
+    steps = list(found.values())
+    assert all(later.step_time_s < earlier.step_time_s for earlier, later in zip(steps, steps[1:], strict=False))
+    assert steps[0].breakdown["host"] > 0.1 * steps[0].step_time_s > 10 * steps[-1].breakdown["host"]
+    exposed = [p.breakdown["exposed_expert_parallel"] for p in steps]
+    assert exposed[-1] < 0.5 * exposed[-2]
 
 
 def test_the_best_plan_fits() -> None:

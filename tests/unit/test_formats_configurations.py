@@ -170,6 +170,7 @@ def test_torchtitans_json_and_hybrid_sharding(tmp_path: Path) -> None:
     ({"activation_checkpoint": {"mode": "some"}}, "selective"),
     ({"activation_checkpoint": {"selective_ac_option": "x"}}, "every how many"),
     ({"training": {"seq_len": -1}}, "1 or more"),
+    ({"optimizer": {"name": "Sophia"}}, "AdamW"),
     ({"training": {"mixed_precision_param": "int8"}}, "bfloat16"),
 ])
 def test_torchtitan_nonsense_is_said(section: dict[str, Any], words: str) -> None:

@@ -104,6 +104,18 @@ def test_graphs_capacity_and_overlap() -> None:
     assert whole is not None and (whole.launch, whole.graph_scope) == ("cuda_graph", ())
 
 
+def test_optimizers() -> None:
+    def runtime(more: str) -> tuple[str, str, str, str]:
+        made = from_arguments(MIXTRAL + more).runtime
+        assert made is not None
+        return made.optimizer, made.exp_avg_dtype, made.exp_avg_sq_dtype, made.muon_tp
+
+    aware = "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 "
+    assert runtime(aware) == ("adam", "fp32", "fp32", "duplicated"), "only with --use-precision-aware-optimizer"
+    assert runtime(aware + "--use-precision-aware-optimizer") == ("adam", "bf16", "bf16", "duplicated")
+    assert runtime("--optimizer dist_muon --tensor-model-parallel-size 2 --muon-tp-mode blockwise")[::3] == ("muon", "blockwise")
+
+
 def test_which_layers_have_a_window() -> None:
     made = from_arguments(MIXTRAL + "--window-size 127,0 --window-attn-skip-freq 4").model
     assert (made.window, made.window_pattern) == (128, "L3G")
@@ -119,6 +131,7 @@ def test_which_layers_have_a_window() -> None:
     ("--recompute-granularity selective --recompute-modules moe_everything", "moe_act"),
     ("--pipeline-model-parallel-layout Et*32mL", "as many m"),
     ("--cpu-offloading", "number of layers"),
+    ("--exp-avg-dtype int4", "fp8"),
     ("--context-parallel-size 2 --cp-comm-type ring", "all_gather"),
     ("--context-parallel-size 2 --cp-comm-type p2p a2a", "one way"),
     ("--context-parallel-size 4 --cp-comm-type a2a+p2p", "two whole numbers"),

@@ -225,6 +225,11 @@ def test_impossible_precisions_say_why_and_what_to_type(gpu: str, precision: str
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_parameters_are_quantised_once_on_their_way() -> None:
+    with pytest.raises(PlanError, match="8 bits already"):
+        low(switches={"fp8_param_gather": True}, dp=4, sharding="zero3", quantised_gather=True)
+
+
 def test_frameworks_choose_recipes_by_version_and_precision() -> None:
     assert load_runtime("megatron-core", precision="fp8").recipe == "delayed"
     old, new = (load_runtime("nemo", version=version, precision="fp8") for version in ("24.07", "25.09"))

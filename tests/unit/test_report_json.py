@@ -25,6 +25,7 @@ KEYS = [
     "fits",
     "hardware_tflops_per_gpu",
     "hfu",
+    "init_time_s",
     "job",
     "kernels",
     "memory",

@@ -18,7 +18,8 @@ FORMAT = "deepspeed"
 TELLING = frozenset({"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization"})
 """Keys that no other JSON that is read here has."""
 
-_OPTIMIZERS = {"adam": "adam", "adamw": "adam", "fusedadam": "adam", "lamb": "lamb", "fusedlamb": "lamb", "sgd": "sgd"}
+_OPTIMIZERS = {"adam": "adam", "adamw": "adam", "fusedadam": "adam", "lamb": "lamb", "fusedlamb": "lamb", "sgd": "sgd",
+               "muon": "muon"}
 _DTYPES = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "bfp16": "bf16", "float32": "fp32", "float16": "fp16",
            "bfloat16": "bf16"}
 

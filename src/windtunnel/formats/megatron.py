@@ -15,6 +15,7 @@ from windtunnel.formats.megatron_experts import dispatch_of, expert_axes, latent
 from windtunnel.formats.megatron_flags import KINDS
 from windtunnel.formats.megatron_layout import layers_of
 from windtunnel.formats.megatron_offload import offload_of
+from windtunnel.formats.megatron_optimizer import optimizer_of
 from windtunnel.formats.megatron_precision import precision_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.explain import explain
@@ -244,11 +245,7 @@ def _runtime(args: Arguments) -> Runtime:
         fields["pad_vocab"] = args.integer("make-vocab-size-divisible-by")
     if args.integer("ddp-bucket-size"):
         fields["bucket"] = float((args.integer("ddp-bucket-size") or 0) * (4 if fields["reduce_dtype"] == "fp32" else 2))
-    optimizer = args.text("optimizer") or "adam"
-    if optimizer not in ("adam", "lamb", "sgd"):
-        args.assumed.append(f"optimizer adam in place of {optimizer}")
-        optimizer = "adam"
-    fields["optimizer"] = optimizer
+    fields |= optimizer_of(args)
     name = "megatron-deepspeed" if args.switch("deepspeed") else "megatron-lm" if args.old_names else "megatron-core"
     old = ", ".join(f"--{flag}" for flag in args.old_names)
     args.assumed.append(f"software {name}" + (f" ({old} is its spelling)" if old else ""))

@@ -20,6 +20,7 @@ INTEGERS = (
 FLOATS = ("hidden-dropout", "attention-dropout", "moe-expert-capacity-factor", "optimizer-offload-fraction")
 STRINGS = (
     "position-embedding-type", "normalization", "fp8-format", "fp4-format", "fp8-recipe", "recompute-granularity",
+    "exp-avg-dtype", "exp-avg-sq-dtype", "main-params-dtype", "main-grads-dtype", "muon-tp-mode",
     "recompute-method", "optimizer", "tokenizer-type", "window-size", "transformer-impl", "data-parallel-sharding-strategy",
     "pipeline-model-parallel-layout",
     "cuda-graph-impl", "spec", "moe-layer-freq", "window-attn-skip-freq", "moe-token-dispatcher-type", "moe-router-score-function",
@@ -42,7 +43,7 @@ SWITCHES = (
     "moe-router-fusion", "moe-router-enable-expert-bias", "moe-shared-expert-overlap", "moe-shared-expert-gate",
     "moe-enable-deepep", "moe-pad-expert-input-to-capacity", "overlap-moe-expert-parallel-comm",
     "fp8-param-gather", "first-last-layers-bf16", "tp-only-amax-red", "cpu-offloading",
-    "optimizer-cpu-offload", "overlap-cpu-optimizer-d2h-h2d",
+    "use-precision-aware-optimizer", "optimizer-cpu-offload", "overlap-cpu-optimizer-d2h-h2d",
 )
 
 KINDS: dict[str, str] = (dict.fromkeys(INTEGERS, "int") | dict.fromkeys(FLOATS, "float") | dict.fromkeys(STRINGS, "str")

@@ -173,6 +173,10 @@ def _runtime(keys: Keys, plan: Plan) -> Runtime:
     for name in map(str, converters):
         precision = "mxfp8" if name.startswith("mx") or "mx" in name.split(".") else "fp8" if "float8" in name else precision
     fields: dict[str, Any] = {"precision": precision, "reduce_dtype": _DTYPES[reduce], **_float8(keys, precision)}
+    optimizer = (keys.text("optimizer.name") or "AdamW").lower()
+    if optimizer.removesuffix("w") not in ("adam", "sgd", "muon"):
+        raise SpecError("optimizer.name", optimizer, "AdamW, Adam, SGD, Muon")
+    fields["optimizer"] = optimizer.removesuffix("w")
     components = keys.get("compile.components")
     model = components is None or isinstance(components, list) and "model" in components
     compiled = keys.flag("training.compile") or keys.flag("compile.enable") and model

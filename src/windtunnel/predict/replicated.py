@@ -83,8 +83,8 @@ class Replicated:
                 last = stage.run(stage.templates.pieces(part, direction, first), label_of(action), awaited)
                 self.copies.after(action, at, last)
                 waits, gathered, first, at = (), (), False, at + step
-            if self._combines(action):
-                self.pending.append(self._combine(held(stage, pieces), (last,), chunk))
+            if self._combines(action) and (call := self._combine(held(stage, pieces), (last,), chunk)) != last:
+                self.pending.append(call)  # blocks without parameters have no call
         return last
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:

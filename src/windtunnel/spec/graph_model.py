@@ -145,7 +145,7 @@ def check_graph(model: GraphModel, plan: Plan, runtime: Runtime) -> None:
         raise PlanError("plan.schedule", plan.schedule_name, f"{', '.join(WHOLE_BACKWARD)}: kernels of a graph's backward pass are "
                         "not split into halves")
     for path, got, unset in (("plan.recompute_layers", plan.recompute_layers, None), ("plan.document", plan.document, None),
-                                 ("runtime.graph_scope", runtime.graph_scope, ())):
+                             ("runtime.graph_scope", runtime.graph_scope, ())):
         if got != unset:
             raise PlanError(path, got, "left out: it is about layers of a decoder, and a graph model has blocks of kernels")
     wide = ("fp32", "tf32")

@@ -220,8 +220,8 @@ def _check_batch(job: Job) -> None:
                         f"Try {math.ceil(plan.global_batch / batch) * batch}.")
     check_batches(plan.schedule_name, plan.pp, job.micro_batches, batch)
     tokens, runtime = plan.micro_batch * plan.seq // plan.cp, job.runtime
-    if runtime.overlap_tp and tokens % runtime.tp_chunks:
-        raise PlanError("runtime.tp_chunks", runtime.tp_chunks, f"a divisor of micro_batch*seq/cp = {tokens}")
+    if runtime.overlap_tp and plan.sequence_parallel and plan.tp > 1 and tokens % runtime.tp_chunks:
+        raise PlanError("runtime.tp_chunks", runtime.tp_chunks, f"a divisor of micro_batch*seq/cp = {tokens}", _divisors(tokens))
     if not runtime.overlap_tp and runtime.tp_chunks != Runtime.model_fields["tp_chunks"].default:
         raise PlanError("runtime.tp_chunks", runtime.tp_chunks, "runtime.overlap_tp = true: nothing is cut in chunks without it")
 
@@ -240,7 +240,7 @@ def _check_machine(job: Job) -> None:
     if job.runtime.launch_blocking and job.runtime.launch == "cuda_graph":
         raise PlanError("runtime.launch_blocking", True, "false with runtime.launch = cuda_graph: kernels of a graph are not "
                         "launched one by one", "Write runtime.launch = eager.")
-    check_precision(job.runtime, job.cluster.gpu, job.model.layers)
+    check_precision(job.runtime, job.cluster.gpu, job.model.layers, job.plan)
 
 
 def _divisors(number: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.cluster import GPU
+from windtunnel.spec.plan import Plan
 from windtunnel.spec.runtime import Runtime
 
 NARROW = ("fp8", "mxfp8", "nvfp4")
@@ -20,7 +21,7 @@ _HAVE = {"torchtitan": ("current", "rowwise"), "megatron-core": ("delayed", "cur
 """Scales of fp8 that a framework's library has: torchao, Transformer Engine."""
 
 
-def check_precision(runtime: Runtime, gpu: GPU, layers: int) -> None:
+def check_precision(runtime: Runtime, gpu: GPU, layers: int, plan: Plan) -> None:
     """Raise PlanError where the GPU lacks the format, or a switch has nothing to act on."""
     precision = runtime.precision
     if precision not in gpu.peak:
@@ -49,6 +50,9 @@ def check_precision(runtime: Runtime, gpu: GPU, layers: int) -> None:
     if precision != "nvfp4" and runtime.fused_hadamard:
         raise PlanError("runtime.fused_hadamard", True, f"false under {precision}: only nvfp4 rotates what it quantises",
                         "Write --set runtime.precision=nvfp4, or leave it out.")
+    if plan.quantised_gather and runtime.fp8_param_gather:
+        raise PlanError("plan.quantised_gather", True, "false with runtime.fp8_param_gather: parameters travel in 8 bits already",
+                        "Write --set plan.quantised_gather=false.")
     if sum(runtime.bf16_layers) > layers:
         raise PlanError("runtime.bf16_layers", list(runtime.bf16_layers), f"at most model.layers = {layers} together")
 
