@@ -18,6 +18,7 @@ from windtunnel.predict.category import COMPUTE
 from windtunnel.predict.costs import Costs, price
 from windtunnel.predict.lower import lower
 from windtunnel.spec import Job, check, load_job
+from windtunnel.spec.offload import NO_OFFLOAD
 from windtunnel.workload import Kind, build
 
 ROUNDING = 1e-9
@@ -124,7 +125,7 @@ def test_stronger_sharding_never_holds_more_state(job: Job) -> None:
     """Weights, gradients and optimizer; what FSDP gathers for a moment is `buffers`. PyTorch's pipeline runtime is outside the law
     between zero2 and zero3: it keeps gradients whole until the last micro batch (`memory/habits.py`).
     """
-    base = changed(job, shard_group=None)
+    base = changed(job, shard_group=None, offload=NO_OFFLOAD)
     found = {kind: held(base, sharding=kind) for kind in ("none", "zero1", "zero2", "zero3")}
     whole = habits(job.runtime.framework).torch_pipeline and job.plan.pp > 1
     for weaker, stronger in (("none", "zero1"), ("zero1", "zero2"), ("zero2", "zero3")):
