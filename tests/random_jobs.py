@@ -112,7 +112,7 @@ def runtimes(draw: st.DrawFn) -> dict[str, Any]:
         "precision": draw(st.sampled_from(["bf16", "fp16"])),
         "launch": draw(st.sampled_from(["eager", "compile", "cuda_graph"])),
         "attention": draw(st.sampled_from(["unfused", "fused_softmax", "flash"])),
-        "optimizer": draw(st.sampled_from(["adam", "lamb", "sgd", "muon"])),
+        "optimizer": draw(st.sampled_from(["adam", "lamb", "sgd"])),
         "reduce_dtype": draw(st.sampled_from(["fp32", "bf16"])),
         "gradient_dtype": draw(st.sampled_from(["fp32", "bf16"])),
         "reduce_with": draw(st.sampled_from(["reduce_scatter", "all_reduce"])),

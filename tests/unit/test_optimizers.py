@@ -147,6 +147,11 @@ def test_experts_have_homes_of_their_own() -> None:
         update={"runtime": made.runtime.model_copy(update={"optimizer": "adam"})})).step_time_s
 
 
+def test_state_by_shape_stays_on_the_gpu() -> None:
+    with pytest.raises(PlanError, match=r"plan\.offload\.optimizer"):
+        job("runtime.optimizer=muon", "plan.offload.optimizer=host", "plan.offload.optimizer_fraction=0.5")
+
+
 @pytest.mark.parametrize(("sets", "hint"), [
     (("optimizer=adafactor",), "plan.sharding"), (("muon_tp=blockwise",), "runtime.muon_tp"),
     (("optimizer=sgd", "exp_avg_sq_dtype=bf16"), "moment"), (("optimizer=adafactor", "exp_avg_dtype=bf16"), "moment")])
