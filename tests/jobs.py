@@ -25,6 +25,7 @@ def make_job(gpus: int | None = None, **fields: Any) -> Job:
     plan = Plan(**values[Plan])
     count = gpus or plan.tp * plan.pp * plan.cp * (plan.dp or 1)
     scale_up = ScaleUp(size=8, bandwidth="300GB/s per GPU each way")  # type: ignore[arg-type]
-    node = Node(id="dgx-a100", gpu=_GPU, scale_up=scale_up, nic=Nic(count=8, bandwidth="200Gb/s"))  # type: ignore[arg-type]
+    nic = Nic(count=8, bandwidth="200Gb/s")  # type: ignore[arg-type]
+    node = Node(id="dgx-a100", gpu=_GPU, scale_up=scale_up, nic=nic, host_memory=2**40)
     cluster = Cluster(id="test", node=node, fabric=Fabric(id="ib", kind="infiniband"), gpus=count)
     return check(Job(model=Model(**values[Model]), plan=plan, runtime=Runtime(**values[Runtime]), cluster=cluster))

@@ -161,6 +161,9 @@ def tables(draw: st.DrawFn, pp: int | None = None, tp: int | None = None, dp: in
     shards = dp * cp
     if draw(st.integers(0, 2)) == 0:
         plan["shard_group"] = draw(st.sampled_from([d for d in range(1, shards + 1) if shards % d == 0]))
+    if draw(st.integers(0, 3)) == 0:
+        places = st.sampled_from(["none", "host", "nvme", "expansion", "pool"])
+        plan["offload"] = {"activations": draw(st.integers(0, min(per))), "optimizer": draw(places), "parameters": draw(places)}
     gpus = tp * pp * cp * dp
     node = draw(st.sampled_from(NODES))
     cluster: dict[str, Any] = {
@@ -171,6 +174,11 @@ def tables(draw: st.DrawFn, pp: int | None = None, tp: int | None = None, dp: in
         "gpu_spread": draw(st.sampled_from([0.0, 0.02])),
         "price_per_gpu_hour": draw(st.sampled_from([0.0, 2.0])),
     }
+    if "offload" in plan:
+        cluster["node"] |= {"host_memory": "1TiB", "storage": {"read": "20GB/s", "write": "10GB/s", "capacity": "8TB"},
+                            "expansion": {"bandwidth": "200GB/s", "capacity": "4TB"}}
+        cluster["memory_pool"] = {"ports": 8, "bandwidth": "100GB/s", "gpu_bandwidth": "256GB/s per GPU each way",
+                                  "capacity": "64TB", "in_switch_collectives": draw(st.booleans())}
     if draw(st.booleans()):
         cluster["node"]["gpu"] = draw(st.sampled_from(names("gpus")))
     job = {"name": "random", "plan": plan, "runtime": draw(runtimes()), "cluster": cluster}

@@ -172,6 +172,10 @@ class Engine {
     return (program_.instances.flags[static_cast<std::size_t>(i)] & flag) != 0;
   }
   [[nodiscard]] std::int32_t row(std::int32_t i) const { return layout_.row[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] const double* factors_of(std::int32_t i) const {
+    const auto& scale = program_.instances.scale;
+    return layout_.factors.data() + (scale.empty() ? 0 : std::ptrdiff_t{scale[static_cast<std::size_t>(i)]} * layout_.groups);
+  }
   [[nodiscard]] const TemplateInfo& info(std::int32_t i) const {
     return layout_.templates[static_cast<std::size_t>(program_.instances.tmpl[static_cast<std::size_t>(i)])];
   }

@@ -47,6 +47,7 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
   const bool join = has_flag(i, kJoin);
   Stream* const streams = streams_of_rank(rank);
   double* const ends = ends_.data();
+  const double* const factor = factors_of(i);
   Sum* const busy_rank = busy_.data() + static_cast<std::size_t>(rank.index) * streams_count_ * categories_;
   Gate gate = gate_of(rank, i);
   std::uint32_t gate_event = gate.instance >= 0 ? state(gate.instance).last_event : kNoEvent;
@@ -81,7 +82,8 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
       if (ends[op.wait1] > start) start = ends[op.wait1], cause = Cause::kInner, inner = op.wait1;
       if (host.at > start) start = host.at, cause = Cause::kHost;
 
-      double end = start + op.seconds;
+      const double seconds = op.seconds * factor[op.group];
+      double end = start + seconds;
       if constexpr (Tax) {
         if (op.comm == kCommunicates) {
           if (tmpl.computes)
@@ -89,7 +91,7 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
           else
             rank.flights.hold(i, start, end);
         } else if (op.comm == kComputes) {
-          const double taxed = rank.flights.compute(start, op.seconds, rate_);
+          const double taxed = rank.flights.compute(start, seconds, rate_);
           if (taxed > end) {
             stretch_[static_cast<std::size_t>(rank.index) * categories_ + static_cast<std::size_t>(op.category)].add(taxed - end);
             end = taxed;

@@ -31,6 +31,7 @@ struct Templates {
   std::span<const std::uint8_t> sync;   // 1: the host goes on only when the operator has ended
   std::span<const std::int32_t> wait0;  // earlier operator of the template, or -1
   std::span<const std::int32_t> wait1;
+  std::span<const std::int32_t> group;  // column of Scales that stretches the operator; empty: 0 for all
 };
 
 struct Instances {
@@ -40,6 +41,13 @@ struct Instances {
   std::span<const std::uint8_t> flags;
   std::span<const std::int64_t> wait_start;  // [I+1] into waits
   std::span<const std::int32_t> waits;
+  std::span<const std::int32_t> scale;  // row of Scales; empty: none is stretched
+};
+
+// What operators' seconds are multiplied by, so that instances of one template may differ: row by instance, column by operator.
+struct Scales {
+  std::span<const double> factor;  // [rows x groups]
+  std::int32_t groups = 1;
 };
 
 // One row for each instance whose tmpl is kRendezvous, in the order of the instances.
@@ -67,6 +75,7 @@ struct Program {
   Instances instances;
   Rendezvous rendezvous;
   Options options;
+  Scales scales = {};
 };
 
 }  // namespace wt::exec

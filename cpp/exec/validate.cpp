@@ -28,6 +28,25 @@ void check_range(std::int64_t value, std::int64_t limit, std::string_view what, 
   if (value < 0 || value >= limit) fail(what, " of row ", row, " is ", value, "; it must be 0 to ", limit - 1);
 }
 
+// Rows of factors; without any, one row of ones that every instance takes.
+void lay_out_scales(const Program& program, Layout& out) {
+  const Scales& s = program.scales;
+  const auto& scale = program.instances.scale;
+  if (s.groups < 1 || s.groups > 256) fail("groups of scales are ", s.groups, "; allowed: 1 to 256");
+  out.groups = s.groups;
+  out.factors.assign(s.factor.begin(), s.factor.end());
+  if (scale.empty()) {
+    out.factors.assign(static_cast<std::size_t>(s.groups), 1.0);
+    return;
+  }
+  check_size(scale.size(), program.instances.tmpl.size(), "scale");
+  if (s.factor.size() % static_cast<std::size_t>(s.groups) != 0)
+    fail("column scales has ", s.factor.size(), " rows; a multiple of the ", s.groups, " groups was expected");
+  const auto rows = static_cast<std::int64_t>(s.factor.size()) / s.groups;
+  for (std::size_t i = 0; i < s.factor.size(); ++i) check_seconds(s.factor[i], "scales", static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; i < scale.size(); ++i) check_range(scale[i], rows, "scale", static_cast<std::int64_t>(i));
+}
+
 void lay_out_templates(const Program& program, Layout& out) {
   const Templates& t = program.templates;
   const std::size_t n = t.stream.size();
@@ -38,6 +57,7 @@ void lay_out_templates(const Program& program, Layout& out) {
   check_size(t.sync.size(), n, "op sync");
   check_size(t.wait0.size(), n, "op wait0");
   check_size(t.wait1.size(), n, "op wait1");
+  if (!t.group.empty()) check_size(t.group.size(), n, "op group");
   check_offsets(t.start, n, "template start");
   out.ops.resize(n);
   out.templates.resize(t.start.size() - 1);
@@ -53,6 +73,7 @@ void lay_out_templates(const Program& program, Layout& out) {
       check_seconds(t.host[i], "op host", row);
       check_range(t.stream[i], kMaxStreams, "op stream", row);
       check_range(t.category[i], program.options.categories, "op category", row);
+      if (!t.group.empty()) check_range(t.group[i], out.groups, "op group", row);
       for (const std::int32_t wait : {t.wait0[i], t.wait1[i]})
         if (wait < -1 || wait >= j)
           fail("template ", k, ", op ", j, " waits for op ", wait, "; it may wait for an earlier op of the template (0 to ", j - 1,
@@ -72,7 +93,8 @@ void lay_out_templates(const Program& program, Layout& out) {
                       static_cast<std::int16_t>(t.category[i]),
                       static_cast<std::uint8_t>(t.stream[i]),
                       t.comm[i],
-                      t.sync[i] != 0};
+                      t.sync[i] != 0,
+                      static_cast<std::uint8_t>(t.group.empty() ? 0 : t.group[i])};
     }
   }
 }
@@ -212,6 +234,7 @@ Layout validate(const Program& program) {
     fail("compute_tax is ", options.compute_tax, "; allowed: 0 to 1");
   if (options.host_window < 0) fail("host_window is ", options.host_window, "; allowed: 0 (no limit) or more");
   Layout out;
+  lay_out_scales(program, out);
   lay_out_templates(program, out);
   lay_out_instances(program, out);
   lay_out_rendezvous(program, out);

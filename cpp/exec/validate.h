@@ -17,6 +17,7 @@ struct Op {
   std::uint8_t stream;
   std::uint8_t comm;
   bool sync;
+  std::uint8_t group;  // column of the instance's factors
 };
 
 struct TemplateInfo {
@@ -44,6 +45,8 @@ struct Layout {
   std::vector<Member> members;             // by key, in order of rank
   std::int32_t ranks = 0;
   std::int32_t streams = 1;
+  std::vector<double> factors;  // [rows x groups]; a single row of ones where nothing is stretched
+  std::int32_t groups = 1;
 };
 
 // Throws wt::Error that names the first thing that is wrong.

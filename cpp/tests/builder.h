@@ -19,6 +19,7 @@ struct OpSpec {
   bool sync = false;
   int wait0 = -1;
   int wait1 = -1;
+  int group = 0;
 };
 
 struct PartSpec {
@@ -37,6 +38,7 @@ struct InstanceSpec {
   double host = 0.0;
   int cat_wait = 0;
   int cat_transfer = 0;
+  int scale = 0;  // row of Builder::factors
 };
 
 class Builder {
@@ -48,6 +50,8 @@ class Builder {
   std::int64_t host_window = 0;
   bool critical_path = true;
   bool record = false;
+  std::vector<double> factors;  // [rows x groups]; empty: nothing is stretched
+  std::int32_t groups = 1;
 
   int add_template(std::vector<OpSpec> ops) {
     templates.push_back(std::move(ops));
@@ -68,12 +72,14 @@ class Builder {
         c.op_sync.push_back(op.sync ? 1 : 0);
         c.op_wait0.push_back(op.wait0);
         c.op_wait1.push_back(op.wait1);
+        c.op_group.push_back(op.group);
       }
       c.template_start.push_back(static_cast<std::int64_t>(c.op_stream.size()));
     }
     for (const auto& rank : ranks) {
       for (const InstanceSpec& i : rank) {
         c.tmpl.push_back(i.tmpl);
+        if (!factors.empty()) c.scale.push_back(i.scale);
         c.times.push_back(i.times);
         c.flags.push_back(i.flags);
         c.waits.insert(c.waits.end(), i.waits.begin(), i.waits.end());
@@ -95,10 +101,11 @@ class Builder {
     c.record.assign(ranks.size(), record ? 1 : 0);
     return Program{
         Templates{c.template_start, c.op_stream, c.op_seconds, c.op_host, c.op_category, c.op_comm, c.op_sync, c.op_wait0,
-                  c.op_wait1},
-        Instances{c.rank_start, c.tmpl, c.times, c.flags, c.wait_start, c.waits},
+                  c.op_wait1, c.op_group},
+        Instances{c.rank_start, c.tmpl, c.times, c.flags, c.wait_start, c.waits, c.scale},
         Rendezvous{c.rv_stream, c.rv_host, c.rv_cat_wait, c.rv_cat_transfer, c.part_start, c.key, c.seconds, c.participants},
         Options{categories, compute_tax, host_window, critical_path, c.record},
+        Scales{factors, groups},
     };
   }
 
@@ -110,7 +117,7 @@ class Builder {
  private:
   struct Columns {
     std::vector<std::int64_t> template_start{0}, rank_start{0}, wait_start{0}, part_start{0}, key;
-    std::vector<std::int32_t> op_stream, op_category, op_wait0, op_wait1, tmpl, times, waits, rv_stream, rv_cat_wait,
+    std::vector<std::int32_t> op_stream, op_category, op_wait0, op_wait1, op_group, scale, tmpl, times, waits, rv_stream, rv_cat_wait,
         rv_cat_transfer, participants;
     std::vector<double> op_seconds, op_host, rv_host, seconds;
     std::vector<std::uint8_t> op_comm, op_sync, flags, record;

@@ -86,6 +86,19 @@ TEST(two_streams_with_waits) {
   CHECK(t.path.rank.size() == 1);
 }
 
+TEST(instances_stretch_operators_by_the_factor_of_their_group) {
+  Builder b;
+  b.groups = 2;
+  b.factors = {1.0, 1.0, 1.0, 3.0};
+  b.add_template({{.seconds = 1.0}, {.seconds = 2.0, .group = 1}});
+  InstanceSpec stretched = task(0, {}, 2);
+  stretched.scale = 1;
+  b.ranks = {{task(0), stretched}};
+  NEAR(b.run().makespan, 3.0 + 2.0 * (1.0 + 6.0));
+  b.factors[3] = -1.0;
+  THROWS(b.run(), "scales of row 3 is -1");
+}
+
 TEST(wait_on_instances_takes_the_last_end) {
   Builder b;
   b.add_template({{.seconds = 1.0, .stream = 1}});

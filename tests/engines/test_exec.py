@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import EngineError
-from windtunnel.engine import HOST, TAIL, Cause, HopKind, ProgramBuilder, run
+from windtunnel.engine import COPY, HOST, TAIL, Cause, HopKind, ProgramBuilder, run
 
 
 def pipeline(stages: int, micro_batches: int, forward: float, backward: float, hop: float) -> ProgramBuilder:
@@ -112,6 +112,27 @@ def test_the_compute_tax_stretches_the_overlap_only() -> None:
     timeline = run(builder.build())
     assert timeline.makespan == pytest.approx(8.8)  # 4 s at 0.8 do 3.2 s of the 8
     assert timeline.stretch[0].tolist() == pytest.approx([0.8, 0.0])
+
+
+def test_copies_neither_slow_computing_nor_are_slowed() -> None:
+    builder = ProgramBuilder(categories=2, compute_tax=0.2)
+    template = builder.add_template([4.0, 8.0, 6.0], stream=[1, 0, 2], category=[1, 0, 1], comm=np.array([COPY, 0, COPY], np.uint8))
+    rank = builder.rank()
+    rank.add(template)
+    assert run(builder.build()).makespan == 8.0
+    beside = builder.rank()
+    beside.add(builder.add_template([4.0], stream=3, category=1, comm=True))
+    beside.add(template)
+    timeline = run(builder.build())
+    assert timeline.stretch[:, 0].tolist() == pytest.approx([0.0, 0.8])  # the call slows computing, the copies do not
+    assert timeline.busy[1, 2].tolist() == [0.0, 6.0]
+
+
+def test_an_operator_is_one_of_three_kinds() -> None:
+    builder = ProgramBuilder(categories=1)
+    builder.rank().add(builder.add_template([1.0], comm=np.array([3], np.uint8)))
+    with pytest.raises(EngineError, match="none of 0, 1, 2"):
+        run(builder.build())
 
 
 def test_cause_of_a_hop_says_what_bound_it() -> None:

@@ -11,6 +11,7 @@ from jobs import make_job
 
 from windtunnel.memory import activation_walk, memory_of
 from windtunnel.spec import Job
+from windtunnel.spec.offload import Offload
 from windtunnel.workload import build
 
 FEW = settings(max_examples=25, deadline=None)
@@ -82,3 +83,18 @@ def test_what_is_allocated_covers_the_walk(shape: dict[str, Any], pp: int, tp: i
         assert (values >= 0.0).all() and np.isfinite(values).all()
         state = memory.weights + memory.gradients + memory.optimizer
         assert memory.allocated - state >= activation_walk(workload, memory.stage).max()
+
+
+@FEW
+@given(SHAPES, st.sampled_from([(1, 1), (2, 1), (2, 2)]), st.sampled_from(["none", "full"]), st.sampled_from([1, 2]))
+def test_what_leaves_the_gpu_is_elsewhere(shape: dict[str, Any], cut: tuple[int, int], recompute: str, layers: int) -> None:
+    """Tensors of more layers leave: the GPU never holds more, and what it holds less is in host memory."""
+    pp, vpp = cut
+    plans = [Offload(activations=count) for count in (0, layers - 1, layers)]
+    jobs = [sized(shape, pp=pp, vpp=vpp, recompute=recompute, offload=plan) for plan in plans]
+    found = [memory_of(job, build(job)) for job in jobs]
+    for none, fewer, more in zip(*found, strict=True):
+        assert more.activations <= fewer.activations <= none.activations
+        held = sum(tier.activations for tier in more.tiers)
+        assert none.activations + none.logits - more.activations - more.logits <= held * (1 + 1e-9)
+        assert more.weights == none.weights and more.optimizer == none.optimizer

@@ -65,7 +65,34 @@ def test_deepspeed_derives_what_is_auto() -> None:
     assert made.runtime.precision == "fp16" and not made.runtime.overlap_grad_reduce
 
 
+def test_deepspeed_offloads() -> None:
+    zero = {"stage": 3, "offload_param": {"device": "cpu"},
+            "offload_optimizer": {"device": "cpu", "ratio": 0.3, "pin_memory": True}}
+    made = from_deepspeed(ZERO3 | {"zero_optimization": zero}, on())
+    assert made.plan is not None
+    offload = made.plan.offload
+    assert (offload.optimizer, offload.optimizer_fraction, offload.parameters) == ("host", 0.3, "host")
+    assert "zero_optimization.offload_optimizer.pin_memory" in made.ignored
+
+
+def test_deepspeeds_zero_plus_plus_and_mics() -> None:
+    zero = {"stage": 3, "zero_hpz_partition_size": 4, "zero_quantized_weights": True, "zero_quantized_gradients": True,
+            "stage3_prefetch_bucket_size": 5e7}
+    made = from_deepspeed(ZERO3 | {"zero_optimization": zero}, on())
+    assert made.plan is not None and made.runtime is not None
+    assert (made.plan.secondary_group, made.plan.quantised_gather, made.plan.quantised_reduce) == (4, True, True)
+    assert made.runtime.prefetch_bucket == 5e7
+    mics = from_deepspeed(ZERO3 | {"zero_optimization": {"stage": 3, "mics_shard_size": 4}}, on()).plan
+    assert mics is not None and (mics.sharding, mics.shard_group) == ("mics", 4)
+
+
+def test_deepspeed_ulysses() -> None:
+    plan = from_deepspeed(ZERO3 | {"sequence_parallel_size": 2, "train_batch_size": 64}, on()).plan
+    assert plan is not None and (plan.cp, plan.cp_kind) == (2, "a2a")
+
+
 @pytest.mark.parametrize(("changes", "words"), [
+    ({"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}}, "none, cpu, nvme"),
     ({"gradient_accumulation_steps": 3}, "= 48"),
     ({"zero_optimization": {"stage": 4}}, "0, 1, 2 or 3"),
     ({"train_micro_batch_size_per_gpu": "two"}, "number"),
@@ -100,6 +127,15 @@ def test_torchtitan() -> None:
     assert runtime.launch == "compile" and runtime.overlap_tp and not runtime.reshard_after_forward
     assert job.tokens == 1000 * 16 * 8192
     assert "job.description" in made.ignored and any("16" in line for line in made.assumed)
+
+
+def test_torchtitans_float8_and_offload() -> None:
+    table = {"model": {"name": "llama3", "flavor": "8B", "converters": "float8"}, "training": {"enable_cpu_offload": True},
+             "parallelism": {}, "float8": {"enable_fsdp_float8_all_gather": True}}
+    made = from_torchtitan(table, on())
+    assert made.runtime is not None and made.plan is not None
+    assert (made.runtime.precision, made.runtime.fp8_recipe, made.runtime.fp8_param_gather) == ("fp8", "current", True)
+    assert (made.plan.offload.parameters, made.plan.offload.optimizer) == ("host", "host")
 
 
 @pytest.mark.parametrize("float8, expected", [

@@ -73,6 +73,37 @@ def test_which_layers_have_experts(said: str, found: str | None) -> None:
     assert from_arguments(MIXTRAL + f"--moe-layer-freq {said}").model.layer_pattern == found
 
 
+def test_offload() -> None:
+    plan = from_arguments(MIXTRAL + "--cpu-offloading --cpu-offloading-num-layers 4 --optimizer-cpu-offload "
+                          "--optimizer-offload-fraction 0.5 --overlap-cpu-optimizer-d2h-h2d").plan
+    assert plan is not None
+    offload = plan.offload
+    assert (offload.activations, offload.optimizer, offload.optimizer_fraction, offload.overlap) == (4, "host", 0.5, True)
+
+
+def test_context_parallelism() -> None:
+    def plan(more: str) -> tuple[object, object]:
+        made = from_arguments(MIXTRAL + more).plan
+        assert made is not None
+        return made.cp_kind, made.cp_sizes
+
+    assert plan("--context-parallel-size 4") == ("p2p", None)
+    assert plan("--context-parallel-size 4 --cp-comm-type all_gather") == ("all_gather", None)
+    assert plan("--context-parallel-size 8 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4 2") == ("a2a+p2p", (4, 2))
+    assert plan("--cp-comm-type a2a") == (None, None)
+
+
+def test_graphs_capacity_and_overlap() -> None:
+    made = from_arguments(MIXTRAL + "--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router "
+                          "--moe-expert-capacity-factor 1.0 --moe-pad-expert-input-to-capacity --moe-token-dispatcher-type flex "
+                          "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm").runtime
+    assert made is not None
+    assert (made.launch, made.graph_scope, made.moe_capacity) == ("eager", ("attn", "moe_router"), 1.0)
+    assert made.moe_pad_to_capacity and made.moe_a2a_overlap and made.moe_dispatch == "hybridep"
+    whole = from_arguments(MIXTRAL + "--cuda-graph-impl local --cuda-graph-scope full_iteration").runtime
+    assert whole is not None and (whole.launch, whole.graph_scope) == ("cuda_graph", ())
+
+
 def test_which_layers_have_a_window() -> None:
     made = from_arguments(MIXTRAL + "--window-size 127,0 --window-attn-skip-freq 4").model
     assert (made.window, made.window_pattern) == (128, "L3G")
@@ -87,6 +118,12 @@ def test_which_layers_have_a_window() -> None:
     ("--moe-router-score-function tanh", "sigmoid"),
     ("--recompute-granularity selective --recompute-modules moe_everything", "moe_act"),
     ("--pipeline-model-parallel-layout Et*32mL", "as many m"),
+    ("--cpu-offloading", "number of layers"),
+    ("--context-parallel-size 2 --cp-comm-type ring", "all_gather"),
+    ("--context-parallel-size 2 --cp-comm-type p2p a2a", "one way"),
+    ("--context-parallel-size 4 --cp-comm-type a2a+p2p", "two whole numbers"),
+    ("--cuda-graph-impl local --cuda-graph-scope everything", "full_iteration"),
+    ("--optimizer-cpu-offload --optimizer-offload-fraction 2", "at most 1"),
 ])
 def test_what_makes_no_sense_is_refused(more: str, words: str) -> None:
     with pytest.raises(SpecError, match=words.replace("[", r"\[")):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.cli import main
 from windtunnel.memory import memory_of
 from windtunnel.predict import predict
 from windtunnel.spec import Job, check, dump_job, load_job, load_model, schema
@@ -88,6 +91,9 @@ def test_a_pipeline_cuts_between_blocks_and_sends_what_passes() -> None:
     ("plan.recompute=selective", "none, full"),
     ("plan.schedule=zb-h1", "not split into halves"),
     ("runtime.precision=fp8", "bf16, fp16"),
+    ("plan.recompute_layers=1", "blocks of kernels"),
+    ("plan.document=8", "blocks of kernels"),
+    ("runtime.graph_scope=['attn']", "blocks of kernels"),
     ("runtime.precision=fp32", "imported in bf16"),
 ])
 def test_what_a_graph_cannot_do_is_refused(override: str, words: str) -> None:
@@ -111,7 +117,7 @@ def test_bad_graphs_are_refused(fields: dict[str, Any], words: str) -> None:
 
 def test_it_is_written_and_read_again(tmp_path: Path) -> None:
     made = job()
-    assert load_job(__import__("tomllib").loads(dump_job(made))) == made
+    assert load_job(tomllib.loads(dump_job(made))) == made
     file = tmp_path / "job.toml"
     file.write_text(dump_job(made), encoding="utf-8")
     assert load_job(file) == made and hash(load_job(file)) == hash(made)
@@ -123,3 +129,28 @@ def test_a_job_names_a_model_file_beside_it() -> None:
     assert isinstance(made.model, GraphModel)
     assert made.model == load_model(EXAMPLES / "inputs" / "dit-xl-2.toml")
     assert made.model.parameters == pytest.approx(675e6, rel=0.02)  # Peebles and Xie 2022, table 1
+
+
+def test_reports_timelines_and_the_replay_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(EXAMPLES / "jobs" / "dit-xl-2-64xh100.toml")
+    trace, page, picture = (tmp_path / name for name in ("step.json", "step.html", "peak.pickle"))
+    assert main(["predict", file, "--trace", str(trace), "--html", str(page)]) == 0
+    assert main(["memory", file, "--replay", "--snapshot", str(picture)]) == 0
+    told = capsys.readouterr().out
+    assert "convolution" in page.read_text(encoding="utf-8") and "dit" in told and "graph of kernels" in told
+    assert all(path.stat().st_size > 1000 for path in (trace, page, picture))
+
+
+def test_a_model_file_alone_needs_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(EXAMPLES / "inputs" / "dit-xl-2.toml")
+    on = ["--on", "h100-ib", "--set", "cluster.gpus=16", "--set", "plan.global_batch=1024", "--quiet"]
+    assert main(["predict", file, *on]) == 0
+    assert main(["predict", file, *on, "--set", "plan.tp=2"]) == 2
+    assert "says nothing of how they could be cut" in capsys.readouterr().err
+
+
+def test_without_pytorch_the_importer_says_what_to_install(monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["import", "torch", "model.py:f"]) == 2
+    assert "pip install 'windtunnel[torch]'" in capsys.readouterr().err

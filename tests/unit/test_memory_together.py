@@ -53,7 +53,7 @@ def test_the_reason_names_experts_and_the_optimizer() -> None:
 
 def test_the_reason_names_activations_in_flight() -> None:
     job = make_job(gpus=8, layers=48, hidden=4096, heads=32, ffn=16384, seq=8192, max_seq=8192, pp=8, global_batch=64,
-                   micro_batch=8, tp=1)
+                   micro_batch=8)
     first, *_ = why(build(job), memory_of(job, build(job)))
     assert first.startswith("Activations take") and "8 micro batches of 8 in flight" in first and "recompute = none" in first
 

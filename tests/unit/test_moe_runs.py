@@ -104,7 +104,9 @@ def test_overlap_hides_travelling_tokens() -> None:
     plain, overlap = (predict(make_job(**big, moe_a2a_overlap=on)) for on in (False, True))
     exposed = [p.breakdown["exposed_expert_parallel"] for p in (plain, overlap)]
     assert exposed[1] < 0.6 * exposed[0] and overlap.step_time_s < plain.step_time_s
-    assert overlap.memory[0].total > plain.memory[0].total  # one micro batch more is under way
+    layer = build(make_job(**big)).blocks[1].saved
+    grown = overlap.memory[0].activations - plain.memory[0].activations
+    assert 0.5 * layer < grown < 1.5 * layer  # the forward pass is a layer ahead of the backward pass beside it
 
 
 def test_biases_of_experts_are_parameters_and_kernels() -> None:
@@ -117,6 +119,20 @@ def test_biases_of_experts_are_parameters_and_kernels() -> None:
     assert ops.launches[forward] == 2 * 2 + 2 and ops.launches[backward] == 5 * 2 + 2
     more = biased.blocks[1].expert_parameters - plain.blocks[1].expert_parameters
     assert more == 2 * (2 * 96 + 64)
+
+
+def test_a_clamped_activation_step_by_step() -> None:
+    fused, steps = (build(make_job(**MIXED, clamped_activation=True, fused_clamp=on)) for on in (True, False))
+    taken = 32 * 2 * 96  # copies of this rank times inner numbers
+    for workload, forward, backward, launches in ((fused, 6, 10, (1, 1)), (steps, 34, 72, (7, 11))):
+        (ahead,), (back,) = rows(workload, "gated activation"), rows(workload, "gated activation grad")
+        assert (workload.ops.bytes[ahead], workload.ops.bytes[back]) == (taken * forward, taken * backward)
+        assert (workload.ops.launches[ahead], workload.ops.launches[back]) == launches
+    kept = steps.blocks[1].saved - fused.blocks[1].saved
+    assert kept == taken * 4 * 2
+    recompute = {"recompute": "selective", "recompute_modules": ("moe_act",)}
+    again = [build(make_job(**MIXED, **recompute, clamped_activation=True, fused_clamp=on)) for on in (True, False)]
+    assert again[0].blocks[1].saved == again[1].blocks[1].saved  # recompute brings all of it back but the input
 
 
 def test_fused_experts_are_products_alone() -> None:

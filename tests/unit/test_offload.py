@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
-from windtunnel.compute.cpu import CPU_UPDATE, update_bytes
+from windtunnel.compute.cpu import CPU_UPDATE, cpu_seconds, update_bytes
 from windtunnel.memory import memory_of
 from windtunnel.network.tiers import COPY_LATENCY, legs, pool_collective, pool_leg
 from windtunnel.predict import Prediction, predict
@@ -90,6 +92,23 @@ def test_a_slow_link_is_waited_for() -> None:
 def test_recomputed_layers_send_their_inputs_only() -> None:
     p = run("plan.recompute=full", "plan.offload.activations=8")
     assert p.memory[0].tiers[0].activations == pytest.approx(8 * build(p.job).boundary)
+
+
+def test_tensors_of_single_modules_leave() -> None:
+    whole, some = job(*BASE, "plan.offload.activations=32"), job(*BASE, "plan.offload.activations=32",
+                                                                 'plan.offload.modules=["core_attn", "attn_norm"]')
+    layer = next(block for block in build(some).blocks if block.offloaded)
+    kept = next(block for block in build(whole).blocks if block.offloaded)
+    tokens, width = some.plan.seq * some.plan.micro_batch, 2
+    model = some.model
+    read = tokens * (model.heads + 2 * model.groups) * model.dim_per_head * width + tokens * model.heads * 4  # q, k, v, log-sum-exp
+    read += tokens * model.hidden * width * 2  # its output, and the norm's input
+    assert layer.offloaded == pytest.approx(read)
+    assert layer.offloaded + layer.saved == pytest.approx(kept.offloaded)
+    assert sum(layer.tensors.kept) == pytest.approx(layer.saved)
+    p, plain = predict(some), predict(job(*BASE))
+    assert plain.memory[0].activations - p.memory[0].activations == pytest.approx(32 * read)
+    assert copied(p, "offload") < copied(predict(whole), "offload")
 
 
 def test_replicated_stages_and_pipelines_offload_too() -> None:
@@ -183,6 +202,9 @@ BAD = [
     (("plan.offload.optimizer_fraction=0.5",), "only beside plan.offload.optimizer"),
     (("plan.offload.overlap=false",), "only beside plan.offload.optimizer"),
     (("plan.offload.activations_to=nvme",), "only beside plan.offload.activations"),
+    (('plan.offload.modules=["core_attn"]',), "only beside plan.offload.activations"),
+    (("plan.offload.activations=1", 'plan.offload.modules=["moe_act"]', "plan.recompute=none"), "it has no experts"),
+    (("plan.offload.activations=1", 'plan.offload.modules=["core_attn"]', "plan.recompute=full"), "recompute = full"),
     (("plan.offload.parameters=host", "plan.sharding=zero1"), "shards parameters"),
     (("plan.offload.optimizer=host", "runtime.optimizer=lamb"), "no CPU kernel of lamb"),
 ]
@@ -208,3 +230,51 @@ def test_unknown_pcie_generation_asks_for_the_link() -> None:
 def test_bad_words_are_spec_errors(text: str) -> None:
     with pytest.raises(WindtunnelError):
         job(text)
+
+
+@pytest.mark.parametrize(("layers", "sharding", "place", "fits"), [
+    (6, "none", "none", True), (8, "none", "none", False),  # 1.4 and 1.8 billion parameters
+    (65, "zero2", "host", True), (80, "zero2", "host", False),  # 13.3 and 16.3
+])
+def test_a_v100_trains_what_zero_offload_publishes(layers: int, sharding: str, place: str, fits: bool) -> None:
+    """Ren et al. 2021 (ZeRO-Offload, from memory): one V100 of 32 GB trains 1.4 billion parameters with PyTorch, 13 billion with
+    the optimizer on the host."""
+    one = job("model=gpt-7.5b", f"model.layers={layers}", "cluster=dgx-2", "cluster.gpus=1", "plan.dp=1",
+              f"plan.sharding={sharding}",
+              f"plan.offload.optimizer={place}", "runtime.framework=deepspeed", "runtime.precision=fp16", "plan.recompute=full",
+              "plan.micro_batch=1", "plan.global_batch=1", "plan.seq=1024", name="mpt-30b-64xa100")
+    assert memory_of(one, build(one))[0].fits == fits
+
+
+def test_cpus_take_zero_offloads_time_for_an_update() -> None:
+    """0.22 s for 10^9 parameters on a DGX-2 whose memory one process has to itself (the same paper, table 4, from memory)."""
+    assert cpu_seconds(28e9, 256e9) == pytest.approx(0.22, rel=0.02)
+
+
+def test_gradients_of_every_micro_batch_leave_on_one_gpu_too() -> None:
+    sets = ("cluster.gpus=1", "plan.dp=1", "plan.sharding=zero2", "plan.offload.optimizer=host", "plan.micro_batch=1")
+    once, twice = run(*sets, "plan.global_batch=1"), run(*sets, "plan.global_batch=2")
+    sent = [sum(span.end - span.start for span in p.timeline if span.category == "offload") for p in (once, twice)]
+    assert sent[1] == pytest.approx(2 * sent[0], rel=0.01)
+    assert [p.memory[0].gradients for p in (once, twice)] == [0.0, 0.0]
+
+
+def test_blocks_of_an_imported_graph_leave_too() -> None:
+    path = Path(__file__).resolve().parents[2] / "examples" / "jobs" / "dit-xl-2-64xh100.toml"
+    plain, moved = (check(load_job(path, sets)) for sets in ((), ("plan.offload.activations=4",)))
+    before, after = memory_of(plain, build(plain))[0], memory_of(moved, build(moved))[0]
+    held = sum(block.offloaded * times for b, times in build(moved).stages[0][0].blocks for block in [build(moved).blocks[b]])
+    assert before.activations - after.activations == pytest.approx(held)
+    assert after.tiers[0].activations == pytest.approx(held)
+    p = predict(moved)
+    assert copied(p, "offload") == pytest.approx(2 * held * moved.micro_batches / (0.85 * 63e9), rel=0.02)
+    with pytest.raises(PlanError, match="does not say"):
+        check(load_job(path, ("plan.offload.activations=4", 'plan.offload.modules=["core_attn"]')))
+
+
+def test_the_timeline_shows_copies() -> None:
+    p = run(*BASE, "plan.offload.activations=4", "plan.offload.optimizer=host")
+    found = {(span.stream, span.category) for span in p.timeline}
+    assert {("offload", "offload"), ("fetch", "fetch"), ("CPU", "cpu update")} <= found
+    layers = [span for span in p.timeline if span.category == "fetch" and span.micro_batch >= 0]
+    assert len(layers) == 4 * p.job.micro_batches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from jobs import make_job
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.doors import sweep
@@ -87,3 +88,8 @@ def test_steady_states_of_a_ring_are_skipped() -> None:
     assert float(str(quick["skipped_share"])) > 0.7 and full["skipped_share"] == 0.0
     assert quick["time_us"] == pytest.approx(float(str(full["time_us"])), rel=0.01)
     assert int(str(quick["packet_hops"])) < 0.3 * int(str(full["packet_hops"]))
+
+
+def test_a_job_inside_one_domain_sends_no_packets() -> None:
+    job = make_job(dp=2, tp=2, layers=1)
+    assert predict(job, "packet").step_time_s == predict(job).step_time_s

@@ -77,6 +77,25 @@ def test_one_kernel_reads_sixteen_bits_once() -> None:
     assert found["mlp down quantise"] == (4 * E * (2 + 2 * FP4), 1) and found["mlp down grad quantise"] == (E * (2 + 2 * FP4), 1)
 
 
+def test_an_activation_writes_what_the_next_product_reads() -> None:
+    def moved(**switches: Any) -> float:
+        job = low(B200, "mxfp8", switches)
+        found = rows(job, "activation")["activation"][0]
+        assert ("mlp down quantise" in rows(job, "mlp down ")) == (switches["quantise_fusion"] == "norm")
+        return found
+
+    assert moved(quantise_fusion="norm") == 4 * E * (2 + 2)
+    assert moved(quantise_fusion="activation") == 4 * E * (2 + 2 * MX)
+
+
+def test_a_compiled_backward_pass_keeps_scales() -> None:
+    kept = {"fp8_recipe": "current", "save_original_input": True, "quantise_fusion": "activation"}
+    assert "qkv again amax" in rows(low(switches=kept), "again")
+    compiled = rows(low(switches={**kept, "launch": "compile"}), "again")
+    assert set(compiled) == {"qkv again quantise", "attention out again amax", "attention out again quantise",
+                             "mlp up again quantise", "mlp down again quantise"}
+
+
 def test_tensor_parallel_ranks_gather_what_is_quantised() -> None:
     sp: dict[str, Any] = {"tp": 4, "sequence_parallel": True}
     wide = rows(low(precision="bf16", **sp), "gather")
@@ -149,6 +168,14 @@ def test_parameters_are_gathered_in_eight_bits(precision: str, width: float) -> 
     assert (times[0] < times[1]) == (width < 2) and graph.stage_quantised[0] > 0
 
 
+def test_full_sharding_holds_gathered_layers_in_eight_bits() -> None:
+    linear, two = 12 * E, 2  # of a layer; two layers are gathered at once
+    each = {"fp8_weight_cache": False}
+    jobs = (low(switches={**each, "fp8_param_gather": narrow}, dp=4, sharding="fsdp") for narrow in (False, True))
+    before, after = (memory_of(job, build(job))[0].buffers for job in jobs)
+    assert before - after == pytest.approx(two * linear)
+
+
 def test_ranks_agree_on_histories_once_a_pass() -> None:
     graph = build(low(switches={"fp8_amax_reduce": "tp"}, tp=2))
     amax = next(b for b in graph.blocks if b.name == "amax")
@@ -185,6 +212,9 @@ def test_experts_are_quantised_one_by_one() -> None:
     (H100, "fp8", {"fp8_recipe": "current", "fp8_amax_reduce": "tp"}, "runtime.fp8_amax_reduce", ("delayed",)),
     (B200, "nvfp4", {"fp8_param_gather": True}, "runtime.fp8_param_gather", ("16 bits",)),
     (B200, "mxfp8", {"fused_hadamard": True}, "runtime.fused_hadamard", ("runtime.precision=nvfp4",)),
+    (H100, "fp8", {"framework": "torchtitan", "fp8_recipe": "delayed"}, "runtime.fp8_recipe", ("current, rowwise under",)),
+    (H100, "fp8", {"framework": "nemo", "fp8_recipe": "rowwise"}, "runtime.fp8_recipe", ("delayed, current, blockwise under",)),
+    (H100, "fp8", {"fp8_recipe": "rowwise", "fp8_param_gather": True}, "runtime.fp8_param_gather", ("16 bits",)),
     (H100, "fp8", {"bf16_layers": (3, 2)}, "runtime.bf16_layers", ("model.layers = 4",)),
 ])
 def test_impossible_precisions_say_why_and_what_to_type(gpu: str, precision: str, switches: dict[str, Any], path: str,
@@ -195,6 +225,11 @@ def test_impossible_precisions_say_why_and_what_to_type(gpu: str, precision: str
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_parameters_are_quantised_once_on_their_way() -> None:
+    with pytest.raises(PlanError, match="8 bits already"):
+        low(switches={"fp8_param_gather": True}, dp=4, sharding="zero3", quantised_gather=True)
+
+
 def test_frameworks_choose_recipes_by_version_and_precision() -> None:
     assert load_runtime("megatron-core", precision="fp8").recipe == "delayed"
     old, new = (load_runtime("nemo", version=version, precision="fp8") for version in ("24.07", "25.09"))
@@ -202,6 +237,8 @@ def test_frameworks_choose_recipes_by_version_and_precision() -> None:
     assert load_runtime("nemo", version="25.09").fp8_recipe is None
     assert load_runtime("nemo", precision="fp8", fp8_recipe="blockwise").recipe == "blockwise"
     assert load_runtime("torchtitan", precision="fp8", launch="compile").quantise_fusion == "activation"
+    assert load_runtime("torchtitan", precision="fp8").fp8_param_gather
+    assert not load_runtime("torchtitan", precision="fp8", fp8_recipe="rowwise").fp8_param_gather
     assert load_runtime("hai-llm").recipe == "blockwise"
     assert not load_runtime("nemo", precision="nvfp4").overlap_tp
 

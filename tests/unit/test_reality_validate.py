@@ -12,6 +12,7 @@ from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction, StageMemory
 from windtunnel.reality import measurements
 from windtunnel.reality.blanks import choose, memory_alone
+from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.markdown import markdown
 from windtunnel.reality.report import Report, Score, summary
@@ -71,7 +72,26 @@ def test_mfu_alone_is_scored_by_its_sources_count() -> None:
     assert score.quantity == "mfu_pct" and score.measured == 47.7
     assert score.predicted == pytest.approx(47.7, rel=0.02)
     assert score_training(replace(row, source="elsewhere"), answer)[0].skipped
-    assert score_training(replace(row, features="sliding_window"), answer)[0].skipped
+
+
+@pytest.mark.parametrize(("row_id", "tolerance"), [("T0063", 0.004), ("T0074", 0.004), ("T0067", 0.009), ("T0075", 0.005),
+                                                   ("T0076", 0.005), ("T0077", 0.005), ("T0078", 0.005)])
+def test_the_count_gives_megascales_printed_mfu_from_its_printed_times(row_id: str, tolerance: float) -> None:
+    """Table 2, with and without the sliding window."""
+    row = ROWS[row_id]
+    window = 1024 if "sliding_window" in (row.features or "") else None
+    assert mfu_pct(row, row.iter_time_s or 0.0, 312e12, window) == pytest.approx(row.mfu_pct, rel=tolerance)
+
+
+def test_features_switch_one_thing_at_a_time() -> None:
+    """MegaScale's ablation begins with Megatron-LM of 2023 and adds up."""
+    runtimes = [draft(ROWS[f"T00{n}"]).jobs[0].runtime for n in range(79, 88)]
+    assert [r.framework for r in runtimes] == ["megatron-lm"] * 8 + ["megascale"] and runtimes[0] == runtimes[1] == runtimes[2]
+    assert [r.overlap_tp for r in runtimes] == [False] * 3 + [True] * 6
+    assert [r.overlap_p2p for r in runtimes] == [False] * 4 + [True] * 5
+    assert [r.overlap_grad_reduce and r.overlap_param_gather for r in runtimes] == [False] * 5 + [True] * 4
+    assert [r.attention_library for r in runtimes] == ["fa1"] * 6 + ["fa2"] * 3
+    assert [r.optimizer for r in runtimes] == ["adam"] * 8 + ["lamb"]
 
 
 def test_a_refusal_is_a_skip_and_a_bug_is_not() -> None:

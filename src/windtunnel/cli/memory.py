@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +12,13 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, busy, writable, write_json
 from windtunnel.cli.source import job_of
-from windtunnel.memory import Pooled, StageMemory, dumps, memory_of, shortfall, together, why
+from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, shortfall, together, why
 from windtunnel.memory import replay as play
 from windtunnel.memory import snapshot as take_snapshot
 from windtunnel.predict import predict
+from windtunnel.predict.spans import pass_times
 from windtunnel.spec import Job
-from windtunnel.workload import build
+from windtunnel.workload import Workload, build
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,7 +32,14 @@ Snapshot = Annotated[
     typer.Option("--snapshot", metavar="FILE.pickle",
                  help="Write a stage's highest point for PyTorch's viewer, pytorch.org/memory_viz."),
 ]
-Stage = Annotated[int | None, typer.Option("--stage", min=0, help="Stage of the snapshot; left out: the fullest.")]
+Picture = Annotated[
+    str | None,
+    typer.Option("--picture", metavar="FILE.svg", help="Replay a whole step and draw its memory over time, .svg or .html: all "
+                 "stages, or --stage N; JSON then has `over_time`."),
+]
+Stage = Annotated[
+    int | None, typer.Option("--stage", min=0, help="Stage of the snapshot (left out: the fullest) or of the picture (all).")
+]
 
 
 def _step_time(job: Job) -> float:
@@ -54,6 +63,30 @@ def _beside(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
     return table
 
 
+def _over_time(job: Job, workload: Workload, stages: Sequence[StageMemory], stage: int | None) -> list[OverTime]:
+    """The step of each stage, or of one, played at the times at which its passes run."""
+    timeline = predict(job).timeline
+    chosen = stages if stage is None else [stages[stage]]
+    return [over_time(workload, m.stage, pass_times(timeline, workload.schedule[m.stage], m.stage), m.context,
+                      m.usable - m.context if m.fits else math.inf) for m in chosen]
+
+
+def _highest(moments: Sequence[OverTime]) -> Table:
+    """What each stage's process came to at most."""
+    from rich.table import Table
+
+    from windtunnel.report import words as say
+
+    table = Table("stage", title="Highest points of a replayed step", title_justify="left", title_style="bold", box=None)
+    for head in ("allocated", "reserved", "nvidia-smi", "after"):
+        table.add_column(head, justify="right")
+    for one in moments:
+        sizes = (one.allocated, one.reserved, one.shown)
+        when = float(one.time[one.allocated.argmax()])
+        table.add_row(str(one.stage), *(say.size(float(size.max())) for size in sizes), say.seconds(when))
+    return table
+
+
 def command(
     job: Annotated[
         str | None, typer.Argument(metavar="JOB", help="Catalogue name, job file, config.json or Megatron-LM flags.")
@@ -65,10 +98,15 @@ def command(
     megatron: Megatron = None,
     replay: Replay = False,
     snapshot: Snapshot = None,
+    picture: Picture = None,
     stage: Stage = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json), ("--snapshot", snapshot))
+    writable(("--json", json), ("--snapshot", snapshot), ("--picture", picture))
+    if picture is not None:
+        from windtunnel.report.memory_picture import check_name
+
+        check_name(picture)
     loaded = job_of(job, sets, on, model, megatron)
     if stage is not None and stage >= loaded.job.plan.pp:
         raise SpecError("--stage", stage, f"a pipeline stage, 0 to {loaded.job.plan.pp - 1}")
@@ -79,6 +117,11 @@ def command(
         several = together(loaded.job, _step_time) if missing and not advice else ()
         now = _step_time(loaded.job) if advice else None
         replayed = play(workload, stages) if replay else ()
+        moments = _over_time(loaded.job, workload, stages, stage) if picture is not None else []
+        if picture is not None:
+            from windtunnel.report.memory_picture import write
+
+            write(moments, loaded.job.name, picture)
         if snapshot is not None:
             chosen = max(stages, key=lambda s: s.allocated) if stage is None else stages[stage]
             Path(snapshot).write_bytes(dumps(take_snapshot(workload, chosen.stage)))
@@ -100,6 +143,10 @@ def command(
         if replay:
             answer["replay"] = [vars(found) | {"stage": m.stage, "fragmentation": found.fragmentation}
                                 for m, found in zip(stages, replayed, strict=True)]
+        if moments:
+            from windtunnel.report.memory_picture import plain
+
+            answer["over_time"] = [plain(one) for one in moments]
         write_json(answer, json)
     if quiet or json == "-":
         return
@@ -117,6 +164,8 @@ def command(
         if any(found.failed for found in replayed):
             console.print(Text("In the replay the allocator finds no room in one piece. "
                                "Try --set runtime.alloc_conf=expandable_segments:True.", style="yellow"))
+    if moments:
+        console.print(_highest(moments))
     if fits:
         free = -max(s.missing for s in stages)
         left = f"{say.size(free)} free" if free else "nothing to spare"

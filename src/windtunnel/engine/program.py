@@ -66,6 +66,10 @@ class Program:
     part_key: Longs  # [P]
     part_seconds: Floats  # [P]
     part_participants: Ints  # [P] >= 1
+    op_group: Ints  # [O] column of `scales` by which an operator's seconds are multiplied
+    scale: Ints  # [I] row of `scales`; empty: every factor is 1
+    scales: Floats  # [rows x groups], flat
+    groups: int
     categories: int
     compute_tax: float = 0.0  # share of its rate that computing loses while communication of the rank is in flight
     host_window: int = 0  # operators that the host may be ahead of the device; 0: any number
@@ -86,6 +90,7 @@ class RankBuilder:
         self.hosts: list[float] = []  # one a rendezvous
         self.keys: list[int] = []  # two a part: key, participants
         self.seconds: list[float] = []  # one a part
+        self.scales: Longs | None = None  # [instances] rows of the builder's factors that stretch them; None: the first for all
 
     def __len__(self) -> int:
         return len(self.rows) // 4
@@ -167,7 +172,8 @@ class ProgramBuilder:
         self.categories, self.compute_tax, self.host_window = categories, compute_tax, host_window
         self._ranks: list[RankBuilder] = []
         self._sizes: list[int] = []
-        self._columns: list[tuple[Ints, Floats, Floats, Ints, Bytes, Bytes, Ints, Ints]] = []
+        self._columns: list[tuple[Ints, Floats, Floats, Ints, Bytes, Bytes, Ints, Ints, Ints]] = []
+        self._factors: list[Floats] = []
 
     def add_template(
         self,
@@ -179,12 +185,14 @@ class ProgramBuilder:
         wait0: Sequence[int] | Ints | int = -1,
         wait1: Sequence[int] | Ints | int = -1,
         sync: Sequence[bool] | Bytes | bool = False,
+        group: Sequence[int] | Ints | int = 0,
     ) -> int:
         """A list of operators that run in this order; one value stands for all. Returns the template's number.
 
         `seconds` on the device, `host` seconds to enqueue; `wait0`, `wait1`: earlier operators of the template whose end each one
         waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax, or COPY;
-        `sync`: the host goes on only when the operator has ended.
+        `sync`: the host goes on only when the operator has ended; `group`: the factor of an instance's row that multiplies the
+        operator's seconds.
         """
         n = len(seconds)
 
@@ -196,12 +204,18 @@ class ProgramBuilder:
 
         hosts = np.full(n, host, np.float64) if isinstance(host, (int, float)) else np.asarray(host, np.float64)
         columns = (ints(stream), np.asarray(seconds, np.float64), hosts, ints(category), marks(comm), marks(sync), ints(wait0),
-                   ints(wait1))
+                   ints(wait1), ints(group))
         if any(column.shape != (n,) for column in columns):
             raise EngineError(f"template {len(self._sizes)}: columns of unequal length {[len(c) for c in columns]}")
         self._sizes.append(n)
         self._columns.append(columns)
         return len(self._sizes) - 1
+
+    def add_factors(self, factors: Floats) -> Longs:
+        """Rows [n, groups] of factors that instances may name; returns their numbers. The first row of a program has to be ones."""
+        first = sum(len(rows) for rows in self._factors)
+        self._factors.append(np.asarray(factors, np.float64))
+        return first + np.arange(len(factors))
 
     def rank(self) -> RankBuilder:
         """The next rank, still empty."""
@@ -210,8 +224,8 @@ class ProgramBuilder:
 
     def build(self) -> Program:
         """The program's columns; the builder may go on afterwards. What is wrong in them is found by `run`."""
-        columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 8
-        stream, seconds, host, category, comm, sync, wait0, wait1 = columns
+        columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 9
+        stream, seconds, host, category, comm, sync, wait0, wait1, group = columns
         ranks = self._ranks
         rows = np.array([n for r in ranks for n in r.rows], np.int64).reshape(-1, 4)
         meetings = np.array([n for r in ranks for n in r.meetings], np.int64).reshape(-1, 4)
@@ -232,8 +246,15 @@ class ProgramBuilder:
             rv_cat_wait=ints(meetings[:, 1]), rv_cat_transfer=ints(meetings[:, 2]), part_start=_offsets(meetings[:, 3]),
             part_key=np.ascontiguousarray(keys[:, 0]), part_seconds=np.array([n for r in ranks for n in r.seconds], np.float64),
             part_participants=ints(keys[:, 1]),
+            op_group=ints(group), scale=ints(np.concatenate([_scales(r) for r in ranks]) if self._factors else np.zeros(0)),
+            scales=np.concatenate(self._factors).ravel() if self._factors else np.zeros(0),
+            groups=self._factors[0].shape[1] if self._factors else int(group.max(initial=0)) + 1,
             categories=self.categories, compute_tax=self.compute_tax, host_window=self.host_window,
         )  # fmt: skip
+
+
+def _scales(rank: RankBuilder) -> Longs:
+    return np.zeros(len(rank), np.int64) if rank.scales is None else rank.scales
 
 
 def _offsets(sizes: Sequence[int] | Longs) -> Longs:

@@ -12,6 +12,7 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
 from windtunnel.spec import DTYPE_BYTES, Job, Plan, check, load_runtime
+from windtunnel.spec.offload import Offload
 
 FORMAT = "deepspeed"
 TELLING = frozenset({"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization"})
@@ -44,8 +45,8 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
     fields: dict[str, Any] = {name: getattr(on.plan, name) for name in Plan.model_fields}
     if tp := keys.count("tensor_parallel.autotp_size"):
         fields["tp"] = tp
-    if keys.get("sequence_parallel_size") not in (None, 1):
-        fields["cp"] = keys.count("sequence_parallel_size")
+    if (ranks := keys.count("sequence_parallel_size") or 1) > 1:  # DeepSpeed-Ulysses
+        fields |= {"cp": ranks, "cp_kind": "a2a", "cp_sizes": None}
     split = fields["tp"] * fields["cp"] * fields["pp"]
     dp = max(1, on.cluster.gpus // split)
     micro, steps, total = (keys.count(path) for path in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
@@ -63,13 +64,38 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
     if stage not in (0, 1, 2, 3):
         raise SpecError("zero_optimization.stage", stage, "0, 1, 2 or 3")
     fields |= {"dp": None, "micro_batch": micro, "global_batch": total, "sharding": f"zero{stage}" if stage else "none",
-               "shard_group": keys.count("zero_optimization.mics_shard_size")}
-    for name in ("offload_optimizer", "offload_param"):
-        if (device := keys.text(f"zero_optimization.{name}.device")) not in (None, "none"):
-            raise SpecError(f"zero_optimization.{name}.device", device, "none", "Offload is not read yet.")
+               "offload": _offload(keys), **_zero_plus(keys, stage)}
     if keys.get("activation_checkpointing") is not None:
         assumed.append(f"recompute {on.plan.recompute}: the training script, not activation_checkpointing, says which layers do")
     return Plan(**fields)
+
+
+def _zero_plus(keys: Keys, stage: int) -> dict[str, Any]:
+    """MiCS and ZeRO++: groups and formats of stage 3."""
+    group, second = (keys.count(f"zero_optimization.{name}") for name in ("mics_shard_size", "zero_hpz_partition_size"))
+    made: dict[str, Any] = {"shard_group": group, "secondary_group": second if (second or 1) > 1 else None}
+    for name, field in (("zero_quantized_weights", "quantised_gather"), ("zero_quantized_gradients", "quantised_reduce"),
+                        ("mics_hierarchical_params_gather", "hierarchical_gather")):
+        made[field] = keys.flag(f"zero_optimization.{name}")
+    if stage == 3 and group is not None:
+        made["sharding"] = "mics"
+    return made
+
+
+def _offload(keys: Keys) -> Offload:
+    """Optimizer state and parameters on host or NVMe (ZeRO-Offload, ZeRO-Infinity)."""
+    fields: dict[str, Any] = {}
+    for name, field in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+        said = keys.text(f"zero_optimization.{name}.device") or "none"
+        if said not in ("none", "cpu", "nvme"):
+            raise SpecError(f"zero_optimization.{name}.device", said, "none, cpu, nvme")
+        fields[field] = "host" if said == "cpu" else said
+    ratio = keys.typed("zero_optimization.offload_optimizer.ratio", float)
+    if ratio is not None and fields["optimizer"] != "none":
+        if not 0.0 < ratio <= 1.0:
+            raise SpecError("zero_optimization.offload_optimizer.ratio", ratio, "a share above 0, at most 1")
+        fields["optimizer_fraction"] = float(ratio)
+    return Offload(**fields)
 
 
 def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:
@@ -92,6 +118,17 @@ def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:
         fields["reduce_with"] = "all_reduce"
     elements = keys.count("zero_optimization.reduce_bucket_size") or 500_000_000
     fields["bucket"] = elements * DTYPE_BYTES[fields["reduce_dtype"]]
+    for name, field, width in (("stage3_prefetch_bucket_size", "prefetch_bucket", 1.0),
+                               ("stage3_max_live_parameters", "live_parameters", 1.0),
+                               ("stage3_param_persistence_threshold", "persistent_parameters", 1.0),
+                               ("allgather_bucket_size", "gather_bucket", DTYPE_BYTES[half])):
+        if (size := keys.whole(f"zero_optimization.{name}")) is not None:
+            if size < (0 if field in ("prefetch_bucket", "persistent_parameters") else 1):
+                raise SpecError(f"zero_optimization.{name}", size, "a number of elements")
+            fields[field] = size * width
+    contiguous = keys.typed("zero_optimization.contiguous_gradients", bool)
+    if contiguous is not None:
+        fields["contiguous_gradients"] = contiguous
     kind = (keys.text("optimizer.type") or "Adam").lower()
     if kind not in _OPTIMIZERS:
         assumed.append(f"optimizer adam in place of {kind}")

@@ -10,9 +10,11 @@ from pydantic import ValidationError
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron_args import Arguments, parse
+from windtunnel.formats.megatron_context import context_of, graphs_of
 from windtunnel.formats.megatron_experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.megatron_flags import KINDS
 from windtunnel.formats.megatron_layout import layers_of
+from windtunnel.formats.megatron_offload import offload_of
 from windtunnel.formats.megatron_precision import precision_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.explain import explain
@@ -147,7 +149,8 @@ def _plan(args: Arguments, model: Model, on: Job | None) -> Plan:
     table: dict[str, Any] = {
         "tp": tp, "pp": pp, "cp": cp, "vpp": vpp, "dp": dp, "micro_batch": micro_batch, "global_batch": batch,
         "seq": args.needed("seq-length"), "sequence_parallel": args.switch("sequence-parallel") and tp > 1,
-        "sharding": _sharding(args), "stages": stages, **expert_axes(args, tp), **_recompute(args),
+        "sharding": _sharding(args), "stages": stages, "offload": offload_of(args), **context_of(args, cp),
+        **expert_axes(args, tp), **_recompute(args),
     }
     return _validated(table)
 
@@ -259,9 +262,7 @@ def _kernels(args: Arguments) -> dict[str, Any]:
         made["attention"] = "flash"
     elif args.text("transformer-impl") == "local":
         made["attention"] = "unfused" if args.switch("no-masked-softmax-fusion") else "fused_softmax"
-    if args.switch("enable-cuda-graph") or args.switch("external-cuda-graph") or args.text("cuda-graph-impl") not in (None, "none"):
-        made["launch"] = "cuda_graph"
-    return made
+    return made | graphs_of(args)
 
 
 def _job(args: Arguments, model: Model, plan: Plan, runtime: Runtime, on: Job) -> Job:

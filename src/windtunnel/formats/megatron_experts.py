@@ -100,20 +100,21 @@ def dispatch_of(args: Arguments) -> dict[str, Any]:
         raise SpecError("--moe-token-dispatcher-type", said, ", ".join(kinds))
     if not args.has("moe-token-dispatcher-type"):
         args.assumed.append("tokens reach experts by all-gather, Megatron's default (--moe-token-dispatcher-type left out)")
-    backend = args.text("moe-flex-dispatcher-backend")
-    if backend not in (None, "deepep"):
-        args.assumed.append(f"the flex dispatcher runs DeepEP (--moe-flex-dispatcher-backend says {backend})")
+    backend = args.text("moe-flex-dispatcher-backend") or "deepep"
+    if backend not in ("deepep", "hybridep"):
+        raise SpecError("--moe-flex-dispatcher-backend", backend, "deepep, hybridep")
     args.switch("moe-enable-deepep")
     fields: dict[str, Any] = {
-        "moe_dispatch": kinds[said], "moe_permute_fusion": args.switch("moe-permute-fusion"),
+        "moe_dispatch": backend if said == "flex" else kinds[said], "moe_permute_fusion": args.switch("moe-permute-fusion"),
         "moe_fused_router": args.switch("moe-router-fusion"), "moe_shared_overlap": args.switch("moe-shared-expert-overlap"),
         "moe_router_dtype": "fp32" if args.text("moe-router-dtype") in ("fp32", "fp64") else "bf16",
+        "moe_a2a_overlap": args.switch("overlap-moe-expert-parallel-comm"),
         "moe_grouped_gemm": "one" if args.switch("moe-use-legacy-grouped-gemm") else "each",
     }
     if not args.switch("moe-grouped-gemm"):
         args.assumed.append("experts run one after the other, a launch each (--moe-grouped-gemm left out)")
     if (capacity := args.number("moe-expert-capacity-factor")) is not None:
-        fields["moe_capacity"] = capacity
+        fields |= {"moe_capacity": capacity, "moe_pad_to_capacity": args.switch("moe-pad-expert-input-to-capacity")}
     else:
         args.assumed.append("even routing; runtime.moe_imbalance states another")
     return fields

@@ -15,9 +15,9 @@ INTEGERS = (
     "zero-stage", "world-size", "num-distributed-optimizer-instances", "mtp-num-layers",
     "expert-tensor-parallel-size", "moe-ffn-hidden-size", "moe-router-topk", "moe-shared-expert-intermediate-size",
     "moe-router-num-groups", "moe-router-group-topk", "q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim",
-    "v-head-dim", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16",
+    "v-head-dim", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16", "cpu-offloading-num-layers",
 )
-FLOATS = ("hidden-dropout", "attention-dropout", "moe-expert-capacity-factor")
+FLOATS = ("hidden-dropout", "attention-dropout", "moe-expert-capacity-factor", "optimizer-offload-fraction")
 STRINGS = (
     "position-embedding-type", "normalization", "fp8-format", "fp4-format", "fp8-recipe", "recompute-granularity",
     "recompute-method", "optimizer", "tokenizer-type", "window-size", "transformer-impl", "data-parallel-sharding-strategy",
@@ -25,7 +25,8 @@ STRINGS = (
     "cuda-graph-impl", "spec", "moe-layer-freq", "window-attn-skip-freq", "moe-token-dispatcher-type", "moe-router-score-function",
     "moe-router-dtype", "moe-flex-dispatcher-backend",
 )
-LISTS = ("recompute-modules", "moe-router-load-balancing-type")
+LISTS = ("recompute-modules", "cp-comm-type", "hierarchical-context-parallel-sizes", "cuda-graph-scope",
+         "moe-router-load-balancing-type")
 SWITCHES = (
     "swiglu", "squared-relu", "quick-geglu", "disable-bias-linear", "add-qkv-bias", "qk-layernorm", "group-query-attention",
     "untie-embeddings-and-output-weights", "apply-layernorm-1p", "sequence-parallel", "use-distributed-optimizer",
@@ -39,7 +40,9 @@ SWITCHES = (
     "account-for-loss-in-pipeline-split", "fp8-hybrid", "fp8-e4m3", "use-rotary-position-embeddings",
     "no-async-tensor-model-parallel-allreduce", "moe-grouped-gemm", "moe-use-legacy-grouped-gemm", "moe-permute-fusion",
     "moe-router-fusion", "moe-router-enable-expert-bias", "moe-shared-expert-overlap", "moe-shared-expert-gate",
-    "moe-enable-deepep", "fp8-param-gather", "first-last-layers-bf16", "tp-only-amax-red",
+    "moe-enable-deepep", "moe-pad-expert-input-to-capacity", "overlap-moe-expert-parallel-comm",
+    "fp8-param-gather", "first-last-layers-bf16", "tp-only-amax-red", "cpu-offloading",
+    "optimizer-cpu-offload", "overlap-cpu-optimizer-d2h-h2d",
 )
 
 KINDS: dict[str, str] = (dict.fromkeys(INTEGERS, "int") | dict.fromkeys(FLOATS, "float") | dict.fromkeys(STRINGS, "str")

@@ -89,13 +89,22 @@ def _plan(keys: Keys, model: Model, on: Job | None, assumed: list[str]) -> Plan:
         "ep": degree("expert_parallel"), "etp": degree("expert_tensor_parallel") if model.experts else 1,
         "sharding": "none" if shard == 1 and cp == 1 else "hsdp" if replicate > 1 else "fsdp",
         "shard_group": shard * cp if replicate > 1 and shard > 1 else None,
-        **_stages(keys, model, pp), **_recompute(keys, model, pp, assumed)}
-    if keys.flag("training.enable_cpu_offload"):
-        raise SpecError("training.enable_cpu_offload", True, "false", "Offload is not read yet.")
+        "cp_kind": _rotation(keys, cp), **_stages(keys, model, pp), **_recompute(keys, model, pp, assumed)}
+    if keys.flag("training.enable_cpu_offload"):  # FSDP's CPUOffloadPolicy: shards and optimizer state live on the host
+        fields["offload"] = {"parameters": "host", "optimizer": "host"}
     try:
         return Plan.model_validate({key: value for key, value in fields.items() if value is not None})
     except ValidationError as error:
         raise explain(error, Plan, "plan") from None
+
+
+def _rotation(keys: Keys, cp: int) -> str | None:
+    """How keys and values meet: PyTorch gathers them, or passes them on."""
+    said = keys.text("parallelism.context_parallel_rotate_method") or "allgather"
+    kinds = {"allgather": "all_gather", "alltoall": "p2p"}
+    if said not in kinds:
+        raise SpecError("parallelism.context_parallel_rotate_method", said, ", ".join(kinds))
+    return kinds[said] if cp > 1 else None
 
 
 def _stages(keys: Keys, model: Model, pp: int) -> dict[str, Any]:
@@ -139,12 +148,17 @@ def _recompute(keys: Keys, model: Model, pp: int, assumed: list[str]) -> dict[st
     return {"recompute": "full", "recompute_layers": count} if count else {"recompute": "none"}
 
 
-def _float8(keys: Keys) -> dict[str, Any]:
-    """torchao's recipe; its tensorwise one may gather shards in 8 bits. The tables' names changed in 2025."""
-    tables = ("quantize.linear.float8", "float8")
-    if any("rowwise" in str(keys.get(f"{table}.recipe_name")) for table in tables):
-        return {"fp8_recipe": "rowwise", "fp8_param_gather": False}
-    return {"fp8_param_gather": any([keys.flag(f"{table}.enable_fsdp_float8_all_gather") for table in tables])}
+def _float8(keys: Keys, precision: str) -> dict[str, Any]:
+    """torchao's float8: recipe and gathers in FP8, from whichever section this version of torchtitan has them in."""
+    if precision != "fp8":
+        return {}
+    sections = ("quantize.linear.float8", "quantize.dense.float8", "float8")
+    recipe = next((said for path in sections if (said := keys.text(f"{path}.recipe_name"))), "tensorwise")
+    recipes = {"tensorwise": "current", "rowwise": "rowwise", "rowwise_with_gw_hp": "rowwise"}
+    if recipe not in recipes:
+        raise SpecError("float8.recipe_name", recipe, ", ".join(recipes))
+    gathers = any([keys.flag(f"{path}.enable_fsdp_float8_all_gather") for path in sections])
+    return {"fp8_recipe": recipes[recipe], "fp8_param_gather": gathers}
 
 
 def _runtime(keys: Keys, plan: Plan) -> Runtime:
@@ -158,9 +172,7 @@ def _runtime(keys: Keys, plan: Plan) -> Runtime:
     precision = _DTYPES[params]
     for name in map(str, converters):
         precision = "mxfp8" if name.startswith("mx") or "mx" in name.split(".") else "fp8" if "float8" in name else precision
-    fields: dict[str, Any] = {"precision": precision, "reduce_dtype": _DTYPES[reduce]}
-    if precision == "fp8":
-        fields |= _float8(keys)
+    fields: dict[str, Any] = {"precision": precision, "reduce_dtype": _DTYPES[reduce], **_float8(keys, precision)}
     components = keys.get("compile.components")
     model = components is None or isinstance(components, list) and "model" in components
     compiled = keys.flag("training.compile") or keys.flag("compile.enable") and model

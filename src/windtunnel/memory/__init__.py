@@ -1,6 +1,7 @@
 """Plan -> bytes: what the fullest GPU of every pipeline stage holds, when, and whether it fits."""
 
 from windtunnel.memory.advice import shortfall
+from windtunnel.memory.over_time import PARTS, OverTime, over_time
 from windtunnel.memory.replay import Pooled, replay
 from windtunnel.memory.result import StageMemory
 from windtunnel.memory.snapshot import dumps, snapshot
@@ -12,6 +13,6 @@ from windtunnel.memory.walk import activation_walk
 from windtunnel.memory.why import why
 
 __all__ = [
-    "NAMES", "TIER_PARTS", "Pooled", "StageMemory", "TierMemory", "Together", "activation_walk", "curve", "dumps", "memory_of",
-    "replay", "shortfall", "snapshot", "together", "why",
+    "NAMES", "PARTS", "TIER_PARTS", "OverTime", "Pooled", "StageMemory", "TierMemory", "Together", "activation_walk", "curve",
+    "dumps", "memory_of", "over_time", "replay", "shortfall", "snapshot", "together", "why",
 ]

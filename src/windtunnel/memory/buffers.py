@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.memory.habits import Habits
+from windtunnel.memory.state import gradients_leave
 from windtunnel.memory.tiers import largest_copy
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
+from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.build import HEAD
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.ops import Kind
@@ -22,7 +24,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
     total += largest_copy(workload, stage)  # a layer that leaves while the next one runs, or comes back ahead of its use
     if plan.shards_parameters:
         return total + _sharded(workload, stage, habit, parameters)
-    if job.dp * plan.cp > 1 and habit.bucket:
+    if (job.dp * plan.cp > 1 or gradients_leave(plan)) and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
         twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"
         total += min(habit.bucket, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced
@@ -48,7 +50,11 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
     second = parameters / job.plan.secondary_group if job.plan.secondary_group else 0.0
     small = sum(persistent(job, workload.blocks[b]) * times for chunk in workload.stages[stage] for b, times in chunk.blocks)
     quantised = INT8 * largest if job.plan.quantised_gather else 0.0
-    return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised
+    narrow = workload.stage_quantised[stage]
+    if job.runtime.reshard_after_forward:
+        narrow = min(narrow, (1 + blocks_ahead(workload, stage)) * max((workload.blocks[b].quantised for b in used), default=0.0))
+    thinner = narrow * (compute - gather_width(job, compute, 1.0, 1.0))  # what is gathered in low precision
+    return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised - thinner
 
 
 def _outputs(workload: Workload, stage: int, width: float) -> float:

@@ -37,7 +37,7 @@ def pooled(workload: Workload, stage: int, limit: float) -> Pooled:
     live: dict[int, Block] = {}
     failed = False
     try:
-        for tensor, size, stream, _, _ in lifetimes(workload, stage):
+        for tensor, size, stream, *_ in lifetimes(workload, stage):
             if size > 0.0:
                 live[tensor] = pool.malloc(size, stream)
             else:

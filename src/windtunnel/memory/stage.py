@@ -33,7 +33,7 @@ def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
 def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -> StageMemory:
     habit = habits(job.runtime.framework)
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
-    state = state_of(job, habit, parameters, experts, workload.stage_quantised[stage])
+    state = state_of(job, habit, parameters, experts, workload.stage_quantised[stage], workload.stage_states[stage])
     peak = peak_of(workload, stage, needs, raw_gradient_bytes(job))
     buffers = buffer_bytes(workload, stage, habit, parameters)
     step = step_bytes(job, parameters, experts)
@@ -45,7 +45,7 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     capacity = float(job.cluster.gpu.memory)
     room = USABLE * capacity - context
     reserved = max(allocated, min(allocated * (1.0 + job.runtime.allocator_overhead), room))
-    tiers = tiers_of(workload, stage, habit)
+    tiers = tiers_of(workload, stage, habit, needs)
     return StageMemory(
         stage=stage, weights=state.weights, gradients=state.gradients, optimizer=state.optimizer, activations=peak.activations,
         logits=peak.logits, buffers=buffers, workspace=workspace, context=context, fragmentation=reserved - allocated,

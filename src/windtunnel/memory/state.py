@@ -14,25 +14,29 @@ from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.spec.plan import Plan
 from windtunnel.workload.blocks.quantise import weight_bytes
-from windtunnel.workload.passes.optimizer import MOMENTS, sharded, updated_parameters
+from windtunnel.workload.optimizers import Held
+from windtunnel.workload.passes.optimizer import sharded, state_bytes, updated_parameters
 
 
 @dataclass(frozen=True)
 class State:
-    """Bytes on one GPU."""
+    """Bytes on one GPU; `master` is the part of `optimizer` that are fp32 copies of weights."""
 
     weights: float
     gradients: float
     optimizer: float
+    master: float = 0.0
 
     @property
     def total(self) -> float:
         return self.weights + self.gradients + self.optimizer
 
 
-def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, quantised: float = 0.0) -> State:
+def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, quantised: float = 0.0,
+             moments: float | None = None) -> State:
     """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of them of experts,
-    `quantised` of linear layers in low precision."""
+    `quantised` of linear layers in low precision. `moments`: bytes of the optimizer's own state (`Workload.stage_states`); left
+    out, as if no parameter were a matrix."""
     plan, runtime = job.plan, job.runtime
     own = sharded(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
@@ -41,19 +45,24 @@ def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, 
     kept = plan.offload.kept_state
     if master and plan.sharding in ("fsdp", "hsdp"):  # FSDP's shards are the master copy; 16-bit weights exist only gathered
         weight, master = (1.0 - kept) * weight + kept * master, 0.0
+    if moments is None:
+        moments = state_bytes(job, Held(parameters, experts))
+    copies = master * updated_parameters(job, parameters, experts)
     cut = plan.sharding == "zero2" or plan.shards_parameters and not whole
     return State(
         weights=0.0 if plan.offload.parameters != "none" else weight * own if plan.shards_parameters else weight_bytes(
             job, parameters, quantised),
         gradients=gradient * (own * (kept if gradients_leave(plan) else 1.0) if cut else parameters),
-        optimizer=(4.0 * MOMENTS[runtime.optimizer] + master) * updated_parameters(job, parameters, experts) * kept,
+        optimizer=(moments + copies) * kept,
+        master=copies * kept,
     )
 
 
 def gradients_leave(plan: Plan) -> bool:
     """Whether shards of gradients are accumulated where their optimizer state is: ZeRO-Offload, ZeRO-Infinity and FSDP's CPUOffload
     do so from ZeRO 2 up, since every backward pass reduces there."""
-    return plan.offload.optimizer != "none" and (plan.sharding == "zero2" or plan.shards_parameters)
+    cut = plan.sharding == "zero2" or plan.shards_parameters and plan.gradient_accumulation != "local"
+    return plan.offload.optimizer != "none" and cut
 
 
 def step_bytes(job: Job, parameters: float, experts: float = 0.0) -> float:

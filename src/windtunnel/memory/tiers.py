@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from windtunnel.memory.habits import Habits
 from windtunnel.memory.state import gradients_leave, state_of
+from windtunnel.memory.walk import Needs
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.host import Place
 from windtunnel.spec.job import Job
@@ -49,7 +51,7 @@ class TierMemory:
         return self.total - self.capacity
 
 
-def tiers_of(workload: Workload, stage: int, habit: Habits) -> tuple[TierMemory, ...]:
+def tiers_of(workload: Workload, stage: int, habit: Habits, needs: Sequence[Needs]) -> tuple[TierMemory, ...]:
     """Every place that the plan's offload uses, for one GPU of `stage`; none where nothing leaves."""
     job = workload.job
     offload = job.plan.offload
@@ -62,13 +64,14 @@ def tiers_of(workload: Workload, stage: int, habit: Habits) -> tuple[TierMemory,
         found[place] = replace(held, **{name: getattr(held, name) + size for name, size in sizes.items()})
 
     if offload.activations:
-        add(offload.activations_to, activations=_activations(workload, stage))
+        add(offload.activations_to, activations=_activations(workload, stage, needs))
         if offload.activations_to == "nvme":
             add("host", buffers=2.0 * largest_copy(workload, stage))
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     plan = job.plan
-    whole = state_of(_without(job), habit, parameters, experts)
-    here = state_of(job, habit, parameters, experts)
+    moments = workload.stage_states[stage]
+    whole = state_of(_without(job), habit, parameters, experts, moments=moments)
+    here = state_of(job, habit, parameters, experts, moments=moments)
     gone = updated_parameters(job, parameters, experts) * (1.0 - offload.kept_state)
     if offload.optimizer != "none":
         away = whole.optimizer - here.optimizer
@@ -88,10 +91,9 @@ def largest_copy(workload: Workload, stage: int) -> float:
     return max((workload.blocks[b].offloaded for chunk in workload.stages[stage] for b, _ in chunk.blocks), default=0.0)
 
 
-def _activations(workload: Workload, stage: int) -> float:
+def _activations(workload: Workload, stage: int, needs: Sequence[Needs]) -> float:
     """Most bytes of micro batches in flight."""
-    blocks = workload.blocks
-    held = np.array([sum(blocks[b].offloaded * times for b, times in chunk.blocks) for chunk in workload.stages[stage]])
+    held = np.array([sum(needs[b].offloaded * times for b, times in chunk.blocks) for chunk in workload.stages[stage]])
     direction, chunk, _, _ = table(workload.schedule[stage]).T
     change = np.where(direction == Pass.FORWARD, held[chunk], np.where(direction == Pass.BACKWARD, -held[chunk], 0.0))
     return float(np.cumsum(change).max(initial=0.0))
@@ -108,4 +110,4 @@ def _capacity(job: Job, place: Place) -> float:
         return cluster.memory_pool.capacity / cluster.gpus if cluster.memory_pool else 0.0
     whole = {"host": USABLE_HOST * (node.host_memory or 0.0), "nvme": node.storage.capacity if node.storage else 0.0,
              "expansion": node.expansion.capacity if node.expansion else 0.0}[place]
-    return whole / node.gpus
+    return whole / cluster.gpus_of_node

@@ -17,6 +17,9 @@ from windtunnel.workload import active_parameters, build, parameter_count
 PRICED, SHOWN = 8, 3
 """Plans that fit whose step is predicted, the most promising by `_guess`; and how many of them are told."""
 
+HEADROOM = 0.02
+"""Share of the GPU's memory that a plan leaves free, if any plan does: what no model counts to the byte. Assumed."""
+
 AGAIN = {"none": 1.0, "selective": 1.05, "ops": 1.15, "full": 1.33}
 """Time of a step with recompute over one without, to order plans before any is predicted: full runs the forward pass again."""
 
@@ -50,8 +53,9 @@ def together(job: Job, step_time: Callable[[Job], float]) -> tuple[Together, ...
             if all(stage.fits for stage in memory):
                 fitting.append((_guess(changed), changed, spare(memory)))
                 break
+    roomy = [entry for entry in fitting if entry[2] >= HEADROOM * job.cluster.gpu.memory]
     found = []
-    for _, changed, left in sorted(fitting, key=lambda entry: entry[0])[:PRICED]:
+    for _, changed, left in sorted(roomy or fitting, key=lambda entry: entry[0])[:PRICED]:
         try:
             seconds = step_time(changed)
         except WindtunnelError:

@@ -30,13 +30,14 @@ SAVED_PER_LOGIT = 4.0
 @dataclass(frozen=True)
 class Needs:
     """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of saved that is logits,
-    `late` what its weight gradients need once its input's gradient is done."""
+    `late` what its weight gradients need once its input's gradient is done, `offloaded` what it keeps elsewhere."""
 
     saved: float
     working: float
     logits: float
     parameters: float
     late: float
+    offloaded: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
 
 def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     if isinstance(workload.job.model, GraphModel):  # its tensors were counted one by one
-        return Needs(block.saved, block.working, 0.0, block.parameters, 0.0)
+        return Needs(block.saved, block.working, 0.0, block.parameters, 0.0, block.offloaded)
     table, runtime, plan = workload.ops, workload.job.runtime, workload.job.plan
     width = runtime.compute_width
     rows = slice(block.backward.start, block.backward.stop)
@@ -98,7 +99,10 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     factors = (np.where(matrix & (phase == Phase.WGRAD), batch * k * (m + n), 0) * size).sum()
     again = (phase == Phase.WGRAD) & (table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP)
     cut = 0.0 if habit.saves_gathered else float(table.bytes[rows][again].sum()) * (1.0 - 1.0 / plan.tp)
-    return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut))
+    offloaded = block.offloaded
+    if offloaded and not block.saved:  # what frameworks keep beyond the graph's tensors leaves with them
+        offloaded, working, saved = offloaded + saved, working + saved, 0.0
+    return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut), offloaded)
 
 
 def _context(table: OpTable, rows: slice) -> float:
@@ -155,8 +159,11 @@ def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
 def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float) -> Peak:
     """Highest point of the walk of `stage`; `raw_gradient` bytes per parameter pile up during one backward pass."""
     before = np.full((len(Pass), len(workload.stages[stage])), -1.0)  # highest level at the start of a pass; -1: no such pass
-    direction, chunk, _, _ = table(workload.schedule[stage]).T
-    np.maximum.at(before, (direction, chunk), np.append(0.0, _levels(workload, stage, needs)[:-1]))
+    direction, chunk, _, pairs = table(workload.schedule[stage]).T
+    levels = np.append(0.0, _levels(workload, stage, needs)[:-1])
+    if workload.job.runtime.moe_a2a_overlap and pairs.any():
+        levels = _in_step(workload, stage, needs, levels, chunk, np.flatnonzero(pairs))
+    np.maximum.at(before, (direction, chunk), levels)
     best = Peak(0.0, 0.0, 0.0)
     waiting = raw_gradient * workload.stage_parameters[stage]
     for virtual, way in product(range(before.shape[1]), Pass):
@@ -172,6 +179,18 @@ def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradie
             if found.total > best.total:
                 best = found
     return best
+
+
+def _in_step(workload: Workload, stage: int, needs: tuple[Needs, ...], levels: npt.NDArray[np.float64],
+             chunk: npt.NDArray[np.int64], pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Levels at the start of each action where the two passes of a pair go layer by layer: the forward pass fills what the backward
+    pass beside it frees, and is at most a layer ahead (Megatron-Core's combined_1f1b.py)."""
+    held = np.array(chunk_bytes(workload, stage, needs))
+    layer = np.array([max((needs[b].saved for b, _ in each.blocks), default=0.0) for each in workload.stages[stage]])
+    ahead, back = chunk[pairs], chunk[pairs + 1]
+    found = levels.copy()
+    found[pairs + 1] = levels[pairs] + layer[ahead] + np.maximum(0.0, held[ahead] - held[back])
+    return found
 
 
 def _points(chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float, half: bool) -> list[tuple[float, float, float]]:

@@ -94,6 +94,17 @@ def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int
     return Machine(cluster, placed, with_endpoints(graph, nodes[first]), switch, settings, seed)
 
 
+def with_slow_nics(on: Machine, ranks: Ids, rate: float) -> Machine:
+    """The machine with the nearest NICs of these ranks at `rate` of their own rate, both ways."""
+    graph = on.graph
+    ends = on.placed.endpoint[ranks]
+    slow = np.zeros(graph.nodes, np.bool_)
+    slow[graph.nics[graph.nic_start[ends[graph.nic_start[ends + 1] > graph.nic_start[ends]]]]] = True
+    outside = (graph.node_site[graph.link_from] < 0) | (graph.node_site[graph.link_to] < 0)
+    hit = outside & (slow[graph.link_from] | slow[graph.link_to])
+    return replace(on, graph=replace(graph, link_rate=np.where(hit, graph.link_rate * rate, graph.link_rate)))
+
+
 def plan_of(on: Machine, comm: Comm, size: float, rows: Ids, group: Group) -> Plan:
     """The call of `size` bytes that every group makes; `rows` [groups, ranks] are rank numbers.
 

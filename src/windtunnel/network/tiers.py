@@ -65,21 +65,21 @@ def legs(cluster: Cluster, place: Place, out: bool) -> tuple[Leg, ...]:
 
     NVMe is reached through pinned host memory. Raises SpecError for a place that the cluster has not.
     """
-    node = cluster.node
+    node, here = cluster.node, cluster.gpus_of_node
     if place == "pool":
         return (pool_leg(cluster),)
     link = host_link(node)
-    way = ACHIEVED[link.kind][1 if out else 0] * link.bandwidth / min(link.gpus, node.gpus)
+    way = ACHIEVED[link.kind][1 if out else 0] * link.bandwidth / min(link.gpus, here)
     if place == "expansion":
         if node.expansion is None:
             raise SpecError("cluster.node.expansion", None, "a memory expansion")
-        return (Leg(min(way, node.expansion.bandwidth / node.gpus), COPY_LATENCY + node.expansion.latency),)
-    host = Leg(min(way, host_memory_rate(node) / node.gpus), COPY_LATENCY)
+        return (Leg(min(way, node.expansion.bandwidth / here), COPY_LATENCY + node.expansion.latency),)
+    host = Leg(min(way, host_memory_rate(node) / here), COPY_LATENCY)
     if place == "host":
         return (host,)
     if node.storage is None:
         raise SpecError("cluster.node.storage", None, "storage")
-    disk = Leg((node.storage.write if out else node.storage.read) / node.gpus, node.storage.latency)
+    disk = Leg((node.storage.write if out else node.storage.read) / here, node.storage.latency)
     return (host, disk) if out else (disk, host)
 
 
@@ -92,17 +92,16 @@ def _pool(cluster: Cluster) -> MemoryPool:
 def pool_leg(cluster: Cluster) -> Leg:
     """Every GPU moves bytes of its own: the slowest of the in-node fabric, the node's way out and the pool's ports, each divided
     over the GPUs behind it."""
-    pool, node = _pool(cluster), cluster.node
-    out = (pool.node_bandwidth or node.gpus * pool.gpu_bandwidth) / node.gpus
+    pool, here = _pool(cluster), cluster.gpus_of_node
+    out = (pool.node_bandwidth or here * pool.gpu_bandwidth) / here
     return Leg(min(pool.gpu_bandwidth, out, pool.ports * pool.bandwidth / cluster.gpus), pool.latency)
 
 
 def pool_collective(cluster: Cluster, size: float, ranks: int) -> float:
     """Seconds in which `ranks` GPUs all get the same `size` bytes, or store one sum of as many bytes each, with the switches doing
     the gathering or adding: memory moves them once for each such group, a node's way out and each GPU's port carry all of them."""
-    pool, node = _pool(cluster), cluster.node
+    pool, here = _pool(cluster), cluster.gpus_of_node
     groups = max(1, cluster.gpus // ranks)
-    here = min(ranks, node.gpus)  # GPUs of a node in one group
-    way_out = (pool.node_bandwidth or node.gpus * pool.gpu_bandwidth) / (node.gpus // here)
+    way_out = (pool.node_bandwidth or here * pool.gpu_bandwidth) / (here // min(ranks, here))  # of one group in the node
     rate = min(pool.gpu_bandwidth, way_out, pool.ports * pool.bandwidth / groups)
     return Leg(rate, pool.latency).seconds(size)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from windtunnel.network.collisions import collisions
 from windtunnel.network.members import members
 from windtunnel.network.plans import Machine, Plan, plan_of
 from windtunnel.predict.costs import Network
 from windtunnel.predict.live import Call, name_of
+from windtunnel.predict.unequal.ranks import places_of
 
 Seen = Sequence[tuple[int, float]]
 """Of each call, how often it ran and its mean seconds."""
@@ -19,6 +22,8 @@ def plans(on: Machine, prices: Network, calls: Sequence[Call]) -> list[Plan]:
     made = []
     for call in calls:
         rows = members(prices.job, call.axis, call.stage)
+        if call.only is not None:
+            rows = rows[np.isin(places_of(prices.job).replica[rows], call.only).all(axis=1)]
         made.append(plan_of(on, call.comm, call.size, rows[:, ::-1] if call.back else rows, prices.group(call.axis)))
     return made
 

@@ -29,6 +29,8 @@ class Category(IntEnum):
     OTHER_STAGES = 13
     OFFLOAD = 14  # copies to and from memory beside the GPU's
     CPU_UPDATE = 15
+    SLOWER_RANKS = 16
+    DATA = 17
 
 
 COMPUTE = (Category.MATMUL, Category.ATTENTION, Category.MEMORY_BOUND, Category.RECOMPUTE, Category.OPTIMIZER)

@@ -38,9 +38,12 @@ class Copies:
         self.job, self.offload = job, job.plan.offload
         self.of_layers = self.offload.activations > 0
         self.layers = job.layers_per_stage[stage.index]
-        self.lead = [int(part == 0) for part in job.places[stage.index]]  # the embedding, before the first layer
+        blocks, chunks = stage.workload.blocks, stage.workload.stages[stage.index]
+        # the embedding, before the first layer
+        self.lead = [int(bool(chunk.blocks) and blocks[chunk.blocks[0][0]].name == "embedding") for chunk in chunks]
         self.windows = [windows(min(self.offload.activations, n), n) for n in self.layers]
         self.gate: tuple[int, ...] = ()  # copies that the next computation waits for
+        self.last: tuple[int, ...] = ()  # of a pass: its last copy, if it may end beside the next pass
         self.left: dict[tuple[int, int, int], tuple[int, ...]] = {}  # by chunk, micro batch, layer: the hops of what left
         self.fetched: dict[int, int] = {}  # by layer of the backward pass at hand
         self.computed: tuple[int, ...] = ()
@@ -82,9 +85,14 @@ class Copies:
             return
         if layer == 0 and at:
             self._leave(chunk, action.micro_batch, 0)
+            self.gate, self.last = self.last, ()
         if layer in at:
             group = at.index(layer)
-            self.gate = (self.left[chunk, action.micro_batch, group][0],)
+            copy = self.left[chunk, action.micro_batch, group][0]
+            if layer + 1 == self.layers[chunk] and self.job.plan.pp > 1:
+                self.last = (copy,)
+            else:
+                self.gate = (*self.gate, copy)
             if group + 1 < len(at):
                 self._leave(chunk, action.micro_batch, group + 1)
 
@@ -196,8 +204,8 @@ class Copies:
     @property
     def _cpu_memory(self) -> float:
         """B/s of memory behind a GPU's share of its node's CPUs."""
-        node = self.job.cluster.node
-        return host_memory_rate(node) / HOST_ACHIEVED / node.gpus
+        cluster = self.job.cluster
+        return host_memory_rate(cluster.node) / HOST_ACHIEVED / cluster.gpus_of_node
 
     def update(self, on_gpu: int, waits: tuple[int, ...]) -> int:
         """The offloaded part of the update, in pieces, once `waits` are over; returns what ends when all of it has. `on_gpu` is the
@@ -228,13 +236,13 @@ class Copies:
                 came = self.back(place, state + (width * elements if self.leaves else 0.0), begin)
                 ends = self.out(place, state, (came,))
                 continue
-            ready = begin
+            read: tuple[int, ...] = ()
             if place == "nvme":
                 disk = legs(self.job.cluster, place, False)[0]
-                ready = (*begin, self._copy((int(Kind.FROM_STORAGE), -1, -1), Stream.STORAGE_READ, disk.seconds(state), begin))
+                read = (self._copy((int(Kind.FROM_STORAGE), -1, -1), Stream.STORAGE_READ, disk.seconds(state), begin),)
             seconds = cpu_seconds(update_bytes(self.job, width) * elements, self._cpu_memory)
-            updated = self._copy((int(Kind.CPU_UPDATE), -1, -1), Stream.CPU, seconds, ready, Category.CPU_UPDATE)
-            ends = (updated,)
+            updated = self._copy((int(Kind.CPU_UPDATE), -1, -1), Stream.CPU, seconds, (*begin, *read), Category.CPU_UPDATE)
+            ends = (*read, updated)
             if place == "nvme":
                 disk = legs(self.job.cluster, place, True)[1]
                 ends += (self._copy((int(Kind.TO_STORAGE), -1, -1), Stream.STORAGE_WRITE, disk.seconds(state), (updated,)),)

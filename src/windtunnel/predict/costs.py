@@ -48,19 +48,23 @@ class Network:
 
 @dataclass(frozen=True)
 class Costs:
-    """Columns over the rows of the workload: device `seconds`, `host` seconds to enqueue, and where the seconds come from."""
+    """Columns over the rows of the workload: device `seconds`, `host` seconds to enqueue, and where the seconds come from.
+
+    `data`: seconds at the begin of the step for which the first stage waits for its batch.
+    """
 
     seconds: Array
     host: Array
     estimate: Estimate
     network: Network
     slowdown: float
+    data: float = 0.0
 
 
 def price(workload: Workload, factors: Factors | None = None, profile: Profile | None = None) -> Costs:
     """Cost of every row; `factors` stand in for the stored training factors, `profile` for the curves wherever it has been.
 
-    Compute seconds carry the wait for the slowest GPU of the job (`Costs.slowdown`).
+    Compute seconds carry the wait for the slowest GPU of the job (`Costs.slowdown`), unless the job says which GPUs are slow.
     """
     job, ops = workload.job, workload.ops
     runtime = job.runtime
@@ -69,7 +73,7 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     else:
         kernels = estimate(ops, job.cluster.gpu, runtime, factors, profile.kernels)
         estimated = in_modules(workload, kernels, profile.modules)
-    slower = slowdown(job.cluster)
+    slower = 1.0 if job.unequal is not None and job.unequal.names_speeds else slowdown(job.cluster)
     seconds = estimated.seconds * slower
     network = Network(job)
     comm = ops.kind == Kind.COMM

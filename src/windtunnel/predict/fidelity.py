@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from windtunnel.engine import _core
 from windtunnel.engine.graph import Longs
-from windtunnel.network.plans import Machine, machine
+from windtunnel.network.plans import Machine, machine, with_slow_nics
 from windtunnel.network.traffic import Traffic
 from windtunnel.predict.carried import Seen
 from windtunnel.predict.costs import Costs, Network
@@ -21,13 +21,15 @@ from windtunnel.predict.over_packet import PacketStep
 from windtunnel.workload import Axis, Comm, Kind, Workload
 
 Progress = Callable[[float], object]
+SlowNics = Sequence[tuple[Longs, float]]
+"""Ranks whose NICs run at this share of their rate."""
 Priced = Mapping[tuple[Comm, Axis, float], float]
 
 
 class Step(Protocol):
     """The calls of a step, ready to run over an engine. `ran` is a network that `network` made, after the run that it was for."""
 
-    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> _core.Network: ...
+    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> _core.Network | None: ...
     def alone(self) -> list[float]: ...
     def seen(self, ran: Any) -> Seen: ...
     def traffic(self, ran: Any, seconds: float, seen: Seen) -> Traffic: ...
@@ -43,9 +45,11 @@ ENGINES: dict[str, Callable[[Machine, Network, list[Call], bool], Step]] = {
 class Fidelity:
     """A network engine under one job."""
 
-    def __init__(self, network: str, prices: Network, seed: int = 1, skip: bool = False) -> None:
+    def __init__(self, network: str, prices: Network, seed: int = 1, skip: bool = False, slow: SlowNics = ()) -> None:
         self.network_name, self.prices, self.skip = network, prices, skip
         self.on = machine(prices.job.cluster, prices.job.cluster.gpus, prices.settings, seed)
+        for ranks, rate in slow:
+            self.on = with_slow_nics(self.on, ranks, rate)
 
     def step(self, calls: list[Call]) -> Step:
         """`calls` over the engine."""
@@ -86,7 +90,7 @@ class Run:
         self.live, self.prices = live, fidelity.prices
         self.step = fidelity.step(list(live.calls))
 
-    def network(self, progress: Progress | None = None) -> _core.Network:
+    def network(self, progress: Progress | None = None) -> _core.Network | None:
         """A network for one run of the program; `progress` is told the share of its transfers that is over, where that is slow."""
         return self.step.network(*self.live.table(), progress)
 
@@ -101,9 +105,10 @@ class Run:
         return self.step.traffic(ran, seconds, seen)
 
 
-def over_engine(network: str, workload: Workload, costs: Costs, seed: int, skip: bool) -> tuple[Costs, Lowered, Run]:
-    """Costs, program and calls of a step whose transfers run over an engine."""
-    fidelity = Fidelity(network, costs.network, seed, skip)
+def over_engine(network: str, workload: Workload, costs: Costs, seed: int, skip: bool, slow: SlowNics = (),
+                lower: Callable[[Workload, Costs, Live], Lowered] = lower) -> tuple[Costs, Lowered, Run]:
+    """Costs, program and calls of a step whose transfers run over an engine; `slow` NICs stand in its graph."""
+    fidelity = Fidelity(network, costs.network, seed, skip, slow)
     priced, live = fidelity.reprice(workload, costs), Live(costs.network)
     lowered = lower(workload, priced, live)
     return priced, lowered, Run(fidelity, live)

@@ -27,7 +27,8 @@ FIRST_KEY = 1 << 48
 
 class Call(NamedTuple):
     """One kind of traffic: a collective of all groups of `axis` in `stage` (None: of the whole job), or the transfers from a stage
-    to the next (`back`: to the one before it). `extra` seconds come before the transfer (a gather inside the node)."""
+    to the next (`back`: to the one before it). `extra` seconds come before the transfer (a gather inside the node). `only`: of
+    these replicas (None: of all)."""
 
     comm: Comm
     axis: Axis
@@ -35,6 +36,7 @@ class Call(NamedTuple):
     stage: int | None
     back: bool = False
     extra: float = 0.0
+    only: tuple[int, ...] | None = None
 
 
 def name_of(call: Call) -> str:

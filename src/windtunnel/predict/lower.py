@@ -7,6 +7,7 @@ transfers, gradient reduction, update, parameter gather. Which of these overlap 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.engine import Program, ProgramBuilder
+from windtunnel.predict.batches import read_back, wait_for_data
 from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Live
 from windtunnel.predict.sharding import Sharding, sharding_for
 from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
 from windtunnel.predict.templates import Templates
-from windtunnel.predict.transfers import Transfers
+from windtunnel.predict.transfers import Transfers, overlaps
 from windtunnel.workload import Axis, Comm, Workload
 from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.passes.optimizer import sharded
@@ -50,6 +52,15 @@ class Lowered:
     partners: tuple[dict[tuple[int, int], tuple[int, int]], ...]
 
 
+    pipelines: tuple[str, ...] = ("",)
+    """Names of the groups of replicas whose stages follow each other among the program's ranks: one if all replicas are equal."""
+
+    @property
+    def stages(self) -> int:
+        """Ranks of the first group, one a pipeline stage: those that reports show."""
+        return len(self.labels) // len(self.pipelines)
+
+
 def compute_tax(costs: Costs) -> float:
     """Share of the GPU's SMs that overlapping collectives hold: NCCL runs one block, and so one SM, a channel; DeepEP and HybridEP
     hold as many as they are told to."""
@@ -73,16 +84,23 @@ def lower(workload: Workload, costs: Costs, live: Live | None = None) -> Lowered
     stages = []
     for index in range(job.plan.pp):
         stage = Stage(index, builder.rank(), templates, workload, costs, live)
-        _step(stage, transfers)
+        write_step(stage, transfers)
         stages.append(stage)
     builder.compute_tax = compute_tax(costs)  # known once every call has a price
+    return finished(builder, stages)
+
+
+def finished(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[str, ...] = ("",)) -> Lowered:
+    """The program of `stages`, which share their templates' rows."""
+    templates = stages[0].templates
     return Lowered(
         builder.build(),
         tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages),
         tuple(s.calls for s in stages),
         tuple(templates.rows),
         templates.category,
-        tuple(_partners(order) for order in workload.schedule),
+        tuple(_partners(s.workload.schedule[s.index]) for s in stages),
+        pipelines,
     )
 
 
@@ -92,17 +110,19 @@ def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
     return {(a.chunk, a.micro_batch): (b.chunk, b.micro_batch) for a, b in pairwise(order) if a.beside_next}
 
 
-def _step(stage: Stage, transfers: Transfers) -> None:
-    workload, runtime = stage.workload, stage.workload.job.runtime
-    # plain 1F1B and GPipe wait for each transfer; with virtual stages or halves, frameworks post them and go on
-    overlap = runtime.overlap_p2p and workload.job.plan.schedule_name not in ("gpipe", "1f1b")
+def write_step(stage: Stage, transfers: Transfers) -> None:
+    """Appends all that a stage does in a step."""
+    workload = stage.workload
+    overlap = overlaps(workload.job)
+    wait_for_data(stage)
     sharding = sharding_for(stage)
-    if sharding.whole_passes:
+    if sharding.whole_passes and not (stage.apart and stage.apart.pauses):
         order = workload.schedule[stage.index]
         actions = table(order)
         last = transfers.passes(stage, actions, _runs(order, actions, sharding), overlap)
     else:
         last = _one_by_one(stage, transfers, sharding, overlap)
+    read_back(stage)
     transfers.count(stage)
     _finish(stage, sharding, sharding.reduce(last))
 
@@ -128,6 +148,8 @@ def _one_by_one(stage: Stage, transfers: Transfers, sharding: Sharding, overlap:
     sent: tuple[int, ...] = ()
     while at < len(actions):
         turn = actions[at : at + 1 + actions[at].beside_next]
+        if stage.apart is not None:
+            stage.pause(at / len(actions), (at + len(turn)) / len(actions))
         at += len(turn)
         received = tuple(r for action in turn if (r := transfers.receive(stage, action)) is not None)
         last = sharding.run(turn, received + (() if overlap else sent))
@@ -139,6 +161,8 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
     """Tied embeddings, gradient norm over all stages, update, parameter gather."""
     job, index, templates = stage.workload.job, stage.index, stage.templates
     plan = job.plan
+    if stage.apart is not None:  # what is waited for here is booked here, and not with the meeting that follows
+        stage.run(templates.nothing(0.0), HOST, reduced)
     if job.copies > 1:
         held, experts = stage.workload.stage_parameters[index], stage.workload.stage_experts[index]
         own = held if plan.sharding == "none" else sharded(job, held, experts)

@@ -26,6 +26,7 @@ def breakdown(timeline: Timeline, costs: Costs, stage: int) -> dict[str, float]:
             parts["exposed_" + category.name.lower()] = float(idle[category])
     parts["host"] = float(idle[HOST])
     parts["bubble"] = parts.pop("exposed_pipeline_bubble")
+    parts["slower_ranks"] = parts.pop("exposed_slower_ranks")
     parts["other_stages"] = parts.pop("exposed_other_stages") + float(idle[TAIL]) + float(sum(idle[c] for c in COMPUTE))
     return {name: seconds for name, seconds in parts.items() if seconds > 0.0 or name in ("matmul", "bubble", "host")}
 

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 
 from windtunnel.compute import Profile
 from windtunnel.memory import StageMemory
+from windtunnel.predict.startup import startup
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
+from windtunnel.spec.unequal import Unequal
+
+LONG_START = 60.0
+"""Seconds of setting up groups that are worth a warning."""
 
 
 def assumptions(job: Job) -> tuple[str, ...]:
@@ -26,7 +31,9 @@ def assumptions(job: Job) -> tuple[str, ...]:
                      "switches that fuse kernels of decoders change nothing.")
     elif job.padded_vocab != job.model.vocab:
         notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
-    if job.cluster.gpus > 1:
+    if job.unequal is not None:
+        notes += _unequal(job.unequal)
+    if job.cluster.gpus > 1 and not (job.unequal and job.unequal.names_speeds):
         notes.append(
             f"{job.cluster.slow_nodes:.1%} of nodes run {job.cluster.slow_node_factor - 1:.0%} slow, and a step "
             "waits for its slowest GPU."
@@ -34,6 +41,18 @@ def assumptions(job: Job) -> tuple[str, ...]:
     if plan.dp is None and job.dp > 1:
         notes.append(f"Data parallelism fills the cluster: dp = {job.dp}.")
     return tuple(notes)
+
+
+def _unequal(unequal: Unequal) -> list[str]:
+    """How ranks that differ are treated."""
+    notes = ["Ranks that compute in one tensor, context or expert group go at the pace of the slowest of them."]
+    if unequal.names_speeds:
+        notes.append("The job says which GPUs are slow, so the cluster's average of slow nodes does not count.")
+    if unequal.jitter or unequal.documents or unequal.experts or unequal.pauses or unequal.links:
+        notes.append(f"What chance decides is drawn from the job's seed; the step is the mean over {unequal.draws} such steps.")
+    if unequal.pauses:
+        notes.append("A host may be 1,024 launches ahead of its GPU, which hides pauses that are shorter than that.")
+    return notes
 
 
 def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
@@ -52,6 +71,12 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
             f"Groups of {span} expert ranks straddle scale-up domains of {domain} GPUs. If the scheduler uses "
             f"{domain // span * span} of each, write --set cluster.node.scale_up.size={domain // span * span}."
         )
+    ready = startup(job)
+    if ready.seconds > LONG_START:
+        notes.append(
+            f"Each start waits {ready.seconds:,.0f} s for communication groups: {ready.groups:,} groups make "
+            f"{ready.operations:.2g} operations on the {job.runtime.startup.store} store. Try "
+            + ("runtime.startup.sync=members." if job.runtime.startup.sync == "all_ranks" else "runtime.startup.store=tcp_libuv."))
     if plan_crosses_node(job):
         notes.append(
             f"Tensor parallelism {job.plan.tp} is wider than the scale-up domain of {job.cluster.node.scale_up.size} GPUs."

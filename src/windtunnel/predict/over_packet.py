@@ -41,12 +41,14 @@ class PacketStep:
         each = [float((p.lanes.bytes * np.diff(p.paths.start)).sum()) for p in self.plans]
         return 2.0 * float(np.dot(launches, each)) / mtu if each else 0.0
 
-    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> PacketNetwork | ReplayNetwork:
+    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> PacketNetwork | ReplayNetwork | None:
         """A network for one run of a program in which transfers `key` are runs of the calls `plan`; `progress` is told their share
-        that is over, now and then.
+        that is over, now and then. None where nothing is sent.
 
         SpecError for a step of more than MOST_HOPS packet-hops.
         """
+        if not self.plans:  # no call leaves a scale-up domain
+            return None
         launches = np.bincount(plan, minlength=len(self.plans))
         mtu = packet_size(float(np.dot(launches, [float(p.lanes.bytes.sum()) for p in self.plans])))
         hops = self.hops(launches, mtu)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from windtunnel.memory import StageMemory
 from windtunnel.network.traffic import Traffic
+from windtunnel.predict.unequal.result import Unequally
 from windtunnel.spec.job import Job
 
 
@@ -81,6 +82,8 @@ class Prediction:
     sources: dict[str, float] = field(default_factory=dict)  # share of the step's seconds by table of constants or dataset
     profile: str | None = None  # the dataset that answered for measured kernels and layers
     parameters: float = 0.0
+    unequal: Unequally | None = None  # who waits for whom; None where all ranks are equal
+    init_time_s: float = 0.0  # until communication groups stand, once a start
     traffic: Traffic | None = None  # what the links carried; None where the network is a closed form
     timeline: Sequence[Span] = field(default=(), repr=False)  # a pass of a virtual stage, a transfer, an optimizer step
     kernel_timeline: Sequence[Span] = field(default=(), repr=False)  # the kernels and collectives inside them

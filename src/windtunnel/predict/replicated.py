@@ -33,7 +33,7 @@ class Replicated:
         self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and several
         # ZeRO-2 keeps a shard of the gradients, so every backward pass has to reduce
         own = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch
-        self.partitions = (own or job.plan.gradient_accumulation == "reduced") and several
+        self.partitions = (own or job.plan.gradient_accumulation == "reduced") and several or self.copies.leaves
         self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
         self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions or self.copies.of_layers)
@@ -91,12 +91,9 @@ class Replicated:
         return whole(self.stage, action, beside)
 
     def reduce(self, last: int) -> tuple[int, ...]:
-        if not self.several:
-            self.copies.send_gradients(self.whole, last)
-            return (last,)
-        if not self.pending:
-            return (self._combine(self.whole, (last,), -1),)
-        return (last, self.pending[-1])
+        if self.pending:
+            return (last, self.pending[-1])
+        return (self._combine(self.whole, (last,), -1),) if self.several or self.copies.offload.updated_away else (last,)
 
     def finish(self, update: int) -> None:
         if not self.sharded or self.overlap_gather:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from windtunnel.predict.prediction import Span
 from windtunnel.predict.stage import PASSES, Kind, Label
 from windtunnel.workload import Kind as OpKind
 from windtunnel.workload import Phase, Stream, Workload
+from windtunnel.workload.schedules import Action
 
 if TYPE_CHECKING:
     from windtunnel.predict.fidelity import Run
@@ -45,6 +46,7 @@ STREAMS = {
     "to storage": "to storage",
     "from storage": "from storage",
     "cpu update": "CPU",
+    "data loading": "data",
 }
 """Track of each label kind."""
 
@@ -54,7 +56,7 @@ def blocks(lowered: Lowered, timeline: Timeline) -> Lazy[Span]:
 
     def make() -> tuple[Span, ...]:
         out = []
-        for stage in range(len(lowered.labels)):
+        for stage in range(lowered.stages):
             for (kind, micro_batch, chunk), start, end in _rows(lowered, timeline, stage):
                 if kind != Kind.HOST:
                     name = NAMES[kind]
@@ -88,7 +90,7 @@ def kernels(workload: Workload, lowered: Lowered, links: Run | None = None) -> L
 
     def make() -> tuple[Span, ...]:
         network = links.network() if links is not None else None
-        recorded = run(lowered.program, record_ops="all", critical_path=False, network=network).recorded
+        recorded = run(lowered.program, record_ops=range(lowered.stages), critical_path=False, network=network).recorded
         ops, program = workload.ops, lowered.program
         seconds = ops.launches > 0
         categories = [Category(int(c)).name.lower().replace("_", " ") for c in lowered.categories]
@@ -125,6 +127,22 @@ def with_curves(
         return Lazy(lambda: curve(workload, stage, list(_pass_ends(lowered, timeline, stage.stage))))
 
     return tuple(replace(stage, curve=make(stage)) for stage in memory)
+
+
+def pass_times(timeline: Sequence[Span], order: Sequence[Action], stage: int) -> list[tuple[float, float]]:
+    """Begin and end of a stage's passes in the `order` of its schedule, then of its update; two at once take a half each."""
+    found: dict[tuple[str, int, int], tuple[float, float]] = {}
+    for span in timeline:
+        if span.stage == stage and span.stream == "compute":
+            key = (span.category, span.micro_batch, span.chunk)
+            begin, end = found.get(key, (span.start, span.end))
+            found[key] = (min(begin, span.start), max(end, span.end))
+    times = [found[NAMES[PASSES[a.direction]], a.micro_batch, a.chunk] for a in order]
+    for at, action in enumerate(order[:-1]):
+        if action.beside_next and times[at] == times[at + 1]:
+            begin, end = times[at]
+            times[at], times[at + 1] = (begin, (begin + end) / 2.0), ((begin + end) / 2.0, end)
+    return [*times, found["update", -1, -1]]
 
 
 def _pass_ends(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Call, Live
 from windtunnel.predict.templates import Templates
 from windtunnel.workload import Axis, Comm, Stream, Workload
+
+if TYPE_CHECKING:
+    from windtunnel.predict.unequal.meetings import Apart
 
 
 class Kind(IntEnum):
@@ -36,6 +40,7 @@ class Kind(IntEnum):
     TO_STORAGE = 15
     FROM_STORAGE = 16
     CPU_UPDATE = 17
+    DATA_LOADING = 18
 
 
 PASSES = np.array([Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT], np.int64)
@@ -53,9 +58,11 @@ class Stage:
     """Builds the program of one stage and keeps its labels."""
 
     def __init__(
-        self, index: int, rank: RankBuilder, templates: Templates, workload: Workload, costs: Costs, live: Live | None = None
+        self, index: int, rank: RankBuilder, templates: Templates, workload: Workload, costs: Costs, live: Live | None = None,
+        apart: Apart | None = None,
     ) -> None:
-        self.live = live
+        self.live, self.apart = live, apart
+        self.base = 0 if apart is None else apart.base  # keys of meetings inside one pipeline lie apart from those of others
         self.index, self.rank, self.templates, self.workload, self.costs = index, rank, templates, workload, costs
         self.labels: list[int] = []  # flat, three numbers an instance
         self.calls: Counter[tuple[Comm, Axis, float]] = Counter()
@@ -63,10 +70,21 @@ class Stage:
         host = workload.job.runtime.host
         self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
 
+    @property
+    def only(self) -> tuple[int, ...] | None:
+        """The replicas that this stage stands for, where they are not all."""
+        return None if self.apart is None else self.apart.replicas
+
     def run(self, template: int, label: Label, waits: tuple[int, ...] = ()) -> int:
         """Append rows of a template; returns the instance."""
         self.labels += label
         return self.rank.add(template, waits)
+
+    def pause(self, begin: float, end: float) -> None:
+        """Append the host's pauses between these places in the order of passes, from 0 to 1."""
+        for place, seconds in self.apart.pauses if self.apart is not None else ():
+            if begin <= place < end:
+                self.run(self.templates.nothing(seconds), HOST)
 
     def meet(
         self,
@@ -87,11 +105,20 @@ class Stage:
     def comm(
         self, label: Label, call: Comm, axis: Axis, size: float, stream: Stream, waits: tuple[int, ...], category: Category
     ) -> int:
-        """Append a collective among equal ranks (its duration is all there is to it); returns its instance."""
+        """Append a collective among equal ranks (its duration is all there is to it); returns its instance.
+
+        Where replicas are not equal, those of a group of `axis` meet.
+        """
         self.calls[call, axis, size] += 1
         seconds = self.costs.network.price(call, axis, size).seconds
-        if self.live is not None and self.live.crosses(axis):
-            key = self.live.key(Call(call, axis, size, self.index))
+        crosses = self.live is not None and self.live.crosses(axis)
+        if self.apart is not None and len(others := self.apart.partners(axis)) > 1:
+            key, fresh = self.apart.key(axis)
+            if self.live is not None and crosses and fresh:
+                self.live.bind(np.array([key]), Call(call, axis, size, self.index))
+            return self.meet(label, stream, key, seconds, len(others), waits, int(Category.SLOWER_RANKS), int(category), False)
+        if self.live is not None and crosses:
+            key = self.live.key(Call(call, axis, size, self.index, only=self.only))
             return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False)
         return self.run(self.templates.transfer(stream, seconds, category), label, waits)
 
@@ -101,7 +128,7 @@ class Stage:
         other = self.workload.job.plan.pp - 1 - self.index
         seconds = self.costs.network.price(Comm.ALL_REDUCE, Axis.EMBEDDING, size).seconds
         self.calls[Comm.ALL_REDUCE, Axis.EMBEDDING, size] += 1
-        key = -1 - len(Kind) - min(self.index, other)
+        key = -1 - len(Kind) - min(self.index, other) - self.base
         return self.meet(REDUCE, Stream.WORLD, key, seconds, 2, waits, Category.GRADIENT_REDUCE, Category.GRADIENT_REDUCE, False)
 
     def sync(
@@ -113,6 +140,9 @@ class Stage:
             return self.comm(label, Comm.ALL_REDUCE, axis, size, Stream.WORLD, waits, category)
         seconds = self.costs.network.price(Comm.ALL_REDUCE, axis, size).seconds
         self.calls[Comm.ALL_REDUCE, axis, size] += 1
+        key = -1 - kind - self.base
+        if axis is Axis.WORLD and self.apart is not None:
+            key, stages = -1 - kind, stages * len(self.apart.partners(axis))
         if self.live is not None and self.live.crosses(axis) and self.index == 0:
-            self.live.bind(np.array([-1 - kind]), Call(Comm.ALL_REDUCE, axis, size, 0))
-        return self.meet(label, Stream.WORLD, -1 - kind, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync)
+            self.live.bind(np.array([key]), Call(Comm.ALL_REDUCE, axis, size, 0, only=self.only))
+        return self.meet(label, Stream.WORLD, key, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync)

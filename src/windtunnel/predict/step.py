@@ -12,6 +12,7 @@ from windtunnel.engine import run
 from windtunnel.memory import memory_of
 from windtunnel.predict.costs import price
 from windtunnel.predict.live import NETWORKS
+from windtunnel.predict.loading import with_data
 from windtunnel.predict.lower import lower
 from windtunnel.predict.metrics import breakdown, collective_rows, evidence, kernel_rows, overlapped
 from windtunnel.predict.money import DAY, bill
@@ -19,6 +20,8 @@ from windtunnel.predict.notes import assumptions, unanswered, warnings
 from windtunnel.predict.path import critical_path
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.spans import blocks, kernels, with_curves
+from windtunnel.predict.startup import startup
+from windtunnel.predict.unequal.run import Setting, run_apart
 from windtunnel.spec import Job, check
 from windtunnel.workload import build, hardware_flops, model_flops, parameter_count
 
@@ -43,27 +46,35 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
     workload = build(check(job))
     if profile is not None:
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
-    costs = price(workload, factors, profile)
-    links = ran = None
-    if network == "closed":
+    costs = with_data(workload, price(workload, factors, profile))
+    links = ran = apart = None
+    if job.unequal is not None:
+        setting = Setting(network, seed, skip, lambda other: with_data(other, price(other, factors, profile)), progress)
+        apart = run_apart(job, job.unequal, workload, costs, setting)
+        lowered, timeline, links = apart.shown.lowered, apart.shown.timeline, apart.shown.links
+    elif network == "closed":
         lowered = lower(workload, costs)
     else:
         from windtunnel.predict.fidelity import over_engine  # the engines' rooms take time to open
 
         costs, lowered, links = over_engine(network, workload, costs, seed, skip)
         ran = links.network(progress)
-    timeline = run(lowered.program, network=ran)
-    memory = with_curves(workload, lowered, timeline, memory_of(job, workload))
-
-    step = timeline.makespan
-    carried = links.finish(ran, step) if links is not None and ran is not None else None
-    by_stage = tuple(breakdown(timeline, costs, stage) for stage in range(job.plan.pp))
+    model, hardware = model_flops(job), hardware_flops(workload)
+    if apart is None:
+        timeline = run(lowered.program, network=ran)
+        step, peak = timeline.makespan, job.cluster.gpus * job.cluster.gpu.peak[job.runtime.precision]
+        carried = links.finish(ran, step) if links is not None and ran is not None else None
+        by_stage = tuple(breakdown(timeline, costs, stage) for stage in range(job.plan.pp))
+    else:
+        step, peak, by_stage, carried = apart.step, apart.peak, apart.by_stage, apart.shown.traffic
+        workload = apart.shown.workload
+    memory = with_curves(workload, lowered, timeline, memory_of(job, workload) if apart is None else apart.memory)
     # the stage that waits least for others is the one to look at: it sets the pace
     pacing = min(range(job.plan.pp), key=lambda s: (by_stage[s]["bubble"] + by_stage[s].get("other_stages", 0.0), s))
     tokens = float(job.plan.global_batch * job.plan.seq)
     gpus = job.cluster.gpus
-    model, hardware = model_flops(job), hardware_flops(workload)
-    peak = gpus * job.cluster.gpu.peak[job.runtime.precision] * step
+    if apart is not None:
+        costs = apart.shown.costs[pacing]
     paid = bill(job, step, tokens)
     shares, sources, error = evidence(workload, costs, pacing, step)
     return Prediction(
@@ -74,8 +85,8 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
         tokens_per_s_per_gpu=tokens / step / gpus,
         model_tflops_per_gpu=model / step / gpus / 1e12,
         hardware_tflops_per_gpu=hardware / step / gpus / 1e12,
-        mfu=model / peak,
-        hfu=hardware / peak,
+        mfu=model / (peak * step),
+        hfu=hardware / (peak * step),
         breakdown=by_stage[pacing],
         by_stage=by_stage,
         overlapped=overlapped(timeline, pacing, by_stage[pacing]),
@@ -91,6 +102,7 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
         assumptions=assumptions(job),
         warnings=warnings(job, memory) + (unanswered(job, profile, sources) if isinstance(profile, Profile) else ()),
         parameters=parameter_count(job.model),
+        init_time_s=startup(job).seconds,
         traffic=carried,
         timeline=blocks(lowered, timeline),
         kernel_timeline=kernels(workload, lowered, links),
@@ -100,4 +112,5 @@ def predict(job: Job, network: str = "closed", factors: Factors | None = None, s
         days=paid.days,
         cost=paid.cost,
         energy_j=paid.energy_j,
+        unequal=apart.told if apart is not None else None,
     )

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from windtunnel.engine import COPY, ProgramBuilder
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.costs import Costs
-from windtunnel.predict.pieces import Piece, beside, half, in_a_row
+from windtunnel.predict.pieces import Piece, Rows, beside, half, in_a_row
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.blocks.quantise import gather_width
@@ -21,8 +21,11 @@ Blocks = tuple[tuple[int, int], ...]
 class Templates:
     """Makes and remembers templates of one workload. Equal virtual stages share theirs, whatever stage they are on."""
 
-    def __init__(self, workload: Workload, costs: Costs, program: ProgramBuilder) -> None:
+    def __init__(self, workload: Workload, costs: Costs, program: ProgramBuilder, rows: list[Rows | None] | None = None,
+                 group: npt.NDArray[np.int32] | None = None) -> None:
+        """`rows` is shared by all that write templates into one program; `group`: columns of its factors by row."""
         self.workload, self.costs, self.program = workload, costs, program
+        self.group = group
         ops = workload.ops
         self.category = categories(ops)
         self.stream = ops.stream.astype(np.int32)
@@ -33,7 +36,7 @@ class Templates:
         self.waits = np.array(pairs, np.int32).reshape(-1, 2)
         self.known: dict[tuple[object, ...], int] = {}
         self.parts: dict[tuple[int, Pass], Piece] = {}
-        self.rows: list[npt.NDArray[np.int64] | None] = []  # by template: rows of the workload, or None for one of our own
+        self.rows: list[Rows | None] = [] if rows is None else rows  # by template: rows of the workload, or None for one of our own
         runtime = workload.job.runtime
         self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
         elements = sum(workload.stage_parameters), sum(workload.stage_quantised)
@@ -103,6 +106,10 @@ class Templates:
         launch = self.workload.job.runtime.host.launch / self.host_speed
         return self._one("aside", int(stream), seconds, launch, int(category), COPY)
 
+    def data(self, seconds: float) -> int:
+        """The wait for a batch, beside the device."""
+        return self._one("data", int(Stream.DATA), seconds, 0.0, int(Category.DATA), 0)
+
     def nothing(self, host: float) -> int:
         """A row that only costs host time."""
         return self._one("nothing", int(Stream.COMPUTE), 0.0, host / self.host_speed, int(Category.MEMORY_BOUND), 0)
@@ -138,4 +145,5 @@ class Templates:
             wait0=piece.waits[:, 0].copy(),
             wait1=piece.waits[:, 1].copy(),
             sync=np.where(live, self.sync[rows], 0).astype(np.uint8),
+            group=0 if self.group is None else self.group[rows],
         )

@@ -12,6 +12,7 @@ from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Call, Live
 from windtunnel.predict.stage import PASSES, Kind, Stage
+from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
 
@@ -31,11 +32,20 @@ _SENT, _RECEIVED = int(Kind.SEND), int(Kind.RECEIVE)
 _WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFER)
 
 
+def overlaps(job: Job) -> bool:
+    """Whether passes go on while results are sent: plain 1F1B and GPipe wait for each transfer; with virtual stages or halves,
+    frameworks post them and go on."""
+    return job.runtime.overlap_p2p and job.plan.schedule_name not in ("gpipe", "1f1b")
+
+
 class Transfers:
     """Posts sends and receives. Boundary k lies between parts k and k + 1 of the model; nothing is sent over a boundary inside a
     stage. Parts that follow each other on stages in reverse order (a V's second leg, a second copy) use streams of their own."""
 
-    def __init__(self, workload: Workload, costs: Costs, live: Live | None = None) -> None:
+    def __init__(self, workload: Workload, costs: Costs, live: Live | None = None, base: int = 0,
+                 only: tuple[int, ...] | None = None) -> None:
+        """`base` is added to the keys of all transfers; `only`: the replicas whose they are, where not all are equal."""
+        self.base, self.only = base, only
         job, runtime = workload.job, workload.job.runtime
         self.stages, self.micro_batches = job.plan.pp, job.micro_batches
         self.boundaries = job.plan.pp * job.plan.vpp - 1
@@ -47,7 +57,7 @@ class Transfers:
         held = {part: stage for stage, parts in enumerate(job.places) for part in parts}
         self.crosses = np.array([job.copies > 1 or held[k] != held[k + 1] for k in range(self.boundaries)], np.bool_)
         # a host that waits for one transfer before it posts the next would stop where neighbours send to each other at once
-        self.sync = runtime.p2p_sync and job.plan.schedule_name in ("gpipe", "1f1b", "interleaved")
+        self.sync = runtime.p2p_sync and not overlaps(job) and job.plan.schedule_name in ("gpipe", "1f1b", "interleaved")
         self.size, self.seconds = workload.boundary, 0.0
         if self.stages > 1:
             if job.plan.tp > 1 and not job.plan.sequence_parallel and runtime.p2p_scatter:
@@ -69,7 +79,7 @@ class Transfers:
             for gradient in (0, 1):
                 keys = self._key(boundary, gradient, first) + np.arange(half)
                 back = bool(gradient) != bool(self.backs[chunk])
-                call = Call(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, gather)
+                call = Call(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, gather, self.only)
                 live.bind(keys, call)
 
     def _over(self, stage: Stage, action: Action, ahead: bool) -> int | None:
@@ -163,4 +173,4 @@ class Transfers:
             stage.calls[Comm.SEND_RECV, Axis.PP, self.size] = stage.sent
 
     def _key(self, boundary: T, direction: T, micro_batch: T) -> T:
-        return (boundary * 2 + direction) * self.micro_batches + micro_batch
+        return (boundary * 2 + direction) * self.micro_batches + micro_batch + self.base

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import memory_of
 from windtunnel.predict.prediction import Prediction
-from windtunnel.reality.jobs import MIXTURE_LEVELS, Draft, level_of
+from windtunnel.reality.jobs import ALL_LEVELS, Draft, level_of
 from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Job
 from windtunnel.workload import build
@@ -52,7 +52,7 @@ def _fitting(jobs: Sequence[Job], memory: Memory) -> tuple[list[Job], Job]:
     Where a micro batch fits, so do the smaller ones with as many virtual stages: they keep less, and no more of them at a time.
     """
     needs: list[tuple[float, Job]] = []
-    for level in dict.fromkeys((*MIXTURE_LEVELS, *map(level_of, jobs))):
+    for level in dict.fromkeys((*ALL_LEVELS, *map(level_of, jobs))):
         largest: dict[int, int] = {}
         fitting = []
         for job in sorted((job for job in jobs if level_of(job) == level), key=_size, reverse=True):

@@ -37,7 +37,8 @@ OFFLOAD_LEVELS: tuple[Level, ...] = tuple(("offload", eighths) for eighths in ra
 """Eighths of a virtual stage's layers whose activations leave for the host, where recipes do that before they recompute: they name
 single layers (5, 20, 40 of 80; 92, 95 of 126)."""
 
-MIXTURE_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *OFFLOAD_LEVELS, *LEVELS[2:])
+ALL_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *OFFLOAD_LEVELS, *LEVELS[2:])
+MIXTURE_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *LEVELS[2:])
 """With experts also the cheap modules by name: norms, experts' activations, up projections of latent attention."""
 
 OFFLOADS_SINCE = {"nemo": (25, 7)}

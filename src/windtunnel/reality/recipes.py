@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from windtunnel.reality.rows import TrainingRow
 from windtunnel.spec import Cluster, Model
 
 Version = tuple[int, int]
@@ -19,25 +20,25 @@ OVERLAPPED = (26, 6)
 overlapped calls."""
 
 
-def mixture_recipe(version: Version, precision: str, model: Model, cluster: Cluster, ep: int, vpp: int,
-                   drops: bool) -> dict[str, Any]:
-    """Fields of the runtime for a NeMo or Megatron-Bridge recipe with experts; `drops`: a token-drop recipe, padded to the mean."""
+def mixture_recipe(row: TrainingRow, version: Version, model: Model, cluster: Cluster) -> dict[str, Any]:
+    """Fields of the runtime for a row of a NeMo or Megatron-Bridge recipe with experts."""
     fields: dict[str, Any] = {}
-    if drops:  # static shapes: Blackwell's recipes of 25.09 say cuda_graphs, Hopper's do not
+    ep, vpp = row.ep or 1, row.vpp or 1
+    pairs = ep > 1 and (vpp > 1 or (row.pp or 1) == 1) and row.recompute != "full"
+    blackwell = cluster.node.gpu.architecture == "blackwell"
+    if "tokendrop" in (row.notes or "").lower():  # padded to the mean: static shapes, so that 25.09's Blackwell recipes have graphs
         fields = {"moe_capacity": 1.0, "moe_pad_to_capacity": True, "moe_dispatch": "alltoall"}
-        return fields | ({"launch": "cuda_graph"} if cluster.node.gpu.architecture == "blackwell" else {})
-    if cluster.node.gpu.architecture == "blackwell":
+        return fields | ({"launch": "cuda_graph"} if blackwell else {})
+    if blackwell:
         fields["moe_dispatch"] = "hybridep" if version >= (25, 11) else "deepep"
-        if version >= OVERLAPPED and precision in ("mxfp8", "nvfp4"):
-            return fields | {"launch": "cuda_graph", "moe_host_wait": False, "moe_fused_mlp": True, "moe_a2a_overlap": ep > 1}
+        if version >= OVERLAPPED and row.precision == "mxfp8":
+            return fields | {"launch": "cuda_graph", "moe_host_wait": False, "moe_fused_mlp": True, "moe_a2a_overlap": pairs}
         if version >= (25, 11) and not model.linear_bias:  # biased experts (GPT-OSS) run eager
             fields["graph_scope"] = PARTIAL
         return fields
-    across = ep > cluster.node.domain
-    overlap = across and vpp > 1
+    overlap = pairs and vpp > 1 and ep > cluster.node.domain and version >= (25, 11)
     flexible = model.router_groups > 1 or version >= (26, 4) and not overlap
     fields["moe_dispatch"] = ("hybridep" if version >= (26, 2) else "deepep") if flexible else "alltoall"
-    fields["moe_a2a_overlap"] = overlap and (model.router_groups == 1 or version < (26, 2))
-    if fields["moe_a2a_overlap"]:
-        fields["overlap_tp"] = False
+    if overlap and (model.router_groups == 1 or version < (26, 2)):
+        fields |= {"moe_a2a_overlap": True, "overlap_tp": False}
     return fields

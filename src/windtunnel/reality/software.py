@@ -34,6 +34,20 @@ BLOOM's last planning runs (bigscience chronicles-prequel.md). Tables made of th
 DATED = {"nemo": "{short:02d}.{month:02d}", "torchtitan": "{year}.{month:02d}"}
 """Frameworks whose versions are dates."""
 
+BEFORE_MEGASCALE = ("megatron-lm", "23.09")
+"""The release that MegaScale's authors compare with, and changed step by step (arXiv:2402.15627, section 6.1)."""
+
+FEATURES: dict[str, dict[str, Any]] = {
+    "tp_overlap": {"overlap_tp": True},
+    "pp_overlap": {"overlap_p2p": True},
+    "dp_overlap": {"overlap_grad_reduce": True, "overlap_param_gather": True},
+    "efficient_operators": {"attention": "flash", "attention_library": "fa2"},
+    "data_pipeline": {"data": {"reader": "node", "overlap": "gradient_sync", "read_back": False}},
+    "lamb": {"optimizer": "lamb"},
+}
+"""What a row's `features` switch on in the runtime; those of the network are in `architecture`. Of the efficient operators that the
+paper lists, Megatron-LM had fused layer norm and GeLU before."""
+
 _BLOCKING = ("tr11-176B-ml", 320)
 """BLOOM's jobs of 40 nodes and more hung unless CUDA_LAUNCH_BLOCKING=1 was set (chronicles-prequel.md, "Hanging Issue")."""
 
@@ -81,8 +95,16 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         return Skipped(f"framework {row.framework or 'not published'!r} is not in the catalogue")
     fields: dict[str, Any] = {"precision": _precision(row, software, assumed)}
     name, version = release
+    features = set(filter(None, (row.features or "").split(";")))
+    if name == "megascale" and features and not features >= FEATURES.keys():  # some of its parts over the code that it began with
+        name, version = BEFORE_MEGASCALE
     if version:
         fields["version"] = version
+    if (name, version) == BEFORE_MEGASCALE and row.recompute != "selective":
+        fields |= {"attention": "flash", "attention_library": "fa1"}
+        assumed.append("FlashAttention 1 (not published; Megatron-LM's option then, which leaves selective recompute out)")
+    for feature in features & FEATURES.keys():
+        fields |= FEATURES[feature]
     for column, names_of in (("overlap_tp", ("overlap_tp",)), ("overlap_dp", ("overlap_grad_reduce", "overlap_param_gather")),
                              ("overlap_pp", ("overlap_p2p",))):
         said = getattr(row, column)
@@ -98,14 +120,10 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         assumed.append("CUDA_LAUNCH_BLOCKING=1: the team's large jobs hung without it")
     if name == "nemo" and version and model.experts is not None:
         dated = software or (0, 0)
-        recipe = mixture_recipe((dated[0] - 2000, dated[1]), row.precision or "", model, cluster, row.ep or 1, row.vpp or 1,
-                                "tokendrop" in notes)
+        recipe = mixture_recipe(row, (dated[0] - 2000, dated[1]), model, cluster)
         fields = recipe | fields
         assumed.append("as NVIDIA's recipes of that container set it: "
                        + ", ".join(f"{field} {value}" for field, value in recipe.items()))
-    features = set((row.features or "").split(";"))
-    if "lamb" in features:
-        fields["optimizer"] = "lamb"
     runtime = load_runtime(name, **fields)
     assumed.append(f"software {name} {runtime.version}".rstrip())
     return _half(runtime)

@@ -126,7 +126,7 @@ def _predicted(row: TrainingRow, quantity: str, prediction: Prediction) -> float
         return prediction.step_time_s
     if quantity == "mfu_pct":
         peak = prediction.job.cluster.gpu.peak[prediction.job.runtime.precision]
-        return mfu_pct(row, prediction.step_time_s, peak)
+        return mfu_pct(row, prediction.step_time_s, peak, prediction.job.model.window)
     if row.mem_kind == "reserved":
         return max(stage.reserved for stage in prediction.memory) / GIB
     if row.mem_kind == "device":

@@ -12,6 +12,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.compute import PROVENANCES
 from windtunnel.network.traffic import Traffic
 from windtunnel.predict.prediction import Prediction
+from windtunnel.predict.unequal.result import Unequally
 from windtunnel.report import words as say
 from windtunnel.report.fabric_picture import fabric
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
@@ -19,6 +20,7 @@ from windtunnel.report.picture import KINDS, memory_bars, memory_curves, pipelin
 from windtunnel.report.reason import reasons
 from windtunnel.report.terminal import closing_sentence, elsewhere, evidence_sentence, figures, profile_lines
 from windtunnel.report.traffic import network_sentence
+from windtunnel.report.unequal import HEADS, cells, maps, sentence
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
 MOST_ROWS = 400
@@ -38,6 +40,8 @@ def page(prediction: Prediction) -> str:
     picture = pipeline(prediction)
     job = prediction.job
     sections = [section("What to look at first", _reasons(prediction)), section("Where the time goes", _breakdown(prediction))]
+    if prediction.unequal is not None:
+        sections.append(section("Ranks that differ", _unequal(prediction.unequal, prediction.step_time_s)))
     if picture:
         sections.append(_pipeline(picture, prediction))
     if prediction.memory:
@@ -268,6 +272,13 @@ def _collectives(prediction: Prediction) -> str:
 
 
 _HEAD = '<h2 style="margin-top:20px">{}</h2>'
+
+
+def _unequal(told: Unequally, step: float) -> str:
+    """Who waits for whom: a sentence, the map, a table."""
+    heads = [(head, False) for head in HEADS]
+    rows: list[list[Cell]] = [[(text, None) for text in cells(one, told)] for one in told.classes[:MOST_ROWS]]
+    return f"<p>{escape(sentence(told, step))}</p>{maps(told)}{_table('unequal', heads, rows)}"
 
 
 def _traffic(traffic: Traffic) -> str:

@@ -19,11 +19,14 @@ SCHEMA = "windtunnel.prediction/1"
 def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
     """Plain data of `prediction`: its fields by name, SI units, `schema`, and `job` as `load` reads it back.
 
-    Kernel by kernel the timeline is in the trace only. `detail` adds the timeline's spans and the memory curves, which grow with
-    micro batches times stages, and the fabric's drawing. Numbers that are not finite become null.
+    `unequal` is there where ranks differ. Kernel by kernel the timeline is in the trace only. `detail` adds the timeline's spans
+    and the memory curves, which grow with micro batches times stages, and the fabric's drawing. Numbers that are not finite become
+    null.
     """
     answer = {f.name: getattr(prediction, f.name) for f in fields(Prediction)}
     del answer["kernel_timeline"]
+    if prediction.unequal is None:
+        del answer["unequal"]
     if not detail:
         del answer["timeline"]
     plain: dict[str, Any] = _plain(answer)

@@ -27,7 +27,7 @@ GROUPS = (COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, WAITING, HOST, D
 
 _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
     (BUBBLE, frozenset({"bubble", "idle"})),
-    (WAITING, frozenset({"stages", "slowest", "imbalance", "straggler", "wait", "waiting"})),
+    (WAITING, frozenset({"stages", "slowest", "slower", "imbalance", "straggler", "wait", "waiting"})),
     (HOST, frozenset({"host", "launch"})),
     (DATA, frozenset({"data", "dataloader", "checkpoint", "storage", "loading"})),
     (
@@ -117,6 +117,7 @@ _LABELS = {
     "matmul": "matrix multiplication",
     "memory_bound": "memory-bound kernels",
     "other_stages": "waiting for other stages",
+    "slower_ranks": "waiting for slower ranks",
     "slowest_gpu": "waiting for the slowest GPU",
     "overlap_slowdown": "slowdown by overlapped calls",
     "bubble": "pipeline bubble",

@@ -12,6 +12,7 @@ from windtunnel.report.parts import (
     BUBBLE,
     COMMUNICATION,
     COMPUTE,
+    DATA,
     HOST,
     MEMORY_PARTS,
     OPTIMIZER,
@@ -81,6 +82,7 @@ def _loss(prediction: Prediction, part: Part) -> str:
     if part.group == WAITING:
         remedy = {
             "other_stages": " Try another split of the layers (plan.stages).",
+            "slower_ranks": f" It waits for {prediction.unequal.culprit}." if prediction.unequal else "",
             "slowest_gpu": f" All {job.cluster.gpus:,} GPUs wait for the slowest: find and replace it.",
         }
         return f"{part.label[:1].upper()}{part.label[1:]} costs {cost}.{remedy.get(part.key, '')}"
@@ -89,6 +91,10 @@ def _loss(prediction: Prediction, part: Part) -> str:
     if part.group == HOST:
         mode = {"eager": "runtime.launch=compile or cuda_graph", "compile": "runtime.launch=cuda_graph"}.get(runtime.launch, "")
         return f"The GPU waits for the host during {cost}: try {mode or 'larger micro batches, so that kernels last longer'}."
+    if part.group == DATA:
+        share = "one reader a node (runtime.data.reader=node)" if runtime.data.reader != "node" else "more runtime.data.workers"
+        ahead = "runtime.data.overlap=step" if runtime.data.overlap != "step" else "a deeper runtime.data.prefetch, or more workers"
+        return f"The step waits {cost} for its data: try {ahead}, or {share}."
     if part.group == RECOMPUTE:
         fitting = all(s.total <= 0.8 * s.capacity for s in prediction.memory) and bool(prediction.memory)
         hint = "memory has room: try a weaker plan.recompute" if fitting else "memory is nearly full, so it may be needed"

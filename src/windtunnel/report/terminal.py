@@ -17,6 +17,7 @@ from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of
 from windtunnel.report.reason import reasons
 from windtunnel.report.table import listing
 from windtunnel.report.traffic import traffic
+from windtunnel.report.unequal import unequal
 
 BLOCKS = "▏▎▍▌▋▊▉█"
 
@@ -34,6 +35,8 @@ def render(prediction: Prediction, width: int = 100, rows: int = 10) -> Group:
         _section("What to look at first", _reasons(prediction)),
         _section("Where the time goes", breakdown(prediction, width)),
     ]
+    if prediction.unequal is not None:
+        sections.append(_section("Ranks that differ", unequal(prediction.unequal, prediction.step_time_s)))
     if prediction.memory:
         sections.append(_section("Memory of the fullest GPU, by stage", memory(prediction.memory, width)))
     if prediction.kernels:

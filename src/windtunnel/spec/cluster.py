@@ -127,3 +127,8 @@ class Cluster(Noun):
     @property
     def gpu(self) -> GPU:
         return self.node.gpu
+
+    @property
+    def gpus_of_node(self) -> int:
+        """GPUs of one node that are in use."""
+        return min(self.node.gpus, self.gpus)

@@ -23,6 +23,16 @@ def check_modules(model: Model, plan: Plan) -> None:
             raise PlanError("plan.recompute_modules", name, "modules of this model: it has no experts", "Write mlp.")
 
 
+def check_offloaded(model: Model, plan: Plan) -> None:
+    """Raise where a module whose tensors shall leave is none of the model's."""
+    for name in plan.offload.modules:
+        if name in ("expert_fc1", "moe_act") and not any(kind.experts for kind in model.kinds):
+            raise PlanError("plan.offload.modules", name, "modules of this model: it has no experts", "Write mlp_linear.")
+        if name == "mlp_linear" and all(kind.experts for kind in model.kinds):
+            raise PlanError("plan.offload.modules", name, "modules of this model: all of its layers have experts",
+                            "Write expert_fc1 or moe_act.")
+
+
 def check_experts(model: Model, plan: Plan, dp: int) -> None:
     """Raise at the first contradiction between experts, their axes and the ranks of a pipeline stage."""
     if model.experts is None:

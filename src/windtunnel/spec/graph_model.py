@@ -139,9 +139,15 @@ def check_graph(model: GraphModel, plan: Plan, runtime: Runtime) -> None:
     if plan.recompute not in ("none", "full"):
         raise PlanError("plan.recompute", plan.recompute, "none, full (whole blocks): a graph does not say what its kernels belong "
                         "to")
+    if plan.offload.modules:
+        raise PlanError("plan.offload.modules", list(plan.offload.modules), "none: a graph does not say what its kernels belong to")
     if plan.schedule_name not in WHOLE_BACKWARD:
         raise PlanError("plan.schedule", plan.schedule_name, f"{', '.join(WHOLE_BACKWARD)}: kernels of a graph's backward pass are "
                         "not split into halves")
+    for path, got, unset in (("plan.recompute_layers", plan.recompute_layers, None), ("plan.document", plan.document, None),
+                             ("runtime.graph_scope", runtime.graph_scope, ())):
+        if got != unset:
+            raise PlanError(path, got, "left out: it is about layers of a decoder, and a graph model has blocks of kernels")
     wide = ("fp32", "tf32")
     if (runtime.precision in wide) != (model.dtype in wide) or runtime.precision not in ("fp32", "tf32", "fp16", "bf16"):
         fitting = "fp32, tf32" if model.dtype in wide else "bf16, fp16"

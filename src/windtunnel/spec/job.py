@@ -13,15 +13,18 @@ from windtunnel.base.errors import PlanError
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.context import check_context, chunks_of
-from windtunnel.spec.experts import check_dispatch, check_experts, check_modules
+from windtunnel.spec.differ import check_unequal
+from windtunnel.spec.experts import check_dispatch, check_experts, check_modules, check_offloaded
 from windtunnel.spec.graph_model import GraphModel, check_graph
 from windtunnel.spec.model import Model
 from windtunnel.spec.offload import check_offload
+from windtunnel.spec.optimizer import check_optimizer
 from windtunnel.spec.plan import CpKind, Plan
 from windtunnel.spec.precision import check_precision
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
 from windtunnel.spec.sharding import check_sharding
+from windtunnel.spec.unequal import Unequal
 
 
 def _model_kind(value: object) -> str:
@@ -39,6 +42,7 @@ class Job(Noun):
     cluster: Cluster
     tokens: PositiveFloat | None = None
     seed: NonNegativeInt = 0
+    unequal: Unequal | None = None
     source: str = ""
 
     @cached_property
@@ -135,9 +139,11 @@ def check(job: Job) -> Job:
         check_graph(job.model, job.plan, job.runtime)
     else:
         _check_widths(job)
+        check_offloaded(job.model, job.plan)
     _check_ranks(job)
     check_context(job.model, job.plan, job.runtime, job.cp_kind)
     check_experts(job.model, job.plan, job.dp)
+    check_optimizer(job.plan, job.runtime, not isinstance(job.model, GraphModel))
     check_modules(job.model, job.plan)
     check_sharding(job.model, job.plan, job.runtime, job.dp, job.shard_ranks, job.near_ranks, job.expert_dp)
     check_dispatch(job.model, job.plan, job.runtime)
@@ -145,7 +151,9 @@ def check(job: Job) -> Job:
     _check_batch(job)
     _check_machine(job)
     check_offload(job.plan.offload, job.cluster, job.plan.schedule_name, job.plan.shards_parameters, job.runtime.optimizer,
-                  max(max(stage) for stage in job.layers_per_stage))
+                  max(max(stage) for stage in job.layers_per_stage), job.plan.recompute)
+    if job.unequal is not None:
+        check_unequal(job, job.unequal)
     return job
 
 
@@ -211,6 +219,11 @@ def _check_batch(job: Job) -> None:
         raise PlanError("plan.global_batch", plan.global_batch, f"a multiple of micro_batch*dp = {batch}",
                         f"Try {math.ceil(plan.global_batch / batch) * batch}.")
     check_batches(plan.schedule_name, plan.pp, job.micro_batches, batch)
+    tokens, runtime = plan.micro_batch * plan.seq // plan.cp, job.runtime
+    if runtime.overlap_tp and tokens % runtime.tp_chunks:
+        raise PlanError("runtime.tp_chunks", runtime.tp_chunks, f"a divisor of micro_batch*seq/cp = {tokens}")
+    if not runtime.overlap_tp and runtime.tp_chunks != Runtime.model_fields["tp_chunks"].default:
+        raise PlanError("runtime.tp_chunks", runtime.tp_chunks, "runtime.overlap_tp = true: nothing is cut in chunks without it")
 
 
 def _check_machine(job: Job) -> None:
@@ -227,7 +240,7 @@ def _check_machine(job: Job) -> None:
     if job.runtime.launch_blocking and job.runtime.launch == "cuda_graph":
         raise PlanError("runtime.launch_blocking", True, "false with runtime.launch = cuda_graph: kernels of a graph are not "
                         "launched one by one", "Write runtime.launch = eager.")
-    check_precision(job.runtime, job.cluster.gpu, job.model.layers)
+    check_precision(job.runtime, job.cluster.gpu, job.model.layers, job.plan)
 
 
 def _divisors(number: int) -> str:

@@ -39,6 +39,7 @@ class Model(Noun):
     vocab: PositiveInt
     max_seq: PositiveInt = 2048
     activation: Literal["gelu", "relu", "squared_relu", "swiglu", "geglu"] = "gelu"
+    clamped_activation: Flag = Field(False, description="both halves of the gate are clamped, one is shifted, as in GPT-OSS")
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     position: Literal["learned", "rope", "alibi", "none"] = "learned"
     tied_embeddings: Flag = True

@@ -11,6 +11,10 @@ from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Flag, Fraction, NonNegativeInt, Noun
 from windtunnel.spec.host import Place
 
+Module = Literal["attn_norm", "qkv_linear", "core_attn", "mlp_norm", "mlp_linear", "moe_act", "expert_fc1"]
+"""Whose kept tensors may leave by themselves, in Megatron-Core's words (`--fine-grained-activation-offloading`,
+`--offload-modules`); a module keeps what it reads. mlp_linear: inputs of a dense layer's products and activation."""
+
 HALVES = ("zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev")
 """Schedules that cut backward passes in two, both of which read what forward kept."""
 
@@ -25,6 +29,7 @@ class Offload(Noun):
     """
 
     activations: NonNegativeInt = Field(default=0, description="layers of a virtual stage, from its first, whose tensors leave")
+    modules: tuple[Module, ...] = Field(default=(), description="only what these modules of such layers keep; left out: all")
     activations_to: Place = "host"
     optimizer: Literal["none", Place] = "none"
     optimizer_fraction: Fraction = Field(default=1.0, description="share of parameters whose optimizer state leaves (Twin-Flow)")
@@ -45,7 +50,8 @@ class Offload(Noun):
 NO_OFFLOAD = Offload()
 
 
-def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bool, optimizer: str, layers: int) -> None:
+def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bool, optimizer: str, layers: int,
+                  recompute: str) -> None:
     """Raise PlanError where the plan asks for what the machine or the plan cannot do, or where a field would have no effect.
 
     `layers`: of the largest virtual stage; `sharded`: whether the plan shards parameters.
@@ -59,6 +65,9 @@ def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bo
         raise PlanError("plan.offload.activations", offload.activations,
                         f"a schedule with whole backward passes; {schedule} reads what forward kept in two halves",
                         "Try plan.schedule = auto.")
+    if offload.modules and recompute in ("full", "ops"):
+        raise PlanError("plan.offload.modules", list(offload.modules), f"none of them beside plan.recompute = {recompute}, which "
+                        "keeps no module's tensors", "Leave plan.offload.modules out, and what recompute keeps leaves.")
     if offload.parameters != "none" and not sharded:
         raise PlanError("plan.offload.parameters", offload.parameters,
                         "a plan that shards parameters: each rank fetches its shard", "Write plan.sharding = zero3 or fsdp.")
@@ -72,9 +81,10 @@ def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bo
 
 
 def _check_effect(offload: Offload) -> None:
-    if offload.activations == 0 and offload.activations_to != "host":
-        raise PlanError("plan.offload.activations_to", offload.activations_to,
-                        "only beside plan.offload.activations, a number of layers")
+    for field in ("modules", "activations_to"):
+        if offload.activations == 0 and getattr(offload, field) != getattr(NO_OFFLOAD, field):
+            raise PlanError(f"plan.offload.{field}", getattr(offload, field),
+                            "only beside plan.offload.activations, a number of layers")
     for field, default in (("optimizer_fraction", 1.0), ("overlap", True)):
         if offload.optimizer == "none" and getattr(offload, field) != default:
             raise PlanError(f"plan.offload.{field}", getattr(offload, field), "only beside plan.offload.optimizer",

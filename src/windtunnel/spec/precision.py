@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.cluster import GPU
+from windtunnel.spec.plan import Plan
 from windtunnel.spec.runtime import Runtime
 
 NARROW = ("fp8", "mxfp8", "nvfp4")
@@ -15,7 +16,12 @@ _SWITCHES = {"fp8_recipe": None, "fp8_amax_reduce": "none", "fp8_param_gather": 
 """Switches that act only under a narrow precision, and what they are where nobody set them."""
 
 
-def check_precision(runtime: Runtime, gpu: GPU, layers: int) -> None:
+_HAVE = {"torchtitan": ("current", "rowwise"), "megatron-core": ("delayed", "current", "blockwise"),
+         "nemo": ("delayed", "current", "blockwise")}
+"""Scales of fp8 that a framework's library has: torchao, Transformer Engine."""
+
+
+def check_precision(runtime: Runtime, gpu: GPU, layers: int, plan: Plan) -> None:
     """Raise PlanError where the GPU lacks the format, or a switch has nothing to act on."""
     precision = runtime.precision
     if precision not in gpu.peak:
@@ -30,16 +36,23 @@ def check_precision(runtime: Runtime, gpu: GPU, layers: int) -> None:
     if precision != "fp8" and runtime.fp8_recipe is not None:
         raise PlanError("runtime.fp8_recipe", runtime.fp8_recipe, f"nothing: {precision} has scales of its own",
                         f"Leave it out, or write --set runtime.precision=fp8 --set runtime.fp8_recipe={runtime.fp8_recipe}.")
+    have = _HAVE.get(runtime.framework, (runtime.recipe,))
+    if precision == "fp8" and runtime.recipe not in have:
+        raise PlanError("runtime.fp8_recipe", runtime.recipe, f"{', '.join(have)} under {runtime.framework}",
+                        "Write --set runtime.fp8_recipe=current.")
     if runtime.fp8_amax_reduce != "none" and runtime.recipe != "delayed":
         raise PlanError("runtime.fp8_amax_reduce", runtime.fp8_amax_reduce,
                         f"none under recipe {runtime.recipe}: only delayed scaling keeps a history of largest values",
                         "Write --set runtime.fp8_recipe=delayed.")
-    if precision == "nvfp4" and runtime.fp8_param_gather:
-        raise PlanError("runtime.fp8_param_gather", True, "false under nvfp4: frameworks gather its weights in 16 bits",
+    if runtime.recipe in ("nvfp4", "rowwise") and runtime.fp8_param_gather:
+        raise PlanError("runtime.fp8_param_gather", True, f"false under {runtime.recipe}: frameworks gather its weights in 16 bits",
                         "Write --set runtime.fp8_param_gather=false.")
     if precision != "nvfp4" and runtime.fused_hadamard:
         raise PlanError("runtime.fused_hadamard", True, f"false under {precision}: only nvfp4 rotates what it quantises",
                         "Write --set runtime.precision=nvfp4, or leave it out.")
+    if plan.quantised_gather and runtime.fp8_param_gather:
+        raise PlanError("plan.quantised_gather", True, "false with runtime.fp8_param_gather: parameters travel in 8 bits already",
+                        "Write --set plan.quantised_gather=false.")
     if sum(runtime.bf16_layers) > layers:
         raise PlanError("runtime.bf16_layers", list(runtime.bf16_layers), f"at most model.layers = {layers} together")
 

@@ -24,7 +24,7 @@ _OPTIONAL = {"nodes": ("nic", "power_w", "host_memory", "host_memory_bandwidth",
              "plan": ("dp", "stages", "shard_group", "recompute_layers"),
              "models": ("kv_heads", "head_dim", "qkv_bias", "window", "window_pattern", "experts", "expert_ffn", "layer_pattern",
                         "q_lora_rank", "kv_lora_rank"),
-             "clusters": ("price_per_gpu_hour", "memory_pool"), "jobs": ("tokens",),
+             "clusters": ("price_per_gpu_hour", "memory_pool"), "jobs": ("tokens", "unequal"),
              "gpus": ("l2", "sms", "clock_hz", "power_w", "kernels_from")}
 _CONDITIONS = ("version", "precision", "fp8_recipe", "launch")
 
@@ -43,7 +43,24 @@ def resolve(kind: str, value: object, path: str) -> object:
     if kind == "jobs" and isinstance(table.get("plan"), dict):
         table["plan"] = dict(table["plan"])
         _drop_none("plan", table["plan"])
+    if kind == "jobs" and isinstance(table.get("unequal"), dict):
+        table["unequal"] = _unequal(table["unequal"])
     return table
+
+
+def _unequal(table: dict[str, Any]) -> dict[str, Any]:
+    """The table with the names of other GPUs and nodes replaced by theirs."""
+    mixed = table.get("mixed")
+    if not isinstance(mixed, (list, tuple)):
+        return table
+    made = []
+    for at, row in enumerate(mixed):
+        if isinstance(row, dict):
+            known = {"gpu": "gpus", "node": "nodes"}
+            row = {key: resolve(known[key], item, f"unequal.mixed.{at}.{key}") if key in known else item
+                   for key, item in row.items()}
+        made.append(row)
+    return {**table, "mixed": made}
 
 
 def merge(low: dict[str, Any], high: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,11 @@ from windtunnel.spec.common import (
     PositiveInt,
     Precision,
 )
+from windtunnel.spec.data import Data
 from windtunnel.spec.plan import CpKind
+from windtunnel.spec.startup import Startup
+
+StateDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
 
 
 class Host(Noun):
@@ -73,13 +77,18 @@ class Runtime(Noun):
     fused_norm: Flag = True
     fused_rmsnorm: Flag | None = Field(None, description="RMS norm in one kernel; left out: as fused_norm")
     fused_activation: Flag = True
+    fused_clamp: Flag = Field(True, description="a clamped activation is one kernel as others are; else one for each step")
     activation_fp8_store: Flag = Field(False, description="the gated activation's inputs are kept in FP8 for backward")
     fused_rope: Flag = True
     fused_dropout_add: Flag = True
     fused_cross_entropy: Flag = True
     fused_optimizer: Flag = True
     fused_wgrad: Flag = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
-    optimizer: Literal["adam", "lamb", "sgd"] = "adam"
+    optimizer: Literal["adam", "lamb", "sgd", "muon", "adafactor"] = "adam"
+    exp_avg_dtype: StateDtype = Field("fp32", description="dtype of the first moment; int8: block-wise, as 8-bit optimizers")
+    exp_avg_sq_dtype: StateDtype = Field("fp32", description="dtype of the second moment")
+    muon_tp: Literal["duplicated", "distributed", "blockwise"] = Field(
+        "duplicated", description="how Muon treats a weight cut over tp: gathered by every rank, kept cut, or each piece by itself")
     master_weights: Flag = True
     weight_dtype: Literal["fp32", "fp16", "bf16"] = "bf16"
     gradient_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype in which gradients are accumulated and kept")
@@ -88,6 +97,7 @@ class Runtime(Noun):
     cp_library: Literal["te", "torch"] = Field(
         "te", description="Transformer Engine's; torch: PyTorch's context_parallel, blocks merged in fp32, keys of all heads sent")
     overlap_tp: Flag = Field(False, description="tensor-parallel collectives overlap chunked GEMMs")
+    tp_chunks: PositiveInt = Field(4, description="pieces of a product and its collective under overlap_tp")
     overlap_tp_dgrad: Flag = Field(True, description="backward: the input-gradient collective overlaps the weight-gradient GEMM")
     overlap_grad_reduce: Flag = Field(False, description="gradient buckets reduce during backward")
     overlap_param_gather: Flag = Field(False, description="parameters are gathered during the next forward")
@@ -138,6 +148,8 @@ class Runtime(Noun):
     bucket: Size = Field(160e6, gt=0, description="bytes of gradient per reduction bucket when overlapped")
     nccl: dict[str, str | int] = Field({}, description="NCCL_* variables of the job; `windtunnel collective --help` lists them")
     host: Host
+    data: Data = Field(default_factory=lambda: Data.model_validate({}))
+    startup: Startup = Field(default_factory=Startup)
     pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")
     alloc_conf: str = Field("", description="PYTORCH_CUDA_ALLOC_CONF, for the replay of memory: expandable_segments:True")
     allocator_overhead: NonNegativeFloat = Field(0.0, description="reserved over allocated memory, as a fraction")

@@ -35,4 +35,6 @@ def _value(value: object) -> str:
         return "[\n" + "".join(f"  {_value(item)},\n" for item in value) + "]"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, dict):  # in a list: an inline table
+        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
     return json.dumps(value)

@@ -1,5 +1,6 @@
 """Job -> operator graph."""
 
+from windtunnel.workload.blocks.core import visible
 from windtunnel.workload.build import build
 from windtunnel.workload.flops import active_parameters, hardware_flops, model_flops, parameter_count
 from windtunnel.workload.graph import Block, Chunk, Workload
@@ -21,4 +22,5 @@ __all__ = [
     "hardware_flops",
     "model_flops",
     "parameter_count",
+    "visible",
 ]

@@ -17,7 +17,7 @@ from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.offload import away
-from windtunnel.workload.passes.optimizer import optimizer_rows, updated_parameters
+from windtunnel.workload.passes.optimizer import held_by, matrices_of, state_bytes, update_of, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
 from windtunnel.workload.schedules import SCHEDULES, overlapped
 from windtunnel.workload.tape import Tape, Unit
@@ -35,6 +35,7 @@ class _Rows:
         self.job, self.boundary = job, boundary
         self.rows: list[Op] = []
         self.waits: list[tuple[int, ...]] = []
+        self.away: dict[str, Block] = {}  # by block's name: the same with tensors that leave
 
     def block(self, name: str, units: list[Unit], recompute: str) -> Block:
         """Writes the forward and backward rows of a block."""
@@ -51,7 +52,11 @@ class _Rows:
         tensors = Tensors(tuple(u.parameters for u in units if u.parameters),
                           saved_tensors(units, recompute, self.boundary, modules),
                           tensors_again(units, recompute, modules, working))
-        return Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, sum(u.quantised for u in units))
+        made = Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, sum(u.quantised for u in units),
+                     matrices=tuple(matrices_of(self.job, units).items()))
+        if self.job.plan.offload.activations:
+            self.away[name] = away(made, self.job.plan, units, recompute)
+        return made
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
         """Appends rows and what they wait for; returns their place."""
@@ -104,7 +109,7 @@ def build(job: Job) -> Workload:
     if plan.offload.activations:
         for index in (*place.values(), *kept.values(), *wide.values()):
             leaves[index] = len(blocks)
-            blocks.append(away(blocks[index]))
+            blocks.append(table.away[blocks[index].name])
 
     stages = []
     starts = _starts(job)
@@ -130,13 +135,14 @@ def build(job: Job) -> Workload:
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
     narrow = tuple(sum(blocks[b].quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
-    optimizer = []
-    for parameters, of_experts, quantised in zip(held, experts, narrow, strict=True):
-        linked = optimizer_rows(job, parameters, of_experts) + weight_update(job, quantised, parameters and
-            quantised * updated_parameters(job, parameters, of_experts) / parameters)
-        optimizer.append(table.add(linked, [() for _ in linked]))
+    optimizer, states = [], []
+    for parts_of, parameters, of_experts, quantised in zip(stages, held, experts, narrow, strict=True):
+        whole = held_by(parameters, of_experts, [(blocks[b], times) for chunk in parts_of for b, times in chunk.blocks])
+        updated = parameters and updated_parameters(job, parameters, of_experts) / parameters
+        optimizer.append(table.add(*update_of(job, whole, weight_update(job, quantised, quantised * updated))))
+        states.append(state_bytes(job, whole))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts, narrow, (EMBEDDING, HEAD))
+                    boundary, held, experts, narrow, (EMBEDDING, HEAD), tuple(states))
 
 
 def _starts(job: Job) -> tuple[tuple[int, ...], ...]:

@@ -12,7 +12,8 @@ from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
-from windtunnel.workload.passes.optimizer import optimizer_rows
+from windtunnel.workload.passes.offload import away
+from windtunnel.workload.passes.optimizer import held_by, state_bytes, update_of
 from windtunnel.workload.schedules import SCHEDULES
 
 PRODUCTS = ("gemm",)
@@ -31,7 +32,8 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
         return range(len(rows) - len(linked), len(rows))
 
     names = list(dict.fromkeys(name for name, _ in model.order))
-    blocks = tuple(_block(job, name, model.blocks[name], add) for name in names)
+    blocks = [_block(job, name, model.blocks[name], add) for name in names]
+    blocks += [away(block) for block in blocks] if job.plan.offload.activations else []
     place = {name: index for index, name in enumerate(names)}
     stages, cuts = [], [0.0]
     starts = _starts(job)
@@ -40,16 +42,25 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
         for virtual, count in enumerate(counts):
             first = starts[job.places[stage][virtual]]
             part = model.sequence[first:first + count]
-            chunks.append(Chunk(tuple((place[name], len(list(run))) for name, run in groupby(part))))
+            leaving = job.plan.offload.activations
+            held_in = [place[name] + (len(names) if at < leaving else 0) for at, name in enumerate(part)]
+            chunks.append(Chunk(tuple((index, len(list(run))) for index, run in groupby(held_in))))
             if first and part:
                 cuts.append(model.blocks[part[0]].cut)
         stages.append(tuple(chunks))
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
-    optimizer = tuple(add([optimizer_rows(job, parameters)]) for parameters in held)
+    update = [held_by(parameters, 0.0, [(blocks[b], times) for chunk in chunks for b, times in chunk.blocks])
+              for parameters, chunks in zip(held, stages, strict=True)]
+    optimizer = []
+    for whole in update:
+        linked, awaited = update_of(job, whole)
+        rows += linked
+        waits += awaited
+        optimizer.append(range(len(rows) - len(linked), len(rows)))
     schedule = SCHEDULES[job.plan.schedule_name](job.plan.pp, job.plan.vpp, job.micro_batches)
     root = tuple(place[name] for name in names if model.blocks[name].root)
-    return Workload(job, OpTable.of(rows), tuple(waits), blocks, tuple(stages), schedule, optimizer, max(cuts), held,
-                    (0.0,) * len(held), (0.0,) * len(held), root)
+    return Workload(job, OpTable.of(rows), tuple(waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer), max(cuts), held,
+                    (0.0,) * len(held), (0.0,) * len(held), root, tuple(state_bytes(job, whole) for whole in update))
 
 
 def _starts(job: Job) -> dict[int, int]:

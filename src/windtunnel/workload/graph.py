@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from windtunnel.spec.job import Job
 from windtunnel.workload.ops import OpTable
+from windtunnel.workload.optimizers import Matrix
 from windtunnel.workload.schedules import Order
 
 
@@ -29,7 +30,7 @@ class Block:
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
     that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces; `quantised`
     elements of `parameters` are multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward,
-    and are part of `working`.
+    and are part of `working`. `matrices`: weights by shape and how many, where the optimizer asks.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Block:
     tensors: Tensors = Tensors()
     quantised: float = 0.0
     offloaded: float = 0.0
+    matrices: tuple[tuple[Matrix, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,9 @@ class Workload:
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
-    them that belong to experts, `stage_quantised[s]` those multiplied in low precision. `root` are blocks outside of the list of
-    layers, which full sharding gathers with the whole.
+    them that belong to experts, `stage_quantised[s]` those multiplied in low precision. `stage_states[s]` are bytes of optimizer
+    state on one GPU, without master copies. `root` are blocks outside of the list
+    of layers, which full sharding gathers with the whole.
     """
 
     job: Job
@@ -74,6 +77,7 @@ class Workload:
     stage_experts: tuple[float, ...]
     stage_quantised: tuple[float, ...] = ()
     root: tuple[int, ...] = (0, 2)
+    stage_states: tuple[float, ...] = ()
 
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""

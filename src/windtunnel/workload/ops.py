@@ -114,6 +114,7 @@ class Stream(IntEnum):
     CPU = 26
     STORAGE_READ = 27
     STORAGE_WRITE = 28
+    DATA = 30  # batches
 
 
 class Op(NamedTuple):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
+from windtunnel.workload.optimizers import Cut
 
 
 @dataclass
@@ -21,7 +22,8 @@ class Unit:
     those of products in low precision; `core` marks the attention core, which selective recompute throws away; `again` is the
     share of the unit's matrix products that op-level selective recompute runs again. `parts` are the entries of
     `plan.recompute_modules` that run the unit again, `gives[part]` the bytes of `saved` that such a part brings back, `place` the
-    sub-module of both. `tensors` are the pieces of `saved` where it is more than one.
+    sub-module of both. `tensors` are the pieces of `saved` where it is more than one. `cut`: the side of the unit's weight
+    (outputs x inputs) that tensor parallelism divides.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Unit:
     parts: tuple[str, ...] = ()
     gives: dict[str, float] = field(default_factory=dict)
     place: str = ""
+    cut: Cut = ""
 
 
 @dataclass
@@ -44,6 +47,10 @@ class Tape:
     """Emits units of one module for one GPU of the job; sizes are what that GPU sees.
 
     `local`: attention has the model's window; `wide`: products stay in 16 bits whatever the precision.
+
+    `outer` is None for a sub-module by itself. Where two read one input and their outputs are summed (a parallel block under
+    tensor parallelism) the outer one gathers the input and reduces sum and input gradient for both; the inner one gathers the
+    input again in its backward pass, for both.
     """
 
     job: Job
@@ -51,6 +58,7 @@ class Tape:
     units: list[Unit] = field(default_factory=list)
     local: bool = True
     wide: bool = False
+    outer: bool | None = None
 
     def __post_init__(self) -> None:
         plan, runtime = self.job.plan, self.job.runtime
@@ -68,13 +76,14 @@ class Tape:
     # -- rows -------------------------------------------------------------------------------------------------------
 
     def gemm(
-        self, name: str, phase: Phase, m: int, n: int, k: int, batch: int = 1, dtype: int | None = None, waits: tuple[int, ...] = ()
+        self, name: str, phase: Phase, m: int, n: int, k: int, batch: int = 1, dtype: int | None = None,
+        waits: tuple[int, ...] = (), adds: bool = False,
     ) -> Op:
-        """Matrix product (m,k)x(k,n); FLOPs 2mnk, bytes of both operands and the result once."""
+        """Matrix product (m,k)x(k,n); FLOPs 2mnk, bytes of both operands and the result once. `adds`: to what is there already."""
         dtype = self.linear_dtype if dtype is None else dtype
         width = DTYPE_BYTES[DTYPES[dtype]]
         out = self.grad_width if phase is Phase.WGRAD and self.job.runtime.fused_wgrad else self.width
-        accumulate = 2.0 if phase is Phase.WGRAD and self.job.runtime.fused_wgrad else 1.0
+        accumulate = 2.0 if adds or phase is Phase.WGRAD and self.job.runtime.fused_wgrad else 1.0
         moved = batch * (width * (m * k + k * n) + accumulate * out * m * n)
         return Op(name, Kind.GEMM, phase, self.module, dtype, batch, m, n, k, 1, 2.0 * batch * m * n * k, moved, waits=waits)
 

@@ -21,7 +21,11 @@ transformer_layer.py, `_te_cuda_graph_capture`)."""
 
 
 def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
-    """Units of one decoder layer of that kind on one GPU; `wide`: its products stay in 16 bits."""
+    """Units of one decoder layer of that kind on one GPU; `wide`: its products stay in 16 bits.
+
+    A parallel block (Wang and Komatsuzaki 2021) cut over tp gathers its input once and sums both outputs before one call: half of a
+    serial block's tensor-parallel communication (MegaScale, arXiv:2402.15627 section 3.2; PaLM).
+    """
     attend = mla if job.model.latent else attention
     feed = ("moe", moe) if kind.experts else ("mlp", mlp)
     steps: list[tuple[str, Callable[[Tape], None]]] = [
@@ -36,15 +40,21 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
             ("attention", lambda tape: norm(tape, "attention post norm")), (feed[0], lambda tape: norm(tape, "mlp post norm"))]
         steps = [*steps[:2], after[0], *steps[2:5], after[1], steps[5]]
     units: list[Unit] = []
+    shared = job.model.parallel_block and job.plan.tp > 1 and not job.model.latent and not kind.experts
     for module, write in steps:
-        tape = Tape(job, module, local=kind.local, wide=wide)
+        outer = write is feed[1] if shared and write in (attend, feed[1]) else None
+        tape = Tape(job, module, local=kind.local, wide=wide, outer=outer)
         write(tape)
         if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
             for place, unit in enumerate(tape.units):
                 unit.parts += (feed[0],)
                 if place and unit.saved:
                     unit.gives[feed[0]] = unit.saved
-        units += tape.units
+        if tape.outer:  # its up projection gathers before attention runs, its down projection adds to attention's output
+            units[1:1], last = tape.units[:-1], tape.units[-1]
+            units.append(last)
+        else:
+            units += tape.units
     return graphed(units, job.runtime.graph_scope) if job.runtime.graph_scope else units
 
 

@@ -8,14 +8,12 @@ reverse.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from windtunnel.workload.blocks import quantise
 from windtunnel.workload.blocks.quantise import Source
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
-
-CHUNKS = 4
-"""Pieces into which a GEMM and its collective are cut where the runtime overlaps them (Transformer Engine's user buffers use 4)."""
 
 
 def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: float = 0.0, source: Source = "") -> None:
@@ -28,27 +26,29 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
                 quantised=inputs * out if quantise.of(tape) else 0.0)
     late = quantise.late_transpose(tape, True, source)
     twice = runtime.save_original_input
-    ahead, whole = mine if quantise.local(tape) else t * inputs, not tape.sp or quantise.local(tape)
+    calls = tape.outer is not False
+    ahead, whole = mine if quantise.local(tape) else t * inputs, not (tape.sp and calls) or quantise.local(tape)
     narrow = quantise.operand(tape, name, Phase.FORWARD, ahead, 1 if late or twice else 2, source, tape.sp)
     unit.forward += quantise.weight(tape, name, Phase.FORWARD, inputs * out) + (narrow if whole else [])
-    if tape.sp:
-        wire = t * inputs * quantise.wire_width(tape)
-        unit.forward += _gather_then(tape, name, Phase.FORWARD, wire, t, out, inputs, [] if whole else narrow)
+    if tape.sp and calls:
+        wire, before = t * inputs * quantise.wire_width(tape), len(unit.forward)
+        unit.forward += _gather_then(tape, name, Phase.FORWARD, wire, t, out, inputs, [] if whole else narrow, before)
     else:
         unit.forward.append(tape.gemm(name, Phase.FORWARD, t, out, inputs))
     if bias and not runtime.fused_activation:
         unit.forward.append(tape.elementwise(f"{name} bias", Phase.FORWARD, t * out, 1, 1))
 
+    unit.cut = "rows"
     b = unit.backward
     b += quantise.weight(tape, name, Phase.DGRAD, inputs * out)
     b += quantise.operand(tape, f"{name} grad", Phase.DGRAD, t * out)
     if twice and whole:
-        b += quantise.operand(tape, f"{name} again", Phase.WGRAD, ahead, 1, "", tape.sp)
+        b += quantise.again(tape, name, ahead, source, tape.sp)
     if bias:
         b.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, t * out, 1, 0, kind=Kind.REDUCE))
     overlap = runtime.overlap_tp_dgrad and tp > 1
     waits: tuple[int, ...] = ()
-    if tape.sp:
+    if tape.sp and not tape.outer:
         wire = t * inputs * quantise.wire_width(tape)
         b.append(
             tape.comm(
@@ -56,8 +56,8 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
             )
         )
         waits = (len(b) - 1,)
-    b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, out))
-    if tp > 1:
+    b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, out, adds=bool(tape.outer)))
+    if tp > 1 and calls:
         call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
         b.append(
             tape.comm(
@@ -71,10 +71,10 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
                 waits=(len(b) - 1,),
             )
         )
-    before = [quantise.transpose(tape, name, Phase.WGRAD, t * inputs)] if late else []
-    before += quantise.operand(tape, f"{name} again", Phase.WGRAD, ahead, 1) if twice and not whole else []
+    copies = [quantise.transpose(tape, name, Phase.WGRAD, t * inputs)] if late else []
+    copies += quantise.again(tape, name, ahead, source) if twice and not whole else []
     product = tape.gemm(f"{name} wgrad", Phase.WGRAD, out, inputs, t)
-    b += _waiting([*before, product], waits if overlap else ())
+    b += _waiting([*copies, product], waits if overlap else ())
     b += _accumulate(tape, name, inputs * out)
     tape.add(unit)
 
@@ -88,36 +88,37 @@ def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = Tru
     tp, t = tape.tp, tape.tokens
     cut = inputs // tp
     size = t * outputs * tape.width
-    low, runtime = quantise.of(tape) is not None, tape.job.runtime
+    low, runtime, calls = quantise.of(tape) is not None, tape.job.runtime, tape.outer is not False
     twice = runtime.save_original_input or not save_input and runtime.recipe != "delayed"
     kept = quantise.kept_width(tape) if save_input or low and not twice else 0.0
     unit = Unit(name, parameters=cut * outputs, saved=t * cut * kept, again=again, quantised=cut * outputs if low else 0.0)
     late = quantise.late_transpose(tape, False, source)
     unit.forward += quantise.weight(tape, name, Phase.FORWARD, cut * outputs)
     unit.forward += quantise.operand(tape, name, Phase.FORWARD, t * cut, 1 if late or twice else 2, source)
-    if tape.sp and runtime.overlap_tp:
-        unit.forward += _then_scatter(tape, name, Phase.FORWARD, size, t, outputs, cut)
+    if tape.sp and runtime.overlap_tp and calls:
+        unit.forward += _then_scatter(tape, name, Phase.FORWARD, size, t, outputs, cut, len(unit.forward))
     else:
-        unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, cut))
-        if tp > 1:
+        unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, cut, adds=bool(tape.outer)))
+        if tp > 1 and calls:
             call = Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE
             unit.forward.append(
                 tape.comm(f"{name} {'scatter' if tape.sp else 'reduce'}", Phase.FORWARD, call, Axis.TP, size, Stream.TP)
             )
+    unit.cut = "columns"
     b = unit.backward
     b += quantise.weight(tape, name, Phase.DGRAD, cut * outputs)
     behind = quantise.late_transpose(tape, True)  # the gradient's
-    whole = not tape.sp or quantise.local(tape)
+    whole = not (tape.sp and calls) or quantise.local(tape)
     elements = (tape.local_tokens if quantise.local(tape) else t) * outputs
     narrow = quantise.operand(tape, f"{name} grad", Phase.DGRAD, elements, 1 if behind else 2, "", tape.sp)
     b += narrow if whole else []
-    if tape.sp:
+    if tape.sp and calls:
         wire = t * outputs * quantise.wire_width(tape, both=True)
-        b += _gather_then(tape, f"{name} dgrad", Phase.DGRAD, wire, t, cut, outputs, [] if whole else narrow)
+        b += _gather_then(tape, f"{name} dgrad", Phase.DGRAD, wire, t, cut, outputs, [] if whole else narrow, len(b))
     else:
         b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, cut, outputs))
     if twice:
-        b += quantise.operand(tape, f"{name} again", Phase.WGRAD, t * cut, 1)
+        b += quantise.again(tape, name, t * cut, source)
     if late:
         b.append(quantise.transpose(tape, name, Phase.WGRAD, t * cut))
     if behind:
@@ -132,46 +133,49 @@ def _waiting(rows: list[Op], waits: tuple[int, ...]) -> list[Op]:
     return [rows[0]._replace(waits=waits), *rows[1:]]
 
 
-def _gather_then(tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int, between: list[Op]) -> list[Op]:
-    """All-gather of the GEMM's input, `between`, then the GEMM; in chunks that overlap where the runtime does so."""
-    if not tape.job.runtime.overlap_tp:
+def _gather_then(
+    tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int, between: list[Op], before: int
+) -> list[Op]:
+    """All-gather of the GEMM's input, `between`, then the GEMM; in chunks that overlap where the runtime does so.
+
+    The first chunk begins with the rank's own rows, which nobody has to send (Transformer Engine's ring exchange): a chunk's call
+    carries what is still missing for it. `before`: rows of the unit that come first.
+    """
+    runtime = tape.job.runtime
+    if not runtime.overlap_tp:
         gather = tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, size, Stream.TP)
         return [gather, *between, tape.gemm(name, phase, m, n, k)]
+    chunks, own = runtime.tp_chunks, 1.0 / tape.tp
+    sent = [max(0.0, (piece / chunks - own) / (1.0 - own)) for piece in range(chunks + 1)]
     rows: list[Op] = []
-    for piece in range(CHUNKS):
-        rows.append(
-            tape.comm(
-                f"{name} gather",
-                phase,
-                Comm.ALL_GATHER,
-                Axis.TP,
-                size / CHUNKS,
-                Stream.TP,
-                blocking=False,
-                waits=(-1,) if piece == 0 else (),
-            )
-        )
-    for piece in range(CHUNKS):
-        chunk = [op._replace(bytes=op.bytes / CHUNKS) for op in between]
-        rows += _waiting([*chunk, tape.gemm(name, phase, max(1, m // CHUNKS), n, k)], (piece,))
+    waits: list[tuple[int, ...]] = []
+    for had, has in pairwise(sent):
+        if has > had:
+            first, part = () if rows else (-1,), size * (has - had)
+            rows.append(tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, part, Stream.TP, blocking=False, waits=first))
+        waits.append((before + len(rows) - 1,) if rows else ())
+    chunk = [op._replace(bytes=op.bytes / chunks) for op in between]
+    for awaited in waits:
+        rows += _waiting([*chunk, tape.gemm(name, phase, m // chunks, n, k)], awaited)
     return rows
 
 
-def _then_scatter(tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int) -> list[Op]:
-    """The GEMM in chunks, each reduce-scattered while the next one runs; the last scatter is waited for."""
+def _then_scatter(tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int, before: int) -> list[Op]:
+    """The GEMM in chunks, each reduce-scattered while the next one runs; the last scatter is waited for. `before` as above."""
     rows: list[Op] = []
-    for piece in range(CHUNKS):
-        rows.append(tape.gemm(name, phase, max(1, m // CHUNKS), n, k))
+    chunks = tape.job.runtime.tp_chunks
+    for piece in range(chunks):
+        rows.append(tape.gemm(name, phase, m // chunks, n, k, adds=bool(tape.outer)))
         rows.append(
             tape.comm(
                 f"{name} scatter",
                 phase,
                 Comm.REDUCE_SCATTER,
                 Axis.TP,
-                size / CHUNKS,
+                size / chunks,
                 Stream.TP,
-                blocking=piece == CHUNKS - 1,
-                waits=(len(rows) - 1,),
+                blocking=piece == chunks - 1,
+                waits=(before + len(rows) - 1,),
             )
         )
     return rows
@@ -204,7 +208,7 @@ def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = No
     b += quantise.operand(side, f"{name} grad", Phase.DGRAD, t * outputs)
     b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, outputs, dtype=dtype))
     if twice:
-        b += quantise.operand(side, f"{name} again", Phase.WGRAD, t * inputs, 1)
+        b += quantise.again(side, name, t * inputs, source)
     if late:
         b.append(quantise.transpose(side, name, Phase.WGRAD, t * inputs))
     b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, inputs, t, dtype=dtype))

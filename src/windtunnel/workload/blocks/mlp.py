@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.workload.blocks.linear import column, row
-from windtunnel.workload.blocks.quantise import Source
+from windtunnel.workload.blocks.quantise import Source, norm_writes
 from windtunnel.workload.tape import Tape
 
 
@@ -17,17 +17,20 @@ def feed_forward(tape: Tape, name: str, ffn: int, source: Source = "") -> None:
     model = tape.job.model
     column(tape, f"{name} up", model.hidden, ffn * (2 if model.gated else 1), model.linear_bias, again=0.5, source=source)
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
-    activation(tape, tape.tokens * (ffn // tape.tp))
+    activation(tape, tape.tokens * (ffn // tape.tp), norm_writes(tape, "activation"))
     row(tape, f"{name} down", ffn, model.hidden, source="activation")
 
 
-def activation(tape: Tape, elements: float) -> None:
-    """Appends the activation, with its gate, of `elements` inner numbers."""
+def activation(tape: Tape, elements: float, writes: float = 1.0) -> None:
+    """Appends the activation, with its gate, of `elements` inner numbers; `writes` 16-bit numbers for each."""
     model, runtime = tape.job.model, tape.job.runtime
-    if model.gated:
+    if model.clamped_activation and not runtime.fused_clamp:
+        # two clamps, gate, shift, product, the router's weight in fp32 and a cast; what each of them reads is kept
+        tape.pointwise("gated activation", elements, (9, 8), (22, 14), saved=6 * elements * tape.width, launches=(7, 11))
+    elif model.gated:
         saved = 2 * elements * (1.0 if runtime.activation_fp8_store else tape.width)
         if runtime.fused_activation:
-            tape.pointwise("gated activation", elements, (2, 1), (3, 2), saved=saved)
+            tape.pointwise("gated activation", elements, (2, writes), (3, 2), saved=saved)
         else:
             tape.pointwise("gated activation", elements, (3, 2), (5, 3), saved=saved + elements * tape.width, launches=(2, 3))
     elif model.activation == "gelu" and not runtime.fused_activation:
@@ -35,4 +38,4 @@ def activation(tape: Tape, elements: float) -> None:
     elif model.activation == "squared_relu" and not runtime.fused_activation:
         tape.pointwise("activation", elements, (2, 2), (4, 2), saved=2 * elements * tape.width, launches=(2, 2))
     else:
-        tape.pointwise("activation", elements, (1, 1), (2, 1), saved=elements * tape.width)
+        tape.pointwise("activation", elements, (1, writes), (2, 1), saved=elements * tape.width)

@@ -153,6 +153,8 @@ def _experts(tape: Tape, flow: Routing) -> None:
     activation(tape, float(flow.experts * flow.each * inner))
     act = tape.units[-1]
     act.parts += ("moe_act",)
+    if (steps := act.saved - float(flow.experts * flow.each * wide) * tape.width) > 0.0:  # beside its input
+        act.gives["moe_act"] = steps
     grouped(tape, "expert down", flow.experts, flow.each, inner, model.hidden)
     down = tape.units[-1]
     down.gives["moe_act"] = down.saved

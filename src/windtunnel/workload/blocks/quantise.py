@@ -149,27 +149,34 @@ def operand(tape: Tape, name: str, phase: Phase, elements: float, copies: int = 
     return rows
 
 
+def again(tape: Tape, name: str, elements: float, source: Source = "", gathered: bool = False) -> list[Op]:
+    """Kernels that make the columnwise copy of an input that was kept in 16 bits; a compiled backward pass keeps its scale."""
+    known = tape.job.runtime.launch == "compile" and _fusion(tape, source) == "amax"
+    return operand(tape, f"{name} again", Phase.WGRAD, elements, 1, source if known else "", gathered)
+
+
 def transpose(tape: Tape, name: str, phase: Phase, elements: float, waits: tuple[int, ...] = ()) -> Op:
     """The columnwise copy of a tensor with one scale, from its rowwise one."""
     width = RECIPES[tape.job.runtime.recipe].width
     return Op(f"{name} transpose", Kind.COPY, phase, tape.module, tape.activation_dtype, bytes=2.0 * elements * width, waits=waits)
 
 
-def norm_writes(tape: Tape) -> float:
-    """16-bit numbers that a norm before a linear layer writes for each of its elements: less or more where it quantises them."""
+def norm_writes(tape: Tape, source: Source = "norm") -> float:
+    """16-bit numbers that a norm, or another `source`, before a linear layer writes for each of its elements: less or more where it
+    quantises them."""
     found = of(tape)
-    if found is None or _fusion(tape, "norm") != "all":
+    if found is None or _fusion(tape, source) != "all":
         return 1.0
     return found.width * (2 if found.blocks else 1) / tape.width
 
 
 def weight(tape: Tape, name: str, phase: Phase, elements: float) -> list[Op]:
     """Kernels of a pass that quantise a weight, where the framework keeps no quantised copy of it between micro batches."""
-    job, runtime = tape.job, tape.job.runtime
-    if of(tape) is None or runtime.fp8_weight_cache:
+    job, runtime, found = tape.job, tape.job.runtime, of(tape)
+    if found is None or runtime.fp8_weight_cache:
         return []
     backward = phase is not Phase.FORWARD
-    if runtime.fp8_param_gather:  # it arrives quantised, along rows
+    if runtime.fp8_param_gather and found.square:  # it arrives quantised, along rows
         return [transpose(tape, f"{name} weight", phase, elements)] if backward and transposes(job) else []
     if backward and not runtime.save_original_input:
         return []  # forward made both copies

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from windtunnel.spec.plan import Plan
 from windtunnel.workload.graph import Block, Tensors
+from windtunnel.workload.passes.recompute import saved_tensors
+from windtunnel.workload.tape import Unit
+
+READS: dict[str, Callable[[Unit], bool]] = {
+    "attn_norm": lambda unit: unit.name == "norm1",
+    "qkv_linear": lambda unit: unit.name in ("qkv", "q down", "kv down", "q up", "kv up"),
+    "core_attn": lambda unit: unit.core,
+    "mlp_norm": lambda unit: unit.name == "norm2",
+    "mlp_linear": lambda unit: unit.place == "mlp" and unit.name != "norm2",
+    "expert_fc1": lambda unit: unit.name == "expert up",
+    "moe_act": lambda unit: unit.place == "moe" and "activation" in unit.name,
+}
+"""Units of a layer that keep what a module of `plan.offload.modules` reads."""
 
 
-def away(block: Block) -> Block:
-    """`block` with what it keeps moved out; its own backward pass has it back on the GPU."""
-    tensors = block.tensors
-    return replace(block, name=f"offloaded {block.name}", saved=0.0, working=block.working + block.saved, offloaded=block.saved,
-                   tensors=Tensors(tensors.weights, (), (*tensors.kept, *tensors.again)))
+def away(block: Block, plan: Plan | None = None, units: Sequence[Unit] = (), recompute: str = "none") -> Block:
+    """`block` with what it keeps moved out; its own backward pass has it back on the GPU.
+
+    Where `plan` names modules, only what these of the block's `units` keep under `recompute` leaves.
+    """
+    kept: tuple[float, ...] = ()
+    gone = block.tensors.kept or (block.saved,)
+    if plan is not None and plan.offload.modules:
+        leaves = [any(READS[name](unit) for name in plan.offload.modules) for unit in units]
+        gone, kept = (saved_tensors([u for u, out in zip(units, leaves, strict=True) if out is which], recompute, 0.0,
+                                    plan.recompute_modules) for which in (True, False))
+    moved = min(block.saved, sum(gone))
+    return replace(block, name=f"offloaded {block.name}", saved=block.saved - moved, working=block.working + moved, offloaded=moved,
+                   tensors=Tensors(block.tensors.weights, kept, (*gone, *block.tensors.again)))
 
 
 def windows(offloaded: int, layers: int) -> tuple[int, ...]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
-from windtunnel.workload.ops import Kind, Op, Phase
-
-TENSORS_PER_CHUNK = 320 * 65536
-"""Elements that one multi-tensor kernel covers (Apex and PyTorch foreach: 320 blocks of 64 Ki elements)."""
+from windtunnel.workload.graph import Block
+from windtunnel.workload.ops import Kind, Op
+from windtunnel.workload.optimizers import OPTIMIZERS, Held, Matrix, Update
+from windtunnel.workload.passes.link import link
+from windtunnel.workload.tape import Unit
 
 MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}
-"""fp32 numbers of optimizer state per parameter, beside a master copy."""
+"""Numbers of optimizer state per parameter, beside a master copy, of optimizers that treat all alike."""
+
+_ELSEWHERE = ("embedding", "head")
+"""Modules whose matrices are no hidden layer's."""
 
 
 def sharded(job: Job, parameters: float, experts: float = 0.0) -> float:
@@ -26,35 +30,60 @@ def updated_parameters(job: Job, parameters: float, experts: float = 0.0) -> flo
     return parameters if job.plan.sharding == "none" else sharded(job, parameters, experts) / job.copies
 
 
-def optimizer_rows(job: Job, parameters: float, experts: float = 0.0) -> list[Op]:
-    """Rows of the update of `parameters` elements held by one GPU (before data-parallel sharding), `experts` of them of experts."""
+def matrices_of(job: Job, units: list[Unit]) -> Counter[Matrix]:
+    """Weights of hidden layers by shape: those that have a product for their gradient. Empty where the optimizer does not ask."""
+    found: Counter[Matrix] = Counter()
+    if not OPTIMIZERS[job.runtime.optimizer].by_shape:
+        return found
+    for unit in units:
+        products = (op for op in unit.backward if op.name.endswith("wgrad") and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM))
+        product = next(products, None)
+        if product is not None and unit.place not in _ELSEWHERE and unit.parameters:
+            found[Matrix(product.m, product.n, unit.cut, product.kind is Kind.GROUPED_GEMM)] += product.batch
+    return found
+
+
+def held_by(parameters: float, experts: float, blocks: list[tuple[Block, int]]) -> Held:
+    """What a stage of `blocks` with repeats holds."""
+    shapes: Counter[Matrix] = Counter()
+    for block, times in blocks:
+        shapes.update({matrix: count * times for matrix, count in block.matrices})
+    return Held(parameters, experts, sum(len(block.tensors.weights) * times for block, times in blocks), shapes)
+
+
+def state_bytes(job: Job, held: Held) -> float:
+    """Bytes of optimizer state of `held` on this GPU, without master copies."""
+    n = updated_parameters(job, held.elements, held.experts)
+    return OPTIMIZERS[job.runtime.optimizer].state(Update(job, held, n, 4.0, 4.0))
+
+
+def update_of(job: Job, held: Held, copies: list[Op] | None = None) -> tuple[list[Op], list[tuple[int, ...]]]:
+    """Rows of the update of what one GPU holds, before data-parallel sharding, then `copies`; and what each row awaits, counted
+    from the first one after the gradient's norm."""
+    before, after = optimizer_rows(job, held)
+    linked, waits = link([after + (copies or [])])
+    return before + linked, [()] * len(before) + waits
+
+
+def optimizer_rows(job: Job, held: Held) -> tuple[list[Op], list[Op]]:
+    """Rows up to the gradient's norm, and after it."""
     runtime = job.runtime
-    n = updated_parameters(job, parameters, experts)
+    n = updated_parameters(job, held.elements, held.experts)
     elsewhere = n * job.plan.offload.updated_away  # the CPU converts, scales and updates those
     n -= elsewhere
     grad, weight = DTYPE_BYTES[runtime.gradient_dtype], DTYPE_BYTES[runtime.weight_dtype]
-    launches = max(1, math.ceil(n / TENSORS_PER_CHUNK))
-    state = MOMENTS[runtime.optimizer]
-    rows = []
-
-    def add(name: str, moved: float, kernels: int, kind: Kind = Kind.OPTIMIZER) -> None:
-        rows.append(Op(name, kind, Phase.OPTIMIZER, "optimizer", 0, n=int(n), bytes=moved, launches=kernels))
-
     moved_away = elsewhere * grad
+    update = Update(job, held, n, grad, 4.0 if runtime.master_weights else weight)
+    before = []
     if grad < 4 and runtime.master_weights and n >= 1.0:  # unscale into fp32 copies, as fp16 optimizers with 16-bit gradients do
-        add("gradients to fp32", n * (grad + 4), launches, Kind.COPY)
+        before.append(update.moved("gradients to fp32", n, grad + 4, kind=Kind.COPY))
         grad = 4
-    add("gradient norm", n * grad + moved_away, launches, Kind.REDUCE)
+        update = Update(job, held, n, grad, 4.0)
+    norm = update.moved("gradient norm", n, grad, kind=Kind.REDUCE)
+    before.append(norm._replace(bytes=norm.bytes + moved_away))
     if n < 1.0:
-        return rows
-    add("gradient clip", n * 2 * grad, launches, Kind.ELEMENTWISE)
-    passes = 1 if runtime.fused_optimizer else 5
-    main = 4.0 if runtime.master_weights else weight
-    moved = n * (grad + 2 * main + 2 * 4 * state) + (n * 4 * 2 * (passes - 1))
-    if runtime.optimizer == "lamb":  # second pass for the per-layer trust ratio
-        moved += n * 4 * 4
-        launches *= 2
-    add(f"{runtime.optimizer} update", moved, launches * passes)
+        return before, []
+    after = [update.moved("gradient clip", n, 2 * grad, kind=Kind.ELEMENTWISE), *OPTIMIZERS[runtime.optimizer].rows(update)]
     if runtime.master_weights and weight < 4:
-        add("weights from master", n * (4 + weight), launches, Kind.COPY)
-    return rows
+        after.append(update.moved("weights from master", n, 4 + weight, kind=Kind.COPY))
+    return before, after

@@ -1,0 +1,100 @@
+"""A stage's memory over one step, by what it is: the replay of whole steps, put on the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.errors import SpecError
+from windtunnel.memory.allocator import Block, CachingAllocator
+from windtunnel.memory.allocator_settings import settings_of
+from windtunnel.memory.lifetimes import lifetimes
+from windtunnel.workload.graph import Workload
+
+Floats = npt.NDArray[np.float64]
+
+PARTS = ("weights", "gradients", "optimizer", "activations", "temporary", "buffers")
+"""What tensors are, from the bottom of a picture up."""
+
+_NAMED = {"weights": 0, "gradients": 1, "master weights": 2, "optimizer state": 2, "stage output": 3, "cuBLAS workspace": 5,
+          "pipeline receive buffer": 5, "framework buffer": 5, "gathered parameters": 5}
+_ENDING = ((" gradient of weights", 1), (" raw gradient", 1), (" activation", 3), (" input or gradient of a product", 3))
+
+
+@dataclass(frozen=True)
+class OverTime:
+    """Bytes of one stage's fullest GPU at n moments of a step, `time` [n] in seconds.
+
+    `parts` [n, PARTS] are tensors; `reserved` [n] what the allocator holds for them; `context` lies outside it.
+    """
+
+    stage: int
+    time: Floats
+    parts: Floats
+    reserved: Floats
+    context: float
+    capacity: float
+
+    @property
+    def allocated(self) -> Floats:
+        """[n] all tensors."""
+        return np.asarray(self.parts.sum(axis=1))
+
+    @property
+    def shown(self) -> Floats:
+        """[n] what the driver's tool shows."""
+        return self.reserved + self.context
+
+    def thinned(self, most: int) -> OverTime:
+        """At most about `most` moments: of each stretch the one with most allocated."""
+        if len(self.time) <= most:
+            return self
+        edges = np.unique(np.linspace(0, len(self.time), most + 1).astype(np.int64))
+        level = self.allocated
+        keep = np.array([a + int(level[a:b].argmax()) for a, b in zip(edges[:-1], edges[1:], strict=True)])
+        return OverTime(self.stage, self.time[keep], self.parts[keep], self.reserved[keep], self.context, self.capacity)
+
+
+def part_of(label: str) -> int:
+    """Index into PARTS of a tensor called `label` by `lifetimes`."""
+    if label in _NAMED:
+        return _NAMED[label]
+    return next((part for ending, part in _ENDING if label.endswith(ending)), 4)
+
+
+def over_time(workload: Workload, stage: int, times: Sequence[tuple[float, float]], context: float, limit: float) -> OverTime:
+    """The second step of `stage` moment by moment; `times` are begin and end in seconds of its passes in order, then of its update.
+
+    CUDA has `limit` bytes to give. Raises SpecError if there are not as many times, OutOfMemory where the allocator finds no room.
+    """
+    passes = len(workload.schedule[stage])
+    if len(times) != passes + 1:
+        raise SpecError("times", len(times), f"one for each of the stage's {passes} passes, and one for the update")
+    job = workload.job
+    pool = CachingAllocator(settings_of(job.runtime.alloc_conf), limit)
+    live: dict[int, Block] = {}
+    parts = np.zeros(len(PARTS))
+    turns: list[int] = []
+    levels: list[Floats] = []
+    reserved: list[float] = []
+    for tensor, size, stream, label, _, turn in lifetimes(workload, stage, whole=True):
+        if size > 0.0:
+            live[tensor] = pool.malloc(size, stream)
+        else:
+            pool.free(live.pop(tensor))
+        parts[part_of(label)] += size
+        if turn > passes:  # the second step
+            turns.append(turn - passes - 1)
+            levels.append(parts.copy())
+            reserved.append(pool.reserved)
+    at = np.array(turns, np.int64)
+    begin, end = np.array(times).T
+    count = np.bincount(at, minlength=passes + 1)
+    first = np.concatenate([[0], np.cumsum(count)[:-1]])
+    share = (np.arange(len(at)) - first[at]) / np.maximum(count[at], 1)
+    time = begin[at] + share * (end[at] - begin[at])
+    return OverTime(stage, np.maximum.accumulate(time), np.maximum(np.array(levels), 0.0), np.array(reserved, np.float64), context,
+                    float(job.cluster.gpu.memory))

@@ -1,0 +1,139 @@
+"""Every rank of a job by itself: where it sits, and what makes it differ from the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.errors import PlanError
+from windtunnel.network.members import members
+from windtunnel.spec import Cluster, Job
+from windtunnel.spec.unequal import Unequal, Where
+from windtunnel.workload import Axis
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Server, replica and pipeline stage of each of W ranks [W]."""
+
+    node: Ids
+    replica: Ids
+    stage: Ids
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What each of W ranks is [W]: `slow` stretches all of its kernels, `product` matrix products and attention; `kind` indexes
+    `clusters`, the job's cluster as a rank of that kind has it, and `names`, what people call the kind."""
+
+    places: Places
+    slow: Floats
+    product: Floats
+    kind: Ids
+    clusters: tuple[Cluster, ...]
+    names: tuple[str, ...]
+
+    def named(self, kinds: int) -> str:
+        """Names of all kinds whose bit is set."""
+        return " and ".join(dict.fromkeys(name for k, name in enumerate(self.names) if kinds >> k & 1))
+
+
+def places_of(job: Job) -> Places:
+    """From the plan's sizes and its placement order, innermost axis first."""
+    sizes = {"tp": job.plan.tp, "cp": job.plan.cp, "dp": job.dp, "pp": job.plan.pp}
+    order = [axis for axis in reversed(job.plan.placement) if axis in sizes]
+    ids = np.arange(int(np.prod(list(sizes.values()))))
+    at = dict(zip(order, np.unravel_index(ids, [sizes[axis] for axis in order]), strict=True))
+    return Places(ids // job.cluster.node.gpus, at["dp"].astype(np.int64), at["pp"].astype(np.int64))
+
+
+def named(job: Job, places: Places, where: Where, path: str) -> npt.NDArray[np.bool_]:
+    """[W] which ranks `where` names. Raises PlanError where its fields have no rank in common."""
+    hit = np.ones(len(places.node), np.bool_)
+    if where.ranks:
+        hit &= np.isin(np.arange(len(hit)), where.ranks)
+    for ids, of in ((where.nodes, places.node), (where.replicas, places.replica), (where.stages, places.stage)):
+        if ids:
+            hit &= np.isin(of, ids)
+    if where.share is not None:
+        nodes = np.unique(places.node[hit])
+        count = max(1, round(where.share * len(nodes))) if len(nodes) else 0
+        hit &= np.isin(places.node, np.random.default_rng([job.seed, *path.encode()]).choice(nodes, count, replace=False))
+    if not hit.any():
+        raise PlanError(path, where.model_dump(exclude_defaults=True), "places that have a rank in common")
+    return hit
+
+
+def ranks_of(job: Job, unequal: Unequal, down: npt.NDArray[np.bool_]) -> Ranks:
+    """What `unequal` makes of the job's ranks; `down` [entries of links] says which links are slow in the step at hand."""
+    places = places_of(job)
+    world = len(places.node)
+    slow, product, kind = np.ones(world), np.ones(world), np.zeros(world, np.int64)
+    if unequal.spread:
+        slow = np.maximum(1.0 + unequal.spread * np.random.default_rng([job.seed, 1]).standard_normal(world), 0.5)
+    for at, entry in enumerate(unequal.slow):
+        hit = named(job, places, entry, f"unequal.slow.{at}")
+        slow[hit] *= entry.factor
+        product[hit] /= entry.clock
+    clusters, names = [job.cluster], [job.cluster.gpu.name]
+    for at, mixed in enumerate(unequal.mixed):
+        hit = named(job, places, mixed, f"unequal.mixed.{at}")
+        node = mixed.node or job.cluster.node.model_copy(update={"gpu": mixed.gpu})
+        if mixed.node is not None and np.isin(places.node[~hit], places.node[hit]).any():
+            raise PlanError(f"unequal.mixed.{at}", f"part of node {int(places.node[hit].min())}",
+                            "whole nodes, or gpu in place of node")
+        kind[hit] = len(clusters)
+        clusters.append(job.cluster.model_copy(update={"node": node}))
+        names.append(node.gpu.name)
+    for at, link in enumerate(unequal.links):
+        if down[at]:
+            hit = named(job, places, link, f"unequal.links.{at}")
+            for old in np.unique(kind[hit]).tolist():
+                kind[hit & (kind == old)] = len(clusters)
+                clusters.append(_slower(clusters[old], link.rate))
+                names.append(f"{names[old]} with NICs at {link.rate:.0%}")
+    return Ranks(places, slow, product, kind, tuple(clusters), tuple(names))
+
+
+def _slower(cluster: Cluster, rate: float) -> Cluster:
+    """The cluster with NICs at `rate` of theirs."""
+    nic = cluster.node.nic
+    if nic is None:  # `spec.check` refuses slow links where no NIC is used
+        return cluster
+    slower = nic.model_copy(update={"bandwidth": nic.bandwidth * rate})
+    return cluster.model_copy(update={"node": cluster.node.model_copy(update={"nic": slower})})
+
+
+def joined(job: Job, places: Places, axis: Axis) -> Ids:
+    """[dp] for each replica the smallest one that it is joined with by groups of `axis`, directly or through others."""
+    label = np.arange(job.dp)
+    rows = places.replica[members(job, axis, 0)]
+    if rows.shape[1] == 1:
+        return label
+    rows = np.unique(np.sort(rows, axis=1), axis=0)
+    while True:
+        least = label[rows].min(axis=1)
+        found = label.copy()
+        np.minimum.at(found, rows, least[:, None])
+        if (found == label).all():
+            return label
+        label = found
+
+
+def units_of(job: Job, places: Places) -> Ids:
+    """[dp] number of the unit of each replica: replicas that exchange tokens in every layer go at one pace."""
+    label = joined(job, places, Axis.EP) if job.plan.ep > 1 else np.arange(job.dp)
+    if job.plan.etp > 1:
+        label = np.minimum(label, label[joined(job, places, Axis.ETP)])
+    return np.unique(label, return_inverse=True)[1].astype(np.int64)
+
+
+def slow_nics(job: Job, unequal: Unequal, places: Places, down: npt.NDArray[np.bool_]) -> list[tuple[Ids, float]]:
+    """(ranks, rate) of each link entry that is slow in the step at hand."""
+    return [(np.flatnonzero(named(job, places, link, f"unequal.links.{at}")), link.rate)
+            for at, link in enumerate(unequal.links) if down[at]]

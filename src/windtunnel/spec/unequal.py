@@ -1,0 +1,111 @@
+"""What makes the ranks of one job differ: slow GPUs, other GPUs, slow links, pauses, chance, the lengths of documents."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from windtunnel.base.units import Seconds
+from windtunnel.spec.cluster import GPU, Node
+from windtunnel.spec.common import Flag, Fraction, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt
+
+Ids = tuple[NonNegativeInt, ...]
+
+
+class Where(Noun):
+    """Which ranks: those that every given field names; none given: all.
+
+    `replicas` are data-parallel indices, `stages` pipeline stages, `nodes` servers in rank order.
+    """
+
+    ranks: Ids = ()
+    nodes: Ids = ()
+    replicas: Ids = ()
+    stages: Ids = ()
+    share: Fraction | None = Field(None, description="share of the nodes, drawn with the job's seed; at least one node")
+
+
+class Slow(Where):
+    """GPUs that take `factor` times as long for every kernel, or that run at `clock` of the others' clock, which stretches matrix
+    products and attention only."""
+
+    factor: PositiveFloat = Field(1.0, ge=1)
+    clock: Fraction = 1.0
+
+
+class Mixed(Where):
+    """Another GPU in the same server, or another server."""
+
+    gpu: GPU | None = None
+    node: Node | None = None
+
+
+class SlowLink(Where):
+    """Servers whose NICs run at `rate` of theirs, in a share `steps` of all steps (a flapping link) or in all."""
+
+    rate: Fraction
+    steps: Fraction = 1.0
+
+
+class Pause(Where):
+    """The host of a rank stops for `seconds` in one of `every` steps: garbage collection.
+
+    Synchronised, all ranks stop at the start of the same step; else each rank in a step and before a pass of its own.
+    """
+
+    seconds: Seconds = Field(gt=0)
+    every: PositiveInt = Field(1, description="steps from one pause of a rank to the next")
+    synchronised: Flag = False
+
+
+class Jitter(Noun):
+    """Time of each kernel, or of a whole pass, over its mean: random with mean 1 and standard deviation `sigma`."""
+
+    sigma: PositiveFloat = Field(lt=1)
+    shape: Literal["normal", "lognormal"] = "normal"
+    of: Literal["kernel", "pass"] = "kernel"
+
+
+class Documents(Noun):
+    """Sequences are packed from documents that do not see each other: lognormal lengths in tokens, cut where a sequence ends."""
+
+    mean: PositiveFloat = Field(ge=16)
+    spread: NonNegativeFloat = Field(1.0, le=4, description="standard deviation of the logarithm of a length; 0: all are equal")
+
+
+class Experts(Noun):
+    """Load of the busiest expert rank over the mean, drawn anew for each pass: 1 plus an exponential excess of mean `excess`."""
+
+    excess: PositiveFloat
+
+
+class Batches(Where):
+    """Micro batches that these replicas run in a step, where not all run as many."""
+
+    micro_batches: PositiveInt
+
+
+class Unequal(Noun):
+    """All that makes ranks differ. Replicas that differ run apart, up to `unfold` groups of them; equal ones stay folded.
+
+    `spread` is the relative standard deviation of the GPUs' speed, drawn for each GPU. Where chance decides, the answer is the mean
+    over `draws` steps. `slow` and `spread` stand in for the cluster's `slow_nodes` and `gpu_spread`.
+    """
+
+    slow: tuple[Slow, ...] = ()
+    mixed: tuple[Mixed, ...] = ()
+    links: tuple[SlowLink, ...] = ()
+    pauses: tuple[Pause, ...] = ()
+    batches: tuple[Batches, ...] = ()
+    jitter: Jitter | None = None
+    documents: Documents | None = None
+    experts: Experts | None = None
+    spread: NonNegativeFloat = Field(0.0, lt=0.5)
+    draws: PositiveInt = Field(4, le=1000)
+    unfold: PositiveInt = Field(32, ge=2, le=4096, description="groups of replicas kept apart at most; the fastest join")
+
+    @property
+    def names_speeds(self) -> bool:
+        """Whether it says how fast each GPU is, so that the cluster's average does not count."""
+        return bool(self.slow or self.spread)

@@ -1,0 +1,33 @@
+"""Optimizers: how many bytes of state, and which rows update the parameters. One a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windtunnel.workload.ops import Op
+from windtunnel.workload.optimizers.adafactor import adafactor_rows, adafactor_state
+from windtunnel.workload.optimizers.adam import adam_rows, adam_state, sgd_rows, sgd_state
+from windtunnel.workload.optimizers.lamb import lamb_rows
+from windtunnel.workload.optimizers.muon import muon_rows, muon_state
+from windtunnel.workload.optimizers.update import Cut, Held, Matrix, Update
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Bytes of state beside a master copy; rows after the gradient's norm and clipping; whether it asks for shapes of weights."""
+
+    state: Callable[[Update], float]
+    rows: Callable[[Update], list[Op]]
+    by_shape: bool = False
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "adam": Optimizer(adam_state, adam_rows),
+    "lamb": Optimizer(adam_state, lamb_rows),
+    "sgd": Optimizer(sgd_state, sgd_rows),
+    "muon": Optimizer(muon_state, muon_rows, by_shape=True),
+    "adafactor": Optimizer(adafactor_state, adafactor_rows, by_shape=True),
+}
+
+__all__ = ["OPTIMIZERS", "Cut", "Held", "Matrix", "Optimizer", "Update"]

@@ -1,0 +1,31 @@
+"""Adam and momentum SGD: every number by itself, in one pass over gradient, weight and moments."""
+
+from __future__ import annotations
+
+from windtunnel.workload.ops import Op
+from windtunnel.workload.optimizers.update import Update
+
+
+def adam_state(update: Update) -> float:
+    """Bytes of both moments."""
+    return update.elements * (update.first + update.second)
+
+
+def sgd_state(update: Update) -> float:
+    """Bytes of the momentum."""
+    return update.elements * update.first
+
+
+def adam_rows(update: Update, name: str = "adam", elements: float | None = None) -> list[Op]:
+    """Reads the gradient, reads and writes weight and moments; unfused, four more passes over fp32."""
+    return _rows(update, name, update.elements if elements is None else elements, update.first + update.second)
+
+
+def sgd_rows(update: Update) -> list[Op]:
+    return _rows(update, "sgd", update.elements, update.first)
+
+
+def _rows(update: Update, name: str, elements: float, moments: float) -> list[Op]:
+    passes = 1 if update.job.runtime.fused_optimizer else 5
+    width = update.grad + 2 * update.main + 2 * moments + 4 * 2 * (passes - 1)
+    return [update.moved(f"{name} update", elements, width, update.launches(elements) * passes)]

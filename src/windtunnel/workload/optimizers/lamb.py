@@ -1,0 +1,26 @@
+"""LAMB (You et al. 2020, arXiv:1904.00962): Adam's step scaled for each tensor by the norm of the weight over that of the step.
+
+As Apex' FusedLAMB: a kernel that writes the step over the gradient, norms of weights and of steps, a kernel that applies them.
+Where a tensor lies on several ranks its two norms are summed over them, all tensors in one call (Apex' DistributedFusedLAMB).
+"""
+
+from __future__ import annotations
+
+from windtunnel.workload.ops import Axis, Comm, Kind, Op
+from windtunnel.workload.optimizers.update import Update
+
+
+def lamb_rows(update: Update) -> list[Op]:
+    job, n = update.job, update.elements
+    passes = 1 if job.runtime.fused_optimizer else 5
+    moments = update.first + update.second
+    rows = [
+        update.moved("lamb step", n, update.grad + update.main + 2 * moments + 4 + 8 * (passes - 1), update.launches(n) * passes),
+        update.moved("lamb norms", n, update.main + 4, 2 * update.launches(n), Kind.REDUCE),
+    ]
+    norms = 2 * 4.0 * update.held.tensors
+    if job.plan.sharding != "none" and job.shard_ranks > 1 and norms:
+        rows.append(update.call("lamb norms over shards", Comm.ALL_REDUCE, Axis.SHARD, norms))
+    if job.plan.tp > 1 and norms:
+        rows.append(update.call("lamb norms over tp", Comm.ALL_REDUCE, Axis.TP, norms))
+    return [*rows, update.moved("lamb update", n, 2 * update.main + 4)]
