@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from windtunnel.memory.habits import Habits, habits
-from windtunnel.memory.walk import SAVED_PER_LOGIT, Needs
+from windtunnel.memory.walk import Needs, copy_per_logit
 from windtunnel.workload.blocks.loss import IN_BLOCKS
 from windtunnel.workload.graph import Block, Workload
 from windtunnel.workload.ops import Axis, Comm, Kind, Phase
@@ -86,7 +86,8 @@ def _loss(workload: Workload, block: Block, habit: Habits, need: Needs) -> tuple
     """Temporaries of the loss: fp32 copies of the logits, and what is left over."""
     if not need.logits:
         return ()
-    copy = need.logits * 4.0 / (workload.job.runtime.compute_width + SAVED_PER_LOGIT)
+    kept = copy_per_logit(workload.job.runtime)
+    copy = need.logits * kept / (workload.job.runtime.compute_width + kept)
     left = need.working - workload.boundary
     pieces = [copy] * int(left // copy) if copy else []
     rest = left - sum(pieces)

@@ -18,13 +18,16 @@ from windtunnel.memory.habits import Habits, habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.precision import NARROW
+from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.blocks.quantise import copies, recipe
 from windtunnel.workload.graph import Block, Chunk, Workload
 from windtunnel.workload.ops import CONTEXT_AXES, DTYPES, Axis, Comm, Kind, OpTable, Phase
 from windtunnel.workload.schedules import Pass, table
 
-SAVED_PER_LOGIT = 4.0
-"""Bytes per logit that the head block counts as saved beside the 16-bit (or fp32) logits: the fp32 probabilities."""
+
+def copy_per_logit(runtime: Runtime) -> float:
+    """Bytes per logit that the head block counts as saved beside the 16-bit (or fp32) logits: the fp32 probabilities."""
+    return 4.0 if runtime.fp32_logits else 0.0
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,10 @@ def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
     if len(loss):
         elements = float(table.m[ahead][loss[0]]) * float(table.n[ahead][loss[0]])
         whole = runtime.cross_entropy in ("vocab_parallel", "gathered")  # else they never lie in memory all at once
-        present = width + SAVED_PER_LOGIT if whole else 0.0
+        present = width + copy_per_logit(runtime) if whole else 0.0
         logits = elements * present
         each = habit.fused_loss if runtime.fused_cross_entropy else habit.loss[plan.tp > 1]
+        each = each if runtime.fp32_logits else 2.0 * width  # logits, and their gradient beside them
         working = max(0.0, each - present) * elements + workload.boundary
     elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
         saved += _unread(workload, ahead, width)

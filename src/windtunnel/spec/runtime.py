@@ -82,6 +82,9 @@ class Runtime(Noun):
     fused_rope: Flag = True
     fused_dropout_add: Flag = True
     fused_cross_entropy: Flag = True
+    fp32_logits: Flag = Field(
+        True, description="logits are cast to fp32 for the loss and the copy kept; else its fused kernel reads 16 bits "
+        "(flash-attn, Transformer Engine)")
     cross_entropy: Literal["vocab_parallel", "gathered", "chunked", "linear"] = Field(
         "vocab_parallel", description="logits: whole, cut over tp; gathered over tp; a slice of tokens at a time (Liger); never in "
                                       "memory (Cut Cross-Entropy)")
