@@ -81,7 +81,7 @@ def test_a_mixture_that_is_none_of_the_released_is_what_its_row_prints() -> None
 @pytest.mark.parametrize(("changes", "reason"), [
     ({"layers": None, "params_b": None}, "layers not published"),
     ({"heads": 0}, "heads not published"), ({"arch": "moe"}, "experts, topk, moe_ffn not published"),
-    ({"arch": None, "model": "x"}, "not published"), ({"arch": "hybrid", "model": "x"}, "'hybrid' is not modelled"),
+    ({"arch": None, "model": None}, "not published"), ({"arch": "hybrid", "model": "x"}, "no model of that name"),
     ({"experts": 8}, "topk, moe_ffn"),
     ({"ep": 2}, "expert"),
     ({"gpu": "abacus"}, "'abacus'"), ({"fabric": "string"}, "'string'"),
@@ -201,7 +201,7 @@ def test_a_hybrid_is_the_released_model_of_its_name() -> None:
     row = {"model": "Nemotron_3_Nano", "arch": "hybrid", "source": "26.06 container", "pp": 1, "tp": 1, "dp": 8, "ep": 8, **blank}
     found = made("T0388", **row)
     assert found.jobs[0].model.name == "nemotron-3-nano-30b-a3b" and "nemotron-3-nano-30b-a3b" in " ".join(found.assumed)
-    assert "not modelled" in refused("T0388", **row | {"layers": 53})  # what is printed differs: no released model
+    assert "no model of that name" in refused("T0388", **row | {"layers": 53})  # what is printed differs: no released model
 
 
 def test_hybrids_recompute_what_the_recipes_list() -> None:

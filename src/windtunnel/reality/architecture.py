@@ -51,7 +51,8 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
     if arch not in _FACTS and (released := released_of(row, assumed)) is not None:
         return released
     if arch not in _FACTS:
-        return Skipped(f"architecture {arch or 'not published'!r} is not modelled in this version")
+        return Skipped(f"the layers of {row.model!r} are not in the row, and the catalogue has no model of that name" if row.model
+                       else f"architecture {arch or 'not published'!r} without a model's name")
     layers, hidden, ffn, seq = row.layers or _usual_layers(row), row.hidden, row.ffn, row.seq
     told = _HEADS[1] if _HEADS[0] in (row.source or "") else None
     heads = row.heads if row.heads is not None else told or _usual_heads(hidden or 0, row.tp or 1)

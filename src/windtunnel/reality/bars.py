@@ -83,8 +83,16 @@ def _dense_half(row: TrainingRow) -> bool:
     return row.id.startswith("T") and row.complete == "y" and dense and row.precision in ("bf16", "fp16")
 
 
+def _complete(row: TrainingRow) -> bool:
+    return row.id.startswith("T") and row.complete == "y" and bool(row.iter_time_s)
+
+
 def _mixture(row: TrainingRow) -> bool:
     return bool(row.experts) and bool(row.iter_time_s)
+
+
+def _mixture_or_narrow(row: TrainingRow) -> bool:
+    return _complete(row) and (bool(row.experts) or row.precision in ("fp8", "mxfp8", "nvfp4")) and row.arch != "hybrid"
 
 
 STEP, MEMORY = "step_time_s", "memory_gib"
@@ -101,10 +109,16 @@ BARS: tuple[Bar, ...] = (
     Bar("the last three pooled", STEP, lambda row: _megascale(row) or _narayanan(row) or _eos(row), mean=7),
     Bar("vTrain, single node", STEP, _family("A100-vTrain-node"), mean=15),
     Bar("dense, bf16 or fp16, complete", STEP, _dense_half, median=10, share=0.9),
-    Bar("mixtures of experts, H100 and GB200", STEP, _mixture, median=10, share=0.97),
-    Bar("memory, all", MEMORY, lambda row: row.mem_gib is not None, median=10),
-    Bar("memory, BLOOM's planning runs", MEMORY, lambda row: row.mem_kind == "device"),
-    Bar("memory, torchtitan", MEMORY, lambda row: row.mem_kind == "reserved"),
+    Bar("complete rows of all families", STEP, _complete, median=8, share=0.97),
+    Bar("experts, FP8, MXFP8 or NVFP4, complete", STEP, _mixture_or_narrow, median=10, share=0.97),
+    Bar("mixtures of experts alone, H100 and GB200", STEP, _mixture),
+    Bar("MegaScale's Table 2, 16 rows", STEP, lambda row: row.family == "A100-ByteDance" and bool(row.iter_time_s), mean=5),
+    Bar("MegaScale's Table 3, 9 steps", "mfu_pct", lambda row: row.family == "A100-ByteDance" and not row.iter_time_s),
+    Bar("Llama 3 405B, Table 4", "mfu_pct", _family("H100-Meta"), mean=5),
+    Bar("DeepSeek-V3's GPU hours", STEP, _family("H800-DeepSeek"), mean=10),
+    Bar("memory, all", MEMORY, lambda row: row.mem_gib is not None, median=4),
+    Bar("memory, BLOOM's planning runs", MEMORY, lambda row: row.mem_kind == "device", median=4),
+    Bar("memory, torchtitan", MEMORY, lambda row: row.mem_kind == "reserved", median=4),
 )
 
 
