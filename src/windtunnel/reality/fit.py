@@ -67,6 +67,8 @@ class Recipe:
 HOST = Recipe(("A100-vTrain-node",), rows=120)
 FACTORS = {"ampere": Recipe(("A100-vTrain", "A100-Megatron-Selene", "A100-ByteDance")),
            "hopper": Recipe(("MosaicML-H100", "H100-Megatron-Eos"), ("fsdp", "megatron"))}
+BY_HAND = ("H100-NeMo", "Blackwell-NeMo-GB200")
+"""Families on whose rows constants were set without a fit: NeMo's host costs by module (catalog/frameworks/nemo.toml)."""
 
 
 def rows_of(folder: Path | None) -> list[TrainingRow]:
