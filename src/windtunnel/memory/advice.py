@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
@@ -75,38 +76,38 @@ def _price(job: Job, step_time: Callable[[Job], float] | None) -> float | None:
         return None
 
 
+def with_plan(job: Job, **fields: Any) -> Job:
+    """The job with `fields` of its plan changed: built anew, for `model_copy` would keep the cached numbers of the old plan."""
+    plan = Plan(**({name: getattr(job.plan, name) for name in Plan.model_fields} | fields))
+    return Job(**({name: getattr(job, name) for name in Job.model_fields} | {"plan": plan}))
+
+
 def _changes(job: Job) -> Iterator[tuple[str, str | int, Job]]:
-    plan = job.plan
-
-    def with_plan(**fields: Any) -> Job:
-        # built anew: model_copy would keep the cached numbers of the old plan
-        changed = Plan(**({name: getattr(plan, name) for name in Plan.model_fields} | fields))
-        return Job(**({name: getattr(job, name) for name in Job.model_fields} | {"plan": changed}))
-
+    plan, changed = job.plan, partial(with_plan, job)
     if plan.tp > 1 and not plan.sequence_parallel:
-        yield "plan.sequence_parallel", "true", with_plan(sequence_parallel=True)
+        yield "plan.sequence_parallel", "true", changed(sequence_parallel=True)
     sharding = str(plan.sharding)
     while sharding in STRONGER and job.shard_ranks > 1:
         sharding = STRONGER[sharding]
-        yield "plan.sharding", sharding, with_plan(sharding=sharding)
+        yield "plan.sharding", sharding, changed(sharding=sharding)
     ep = plan.ep
     while job.model.experts is not None and (ep := 2 * ep) <= job.model.experts:
-        yield "plan.ep", ep, with_plan(ep=ep)
+        yield "plan.ep", ep, changed(ep=ep)
     if plan.micro_batch > 1:
-        yield "plan.micro_batch", plan.micro_batch // 2, with_plan(micro_batch=plan.micro_batch // 2)
+        yield "plan.micro_batch", plan.micro_batch // 2, changed(micro_batch=plan.micro_batch // 2)
     recompute = str(plan.recompute)
     while recompute in RECOMPUTE:
         recompute = RECOMPUTE[recompute]
-        yield "plan.recompute", recompute, with_plan(recompute=recompute)
+        yield "plan.recompute", recompute, changed(recompute=recompute)
     if not job.runtime.fused_cross_entropy:
         runtime = Runtime(**({name: getattr(job.runtime, name) for name in Runtime.model_fields} | {"fused_cross_entropy": True}))
         fields = {name: getattr(job, name) for name in Job.model_fields}
         yield "runtime.fused_cross_entropy", "true", Job(**(fields | {"runtime": runtime}))
     if plan.offload.optimizer == "none":
-        yield "plan.offload.optimizer", "host", with_plan(offload=plan.offload.model_copy(update={"optimizer": "host"}))
+        yield "plan.offload.optimizer", "host", changed(offload=plan.offload.model_copy(update={"optimizer": "host"}))
     most = max(max(stage) for stage in job.layers_per_stage)
     for layers in dict.fromkeys(math.ceil(most * quarter / 4) for quarter in (1, 2, 3, 4)):
         if layers > plan.offload.activations:
-            yield "plan.offload.activations", layers, with_plan(offload=plan.offload.model_copy(update={"activations": layers}))
-    yield "plan.tp", 2 * plan.tp, with_plan(tp=2 * plan.tp, dp=None)
-    yield "plan.pp", 2 * plan.pp, with_plan(pp=2 * plan.pp, dp=None, stages=None)
+            yield "plan.offload.activations", layers, changed(offload=plan.offload.model_copy(update={"activations": layers}))
+    yield "plan.tp", 2 * plan.tp, changed(tp=2 * plan.tp, dp=None)
+    yield "plan.pp", 2 * plan.pp, changed(pp=2 * plan.pp, dp=None, stages=None)

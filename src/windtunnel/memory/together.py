@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.memory.advice import RECOMPUTE, spare
+from windtunnel.memory.advice import RECOMPUTE, spare, with_plan
 from windtunnel.memory.stage import memory_of
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job, check
@@ -108,8 +108,7 @@ def _plans(job: Job) -> Iterator[Iterator[Job]]:
 def _changed(job: Job, fields: dict[str, Any]) -> Job:
     if fields["recompute"] != "selective":
         fields["recompute_modules"] = ("core_attn",)
-    plan = Plan(**({name: getattr(job.plan, name) for name in Plan.model_fields} | fields))
-    return Job(**({name: getattr(job, name) for name in Job.model_fields} | {"plan": plan}))
+    return with_plan(job, **fields)
 
 
 def _powers(most: int) -> list[int]:

@@ -13,6 +13,7 @@ from windtunnel.compute.cpu import cpu_seconds, update_bytes
 from windtunnel.memory.state import gradients_leave
 from windtunnel.network.tiers import HOST_ACHIEVED, host_memory_rate, legs, pool_collective
 from windtunnel.predict.category import Category
+from windtunnel.predict.shards import Held
 from windtunnel.predict.stage import HOST, Kind, Label, Stage
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.host import Place
@@ -26,7 +27,6 @@ TILE = 64 * 2**20
 the tiles of DeepSpeed's CPU-Adam and Megatron-Core's parameter groups are of this order."""
 
 MOST_TILES = 32
-Held = tuple[float, float]
 
 
 class Copies:

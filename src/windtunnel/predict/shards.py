@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from windtunnel.predict.category import Category
-from windtunnel.predict.stage import PASSES, REDUCE, Label, Stage
+from windtunnel.predict.stage import PASSES, Label, Stage
 from windtunnel.workload import Axis, Comm, Stream
 from windtunnel.workload.passes.fsdp import INT4, INT8
 from windtunnel.workload.schedules import Action, Pass
@@ -101,6 +101,3 @@ def whole(stage: Stage, action: Action, beside: Action | None) -> int:
 def label_of(action: Action) -> Label:
     """What a pass by itself is called."""
     return int(PASSES[action.direction]), action.micro_batch, action.chunk
-
-
-__all__ = ["REDUCE", "WEIGHTS", "Held", "Pieces", "gather", "held", "label_of", "scatter", "shared", "shares", "whole"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, groupby
+from itertools import groupby
 
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
@@ -12,7 +12,7 @@ from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
 from windtunnel.workload.blocks.vision import encoder, encoder_job
 from windtunnel.workload.from_graph import from_graph
-from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
+from windtunnel.workload.graph import Block, Chunk, Tensors, Workload, layers_before
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
@@ -131,7 +131,7 @@ def build(job: Job) -> Workload:
             blocks.append(table.away[blocks[index].name])
 
     stages = []
-    starts = _starts(job)
+    starts = layers_before(job)
     for stage, counts in enumerate(job.layers_per_stage):
         chunks = []
         for virtual, count in enumerate(counts):
@@ -164,14 +164,6 @@ def build(job: Job) -> Workload:
         states.append(state_bytes(job, whole))
     return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
                     boundary, held, experts, narrow, (EMBEDDING, HEAD), tuple(states), frozen, still)
-
-
-def _starts(job: Job) -> tuple[tuple[int, ...], ...]:
-    """Layers before each virtual stage in model order: `[stage][virtual stage]`."""
-    held = [pair for parts, ns in zip(job.places, job.layers_per_stage, strict=True) for pair in zip(parts, ns, strict=True)]
-    counts = dict(held)
-    before = [0, *accumulate(counts[part] for part in sorted(counts))]
-    return tuple(tuple(before[part] for part in parts) for parts in job.places)
 
 
 def _runs(layers: list[int]) -> list[tuple[int, int]]:

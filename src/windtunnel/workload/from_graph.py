@@ -8,7 +8,7 @@ from itertools import groupby
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphBlock, GraphModel, Kernel
 from windtunnel.spec.job import Job
-from windtunnel.workload.graph import Block, Chunk, Tensors, Workload
+from windtunnel.workload.graph import Block, Chunk, Tensors, Workload, layers_before
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
@@ -36,11 +36,11 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
     blocks += [away(block) for block in blocks] if job.plan.offload.activations else []
     place = {name: index for index, name in enumerate(names)}
     stages, cuts = [], [0.0]
-    starts = _starts(job)
+    starts = layers_before(job)
     for stage, counts in enumerate(job.layers_per_stage):
         chunks = []
         for virtual, count in enumerate(counts):
-            first = starts[job.places[stage][virtual]]
+            first = starts[stage][virtual]
             part = model.sequence[first:first + count]
             leaving = job.plan.offload.activations
             held_in = [place[name] + (len(names) if at < leaving else 0) for at, name in enumerate(part)]
@@ -61,17 +61,6 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
     root = tuple(place[name] for name in names if model.blocks[name].root)
     return Workload(job, OpTable.of(rows), tuple(waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer), max(cuts), held,
                     (0.0,) * len(held), (0.0,) * len(held), root, tuple(state_bytes(job, whole) for whole in update))
-
-
-def _starts(job: Job) -> dict[int, int]:
-    """Blocks before each part of the model."""
-    held = [pair for parts, ns in zip(job.places, job.layers_per_stage, strict=True) for pair in zip(parts, ns, strict=True)]
-    counts = dict(held)
-    before, total = {}, 0
-    for part in sorted(counts):
-        before[part] = total
-        total += counts[part]
-    return before
 
 
 def _block(job: Job, name: str, given: GraphBlock, add: Callable[[list[list[Op]]], range]) -> Block:

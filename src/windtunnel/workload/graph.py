@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from windtunnel.spec.job import Job
 from windtunnel.workload.ops import OpTable
@@ -101,3 +102,11 @@ class Workload:
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""
         return (self.job.micro_batches // self.job.copies,) * len(self.stages[stage])
+
+
+def layers_before(job: Job) -> tuple[tuple[int, ...], ...]:
+    """Layers before each virtual stage in model order: `[stage][virtual stage]`."""
+    held = [pair for parts, ns in zip(job.places, job.layers_per_stage, strict=True) for pair in zip(parts, ns, strict=True)]
+    counts = dict(held)
+    before = [0, *accumulate(counts[part] for part in sorted(counts))]
+    return tuple(tuple(before[part] for part in parts) for parts in job.places)

@@ -33,7 +33,7 @@ def scan(tape: Tape, name: str, work: Scan, saved: float, parameters: float) -> 
     """The recurrence itself: forward and backward each a bunch of kernels, which selective recompute of the core runs again."""
     batch = tape.job.plan.micro_batch * work.heads
     unit = Unit(name, saved=saved, parameters=parameters)
-    ahead = Op(name, Kind.SCAN, Phase.FORWARD, tape.module, tape.activation_dtype, batch, tape.seq * _parts(tape), work.value,
+    ahead = Op(name, Kind.SCAN, Phase.FORWARD, tape.module, tape.activation_dtype, batch, tape.seq * tape.job.plan.cp, work.value,
                work.state, 1, work.flops[0], work.moved[0], work.launches[0])
     unit.forward.append(ahead)
     unit.backward.append(ahead._replace(name=f"{name} grad", phase=Phase.DGRAD, flops=work.flops[1], bytes=work.moved[1],
@@ -60,6 +60,3 @@ def turn(tape: Tape, name: str, columns: float) -> None:
     unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, Comm.ALL_TO_ALL, Axis.CP, size, Stream.CP))
     tape.add(unit)
 
-
-def _parts(tape: Tape) -> int:
-    return tape.job.plan.cp

@@ -22,11 +22,10 @@ def sharding_copies(job: Job, parameters: float, frozen: float = 0.0) -> tuple[l
     """Rows before forward, before backward and after backward of a block with `parameters` trained and `frozen` elements on
     this GPU."""
     runtime, plan = job.runtime, job.plan
-    if not parameters + frozen or job.shard_ranks == 1:
+    whole = parameters + frozen
+    if not whole or job.shard_ranks == 1:
         return [], [], []
     width, reduced = runtime.compute_width, DTYPE_BYTES[runtime.reduce_dtype]
-
-    whole = parameters + frozen
 
     def copy(name: str, phase: Phase, size: float, elements: float = parameters) -> list[Op]:
         return [Op(name, Kind.COPY, phase, "sharding", bytes=elements * size)] if size and elements else []
