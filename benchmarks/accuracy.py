@@ -1,6 +1,6 @@
 """Write docs/accuracy.md from the measurements in the catalogue, as `windtunnel validate --markdown docs/accuracy.md` does.
 
-    python benchmarks/accuracy.py [CSV ...]
+python benchmarks/accuracy.py [CSV ...]
 """
 
 from __future__ import annotations

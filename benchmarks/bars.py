@@ -25,8 +25,10 @@ def main(folder: Path | None) -> None:
             print(f"{found.family:48s} {found.quantity:12s} none of {total} scored")
             continue
         verdict = "" if line.wanted == NO_BAR else f"{'holds' if line.holds else 'MISSED'}: {line.wanted}"
-        print(f"{found.family:48s} {found.quantity:12s} {found.n:4d} of {total:4d}   mean {found.mape_pct:6.2f} %  median "
-              f"{found.median_abs_pct:6.2f} %  bias {found.bias_pct:+7.2f} %  largest {found.max_abs_pct:6.1f} %   {verdict}")
+        print(
+            f"{found.family:48s} {found.quantity:12s} {found.n:4d} of {total:4d}   mean {found.mape_pct:6.2f} %  median "
+            f"{found.median_abs_pct:6.2f} %  bias {found.bias_pct:+7.2f} %  largest {found.max_abs_pct:6.1f} %   {verdict}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Medians of |predicted / measured - 1| of published collectives, by family, nodes and engine.
 
-    python benchmarks/collectives_by_engine.py ../shared/reality/collectives.csv [--network closed,flow,packet] [--nodes 1,2]
+python benchmarks/collectives_by_engine.py ../shared/reality/collectives.csv [--network closed,flow,packet] [--nodes 1,2]
 """
 
 from __future__ import annotations

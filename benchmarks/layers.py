@@ -40,8 +40,11 @@ def llmcompass(folder: Path) -> None:
     ops = OpTable.of(_layer())
     loop = {gpu.architecture: TrainingFactor()}
     sweeps = Measured(_sweeps(folder), "LLMCompass sweeps")
-    ways = {"in training": estimate(ops, gpu, runtime), "in a loop": estimate(ops, gpu, runtime, loop),
-            "own sweeps": estimate(ops, gpu, runtime, loop, sweeps)}
+    ways = {
+        "in training": estimate(ops, gpu, runtime),
+        "in a loop": estimate(ops, gpu, runtime, loop),
+        "own sweeps": estimate(ops, gpu, runtime, loop, sweeps),
+    }
     print(f"\n{'operator':12s} {'measured':>11s}" + "".join(f" {name:>22s}" for name in ways))
     for row, (name, time) in enumerate(zip(ops.names, times, strict=True)):
         found = "".join(f" {1e3 * e.seconds[row]:12.3f} ms {100 * (e.seconds[row] / time - 1):+5.1f} %" for e in ways.values())
@@ -55,17 +58,34 @@ def _layer() -> list[Op]:
     local, dim, rows = HIDDEN // TP, HIDDEN // HEADS, BATCH * HEADS // TP
 
     def product(name: str, m: int, n: int, k: int, batch: int = 1) -> Op:
-        return Op(name, Kind.GEMM, Phase.FORWARD, dtype=DTYPES.index("fp16"), batch=batch, m=m, n=n, k=k,
-                  flops=2.0 * batch * m * n * k, bytes=HALF * batch * (m * k + k * n + m * n))
+        return Op(
+            name,
+            Kind.GEMM,
+            Phase.FORWARD,
+            dtype=DTYPES.index("fp16"),
+            batch=batch,
+            m=m,
+            n=n,
+            k=k,
+            flops=2.0 * batch * m * n * k,
+            bytes=HALF * batch * (m * k + k * n + m * n),
+        )
 
     def moving(name: str, kind: Kind, m: int, n: int) -> Op:
         return Op(name, kind, Phase.FORWARD, dtype=DTYPES.index("fp16"), m=m, n=n, bytes=2 * HALF * m * n)
 
-    return [product("qkv", TOKENS, 3 * local, HIDDEN), product("scores", SEQ, SEQ, dim, rows),
-            product("context", SEQ, dim, SEQ, rows), product("out", TOKENS, HIDDEN, local),
-            product("mlp up", TOKENS, 4 * local, HIDDEN), product("mlp down", TOKENS, HIDDEN, 4 * local),
-            moving("softmax", Kind.SOFTMAX, rows * SEQ, SEQ), moving("norm 1", Kind.NORM, TOKENS, HIDDEN),
-            moving("norm 2", Kind.NORM, TOKENS, HIDDEN), moving("gelu", Kind.ELEMENTWISE, TOKENS, 4 * local)]
+    return [
+        product("qkv", TOKENS, 3 * local, HIDDEN),
+        product("scores", SEQ, SEQ, dim, rows),
+        product("context", SEQ, dim, SEQ, rows),
+        product("out", TOKENS, HIDDEN, local),
+        product("mlp up", TOKENS, 4 * local, HIDDEN),
+        product("mlp down", TOKENS, HIDDEN, 4 * local),
+        moving("softmax", Kind.SOFTMAX, rows * SEQ, SEQ),
+        moving("norm 1", Kind.NORM, TOKENS, HIDDEN),
+        moving("norm 2", Kind.NORM, TOKENS, HIDDEN),
+        moving("gelu", Kind.ELEMENTWISE, TOKENS, 4 * local),
+    ]
 
 
 def _sweeps(folder: Path) -> Dataset:

@@ -151,8 +151,10 @@ def threads() -> None:
 def flow() -> None:
     runs = [apart("all_to_all") for _ in range(3)]
     one = runs[0]
-    print(f"flow, all-to-all of 1,024 ({one['flows']:,} flows): {statistics.median(r['cpu'] for r in runs):.2f} CPU s, of which "
-          f"routes {one['routes']:.2f} (bar 2); {one['megabytes']:.0f} MB in all (bar 1,500); fullest link {one['fullest']:.3f}")
+    print(
+        f"flow, all-to-all of 1,024 ({one['flows']:,} flows): {statistics.median(r['cpu'] for r in runs):.2f} CPU s, of which "
+        f"routes {one['routes']:.2f} (bar 2); {one['megabytes']:.0f} MB in all (bar 1,500); fullest link {one['fullest']:.3f}"
+    )
 
 
 def steps() -> None:
@@ -196,7 +198,13 @@ def skips() -> None:
 
 
 BARS: dict[str, Callable[[], None]] = {
-    "speed": speed, "threads": threads, "flow": flow, "step": steps, "agreement": agree, "skip": skips, "peers": permutations.peers,
+    "speed": speed,
+    "threads": threads,
+    "flow": flow,
+    "step": steps,
+    "agreement": agree,
+    "skip": skips,
+    "peers": permutations.peers,
 }
 
 

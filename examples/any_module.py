@@ -32,8 +32,10 @@ def main() -> None:
     for name, p in rows():
         total = max(stage.total for stage in p.memory) / 2**30
         exposed = p.breakdown.get("exposed_gradient_reduce", 0.0)
-        print(f"{name:<22} {p.step_time_s * 1e3:>5.0f} ms {p.tokens_per_s:>9,.0f} {p.mfu:>6.1%} {total:>5.1f} GiB "
-              f"{exposed * 1e3:>15.2f} ms")
+        print(
+            f"{name:<22} {p.step_time_s * 1e3:>5.0f} ms {p.tokens_per_s:>9,.0f} {p.mfu:>6.1%} {total:>5.1f} GiB "
+            f"{exposed * 1e3:>15.2f} ms"
+        )
 
 
 if __name__ == "__main__":

@@ -22,10 +22,25 @@ def rows() -> list[tuple[int, int, int, wt.Prediction]]:
     found = []
     for gpus, batch in SIZES.items():
         for speed, pcie in LINKS:
-            found.append((gpus, speed, pcie, wt.predict(wt.load("megascale-175b-12288", [
-                f"cluster.gpus={gpus}", f"plan.dp={gpus // 64}", f"plan.global_batch={batch}",
-                f"cluster.node.nic.bandwidth={speed}Gb/s per NIC each way", f"cluster.node.pcie_gen={pcie}",
-            ]))))
+            found.append(
+                (
+                    gpus,
+                    speed,
+                    pcie,
+                    wt.predict(
+                        wt.load(
+                            "megascale-175b-12288",
+                            [
+                                f"cluster.gpus={gpus}",
+                                f"plan.dp={gpus // 64}",
+                                f"plan.global_batch={batch}",
+                                f"cluster.node.nic.bandwidth={speed}Gb/s per NIC each way",
+                                f"cluster.node.pcie_gen={pcie}",
+                            ],
+                        )
+                    ),
+                )
+            )
     return found
 
 

@@ -11,15 +11,34 @@ from __future__ import annotations
 
 import windtunnel as wt
 
-COMMON = ["cluster.gpus=8", "plan.tp=4", "plan.pp=1", "plan.vpp=1", "plan.dp=2", "plan.seq=8192", "plan.global_batch=8",
-          "plan.micro_batch=1", "plan.sequence_parallel=true", "plan.recompute=none", "plan.sharding=zero1",
-          "runtime.framework=nemo", "runtime.precision=fp8"]
+COMMON = [
+    "cluster.gpus=8",
+    "plan.tp=4",
+    "plan.pp=1",
+    "plan.vpp=1",
+    "plan.dp=2",
+    "plan.seq=8192",
+    "plan.global_batch=8",
+    "plan.micro_batch=1",
+    "plan.sequence_parallel=true",
+    "plan.recompute=none",
+    "plan.sharding=zero1",
+    "runtime.framework=nemo",
+    "runtime.precision=fp8",
+]
 WAYS = {
     "every weight": [],
-    "attention, rank 16": ["model.lora.rank=16", "model.lora.dropout=true", "model.lora.all_to_all=true",
-                           "runtime.fp8_weight_cache=false"],
-    "everywhere, rank 16": ["model.lora.rank=16", "runtime.fp8_weight_cache=false",
-                            'model.lora.targets=["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]'],
+    "attention, rank 16": [
+        "model.lora.rank=16",
+        "model.lora.dropout=true",
+        "model.lora.all_to_all=true",
+        "runtime.fp8_weight_cache=false",
+    ],
+    "everywhere, rank 16": [
+        "model.lora.rank=16",
+        "runtime.fp8_weight_cache=false",
+        'model.lora.targets=["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]',
+    ],
 }
 
 
@@ -30,12 +49,16 @@ def rows() -> list[tuple[str, wt.Prediction]]:
 
 def main() -> None:
     print("Llama 2 70B, 8 H100, tp 4, 8 sequences of 8192, FP8")
-    print(f"{'trained':<20} {'step':>8} {'PFLOP':>7} {'weights':>9} {'gradients':>10} {'optimizer':>10} {'activations':>12} "
-          f"{'all':>8}")
+    print(
+        f"{'trained':<20} {'step':>8} {'PFLOP':>7} {'weights':>9} {'gradients':>10} {'optimizer':>10} {'activations':>12} "
+        f"{'all':>8}"
+    )
     for way, p in rows():
         m = p.memory[0]
-        parts = " ".join(f"{size / 2**30:>{wide}.1f}" for size, wide in (
-            (m.weights, 9), (m.gradients, 10), (m.optimizer, 10), (m.activations, 12), (m.total, 8)))
+        parts = " ".join(
+            f"{size / 2**30:>{wide}.1f}"
+            for size, wide in ((m.weights, 9), (m.gradients, 10), (m.optimizer, 10), (m.activations, 12), (m.total, 8))
+        )
         flops = p.model_tflops_per_gpu * 8 * p.step_time_s / 1e3
         print(f"{way:<20} {p.step_time_s:>6.2f} s {flops:>7.1f} {parts} GiB{'' if p.fits else '  does not fit'}")
 

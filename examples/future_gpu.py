@@ -26,13 +26,16 @@ def rows() -> list[tuple[str, wt.Prediction]]:
     """(GPU, prediction of Llama 3 8B on eight of them)."""
     found = []
     for name, (bandwidth, flops, power) in CASES.items():
-        job = wt.load("llama3-8b-8xh100", [
-            "cluster.node.gpu.kernels_from=h100-sxm-80gb",
-            f"cluster.node.gpu.memory_bandwidth={H100['memory_bandwidth'] * bandwidth:g}TB/s",
-            f"cluster.node.gpu.peak.bf16={H100['peak'] * flops:g}TFLOP/s",
-            f"cluster.node.gpu.achievable.bf16={H100['achievable'] * flops:g}TFLOP/s",
-            f"cluster.node.gpu.power_w={H100['power'] * power:g}",
-        ])
+        job = wt.load(
+            "llama3-8b-8xh100",
+            [
+                "cluster.node.gpu.kernels_from=h100-sxm-80gb",
+                f"cluster.node.gpu.memory_bandwidth={H100['memory_bandwidth'] * bandwidth:g}TB/s",
+                f"cluster.node.gpu.peak.bf16={H100['peak'] * flops:g}TFLOP/s",
+                f"cluster.node.gpu.achievable.bf16={H100['achievable'] * flops:g}TFLOP/s",
+                f"cluster.node.gpu.power_w={H100['power'] * power:g}",
+            ],
+        )
         found.append((name, wt.predict(job)))
     return found
 
@@ -44,8 +47,10 @@ def main() -> None:
     print(f"{'GPU':<22} {'step':>10} {'speed-up':>9} {'matmul':>10} {'attention':>10} {'memory-bound':>13} {'MFU':>7}")
     for name, p in table:
         b = p.breakdown
-        print(f"{name:<22} {p.step_time_s * 1e3:>7.0f} ms {base / p.step_time_s:>8.2f}x {b['matmul'] * 1e3:>7.0f} ms "
-              f"{b['attention'] * 1e3:>7.0f} ms {b['memory_bound'] * 1e3:>10.0f} ms {p.mfu:>6.1%}")
+        print(
+            f"{name:<22} {p.step_time_s * 1e3:>7.0f} ms {base / p.step_time_s:>8.2f}x {b['matmul'] * 1e3:>7.0f} ms "
+            f"{b['attention'] * 1e3:>7.0f} ms {b['memory_bound'] * 1e3:>10.0f} ms {p.mfu:>6.1%}"
+        )
 
 
 if __name__ == "__main__":

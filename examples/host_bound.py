@@ -19,11 +19,17 @@ def rows() -> list[tuple[str, int, int, wt.Prediction, wt.Prediction]]:
     """(model, tp, seq, eager, with a CUDA graph)."""
 
     def run(model: str, tp: int, seq: int, launch: str) -> wt.Prediction:
-        return wt.predict(wt.load({
-            "name": "small model", "model": model, "cluster": {"base": "h100-ib", "gpus": 8},
-            "plan": {"tp": tp, "sharding": "zero1", "micro_batch": 1, "global_batch": 64, "seq": seq},
-            "runtime": {"framework": "megatron-core", "launch": launch},
-        }))
+        return wt.predict(
+            wt.load(
+                {
+                    "name": "small model",
+                    "model": model,
+                    "cluster": {"base": "h100-ib", "gpus": 8},
+                    "plan": {"tp": tp, "sharding": "zero1", "micro_batch": 1, "global_batch": 64, "seq": seq},
+                    "runtime": {"framework": "megatron-core", "launch": launch},
+                }
+            )
+        )
 
     return [(*case, run(*case, "eager"), run(*case, "cuda_graph")) for case in CASES]
 
@@ -33,8 +39,10 @@ def main() -> None:
     print(f"{'model':<9} {'tp':>3} {'seq':>5} {'eager':>9} {'of it host':>11} {'CUDA graph':>11} {'speed-up':>9}")
     for model, tp, seq, eager, graph in rows():
         host = eager.breakdown["host"] / eager.step_time_s
-        print(f"{model:<9} {tp:>3} {seq:>5} {eager.step_time_s * 1e3:>6.0f} ms {host:>10.0%} "
-              f"{graph.step_time_s * 1e3:>8.0f} ms {eager.step_time_s / graph.step_time_s:>8.2f}x")
+        print(
+            f"{model:<9} {tp:>3} {seq:>5} {eager.step_time_s * 1e3:>6.0f} ms {host:>10.0%} "
+            f"{graph.step_time_s * 1e3:>8.0f} ms {eager.step_time_s / graph.step_time_s:>8.2f}x"
+        )
 
 
 if __name__ == "__main__":

@@ -11,10 +11,25 @@ from __future__ import annotations
 import windtunnel as wt
 
 SEQ, CP = 512 * 1024, 16
-BASE = [f"plan.seq={SEQ}", f"plan.cp={CP}", "plan.dp=4", "cluster.gpus=64", "plan.global_batch=4", "plan.recompute=full",
-        "plan.micro_batch=1", "runtime.framework=megatron-core", "runtime.fused_cross_entropy=true"]
-PLANS = (("p2p",), ("all_gather",), ("a2a",), ("a2a+p2p", "plan.cp_sizes=[8, 2]"), ("p2p", "plan.cp_balance=contiguous"),
-         ("all_gather", "plan.cp_balance=contiguous"))
+BASE = [
+    f"plan.seq={SEQ}",
+    f"plan.cp={CP}",
+    "plan.dp=4",
+    "cluster.gpus=64",
+    "plan.global_batch=4",
+    "plan.recompute=full",
+    "plan.micro_batch=1",
+    "runtime.framework=megatron-core",
+    "runtime.fused_cross_entropy=true",
+]
+PLANS = (
+    ("p2p",),
+    ("all_gather",),
+    ("a2a",),
+    ("a2a+p2p", "plan.cp_sizes=[8, 2]"),
+    ("p2p", "plan.cp_balance=contiguous"),
+    ("all_gather", "plan.cp_balance=contiguous"),
+)
 
 
 def rows() -> list[tuple[str, str, wt.Prediction | str]]:
@@ -38,8 +53,10 @@ def main() -> None:
             continue
         most = max(p.memory, key=lambda stage: stage.total)
         again = p.breakdown.get("exposed_context_parallel", 0.0)
-        print(f"{kind:<11} {balance:<11} {p.step_time_s:>7.2f} s {p.breakdown['attention']:>8.2f} s {again:>6.2f} s "
-              f"{most.total / 2**30:>8.1f} GiB{'' if p.fits else '  does not fit'}")
+        print(
+            f"{kind:<11} {balance:<11} {p.step_time_s:>7.2f} s {p.breakdown['attention']:>8.2f} s {again:>6.2f} s "
+            f"{most.total / 2**30:>8.1f} GiB{'' if p.fits else '  does not fit'}"
+        )
 
 
 if __name__ == "__main__":

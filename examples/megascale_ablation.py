@@ -26,8 +26,14 @@ STEPS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
 )
 """(what is added, published MFU in percent, switches)."""
 
-START = ("cluster.gpus=256", "plan.dp=4", "plan.global_batch=256", "plan.recompute=none", "runtime.attention=flash",
-         "runtime.attention_library=fa1")
+START = (
+    "cluster.gpus=256",
+    "plan.dp=4",
+    "plan.global_batch=256",
+    "plan.recompute=none",
+    "runtime.attention=flash",
+    "runtime.attention_library=fa1",
+)
 
 
 def mfu(p: wt.Prediction) -> float:
@@ -57,8 +63,11 @@ def main() -> None:
         part = p.breakdown
         exposed = [part.get(f"exposed_{n}", 0.0) for n in ("tensor_parallel", "pipeline_transfer", "gradient_reduce")]
         exposed[2] += part.get("exposed_parameter_gather", 0.0)
-        print(f"{name:<28} {published:>9.1f} {gains[0]:>+6.1f} {predicted:>10.1f} {gains[1]:>+6.1f}           "
-              + " ".join(f"{seconds:>5.2f}s" for seconds in exposed) + f"   {part['bubble'] + part.get('other_stages', 0.0):.2f}s")
+        print(
+            f"{name:<28} {published:>9.1f} {gains[0]:>+6.1f} {predicted:>10.1f} {gains[1]:>+6.1f}           "
+            + " ".join(f"{seconds:>5.2f}s" for seconds in exposed)
+            + f"   {part['bubble'] + part.get('other_stages', 0.0):.2f}s"
+        )
 
 
 if __name__ == "__main__":

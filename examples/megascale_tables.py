@@ -16,17 +16,27 @@ import windtunnel as wt
 from windtunnel.reality.conventions import model_flops_per_token
 
 PUBLISHED = {
-    (256, 768): (40.0, 53.0, 32.0, 65.3), (512, 768): (21.2, 49.9, 16.5, 63.5), (768, 768): (15.2, 46.7, 11.5, 61.3),
-    (1024, 768): (11.9, 44.7, 8.9, 59.0), (3072, 6144): (29.02, 48.7, 23.66, 59.1), (6144, 6144): (14.78, 47.8, 12.21, 57.3),
-    (8192, 6144): (12.24, 43.3, 9.56, 54.9), (12288, 6144): (8.57, 41.2, 6.34, 55.2),
+    (256, 768): (40.0, 53.0, 32.0, 65.3),
+    (512, 768): (21.2, 49.9, 16.5, 63.5),
+    (768, 768): (15.2, 46.7, 11.5, 61.3),
+    (1024, 768): (11.9, 44.7, 8.9, 59.0),
+    (3072, 6144): (29.02, 48.7, 23.66, 59.1),
+    (6144, 6144): (14.78, 47.8, 12.21, 57.3),
+    (8192, 6144): (12.24, 43.3, 9.56, 54.9),
+    (12288, 6144): (8.57, 41.2, 6.34, 55.2),
 }
 """(GPUs, batch) -> seconds of an iteration and MFU in percent of Megatron-LM, then of MegaScale."""
 
 LARGER = {2240: (49.2, 54.3), 4480: (48.8, 54.1), 11200: (48.2, 54.3)}
 """530B: GPUs -> MFU in percent of Megatron-LM, of MegaScale."""
 
-MEGASCALE = ("runtime.framework=megascale", "model.parallel_block=true", "model.window=1024", "plan.sharding=zero2",
-             "plan.recompute=none")
+MEGASCALE = (
+    "runtime.framework=megascale",
+    "model.parallel_block=true",
+    "model.window=1024",
+    "plan.sharding=zero2",
+    "plan.recompute=none",
+)
 
 
 def mfu(p: wt.Prediction) -> float:
@@ -51,8 +61,14 @@ def larger() -> list[tuple[int, int, float, wt.Prediction]]:
     """Weak scaling of the 530B: (GPUs, 0 Megatron-LM or 1 MegaScale, published MFU, prediction)."""
     found = []
     for gpus, published in LARGER.items():
-        sets = ["model=megascale-530b", "plan.pp=35", "plan.vpp=3", f"cluster.gpus={gpus}", f"plan.dp={gpus // 280}",
-                f"plan.global_batch={gpus}"]
+        sets = [
+            "model=megascale-530b",
+            "plan.pp=35",
+            "plan.vpp=3",
+            f"cluster.gpus={gpus}",
+            f"plan.dp={gpus // 280}",
+            f"plan.global_batch={gpus}",
+        ]
         for system in (0, 1):
             p = wt.predict(wt.load("megascale-175b-12288", [*sets, *(MEGASCALE if system else ())]))
             found.append((gpus, system, published[system], p))
@@ -61,14 +77,18 @@ def larger() -> list[tuple[int, int, float, wt.Prediction]]:
 
 def main() -> None:
     print("GPT 175B on A100, MegaScale (NSDI 2024) Table 2")
-    print(f"{'':<12} {'GPUs':>6} {'batch':>6} {'published':>10} {'predicted':>10} {'error':>7} {'MFU published':>14} "
-          f"{'predicted':>10}")
+    print(
+        f"{'':<12} {'GPUs':>6} {'batch':>6} {'published':>10} {'predicted':>10} {'error':>7} {'MFU published':>14} "
+        f"{'predicted':>10}"
+    )
     errors = []
     for place, (gpus, batch, seconds, published, p) in enumerate(rows()):
         errors.append(p.step_time_s / seconds - 1.0)
         name = "Megatron-LM" if place < len(PUBLISHED) else "MegaScale"
-        print(f"{name:<12} {gpus:>6,} {batch:>6} {seconds:>8.2f} s {p.step_time_s:>8.2f} s {errors[-1]:>+6.1%} {published:>12.1f} %"
-              f" {mfu(p):>8.1f} %")
+        print(
+            f"{name:<12} {gpus:>6,} {batch:>6} {seconds:>8.2f} s {p.step_time_s:>8.2f} s {errors[-1]:>+6.1%} {published:>12.1f} %"
+            f" {mfu(p):>8.1f} %"
+        )
     print(f"mean absolute error of the step time {sum(map(abs, errors)) / len(errors):.1%}")
     print("530B, Figure 9, weak scaling")
     print(f"{'':<12} {'GPUs':>6} {'MFU published':>14} {'predicted':>10}")

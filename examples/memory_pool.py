@@ -32,8 +32,9 @@ def _in(place: str, *more: str) -> list[str]:
 
 
 def _pool(ports: int, fabric: int) -> list[str]:
-    return _in("pool", f"cluster.memory_pool.bandwidth={ports}GB/s",
-               f"cluster.memory_pool.gpu_bandwidth={fabric}GB/s per GPU each way")
+    return _in(
+        "pool", f"cluster.memory_pool.bandwidth={ports}GB/s", f"cluster.memory_pool.gpu_bandwidth={fabric}GB/s per GPU each way"
+    )
 
 
 SYSTEMS = {

@@ -28,10 +28,22 @@ def rows() -> list[tuple[str, wt.Prediction]]:
     runtime: dict[str, Any] = {"framework": "nemo", "version": "26.04", "precision": "mxfp8", "moe_dispatch": "hybridep"}
     for name, changes in STEPS:
         runtime = runtime | changes
-        found.append((name, wt.predict(wt.load({
-            "name": "mixture", "model": "qwen3-30b-a3b", "cluster": {"base": "gb200-nvl72", "gpus": 8},
-            "plan": {"ep": 8, "sharding": "zero1", "micro_batch": 4, "global_batch": 512, "seq": 4096}, "runtime": runtime,
-        }))))
+        found.append(
+            (
+                name,
+                wt.predict(
+                    wt.load(
+                        {
+                            "name": "mixture",
+                            "model": "qwen3-30b-a3b",
+                            "cluster": {"base": "gb200-nvl72", "gpus": 8},
+                            "plan": {"ep": 8, "sharding": "zero1", "micro_batch": 4, "global_batch": 512, "seq": 4096},
+                            "runtime": runtime,
+                        }
+                    )
+                ),
+            )
+        )
     return found
 
 
@@ -40,8 +52,10 @@ def main() -> None:
     print(f"{'':<26} {'step':>7} {'host':>6} {'tokens travel':>14} {'tokens/s/GPU':>13}")
     for name, found in rows():
         share = {part: found.breakdown.get(part, 0.0) / found.step_time_s for part in ("host", "exposed_expert_parallel")}
-        print(f"{name:<26} {found.step_time_s:>5.2f} s {share['host']:>6.0%} {share['exposed_expert_parallel']:>14.0%} "
-              f"{found.tokens_per_s_per_gpu:>13,.0f}")
+        print(
+            f"{name:<26} {found.step_time_s:>5.2f} s {share['host']:>6.0%} {share['exposed_expert_parallel']:>14.0%} "
+            f"{found.tokens_per_s_per_gpu:>13,.0f}"
+        )
 
 
 if __name__ == "__main__":

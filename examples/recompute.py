@@ -30,8 +30,10 @@ def main() -> None:
         fullest = max(p.memory, key=lambda stage: stage.total)
         note = "  (highest during the update, activations gone)" if not fullest.activations else ""
         note = note if p.fits else "  does not fit"
-        print(f"{recompute:<10} {'yes' if sequence_parallel else 'no':<9} {p.step_time_s:>7.2f} s {p.mfu:>6.1%} {p.hfu:>6.1%} "
-              f"{fullest.activations / 2**30:>6.1f} GiB {fullest.total / 2**30:>6.1f} GiB{note}")
+        print(
+            f"{recompute:<10} {'yes' if sequence_parallel else 'no':<9} {p.step_time_s:>7.2f} s {p.mfu:>6.1%} {p.hfu:>6.1%} "
+            f"{fullest.activations / 2**30:>6.1f} GiB {fullest.total / 2**30:>6.1f} GiB{note}"
+        )
 
 
 if __name__ == "__main__":

@@ -12,8 +12,18 @@ from __future__ import annotations
 
 import windtunnel as wt
 
-SCHEDULES = (("gpipe", 1), ("1f1b", 1), ("interleaved", 6), ("breadth-first", 6), ("zb-h1", 1), ("zb-h2", 1), ("interleaved-zb", 6),
-             ("zbv", 2), ("dualpipev", 2), ("dualpipe", 1))
+SCHEDULES = (
+    ("gpipe", 1),
+    ("1f1b", 1),
+    ("interleaved", 6),
+    ("breadth-first", 6),
+    ("zb-h1", 1),
+    ("zb-h2", 1),
+    ("interleaved-zb", 6),
+    ("zbv", 2),
+    ("dualpipev", 2),
+    ("dualpipe", 1),
+)
 
 
 def rows() -> list[tuple[str, int, wt.Prediction]]:
@@ -44,8 +54,10 @@ def main() -> None:
     print(f"{'schedule':<15} {'vpp':>3} {'step':>9} {'MFU':>7} {'bubble':>7} {'activations':>12} {'peak':>10}")
     for schedule, vpp, p in table:
         most = max(p.memory, key=lambda stage: stage.total)
-        print(f"{schedule:<15} {vpp:>3} {p.step_time_s:>7.2f} s {p.mfu:>6.1%} {bubble(p):>6.1%} {held(p) / 2**30:>8.1f} GiB "
-              f"{most.total / 2**30:>6.0f} GiB{'' if p.fits else '  does not fit'}")
+        print(
+            f"{schedule:<15} {vpp:>3} {p.step_time_s:>7.2f} s {p.mfu:>6.1%} {bubble(p):>6.1%} {held(p) / 2**30:>8.1f} GiB "
+            f"{most.total / 2**30:>6.0f} GiB{'' if p.fits else '  does not fit'}"
+        )
 
 
 if __name__ == "__main__":

@@ -45,8 +45,10 @@ def main() -> None:
     print(f"{'what differs':<35} {'step':>8} {'MFU':>6} {'waiting':>8}  waited for")
     for what, p in rows():
         told = p.unequal.culprit if p.unequal else ""
-        print(f"{what:<35} {p.step_time_s:>6.2f} s {p.mfu:>6.1%} {p.breakdown.get('slower_ranks', 0.0):>6.2f} s  "
-              f"{told if len(told) < 62 else told[:59] + '...'}".rstrip())
+        print(
+            f"{what:<35} {p.step_time_s:>6.2f} s {p.mfu:>6.1%} {p.breakdown.get('slower_ranks', 0.0):>6.2f} s  "
+            f"{told if len(told) < 62 else told[:59] + '...'}".rstrip()
+        )
 
 
 if __name__ == "__main__":

@@ -47,14 +47,31 @@ DLRM = {Comm.ALL_TO_ALL: (2, 110e6), Comm.ALL_REDUCE: (1, 4 * 57e6)}
 
 def calls(model: str, heads: int, tp: int) -> list[tuple[int, Comm, float, bool]]:
     """(times, call, bytes, inside the tensor-parallel group) of a training step of one micro batch of 512 accelerators."""
-    job = check(wt.load("gpt3-175b-64", [
-        f"model={model}", f"model.heads={heads}", "cluster.gpus=512", f"plan.tp={tp}", "plan.pp=1", "plan.vpp=1",
-        f"plan.dp={512 // tp}", "plan.sharding=none", "plan.recompute=none", "plan.micro_batch=1",
-        f"plan.global_batch={512 // tp}"]))
+    job = check(
+        wt.load(
+            "gpt3-175b-64",
+            [
+                f"model={model}",
+                f"model.heads={heads}",
+                "cluster.gpus=512",
+                f"plan.tp={tp}",
+                "plan.pp=1",
+                "plan.vpp=1",
+                f"plan.dp={512 // tp}",
+                "plan.sharding=none",
+                "plan.recompute=none",
+                "plan.micro_batch=1",
+                f"plan.global_batch={512 // tp}",
+            ],
+        )
+    )
     graph = build(job)
     ops, counts = graph.ops, executions(graph, 0)
-    inside = [(int(counts[r]), Comm(int(ops.comm[r])), float(ops.bytes[r]), True) for r in range(len(ops))
-              if ops.kind[r] == Kind.COMM and ops.axis[r] == Axis.TP and counts[r]]
+    inside = [
+        (int(counts[r]), Comm(int(ops.comm[r])), float(ops.bytes[r]), True)
+        for r in range(len(ops))
+        if ops.kind[r] == Kind.COMM and ops.axis[r] == Axis.TP and counts[r]
+    ]
     return [*inside, (1, Comm.ALL_REDUCE, 2.0 * graph.stage_parameters[0], False)]
 
 
@@ -71,9 +88,11 @@ def rows() -> list[tuple[str, str, dict[str, float]]]:
     for name, dimensions in MACHINES.items():
         schedules: tuple[Schedule, ...] = ("plain", "themis") if len(dimensions) > 1 else ("plain",)
         for schedule in schedules:
-            seconds = {"all-reduce": walk(dimensions, Comm.ALL_REDUCE, GB, schedule).seconds,
-                       "all-to-all": walk(dimensions, Comm.ALL_TO_ALL, GB, schedule).seconds,
-                       "DLRM": sum(times * walk(dimensions, call, size, schedule).seconds for call, (times, size) in DLRM.items())}
+            seconds = {
+                "all-reduce": walk(dimensions, Comm.ALL_REDUCE, GB, schedule).seconds,
+                "all-to-all": walk(dimensions, Comm.ALL_TO_ALL, GB, schedule).seconds,
+                "DLRM": sum(times * walk(dimensions, call, size, schedule).seconds for call, (times, size) in DLRM.items()),
+            }
             seconds |= {model: step(dimensions, tp, found, schedule) for model, (tp, found) in steps.items()}
             out.append((name, schedule, seconds))
     return out

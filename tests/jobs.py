@@ -6,8 +6,18 @@ from typing import Any
 
 from windtunnel.spec import GPU, Cluster, Fabric, Host, Job, Model, Nic, Node, Plan, Runtime, ScaleUp, check
 
-_GPU = GPU(id="a100-sxm-80gb", name="A100", architecture="ampere", memory="80GiB", memory_bandwidth="2039GB/s", sms=108, l2="40MB",
-           peak={"bf16": "312TFLOP/s", "fp16": "312TFLOP/s"}, achievable={"bf16": "271.2TFLOP/s"}, power_w=400.0)  # type: ignore[arg-type]
+_GPU = GPU(
+    id="a100-sxm-80gb",
+    name="A100",
+    architecture="ampere",
+    memory="80GiB",
+    memory_bandwidth="2039GB/s",
+    sms=108,
+    l2="40MB",
+    peak={"bf16": "312TFLOP/s", "fp16": "312TFLOP/s"},
+    achievable={"bf16": "271.2TFLOP/s"},
+    power_w=400.0,
+)  # type: ignore[arg-type]
 
 
 def make_job(gpus: int | None = None, **fields: Any) -> Job:

@@ -182,10 +182,18 @@ def tables(draw: st.DrawFn, pp: int | None = None, tp: int | None = None, dp: in
         "price_per_gpu_hour": draw(st.sampled_from([0.0, 2.0])),
     }
     if "offload" in plan:
-        cluster["node"] |= {"host_memory": "1TiB", "storage": {"read": "20GB/s", "write": "10GB/s", "capacity": "8TB"},
-                            "expansion": {"bandwidth": "200GB/s", "capacity": "4TB"}}
-        cluster["memory_pool"] = {"ports": 8, "bandwidth": "100GB/s", "gpu_bandwidth": "256GB/s per GPU each way",
-                                  "capacity": "64TB", "in_switch_collectives": draw(st.booleans())}
+        cluster["node"] |= {
+            "host_memory": "1TiB",
+            "storage": {"read": "20GB/s", "write": "10GB/s", "capacity": "8TB"},
+            "expansion": {"bandwidth": "200GB/s", "capacity": "4TB"},
+        }
+        cluster["memory_pool"] = {
+            "ports": 8,
+            "bandwidth": "100GB/s",
+            "gpu_bandwidth": "256GB/s per GPU each way",
+            "capacity": "64TB",
+            "in_switch_collectives": draw(st.booleans()),
+        }
     if draw(st.booleans()):
         cluster["node"]["gpu"] = draw(st.sampled_from(names("gpus")))
     job = {"name": "random", "plan": plan, "runtime": draw(runtimes()), "cluster": cluster}

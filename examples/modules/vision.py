@@ -102,8 +102,12 @@ class DiT(nn.Module):
 def dit(width: int = 1152, depth: int = 28, heads: int = 16, patch: int = 2, size: int = 32, batch: int = 32):
     """DiT-XL/2 at 256 x 256 pixels by default."""
     length = (size // patch) ** 2
-    inputs = (torch.empty(batch, 4, size, size), torch.empty(batch, 256), torch.zeros(batch, dtype=torch.int64),
-              torch.empty(batch, length, patch * patch * 4))
+    inputs = (
+        torch.empty(batch, 4, size, size),
+        torch.empty(batch, 256),
+        torch.zeros(batch, dtype=torch.int64),
+        torch.empty(batch, length, patch * patch * 4),
+    )
     return DiT(width, depth, heads, patch, size), inputs
 
 

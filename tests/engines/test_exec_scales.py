@@ -46,13 +46,16 @@ def test_repetitions_and_the_tax_take_the_factor_too() -> None:
     assert run(builder.build()).end[1] == pytest.approx(8.0)
 
 
-@pytest.mark.parametrize(("column", "value", "says"), [
-    ("scale", np.array([0, 5, 0], np.int32), "scale of row 1 is 5"),
-    ("scale", np.array([0], np.int32), "column scale has 1 rows; 3 were expected"),
-    ("scales", np.array([1.0, 1.0, 1.0, 1.0, -2.0, 1.0]), "scales of row 4 is -2"),
-    ("scales", np.ones(5), "a multiple of the 3 groups"),
-    ("op_group", np.array([1, 3], np.int32), "op group of row 1 is 3"),
-])
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
+        ("scale", np.array([0, 5, 0], np.int32), "scale of row 1 is 5"),
+        ("scale", np.array([0], np.int32), "column scale has 1 rows; 3 were expected"),
+        ("scales", np.array([1.0, 1.0, 1.0, 1.0, -2.0, 1.0]), "scales of row 4 is -2"),
+        ("scales", np.ones(5), "a multiple of the 3 groups"),
+        ("op_group", np.array([1, 3], np.int32), "op group of row 1 is 3"),
+    ],
+)
 def test_wrong_columns_are_refused(column: str, value: np.ndarray, says: str) -> None:
     made = program([[1.0, 1.0, 1.0], [1.0, 2.0, 3.0]], [0, 1, 0])
     with pytest.raises(EngineError, match=says):

@@ -15,13 +15,30 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     **{
         f"gpt3-175b-64 {schedule}": ("gpt3-175b-64", (f"plan.vpp={vpp}", f"plan.schedule={schedule}", "runtime.overlap_p2p=true"))
-        for schedule, vpp in (("breadth-first", 3), ("zb-h1", 1), ("zb-h2", 1), ("interleaved-zb", 3), ("zbv", 2), ("dualpipev", 2),
-                              ("dualpipe", 1))
+        for schedule, vpp in (
+            ("breadth-first", 3),
+            ("zb-h1", 1),
+            ("zb-h2", 1),
+            ("interleaved-zb", 3),
+            ("zbv", 2),
+            ("dualpipev", 2),
+            ("dualpipe", 1),
+        )
     },
     "llama2-70b-64xh100 cp": ("llama2-70b-64xh100", ("plan.cp=2", "plan.dp=2", "plan.global_batch=64", "plan.sharding=zero2")),
-    "llama2-70b-64xh100 cp both": ("llama2-70b-64xh100", (
-        "plan.cp=4", "plan.dp=4", "plan.pp=1", "plan.vpp=1", "plan.global_batch=64", "plan.cp_kind=a2a+p2p", "plan.cp_sizes=[2, 2]",
-        "plan.seq=16384")),
+    "llama2-70b-64xh100 cp both": (
+        "llama2-70b-64xh100",
+        (
+            "plan.cp=4",
+            "plan.dp=4",
+            "plan.pp=1",
+            "plan.vpp=1",
+            "plan.global_batch=64",
+            "plan.cp_kind=a2a+p2p",
+            "plan.cp_sizes=[2, 2]",
+            "plan.seq=16384",
+        ),
+    ),
     "llama3-8b-8xh100 hsdp": (
         "llama3-8b-8xh100",
         ("cluster.gpus=16", "plan.dp=16", "plan.global_batch=32", "plan.sharding=hsdp", "plan.shard_group=8"),

@@ -1,6 +1,6 @@
 """Writes the expected figures anew and prints what moved, for the CHANGELOG's "numbers that moved".
 
-    python tests/golden/refresh.py
+python tests/golden/refresh.py
 """
 
 from __future__ import annotations

@@ -19,10 +19,26 @@ from windtunnel.predict.category import COMPUTE, Category
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
-LINES = {"which_plan_70b": 18, "recompute": 8, "future_gpu": 7, "fabric_bandwidth": 14, "host_bound": 7, "megascale_tables": 27,
-         "from_hugging_face": 9, "which_fabric": 10, "schedules": 12, "wafer_scale": 11, "memory_pool": 13, "any_module": 7,
-         "megascale_ablation": 11, "megascale_network": 6, "unequal_ranks": 11, "mixture_launch": 7,
-         "fine_tuning": 5, "long_context": 7}
+LINES = {
+    "which_plan_70b": 18,
+    "recompute": 8,
+    "future_gpu": 7,
+    "fabric_bandwidth": 14,
+    "host_bound": 7,
+    "megascale_tables": 27,
+    "from_hugging_face": 9,
+    "which_fabric": 10,
+    "schedules": 12,
+    "wafer_scale": 11,
+    "memory_pool": 13,
+    "any_module": 7,
+    "megascale_ablation": 11,
+    "megascale_network": 6,
+    "unequal_ranks": 11,
+    "mixture_launch": 7,
+    "fine_tuning": 5,
+    "long_context": 7,
+}
 """Script -> lines that it prints."""
 
 
@@ -41,8 +57,14 @@ def test_every_script_is_listed_here_and_in_the_readme() -> None:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_script_prints_its_table(script: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, cwd=tmp_path,
-                          env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"})
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"},
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == LINES[script.stem]
     assert "nan" not in done.stdout.lower()

@@ -11,10 +11,16 @@ from windtunnel.memory.allocator import Block, CachingAllocator, OutOfMemory
 from windtunnel.memory.allocator_settings import AllocatorSettings
 
 MIB = 2**20
-SIZES = st.one_of(st.integers(1, 4 * MIB), st.integers(1, 200).map(lambda n: n * MIB),
-                  st.sampled_from([MIB, MIB + 1, 10 * MIB, 20 * MIB]))
-SETTINGS = st.builds(AllocatorSettings, expandable=st.booleans(), max_split=st.sampled_from([math.inf, 32.0 * MIB]),
-                     power2_divisions=st.sampled_from([0, 4]), collect_above=st.sampled_from([0.0, 0.6]))
+SIZES = st.one_of(
+    st.integers(1, 4 * MIB), st.integers(1, 200).map(lambda n: n * MIB), st.sampled_from([MIB, MIB + 1, 10 * MIB, 20 * MIB])
+)
+SETTINGS = st.builds(
+    AllocatorSettings,
+    expandable=st.booleans(),
+    max_split=st.sampled_from([math.inf, 32.0 * MIB]),
+    power2_divisions=st.sampled_from([0, 4]),
+    collect_above=st.sampled_from([0.0, 0.6]),
+)
 ACTIONS = st.sampled_from(["malloc", "free", "record", "catch up", "empty"])
 STEPS = st.lists(st.tuples(ACTIONS, SIZES, st.integers(0, 2)), max_size=60)
 
@@ -40,8 +46,9 @@ def sound(pool: CachingAllocator, live: list[Block]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(SETTINGS, STEPS, st.sampled_from([math.inf, 600.0 * MIB]))
-def test_blocks_tile_their_segments_and_all_comes_back(chosen: AllocatorSettings, steps: list[tuple[str, int, int]],
-                                                       limit: float) -> None:
+def test_blocks_tile_their_segments_and_all_comes_back(
+    chosen: AllocatorSettings, steps: list[tuple[str, int, int]], limit: float
+) -> None:
     pool = CachingAllocator(chosen, limit)
     live: list[Block] = []
     for action, size, stream in steps:

@@ -39,18 +39,31 @@ def test_every_rank_ends_with_what_the_call_promises(name: str) -> None:
     assert seen
 
 
-@given(name=st.sampled_from(list(LOWERINGS)), comm=st.sampled_from(CALLS), n=st.integers(2, 12), per_node=st.integers(1, 8),
-       channels=st.integers(1, 4), size=st.integers(1, 2**23), root=st.integers(0, 11), seed=st.integers(0, 99))
-def test_any_size_and_order_of_events(name: str, comm: Comm, n: int, per_node: int, channels: int, size: int, root: int,
-                                      seed: int) -> None:
+@given(
+    name=st.sampled_from(list(LOWERINGS)),
+    comm=st.sampled_from(CALLS),
+    n=st.integers(2, 12),
+    per_node=st.integers(1, 8),
+    channels=st.integers(1, 4),
+    size=st.integers(1, 2**23),
+    root=st.integers(0, 11),
+    seed=st.integers(0, 99),
+)
+def test_any_size_and_order_of_events(
+    name: str, comm: Comm, n: int, per_node: int, channels: int, size: int, root: int, seed: int
+) -> None:
     call = Call(comm, n, min(per_node, n), float(size), channels=channels, nics=2, step=64 * 1024.0, chunks=3, root=root % n)
     pattern = _made(name, call)
     if pattern is not None and int(pattern.slices.sum()) < 4000:
         verify(pattern, call, seed)
 
 
-@given(name=st.sampled_from(["ring", "tree", "nvls", "halving_doubling", "hierarchical", "direct"]), n=st.integers(2, 8),
-       channels=st.integers(1, 3), size=st.integers(1, 2**22))
+@given(
+    name=st.sampled_from(["ring", "tree", "nvls", "halving_doubling", "hierarchical", "direct"]),
+    n=st.integers(2, 8),
+    channels=st.integers(1, 3),
+    size=st.integers(1, 2**22),
+)
 def test_the_pieces_are_the_buffer_and_little_more(name: str, n: int, channels: int, size: int) -> None:
     pattern = _made(name, Call(Comm.ALL_REDUCE, n, n, float(size), channels=channels, chunks=2))
     if pattern is not None:
@@ -61,8 +74,14 @@ def test_the_pieces_are_the_buffer_and_little_more(name: str, n: int, channels: 
 def test_a_missing_dependency_is_found() -> None:
     call = Call(Comm.ALL_REDUCE, 4, 4, 4000.0)
     pattern = LOWERINGS["ring"](call)
-    loose = Pattern(**{**pattern.__dict__, "dep_start": np.zeros(5, dtype=np.int64), "dep_lane": pattern.dep_lane[:0],
-                       "dep_lead": pattern.dep_lead[:0]})
+    loose = Pattern(
+        **{
+            **pattern.__dict__,
+            "dep_start": np.zeros(5, dtype=np.int64),
+            "dep_lane": pattern.dep_lane[:0],
+            "dep_lead": pattern.dep_lead[:0],
+        }
+    )
     with pytest.raises(EngineError, match="ends with"):
         for seed in range(20):
             verify(loose, call, seed)

@@ -16,9 +16,17 @@ from windtunnel.workload import build
 
 FEW = settings(max_examples=25, deadline=None)
 FRAMEWORKS = st.sampled_from(["megatron-lm", "megatron-deepspeed", "torchtitan", "fsdp", "nemo", "unknown"])
-SHAPES = st.fixed_dictionaries({"layers": st.sampled_from([8, 16]), "hidden": st.sampled_from([512, 1024]), "framework": FRAMEWORKS,
-                                "attention": st.sampled_from(["unfused", "fused_softmax", "flash"]), "dropout": st.booleans(),
-                                "fused_wgrad": st.booleans(), "fused_cross_entropy": st.booleans()})
+SHAPES = st.fixed_dictionaries(
+    {
+        "layers": st.sampled_from([8, 16]),
+        "hidden": st.sampled_from([512, 1024]),
+        "framework": FRAMEWORKS,
+        "attention": st.sampled_from(["unfused", "fused_softmax", "flash"]),
+        "dropout": st.booleans(),
+        "fused_wgrad": st.booleans(),
+        "fused_cross_entropy": st.booleans(),
+    }
+)
 LEVELS = st.sampled_from(["none", "selective", "ops", "full"])
 
 
@@ -33,8 +41,11 @@ def sized(shape: dict[str, Any], **more: Any) -> Job:
 @FEW
 @given(SHAPES, st.sampled_from(["zero1", "zero2", "zero3", "fsdp"]), st.sampled_from([1, 2]), LEVELS)
 def test_more_sharding_ranks_never_need_more(shape: dict[str, Any], sharding: str, pp: int, recompute: str) -> None:
-    sizes = [max(s.allocated for s in memory_of(job, build(job))) for dp in (2, 4, 8)
-             for job in [sized(shape, dp=dp, pp=pp, sharding=sharding, recompute=recompute, global_batch=8 * 16)]]
+    sizes = [
+        max(s.allocated for s in memory_of(job, build(job)))
+        for dp in (2, 4, 8)
+        for job in [sized(shape, dp=dp, pp=pp, sharding=sharding, recompute=recompute, global_batch=8 * 16)]
+    ]
     assert sizes[0] >= sizes[1] >= sizes[2]
 
 
@@ -62,8 +73,9 @@ def test_larger_micro_batches_need_more(shape: dict[str, Any], pp: int, recomput
 
 @FEW
 @given(SHAPES, st.sampled_from([(2, 1), (4, 1), (2, 2), (4, 2)]), LEVELS, st.sampled_from([8, 16]))
-def test_walks_return_to_zero_and_the_first_stage_holds_most(shape: dict[str, Any], cut: tuple[int, int], recompute: str,
-                                                                batch: int) -> None:
+def test_walks_return_to_zero_and_the_first_stage_holds_most(
+    shape: dict[str, Any], cut: tuple[int, int], recompute: str, batch: int
+) -> None:
     pp, vpp = cut
     workload = build(sized(shape, pp=pp, vpp=vpp, global_batch=batch, recompute=recompute, vocab=128))
     walks = [activation_walk(workload, stage) for stage in range(pp)]
@@ -78,8 +90,19 @@ def test_what_is_allocated_covers_the_walk(shape: dict[str, Any], pp: int, tp: i
     job = sized(shape, pp=pp, tp=tp, recompute=recompute)
     workload = build(job)
     for memory in memory_of(job, workload):
-        values = np.array([memory.weights, memory.gradients, memory.optimizer, memory.activations, memory.logits, memory.buffers,
-                           memory.workspace, memory.context, memory.fragmentation])
+        values = np.array(
+            [
+                memory.weights,
+                memory.gradients,
+                memory.optimizer,
+                memory.activations,
+                memory.logits,
+                memory.buffers,
+                memory.workspace,
+                memory.context,
+                memory.fragmentation,
+            ]
+        )
         assert (values >= 0.0).all() and np.isfinite(values).all()
         state = memory.weights + memory.gradients + memory.optimizer
         assert memory.allocated - state >= activation_walk(workload, memory.stage).max()

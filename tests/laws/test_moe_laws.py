@@ -13,14 +13,40 @@ from windtunnel.predict import predict
 from windtunnel.workload import Axis, Comm, build
 from windtunnel.workload.blocks.routing import distinct
 
-SMALL: dict[str, Any] = {"layers": 2, "hidden": 128, "heads": 4, "ffn": 256, "vocab": 512, "seq": 64, "global_batch": 16,
-                         "attention": "flash", "activation": "swiglu", "norm": "rmsnorm", "linear_bias": False, "dp": 8}
+SMALL: dict[str, Any] = {
+    "layers": 2,
+    "hidden": 128,
+    "heads": 4,
+    "ffn": 256,
+    "vocab": 512,
+    "seq": 64,
+    "global_batch": 16,
+    "attention": "flash",
+    "activation": "swiglu",
+    "norm": "rmsnorm",
+    "linear_bias": False,
+    "dp": 8,
+}
 mixtures = st.builds(
-    lambda experts, top_k, dispatch, etp, shared, pattern: SMALL | {
-        "experts": experts, "top_k": min(top_k, experts), "moe_dispatch": dispatch, "etp": etp, "shared_ffn": shared,
-        "expert_ffn": 64, "layer_pattern": pattern},
-    st.sampled_from([4, 8, 16]), st.integers(1, 6), st.sampled_from(["alltoall", "allgather", "deepep"]), st.sampled_from([1, 2]),
-    st.sampled_from([0, 64]), st.sampled_from([None, "DE"]))
+    lambda experts, top_k, dispatch, etp, shared, pattern: (
+        SMALL
+        | {
+            "experts": experts,
+            "top_k": min(top_k, experts),
+            "moe_dispatch": dispatch,
+            "etp": etp,
+            "shared_ffn": shared,
+            "expert_ffn": 64,
+            "layer_pattern": pattern,
+        }
+    ),
+    st.sampled_from([4, 8, 16]),
+    st.integers(1, 6),
+    st.sampled_from(["alltoall", "allgather", "deepep"]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([0, 64]),
+    st.sampled_from([None, "DE"]),
+)
 
 
 @settings(max_examples=15, deadline=None)

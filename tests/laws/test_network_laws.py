@@ -17,9 +17,11 @@ from windtunnel.workload.ops import Comm
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from network_machines import machine  # noqa: E402
 
-CLUSTERS = {(g, nics, gbit): machine(g, 1024, nics=nics, gbit=gbit, oversubscription=2.0, leaf_nodes=16)
-            for g in ("volta", "ampere", "hopper", "blackwell", "cdna3", "cdna4", "gaudi")
-            for nics, gbit in ((8, 400), (4, 100), (32, 100))}
+CLUSTERS = {
+    (g, nics, gbit): machine(g, 1024, nics=nics, gbit=gbit, oversubscription=2.0, leaf_nodes=16)
+    for g in ("volta", "ampere", "hopper", "blackwell", "cdna3", "cdna4", "gaudi")
+    for nics, gbit in ((8, 400), (4, 100), (32, 100))
+}
 clusters = st.sampled_from(list(CLUSTERS.values()))
 comms = st.sampled_from([c for c in Comm if c is not Comm.NONE])
 sizes = st.floats(3, 37).map(lambda x: 2.0**x)
@@ -69,8 +71,10 @@ def test_never_below_the_links(cluster, comm, shape, size):
         if comm == Comm.SEND_RECV:
             bounds = [size / links.pair if g.per_node > 1 else 0.0, size * g.per_node / links.line if g.nodes > 1 else 0.0]
         else:
-            bounds = [size * (g.per_node - 1) / g.ranks / links.intra,
-                      size * (g.ranks - g.per_node) / g.ranks * g.per_node / links.line if g.nodes > 1 else 0.0]
+            bounds = [
+                size * (g.per_node - 1) / g.ranks / links.intra,
+                size * (g.ranks - g.per_node) / g.ranks * g.per_node / links.line if g.nodes > 1 else 0.0,
+            ]
     assert found.seconds >= max(bounds)
 
 
@@ -87,15 +91,19 @@ def test_twice_the_links_is_never_slower(algorithm, gpus, size, protocol):
 
 @given(sizes, shapes)
 def test_faster_nics_never_slow_large_messages_down(size, shape):
-    slow, fast = (collective(c, Comm.ALL_REDUCE, size * 2.0**27, _shape(c, shape)).seconds
-                  for c in (machine("ampere", 1024, gbit=100), machine("ampere", 1024, gbit=200)))
+    slow, fast = (
+        collective(c, Comm.ALL_REDUCE, size * 2.0**27, _shape(c, shape)).seconds
+        for c in (machine("ampere", 1024, gbit=100), machine("ampere", 1024, gbit=200))
+    )
     assert fast <= slow * (1 + 1e-9)
 
 
 @given(st.sampled_from(["ampere", "hopper", "blackwell", "cdna4"]), sizes, shapes, comms)
 def test_more_nics_never_slow_large_messages_down(generation, size, shape, comm):
-    few, many = (collective(c, comm, size * 2.0**27, _shape(c, shape)).seconds
-                 for c in (machine(generation, 1024, nics=4), machine(generation, 1024, nics=8)))
+    few, many = (
+        collective(c, comm, size * 2.0**27, _shape(c, shape)).seconds
+        for c in (machine(generation, 1024, nics=4), machine(generation, 1024, nics=8))
+    )
     assert many <= few * (1 + 1e-9)
 
 

@@ -14,8 +14,10 @@ from windtunnel.spec.runtime import Host, Runtime
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 
 RUNTIME = Runtime(framework="megatron", host=Host(launch=5e-6))
-BASES = [load_gpu(name) for name in ("a100-sxm-80gb", "h100-sxm-80gb", "h20", "b200-sxm-180gb", "gb200-nvl72", "l40s", "mi300x",
-                                     "v100-sxm2-32gb")]
+BASES = [
+    load_gpu(name)
+    for name in ("a100-sxm-80gb", "h100-sxm-80gb", "h20", "b200-sxm-180gb", "gb200-nvl72", "l40s", "mi300x", "v100-sxm2-32gb")
+]
 SIZE = st.integers(1, 20000)
 MORE = st.floats(1.0, 4.0)
 
@@ -31,11 +33,13 @@ def seconds(gpu: GPU, *rows: Op) -> np.ndarray:
 
 def kernels(m: int, n: int, k: int, heads: int, seq: int, head: int) -> list[Op]:
     flops = 2.0 * heads * seq * seq * head
-    return [Op("g", Kind.GEMM, Phase.FORWARD, m=m, n=n, k=k, flops=2.0 * m * n * k),
-            Op("w", Kind.GEMM, Phase.WGRAD, m=n, n=k, k=m, flops=2.0 * m * n * k),
-            Op("a", Kind.ATTENTION, Phase.FORWARD, batch=heads, m=seq, n=seq, k=head, flops=flops),
-            Op("b", Kind.ATTENTION_BACKWARD, Phase.DGRAD, batch=heads, m=seq, n=seq, k=head, flops=2.5 * flops, launches=3),
-            Op("n", Kind.NORM, Phase.FORWARD, m=m, n=n, bytes=4.0 * m * n)]
+    return [
+        Op("g", Kind.GEMM, Phase.FORWARD, m=m, n=n, k=k, flops=2.0 * m * n * k),
+        Op("w", Kind.GEMM, Phase.WGRAD, m=n, n=k, k=m, flops=2.0 * m * n * k),
+        Op("a", Kind.ATTENTION, Phase.FORWARD, batch=heads, m=seq, n=seq, k=head, flops=flops),
+        Op("b", Kind.ATTENTION_BACKWARD, Phase.DGRAD, batch=heads, m=seq, n=seq, k=head, flops=2.5 * flops, launches=3),
+        Op("n", Kind.NORM, Phase.FORWARD, m=m, n=n, bytes=4.0 * m * n),
+    ]
 
 
 SHAPES = st.builds(kernels, SIZE, SIZE, SIZE, st.integers(1, 256), st.integers(16, 32768), st.sampled_from([64, 80, 128, 256]))
@@ -52,8 +56,11 @@ def test_more_bandwidth_and_flops_are_never_slower(base: GPU, rows: list[Op], ba
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(BASES), MORE)
 def test_launches_do_not_scale(base: GPU, factor: float) -> None:
-    tiny = [Op("n", Kind.NORM, Phase.FORWARD, m=1, n=1, bytes=4.0), Op("e", Kind.ELEMENTWISE, Phase.FORWARD, m=1, n=1, bytes=6.0),
-            Op("g", Kind.GEMM, Phase.FORWARD, m=1, n=1, k=1, flops=2.0)]
+    tiny = [
+        Op("n", Kind.NORM, Phase.FORWARD, m=1, n=1, bytes=4.0),
+        Op("e", Kind.ELEMENTWISE, Phase.FORWARD, m=1, n=1, bytes=6.0),
+        Op("g", Kind.GEMM, Phase.FORWARD, m=1, n=1, k=1, flops=2.0),
+    ]
     norm, pointwise, product = seconds(new(base, factor, factor), *tiny) / seconds(new(base), *tiny)
     assert norm == pytest.approx(1.0, rel=1e-3) and pointwise == pytest.approx(1.0, rel=1e-3)
     assert product > 0.5  # its one tile still computes

@@ -27,8 +27,10 @@ def differing(job: Job, **fields: Any) -> Job:
 def test_a_slower_rank_costs_time_and_never_more_than_all_of_them(job: Job, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, job.cluster.gpus - 1))
     factor = data.draw(st.sampled_from([1.001, 1.1, 1.7, 3.0]))
-    base, one, worse, every = (predict(differing(job, slow=[{"ranks": list(ranks), "factor": by}])).step_time_s for ranks, by in (
-        ([rank], 1.0 + 1e-12), ([rank], factor), ([rank], factor * 1.5), (range(job.cluster.gpus), factor)))
+    base, one, worse, every = (
+        predict(differing(job, slow=[{"ranks": list(ranks), "factor": by}])).step_time_s
+        for ranks, by in (([rank], 1.0 + 1e-12), ([rank], factor), ([rank], factor * 1.5), (range(job.cluster.gpus), factor))
+    )
     assert base <= one * ROUNDING
     assert one <= worse * ROUNDING
     assert one <= every * ROUNDING

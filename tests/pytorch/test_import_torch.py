@@ -95,8 +95,9 @@ def test_what_a_pipeline_sends_over_a_skip_connection_is_counted() -> None:
 
 def test_a_loss_by_name_is_the_only_output() -> None:
     transformers = pytest.importorskip("transformers")
-    config = transformers.LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4,
-                                      num_key_value_heads=2, vocab_size=100)
+    config = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=100
+    )
     module = transformers.LlamaForCausalLM(config)
     ids = torch.zeros(2, 16, dtype=torch.int64)
     made = from_module(module, kwargs={"input_ids": ids, "labels": ids, "use_cache": False})
@@ -148,18 +149,21 @@ def test_the_stored_example_is_what_the_command_writes() -> None:
     assert (stored.order, stored.blocks, stored.parameters) == (made.order, made.blocks, made.parameters)
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["no_such.py:f"], "no such file"),
-    (["vision.py"], "factory"),
-    (["FILE:nothing"], "resnet50"),
-    (["FILE:vit", "--arg", "deep=3"], "unexpected keyword"),
-    (["FILE:vit", "--arg", "deep"], "NAME=VALUE"),
-    (["FILE:vit", "--dtype", "fp8"], "bf16, fp16, fp32"),
-    (["FILE:Attention", "--arg", "width=8", "--arg", "heads=2"], "--input"),
-    (["FILE:Attention", "--arg", "width=8", "--arg", "heads=2", "--input", "2,4,8"], "SHAPE"),
-    (["FILE:Attention", "--arg", "width=8", "--arg", "heads=2", "--input", "2x4x9"], "can trace"),
-    (["windtunnel.no_such:f"], "ModuleNotFoundError"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no_such.py:f"], "no such file"),
+        (["vision.py"], "factory"),
+        (["FILE:nothing"], "resnet50"),
+        (["FILE:vit", "--arg", "deep=3"], "unexpected keyword"),
+        (["FILE:vit", "--arg", "deep"], "NAME=VALUE"),
+        (["FILE:vit", "--dtype", "fp8"], "bf16, fp16, fp32"),
+        (["FILE:Attention", "--arg", "width=8", "--arg", "heads=2"], "--input"),
+        (["FILE:Attention", "--arg", "width=8", "--arg", "heads=2", "--input", "2,4,8"], "SHAPE"),
+        (["FILE:Attention", "--arg", "width=8", "--arg", "heads=2", "--input", "2x4x9"], "can trace"),
+        (["windtunnel.no_such:f"], "ModuleNotFoundError"),
+    ],
+)
 def test_what_cannot_be_read_is_said(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     given = [text.replace("FILE", str(FILE)) for text in arguments]
     assert main(["import", "torch", *given]) == 2
@@ -168,8 +172,32 @@ def test_what_cannot_be_read_is_said(arguments: list[str], words: str, capsys: p
 
 def test_a_module_alone_with_inputs_becomes_a_job(tmp_path: Path) -> None:
     out = tmp_path / "job.toml"
-    assert main(["import", "torch", f"{FILE}:Attention", "--arg", "width=64", "--arg", "heads=4", "--input", "4x16x64", "--tokens",
-                 "16", "--on", "h100-ib", "--set", "cluster.gpus=8", "--set", "plan.global_batch=64", "-o", str(out)]) == 0
+    assert (
+        main(
+            [
+                "import",
+                "torch",
+                f"{FILE}:Attention",
+                "--arg",
+                "width=64",
+                "--arg",
+                "heads=4",
+                "--input",
+                "4x16x64",
+                "--tokens",
+                "16",
+                "--on",
+                "h100-ib",
+                "--set",
+                "cluster.gpus=8",
+                "--set",
+                "plan.global_batch=64",
+                "-o",
+                str(out),
+            ]
+        )
+        == 0
+    )
     assert main(["predict", str(out), "--quiet"]) == 0
     with pytest.raises((SpecError, WindtunnelError)):
         import_torch(f"{FILE}:vit", dtype="int8")

@@ -53,25 +53,43 @@ def rows(kernel: Any) -> list[KernelCase]:
 
 
 CASES: dict[str, list[KernelCase]] = {
-    "gemm": [*gemm.passes(SCOPE, "up", 16, 8, 4, "fp32", 0.0, None), *gemm.batched(SCOPE, 2, 16, 8, 0.0),
-             *gemm.passes(SCOPE, "up", 16, 8, 4, "tf32", 0.0, None)],
-    "grouped_gemm": [case for way in grouped_gemm.FASHIONS
-                     for case in grouped_gemm.layer(replace(SCOPE, dtypes=("bf16",)), EXPERTS, 2, 16, way, 0.0)],
-    "attention": [attention.case(name, "aten", phase, HEADS, 16, causal, None, "fp32", 0.0) for name in ("sdpa_flash", "sdpa_math")
-                  for phase in ("forward", "backward") for causal in (True, False)],
+    "gemm": [
+        *gemm.passes(SCOPE, "up", 16, 8, 4, "fp32", 0.0, None),
+        *gemm.batched(SCOPE, 2, 16, 8, 0.0),
+        *gemm.passes(SCOPE, "up", 16, 8, 4, "tf32", 0.0, None),
+    ],
+    "grouped_gemm": [
+        case
+        for way in grouped_gemm.FASHIONS
+        for case in grouped_gemm.layer(replace(SCOPE, dtypes=("bf16",)), EXPERTS, 2, 16, way, 0.0)
+    ],
+    "attention": [
+        attention.case(name, "aten", phase, HEADS, 16, causal, None, "fp32", 0.0)
+        for name in ("sdpa_flash", "sdpa_math")
+        for phase in ("forward", "backward")
+        for causal in (True, False)
+    ],
     "norm": [case for kernel in norm.KERNELS for case in rows(kernel)],
     "activation": [case for kernel in (*activation.GATED, *activation.PLAIN) for case in rows(kernel)],
     "rope": [rope.case(16, 3, 8, phase, "fp32", 0.0) for phase in ("forward", "backward")],
     "residual": [residual.accumulation(64, "bf16", 0.0)],
     "softmax": [*rows(softmax.KERNEL), softmax.router(16, 8, 2, 0.0)],
-    "cross_entropy": [cross_entropy.plain(16, 32, "forward", "fp32", 0.0), cross_entropy.plain(16, 32, "backward", "fp32", 0.0),
-                      cross_entropy.chunked(16, 32, 8, "fp32", 0.0)],
+    "cross_entropy": [
+        cross_entropy.plain(16, 32, "forward", "fp32", 0.0),
+        cross_entropy.plain(16, 32, "backward", "fp32", 0.0),
+        cross_entropy.chunked(16, 32, 8, "fp32", 0.0),
+    ],
     "embedding": [embedding.case(16, 32, 8, phase, "fp32", 0.0) for phase in ("forward", "backward")],
-    "permute": [permute.case(name, 16, 8, 2, phase, "fp32", 0.0) for name in ("moe_permute", "moe_unpermute")
-                for phase in ("forward", "backward")],
+    "permute": [
+        permute.case(name, 16, 8, 2, phase, "fp32", 0.0)
+        for name in ("moe_permute", "moe_unpermute")
+        for phase in ("forward", "backward")
+    ],
     "optimizer": [optimizer.case(name, way, [64, 8], 0.0) for name in optimizer.STATES for way in optimizer.WAYS],
-    "copy": [copy.case(name, 4096, "bf16", out, 0.0) for name, out in (("device_copy", None), ("cast_bf16_fp32", "fp32"),
-                                                                       ("fill", None), ("quantise_fp8", "fp8"))],
+    "copy": [
+        copy.case(name, 4096, "bf16", out, 0.0)
+        for name, out in (("device_copy", None), ("cast_bf16_fp32", "fp32"), ("fill", None), ("quantise_fp8", "fp8"))
+    ],
     "reduce": [reduce.case(name, 64, 4, "fp32", 0.0) for name in reduce.WAYS],
     "launch": [launch.case("add_one", 3, "eager", 0.0), launch.case("linear_one", 1, "eager", 0.0)],
 }

@@ -174,7 +174,8 @@ def test_hooks_see_every_module_once_a_pass() -> None:
     run, placed = Bench(tiny(), Own(), "eager", device, 0).stack(3)
     parts = time_parts(run, placed, Own(), device, 0, 2, lambda: None)
     assert {key: timing.seconds for key, timing in parts.timings.items()} == {
-        (op, phase): 1.0 for op in ("norm", "attention", "mlp") for phase in ("forward", "backward")}
+        (op, phase): 1.0 for op in ("norm", "attention", "mlp") for phase in ("forward", "backward")
+    }
     assert parts.names == {"norm": "RMSNorm", "attention": "Attention", "mlp": "MLP"}
     assert parts.ways == {phase: Way(2 * 4 * 3 + 1, 1) for phase in ("forward", "backward")}  # against plain passes of one tick
 

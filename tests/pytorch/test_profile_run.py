@@ -24,8 +24,11 @@ from windtunnel.spec import load_model  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
-CASE = Case(load_model("llama3.2-1b", ["name=tiny", "hidden=64", "heads=4", "kv_heads=2", "head_dim=16", "ffn=96", "vocab=256"]),
-            seq=16, dtype="fp32")
+CASE = Case(
+    load_model("llama3.2-1b", ["name=tiny", "hidden=64", "heads=4", "kv_heads=2", "head_dim=16", "ffn=96", "vocab=256"]),
+    seq=16,
+    dtype="fp32",
+)
 QUICK = Settings(warmup=1, repeats=3, layers=(1, 2), attempts=1, libraries=("windtunnel",))
 
 
@@ -146,8 +149,11 @@ def test_a_shape_that_does_not_fit_is_a_row(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Study, "_stack", stack)
     outcome = measured(tmp_path / "a.parquet", replace(QUICK, tolerance=100.0))
     assert len(outcome.oom) == 1 and outcome.oom[0].endswith("2 layers")
-    rows = {(row["shape"][-30:], row["status"], row["seconds"] is None) for row in read(tmp_path / "a.parquet").rows()
-            if row["level"] == "layer"}
+    rows = {
+        (row["shape"][-30:], row["status"], row["seconds"] is None)
+        for row in read(tmp_path / "a.parquet").rows()
+        if row["level"] == "layer"
+    }
     assert {(status, empty) for _, status, empty in rows} == {("ok", False), ("oom", True)}
 
 
@@ -180,14 +186,42 @@ def test_wrong_settings_are_refused_before_anything_is_measured(
     assert not list(tmp_path.iterdir())
 
 
-SIZES = ["--set", "model.hidden=64", "--set", "model.heads=4", "--set", "model.kv_heads=2", "--set", "model.head_dim=16",
-         "--set", "model.ffn=96", "--set", "model.vocab=256", "--seq", "16"]
+SIZES = [
+    "--set",
+    "model.hidden=64",
+    "--set",
+    "model.heads=4",
+    "--set",
+    "model.kv_heads=2",
+    "--set",
+    "model.head_dim=16",
+    "--set",
+    "model.ffn=96",
+    "--set",
+    "model.vocab=256",
+    "--seq",
+    "16",
+]
 
 
 def test_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, timeline = str(tmp_path / "a.parquet"), tmp_path / "memory.json"
-    typed = ["profile", "run", "--model", "llama3.2-1b", *SIZES, "--device", "cpu", "--libraries", "windtunnel", "--quick",
-             "--tolerance", "100", "-o", out]
+    typed = [
+        "profile",
+        "run",
+        "--model",
+        "llama3.2-1b",
+        *SIZES,
+        "--device",
+        "cpu",
+        "--libraries",
+        "windtunnel",
+        "--quick",
+        "--tolerance",
+        "100",
+        "-o",
+        out,
+    ]
     assert main([*typed, "--timeline", str(timeline)]) == 0
     told = capsys.readouterr()
     assert "1 measured" in told.err and "llama3.2-1b-changed: 1 x 16 tokens, tp 1, fp32, eager" in told.out

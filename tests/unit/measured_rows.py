@@ -28,14 +28,28 @@ def as_measured(ops: OpTable, job: Job) -> list[dict[str, Any]]:
         if op != "gemm" and phase in ("dgrad", "wgrad"):
             phase = "backward"
         each = int(ops.launches[r]) if op in ONE_BY_ONE else 1
-        rows.append({
-            "level": "kernel", "op": op, "name": ops.names[r], "phase": phase, "dtype": DTYPES[ops.dtype[r]],
-            "mode": job.runtime.launch,
-            "library": "megatron" if op == "softmax" and job.runtime.attention == "fused_softmax" else None,
-            "batch": int(ops.batch[r]), "m": int(ops.m[r]), "n": int(ops.n[r]), "k": int(ops.k[r]),
-            "flops": float(ops.flops[r]) / each,
-            "bytes": float(ops.bytes[r]) / each, "launches": int(ops.launches[r]) // each, "seconds": float(loop[r]) / each,
-            "seconds_std": 0.0, "status": "ok", "source": "the curves"})
+        rows.append(
+            {
+                "level": "kernel",
+                "op": op,
+                "name": ops.names[r],
+                "phase": phase,
+                "dtype": DTYPES[ops.dtype[r]],
+                "mode": job.runtime.launch,
+                "library": "megatron" if op == "softmax" and job.runtime.attention == "fused_softmax" else None,
+                "batch": int(ops.batch[r]),
+                "m": int(ops.m[r]),
+                "n": int(ops.n[r]),
+                "k": int(ops.k[r]),
+                "flops": float(ops.flops[r]) / each,
+                "bytes": float(ops.bytes[r]) / each,
+                "launches": int(ops.launches[r]) // each,
+                "seconds": float(loop[r]) / each,
+                "seconds_std": 0.0,
+                "status": "ok",
+                "source": "the curves",
+            }
+        )
     return rows
 
 

@@ -13,11 +13,20 @@ from windtunnel.memory.allocator_settings import AllocatorSettings, settings_of
 KIB, MIB = 2**10, 2**20
 
 
-@pytest.mark.parametrize("asked, block, reserved", [
-    (1, 512, 2 * MIB), (512, 512, 2 * MIB), (513, 1024, 2 * MIB), (MIB, MIB, 2 * MIB),  # small pool
-    (MIB + 1, MIB + 512, 20 * MIB), (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),  # shared large segments
-    (18 * MIB, 18 * MIB, 18 * MIB), (10 * MIB, 10 * MIB, 10 * MIB), (11 * MIB, 12 * MIB, 12 * MIB),  # its own, in steps of 2 MiB
-])
+@pytest.mark.parametrize(
+    "asked, block, reserved",
+    [
+        (1, 512, 2 * MIB),
+        (512, 512, 2 * MIB),
+        (513, 1024, 2 * MIB),
+        (MIB, MIB, 2 * MIB),  # small pool
+        (MIB + 1, MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),  # shared large segments
+        (18 * MIB, 18 * MIB, 18 * MIB),
+        (10 * MIB, 10 * MIB, 10 * MIB),
+        (11 * MIB, 12 * MIB, 12 * MIB),  # its own, in steps of 2 MiB
+    ],
+)
 def test_sizes_round_to_blocks_and_segments(asked: int, block: int, reserved: int) -> None:
     pool = CachingAllocator()
     assert pool.malloc(asked).size == block  # 11 MiB: the MiB left over is too little to split off
@@ -119,10 +128,18 @@ def test_only_as_many_unsplittable_blocks_go_back_as_are_needed() -> None:
     assert other.reserved == (60 + 72) * MIB
 
 
-@pytest.mark.parametrize("asked, rounded", [
-    (1200, 1536), (2048, 2048),  # up to 4 x 512 B in steps of 512 B
-    (2500, 2560), (3073, 3584), (4096, 4096), (5 * MIB, 5 * MIB), (5 * MIB + 1, 6 * MIB),
-])
+@pytest.mark.parametrize(
+    "asked, rounded",
+    [
+        (1200, 1536),
+        (2048, 2048),  # up to 4 x 512 B in steps of 512 B
+        (2500, 2560),
+        (3073, 3584),
+        (4096, 4096),
+        (5 * MIB, 5 * MIB),
+        (5 * MIB + 1, 6 * MIB),
+    ],
+)
 def test_four_steps_between_powers_of_two(asked: int, rounded: int) -> None:
     assert AllocatorSettings(power2_divisions=4).rounded(asked) == rounded
 
@@ -163,16 +180,24 @@ def test_an_expandable_segment_gives_whole_free_pages_back() -> None:
 
 
 def test_settings_are_read_as_pytorch_writes_them() -> None:
-    found = settings_of("expandable_segments:True, max_split_size_mb:128,roundup_power2_divisions:8,"
-                        "garbage_collection_threshold:0.8")
+    found = settings_of(
+        "expandable_segments:True, max_split_size_mb:128,roundup_power2_divisions:8,garbage_collection_threshold:0.8"
+    )
     assert found == AllocatorSettings(True, 128 * MIB, 8, 0.8)
     assert settings_of("") == AllocatorSettings() and settings_of("backend:native").max_split == math.inf
 
 
-@pytest.mark.parametrize("text", [
-    "max_split_size_mb:20", "max_split_size_mb:x", "expandable_segments:1", "roundup_power2_divisions:3",
-    "garbage_collection_threshold:1.5", "backend:cudaMallocAsync",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_split_size_mb:20",
+        "max_split_size_mb:x",
+        "expandable_segments:1",
+        "roundup_power2_divisions:3",
+        "garbage_collection_threshold:1.5",
+        "backend:cudaMallocAsync",
+    ],
+)
 def test_values_that_pytorch_would_not_take_are_refused(text: str) -> None:
     with pytest.raises(SpecError, match="alloc_conf"):
         settings_of(text)

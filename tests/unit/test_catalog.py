@@ -28,42 +28,118 @@ BILLION = 1e9
 
 PUBLISHED = {
     # Narayanan et al., SC'21, Table 1
-    "gpt-1.7b": 1.7, "gpt-3.6b": 3.6, "gpt-7.5b": 7.5, "gpt-18.4b": 18.4, "gpt-39.1b": 39.1, "gpt-76.1b": 76.1, "gpt-145.6b": 145.6,
-    "gpt-310.1b": 310.1, "gpt-529.6b": 529.6, "gpt-1008b": 1008.0,
+    "gpt-1.7b": 1.7,
+    "gpt-3.6b": 3.6,
+    "gpt-7.5b": 7.5,
+    "gpt-18.4b": 18.4,
+    "gpt-39.1b": 39.1,
+    "gpt-76.1b": 76.1,
+    "gpt-145.6b": 145.6,
+    "gpt-310.1b": 310.1,
+    "gpt-529.6b": 529.6,
+    "gpt-1008b": 1008.0,
     # Korthikanti et al. 2022, Table 3; MegaScale, Table 1
-    "megatron-22b": 22, "gpt3-175b": 174.6, "mt-nlg-530b": 530, "megatron-1t": 1008, "megascale-175b": 175, "megascale-530b": 530,
+    "megatron-22b": 22,
+    "gpt3-175b": 174.6,
+    "mt-nlg-530b": 530,
+    "megatron-1t": 1008,
+    "megascale-175b": 175,
+    "megascale-530b": 530,
     # sizes of the released weights
-    "llama1-7b": 6.738, "llama1-13b": 13.016, "llama1-30b": 32.529, "llama1-65b": 65.286,
-    "llama2-7b": 6.738, "llama2-13b": 13.016, "llama2-70b": 68.977, "llama3-8b": 8.030, "llama3-70b": 70.554,
-    "llama3.1-8b": 8.030, "llama3.1-70b": 70.554, "llama3.1-405b": 405.853, "llama3.2-1b": 1.236, "llama3.2-3b": 3.213,
+    "llama1-7b": 6.738,
+    "llama1-13b": 13.016,
+    "llama1-30b": 32.529,
+    "llama1-65b": 65.286,
+    "llama2-7b": 6.738,
+    "llama2-13b": 13.016,
+    "llama2-70b": 68.977,
+    "llama3-8b": 8.030,
+    "llama3-70b": 70.554,
+    "llama3.1-8b": 8.030,
+    "llama3.1-70b": 70.554,
+    "llama3.1-405b": 405.853,
+    "llama3.2-1b": 1.236,
+    "llama3.2-3b": 3.213,
     # llm-foundry scripts/train/benchmarking, NumParams at 2048 tokens (1B and below: at 2048 too)
-    "mpt-125m": 0.125, "mpt-350m": 0.356, "mpt-760m": 0.760, "mpt-1b": 1.316, "mpt-3b": 2.652, "mpt-7b": 6.659, "mpt-13b": 12.854,
-    "mpt-30b": 29.975, "mpt-70b": 64.862,
+    "mpt-125m": 0.125,
+    "mpt-350m": 0.356,
+    "mpt-760m": 0.760,
+    "mpt-1b": 1.316,
+    "mpt-3b": 2.652,
+    "mpt-7b": 6.659,
+    "mpt-13b": 12.854,
+    "mpt-30b": 29.975,
+    "mpt-70b": 64.862,
     # BLOOM and OPT model cards
-    "bloom-560m": 0.559215, "bloom-1b1": 1.065314, "bloom-1b7": 1.722409, "bloom-3b": 3.002557, "bloom-7b1": 7.069016,
+    "bloom-560m": 0.559215,
+    "bloom-1b1": 1.065314,
+    "bloom-1b7": 1.722409,
+    "bloom-3b": 3.002557,
+    "bloom-7b1": 7.069016,
     "bloom-176b": 176.247271,
-    "opt-125m": 0.125, "opt-350m": 0.35, "opt-1.3b": 1.316, "opt-2.7b": 2.652, "opt-6.7b": 6.658, "opt-13b": 12.853,
+    "opt-125m": 0.125,
+    "opt-350m": 0.35,
+    "opt-1.3b": 1.316,
+    "opt-2.7b": 2.652,
+    "opt-6.7b": 6.658,
+    "opt-13b": 12.853,
     "opt-30b": 29.975,
-    "opt-66b": 65.72, "opt-175b": 175,
-    "gpt-neox-20b": 20.555, "gpt-j-6b": 6.05, "nemotron4-15b": 15.6, "nemotron4-340b": 341.0,
-    "qwen2.5-0.5b": 0.494, "qwen2.5-1.5b": 1.544, "qwen2.5-3b": 3.086, "qwen2.5-7b": 7.616, "qwen2.5-14b": 14.770,
+    "opt-66b": 65.72,
+    "opt-175b": 175,
+    "gpt-neox-20b": 20.555,
+    "gpt-j-6b": 6.05,
+    "nemotron4-15b": 15.6,
+    "nemotron4-340b": 341.0,
+    "qwen2.5-0.5b": 0.494,
+    "qwen2.5-1.5b": 1.544,
+    "qwen2.5-3b": 3.086,
+    "qwen2.5-7b": 7.616,
+    "qwen2.5-14b": 14.770,
     "qwen2.5-32b": 32.764,
     "qwen2.5-72b": 72.706,
     # sizes of the released weights, without layers that predict further tokens and without vision encoders
-    "mixtral-8x7b": 46.703, "mixtral-8x22b": 140.630, "deepseek-v2-lite": 15.706, "deepseek-v2": 235.741, "deepseek-v3": 671.026,
-    "kimi-k2": 1026.47, "qwen3-0.6b": 0.596, "qwen3-1.7b": 1.7206, "qwen3-4b": 4.022, "qwen3-8b": 8.191, "qwen3-14b": 14.768,
-    "qwen3-32b": 32.762, "qwen3-30b-a3b": 30.532, "qwen3-235b-a22b": 235.094,
+    "mixtral-8x7b": 46.703,
+    "mixtral-8x22b": 140.630,
+    "deepseek-v2-lite": 15.706,
+    "deepseek-v2": 235.741,
+    "deepseek-v3": 671.026,
+    "kimi-k2": 1026.47,
+    "qwen3-0.6b": 0.596,
+    "qwen3-1.7b": 1.7206,
+    "qwen3-4b": 4.022,
+    "qwen3-8b": 8.191,
+    "qwen3-14b": 14.768,
+    "qwen3-32b": 32.762,
+    "qwen3-30b-a3b": 30.532,
+    "qwen3-235b-a22b": 235.094,
     # model cards: gpt-oss (arXiv 2508.10925) table 1; Llama 4 less its vision encoder of 0.87; Gemma 3 (arXiv 2503.19786) table 1
-    "gpt-oss-20b": 20.91, "gpt-oss-120b": 116.83, "llama4-scout": 107.77, "llama4-maverick": 400.71,
-    "gemma3-1b": 1.0, "gemma3-4b": 3.884, "gemma3-12b": 11.771, "gemma3-27b": 27.016,
+    "gpt-oss-20b": 20.91,
+    "gpt-oss-120b": 116.83,
+    "llama4-scout": 107.77,
+    "llama4-maverick": 400.71,
+    "gemma3-1b": 1.0,
+    "gemma3-4b": 3.884,
+    "gemma3-12b": 11.771,
+    "gemma3-27b": 27.016,
     # sizes of the released weights: Nemotron-H (arXiv 2504.03624), Nemotron 3, Qwen3-Next, Kimi Linear, without further tokens
-    "nemotron-h-8b": 8.101, "nemotron-h-47b": 46.79, "nemotron-h-56b": 56.32, "nemotron-3-nano-30b-a3b": 31.578,
-    "nemotron-3-super-120b-a12b": 120.67, "qwen3-next-80b-a3b": 79.674, "kimi-linear-48b-a3b": 49.12,
+    "nemotron-h-8b": 8.101,
+    "nemotron-h-47b": 46.79,
+    "nemotron-h-56b": 56.32,
+    "nemotron-3-nano-30b-a3b": 31.578,
+    "nemotron-3-super-120b-a12b": 120.67,
+    "qwen3-next-80b-a3b": 79.674,
+    "kimi-linear-48b-a3b": 49.12,
     # with their vision encoders; LLaVA 7.063 with the last layer of CLIP, which it does not use
-    "llava-1.5-7b": 7.051, "qwen2.5-vl-7b": 8.292, "gemma3-4b-vision": 4.300, "gemma3-27b-vision": 27.432,
+    "llava-1.5-7b": 7.051,
+    "qwen2.5-vl-7b": 8.292,
+    "gemma3-4b-vision": 4.300,
+    "gemma3-27b-vision": 27.432,
     "llama4-scout-vision": 108.642,
     # Grok-1 prints 314, which is its layers without the embedding; PaLM (arXiv 2204.02311) table 1
-    "grok-1": 314.88 + 0.805, "palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35,
+    "grok-1": 314.88 + 0.805,
+    "palm-8b": 8.63,
+    "palm-62b": 62.50,
+    "palm-540b": 540.35,
 }
 """Billions of parameters."""
 
@@ -144,8 +220,11 @@ def test_parameters_within_two_percent_of_the_published_size(name: str) -> None:
     assert parameters(load_model(name)) / BILLION == pytest.approx(PUBLISHED[name], rel=0.02, abs=rounding)
 
 
-MIXED = [name for name in names("models") if load_model(name).experts or name.startswith(("qwen3", "gemma3", "palm", "nemotron-h"))
-         or load_model(name).vision]
+MIXED = [
+    name
+    for name in names("models")
+    if load_model(name).experts or name.startswith(("qwen3", "gemma3", "palm", "nemotron-h")) or load_model(name).vision
+]
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -155,9 +234,19 @@ def test_both_counts_are_within_half_a_percent_of_the_published_size(name: str) 
     assert parameter_count(model) == pytest.approx(parameters(model), rel=1e-4)  # inner norms and sinks are not in the second
 
 
-@pytest.mark.parametrize(("name", "billions"), [("mixtral-8x7b", 12.9), ("mixtral-8x22b", 39.1), ("deepseek-v2", 21.4),
-                                                ("qwen3-235b-a22b", 22.2), ("kimi-k2", 32.9), ("llama4-maverick", 17.2),
-                                                ("nemotron-3-nano-30b-a3b", 3.6), ("nemotron-3-super-120b-a12b", 12.7)])
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("mixtral-8x7b", 12.9),
+        ("mixtral-8x22b", 39.1),
+        ("deepseek-v2", 21.4),
+        ("qwen3-235b-a22b", 22.2),
+        ("kimi-k2", 32.9),
+        ("llama4-maverick", 17.2),
+        ("nemotron-3-nano-30b-a3b", 3.6),
+        ("nemotron-3-super-120b-a12b", 12.7),
+    ],
+)
 def test_active_parameters_are_those_printed(name: str, billions: float) -> None:
     assert active_parameters(load_model(name)) / BILLION == pytest.approx(billions, abs=0.1)
 
@@ -195,13 +284,22 @@ def test_node(name: str) -> None:
     assert node.scale_up.size % node.gpus == 0
 
 
-@pytest.mark.parametrize(("name", "scale_up", "per_node"), [
-    ("dgx-a100-80gb", 300e9, 200e9), ("hgx-a800-80gb", 200e9, 200e9), ("dgx-h100", 450e9, 400e9), ("hgx-h800", 200e9, 400e9),
-    ("hgx-b200", 900e9, 400e9),
-    ("gb200-nvl72", 900e9, 200e9), ("p4d.24xlarge", 300e9, 50e9), ("p5.48xlarge", 450e9, 400e9), ("jean-zay-a100", 300e9, 50e9),
-    ("dgx-2", 150e9, 100e9),
-    ("hgx-a100-80gb-4nic", 300e9, 100e9),
-])
+@pytest.mark.parametrize(
+    ("name", "scale_up", "per_node"),
+    [
+        ("dgx-a100-80gb", 300e9, 200e9),
+        ("hgx-a800-80gb", 200e9, 200e9),
+        ("dgx-h100", 450e9, 400e9),
+        ("hgx-h800", 200e9, 400e9),
+        ("hgx-b200", 900e9, 400e9),
+        ("gb200-nvl72", 900e9, 200e9),
+        ("p4d.24xlarge", 300e9, 50e9),
+        ("p5.48xlarge", 450e9, 400e9),
+        ("jean-zay-a100", 300e9, 50e9),
+        ("dgx-2", 150e9, 100e9),
+        ("hgx-a100-80gb-4nic", 300e9, 100e9),
+    ],
+)
 def test_published_bandwidths(name: str, scale_up: float, per_node: float) -> None:
     node = load_node(name)
     assert node.scale_up.bandwidth == scale_up

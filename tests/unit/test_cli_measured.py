@@ -24,10 +24,21 @@ def cpu(path: Path) -> Path:
     """A made-up processor's tiny layer: 8 ms forward, 16 ms backward."""
     job = load_job(TINY)
     rows: list[dict[str, Any]] = [
-        {"level": "layer", "op": "layer", "name": "DecoderLayer", "phase": phase, "dtype": "fp32", "mode": "eager",
-         "library": "windtunnel", "shape": write_shape(shape_of(job, "layer")), "seconds": seconds, "status": "ok",
-         "source": "by hand"}
-        for phase, seconds in (("forward", 8e-3), ("backward", 16e-3))]
+        {
+            "level": "layer",
+            "op": "layer",
+            "name": "DecoderLayer",
+            "phase": phase,
+            "dtype": "fp32",
+            "mode": "eager",
+            "library": "windtunnel",
+            "shape": write_shape(shape_of(job, "layer")),
+            "seconds": seconds,
+            "status": "ok",
+            "source": "by hand",
+        }
+        for phase, seconds in (("forward", 8e-3), ("backward", 16e-3))
+    ]
     write(dataset(About(gpu="cpu-made-up", architecture="x86_64", datasheet=SHEET, source="by hand"), rows), path)
     return path
 

@@ -47,15 +47,18 @@ def test_json_of_an_import(table: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert answer["format"] == "table" and answer["about"]["gpu"] == "h100-sxm-80gb" and answer["ignored"] == []
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (("profile", "import", "mine.csv", "-o", "x.parquet"), "--gpu h100-sxm-80gb"),
-    (("profile", "import", "mine.csv", "--gpu", "l40s", "-o", "x.parquet"), "the most that l40s does"),
-    (("profile", "import", "nothing.csv", "--gpu", "h20", "-o", "x.parquet"), "No such file"),
-    (("profile", "import", "mine.csv", "--gpu", "h100-sxm-80gb", "-o", "no/x.parquet"), "no directory"),
-    (("profile", "show", "mine.csv"), "not Parquet"),
-    (("validate", "mine.csv"), "--gpu h100-sxm-80gb"),
-    (("validate", "mine.csv", "--gpu", "l40s"), "the most that l40s does"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("profile", "import", "mine.csv", "-o", "x.parquet"), "--gpu h100-sxm-80gb"),
+        (("profile", "import", "mine.csv", "--gpu", "l40s", "-o", "x.parquet"), "the most that l40s does"),
+        (("profile", "import", "nothing.csv", "--gpu", "h20", "-o", "x.parquet"), "No such file"),
+        (("profile", "import", "mine.csv", "--gpu", "h100-sxm-80gb", "-o", "no/x.parquet"), "no directory"),
+        (("profile", "show", "mine.csv"), "not Parquet"),
+        (("validate", "mine.csv"), "--gpu h100-sxm-80gb"),
+        (("validate", "mine.csv", "--gpu", "l40s"), "the most that l40s does"),
+    ],
+)
 def test_refusals(table: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*words) == 2
     error = capsys.readouterr().err

@@ -34,8 +34,24 @@ def stopped(module: str, name: str, call: int, *arguments: str) -> subprocess.Co
 def test_flows_that_have_ended_are_told(tmp_path: Path) -> None:
     flows, found, series = tmp_path / "f.csv", tmp_path / "out.json", tmp_path / "s.csv"
     flows.write_text("src,dst,bytes,start_s\n0,1,4096,0\n2,3,4000000000000,0\n")
-    ran = stopped("network.flows", "packet_flows", 1, "flows", "--fabric", "fat_tree:k=4,link=400Gb/s", "--flows", str(flows),
-                  "--network", "packet", "--json", str(found), "--series", str(series), "--sample", "1ms")
+    ran = stopped(
+        "network.flows",
+        "packet_flows",
+        1,
+        "flows",
+        "--fabric",
+        "fat_tree:k=4,link=400Gb/s",
+        "--flows",
+        str(flows),
+        "--network",
+        "packet",
+        "--json",
+        str(found),
+        "--series",
+        str(series),
+        "--sample",
+        "1ms",
+    )
     assert ran.returncode == 130, ran.stderr
     assert "stopped: 1 of 2 flows had ended" in ran.stdout
     answer = json.loads(found.read_text())
@@ -48,8 +64,24 @@ def test_flows_that_have_ended_are_told(tmp_path: Path) -> None:
 
 def test_rows_of_a_sweep_that_have_ended_are_told(tmp_path: Path) -> None:
     found = tmp_path / "out.json"
-    ran = stopped("network.run", "run_packets", 2, "collective", "--cluster", "h100-ib", "--gpus", "16", "--bytes", "1M,64G",
-                  "--network", "packet", "--mtu", "256", "--json", str(found))
+    ran = stopped(
+        "network.run",
+        "run_packets",
+        2,
+        "collective",
+        "--cluster",
+        "h100-ib",
+        "--gpus",
+        "16",
+        "--bytes",
+        "1M,64G",
+        "--network",
+        "packet",
+        "--mtu",
+        "256",
+        "--json",
+        str(found),
+    )
     assert ran.returncode == 130, ran.stderr
     assert "Stopped after 1 of 2 sizes" in ran.stderr and "1048576" in ran.stdout
     answer = json.loads(found.read_text())

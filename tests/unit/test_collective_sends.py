@@ -30,18 +30,31 @@ def _read(tmp_path: Path, name: str, text: str) -> Sends:
 
 def test_csv_json_and_toml_say_the_same(tmp_path: Path) -> None:
     table = _read(tmp_path, "a.csv", "# size=2048\nsrc,dst,bytes,after\n0,1,1024,\n1,2,1024,0\n")
-    listed = _read(tmp_path, "a.json", json.dumps({"size": 2048, "sends": [
-        {"src": 0, "dst": 1, "bytes": 1024}, {"src": 1, "dst": 2, "bytes": 1024, "after": [0]}]}))
-    toml = _read(tmp_path, "a.toml", "size = 2048\n[[sends]]\nsrc = 0\ndst = 1\nbytes = 1024\n[[sends]]\nsrc = 1\ndst = 2\n"
-                 "bytes = 1024\nafter = [0]\n")
+    listed = _read(
+        tmp_path,
+        "a.json",
+        json.dumps(
+            {"size": 2048, "sends": [{"src": 0, "dst": 1, "bytes": 1024}, {"src": 1, "dst": 2, "bytes": 1024, "after": [0]}]}
+        ),
+    )
+    toml = _read(
+        tmp_path,
+        "a.toml",
+        "size = 2048\n[[sends]]\nsrc = 0\ndst = 1\nbytes = 1024\n[[sends]]\nsrc = 1\ndst = 2\nbytes = 1024\nafter = [0]\n",
+    )
     assert table == listed == toml
     assert table.ranks == 3
     assert table.scaled(4096.0).sends[1].bytes == 2048
 
 
 def test_steps_wait_for_earlier_ones_that_end_where_they_start() -> None:
-    sends = from_rows([{"step": 0, "src": 0, "dst": 1, "bytes": 8}, {"step": 0, "src": 2, "dst": 3, "bytes": 8},
-                       {"step": 1, "src": 1, "dst": 0, "bytes": 8}])
+    sends = from_rows(
+        [
+            {"step": 0, "src": 0, "dst": 1, "bytes": 8},
+            {"step": 0, "src": 2, "dst": 3, "bytes": 8},
+            {"step": 1, "src": 1, "dst": 0, "bytes": 8},
+        ]
+    )
     assert sends.sends[2].after == (0,)
 
 
@@ -71,8 +84,9 @@ def test_unknown_columns_name_the_nearest(tmp_path: Path) -> None:
         read_sends("a.txt")
 
 
-@pytest.mark.parametrize(("algorithm", "size"), [("ring", 1e6), ("tree", 3e7), ("halving_doubling", 1e6), ("nvls", 1e7),
-                                                 ("hierarchical", 1e6)])
+@pytest.mark.parametrize(
+    ("algorithm", "size"), [("ring", 1e6), ("tree", 3e7), ("halving_doubling", 1e6), ("nvls", 1e7), ("hierarchical", 1e6)]
+)
 def test_a_listed_algorithm_reads_back_to_the_same_lanes(tmp_path: Path, algorithm: str, size: float) -> None:
     gpus = 8 if algorithm == "nvls" else 16
     group = flat_group(CLUSTER, gpus)
@@ -88,8 +102,12 @@ def test_a_listed_algorithm_reads_back_to_the_same_lanes(tmp_path: Path, algorit
 
 def test_sends_that_do_not_move_on_together_stay_apart() -> None:
     # The second send of 0 -> 1 waits for the first of 2 -> 0, the third for none: no one lead says that.
-    rows = [{"src": 2, "dst": 0, "bytes": 8, "after": []}, {"src": 0, "dst": 1, "bytes": 8, "after": []},
-            {"src": 0, "dst": 1, "bytes": 8, "after": [0]}, {"src": 0, "dst": 1, "bytes": 8, "after": []}]
+    rows = [
+        {"src": 2, "dst": 0, "bytes": 8, "after": []},
+        {"src": 0, "dst": 1, "bytes": 8, "after": []},
+        {"src": 0, "dst": 1, "bytes": 8, "after": [0]},
+        {"src": 0, "dst": 1, "bytes": 8, "after": []},
+    ]
     lines = join(from_rows(rows))
     assert len(lines.first) == 4
     assert lines.dep_lane.tolist() == [0]
@@ -123,8 +141,16 @@ def test_a_program_of_msccl(tmp_path: Path) -> None:
     assert len(join(sends).first) == 2  # two lanes of two slices, each one behind the other
 
 
-@pytest.mark.parametrize(("old", "new"), [('ngpus="2"', 'ngpus="x"'), ('type="r"', 'type="q"'), ('recv="0"', 'recv="-1"'),
-                                          ("<algo", "<algorithm"), ('depid="-1" deps="-1"', 'depid="5" deps="0"')])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('ngpus="2"', 'ngpus="x"'),
+        ('type="r"', 'type="q"'),
+        ('recv="0"', 'recv="-1"'),
+        ("<algo", "<algorithm"),
+        ('depid="-1" deps="-1"', 'depid="5" deps="0"'),
+    ],
+)
 def test_a_wrong_program_is_refused(tmp_path: Path, old: str, new: str) -> None:
     with pytest.raises(SpecError):
         _read(tmp_path, "ring.xml", PROGRAM.replace(old, new))

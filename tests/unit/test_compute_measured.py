@@ -16,8 +16,21 @@ from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 A100 = load_gpu("a100-sxm-80gb")
 RUNTIME = load_runtime("megatron-core")
 LOOP = {"ampere": TrainingFactor()}
-GEMM = {"level": "kernel", "op": "gemm", "name": "mlp_up", "phase": "forward", "dtype": "bf16", "mode": "eager", "m": 4096,
-        "n": 8192, "k": 2048, "seconds": 1e-3, "seconds_std": 5e-5, "status": "ok", "source": "by hand"}
+GEMM = {
+    "level": "kernel",
+    "op": "gemm",
+    "name": "mlp_up",
+    "phase": "forward",
+    "dtype": "bf16",
+    "mode": "eager",
+    "m": 4096,
+    "n": 8192,
+    "k": 2048,
+    "seconds": 1e-3,
+    "seconds_std": 5e-5,
+    "status": "ok",
+    "source": "by hand",
+}
 PRODUCT = Op("up", Kind.GEMM, Phase.FORWARD, m=4096, n=8192, k=2048, flops=2.0 * 4096 * 8192 * 2048)
 ADD = Op("add", Kind.ELEMENTWISE, Phase.FORWARD, bytes=3e8)
 NORM = Op("norm", Kind.NORM, Phase.FORWARD, m=8192, n=4096, bytes=2 * 2.0 * 8192 * 4096)
@@ -50,8 +63,20 @@ def test_same_kernel() -> None:
     assert found.sources[found.source[0]] == "by hand: the same kernel"
 
 
-@pytest.mark.parametrize("other", [{"n": 8191}, {"k": 4096}, {"m": 8192}, {"phase": "dgrad"}, {"batch": 2}, {"dtype": "fp8"},
-                                   {"mode": "compile"}, {"status": "open"}, {"op": "norm"}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"n": 8191},
+        {"k": 4096},
+        {"m": 8192},
+        {"phase": "dgrad"},
+        {"batch": 2},
+        {"dtype": "fp8"},
+        {"mode": "compile"},
+        {"status": "open"},
+        {"op": "norm"},
+    ],
+)
 def test_another_kernel_is_not_used(other: dict[str, Any]) -> None:
     found = ask(PRODUCT, other)
     assert found.seconds[0] == curve(PRODUCT)

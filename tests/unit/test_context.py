@@ -21,16 +21,29 @@ KV = 2 * GROUPS * DIM * 2  # bytes of keys and values of one token
 
 
 def job(cp: int = 4, **fields: Any) -> Job:
-    return make_job(**{"gpus": cp, "cp": cp, "seq": SEQ, "kv_heads": GROUPS, "attention": "flash", "global_batch": 2,
-                        "position": "rope", **fields})
+    return make_job(
+        **{
+            "gpus": cp,
+            "cp": cp,
+            "seq": SEQ,
+            "kv_heads": GROUPS,
+            "attention": "flash",
+            "global_batch": 2,
+            "position": "rope",
+            **fields,
+        }
+    )
 
 
 def calls(of: Job, comm: Comm, *phases: Phase) -> list[float]:
     """Bytes of a layer's calls over context-parallel axes."""
     workload = build(of)
     layer, ops = workload.blocks[1], workload.ops
-    return [float(ops.bytes[r]) for r in (*layer.forward, *layer.backward)
-            if ops.comm[r] == comm and ops.axis[r] in (Axis.CP, Axis.CP_HEADS, Axis.CP_RING) and ops.phase[r] in phases]
+    return [
+        float(ops.bytes[r])
+        for r in (*layer.forward, *layer.backward)
+        if ops.comm[r] == comm and ops.axis[r] in (Axis.CP, Axis.CP_HEADS, Axis.CP_RING) and ops.phase[r] in phases
+    ]
 
 
 def attention(of: Job, kind: Kind = Kind.ATTENTION) -> float:
@@ -40,8 +53,14 @@ def attention(of: Job, kind: Kind = Kind.ATTENTION) -> float:
     return sum(float(ops.flops[r]) for r in (*layer.forward, *layer.backward) if ops.kind[r] == kind)
 
 
-KINDS = ({"cp_kind": "p2p"}, {"cp_kind": "all_gather"}, {"cp_kind": "a2a"}, {"cp_kind": "a2a+p2p", "cp_sizes": (2, 2)},
-         {"cp_kind": "p2p", "cp_library": "torch"}, {"cp_kind": "all_gather", "cp_library": "torch"})
+KINDS = (
+    {"cp_kind": "p2p"},
+    {"cp_kind": "all_gather"},
+    {"cp_kind": "a2a"},
+    {"cp_kind": "a2a+p2p", "cp_sizes": (2, 2)},
+    {"cp_kind": "p2p", "cp_library": "torch"},
+    {"cp_kind": "all_gather", "cp_library": "torch"},
+)
 
 
 @pytest.mark.parametrize("fields", KINDS)
@@ -155,8 +174,18 @@ def test_what_a_rank_sees_of_windows_and_documents() -> None:
 def test_attention_stays_inside_documents() -> None:
     """Eight documents a sequence: an eighth of the pairs, with and without context parallelism."""
     for fields in ({}, {"cp": 4, "cp_kind": "p2p"}, {"cp": 4, "cp_kind": "all_gather"}, {"cp": 4, "cp_kind": "a2a"}):
-        kept = make_job(**{"gpus": fields.get("cp", 1), "seq": SEQ, "kv_heads": GROUPS, "attention": "flash", "global_batch": 2,
-                           "document": SEQ // 8, "position": "rope", **fields})
+        kept = make_job(
+            **{
+                "gpus": fields.get("cp", 1),
+                "seq": SEQ,
+                "kv_heads": GROUPS,
+                "attention": "flash",
+                "global_batch": 2,
+                "document": SEQ // 8,
+                "position": "rope",
+                **fields,
+            }
+        )
         assert attention(kept) == pytest.approx(4.0 * HEADS * DIM * SEQ / fields.get("cp", 1) * (SEQ / 8 + 1) / 2)
 
 

@@ -53,13 +53,19 @@ def test_without_overlap_the_whole_batch_is_waited_for() -> None:
 
 def test_gradients_hide_what_they_last() -> None:
     """Data that is prepared while gradients are combined is hidden up to the time from the last pass to the end of the step."""
-    none, behind = (predict(job("cluster.gpus=128", "plan.dp=2", "plan.global_batch=16", *data(f"overlap={kind}", "sample=200ms")))
-                    for kind in ("none", "gradient_sync"))
+    none, behind = (
+        predict(job("cluster.gpus=128", "plan.dp=2", "plan.global_batch=16", *data(f"overlap={kind}", "sample=200ms")))
+        for kind in ("none", "gradient_sync")
+    )
     hidden = none.breakdown["exposed_data"] - behind.breakdown["exposed_data"]
     assert none.breakdown["exposed_data"] == pytest.approx(0.8)
     assert 0.1 < hidden < 0.79
-    assert "exposed_data" not in predict(job("cluster.gpus=128", "plan.dp=2", "plan.global_batch=16",
-                                             *data("overlap=gradient_sync", "sample=10ms"))).breakdown
+    assert (
+        "exposed_data"
+        not in predict(
+            job("cluster.gpus=128", "plan.dp=2", "plan.global_batch=16", *data("overlap=gradient_sync", "sample=10ms"))
+        ).breakdown
+    )
 
 
 def test_storage_that_is_too_slow_sets_the_pace() -> None:
@@ -85,9 +91,20 @@ def simulated(loading: Loading, count: int = 6000) -> float:
     return (taken[-1] - taken[skip]) / (count - 1 - skip) - 1.0
 
 
-@pytest.mark.parametrize(("readers", "workers", "prefetch", "load", "cv"), [
-    (1, 1, 1, 0.6, 0.5), (1, 2, 2, 0.8, 0.5), (1, 2, 2, 0.9, 0.5), (1, 4, 2, 0.95, 0.5), (1, 2, 2, 1.2, 0.5), (16, 2, 2, 0.9, 0.5),
-    (64, 1, 2, 0.5, 1.0), (8, 1, 2, 0.8, 1.0), (128, 4, 2, 0.2, 2.0)])
+@pytest.mark.parametrize(
+    ("readers", "workers", "prefetch", "load", "cv"),
+    [
+        (1, 1, 1, 0.6, 0.5),
+        (1, 2, 2, 0.8, 0.5),
+        (1, 2, 2, 0.9, 0.5),
+        (1, 4, 2, 0.95, 0.5),
+        (1, 2, 2, 1.2, 0.5),
+        (16, 2, 2, 0.9, 0.5),
+        (64, 1, 2, 0.5, 1.0),
+        (8, 1, 2, 0.8, 1.0),
+        (128, 4, 2, 0.2, 2.0),
+    ],
+)
 def test_the_tail_empties_buffers_as_in_a_simulation(readers: int, workers: int, prefetch: int, load: float, cv: float) -> None:
     loading = Loading(1, readers, workers, prefetch, load * workers, cv, 0.0, 0.0)
     assert loading.stall(1.0) == pytest.approx(simulated(loading), rel=0.2)
@@ -100,8 +117,16 @@ def test_one_worker_without_a_buffer_is_late_by_what_it_takes_too_long() -> None
 
 def test_more_helps_and_more_readers_do_not() -> None:
     def stall(**sizes: float) -> float:
-        made = {"readers_of_node": 1, "readers": 8, "workers": 2, "prefetch": 2, "busy": 1.7, "worker_cv": 0.6, "reading": 0.0,
-                "node_bytes": 0.0} | sizes
+        made = {
+            "readers_of_node": 1,
+            "readers": 8,
+            "workers": 2,
+            "prefetch": 2,
+            "busy": 1.7,
+            "worker_cv": 0.6,
+            "reading": 0.0,
+            "node_bytes": 0.0,
+        } | sizes
         return Loading(**made).stall(1.0)  # type: ignore[arg-type]
 
     assert stall(prefetch=4) < stall() and stall(workers=4) < stall() and stall(worker_cv=0.3) < stall()

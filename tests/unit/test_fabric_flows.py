@@ -280,8 +280,23 @@ def test_series_of_an_incast(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     """Two senders into one port of 100 Gb/s: half of what comes in waits, and the rest goes out at the port's rate."""
     flows = tmp_path / "flows.csv"
     flows.write_text("src,dst,bytes,start_s\n5,5,9,0\n1,0,3000000,0\n4,0,3000000,0\n")
-    line = ["flows", "--fabric", "fat_tree:k=4,link=100Gb/s", "--flows", str(flows), "--network", "packet", "-q", "--cc", "none",
-            "--buffer", "1GB", "--no-pfc", "--watch", "2"]
+    line = [
+        "flows",
+        "--fabric",
+        "fat_tree:k=4,link=100Gb/s",
+        "--flows",
+        str(flows),
+        "--network",
+        "packet",
+        "-q",
+        "--cc",
+        "none",
+        "--buffer",
+        "1GB",
+        "--no-pfc",
+        "--watch",
+        "2",
+    ]
     for name in ("s.csv", "s.json"):
         assert main([*line, "--series", str(tmp_path / name), "--sample", "100us"]) == 0
     data = json.loads((tmp_path / "s.json").read_text())

@@ -9,12 +9,24 @@ from windtunnel.spec import load_job, load_model, names
 from windtunnel.workload import build, parameter_count
 
 FAMILIES = {
-    "dense": "llama3-8b", "grouped queries and biases": "qwen2.5-7b", "parallel block": "palm-8b", "windows": "gemma3-4b",
-    "experts": "mixtral-8x7b", "shared experts and latent attention": "deepseek-v2-lite", "further tokens": "deepseek-v3",
-    "attention sinks": "gpt-oss-20b", "experts in every second layer": "llama4-maverick", "norms after": "grok-1",
-    "one sub-module a layer": "nemotron-h-8b", "Mamba-2 and experts": "nemotron-3-nano-30b-a3b",
-    "narrow experts": "nemotron-3-super-120b-a12b", "gated delta rule": "qwen3-next-80b-a3b",
-    "Kimi delta attention": "kimi-linear-48b-a3b", "images": "qwen2.5-vl-7b", "a frozen encoder": "llava-1.5-7b"}
+    "dense": "llama3-8b",
+    "grouped queries and biases": "qwen2.5-7b",
+    "parallel block": "palm-8b",
+    "windows": "gemma3-4b",
+    "experts": "mixtral-8x7b",
+    "shared experts and latent attention": "deepseek-v2-lite",
+    "further tokens": "deepseek-v3",
+    "attention sinks": "gpt-oss-20b",
+    "experts in every second layer": "llama4-maverick",
+    "norms after": "grok-1",
+    "one sub-module a layer": "nemotron-h-8b",
+    "Mamba-2 and experts": "nemotron-3-nano-30b-a3b",
+    "narrow experts": "nemotron-3-super-120b-a12b",
+    "gated delta rule": "qwen3-next-80b-a3b",
+    "Kimi delta attention": "kimi-linear-48b-a3b",
+    "images": "qwen2.5-vl-7b",
+    "a frozen encoder": "llava-1.5-7b",
+}
 
 
 def job_of(name: str) -> list[str]:

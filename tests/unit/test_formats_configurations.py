@@ -14,9 +14,14 @@ from windtunnel.formats import from_deepspeed, from_torchtitan, import_job
 from windtunnel.spec import load_job
 
 ZERO3: dict[str, Any] = {
-    "train_batch_size": 128, "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+    "train_batch_size": 128,
+    "train_micro_batch_size_per_gpu": 2,
+    "bf16": {"enabled": True},
+    "gradient_clipping": 1.0,
     "zero_optimization": {"stage": 3, "reduce_bucket_size": 5e8, "contiguous_gradients": True},
-    "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}, "wall_clock_breakdown": False}
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
+    "wall_clock_breakdown": False,
+}
 TITAN = """
 [job]
 description = "Llama 3 70B"
@@ -58,16 +63,27 @@ def test_deepspeed_changes_plan_and_runtime_alone() -> None:
 
 
 def test_deepspeed_derives_what_is_auto() -> None:
-    made = from_deepspeed({"train_batch_size": "auto", "gradient_accumulation_steps": 4, "train_micro_batch_size_per_gpu": 2,
-                           "zero_optimization": {"stage": 1}, "fp16": {"enabled": True}}, on())
+    made = from_deepspeed(
+        {
+            "train_batch_size": "auto",
+            "gradient_accumulation_steps": 4,
+            "train_micro_batch_size_per_gpu": 2,
+            "zero_optimization": {"stage": 1},
+            "fp16": {"enabled": True},
+        },
+        on(),
+    )
     assert made.plan is not None and made.runtime is not None
     assert made.plan.global_batch == 2 * 4 * 8 and any("auto" in line for line in made.assumed)
     assert made.runtime.precision == "fp16" and not made.runtime.overlap_grad_reduce
 
 
 def test_deepspeed_offloads() -> None:
-    zero = {"stage": 3, "offload_param": {"device": "cpu"},
-            "offload_optimizer": {"device": "cpu", "ratio": 0.3, "pin_memory": True}}
+    zero = {
+        "stage": 3,
+        "offload_param": {"device": "cpu"},
+        "offload_optimizer": {"device": "cpu", "ratio": 0.3, "pin_memory": True},
+    }
     made = from_deepspeed(ZERO3 | {"zero_optimization": zero}, on())
     assert made.plan is not None
     offload = made.plan.offload
@@ -76,8 +92,13 @@ def test_deepspeed_offloads() -> None:
 
 
 def test_deepspeeds_zero_plus_plus_and_mics() -> None:
-    zero = {"stage": 3, "zero_hpz_partition_size": 4, "zero_quantized_weights": True, "zero_quantized_gradients": True,
-            "stage3_prefetch_bucket_size": 5e7}
+    zero = {
+        "stage": 3,
+        "zero_hpz_partition_size": 4,
+        "zero_quantized_weights": True,
+        "zero_quantized_gradients": True,
+        "stage3_prefetch_bucket_size": 5e7,
+    }
     made = from_deepspeed(ZERO3 | {"zero_optimization": zero}, on())
     assert made.plan is not None and made.runtime is not None
     assert (made.plan.secondary_group, made.plan.quantised_gather, made.plan.quantised_reduce) == (4, True, True)
@@ -91,14 +112,17 @@ def test_deepspeed_ulysses() -> None:
     assert plan is not None and (plan.cp, plan.cp_kind) == (2, "a2a")
 
 
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}}, "none, cpu, nvme"),
-    ({"gradient_accumulation_steps": 3}, "= 48"),
-    ({"zero_optimization": {"stage": 4}}, "0, 1, 2 or 3"),
-    ({"train_micro_batch_size_per_gpu": "two"}, "number"),
-    ({"train_micro_batch_size_per_gpu": 0}, "1 or more"),
-    ({"communication_data_type": "int3"}, "bf16"),
-])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}}, "none, cpu, nvme"),
+        ({"gradient_accumulation_steps": 3}, "= 48"),
+        ({"zero_optimization": {"stage": 4}}, "0, 1, 2 or 3"),
+        ({"train_micro_batch_size_per_gpu": "two"}, "number"),
+        ({"train_micro_batch_size_per_gpu": 0}, "1 or more"),
+        ({"communication_data_type": "int3"}, "bf16"),
+    ],
+)
 def test_deepspeed_contradictions_are_said(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(WindtunnelError, match=words):
         from_deepspeed(ZERO3 | changes, on())
@@ -130,29 +154,43 @@ def test_torchtitan() -> None:
 
 
 def test_torchtitans_float8_and_offload() -> None:
-    table = {"model": {"name": "llama3", "flavor": "8B", "converters": "float8"}, "training": {"enable_cpu_offload": True},
-             "parallelism": {}, "float8": {"enable_fsdp_float8_all_gather": True}}
+    table = {
+        "model": {"name": "llama3", "flavor": "8B", "converters": "float8"},
+        "training": {"enable_cpu_offload": True},
+        "parallelism": {},
+        "float8": {"enable_fsdp_float8_all_gather": True},
+    }
     made = from_torchtitan(table, on())
     assert made.runtime is not None and made.plan is not None
     assert (made.runtime.precision, made.runtime.fp8_recipe, made.runtime.fp8_param_gather) == ("fp8", "current", True)
     assert (made.plan.offload.parameters, made.plan.offload.optimizer) == ("host", "host")
 
 
-@pytest.mark.parametrize("float8, expected", [
-    ({}, ("current", False)), ({"enable_fsdp_float8_all_gather": True}, ("current", True)),
-    ({"recipe_name": "rowwise"}, ("rowwise", False)),
-])
+@pytest.mark.parametrize(
+    "float8, expected",
+    [
+        ({}, ("current", False)),
+        ({"enable_fsdp_float8_all_gather": True}, ("current", True)),
+        ({"recipe_name": "rowwise"}, ("rowwise", False)),
+    ],
+)
 def test_torchtitans_float8(float8: dict[str, Any], expected: tuple[str, bool]) -> None:
-    table = {"model": {"name": "llama3", "flavor": "8B", "converters": ["float8"]}, "float8": float8,
-             "training": {"seq_len": 8192, "local_batch_size": 1, "global_batch_size": 8}}
+    table = {
+        "model": {"name": "llama3", "flavor": "8B", "converters": ["float8"]},
+        "float8": float8,
+        "training": {"seq_len": 8192, "local_batch_size": 1, "global_batch_size": 8},
+    }
     runtime = from_torchtitan(table).runtime
     assert runtime is not None and (runtime.recipe, runtime.fp8_param_gather) == expected
 
 
 def test_torchtitans_json_and_hybrid_sharding(tmp_path: Path) -> None:
-    table = {"model": {"name": "qwen3", "flavor": "30B-A3B"}, "training": {"seq_len": 4096, "local_batch_size": 1},
-             "parallelism": {"data_parallel_replicate_degree": 4, "data_parallel_shard_degree": 16, "expert_parallel_degree": 8},
-             "activation_checkpoint": {"mode": "full"}}
+    table = {
+        "model": {"name": "qwen3", "flavor": "30B-A3B"},
+        "training": {"seq_len": 4096, "local_batch_size": 1},
+        "parallelism": {"data_parallel_replicate_degree": 4, "data_parallel_shard_degree": 16, "expert_parallel_degree": 8},
+        "activation_checkpoint": {"mode": "full"},
+    }
     file = tmp_path / "config.json"
     file.write_text(json.dumps(table), encoding="utf-8")
     assert main(["predict", str(file), "--on", "h100-ib", "--set", "cluster.gpus=64", "--quiet"]) == 0
@@ -162,17 +200,20 @@ def test_torchtitans_json_and_hybrid_sharding(tmp_path: Path) -> None:
     assert made.model.name == "qwen3-30b-a3b" and made.plan.recompute == "full"
 
 
-@pytest.mark.parametrize(("section", "words"), [
-    ({"model": {"name": "llama3", "flavor": "9B"}}, "llama3-8b"),
-    ({"model": {"name": "llama3"}}, "name and flavor"),
-    ({"parallelism": {"pipeline_parallel_degree": 2, "pipeline_parallel_schedule": "2F2B"}}, "GPipe"),
-    ({"parallelism": {"pipeline_parallel_degree": 64}}, "32 layers"),
-    ({"activation_checkpoint": {"mode": "some"}}, "selective"),
-    ({"activation_checkpoint": {"selective_ac_option": "x"}}, "every how many"),
-    ({"training": {"seq_len": -1}}, "1 or more"),
-    ({"optimizer": {"name": "Sophia"}}, "AdamW"),
-    ({"training": {"mixed_precision_param": "int8"}}, "bfloat16"),
-])
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"model": {"name": "llama3", "flavor": "9B"}}, "llama3-8b"),
+        ({"model": {"name": "llama3"}}, "name and flavor"),
+        ({"parallelism": {"pipeline_parallel_degree": 2, "pipeline_parallel_schedule": "2F2B"}}, "GPipe"),
+        ({"parallelism": {"pipeline_parallel_degree": 64}}, "32 layers"),
+        ({"activation_checkpoint": {"mode": "some"}}, "selective"),
+        ({"activation_checkpoint": {"selective_ac_option": "x"}}, "every how many"),
+        ({"training": {"seq_len": -1}}, "1 or more"),
+        ({"optimizer": {"name": "Sophia"}}, "AdamW"),
+        ({"training": {"mixed_precision_param": "int8"}}, "bfloat16"),
+    ],
+)
 def test_torchtitan_nonsense_is_said(section: dict[str, Any], words: str) -> None:
     table = {"model": {"name": "llama3", "flavor": "8B"}, "training": {}, "parallelism": {}} | section
     with pytest.raises(WindtunnelError, match=words):

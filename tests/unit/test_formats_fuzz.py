@@ -18,15 +18,32 @@ from windtunnel.reality.jobs import draft
 from windtunnel.reality.rows import TRAINING_NEEDS, parse
 from windtunnel.spec import load_job
 
-KEYS = [*(key for keys in COMMON_KEYS.values() for key in keys), "sliding_window", "attn_config", "text_config", "no_bias",
-        "dropout"]
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.integers(1, 256), st.floats(), st.text(max_size=5),
-                    st.sampled_from(["silu", "gelu", "relu"]))
-VALUES = st.recursive(SCALARS, max_leaves=4, extend=lambda inner: st.one_of(
-    st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner)))
-WORDS = st.one_of(st.sampled_from([f"--{flag}" for flag in (*KINDS, *OLD_NAMES)]), st.integers(-5, 10**6).map(str),
-                  st.sampled_from(["$X", "${Y:-3}", "A=(", ")", "torchrun", "x.py", "'", "\\\n", "1e3", "--", "RMSNorm", "t|t"]),
-                  st.text(max_size=6))
+KEYS = [
+    *(key for keys in COMMON_KEYS.values() for key in keys),
+    "sliding_window",
+    "attn_config",
+    "text_config",
+    "no_bias",
+    "dropout",
+]
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(1, 256),
+    st.floats(),
+    st.text(max_size=5),
+    st.sampled_from(["silu", "gelu", "relu"]),
+)
+VALUES = st.recursive(
+    SCALARS, max_leaves=4, extend=lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=4), inner))
+)
+WORDS = st.one_of(
+    st.sampled_from([f"--{flag}" for flag in (*KINDS, *OLD_NAMES)]),
+    st.integers(-5, 10**6).map(str),
+    st.sampled_from(["$X", "${Y:-3}", "A=(", ")", "torchrun", "x.py", "'", "\\\n", "1e3", "--", "RMSNorm", "t|t"]),
+    st.text(max_size=6),
+)
 BASE = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --micro-batch-size 4 --vocab-size 512 "
 
 
@@ -52,10 +69,26 @@ def test_any_text(text: str) -> None:
 
 
 ON = load_job("llama3-8b-8xh100")
-TITAN = ["tensor_parallel_degree", "pipeline_parallel_degree", "pipeline_parallel_schedule", "data_parallel_shard_degree",
-         "pipeline_parallel_layers_per_stage", "expert_parallel_degree", "fsdp_reshard_after_forward"]
-SPEED = ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization", "bf16", "fp16",
-         "communication_data_type", "optimizer", "sequence_parallel_size"]
+TITAN = [
+    "tensor_parallel_degree",
+    "pipeline_parallel_degree",
+    "pipeline_parallel_schedule",
+    "data_parallel_shard_degree",
+    "pipeline_parallel_layers_per_stage",
+    "expert_parallel_degree",
+    "fsdp_reshard_after_forward",
+]
+SPEED = [
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "zero_optimization",
+    "bf16",
+    "fp16",
+    "communication_data_type",
+    "optimizer",
+    "sequence_parallel_size",
+]
 
 
 @settings(max_examples=200, deadline=None)
@@ -66,15 +99,22 @@ def test_deepspeed_configurations(config: dict[str, Any], zero: dict[str, Any]) 
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.dictionaries(st.sampled_from(TITAN), st.one_of(VALUES, st.integers(1, 8), st.just("Interleaved1F1B"))),
-       st.dictionaries(st.sampled_from(["seq_len", "local_batch_size", "global_batch_size", "compile"]), VALUES))
+@given(
+    st.dictionaries(st.sampled_from(TITAN), st.one_of(VALUES, st.integers(1, 8), st.just("Interleaved1F1B"))),
+    st.dictionaries(st.sampled_from(["seq_len", "local_batch_size", "global_batch_size", "compile"]), VALUES),
+)
 def test_torchtitan_configurations(parallelism: dict[str, Any], training: dict[str, Any]) -> None:
     with suppress(WindtunnelError):
         from_torchtitan({"model": {"name": "llama3", "flavor": "8B"}, "training": training, "parallelism": parallelism}, ON)
 
 
-CELLS = st.one_of(st.just(""), st.integers(-3, 300).map(str), st.floats().map(str), st.text(max_size=4),
-                  st.sampled_from(["gpt", "llama", "megatron", "a100-sxm-80gb", "ib", "none", "full", "bf16", "8", "1e300"]))
+CELLS = st.one_of(
+    st.just(""),
+    st.integers(-3, 300).map(str),
+    st.floats().map(str),
+    st.text(max_size=4),
+    st.sampled_from(["gpt", "llama", "megatron", "a100-sxm-80gb", "ib", "none", "full", "bf16", "8", "1e300"]),
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -86,14 +126,41 @@ def test_rows_of_a_table(cells: list[str]) -> None:
         draft(row)
 
 
-GOOD = ("X", "F", "megatron", "gpt", "24", "1024", "16", "4096", "1024", "64", "", "a100-sxm-80gb", "8", "8", "none", "1", "2", "4",
-        "none", "full", "bf16", "0.5")
+GOOD = (
+    "X",
+    "F",
+    "megatron",
+    "gpt",
+    "24",
+    "1024",
+    "16",
+    "4096",
+    "1024",
+    "64",
+    "",
+    "a100-sxm-80gb",
+    "8",
+    "8",
+    "none",
+    "1",
+    "2",
+    "4",
+    "none",
+    "full",
+    "bf16",
+    "0.5",
+)
 ROW = dict(zip(TRAINING_NEEDS, GOOD, strict=True))
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.dictionaries(st.sampled_from(sorted(ROW)), max_size=4,
-                       values=st.one_of(CELLS, st.sampled_from(["0", "999999999999999", "7", "1e6", "-0.0"]))))
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(ROW)),
+        max_size=4,
+        values=st.one_of(CELLS, st.sampled_from(["0", "999999999999999", "7", "1e6", "-0.0"])),
+    )
+)
 def test_almost_good_rows(changes: dict[str, str]) -> None:
     cells = {**ROW, **changes}
     quoted = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells.values())

@@ -13,10 +13,20 @@ from windtunnel.formats import from_config, import_job
 from windtunnel.formats.hf_families import FAMILIES
 
 LLAMA: dict[str, Any] = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
-    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "hidden_act": "silu",
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "hidden_act": "silu",
     "rope_theta": 500000.0,
-    "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False, "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "max_position_embeddings": 131072,
     "torch_dtype": "bfloat16",
 }
 
@@ -37,34 +47,147 @@ def test_every_key_is_built_or_ignored() -> None:
     assert "invented_key" in made.ignored
 
 
-@pytest.mark.parametrize(("config", "fields"), [
-    ({"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024, "vocab_size": 50257, "n_inner": None,
-      "activation_function": "gelu_new", "resid_pdrop": 0.1},
-     {"ffn": 6400, "activation": "gelu", "position": "learned", "tied_embeddings": True, "linear_bias": True, "dropout": True}),
-    ({"model_type": "bloom", "hidden_size": 14336, "n_layer": 70, "n_head": 112, "vocab_size": 250880, "hidden_dropout": 0.0},
-     {"ffn": 57344, "position": "alibi", "embedding_norm": True, "dropout": False}),
-    ({"model_type": "mpt", "d_model": 4096, "n_layers": 32, "n_heads": 32, "expansion_ratio": 4, "max_seq_len": 2048,
-      "vocab_size": 50432, "no_bias": True, "attn_config": {"alibi": True, "attn_impl": "torch"}},
-     {"ffn": 16384, "position": "alibi", "linear_bias": False}),
-    ({"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
-      "num_key_value_heads": 4, "vocab_size": 152064, "sliding_window": 131072, "use_sliding_window": False},
-     {"window": None, "attention_bias": True, "linear_bias": False}),
-    ({"model_type": "qwen3", "hidden_size": 5120, "intermediate_size": 25600, "num_hidden_layers": 64, "num_attention_heads": 64,
-      "num_key_value_heads": 8, "vocab_size": 151936, "head_dim": 128},
-     {"dim_per_head": 128, "q_heads_dim": 8192, "qk_norm": True}),
-    ({"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-      "num_key_value_heads": 8, "vocab_size": 32000, "sliding_window": 4096}, {"window": 4096}),
-    ({"model_type": "gpt_neox", "hidden_size": 6144, "intermediate_size": 24576, "num_hidden_layers": 44, "num_attention_heads": 64,
-      "vocab_size": 50432, "hidden_act": "gelu_fast"}, {"parallel_block": True, "position": "rope", "gated": False}),
-    ({"model_type": "nemotron", "hidden_size": 18432, "intermediate_size": 73728, "num_hidden_layers": 96,
-      "num_attention_heads": 96, "num_key_value_heads": 8, "vocab_size": 256000},
-     {"activation": "squared_relu", "norm": "layernorm"}),
-    ({"model_type": "gemma", "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28, "num_attention_heads": 16,
-      "num_key_value_heads": 16, "head_dim": 256, "vocab_size": 256000, "hidden_act": "gelu"},
-     {"activation": "geglu", "tied_embeddings": True, "q_heads_dim": 4096}),
-    ({"model_type": "opt", "hidden_size": 12288, "ffn_dim": 49152, "num_hidden_layers": 96, "num_attention_heads": 96,
-      "vocab_size": 50272, "dropout": 0.1}, {"activation": "relu", "ffn": 49152, "tied_embeddings": True, "dropout": True}),
-])
+@pytest.mark.parametrize(
+    ("config", "fields"),
+    [
+        (
+            {
+                "model_type": "gpt2",
+                "n_embd": 1600,
+                "n_layer": 48,
+                "n_head": 25,
+                "n_positions": 1024,
+                "vocab_size": 50257,
+                "n_inner": None,
+                "activation_function": "gelu_new",
+                "resid_pdrop": 0.1,
+            },
+            {
+                "ffn": 6400,
+                "activation": "gelu",
+                "position": "learned",
+                "tied_embeddings": True,
+                "linear_bias": True,
+                "dropout": True,
+            },
+        ),
+        (
+            {
+                "model_type": "bloom",
+                "hidden_size": 14336,
+                "n_layer": 70,
+                "n_head": 112,
+                "vocab_size": 250880,
+                "hidden_dropout": 0.0,
+            },
+            {"ffn": 57344, "position": "alibi", "embedding_norm": True, "dropout": False},
+        ),
+        (
+            {
+                "model_type": "mpt",
+                "d_model": 4096,
+                "n_layers": 32,
+                "n_heads": 32,
+                "expansion_ratio": 4,
+                "max_seq_len": 2048,
+                "vocab_size": 50432,
+                "no_bias": True,
+                "attn_config": {"alibi": True, "attn_impl": "torch"},
+            },
+            {"ffn": 16384, "position": "alibi", "linear_bias": False},
+        ),
+        (
+            {
+                "model_type": "qwen2",
+                "hidden_size": 3584,
+                "intermediate_size": 18944,
+                "num_hidden_layers": 28,
+                "num_attention_heads": 28,
+                "num_key_value_heads": 4,
+                "vocab_size": 152064,
+                "sliding_window": 131072,
+                "use_sliding_window": False,
+            },
+            {"window": None, "attention_bias": True, "linear_bias": False},
+        ),
+        (
+            {
+                "model_type": "qwen3",
+                "hidden_size": 5120,
+                "intermediate_size": 25600,
+                "num_hidden_layers": 64,
+                "num_attention_heads": 64,
+                "num_key_value_heads": 8,
+                "vocab_size": 151936,
+                "head_dim": 128,
+            },
+            {"dim_per_head": 128, "q_heads_dim": 8192, "qk_norm": True},
+        ),
+        (
+            {
+                "model_type": "mistral",
+                "hidden_size": 4096,
+                "intermediate_size": 14336,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 8,
+                "vocab_size": 32000,
+                "sliding_window": 4096,
+            },
+            {"window": 4096},
+        ),
+        (
+            {
+                "model_type": "gpt_neox",
+                "hidden_size": 6144,
+                "intermediate_size": 24576,
+                "num_hidden_layers": 44,
+                "num_attention_heads": 64,
+                "vocab_size": 50432,
+                "hidden_act": "gelu_fast",
+            },
+            {"parallel_block": True, "position": "rope", "gated": False},
+        ),
+        (
+            {
+                "model_type": "nemotron",
+                "hidden_size": 18432,
+                "intermediate_size": 73728,
+                "num_hidden_layers": 96,
+                "num_attention_heads": 96,
+                "num_key_value_heads": 8,
+                "vocab_size": 256000,
+            },
+            {"activation": "squared_relu", "norm": "layernorm"},
+        ),
+        (
+            {
+                "model_type": "gemma",
+                "hidden_size": 3072,
+                "intermediate_size": 24576,
+                "num_hidden_layers": 28,
+                "num_attention_heads": 16,
+                "num_key_value_heads": 16,
+                "head_dim": 256,
+                "vocab_size": 256000,
+                "hidden_act": "gelu",
+            },
+            {"activation": "geglu", "tied_embeddings": True, "q_heads_dim": 4096},
+        ),
+        (
+            {
+                "model_type": "opt",
+                "hidden_size": 12288,
+                "ffn_dim": 49152,
+                "num_hidden_layers": 96,
+                "num_attention_heads": 96,
+                "vocab_size": 50272,
+                "dropout": 0.1,
+            },
+            {"activation": "relu", "ffn": 49152, "tied_embeddings": True, "dropout": True},
+        ),
+    ],
+)
 def test_spellings_of_each_type(config: dict[str, Any], fields: dict[str, Any]) -> None:
     model = from_config(config).model
     assert {name: getattr(model, name) for name in fields} == fields
@@ -77,9 +200,15 @@ def test_language_model_of_a_multimodal_one() -> None:
     assert any("text_config" in line for line in made.assumed)
 
 
-@pytest.mark.parametrize("config", [
-    LLAMA | {"model_type": "jamba"}, LLAMA | {"model_type": "olmoe"}, LLAMA | {"num_local_experts": 8},
-    LLAMA | {"kv_lora_rank": 512}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        LLAMA | {"model_type": "jamba"},
+        LLAMA | {"model_type": "olmoe"},
+        LLAMA | {"num_local_experts": 8},
+        LLAMA | {"kv_lora_rank": 512},
+    ],
+)
 def test_what_is_not_modelled_is_refused_clearly(config: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="Experts and latent attention"):
         from_config(config)
@@ -90,12 +219,21 @@ def test_unknown_type_names_the_nearest() -> None:
         from_config(LLAMA | {"model_type": "lama"})
 
 
-@pytest.mark.parametrize(("change", "named"), [
-    ({"num_hidden_layers": None}, "num_hidden_layers"), ({"hidden_size": "4096"}, "hidden_size"),
-    ({"hidden_size": True}, "hidden_size"),
-    ({"num_attention_heads": 0}, "num_attention_heads"), ({"num_attention_heads": -1}, "num_attention_heads"),
-    ({"vocab_size": 1.5}, "vocab_size"), ({"hidden_act": "tanh"}, "hidden_act"), ({"hidden_act": ["silu"]}, "hidden_act"),
-    ({"tie_word_embeddings": "no"}, "tie_word_embeddings"), ({"num_hidden_layers": 10**12}, "layers")])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"num_hidden_layers": None}, "num_hidden_layers"),
+        ({"hidden_size": "4096"}, "hidden_size"),
+        ({"hidden_size": True}, "hidden_size"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"num_attention_heads": -1}, "num_attention_heads"),
+        ({"vocab_size": 1.5}, "vocab_size"),
+        ({"hidden_act": "tanh"}, "hidden_act"),
+        ({"hidden_act": ["silu"]}, "hidden_act"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings"),
+        ({"num_hidden_layers": 10**12}, "layers"),
+    ],
+)
 def test_wrong_values_name_their_key(change: dict[str, Any], named: str) -> None:
     with pytest.raises(SpecError, match=named):
         from_config(LLAMA | change)
@@ -108,10 +246,18 @@ def test_no_type_accepts_an_empty_configuration(name: str) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    cases = {"empty.json": b"", "blank.json": b"  \n", "cut.json": json.dumps(LLAMA).encode()[:100],
-             "binary.json": bytes(range(256)),
-             "zeros.json": b"{\0}", "list.json": b"[1, 2]", "nan.json": b'{"model_type": NaN}', "twice.json": b'{"a": 1, "a": 2}',
-             "deep.json": b'{"a":' * 5000 + b"1" + b"}" * 5000, "large.json": b" " * (5 * 2**20)}
+    cases = {
+        "empty.json": b"",
+        "blank.json": b"  \n",
+        "cut.json": json.dumps(LLAMA).encode()[:100],
+        "binary.json": bytes(range(256)),
+        "zeros.json": b"{\0}",
+        "list.json": b"[1, 2]",
+        "nan.json": b'{"model_type": NaN}',
+        "twice.json": b'{"a": 1, "a": 2}',
+        "deep.json": b'{"a":' * 5000 + b"1" + b"}" * 5000,
+        "large.json": b" " * (5 * 2**20),
+    }
     for name, content in cases.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(FileError):
@@ -122,8 +268,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         import_job(tmp_path / "absent.json")
 
 
-@pytest.mark.parametrize("text", ["", "   ", "{}", "{", "hello world", "\n", "[]", "{]", '{"model_type": 7}',
-                                  '{"model_type": null}'])
+@pytest.mark.parametrize(
+    "text", ["", "   ", "{}", "{", "hello world", "\n", "[]", "{]", '{"model_type": 7}', '{"model_type": null}']
+)
 def test_text_that_is_nothing(text: str) -> None:
     with pytest.raises(WindtunnelError):
         import_job(text)

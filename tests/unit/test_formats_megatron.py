@@ -8,8 +8,9 @@ from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.formats import from_arguments, import_job
 from windtunnel.spec import load_job
 
-SMALL = ("--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --micro-batch-size 4 --vocab-size 50257 "
-         "--bf16")
+SMALL = (
+    "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --micro-batch-size 4 --vocab-size 50257 --bf16"
+)
 
 SCRIPT = r"""#!/bin/bash
 # GPT-3 175B
@@ -46,9 +47,11 @@ def test_launch_script() -> None:
 
 
 def test_llama_flags() -> None:
-    made = from_arguments(SMALL + " --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
-                          "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 4 "
-                          "--ffn-hidden-size 2816 --kv-channels 128 --qk-layernorm --global-batch-size 64")
+    made = from_arguments(
+        SMALL + " --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
+        "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 4 "
+        "--ffn-hidden-size 2816 --kv-channels 128 --qk-layernorm --global-batch-size 64"
+    )
     model = made.model
     assert (model.activation, model.norm, model.position, model.groups) == ("swiglu", "rmsnorm", "rope", 4)
     assert not model.tied_embeddings and not model.linear_bias and model.qk_norm and model.dim_per_head == 128
@@ -59,8 +62,10 @@ def test_swiglu_width_as_megatron_derives_it() -> None:
 
 
 def test_old_names() -> None:
-    old = from_arguments("--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --batch-size 4 --fp16 "
-                         "--vocab-size 50257 --model-parallel-size 2 --checkpoint-activations --global-batch-size 16")
+    old = from_arguments(
+        "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --batch-size 4 --fp16 "
+        "--vocab-size 50257 --model-parallel-size 2 --checkpoint-activations --global-batch-size 16"
+    )
     assert old.plan is not None and old.runtime is not None
     assert (old.plan.tp, old.plan.micro_batch, old.plan.recompute) == (2, 4, "full")
     assert old.runtime.framework == "megatron-lm" and old.runtime.gradient_dtype == "fp16"
@@ -72,41 +77,77 @@ def test_underscores_and_equals_signs() -> None:
     assert made.plan is not None and made.plan.micro_batch == 2 and made.plan.global_batch == 8
 
 
-@pytest.mark.parametrize("flag", ["num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size",
-                                  "vocab-size"])
+@pytest.mark.parametrize(
+    "flag", ["num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size", "vocab-size"]
+)
 def test_missing_flag_is_named(flag: str) -> None:
     words = SMALL.split()
     index = words.index(f"--{flag}")
     with pytest.raises(SpecError, match=f"--{flag}"):
-        from_arguments(" ".join(words[:index] + words[index + 2:]))
+        from_arguments(" ".join(words[:index] + words[index + 2 :]))
 
 
-@pytest.mark.parametrize("more", [
-    "--expert-model-parallel-size 4", "--hybrid-attention-ratio 0.1"])
+@pytest.mark.parametrize("more", ["--expert-model-parallel-size 4", "--hybrid-attention-ratio 0.1"])
 def test_what_is_not_modelled_is_refused(more: str) -> None:
     with pytest.raises(SpecError, match=more.split()[0]):
         from_arguments(f"{SMALL} --global-batch-size 4 {more}")
 
 
-@pytest.mark.parametrize("more", [
-    "--num-layers many", "--num-layers -1", "--num-layers 0", "--num-layers", "--num-layers 1e3", "--num-layers $L",
-    "--normalization BatchNorm", "--position-embedding-type sine", "--recompute-granularity some", "--zero-stage 4",
-    "--pipeline-model-parallel-layout t|x", "--pipeline-model-parallel-layout t*3", "--window-size none", "--hidden-dropout much",
-    "--pipeline-model-parallel-layout (t)*9999|", "--num-layers 99999999999999999999", "--data-parallel-sharding-strategy all"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--num-layers many",
+        "--num-layers -1",
+        "--num-layers 0",
+        "--num-layers",
+        "--num-layers 1e3",
+        "--num-layers $L",
+        "--normalization BatchNorm",
+        "--position-embedding-type sine",
+        "--recompute-granularity some",
+        "--zero-stage 4",
+        "--pipeline-model-parallel-layout t|x",
+        "--pipeline-model-parallel-layout t*3",
+        "--window-size none",
+        "--hidden-dropout much",
+        "--pipeline-model-parallel-layout (t)*9999|",
+        "--num-layers 99999999999999999999",
+        "--data-parallel-sharding-strategy all",
+    ],
+)
 def test_wrong_values_name_their_flag(more: str) -> None:
     with pytest.raises(SpecError, match=more.split()[0]):
         from_arguments(f"{SMALL} --global-batch-size 4 {more}")
 
 
-@pytest.mark.parametrize(("flags", "stages", "vpp"), [
-    ("--pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split "
-     "--num-layers 30", (7, 8, 8, 7), 1),
-    ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 5 --num-layers 24",
-     (3, 8, 8, 5), 1),
-    ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*5|t*7|(t*6|)*1t*6L --num-layers 24", (5, 7, 6, 6), 2),
-    ("--pipeline-model-parallel-size 16 --pipeline-model-parallel-layout Et*3|(tt|)*29,m|L --num-layers 61 --mtp-num-layers 1",
-     (3, *[2] * 29, 0, 0), 2),
-])
+@pytest.mark.parametrize(
+    ("flags", "stages", "vpp"),
+    [
+        (
+            "--pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split "
+            "--num-layers 30",
+            (7, 8, 8, 7),
+            1,
+        ),
+        (
+            "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 3"
+            " --decoder-last-pipeline-num-layers 5 --num-layers 24",
+            (3, 8, 8, 5),
+            1,
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*5|t*7|(t*6|)*1t*6L --num-layers 24",
+            (5, 7, 6, 6),
+            2,
+        ),
+        (
+            "--pipeline-model-parallel-size 16 --pipeline-model-parallel-layout Et*3|(tt|)*29,m|L --num-layers 61"
+            " --mtp-num-layers 1",
+            (3, *[2] * 29, 0, 0),
+            2,
+        ),
+    ],
+)
 def test_uneven_pipelines(flags: str, stages: tuple[int, ...], vpp: int) -> None:
     made = from_arguments(f"{SMALL} --global-batch-size 64 {flags}")
     assert made.plan is not None
@@ -117,8 +158,10 @@ def test_uneven_pipelines(flags: str, stages: tuple[int, ...], vpp: int) -> None
 @pytest.mark.parametrize("layout", ["t|EtL", "EtL|t", "EEt|tL", "Et|tLL"])
 def test_embedding_and_loss_sit_at_the_ends(layout: str) -> None:
     with pytest.raises(SpecError, match="once, in the (first|last) part"):
-        from_arguments(f"{SMALL} --global-batch-size 64 --pipeline-model-parallel-size 2 --num-layers 2 "
-                       f"--pipeline-model-parallel-layout {layout}")
+        from_arguments(
+            f"{SMALL} --global-batch-size 64 --pipeline-model-parallel-size 2 --num-layers 2 "
+            f"--pipeline-model-parallel-layout {layout}"
+        )
 
 
 def test_precision_and_reduction() -> None:
@@ -126,16 +169,21 @@ def test_precision_and_reduction() -> None:
     assert made is not None and (made.precision, made.weight_dtype, made.reduce_dtype) == ("mxfp8", "bf16", "bf16")
 
 
-@pytest.mark.parametrize("flags, expected", [
-    ("--fp8-hybrid", ("fp8", "delayed", False, "dp", (0, 0))),
-    ("--fp8-format hybrid --tp-only-amax-red --fp8-param-gather", ("fp8", "delayed", True, "tp", (0, 0))),
-    ("--fp8-format e4m3 --fp8-recipe tensorwise --first-last-layers-bf16", ("fp8", "current", False, "none", (1, 1))),
-    ("--fp8-format e4m3 --fp8-recipe blockwise", ("fp8", "blockwise", False, "none", (0, 0))),
-    ("--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather", ("mxfp8", None, True, "none", (0, 0))),
-    ("--fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 2",
-     ("nvfp4", None, False, "none", (0, 2))),
-    ("--fp8-recipe blockwise", ("bf16", None, False, "none", (0, 0))),
-])
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        ("--fp8-hybrid", ("fp8", "delayed", False, "dp", (0, 0))),
+        ("--fp8-format hybrid --tp-only-amax-red --fp8-param-gather", ("fp8", "delayed", True, "tp", (0, 0))),
+        ("--fp8-format e4m3 --fp8-recipe tensorwise --first-last-layers-bf16", ("fp8", "current", False, "none", (1, 1))),
+        ("--fp8-format e4m3 --fp8-recipe blockwise", ("fp8", "blockwise", False, "none", (0, 0))),
+        ("--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather", ("mxfp8", None, True, "none", (0, 0))),
+        (
+            "--fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-start-in-bf16 0 --num-layers-at-end-in-bf16 2",
+            ("nvfp4", None, False, "none", (0, 2)),
+        ),
+        ("--fp8-recipe blockwise", ("bf16", None, False, "none", (0, 0))),
+    ],
+)
 def test_low_precision(flags: str, expected: tuple[object, ...]) -> None:
     made = from_arguments(f"{SMALL} --num-layers 2 --global-batch-size 4 {flags}").runtime
     assert made is not None

@@ -8,11 +8,13 @@ from windtunnel.base.errors import SpecError
 from windtunnel.formats import from_arguments
 from windtunnel.spec import load_job, load_model
 
-BASE = ("--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
-        "--num-query-groups 8 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
-        "--untie-embeddings-and-output-weights --hidden-dropout 0 --attention-dropout 0 --max-position-embeddings 32768 "
-        "--vocab-size 32000 --seq-length 4096 --micro-batch-size 1 --global-batch-size 256 --bf16 --use-distributed-optimizer "
-        "--sequence-parallel ")
+BASE = (
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention "
+    "--num-query-groups 8 --swiglu --normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
+    "--untie-embeddings-and-output-weights --hidden-dropout 0 --attention-dropout 0 --max-position-embeddings 32768 "
+    "--vocab-size 32000 --seq-length 4096 --micro-batch-size 1 --global-batch-size 256 --bf16 --use-distributed-optimizer "
+    "--sequence-parallel "
+)
 MIXTRAL = BASE + "--num-experts 8 --moe-router-topk 2 --moe-grouped-gemm --moe-token-dispatcher-type alltoall "
 DEEPSEEK = """--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 --swiglu
   --normalization RMSNorm --position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights
@@ -61,21 +63,26 @@ def test_experts_are_cut_as_all_else_unless_it_is_said() -> None:
 
 
 def test_a_job_on_a_machine_holds_together() -> None:
-    job = from_arguments(MIXTRAL + "--tensor-model-parallel-size 2 --expert-model-parallel-size 8 --expert-tensor-parallel-size 1",
-                         on=load_job("mixtral-8x7b-64xh100")).job
+    job = from_arguments(
+        MIXTRAL + "--tensor-model-parallel-size 2 --expert-model-parallel-size 8 --expert-tensor-parallel-size 1",
+        on=load_job("mixtral-8x7b-64xh100"),
+    ).job
     assert job is not None and job.expert_dp * job.plan.ep * job.plan.etp == job.plan.tp * job.dp
 
 
-@pytest.mark.parametrize(("said", "found"), [
-    ("2", "ED"), ("1", None), ("[0]*4+[1]*28", "D4E28"), ("([1]+[0])*16", "ED"), ("[0,1]*16", "DE")])
+@pytest.mark.parametrize(
+    ("said", "found"), [("2", "ED"), ("1", None), ("[0]*4+[1]*28", "D4E28"), ("([1]+[0])*16", "ED"), ("[0,1]*16", "DE")]
+)
 def test_which_layers_have_experts(said: str, found: str | None) -> None:
     """A number n: every n-th layer from the first, as Megatron counts."""
     assert from_arguments(MIXTRAL + f"--moe-layer-freq {said}").model.layer_pattern == found
 
 
 def test_offload() -> None:
-    plan = from_arguments(MIXTRAL + "--cpu-offloading --cpu-offloading-num-layers 4 --optimizer-cpu-offload "
-                          "--optimizer-offload-fraction 0.5 --overlap-cpu-optimizer-d2h-h2d").plan
+    plan = from_arguments(
+        MIXTRAL + "--cpu-offloading --cpu-offloading-num-layers 4 --optimizer-cpu-offload "
+        "--optimizer-offload-fraction 0.5 --overlap-cpu-optimizer-d2h-h2d"
+    ).plan
     assert plan is not None
     offload = plan.offload
     assert (offload.activations, offload.optimizer, offload.optimizer_fraction, offload.overlap) == (4, "host", 0.5, True)
@@ -94,9 +101,11 @@ def test_context_parallelism() -> None:
 
 
 def test_graphs_capacity_and_overlap() -> None:
-    made = from_arguments(MIXTRAL + "--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router "
-                          "--moe-expert-capacity-factor 1.0 --moe-pad-expert-input-to-capacity --moe-token-dispatcher-type flex "
-                          "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm").runtime
+    made = from_arguments(
+        MIXTRAL + "--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router "
+        "--moe-expert-capacity-factor 1.0 --moe-pad-expert-input-to-capacity --moe-token-dispatcher-type flex "
+        "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm"
+    ).runtime
     assert made is not None
     assert (made.launch, made.graph_scope, made.moe_capacity) == ("eager", ("attn", "moe_router"), 1.0)
     assert made.moe_pad_to_capacity and made.moe_a2a_overlap and made.moe_dispatch == "hybridep"
@@ -121,23 +130,26 @@ def test_which_layers_have_a_window() -> None:
     assert (made.window, made.window_pattern) == (128, "L3G")
 
 
-@pytest.mark.parametrize(("more", "words"), [
-    ("--moe-layer-freq [0]*32", "with experts"),
-    ("--moe-layer-freq [1]*31", "these are 31"),
-    ("--moe-layer-freq __import__('os')", "zeros and ones"),
-    ("--moe-layer-freq [1]*99999999", "zeros and ones"),
-    ("--moe-token-dispatcher-type teleport", "alltoall"),
-    ("--moe-router-score-function tanh", "sigmoid"),
-    ("--recompute-granularity selective --recompute-modules moe_everything", "moe_act"),
-    ("--pipeline-model-parallel-layout Et*32mL", "as many m"),
-    ("--cpu-offloading", "number of layers"),
-    ("--exp-avg-dtype int4", "fp8"),
-    ("--context-parallel-size 2 --cp-comm-type ring", "all_gather"),
-    ("--context-parallel-size 2 --cp-comm-type p2p a2a", "one way"),
-    ("--context-parallel-size 4 --cp-comm-type a2a+p2p", "two whole numbers"),
-    ("--cuda-graph-impl local --cuda-graph-scope everything", "full_iteration"),
-    ("--optimizer-cpu-offload --optimizer-offload-fraction 2", "at most 1"),
-])
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("--moe-layer-freq [0]*32", "with experts"),
+        ("--moe-layer-freq [1]*31", "these are 31"),
+        ("--moe-layer-freq __import__('os')", "zeros and ones"),
+        ("--moe-layer-freq [1]*99999999", "zeros and ones"),
+        ("--moe-token-dispatcher-type teleport", "alltoall"),
+        ("--moe-router-score-function tanh", "sigmoid"),
+        ("--recompute-granularity selective --recompute-modules moe_everything", "moe_act"),
+        ("--pipeline-model-parallel-layout Et*32mL", "as many m"),
+        ("--cpu-offloading", "number of layers"),
+        ("--exp-avg-dtype int4", "fp8"),
+        ("--context-parallel-size 2 --cp-comm-type ring", "all_gather"),
+        ("--context-parallel-size 2 --cp-comm-type p2p a2a", "one way"),
+        ("--context-parallel-size 4 --cp-comm-type a2a+p2p", "two whole numbers"),
+        ("--cuda-graph-impl local --cuda-graph-scope everything", "full_iteration"),
+        ("--optimizer-cpu-offload --optimizer-offload-fraction 2", "at most 1"),
+    ],
+)
 def test_what_makes_no_sense_is_refused(more: str, words: str) -> None:
     with pytest.raises(SpecError, match=words.replace("[", r"\[")):
         from_arguments(MIXTRAL + more)

@@ -20,22 +20,48 @@ from windtunnel.workload import Phase, build, hardware_flops, model_flops, param
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 LAYER: dict[str, Any] = {
-    "kernels": [["up", "gemm", "forward", 1, 64, 512, 128, 1, 2.0 * 64 * 512 * 128, 3e5, 1],
-                ["act", "elementwise", "forward", 1, 0, 0, 0, 1, 0.0, 131072.0, 1],
-                ["up dgrad", "gemm", "dgrad", 1, 64, 128, 512, 1, 2.0 * 64 * 512 * 128, 3e5, 1],
-                ["up wgrad", "gemm", "wgrad", 1, 512, 128, 64, 1, 2.0 * 64 * 512 * 128, 3e5, 1]],
-    "weights": [65536, 512], "saved": [1638400.0, 6553600.0], "working": 65536.0, "enters": 16384.0, "cut": 16384.0}
+    "kernels": [
+        ["up", "gemm", "forward", 1, 64, 512, 128, 1, 2.0 * 64 * 512 * 128, 3e5, 1],
+        ["act", "elementwise", "forward", 1, 0, 0, 0, 1, 0.0, 131072.0, 1],
+        ["up dgrad", "gemm", "dgrad", 1, 64, 128, 512, 1, 2.0 * 64 * 512 * 128, 3e5, 1],
+        ["up wgrad", "gemm", "wgrad", 1, 512, 128, 64, 1, 2.0 * 64 * 512 * 128, 3e5, 1],
+    ],
+    "weights": [65536, 512],
+    "saved": [1638400.0, 6553600.0],
+    "working": 65536.0,
+    "enters": 16384.0,
+    "cut": 16384.0,
+}
 END: dict[str, Any] = {
-    "kernels": [["look", "attention", "forward", 8, 64, 64, 16, 1, 2.0 * 8 * 64 * 65 * 16, 1e5, 1],
-                ["look grad", "attention_backward", "dgrad", 8, 64, 64, 16, 1, 5.0 * 8 * 64 * 65 * 16, 2e5, 3]],
-    "weights": [1000], "saved": [8192.0], "working": 100.0, "enters": 16384.0, "cut": 20000.0, "root": True}
-MODEL: dict[str, Any] = {"kind": "graph", "name": "toy", "batch": 4, "tokens": 16, "blocks": {"layer": LAYER, "end": END},
-                         "order": [["layer", 3], ["end", 1]]}
+    "kernels": [
+        ["look", "attention", "forward", 8, 64, 64, 16, 1, 2.0 * 8 * 64 * 65 * 16, 1e5, 1],
+        ["look grad", "attention_backward", "dgrad", 8, 64, 64, 16, 1, 5.0 * 8 * 64 * 65 * 16, 2e5, 3],
+    ],
+    "weights": [1000],
+    "saved": [8192.0],
+    "working": 100.0,
+    "enters": 16384.0,
+    "cut": 20000.0,
+    "root": True,
+}
+MODEL: dict[str, Any] = {
+    "kind": "graph",
+    "name": "toy",
+    "batch": 4,
+    "tokens": 16,
+    "blocks": {"layer": LAYER, "end": END},
+    "order": [["layer", 3], ["end", 1]],
+}
 
 
 def job(overrides: tuple[str, ...] = (), gpus: int = 4, **fields: Any) -> Job:
-    table = {"name": "toy", "model": MODEL | fields, "plan": {"global_batch": 32, "micro_batch": 4, "seq": 16},
-             "runtime": {"framework": "fsdp"}, "cluster": {"base": "h100-ib", "gpus": gpus}}
+    table = {
+        "name": "toy",
+        "model": MODEL | fields,
+        "plan": {"global_batch": 32, "micro_batch": 4, "seq": 16},
+        "runtime": {"framework": "fsdp"},
+        "cluster": {"base": "h100-ib", "gpus": gpus},
+    }
     return check(load_job(table, overrides))
 
 
@@ -51,7 +77,7 @@ def test_parameters_and_flops_are_sums_over_the_blocks() -> None:
 def test_full_recompute_runs_forward_again_and_keeps_what_enters() -> None:
     workload = build(job(("plan.recompute=full",)))
     layer = workload.blocks[0]
-    phases = workload.ops.phase[layer.backward.start:layer.backward.stop].tolist()
+    phases = workload.ops.phase[layer.backward.start : layer.backward.stop].tolist()
     assert phases[:2] == [Phase.RECOMPUTE] * 2
     assert layer.saved == 16384.0 and layer.working == 65536.0 + 8192000.0 - 16384.0
     product, scores = 2.0 * 64 * 512 * 128, 8 * 64 * 64 * 16
@@ -83,33 +109,44 @@ def test_a_pipeline_cuts_between_blocks_and_sends_what_passes() -> None:
     assert predict(workload.job).step_time_s > 0
 
 
-@pytest.mark.parametrize(("override", "words"), [
-    ("plan.tp=2", "says nothing of how they could be cut"),
-    ("plan.cp=2", "plan.pp, plan.dp and plan.sharding"),
-    ("plan.micro_batch=8", "imported with that many samples"),
-    ("plan.seq=32", "tokens of a sample"),
-    ("plan.recompute=selective", "none, full"),
-    ("plan.schedule=zb-h1", "not split into halves"),
-    ("runtime.precision=fp8", "bf16, fp16"),
-    ("plan.recompute_layers=1", "blocks of kernels"),
-    ("plan.document=8", "blocks of kernels"),
-    ("runtime.graph_scope=['attn']", "blocks of kernels"),
-    ("runtime.precision=fp32", "imported in bf16"),
-])
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("plan.tp=2", "says nothing of how they could be cut"),
+        ("plan.cp=2", "plan.pp, plan.dp and plan.sharding"),
+        ("plan.micro_batch=8", "imported with that many samples"),
+        ("plan.seq=32", "tokens of a sample"),
+        ("plan.recompute=selective", "none, full"),
+        ("plan.schedule=zb-h1", "not split into halves"),
+        ("runtime.precision=fp8", "bf16, fp16"),
+        ("plan.recompute_layers=1", "blocks of kernels"),
+        ("plan.document=8", "blocks of kernels"),
+        ("runtime.graph_scope=['attn']", "blocks of kernels"),
+        ("runtime.precision=fp32", "imported in bf16"),
+    ],
+)
 def test_what_a_graph_cannot_do_is_refused(override: str, words: str) -> None:
     with pytest.raises(PlanError, match=words):
         job((override,), gpus=8)
 
 
-@pytest.mark.parametrize(("fields", "words"), [
-    ({"hidden": 128}, "hidden is a decoder's"),
-    ({"order": [["leyer", 3]]}, "'leyer' is none of them"),
-    ({"order": [["layer"]]}, "pairs"),
-    ({"blocks": {"layer": LAYER | {"kernels": [["up", "gem", "forward", 1, 1, 1, 1, 1, 1.0, 1.0, 1]]}}, "order": [["layer", 1]]},
-     "gemm"),
-    ({"blocks": {"layer": LAYER | {"sawed": []}}, "order": [["layer", 1]]}, "saved"),
-    ({"batch": 0}, "at least 1"),
-])
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"hidden": 128}, "hidden is a decoder's"),
+        ({"order": [["leyer", 3]]}, "'leyer' is none of them"),
+        ({"order": [["layer"]]}, "pairs"),
+        (
+            {
+                "blocks": {"layer": LAYER | {"kernels": [["up", "gem", "forward", 1, 1, 1, 1, 1, 1.0, 1.0, 1]]}},
+                "order": [["layer", 1]],
+            },
+            "gemm",
+        ),
+        ({"blocks": {"layer": LAYER | {"sawed": []}}, "order": [["layer", 1]]}, "saved"),
+        ({"batch": 0}, "at least 1"),
+    ],
+)
 def test_bad_graphs_are_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         job(**fields)
@@ -149,8 +186,9 @@ def test_a_model_file_alone_needs_a_machine(capsys: pytest.CaptureFixture[str]) 
     assert "says nothing of how they could be cut" in capsys.readouterr().err
 
 
-def test_without_pytorch_the_importer_says_what_to_install(monkeypatch: pytest.MonkeyPatch,
-                                                           capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_pytorch_the_importer_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert main(["import", "torch", "model.py:f"]) == 2
     assert "pip install 'windtunnel[torch]'" in capsys.readouterr().err

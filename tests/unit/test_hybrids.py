@@ -15,8 +15,14 @@ from windtunnel.spec.model import LayerKind
 from windtunnel.workload import Axis, Block, Comm, Kind, Workload, build, model_flops, parameter_count
 from windtunnel.workload.blocks.delta import CHUNK
 
-PLAIN: dict[str, Any] = {"activation": "squared_relu", "norm": "rmsnorm", "position": "none", "tied_embeddings": False,
-                         "linear_bias": False, "attention": "flash"}
+PLAIN: dict[str, Any] = {
+    "activation": "squared_relu",
+    "norm": "rmsnorm",
+    "position": "none",
+    "tied_embeddings": False,
+    "linear_bias": False,
+    "attention": "flash",
+}
 SMALL: dict[str, Any] = PLAIN | {"hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 256, "global_batch": 8}
 MAMBA: dict[str, Any] = {"ssm_heads": 8, "ssm_head_dim": 16, "ssm_groups": 2, "ssm_state": 32, "ssm_chunk": 64}
 HYBRID: dict[str, Any] = SMALL | MAMBA | {"layers": 5, "layer_pattern": "M-M*-"}
@@ -35,7 +41,12 @@ def block_of(workload: Workload, name: str) -> Block:
 def test_letters_of_a_hybrid_are_layers_of_one_module() -> None:
     kinds = make_job(**HYBRID).model.kinds
     assert [(kind.mixer, kind.feed) for kind in kinds] == [
-        ("mamba", "none"), ("none", "dense"), ("mamba", "none"), ("attention", "none"), ("none", "dense")]
+        ("mamba", "none"),
+        ("none", "dense"),
+        ("mamba", "none"),
+        ("attention", "none"),
+        ("none", "dense"),
+    ]
     mixed = make_job(**LINEAR, experts=4, top_k=2, layer_pattern="D1E3").model
     assert mixed.kinds[0] == LayerKind("linear", "dense", False) and mixed.kinds[3] == LayerKind("attention", "experts", False)
 
@@ -119,10 +130,17 @@ def test_a_recurrence_does_not_grow_with_the_square_of_the_sequence() -> None:
     assert scan(1024) == 4 * scan(256)
 
 
-@pytest.mark.parametrize("fields", [HYBRID, LINEAR, HYBRID | {"pp": 2, "stages": (3, 2)}, LINEAR | {"recompute": "full"},
-                                    HYBRID | {"tp": 2, "sequence_parallel": True, "recompute": "selective"},
-                                    HYBRID | {"layer_pattern": "MEM*E", "experts": 4, "top_k": 2, "moe_latent": 32, "mtp_layers":
-                                    1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        HYBRID,
+        LINEAR,
+        HYBRID | {"pp": 2, "stages": (3, 2)},
+        LINEAR | {"recompute": "full"},
+        HYBRID | {"tp": 2, "sequence_parallel": True, "recompute": "selective"},
+        HYBRID | {"layer_pattern": "MEM*E", "experts": 4, "top_k": 2, "moe_latent": 32, "mtp_layers": 1},
+    ],
+)
 def test_hybrids_are_predicted(fields: dict[str, Any]) -> None:
     job = make_job(**fields)
     found = predict(job)
@@ -141,12 +159,22 @@ def test_latent_experts_take_narrow_tokens() -> None:
     assert workload.stage_experts[0] == 2 * 1 * (2 * 16 * 128)
 
 
-@pytest.mark.parametrize(("change", "word"), [
-    ({"layer_pattern": "MDM*-"}, "one sub-module each"), ({"ssm_heads": None}, "model.ssm_heads"),
-    ({"mixer_pattern": "A"}, "mixer_pattern"),
-    ({"parallel_block": True}, "parallel_block"), ({"ssm_groups": 3}, "ssm_groups"), ({"layer_pattern": "*-*-*"}, "layers M"),
-    ({"linear_heads": 4}, "linear_heads"), ({"tp": 4}, "ssm_groups"), ({"cp": 16}, "context parallelism cuts its heads"),
-    ({"moe_latent": 8}, "model.experts"), ({"layer_pattern": "MEM*-"}, "layer E")])
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"layer_pattern": "MDM*-"}, "one sub-module each"),
+        ({"ssm_heads": None}, "model.ssm_heads"),
+        ({"mixer_pattern": "A"}, "mixer_pattern"),
+        ({"parallel_block": True}, "parallel_block"),
+        ({"ssm_groups": 3}, "ssm_groups"),
+        ({"layer_pattern": "*-*-*"}, "layers M"),
+        ({"linear_heads": 4}, "linear_heads"),
+        ({"tp": 4}, "ssm_groups"),
+        ({"cp": 16}, "context parallelism cuts its heads"),
+        ({"moe_latent": 8}, "model.experts"),
+        ({"layer_pattern": "MEM*-"}, "layer E"),
+    ],
+)
 def test_impossible_hybrids_say_so(change: dict[str, Any], word: str) -> None:
     with pytest.raises(SpecError, match=word):
         make_job(**HYBRID | change)

@@ -24,8 +24,13 @@ def test_a_blocking_host_adds_every_launch() -> None:
     free, blocked = predict(make_job(**fields)), predict(make_job(**fields, launch_blocking=True))
     workload = build(make_job(**fields))
     ops, runs = workload.ops, 2
-    rows = [r for b, times in workload.stages[0][0].blocks for part in (workload.blocks[b].forward, workload.blocks[b].backward)
-            for r in part for _ in range(times)]
+    rows = [
+        r
+        for b, times in workload.stages[0][0].blocks
+        for part in (workload.blocks[b].forward, workload.blocks[b].backward)
+        for r in part
+        for _ in range(times)
+    ]
     launches = runs * sum(int(ops.launches[r]) for r in rows) + sum(int(ops.launches[r]) for r in workload.optimizer[0])
     blocks = 2 * runs * sum(times for _, times in workload.stages[0][0].blocks)
     host = launches * HOST.launch + blocks * HOST.layer + 2 * runs * HOST.micro_batch
@@ -40,8 +45,13 @@ def test_graphs_have_no_launches_to_block() -> None:
 def core_seconds(job: Job) -> np.ndarray:
     ops = build(job).ops
     seconds = estimate(ops, job.cluster.gpu, job.runtime, {}).seconds
-    return np.array([seconds[r] / ops.flops[r] for r in range(len(ops))
-                     if ops.kind[r] == Kind.GEMM and ops.names[r].startswith("attention ") and ops.batch[r] > 1])
+    return np.array(
+        [
+            seconds[r] / ops.flops[r]
+            for r in range(len(ops))
+            if ops.kind[r] == Kind.GEMM and ops.names[r].startswith("attention ") and ops.batch[r] > 1
+        ]
+    )
 
 
 def test_unaligned_heads_leave_the_tensor_cores() -> None:

@@ -13,9 +13,20 @@ from windtunnel.predict import predict
 from windtunnel.spec.model import Lora
 from windtunnel.workload import Axis, Comm, Kind, Phase, build, model_flops, parameter_count
 
-PLAIN: dict[str, Any] = {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "tied_embeddings": False,
-                         "linear_bias": False, "attention": "flash", "layers": 2, "hidden": 64, "heads": 4, "ffn": 128, "vocab":
-                         256, "seq": 32}
+PLAIN: dict[str, Any] = {
+    "activation": "swiglu",
+    "norm": "rmsnorm",
+    "position": "rope",
+    "tied_embeddings": False,
+    "linear_bias": False,
+    "attention": "flash",
+    "layers": 2,
+    "hidden": 64,
+    "heads": 4,
+    "ffn": 128,
+    "vocab": 256,
+    "seq": 32,
+}
 QKV = Lora(rank=8, targets=("linear_qkv",))
 BOTH = Lora(rank=8, targets=("linear_qkv", "linear_proj"))
 
@@ -56,8 +67,10 @@ def test_only_adapters_are_reduced(fields: dict[str, Any]) -> None:
     large = PLAIN | {"hidden": 2048, "heads": 16, "ffn": 8192, "seq": 2048}
     tuned, trained = (predict(make_job(**large | fields | extra, dp=4)) for extra in ({"lora": QKV}, {}))
     assert tuned.step_time_s < trained.step_time_s
-    reduced = [found.breakdown.get("exposed_gradient_reduce", 0.0) + found.overlapped.get("gradient_reduce", 0.0)
-               for found in (tuned, trained)]
+    reduced = [
+        found.breakdown.get("exposed_gradient_reduce", 0.0) + found.overlapped.get("gradient_reduce", 0.0)
+        for found in (tuned, trained)
+    ]
     assert reduced[0] < 0.2 * reduced[1]
 
 
@@ -65,8 +78,11 @@ def test_adapters_under_tensor_and_sequence_parallelism() -> None:
     lora = Lora(rank=8, targets=("linear_qkv", "linear_proj"), all_to_all=True)
     workload = build(make_job(**PLAIN, lora=lora, tp=2, sequence_parallel=True, overlap_tp=True))
     ops, block = workload.ops, workload.blocks[1]
-    calls = {ops.names[r]: (Comm(int(ops.comm[r])), float(ops.bytes[r])) for r in (*block.forward, *block.backward)
-             if ops.kind[r] == Kind.COMM and "adapter" in ops.names[r]}
+    calls = {
+        ops.names[r]: (Comm(int(ops.comm[r])), float(ops.bytes[r]))
+        for r in (*block.forward, *block.backward)
+        if ops.kind[r] == Kind.COMM and "adapter" in ops.names[r]
+    }
     small, whole = 32 * 8 * 2.0, 32 * 64 * 2.0
     assert calls["qkv adapter gather"] == (Comm.ALL_GATHER, small)
     assert calls["qkv adapter input grad scatter"] == (Comm.REDUCE_SCATTER, whole)
@@ -75,19 +91,33 @@ def test_adapters_under_tensor_and_sequence_parallelism() -> None:
     assert not any("wgrad" in ops.names[r] and "adapter" not in ops.names[r] for r in block.backward)
 
 
-@pytest.mark.parametrize("fields", [
-    {"recompute": "full"}, {"pp": 2}, {"pp": 2, "schedule": "zb-h1"}, {"cp": 2}, {"experts": 4, "top_k": 2, "shared_ffn": 32},
-    {"tp": 2, "sequence_parallel": True, "experts": 4, "top_k": 2, "ep": 2, "moe_shared_overlap": True, "shared_ffn": 32}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"recompute": "full"},
+        {"pp": 2},
+        {"pp": 2, "schedule": "zb-h1"},
+        {"cp": 2},
+        {"experts": 4, "top_k": 2, "shared_ffn": 32},
+        {"tp": 2, "sequence_parallel": True, "experts": 4, "top_k": 2, "ep": 2, "moe_shared_overlap": True, "shared_ffn": 32},
+    ],
+)
 def test_fine_tuning_takes_less_than_training(fields: dict[str, Any]) -> None:
     frozen, whole = predict(make_job(**PLAIN, **fields, lora=BOTH)), predict(make_job(**PLAIN, **fields))
     assert frozen.memory[0].total < whole.memory[0].total
     assert sum(frozen.breakdown.values()) == pytest.approx(frozen.step_time_s)
 
 
-@pytest.mark.parametrize(("fields", "word"), [
-    ({"lora": Lora(targets=("linear_fc1",)), "experts": 4}, "adapters of experts"), ({"lora": Lora(rank=6), "tp": 4}, "lora.rank"),
-    ({"lora": Lora(all_to_all=True)}, "all_to_all"), ({"lora": Lora(targets=("linear_qkv", "linear_qkv"))}, "once"),
-    ({"lora": QKV, "layer_pattern": "-", "layers": 2}, "no attention")])
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"lora": Lora(targets=("linear_fc1",)), "experts": 4}, "adapters of experts"),
+        ({"lora": Lora(rank=6), "tp": 4}, "lora.rank"),
+        ({"lora": Lora(all_to_all=True)}, "all_to_all"),
+        ({"lora": Lora(targets=("linear_qkv", "linear_qkv"))}, "once"),
+        ({"lora": QKV, "layer_pattern": "-", "layers": 2}, "no attention"),
+    ],
+)
 def test_impossible_adapters_say_so(fields: dict[str, Any], word: str) -> None:
     with pytest.raises(SpecError, match=word):
         make_job(**PLAIN | fields)

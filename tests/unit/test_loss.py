@@ -16,8 +16,15 @@ from windtunnel.workload import Comm, Kind, Phase, Workload, build
 from windtunnel.workload.blocks.loss import chunk
 from windtunnel.workload.build import HEAD
 
-SMALL: dict[str, Any] = {"layers": 2, "hidden": 512, "heads": 4, "vocab": 51200, "seq": 2048, "tied_embeddings": False,
-                         "pad_vocab": 1}
+SMALL: dict[str, Any] = {
+    "layers": 2,
+    "hidden": 512,
+    "heads": 4,
+    "vocab": 51200,
+    "seq": 2048,
+    "tied_embeddings": False,
+    "pad_vocab": 1,
+}
 WAYS = ("vocab_parallel", "chunked", "linear")
 PRODUCT = 2.0 * 2048 * 512 * 51200
 

@@ -93,13 +93,24 @@ def test_a_bucket_reduces_while_backward_goes_on(monkeypatch: pytest.MonkeyPatch
     assert BACKWARD / 2 * (1 - 1e-9) <= waits <= 3 * BACKWARD / 2 + 4 * 0.5 * BACKWARD
 
 
-@pytest.mark.parametrize("fields", [
-    {"pp": 1}, {"pp": 4, "global_batch": 16}, {"pp": 4, "vpp": 3, "layers": 12, "global_batch": 16}, {"pp": 4, "schedule": "gpipe"},
-    {"pp": 2, "vpp": 2, "global_batch": 8, "overlap_p2p": True}, {"pp": 3, "layers": 6, "global_batch": 9, "p2p_sync": True},
-    {"pp": 4, "schedule": "zb-h1"}, {"pp": 4, "schedule": "zb-h2", "overlap_p2p": True}, {"pp": 2, "vpp": 2, "schedule": "zbv"},
-    {"pp": 2, "vpp": 2, "schedule": "dualpipev"}, {"pp": 4, "schedule": "dualpipe", "tp": 2, "overlap_p2p": True},
-    {"pp": 2, "vpp": 2, "schedule": "breadth-first"}, {"pp": 2, "vpp": 2, "schedule": "interleaved-zb"},
-])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pp": 1},
+        {"pp": 4, "global_batch": 16},
+        {"pp": 4, "vpp": 3, "layers": 12, "global_batch": 16},
+        {"pp": 4, "schedule": "gpipe"},
+        {"pp": 2, "vpp": 2, "global_batch": 8, "overlap_p2p": True},
+        {"pp": 3, "layers": 6, "global_batch": 9, "p2p_sync": True},
+        {"pp": 4, "schedule": "zb-h1"},
+        {"pp": 4, "schedule": "zb-h2", "overlap_p2p": True},
+        {"pp": 2, "vpp": 2, "schedule": "zbv"},
+        {"pp": 2, "vpp": 2, "schedule": "dualpipev"},
+        {"pp": 4, "schedule": "dualpipe", "tp": 2, "overlap_p2p": True},
+        {"pp": 2, "vpp": 2, "schedule": "breadth-first"},
+        {"pp": 2, "vpp": 2, "schedule": "interleaved-zb"},
+    ],
+)
 def test_passes_at_once_are_the_passes_one_by_one(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     workload = build(make_job(**fields))
     costs = price(workload)

@@ -25,8 +25,10 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, overlap: bool) -> Prediction:
 
 def phases(p: Prediction, stage: int) -> dict[str, list[Span]]:
     """Passes of a stage: forward passes before the first backward, the pairs, backward passes after the last forward."""
-    passes = sorted((s for s in p.timeline if s.stage == stage and s.stream == "compute" and s.category in ("forward", "backward")),
-                    key=lambda span: span.start)
+    passes = sorted(
+        (s for s in p.timeline if s.stage == stage and s.stream == "compute" and s.category in ("forward", "backward")),
+        key=lambda span: span.start,
+    )
     kinds = [span.category for span in passes]
     first, last = kinds.index("backward"), len(kinds) - kinds[::-1].index("forward")
     return {"warm-up": passes[:first], "steady": passes[first:last], "cool-down": passes[last:]}
@@ -56,8 +58,9 @@ def test_the_first_gather_hides_behind_data_loading(gather: float, monkeypatch: 
     even_layers(monkeypatch)
     calls_take(monkeypatch, {Comm.ALL_GATHER: gather})
     loading = 2.0**-8
-    workload = build(even_job(dp=2, layers=4, global_batch=2, sharding="zero1", overlap_grad_reduce=True, overlap_param_gather=True,
-                              bucket=1e15))
+    workload = build(
+        even_job(dp=2, layers=4, global_batch=2, sharding="zero1", overlap_grad_reduce=True, overlap_param_gather=True, bucket=1e15)
+    )
     costs = price(workload)
     steps = [run(lower(workload, dataclasses.replace(costs, data=wait)).program).makespan for wait in (0.0, loading)]
     assert steps[1] - steps[0] == pytest.approx(max(0.0, loading - gather), abs=1e-9)
@@ -67,8 +70,20 @@ def test_what_is_needed_first_is_gathered_first(monkeypatch: pytest.MonkeyPatch)
     """Gathers are in the order of the forward passes that wait for them; reductions in that of the backward passes that end."""
     even_layers(monkeypatch)
     calls_take(monkeypatch, {Comm.ALL_GATHER: 2.0**-10, Comm.REDUCE_SCATTER: 2.0**-10})
-    p = predict(even_job(pp=2, vpp=3, dp=2, layers=6, global_batch=8, sharding="zero1", overlap_grad_reduce=True,
-                         overlap_param_gather=True, overlap_p2p=True, bucket=1.0))
+    p = predict(
+        even_job(
+            pp=2,
+            vpp=3,
+            dp=2,
+            layers=6,
+            global_batch=8,
+            sharding="zero1",
+            overlap_grad_reduce=True,
+            overlap_param_gather=True,
+            overlap_p2p=True,
+            bucket=1.0,
+        )
+    )
     for stage in (0, 1):
         spans = sorted((s for s in p.timeline if s.stage == stage), key=lambda span: span.start)
         gathered = [s.chunk for s in spans if s.stream == "parameter gather"]

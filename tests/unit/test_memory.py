@@ -23,21 +23,35 @@ def layer_bytes(job: Job) -> float:
     return block_needs(build(job))[1].saved
 
 
-@pytest.mark.parametrize("tp, sp, recompute, per_sbh", [
-    (1, False, "none", 34 + 5 * 16 * 1024 / 1024), (4, False, "none", 10 + 24 / 4 + 5 * 16 / 4), 
-    (4, True, "none", (34 + 5 * 16) / 4), (4, True, "selective", 34 / 4), (4, False, "full", 2), (4, True, "full", 2 / 4),
-])
+@pytest.mark.parametrize(
+    "tp, sp, recompute, per_sbh",
+    [
+        (1, False, "none", 34 + 5 * 16 * 1024 / 1024),
+        (4, False, "none", 10 + 24 / 4 + 5 * 16 / 4),
+        (4, True, "none", (34 + 5 * 16) / 4),
+        (4, True, "selective", 34 / 4),
+        (4, False, "full", 2),
+        (4, True, "full", 2 / 4),
+    ],
+)
 def test_one_layers_activations_are_korthikanti_table_2(tp: int, sp: bool, recompute: str, per_sbh: float) -> None:
     job = make_job(tp=tp, sequence_parallel=sp, recompute=recompute, dropout=True)
     assert layer_bytes(job) == pytest.approx(per_sbh * SBH)
 
 
-@pytest.mark.parametrize("sharding, weights, gradients, optimizer", [
-    ("none", 2, 4, 12), ("zero1", 2, 4, 12 / 4), ("zero2", 2, 4 / 4, 12 / 4), ("zero3", 2 / 4, 4 / 4, 12 / 4),
-    ("fsdp", 4 / 4, 4 / 4, 8 / 4),
-])
-def test_state_is_eighteen_bytes_per_parameter_before_sharding(sharding: str, weights: float, gradients: float,
-                                                               optimizer: float) -> None:
+@pytest.mark.parametrize(
+    "sharding, weights, gradients, optimizer",
+    [
+        ("none", 2, 4, 12),
+        ("zero1", 2, 4, 12 / 4),
+        ("zero2", 2, 4 / 4, 12 / 4),
+        ("zero3", 2 / 4, 4 / 4, 12 / 4),
+        ("fsdp", 4 / 4, 4 / 4, 8 / 4),
+    ],
+)
+def test_state_is_eighteen_bytes_per_parameter_before_sharding(
+    sharding: str, weights: float, gradients: float, optimizer: float
+) -> None:
     job = make_job(dp=4, sharding=sharding)
     workload = build(job)
     memory, count = memory_of(job, workload)[0], workload.stage_parameters[0]
@@ -67,15 +81,41 @@ def test_interleaving_costs_the_published_factor_more() -> None:
 
 
 @pytest.mark.parametrize("sp, recompute, at", [(False, "none", 0), (True, "selective", 1)])
-@pytest.mark.parametrize("heads, layers, hidden, vpp, pp, state, activations", [
-    (96, 96, 12288, 3, 8, 45.5625, (66.8438, 12.3516)),
-    (128, 105, 20480, 3, 35, 31.6406, (114.0234, 23.0762)),
-    (160, 128, 25600, 1, 64, 32.9590, (131.25, 26.5625)),
-])
-def test_stages_match_korthikantis_figure_1(heads: int, layers: int, hidden: int, vpp: int, pp: int, state: float,
-                                            activations: tuple[float, float], sp: bool, recompute: str, at: int) -> None:
-    job = make_job(8 * pp, heads=heads, layers=layers, hidden=hidden, ffn=4 * hidden, seq=2048, tp=8, pp=pp, vpp=vpp,
-                   global_batch=2 * pp, sequence_parallel=sp, recompute=recompute, dropout=True)
+@pytest.mark.parametrize(
+    "heads, layers, hidden, vpp, pp, state, activations",
+    [
+        (96, 96, 12288, 3, 8, 45.5625, (66.8438, 12.3516)),
+        (128, 105, 20480, 3, 35, 31.6406, (114.0234, 23.0762)),
+        (160, 128, 25600, 1, 64, 32.9590, (131.25, 26.5625)),
+    ],
+)
+def test_stages_match_korthikantis_figure_1(
+    heads: int,
+    layers: int,
+    hidden: int,
+    vpp: int,
+    pp: int,
+    state: float,
+    activations: tuple[float, float],
+    sp: bool,
+    recompute: str,
+    at: int,
+) -> None:
+    job = make_job(
+        8 * pp,
+        heads=heads,
+        layers=layers,
+        hidden=hidden,
+        ffn=4 * hidden,
+        seq=2048,
+        tp=8,
+        pp=pp,
+        vpp=vpp,
+        global_batch=2 * pp,
+        sequence_parallel=sp,
+        recompute=recompute,
+        dropout=True,
+    )
     workload = build(job)
     middle = memory_of(job, workload)[1]
     assert (middle.weights + middle.gradients + middle.optimizer) / GIB == pytest.approx(state, rel=0.001)
@@ -85,8 +125,16 @@ def test_stages_match_korthikantis_figure_1(heads: int, layers: int, hidden: int
 
 
 def test_op_level_recompute_keeps_the_outputs_that_torchtitan_lists() -> None:
-    size = {"hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256, "layers": 32, "seq": 8192,
-            "attention": "flash"}
+    size = {
+        "hidden": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "ffn": 14336,
+        "vocab": 128256,
+        "layers": 32,
+        "seq": 8192,
+        "attention": "flash",
+    }
     job = make_job(**size, **LLAMA, recompute="ops", framework="torchtitan", launch="compile")
     # input, query, value, attention output, gate; and 32 fp32 log-sums
     assert layer_bytes(job) == pytest.approx(8192 * (2 * (4096 + 4096 + 1024 + 4096 + 14336) + 4 * 32))
@@ -154,8 +202,19 @@ def test_curve_follows_the_walk_and_refuses_other_lengths() -> None:
 
 
 def test_16_bit_optimizer_keeps_half_precision_gradients_and_fp32_accumulation_costs_more() -> None:
-    common = {"framework": "megatron-deepspeed", "pp": 2, "dp": 4, "sharding": "zero1", "layers": 8, "fused_wgrad": False,
-              "recompute": "full", "global_batch": 64, "vocab": 1024, "hidden": 2048, "ffn": 8192}
+    common = {
+        "framework": "megatron-deepspeed",
+        "pp": 2,
+        "dp": 4,
+        "sharding": "zero1",
+        "layers": 8,
+        "fused_wgrad": False,
+        "recompute": "full",
+        "global_batch": 64,
+        "vocab": 1024,
+        "hidden": 2048,
+        "ffn": 8192,
+    }
     half = make_job(**common, precision="fp16", weight_dtype="fp16", gradient_dtype="fp16")
     full = make_job(**common, precision="bf16", weight_dtype="bf16", gradient_dtype="fp32")
     count = build(half).stage_parameters[0]

@@ -24,16 +24,32 @@ from windtunnel.report.memory_picture import svg
 from windtunnel.spec import Job, check, load_job, names
 from windtunnel.workload import Workload, build
 
-SIZES: dict[str, Any] = {"hidden": 2048, "ffn": 8192, "vocab": 8192, "layers": 8, "seq": 2048, "global_batch": 16,
-                         "attention": "flash"}
+SIZES: dict[str, Any] = {
+    "hidden": 2048,
+    "ffn": 8192,
+    "vocab": 8192,
+    "layers": 8,
+    "seq": 2048,
+    "global_batch": 16,
+    "attention": "flash",
+}
 EXPERTS: dict[str, Any] = {"experts": 8, "expert_ffn": 2048, "top_k": 2, "ep": 4, "dp": 4}
 PLANS: dict[str, dict[str, Any]] = {
-    "one GPU": {}, "tensor parallel": {"tp": 4, "sequence_parallel": True}, "full recompute": {"recompute": "full"},
-    "1f1b": {"pp": 4}, "interleaved": {"pp": 2, "vpp": 2}, "zb-h1": {"pp": 4, "schedule": "zb-h1"},
-    "zb-h2": {"pp": 4, "schedule": "zb-h2"}, "zbv": {"pp": 2, "vpp": 2, "schedule": "zbv"},
-    "dualpipe": {"pp": 2, "schedule": "dualpipe"}, "dualpipev": {"pp": 2, "vpp": 2, "schedule": "dualpipev"},
-    "zero1": {"dp": 4, "sharding": "zero1"}, "fsdp": {"dp": 4, "sharding": "fsdp"},
-    "fsdp, one micro batch": {"dp": 16, "sharding": "fsdp"}, "cp": {"cp": 2}, "experts": EXPERTS,
+    "one GPU": {},
+    "tensor parallel": {"tp": 4, "sequence_parallel": True},
+    "full recompute": {"recompute": "full"},
+    "1f1b": {"pp": 4},
+    "interleaved": {"pp": 2, "vpp": 2},
+    "zb-h1": {"pp": 4, "schedule": "zb-h1"},
+    "zb-h2": {"pp": 4, "schedule": "zb-h2"},
+    "zbv": {"pp": 2, "vpp": 2, "schedule": "zbv"},
+    "dualpipe": {"pp": 2, "schedule": "dualpipe"},
+    "dualpipev": {"pp": 2, "vpp": 2, "schedule": "dualpipev"},
+    "zero1": {"dp": 4, "sharding": "zero1"},
+    "fsdp": {"dp": 4, "sharding": "fsdp"},
+    "fsdp, one micro batch": {"dp": 16, "sharding": "fsdp"},
+    "cp": {"cp": 2},
+    "experts": EXPERTS,
     "experts, dualpipe": {**EXPERTS, "pp": 2, "schedule": "dualpipe"},
     "experts, fsdp": {**EXPERTS, "sharding": "fsdp"},
 }

@@ -26,13 +26,21 @@ from windtunnel.workload import build
 from windtunnel.workload.schedules import Pass
 
 JOBS: list[dict[str, Any]] = [
-    {}, {"recompute": "full", "pp": 4, "global_batch": 16, "layers": 8}, {"recompute": "selective", "attention": "unfused"},
+    {},
+    {"recompute": "full", "pp": 4, "global_batch": 16, "layers": 8},
+    {"recompute": "selective", "attention": "unfused"},
     {"pp": 2, "vpp": 2, "global_batch": 8, "layers": 8, "tp": 2, "sequence_parallel": True},
     {"pp": 4, "global_batch": 16, "layers": 8, "schedule": "zb-h1"},
     {"pp": 2, "vpp": 2, "layers": 8, "global_batch": 16, "schedule": "zbv"},
     {"framework": "torchtitan", "sharding": "fsdp", "dp": 4, "global_batch": 16},
-    {"framework": "megatron-deepspeed", "precision": "fp16", "weight_dtype": "fp16", "gradient_dtype": "fp16", "fused_wgrad": False,
-     "global_batch": 4},
+    {
+        "framework": "megatron-deepspeed",
+        "precision": "fp16",
+        "weight_dtype": "fp16",
+        "gradient_dtype": "fp16",
+        "fused_wgrad": False,
+        "global_batch": 4,
+    },
     {"pp": 2, "schedule": "dualpipe", "layers": 8, "global_batch": 16},
     {"pp": 2, "vpp": 2, "schedule": "dualpipev", "layers": 8, "global_batch": 16},
     {"experts": 8, "expert_ffn": 1024, "top_k": 2, "ep": 4, "dp": 4, "global_batch": 16},
@@ -105,8 +113,9 @@ def test_a_shortened_step_fragments_as_the_whole_step(monkeypatch: pytest.Monkey
 
 def test_expandable_segments_leave_less_unused() -> None:
     sizes = {"hidden": 2048, "ffn": 5504, "vocab": 50000, "layers": 12, "recompute": "full"}
-    plain, expandable = (pooled(build(make_job(**sizes, alloc_conf=conf)), 0, math.inf)
-                         for conf in ("", "expandable_segments:True"))
+    plain, expandable = (
+        pooled(build(make_job(**sizes, alloc_conf=conf)), 0, math.inf) for conf in ("", "expandable_segments:True")
+    )
     assert plain.allocated == pytest.approx(expandable.allocated, rel=0.01)  # what is not split off counts
     assert expandable.reserved < plain.reserved
 
@@ -130,8 +139,12 @@ def test_a_replay_is_a_second_opinion_within_what_the_gpu_has() -> None:
 
 
 def test_pieces_add_up_for_every_level_of_recompute_and_mixtures() -> None:
-    selective = {"recompute": "selective", "recompute_modules": ("core_attn", "layernorm", "mlp"), "attention": "unfused",
-                 "dropout": True}
+    selective = {
+        "recompute": "selective",
+        "recompute_modules": ("core_attn", "layernorm", "mlp"),
+        "attention": "unfused",
+        "dropout": True,
+    }
     for plan in (*JOBS, {"recompute": "ops"}, selective):
         for block in build(make_job(**plan)).blocks:
             assert sum(block.tensors.kept) == pytest.approx(block.saved), (plan, block.name)

@@ -14,8 +14,13 @@ from windtunnel.predict import predict
 from windtunnel.spec import Job, check, load_job
 from windtunnel.workload import build
 
-MOE = {"name": "qwen3", "model": "qwen3-235b-a22b", "plan": {"global_batch": 512, "seq": 4096},
-       "runtime": {"framework": "megatron-core"}, "cluster": {"base": "h100-ib", "gpus": 256}}
+MOE = {
+    "name": "qwen3",
+    "model": "qwen3-235b-a22b",
+    "plan": {"global_batch": 512, "seq": 4096},
+    "runtime": {"framework": "megatron-core"},
+    "cluster": {"base": "h100-ib", "gpus": 256},
+}
 
 
 def seconds(job: Job) -> float:
@@ -36,8 +41,9 @@ def test_every_plan_told_fits_as_typed_and_the_fastest_is_first() -> None:
 
 def test_micro_batch_and_runtime_stay() -> None:
     for entry in together(check(load_job(MOE)), seconds):
-        assert {path for path, _ in entry.changes} <= {f"plan.{name}" for name in (
-            "tp", "pp", "ep", "dp", "sequence_parallel", "sharding", "stages", "recompute")}
+        assert {path for path, _ in entry.changes} <= {
+            f"plan.{name}" for name in ("tp", "pp", "ep", "dp", "sequence_parallel", "sharding", "stages", "recompute")
+        }
 
 
 def test_where_nothing_fits_nothing_is_told() -> None:
@@ -52,8 +58,9 @@ def test_the_reason_names_experts_and_the_optimizer() -> None:
 
 
 def test_the_reason_names_activations_in_flight() -> None:
-    job = make_job(gpus=8, layers=48, hidden=4096, heads=32, ffn=16384, seq=8192, max_seq=8192, pp=8, global_batch=64,
-                   micro_batch=8)
+    job = make_job(
+        gpus=8, layers=48, hidden=4096, heads=32, ffn=16384, seq=8192, max_seq=8192, pp=8, global_batch=64, micro_batch=8
+    )
     first, *_ = why(build(job), memory_of(job, build(job)))
     assert first.startswith("Activations take") and "8 micro batches of 8 in flight" in first and "recompute = none" in first
 

@@ -16,8 +16,14 @@ from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Block, Comm, Kind, Phase, Workload, build, hardware_flops, model_flops, parameter_count
 from windtunnel.workload.blocks.routing import distinct, routing
 
-PLAIN: dict[str, Any] = {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "tied_embeddings": False,
-                         "linear_bias": False, "attention": "flash"}
+PLAIN: dict[str, Any] = {
+    "activation": "swiglu",
+    "norm": "rmsnorm",
+    "position": "rope",
+    "tied_embeddings": False,
+    "linear_bias": False,
+    "attention": "flash",
+}
 SMALL: dict[str, Any] = PLAIN | {"layers": 2, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 32, "global_batch": 8}
 MIXED: dict[str, Any] = SMALL | {"experts": 8, "top_k": 2, "expert_ffn": 96, "shared_ffn": 32}
 
@@ -46,9 +52,15 @@ def test_flops_count_the_experts_that_a_token_goes_to() -> None:
 
 
 @pytest.mark.parametrize("dispatch", ["alltoall", "allgather", "deepep"])
-@pytest.mark.parametrize(("plan", "local", "each"), [
-    ({}, 8, 8), ({"ep": 4, "dp": 4}, 2, 32), ({"ep": 2, "etp": 2, "dp": 4}, 4, 32),
-    ({"ep": 8, "tp": 2, "dp": 4, "sequence_parallel": True}, 1, 32)])
+@pytest.mark.parametrize(
+    ("plan", "local", "each"),
+    [
+        ({}, 8, 8),
+        ({"ep": 4, "dp": 4}, 2, 32),
+        ({"ep": 2, "etp": 2, "dp": 4}, 4, 32),
+        ({"ep": 8, "tp": 2, "dp": 4, "sequence_parallel": True}, 1, 32),
+    ],
+)
 def test_experts_of_a_rank_take_their_share(plan: dict[str, Any], local: int, each: int, dispatch: str) -> None:
     """Each of the ranks that share the experts sends its 32 tokens (16 with tp 2) to 2 of 8 experts."""
     workload = build(make_job(**MIXED, **plan, moe_dispatch=dispatch))
@@ -145,9 +157,14 @@ def test_recomputed_up_projections_are_not_kept_and_run_again() -> None:
     assert hardware_flops(workload) - model_flops(workload.job) == 8 * extra
 
 
-@pytest.mark.parametrize(("modules", "bytes_"), [
-    (("moe_act",), 64 * 96 * 2), (("layernorm",), 2 * 32 * 64 * 2),
-    (("moe",), 4 * 32 * 8 + 64 * 64 * 2 + 3 * 64 * 96 * 2 + 3 * 32 * 32 * 2)])
+@pytest.mark.parametrize(
+    ("modules", "bytes_"),
+    [
+        (("moe_act",), 64 * 96 * 2),
+        (("layernorm",), 2 * 32 * 64 * 2),
+        (("moe",), 4 * 32 * 8 + 64 * 64 * 2 + 3 * 64 * 96 * 2 + 3 * 32 * 32 * 2),
+    ],
+)
 def test_recompute_by_module_saves_what_it_runs_again(modules: tuple[str, ...], bytes_: int) -> None:
     layer = build(make_job(**MIXED, recompute="selective", recompute_modules=modules)).blocks[1]
     assert build(make_job(**MIXED)).blocks[1].saved - layer.saved == bytes_
@@ -159,7 +176,8 @@ def test_layers_follow_the_pattern_through_the_pipeline() -> None:
     names = [[(workload.blocks[b].name, times) for b, times in chunk.blocks] for stage in workload.stages for chunk in stage]
     assert names == [
         [("embedding", 1), ("local dense layer", 3), ("global moe layer", 1)],
-        [("local moe layer", 3), ("global moe layer", 1), ("head", 1)]]
+        [("local moe layer", 3), ("global moe layer", 1), ("head", 1)],
+    ]
     layers = [block for block in workload.blocks if "layer" in block.name]
     core = {block.name: workload.ops.flops[rows(workload, block, "attention")[0]] for block in layers}
     assert core["local dense layer"] == core["local moe layer"] < core["global moe layer"]
@@ -187,12 +205,22 @@ def big() -> dict[str, Any]:
     return MIXED | {"hidden": 2048, "heads": 16, "expert_ffn": 1024, "shared_ffn": 8192, "seq": 2048, "ep": 8, "dp": 8}
 
 
-@pytest.mark.parametrize(("fields", "said"), [
-    ({"ep": 3, "dp": 6}, "Divisors: 1, 2, 4, 8"), ({"ep": 8, "dp": 4}, "Largest plan.ep that fits: 4"),
-    ({"top_k": 9}, "experts = 8"), ({"etp": 5, "dp": 5}, "width 96"), ({"experts": None, "ep": 2, "dp": 2}, "no experts"),
-    ({"tp": 2}, "sequence_parallel=true"), ({"layer_pattern": "D"}, "a layer E"), ({"router_groups": 3}, "router_groups"),
-    ({"router_groups": 8}, "top_k = 2"), ({"recompute_modules": ("moe_act",)}, "selective"),
-    ({"recompute": "selective", "recompute_modules": ("mla_up_proj",)}, "latent")])
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"ep": 3, "dp": 6}, "Divisors: 1, 2, 4, 8"),
+        ({"ep": 8, "dp": 4}, "Largest plan.ep that fits: 4"),
+        ({"top_k": 9}, "experts = 8"),
+        ({"etp": 5, "dp": 5}, "width 96"),
+        ({"experts": None, "ep": 2, "dp": 2}, "no experts"),
+        ({"tp": 2}, "sequence_parallel=true"),
+        ({"layer_pattern": "D"}, "a layer E"),
+        ({"router_groups": 3}, "router_groups"),
+        ({"router_groups": 8}, "top_k = 2"),
+        ({"recompute_modules": ("moe_act",)}, "selective"),
+        ({"recompute": "selective", "recompute_modules": ("mla_up_proj",)}, "latent"),
+    ],
+)
 def test_impossible_plans_say_what_to_write(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         make_job(**MIXED | {"global_batch": 120} | fields)
@@ -207,8 +235,15 @@ def test_launches_of_experts_products(fields: dict[str, Any], row: int) -> None:
 def test_without_shared_experts_and_one_expert_it_is_a_dense_layer_with_a_router() -> None:
     dense, one = build(make_job(**SMALL)), build(make_job(**SMALL, experts=1, top_k=1, expert_ffn=128))
     for phase in Phase:
-        flops = [sum(float(w.ops.flops[r]) for b in w.blocks[1:2] for r in (*b.forward, *b.backward) if w.ops.phase[r] == phase
-                     and "router" not in w.ops.names[r]) for w in (dense, one)]
+        flops = [
+            sum(
+                float(w.ops.flops[r])
+                for b in w.blocks[1:2]
+                for r in (*b.forward, *b.backward)
+                if w.ops.phase[r] == phase and "router" not in w.ops.names[r]
+            )
+            for w in (dense, one)
+        ]
         assert flops[0] == flops[1]
     assert one.blocks[1].parameters - dense.blocks[1].parameters == 64
     assert not any(one.ops.comm[r] != Comm.NONE for r in (*one.blocks[1].forward, *one.blocks[1].backward))

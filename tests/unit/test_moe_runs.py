@@ -18,11 +18,27 @@ from windtunnel.workload.blocks.routing import busiest, routing
 from windtunnel.workload.schedules import Pass, overlapped
 
 MIXED: dict[str, Any] = {
-    "activation": "swiglu", "norm": "rmsnorm", "position": "rope", "tied_embeddings": False, "linear_bias": False,
-    "attention": "flash", "layers": 2, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 256, "seq": 32, "global_batch": 8,
-    "experts": 8, "top_k": 2,
-    "expert_ffn": 96, "ep": 4, "dp": 4, "moe_grouped_gemm": "each",
+    "activation": "swiglu",
+    "norm": "rmsnorm",
+    "position": "rope",
+    "tied_embeddings": False,
+    "linear_bias": False,
+    "attention": "flash",
+    "layers": 2,
+    "hidden": 64,
+    "heads": 4,
+    "ffn": 128,
+    "vocab": 256,
+    "seq": 32,
+    "global_batch": 8,
+    "experts": 8,
+    "top_k": 2,
+    "expert_ffn": 96,
+    "ep": 4,
+    "dp": 4,
+    "moe_grouped_gemm": "each",
 }
+
 
 def rows(workload: Workload, name: str, block: int = 1) -> list[int]:
     of = workload.blocks[block]
@@ -159,25 +175,29 @@ def test_padded_experts_compute_their_capacity() -> None:
     assert routing(make_job(**MIXED, moe_capacity=1.5, moe_pad_to_capacity=True), 32, 2.0).load == 1.5
 
 
-@pytest.mark.parametrize(("fields", "path", "word"), [
-    ({"moe_host_wait": True, "launch": "cuda_graph"}, "runtime.launch", "moe_host_wait=false"),
-    ({"moe_host_wait": True, "graph_scope": ("moe",)}, "runtime.graph_scope", "moe_router"),
-    ({"graph_scope": ("attn",), "launch": "compile"}, "runtime.graph_scope", "launch=eager"),
-    ({"graph_scope": ("mlp",)}, "runtime.graph_scope", "moe_router"),
-    ({"moe_pad_to_capacity": True}, "runtime.moe_pad_to_capacity", "moe_capacity=1.0"),
-    ({"moe_skew": 1.0, "moe_imbalance": 1.5}, "runtime.moe_skew", "moe_imbalance"),
-    ({"moe_a2a_overlap": True, "ep": 1}, "runtime.moe_a2a_overlap", "plan.ep"),
-    ({"moe_a2a_overlap": True, "recompute": "full"}, "runtime.moe_a2a_overlap", "selective"),
-    ({"moe_a2a_overlap": True, "pp": 2}, "runtime.moe_a2a_overlap", "vpp"),
-])
+@pytest.mark.parametrize(
+    ("fields", "path", "word"),
+    [
+        ({"moe_host_wait": True, "launch": "cuda_graph"}, "runtime.launch", "moe_host_wait=false"),
+        ({"moe_host_wait": True, "graph_scope": ("moe",)}, "runtime.graph_scope", "moe_router"),
+        ({"graph_scope": ("attn",), "launch": "compile"}, "runtime.graph_scope", "launch=eager"),
+        ({"graph_scope": ("mlp",)}, "runtime.graph_scope", "moe_router"),
+        ({"moe_pad_to_capacity": True}, "runtime.moe_pad_to_capacity", "moe_capacity=1.0"),
+        ({"moe_skew": 1.0, "moe_imbalance": 1.5}, "runtime.moe_skew", "moe_imbalance"),
+        ({"moe_a2a_overlap": True, "ep": 1}, "runtime.moe_a2a_overlap", "plan.ep"),
+        ({"moe_a2a_overlap": True, "recompute": "full"}, "runtime.moe_a2a_overlap", "selective"),
+        ({"moe_a2a_overlap": True, "pp": 2}, "runtime.moe_a2a_overlap", "vpp"),
+    ],
+)
 def test_switches_that_cannot_be(fields: dict[str, Any], path: str, word: str) -> None:
     with pytest.raises(PlanError) as caught:
         make_job(**MIXED | fields)
     assert caught.value.path == path and word in str(caught.value)
 
 
-@pytest.mark.parametrize("fields", [{"moe_a2a_overlap": True}, {"moe_skew": 1.0}, {"graph_scope": ("moe_router",)},
-                                    {"moe_pad_to_capacity": True}])
+@pytest.mark.parametrize(
+    "fields", [{"moe_a2a_overlap": True}, {"moe_skew": 1.0}, {"graph_scope": ("moe_router",)}, {"moe_pad_to_capacity": True}]
+)
 def test_switches_of_experts_are_refused_without_them(fields: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match="experts"):
         make_job(**fields)

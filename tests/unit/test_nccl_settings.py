@@ -40,8 +40,14 @@ def test_what_prints_is_ignored_and_what_is_unknown_refused() -> None:
     assert not set(KNOWN) & set(IGNORED)
     with pytest.raises(UnknownName, match="NCCL_ALGO"):
         parse_settings({"NCCL_ALGOS": "Ring"}, "runtime.nccl")
-    for wrong in ({"NCCL_NTHREADS": "many"}, {"NCCL_CROSS_NIC": 3}, {"NCCL_BUFFSIZE": "-1"}, {"NCCL_P2P_LEVEL": "FAR"},
-                  {"NCCL_MIN_NCHANNELS": 8, "NCCL_MAX_NCHANNELS": 4}, {"NCCL_IB_TIMEOUT": "²"}):
+    for wrong in (
+        {"NCCL_NTHREADS": "many"},
+        {"NCCL_CROSS_NIC": 3},
+        {"NCCL_BUFFSIZE": "-1"},
+        {"NCCL_P2P_LEVEL": "FAR"},
+        {"NCCL_MIN_NCHANNELS": 8, "NCCL_MAX_NCHANNELS": 4},
+        {"NCCL_IB_TIMEOUT": "²"},
+    ):
         with pytest.raises(SpecError):
             parse_settings(wrong)
 

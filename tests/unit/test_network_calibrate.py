@@ -41,11 +41,21 @@ def test_accuracy_is_zero_on_its_own_predictions_and_sees_a_bias():
     assert {round(row.bias_pct) for row in accuracy(slower)} == {-50}
 
 
-_MACHINES = {("a100-sxm-80gb", "efa"): "aws-p4de", ("h100-sxm-80gb", "efa"): "aws-p5", ("h100-sxm-80gb", "ib"): "h100-ib",
-             ("a100-sxm-80gb", "ib"): "a100-ib", ("h200-sxm-141gb", "ib"): "h200-ib", ("v100-sxm2-32gb", "ib"): "dgx-1v"}
+_MACHINES = {
+    ("a100-sxm-80gb", "efa"): "aws-p4de",
+    ("h100-sxm-80gb", "efa"): "aws-p5",
+    ("h100-sxm-80gb", "ib"): "h100-ib",
+    ("a100-sxm-80gb", "ib"): "a100-ib",
+    ("h200-sxm-141gb", "ib"): "h200-ib",
+    ("v100-sxm2-32gb", "ib"): "dgx-1v",
+}
 # Rows that their transcriber marks as disturbed only in part: words of the mark, and the sizes in MiB that can be used.
-_USABLE = {"outlier at 8MiB": lambda mib: mib != 8, "except first sizes": lambda mib: mib >= 8,
-           "NOISY": lambda mib: mib >= 512, "single-process": lambda mib: mib >= 512}
+_USABLE = {
+    "outlier at 8MiB": lambda mib: mib != 8,
+    "except first sizes": lambda mib: mib >= 8,
+    "NOISY": lambda mib: mib >= 512,
+    "single-process": lambda mib: mib >= 512,
+}
 
 
 def _published(folder: Path) -> list[Sample]:
@@ -59,8 +69,17 @@ def _published(folder: Path) -> list[Sample]:
         cluster = clusters[row["gpu"], row["fabric"] or "ib"]
         chosen = {"NCCL_NVLS_ENABLE": 0} if "NVLS off" in row["algo_proto"] or row["algo_proto"] == "Ring" else {}
         gpus = int(row["gpus"])
-        found.append(Sample(cluster, Comm[row["collective"].upper()], size, flat_group(cluster, gpus, gpus // int(row["nodes"])),
-                            float(row["time_us"]) * 1e-6, row["family"], chosen))
+        found.append(
+            Sample(
+                cluster,
+                Comm[row["collective"].upper()],
+                size,
+                flat_group(cluster, gpus, gpus // int(row["nodes"])),
+                float(row["time_us"]) * 1e-6,
+                row["family"],
+                chosen,
+            )
+        )
     return found
 
 
@@ -68,8 +87,11 @@ def _others() -> list[Sample]:
     """The catalogue's sweeps of other machines, of the families that constants were fitted on."""
     fitted = {family for families, _, _ in RECIPE for family in families}
     calls = [(row, call_of(row)) for row in read(FOLDER / "collectives_other.csv").collective if row.family in fitted]
-    return [Sample(c.cluster, c.comm, c.bytes, flat_group(c.cluster, c.gpus, c.per_domain), row.time_us * 1e-6, row.family)
-            for row, c in calls if hasattr(c, "cluster")]
+    return [
+        Sample(c.cluster, c.comm, c.bytes, flat_group(c.cluster, c.gpus, c.per_domain), row.time_us * 1e-6, row.family)
+        for row, c in calls
+        if hasattr(c, "cluster")
+    ]
 
 
 def test_stored_constants_of_other_machines_are_what_the_recipe_finds():

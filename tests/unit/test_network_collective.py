@@ -14,26 +14,29 @@ from windtunnel.workload.ops import Axis, Comm
 GIB = 2.0**30
 
 
-@pytest.mark.parametrize(("generation", "gpus", "comm", "size", "seconds"), [
-    ("ampere", 8, Comm.ALL_REDUCE, GIB, 8.2445e-3),  # HGX A100, nccl-tests, one process per GPU
-    ("ampere", 8, Comm.ALL_REDUCE, GIB / 16, 615.7e-6),
-    ("ampere", 4, Comm.ALL_REDUCE, GIB, 7.2594e-3),  # DGX A100: VIA-Research/vTrain
-    ("hopper", 8, Comm.ALL_REDUCE, 8 * GIB, 31.289e-3),  # p5.48xlarge, NVLS
-    ("hopper", 8, Comm.ALL_REDUCE, GIB / 64, 123.4e-6),
-    ("hopper", 8, Comm.ALL_REDUCE, 1024.0, 15.6e-6),
-    ("hopper", 8, Comm.ALL_GATHER, 16 * GIB, 41.595e-3),  # 8 x H200, ring
-    ("hopper", 16, Comm.ALL_REDUCE, 8 * GIB, 34.381e-3),  # two XE9680, 8 x 400 Gb/s InfiniBand each, NVLSTree
-    ("hopper", 32, Comm.ALL_REDUCE, 8 * GIB, 45.606e-3),  # four of them
-    ("blackwell", 8, Comm.ALL_REDUCE, 8 * GIB, 17.92e-3),  # HGX B200, NVLS
-    ("blackwell", 8, Comm.ALL_GATHER, GIB / 16, 139.1e-6),
-    ("blackwell", 8, Comm.ALL_TO_ALL, GIB, 1.553e-3),
-    ("cdna3", 8, Comm.ALL_REDUCE, 8 * GIB, 47.62e-3),  # eight MI300X
-    ("cdna3", 8, Comm.ALL_REDUCE, GIB / 64, 149.9e-6),
-    ("cdna3", 8, Comm.ALL_REDUCE, 4096.0, 13.7e-6),
-    ("cdna4", 8, Comm.ALL_REDUCE, 16 * GIB, 73.9e-3),  # eight MI355X, not in the fit
-    ("cdna4", 8, Comm.ALL_TO_ALL, 16 * GIB, 41.6e-3),
-    ("cdna4", 16, Comm.ALL_REDUCE, 16 * GIB, 87.0e-3),
-])
+@pytest.mark.parametrize(
+    ("generation", "gpus", "comm", "size", "seconds"),
+    [
+        ("ampere", 8, Comm.ALL_REDUCE, GIB, 8.2445e-3),  # HGX A100, nccl-tests, one process per GPU
+        ("ampere", 8, Comm.ALL_REDUCE, GIB / 16, 615.7e-6),
+        ("ampere", 4, Comm.ALL_REDUCE, GIB, 7.2594e-3),  # DGX A100: VIA-Research/vTrain
+        ("hopper", 8, Comm.ALL_REDUCE, 8 * GIB, 31.289e-3),  # p5.48xlarge, NVLS
+        ("hopper", 8, Comm.ALL_REDUCE, GIB / 64, 123.4e-6),
+        ("hopper", 8, Comm.ALL_REDUCE, 1024.0, 15.6e-6),
+        ("hopper", 8, Comm.ALL_GATHER, 16 * GIB, 41.595e-3),  # 8 x H200, ring
+        ("hopper", 16, Comm.ALL_REDUCE, 8 * GIB, 34.381e-3),  # two XE9680, 8 x 400 Gb/s InfiniBand each, NVLSTree
+        ("hopper", 32, Comm.ALL_REDUCE, 8 * GIB, 45.606e-3),  # four of them
+        ("blackwell", 8, Comm.ALL_REDUCE, 8 * GIB, 17.92e-3),  # HGX B200, NVLS
+        ("blackwell", 8, Comm.ALL_GATHER, GIB / 16, 139.1e-6),
+        ("blackwell", 8, Comm.ALL_TO_ALL, GIB, 1.553e-3),
+        ("cdna3", 8, Comm.ALL_REDUCE, 8 * GIB, 47.62e-3),  # eight MI300X
+        ("cdna3", 8, Comm.ALL_REDUCE, GIB / 64, 149.9e-6),
+        ("cdna3", 8, Comm.ALL_REDUCE, 4096.0, 13.7e-6),
+        ("cdna4", 8, Comm.ALL_REDUCE, 16 * GIB, 73.9e-3),  # eight MI355X, not in the fit
+        ("cdna4", 8, Comm.ALL_TO_ALL, 16 * GIB, 41.6e-3),
+        ("cdna4", 16, Comm.ALL_REDUCE, 16 * GIB, 87.0e-3),
+    ],
+)
 def test_measured_points(generation, gpus, comm, size, seconds):
     cluster = machine(generation, max(gpus, 8), gbit=200 if generation in ("volta", "ampere") else 400)
     found = collective(cluster, comm, size, flat_group(cluster, gpus))
@@ -73,6 +76,7 @@ def test_point_to_point():
 def test_oversubscription_and_collisions_act_only_beyond_the_leaf():
     near, far = Group(2, 1, 2, 8, 8, "leaf", 2.0), Group(2, 1, 2, 8, 8, "pod", 1.0)
     plain, thin = machine("ampere", 1024), machine("ampere", 1024, oversubscription=4.0, ecmp_efficiency=0.8)
+
     def time(cluster, shape):
         return collective(cluster, Comm.SEND_RECV, GIB, shape).seconds
 
@@ -154,6 +158,7 @@ def test_a_ring_of_sends_leaves_a_node_through_one_nic():
 
 def test_a_message_inside_one_blackwell_node_has_few_channels():
     cluster = machine("blackwell", 8)
+
     def time(mib):
         return collective(cluster, Comm.SEND_RECV, mib * 2.0**20, flat_group(cluster, 8)).seconds
 

@@ -40,8 +40,11 @@ def test_many_chunks_are_bound_by_the_busiest_dimension() -> None:
 
 
 def test_themis_balances_what_a_fixed_order_leaves_to_one_dimension() -> None:
-    dims = [Dimension("ring", 16, 100 * GB, 0.0), Dimension("fully_connected", 8, 100 * GB, 0.0),
-            Dimension("switch", 4, 100 * GB, 0.0)]
+    dims = [
+        Dimension("ring", 16, 100 * GB, 0.0),
+        Dimension("fully_connected", 8, 100 * GB, 0.0),
+        Dimension("switch", 4, 100 * GB, 0.0),
+    ]
     plain, themis = (walk(dims, Comm.ALL_REDUCE, 1e9, s) for s in ("plain", "themis"))
     assert themis.seconds < 0.55 * plain.seconds  # three dimensions as wide as the first, which the plain order leaves idle
     assert min(themis.utilisation) > 0.7 > 0.2 > min(plain.utilisation)
@@ -62,8 +65,11 @@ def test_as_astra_sim_prints_for_three_dimensions() -> None:
     """8 x 8 x 8 ring, fully connected, switch at 200, 100, 50 "GB/s" (2^30) a link, 1 GiB in 4 chunks: 10 515 004 ns, of which
     ASTRA-sim counts 3 (n-1)/n S / 1600 GB/s for local memory in the ring."""
     gib = 2.0**30
-    dims = [Dimension("ring", 8, 200 * gib, 50e-9), Dimension("fully_connected", 8, 7 * 100 * gib, 500e-9),
-            Dimension("switch", 8, 50 * gib, 2e-6)]
+    dims = [
+        Dimension("ring", 8, 200 * gib, 50e-9),
+        Dimension("fully_connected", 8, 7 * 100 * gib, 500e-9),
+        Dimension("switch", 8, 50 * gib, 2e-6),
+    ]
     local = 3 * 7 / 8 * gib / 1600e9
     assert walk(dims, Comm.ALL_REDUCE, gib, chunks=4).seconds + local == pytest.approx(10515004e-9, rel=0.03)
 
@@ -76,15 +82,18 @@ def test_groups_take_the_innermost_dimensions() -> None:
     assert math.prod(d.size for d in inner) == 256 and outer == ()
 
 
-@pytest.mark.parametrize("bad", [
-    lambda: Dimension("torus", 4, 1e9),  # type: ignore[arg-type]
-    lambda: Dimension("ring", 0, 1e9),
-    lambda: walk([RING], Comm.BROADCAST, 1.0),
-    lambda: walk([RING], Comm.ALL_REDUCE, 1.0, "fast"),  # type: ignore[arg-type]
-    lambda: walk([RING], Comm.ALL_REDUCE, 1.0, chunks=0),
-    lambda: split([RING, FULL], 3),
-    lambda: split([RING, FULL], 64),
-])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda: Dimension("torus", 4, 1e9),  # type: ignore[arg-type]
+        lambda: Dimension("ring", 0, 1e9),
+        lambda: walk([RING], Comm.BROADCAST, 1.0),
+        lambda: walk([RING], Comm.ALL_REDUCE, 1.0, "fast"),  # type: ignore[arg-type]
+        lambda: walk([RING], Comm.ALL_REDUCE, 1.0, chunks=0),
+        lambda: split([RING, FULL], 3),
+        lambda: split([RING, FULL], 64),
+    ],
+)
 def test_bad_input_is_named(bad) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(SpecError):
         bad()

@@ -23,10 +23,16 @@ def _graph(cluster, gpus, settings=DEFAULT, per_node=None):
     return shape, links, graph(shape, links, settings)
 
 
-@pytest.mark.parametrize(("generation", "gpus", "gbit", "channels", "running"), [
-    ("ampere", 8, 200, 12, 24), ("hopper", 8, 400, 12, 24), ("blackwell", 8, 400, 8, 32),
-    ("ampere", 16, 200, 8, 16), ("hopper", 16, 400, 8, 16),
-])
+@pytest.mark.parametrize(
+    ("generation", "gpus", "gbit", "channels", "running"),
+    [
+        ("ampere", 8, 200, 12, 24),
+        ("hopper", 8, 400, 12, 24),
+        ("blackwell", 8, 400, 8, 32),
+        ("ampere", 16, 200, 8, 16),
+        ("hopper", 16, 400, 8, 16),
+    ],
+)
 def test_channel_counts(generation, gpus, gbit, channels, running):
     g = _graph(machine(generation, 16, gbit=gbit), gpus)[2]
     assert (g.channels, g.running) == (channels, running)
@@ -109,8 +115,24 @@ def test_log2_floor():
 
 
 # NVLink 2 between the GPUs of a DGX-1V: links per pair (NVIDIA DGX-1 white paper).
-_CUBE = {(0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2, (2, 6): 1, (3, 7): 1,
-         (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 2}
+_CUBE = {
+    (0, 1): 1,
+    (0, 2): 1,
+    (0, 3): 2,
+    (0, 4): 2,
+    (1, 2): 2,
+    (1, 3): 1,
+    (1, 5): 2,
+    (2, 3): 2,
+    (2, 6): 1,
+    (3, 7): 1,
+    (4, 5): 1,
+    (4, 6): 1,
+    (4, 7): 2,
+    (5, 6): 2,
+    (5, 7): 1,
+    (6, 7): 2,
+}
 
 
 @pytest.mark.parametrize("n", [3, 4, 6, 7, 8])

@@ -16,8 +16,12 @@ from windtunnel.workload import build
 from windtunnel.workload.passes.offload import windows
 
 BASE = ("plan.recompute=none",)
-POOL = ("cluster.memory_pool.ports=8", "cluster.memory_pool.bandwidth=100GB/s", "cluster.memory_pool.capacity=64TB",
-        "cluster.memory_pool.gpu_bandwidth=256GB/s per GPU each way")
+POOL = (
+    "cluster.memory_pool.ports=8",
+    "cluster.memory_pool.bandwidth=100GB/s",
+    "cluster.memory_pool.capacity=64TB",
+    "cluster.memory_pool.gpu_bandwidth=256GB/s per GPU each way",
+)
 
 
 def job(*sets: str, name: str = "llama3-8b-8xh100") -> Job:
@@ -41,11 +45,14 @@ def test_copies_are_spread_over_the_layers_as_transformer_engine_does() -> None:
     assert windows(0, 5) == ()
 
 
-@pytest.mark.parametrize(("name", "out", "back"), [
-    ("h100-ib", 0.85 * 63e9, 0.85 * 63e9),
-    ("selene", 0.85 * 31.5e9 / 2, 0.85 * 31.5e9 / 2),  # two GPUs behind a switch
-    ("gb200-nvl72", 0.66 * 450e9 / 2, 0.83 * 450e9 / 2),
-])
+@pytest.mark.parametrize(
+    ("name", "out", "back"),
+    [
+        ("h100-ib", 0.85 * 63e9, 0.85 * 63e9),
+        ("selene", 0.85 * 31.5e9 / 2, 0.85 * 31.5e9 / 2),  # two GPUs behind a switch
+        ("gb200-nvl72", 0.66 * 450e9 / 2, 0.83 * 450e9 / 2),
+    ],
+)
 def test_host_copies_share_links(name: str, out: float, back: float) -> None:
     cluster = load_cluster(name)
     assert legs(cluster, "host", True)[0].rate == pytest.approx(out)
@@ -95,8 +102,10 @@ def test_recomputed_layers_send_their_inputs_only() -> None:
 
 
 def test_tensors_of_single_modules_leave() -> None:
-    whole, some = job(*BASE, "plan.offload.activations=32"), job(*BASE, "plan.offload.activations=32",
-                                                                 'plan.offload.modules=["core_attn", "attn_norm"]')
+    whole, some = (
+        job(*BASE, "plan.offload.activations=32"),
+        job(*BASE, "plan.offload.activations=32", 'plan.offload.modules=["core_attn", "attn_norm"]'),
+    )
     layer = next(block for block in build(some).blocks if block.offloaded)
     kept = next(block for block in build(whole).blocks if block.offloaded)
     tokens, width = some.plan.seq * some.plan.micro_batch, 2
@@ -141,8 +150,10 @@ def test_twin_flow_halves_what_the_cpu_does() -> None:
 
 
 def test_without_overlap_the_update_takes_longer() -> None:
-    assert (run("plan.offload.optimizer=host", "plan.offload.overlap=false", name="llama2-70b-64xh100").step_time_s
-            > run("plan.offload.optimizer=host", name="llama2-70b-64xh100").step_time_s)
+    assert (
+        run("plan.offload.optimizer=host", "plan.offload.overlap=false", name="llama2-70b-64xh100").step_time_s
+        > run("plan.offload.optimizer=host", name="llama2-70b-64xh100").step_time_s
+    )
 
 
 def test_parameters_leave_with_full_sharding() -> None:
@@ -232,17 +243,34 @@ def test_bad_words_are_spec_errors(text: str) -> None:
         job(text)
 
 
-@pytest.mark.parametrize(("layers", "sharding", "place", "fits"), [
-    (6, "none", "none", True), (8, "none", "none", False),  # 1.4 and 1.8 billion parameters
-    (65, "zero2", "host", True), (80, "zero2", "host", False),  # 13.3 and 16.3
-])
+@pytest.mark.parametrize(
+    ("layers", "sharding", "place", "fits"),
+    [
+        (6, "none", "none", True),
+        (8, "none", "none", False),  # 1.4 and 1.8 billion parameters
+        (65, "zero2", "host", True),
+        (80, "zero2", "host", False),  # 13.3 and 16.3
+    ],
+)
 def test_a_v100_trains_what_zero_offload_publishes(layers: int, sharding: str, place: str, fits: bool) -> None:
     """Ren et al. 2021 (ZeRO-Offload, from memory): one V100 of 32 GB trains 1.4 billion parameters with PyTorch, 13 billion with
     the optimizer on the host."""
-    one = job("model=gpt-7.5b", f"model.layers={layers}", "cluster=dgx-2", "cluster.gpus=1", "plan.dp=1",
-              f"plan.sharding={sharding}",
-              f"plan.offload.optimizer={place}", "runtime.framework=deepspeed", "runtime.precision=fp16", "plan.recompute=full",
-              "plan.micro_batch=1", "plan.global_batch=1", "plan.seq=1024", name="mpt-30b-64xa100")
+    one = job(
+        "model=gpt-7.5b",
+        f"model.layers={layers}",
+        "cluster=dgx-2",
+        "cluster.gpus=1",
+        "plan.dp=1",
+        f"plan.sharding={sharding}",
+        f"plan.offload.optimizer={place}",
+        "runtime.framework=deepspeed",
+        "runtime.precision=fp16",
+        "plan.recompute=full",
+        "plan.micro_batch=1",
+        "plan.global_batch=1",
+        "plan.seq=1024",
+        name="mpt-30b-64xa100",
+    )
     assert memory_of(one, build(one))[0].fits == fits
 
 

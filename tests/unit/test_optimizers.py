@@ -45,11 +45,18 @@ def moved(workload: Workload, *names: str) -> float:
     return sum(float(workload.ops.bytes[r]) for r in update(workload) if workload.ops.names[r] in names)
 
 
-@pytest.mark.parametrize(("sets", "of_weights", "of_rest"), [
-    (("optimizer=adam",), 8.0, 8.0), (("optimizer=lamb",), 8.0, 8.0), (("optimizer=sgd",), 4.0, 4.0),
-    (("optimizer=muon",), 4.0, 8.0),
-    (("exp_avg_dtype=bf16", "exp_avg_sq_dtype=fp8"), 3.0, 3.0), (("exp_avg_dtype=int8", "exp_avg_sq_dtype=int8"), 2.03125, 2.03125),
-    (("optimizer=muon", "exp_avg_dtype=bf16"), 2.0, 6.0)])
+@pytest.mark.parametrize(
+    ("sets", "of_weights", "of_rest"),
+    [
+        (("optimizer=adam",), 8.0, 8.0),
+        (("optimizer=lamb",), 8.0, 8.0),
+        (("optimizer=sgd",), 4.0, 4.0),
+        (("optimizer=muon",), 4.0, 8.0),
+        (("exp_avg_dtype=bf16", "exp_avg_sq_dtype=fp8"), 3.0, 3.0),
+        (("exp_avg_dtype=int8", "exp_avg_sq_dtype=int8"), 2.03125, 2.03125),
+        (("optimizer=muon", "exp_avg_dtype=bf16"), 2.0, 6.0),
+    ],
+)
 @pytest.mark.parametrize("dp", [1, 4])
 def test_bytes_of_state(sets: tuple[str, ...], of_weights: float, of_rest: float, dp: int) -> None:
     """Moments, beside a master copy of 4 bytes, of a stage whose state is cut over dp ranks (zero1)."""
@@ -83,8 +90,9 @@ def test_muon_multiplies_whole_weights() -> None:
 
 
 def test_muon_over_tp_cuts_the_long_products() -> None:
-    whole, cut, pieces = (build(job("runtime.optimizer=muon", f"runtime.muon_tp={how}")) for how in
-                          ("duplicated", "distributed", "blockwise"))
+    whole, cut, pieces = (
+        build(job("runtime.optimizer=muon", f"runtime.muon_tp={how}")) for how in ("duplicated", "distributed", "blockwise")
+    )
     long = LAYERS * 5 * 4 * H * H * (3 * H + H + 2 * FFN)
     square = LAYERS * 5 * 2 * H**3 * 4
     assert flops(whole) == pytest.approx(long + square)
@@ -143,8 +151,10 @@ def test_experts_have_homes_of_their_own() -> None:
     workload = build(made)
     held = [m for m, _ in workload.blocks[1].matrices]
     assert {m.expert for m in held} == {True, False}
-    assert predict(made).step_time_s > predict(made.model_copy(
-        update={"runtime": made.runtime.model_copy(update={"optimizer": "adam"})})).step_time_s
+    assert (
+        predict(made).step_time_s
+        > predict(made.model_copy(update={"runtime": made.runtime.model_copy(update={"optimizer": "adam"})})).step_time_s
+    )
 
 
 def test_state_by_shape_stays_on_the_gpu() -> None:
@@ -152,9 +162,15 @@ def test_state_by_shape_stays_on_the_gpu() -> None:
         job("runtime.optimizer=muon", "plan.offload.optimizer=host", "plan.offload.optimizer_fraction=0.5")
 
 
-@pytest.mark.parametrize(("sets", "hint"), [
-    (("optimizer=adafactor",), "plan.sharding"), (("muon_tp=blockwise",), "runtime.muon_tp"),
-    (("optimizer=sgd", "exp_avg_sq_dtype=bf16"), "moment"), (("optimizer=adafactor", "exp_avg_dtype=bf16"), "moment")])
+@pytest.mark.parametrize(
+    ("sets", "hint"),
+    [
+        (("optimizer=adafactor",), "plan.sharding"),
+        (("muon_tp=blockwise",), "runtime.muon_tp"),
+        (("optimizer=sgd", "exp_avg_sq_dtype=bf16"), "moment"),
+        (("optimizer=adafactor", "exp_avg_dtype=bf16"), "moment"),
+    ],
+)
 def test_what_has_no_effect_is_refused(sets: tuple[str, ...], hint: str) -> None:
     with pytest.raises(PlanError, match=hint):
         job(*(f"runtime.{text}" for text in sets))

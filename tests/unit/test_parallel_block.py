@@ -48,8 +48,11 @@ def test_without_sequence_parallelism_one_all_reduce_a_pass() -> None:
 def test_a_parallel_block_does_the_same_work() -> None:
     serial, parallel = (build(check(job(f"model.parallel_block={p}"))) for p in ("false", "true"))
     for pass_ in ("forward", "backward"):
-        work = [float(w.ops.flops[rows.start : rows.stop].sum()) for w in (serial, parallel)
-                for rows in (getattr(w.blocks[LAYER], pass_),)]
+        work = [
+            float(w.ops.flops[rows.start : rows.stop].sum())
+            for w in (serial, parallel)
+            for rows in (getattr(w.blocks[LAYER], pass_),)
+        ]
         assert work[0] == pytest.approx(work[1])
 
 
@@ -62,8 +65,10 @@ def test_the_large_products_carry_the_calls() -> None:
     assert names.count("qkv") == names.count("attention out") == 1
 
 
-@pytest.mark.parametrize(("tp", "chunks", "parts"), [(8, 4, [1 / 7, 2 / 7, 2 / 7, 2 / 7]), (8, 8, [1 / 7] * 7), (2, 4, [0.5, 0.5]),
-                                                     (4, 2, [1 / 3, 2 / 3])])
+@pytest.mark.parametrize(
+    ("tp", "chunks", "parts"),
+    [(8, 4, [1 / 7, 2 / 7, 2 / 7, 2 / 7]), (8, 8, [1 / 7] * 7), (2, 4, [0.5, 0.5]), (4, 2, [1 / 3, 2 / 3])],
+)
 def test_chunks_of_a_gather_leave_the_own_rows_out(tp: int, chunks: int, parts: list[float]) -> None:
     sets = (f"plan.tp={tp}", f"cluster.gpus={8 * tp}", "runtime.overlap_tp=true", f"runtime.tp_chunks={chunks}")
     workload = build(check(job(*sets)))
@@ -80,8 +85,9 @@ def test_overlap_hides_calls_behind_chunks() -> None:
     assert chunked.step_time_s < plain.step_time_s
 
 
-@pytest.mark.parametrize(("sets", "hint"), [(("runtime.overlap_tp=true", "runtime.tp_chunks=3"), "divisor"),
-                                            (("runtime.tp_chunks=8",), "overlap_tp")])
+@pytest.mark.parametrize(
+    ("sets", "hint"), [(("runtime.overlap_tp=true", "runtime.tp_chunks=3"), "divisor"), (("runtime.tp_chunks=8",), "overlap_tp")]
+)
 def test_chunks_that_cannot_be(sets: tuple[str, ...], hint: str) -> None:
     with pytest.raises(PlanError, match=hint):
         check(job(*sets))

@@ -33,9 +33,18 @@ def costs(job: Job, data: Dataset | None = None) -> tuple[Workload, Costs]:
 def module(job: Job, op: str, phase: str, seconds: float, **more: Any) -> dict[str, Any]:
     shape = more.pop("shape", {})
     level = "layer" if op == "layer" else "submodule"
-    return {"level": level, "op": op, "name": op, "phase": phase, "dtype": job.runtime.precision, "mode": job.runtime.launch,
-            "shape": write_shape(shape_of(job, op) | shape), "seconds": seconds, "status": "ok",
-            "source": "by hand"} | more
+    return {
+        "level": level,
+        "op": op,
+        "name": op,
+        "phase": phase,
+        "dtype": job.runtime.precision,
+        "mode": job.runtime.launch,
+        "shape": write_shape(shape_of(job, op) | shape),
+        "seconds": seconds,
+        "status": "ok",
+        "source": "by hand",
+    } | more
 
 
 def total(workload: Workload, found: Costs, op: str = "layer") -> dict[str, float]:
@@ -97,9 +106,20 @@ def test_layer_before_submodule_before_kernel() -> None:
     assert {source for source in all_three.estimate.sources if source.startswith("mine: level")} == {"mine: level layer, layer"}
 
 
-@pytest.mark.parametrize("other", [{"shape": {"hidden": 4096}}, {"shape": {"tp": 4}}, {"shape": {"norm": "rmsnorm"}},
-                                   {"mode": "compile"}, {"dtype": "bf16"}, {"status": "open"}, {"shape": {"experts": 8}},
-                                   {"host_seconds": 10e-3}, {"host_seconds": 1e-3, "gap_seconds": 10e-3}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"shape": {"hidden": 4096}},
+        {"shape": {"tp": 4}},
+        {"shape": {"norm": "rmsnorm"}},
+        {"mode": "compile"},
+        {"dtype": "bf16"},
+        {"status": "open"},
+        {"shape": {"experts": 8}},
+        {"host_seconds": 10e-3},
+        {"host_seconds": 1e-3, "gap_seconds": 10e-3},
+    ],
+)
 def test_a_layer_of_another_shape_or_bound_by_the_host_is_not_used(other: dict[str, Any]) -> None:
     _, plain = costs(JOB)
     _, found = costs(JOB, made([module(JOB, "layer", "forward", 10e-3, **other)], JOB))

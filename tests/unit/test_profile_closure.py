@@ -64,15 +64,32 @@ def test_memory_by_kind_over_a_step() -> None:
     line = timeline(blocks, phases, {3}, {"parameter": 50.0})
     assert line.seconds[-1] == pytest.approx(2.1)
     assert {kind: values[-1] for kind, values in line.kinds.items()} == {
-        "parameter": 50, "optimizer": 8, "input": 0, "gradient": 30, "activation": 0, "temporary": 0}
+        "parameter": 50,
+        "optimizer": 8,
+        "input": 0,
+        "gradient": 30,
+        "activation": 0,
+        "temporary": 0,
+    }
     assert line.peak() == {"parameter": 50, "activation": 100, "temporary": 40}
     assert line.highest(1.0, 2.0) == 180
     assert line.highest(1.6, 2.0) == 80
 
 
 def row(mode: str, seconds: float | None, status: str = "ok", shape: str = "hidden=64 layers=2") -> dict[str, object]:
-    return {"level": "layer", "op": "layer", "name": "DecoderLayer", "phase": "forward", "dtype": "bf16", "mode": mode,
-            "library": "windtunnel", "shape": shape, "seconds": seconds, "status": status, "source": "test"}
+    return {
+        "level": "layer",
+        "op": "layer",
+        "name": "DecoderLayer",
+        "phase": "forward",
+        "dtype": "bf16",
+        "mode": mode,
+        "library": "windtunnel",
+        "shape": shape,
+        "seconds": seconds,
+        "status": status,
+        "source": "test",
+    }
 
 
 def test_gains_pair_modes_of_one_shape() -> None:

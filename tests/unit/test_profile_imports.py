@@ -57,10 +57,16 @@ def test_vidur_layers(tmp_path: Path) -> None:
 
 def test_vidur_attention_keeps_prefill_only(tmp_path: Path) -> None:
     """4096 cached tokens before a chunk of 1024: query i sees 4096 + i keys."""
-    header = ("time_stats.attn_prefill.median,time_stats.attn_decode.median,n_embd,n_q_head,n_kv_head,num_tensor_parallel_workers,"
-              "batch_size,prefill_chunk_size,kv_cache_size,is_prefill,attention_backend")
-    path = put(tmp_path / "attention.csv", header, "0.5,,8192,64,8,4,1,1024,4096,True,AttentionBackend.FLASHINFER",
-               ",0.1,8192,64,8,4,32,0,2048,False,AttentionBackend.FLASHINFER")
+    header = (
+        "time_stats.attn_prefill.median,time_stats.attn_decode.median,n_embd,n_q_head,n_kv_head,num_tensor_parallel_workers,"
+        "batch_size,prefill_chunk_size,kv_cache_size,is_prefill,attention_backend"
+    )
+    path = put(
+        tmp_path / "attention.csv",
+        header,
+        "0.5,,8192,64,8,4,1,1024,4096,True,AttentionBackend.FLASHINFER",
+        ",0.1,8192,64,8,4,32,0,2048,False,AttentionBackend.FLASHINFER",
+    )
     made = import_measurements(path, gpu=A100)
     only = made.data.rows()
     pairs = 1024 * 4096 + 1024 * 1025 / 2
@@ -69,14 +75,32 @@ def test_vidur_attention_keeps_prefill_only(tmp_path: Path) -> None:
     assert any("attn_decode" in line and "1 rows" in line for line in made.ignored)
 
 
-SYSTEM = {"sys_name": "b200", "networks": {}, "accelerator": {"bandwidth": {"permute_fwd": {"gbps": 8000}}, "op": {
-    "matmul": {"tflops": 1000, "accurate_efficient_factor": {
-        "b=1, m=1024, k=4096, n=2048, layout=NT, accumulate=True, out_dtype=fp32": 0.5}},
-    "group_matmul": {"tflops": 1000, "accurate_efficient_factor": {
-        "ng=8, M=100, N=3072, K=5120, dtype=bf16, out_dtype=bf16, main_grad_dtype=fp32, stage=bwd_grad_act": 0.4}},
-    "sdp_bwd": {"tflops": 1000, "accurate_efficient_factor": {
-        "batch=2, seq_len=4096, head_num=16, kv_head_num=4, qk_head_dim=192, v_head_dim=128, qkv_contiguous=True": 1.1}},
-    "default": {"tflops": 1000}}}}
+SYSTEM = {
+    "sys_name": "b200",
+    "networks": {},
+    "accelerator": {
+        "bandwidth": {"permute_fwd": {"gbps": 8000}},
+        "op": {
+            "matmul": {
+                "tflops": 1000,
+                "accurate_efficient_factor": {"b=1, m=1024, k=4096, n=2048, layout=NT, accumulate=True, out_dtype=fp32": 0.5},
+            },
+            "group_matmul": {
+                "tflops": 1000,
+                "accurate_efficient_factor": {
+                    "ng=8, M=100, N=3072, K=5120, dtype=bf16, out_dtype=bf16, main_grad_dtype=fp32, stage=bwd_grad_act": 0.4
+                },
+            },
+            "sdp_bwd": {
+                "tflops": 1000,
+                "accurate_efficient_factor": {
+                    "batch=2, seq_len=4096, head_num=16, kv_head_num=4, qk_head_dim=192, v_head_dim=128, qkv_contiguous=True": 1.1
+                },
+            },
+            "default": {"tflops": 1000},
+        },
+    },
+}
 
 
 def test_simumax_system_files(tmp_path: Path) -> None:
@@ -117,8 +141,9 @@ def test_llmcompass_folder(tmp_path: Path) -> None:
 
 
 def test_plain_tables(tmp_path: Path) -> None:
-    path = put(tmp_path / "t.csv", "op,M,N,K,dtype,phase,time_us,time_min_us,comment",
-               "matmul,4096,8192,4096,torch.bfloat16,fwd,400,390,x")
+    path = put(
+        tmp_path / "t.csv", "op,M,N,K,dtype,phase,time_us,time_min_us,comment", "matmul,4096,8192,4096,torch.bfloat16,fwd,400,390,x"
+    )
     made = import_measurements(path, gpu=H100)
     row = made.data.rows()[0]
     assert (row["op"], row["dtype"], row["phase"], row["level"], row["mode"]) == ("gemm", "bf16", "forward", "kernel", "eager")
@@ -130,24 +155,27 @@ def test_plain_tables(tmp_path: Path) -> None:
     assert norm["seconds"] == pytest.approx(8e-5) and norm["bytes"] == 4.0 * 4096 * 8192
 
 
-@pytest.mark.parametrize(("lines", "words"), [
-    (("op,m,n,k,dtype,time", "gemm,64,64,64,bf16,1"), "its unit in the column's name"),
-    (("op,m,n,k,dtype,time_us,time_ms", "gemm,64,64,64,bf16,1,1"), "one column for `seconds`"),
-    (("op,m,n,k,time_us", "gemm,64,64,64,9"), "--dtype bf16"),
-    (("op,m,n,k,dtype,time_us", "gemm,64,64,64,bf16,0"), "a positive one is needed"),
-    (("op,m,n,k,dtype,time_us", "gemm,64,64,64,bf16,-3"), "a positive one is needed"),
-    (("op,m,n,k,dtype,time_us", "gemm,64,64,64,bf16,nan"), "not a finite number"),
-    (("op,m,n,k,dtype,time_us", "gemm,64,64,,bf16,9"), "gemm without k"),
-    (("op,m,n,k,dtype,time_us", "gemm,64,6.5,64,bf16,9"), "not a whole number"),
-    (("op,m,n,k,dtype,time_us", "gemmm,64,64,64,bf16,9"), "op 'gemmm' is none of"),
-    (("op,m,n,k,dtype,time_us,time_us", "gemm,64,64,64,bf16,9,9"), "columns twice"),
-    (("op,dtype,time_us",), "no row"),
-    (("op,m,n,k,dtype,time_s", "gemm,4096,8192,4096,bf16,0.4"), "Milliseconds or microseconds"),
-    (("size(B),count,type,time(ns)", "1,1,float,1"), "windtunnel validate"),
-    (("kernel,duration", "a,b"), "no known format"),
-    (("{",), "complete JSON"),
-    (("PAR1x",), "cut off"),
-])
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (("op,m,n,k,dtype,time", "gemm,64,64,64,bf16,1"), "its unit in the column's name"),
+        (("op,m,n,k,dtype,time_us,time_ms", "gemm,64,64,64,bf16,1,1"), "one column for `seconds`"),
+        (("op,m,n,k,time_us", "gemm,64,64,64,9"), "--dtype bf16"),
+        (("op,m,n,k,dtype,time_us", "gemm,64,64,64,bf16,0"), "a positive one is needed"),
+        (("op,m,n,k,dtype,time_us", "gemm,64,64,64,bf16,-3"), "a positive one is needed"),
+        (("op,m,n,k,dtype,time_us", "gemm,64,64,64,bf16,nan"), "not a finite number"),
+        (("op,m,n,k,dtype,time_us", "gemm,64,64,,bf16,9"), "gemm without k"),
+        (("op,m,n,k,dtype,time_us", "gemm,64,6.5,64,bf16,9"), "not a whole number"),
+        (("op,m,n,k,dtype,time_us", "gemmm,64,64,64,bf16,9"), "op 'gemmm' is none of"),
+        (("op,m,n,k,dtype,time_us,time_us", "gemm,64,64,64,bf16,9,9"), "columns twice"),
+        (("op,dtype,time_us",), "no row"),
+        (("op,m,n,k,dtype,time_s", "gemm,4096,8192,4096,bf16,0.4"), "Milliseconds or microseconds"),
+        (("size(B),count,type,time(ns)", "1,1,float,1"), "windtunnel validate"),
+        (("kernel,duration", "a,b"), "no known format"),
+        (("{",), "complete JSON"),
+        (("PAR1x",), "cut off"),
+    ],
+)
 def test_tables_that_cannot_be(tmp_path: Path, lines: tuple[str, ...], words: str) -> None:
     with pytest.raises(SpecError) as caught:
         import_measurements(put(tmp_path / "t.csv", *lines), gpu=H100)
@@ -155,8 +183,12 @@ def test_tables_that_cannot_be(tmp_path: Path, lines: tuple[str, ...], words: st
 
 
 def test_one_gpu_in_a_dataset(tmp_path: Path) -> None:
-    path = put(tmp_path / "t.csv", "gpu,op,m,n,k,dtype,time_us", f"{H100},gemm,4096,8192,4096,bf16,400",
-               f"{A100},gemm,4096,8192,4096,bf16,1000")
+    path = put(
+        tmp_path / "t.csv",
+        "gpu,op,m,n,k,dtype,time_us",
+        f"{H100},gemm,4096,8192,4096,bf16,400",
+        f"{A100},gemm,4096,8192,4096,bf16,1000",
+    )
     with pytest.raises(SpecError, match="rows of 2 GPUs"):
         import_measurements(path)
     made = import_measurements(path, gpu=A100)
@@ -183,12 +215,25 @@ def test_which_gpu(tmp_path: Path) -> None:
     assert import_measurements(path, gpu="NVIDIA H100 80GB HBM3").data.about.gpu == H100
     other = put(tmp_path / "h20" / "t.csv", *path.read_text(encoding="utf-8").splitlines())
     assert "GPU h100-sxm-80gb: as stated, though h20 is a word of the path" in import_measurements(other, gpu=H100).assumed
-    mine = put(tmp_path / "gpu.toml", 'id = "my-chip"', 'name = "Mine"', 'architecture = "hopper"', 'memory = "80GiB"',
-               'memory_bandwidth = "3TB/s"', "[peak]", 'bf16 = "900TFLOP/s"')
+    mine = put(
+        tmp_path / "gpu.toml",
+        'id = "my-chip"',
+        'name = "Mine"',
+        'architecture = "hopper"',
+        'memory = "80GiB"',
+        'memory_bandwidth = "3TB/s"',
+        "[peak]",
+        'bf16 = "900TFLOP/s"',
+    )
     about = import_measurements(path, gpu=str(mine)).data.about
     assert about.gpu == "my-chip" and about.datasheet["peak.bf16"] == 9e14
-    for name, gpu in {"x/a100_pcie.json": "a100-pcie-80gb", "x/h200/y.csv": "h200-sxm-141gb", "a100/h100/t": H100,
-                      "b200_bf16": "b200-sxm-180gb", "some/where": None}.items():
+    for name, gpu in {
+        "x/a100_pcie.json": "a100-pcie-80gb",
+        "x/h200/y.csv": "h200-sxm-141gb",
+        "a100/h100/t": H100,
+        "b200_bf16": "b200-sxm-180gb",
+        "some/where": None,
+    }.items():
         assert gpu_of_path(Path(name)) == gpu
     with pytest.raises(UnknownName):
         import_measurements(path, gpu=H100, format="vidurr")
@@ -224,10 +269,13 @@ def test_damaged_files_are_refused_in_words(
 ) -> None:
     """A valid file of each format, cut off or with bytes changed anywhere."""
     folder = tmp_path_factory.getbasetemp() / "damaged"
-    whole = (vidur(folder, f"{TIMES},{LLAMA}"), put(folder / "s.json", json.dumps(SYSTEM)),
-             put(folder / "matmul.csv", "1024, 12288, 12288, 1.2000ms, 257.6980Tflops"))[which].read_bytes()
+    whole = (
+        vidur(folder, f"{TIMES},{LLAMA}"),
+        put(folder / "s.json", json.dumps(SYSTEM)),
+        put(folder / "matmul.csv", "1024, 12288, 12288, 1.2000ms, 257.6980Tflops"),
+    )[which].read_bytes()
     path = folder / f"matmul_{which}.csv"
-    path.write_bytes(whole[:at] + put_in + (b"" if cut else whole[at + len(put_in):]))
+    path.write_bytes(whole[:at] + put_in + (b"" if cut else whole[at + len(put_in) :]))
     try:
         made = import_measurements(path, gpu="b200-sxm-180gb")
         assert all(row["seconds"] > 0 for row in made.data.rows())
@@ -236,20 +284,28 @@ def test_damaged_files_are_refused_in_words(
 
 
 def test_json_of_another_shape(tmp_path: Path) -> None:
-    for op in ([], {"matmul": 3}, {"matmul": {"accurate_efficient_factor": [1]}},
-               {"matmul": {"accurate_efficient_factor": {"b": 1}}},
-               {"matmul": {"tflops": "x", "accurate_efficient_factor": {"b=1": None}}}, {}):
+    for op in (
+        [],
+        {"matmul": 3},
+        {"matmul": {"accurate_efficient_factor": [1]}},
+        {"matmul": {"accurate_efficient_factor": {"b": 1}}},
+        {"matmul": {"tflops": "x", "accurate_efficient_factor": {"b=1": None}}},
+        {},
+    ):
         path = put(tmp_path / "s.json", json.dumps({"accelerator": {"op": op}}))
         with pytest.raises(WindtunnelError):
             import_measurements(path, gpu=H100)
 
 
-@pytest.mark.parametrize(("path", "rows", "ops"), [
-    ("vidur/compute/h100/microsoft", 259 * 8, {"gemm", "norm", "elementwise", "embedding"}),
-    ("simumax/b200_bf16_ceperm.json", 514 + 108 + 64, {"gemm", "grouped_gemm", "attention"}),
-    ("simumax/a100_pcie.json", 183 + 12 + 24, {"gemm", "grouped_gemm", "attention"}),
-    ("llmcompass_a100", 20 + 22 + 22 + 20 + 2, {"gemm", "norm", "softmax", "elementwise"}),
-])
+@pytest.mark.parametrize(
+    ("path", "rows", "ops"),
+    [
+        ("vidur/compute/h100/microsoft", 259 * 8, {"gemm", "norm", "elementwise", "embedding"}),
+        ("simumax/b200_bf16_ceperm.json", 514 + 108 + 64, {"gemm", "grouped_gemm", "attention"}),
+        ("simumax/a100_pcie.json", 183 + 12 + 24, {"gemm", "grouped_gemm", "attention"}),
+        ("llmcompass_a100", 20 + 22 + 22 + 20 + 2, {"gemm", "norm", "softmax", "elementwise"}),
+    ],
+)
 def test_published_files(shared: Path, path: str, rows: int, ops: set[str]) -> None:
     made = import_measurements(shared / "reality" / "kernels" / path)
     assert len(made.data) == rows and set(made.data.table["op"].to_pylist()) == ops

@@ -18,8 +18,17 @@ JOB = Path(__file__).parents[2] / "examples" / "jobs" / "tiny-llama.toml"
 def test_every_class_of_the_job_in_turn() -> None:
     cases = job_plan(of_job(load_job(JOB)), cuda=False)
     first = {case.name for case in cases[:10]}
-    assert first - {"attention_qkv", "attention_proj"} == {"sdpa", "rms_norm", "swiglu", "rope", "residual_add", "cross_entropy",
-                                                           "embedding", "adamw_fused", "grad_norm"}
+    assert first - {"attention_qkv", "attention_proj"} == {
+        "sdpa",
+        "rms_norm",
+        "swiglu",
+        "rope",
+        "residual_add",
+        "cross_entropy",
+        "embedding",
+        "adamw_fused",
+        "grad_norm",
+    }
     sizes = [case.flops for case in cases if case.op == "gemm"]
     assert sizes == sorted(sizes, key=lambda size: size or 0.0) and len({case.key for case in cases}) == len(cases)
     # 2 x 256 tokens of hidden 256: gate and up together 1408 wide, keys and values of 4 heads of 32 beside 8 of queries
@@ -41,9 +50,15 @@ def test_a_job_in_fewer_bits_on_a_gpu() -> None:
         job_plan(of_job(load_job(JOB)), False, classes=("gem",))
 
 
-@pytest.mark.parametrize(("words", "said"), [((str(JOB), "--models", "llama3-8b"), "--models"),
-                                             ((str(JOB), "--tokens", "512"), "--tokens"), ((str(JOB), "--seq", "512"), "--seq"),
-                                             (("--model", "llama3.2-1b"), "--seq")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((str(JOB), "--models", "llama3-8b"), "--models"),
+        ((str(JOB), "--tokens", "512"), "--tokens"),
+        ((str(JOB), "--seq", "512"), "--seq"),
+        (("--model", "llama3.2-1b"), "--seq"),
+    ],
+)
 def test_a_job_says_what_is_measured(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "sweep", *words, "--dry-run"]) == 2
     assert said in capsys.readouterr().err

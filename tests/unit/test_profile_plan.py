@@ -23,14 +23,23 @@ from windtunnel.spec import load_model
 def test_products_of_a_shard() -> None:
     """Llama 3 8B over tp 8: 32/8 heads and 8/8 groups of 128, ffn 14336/8, vocabulary 128256 padded to 126 x 1024."""
     found = products(Shard(load_model("llama3-8b"), 8, 0))
-    assert found == [("mlp_up_proj", 3584, 4096), ("mlp_down_proj", 4096, 1792), ("attention_qkv", 768, 4096),
-                     ("attention_proj", 4096, 512), ("lm_head", 16128, 4096)]
+    assert found == [
+        ("mlp_up_proj", 3584, 4096),
+        ("mlp_down_proj", 4096, 1792),
+        ("attention_qkv", 768, 4096),
+        ("attention_proj", 4096, 512),
+        ("lm_head", 16128, 4096),
+    ]
 
 
 def test_passes_of_a_product() -> None:
     found = list(passes(scope_of(("llama3-8b",)), "up", 100, 30, 20, "bf16", 0.0, None))
     assert [(c.phase, c.m, c.n, c.k, c.accumulate) for c in found] == [
-        ("forward", 100, 30, 20, False), ("dgrad", 100, 20, 30, False), ("wgrad", 30, 20, 100, False), ("wgrad", 30, 20, 100, True)]
+        ("forward", 100, 30, 20, False),
+        ("dgrad", 100, 20, 30, False),
+        ("wgrad", 30, 20, 100, False),
+        ("wgrad", 30, 20, 100, True),
+    ]
     assert {c.flops for c in found} == {120_000.0}
     assert found[0].bytes == 2 * (100 * 20 + 20 * 30 + 100 * 30)
     assert found[3].bytes == 2 * (30 * 100 + 100 * 20) + 8 * 30 * 20 and found[3].out_dtype == "fp32"

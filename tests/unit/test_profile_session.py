@@ -12,13 +12,31 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.profile.session import Session, key_of, raised
 from windtunnel.records import About, read
 
-ABOUT = About("a-gpu", device="A GPU", driver="1", libraries={"torch": "2.13.0"},
-              datasheet={"peak.bf16": 1e12, "l2": 1e6, "memory_bandwidth": 1e11})
+ABOUT = About(
+    "a-gpu",
+    device="A GPU",
+    driver="1",
+    libraries={"torch": "2.13.0"},
+    datasheet={"peak.bf16": 1e12, "l2": 1e6, "memory_bandwidth": 1e11},
+)
 
 
 def row(n: int = 64, **other: Any) -> dict[str, Any]:
-    return {"level": "kernel", "op": "gemm", "name": "up", "phase": "forward", "dtype": "bf16", "mode": "eager", "m": 128, "n": n,
-            "k": 64, "seconds": 1e-3, "status": "ok", "source": "a test", **other}
+    return {
+        "level": "kernel",
+        "op": "gemm",
+        "name": "up",
+        "phase": "forward",
+        "dtype": "bf16",
+        "mode": "eager",
+        "m": 128,
+        "n": n,
+        "k": 64,
+        "seconds": 1e-3,
+        "status": "ok",
+        "source": "a test",
+        **other,
+    }
 
 
 def test_written_and_taken_up(tmp_path: Path) -> None:

@@ -23,24 +23,30 @@ def test_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
 def test_dry_run_imports_no_torch() -> None:
     import subprocess
 
-    code = ("import sys; from windtunnel.cli import main; main(['profile', 'sweep', '--dry-run', '--classes', 'norm']); "
-            "sys.exit(any(name in sys.modules for name in ('torch', 'windtunnel.engine')))")
+    code = (
+        "import sys; from windtunnel.cli import main; main(['profile', 'sweep', '--dry-run', '--classes', 'norm']); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'windtunnel.engine')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
 
 
-@pytest.mark.parametrize(("words", "told"), [
-    (["--classes", "gemmm", "--dry-run"], "Did you mean 'gemm'"),
-    (["--dtypes", "bf32", "--dry-run"], "--dtypes"),
-    (["--tokens", "many", "--dry-run"], "2048:16384"),
-    (["--tokens", "8192:1024", "--dry-run"], "1024:8192"),
-    (["--budget", "soon", "--dry-run"], "8m"),
-    (["--gpu", "h200-sxm-141g", "--dry-run", "--classes", "launch"], "h200-sxm-141gb"),
-    (["--device", "tpu", "-o", "x.parquet"], "--device"),
-    ([], "-o kernels.parquet"),
-    (["-o", "missing/x.parquet"], "missing"),
-])
-def test_wrong_lines(words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
-                     monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--classes", "gemmm", "--dry-run"], "Did you mean 'gemm'"),
+        (["--dtypes", "bf32", "--dry-run"], "--dtypes"),
+        (["--tokens", "many", "--dry-run"], "2048:16384"),
+        (["--tokens", "8192:1024", "--dry-run"], "1024:8192"),
+        (["--budget", "soon", "--dry-run"], "8m"),
+        (["--gpu", "h200-sxm-141g", "--dry-run", "--classes", "launch"], "h200-sxm-141gb"),
+        (["--device", "tpu", "-o", "x.parquet"], "--device"),
+        ([], "-o kernels.parquet"),
+        (["-o", "missing/x.parquet"], "missing"),
+    ],
+)
+def test_wrong_lines(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["profile", "sweep", *words]) == 2
     error = capsys.readouterr().err

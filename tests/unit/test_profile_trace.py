@@ -73,6 +73,13 @@ def test_what_is_no_trace_is_refused() -> None:
 def test_names_of_marked_cases() -> None:
     from kineto_trace import event, kernel
 
-    trace = {"traceEvents": [event(f"{MARK}3", "user_annotation", 0, 100), kernel("small", 10, 5, 1), kernel("large", 20, 50, 2),
-                             event(f"{MARK}4", "user_annotation", 200, 10), kernel("later", 120, 50, 3)]}
+    trace = {
+        "traceEvents": [
+            event(f"{MARK}3", "user_annotation", 0, 100),
+            kernel("small", 10, 5, 1),
+            kernel("large", 20, 50, 2),
+            event(f"{MARK}4", "user_annotation", 200, 10),
+            kernel("later", 120, 50, 3),
+        ]
+    }
     assert names_of(trace) == {3: ("large", 2)}

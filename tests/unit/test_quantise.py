@@ -34,19 +34,23 @@ def rows(job: Job, word: str, block: int = 1) -> dict[str, tuple[float, int]]:
     return {ops.names[r]: (float(ops.bytes[r]), int(ops.launches[r])) for r in found}
 
 
-@pytest.mark.parametrize("gpu, precision, recipe, kernels", [
-    (H100, "fp8", "delayed", {"quantise": (4 * E * (2 + 2), 1)}),
-    (B200, "fp8", "delayed", {"quantise": (4 * E * (2 + 1), 1)}),
-    (H100, "fp8", "current", {"amax": (4 * E * 2, 2), "quantise": (4 * E * (2 + 2), 1)}),
-    (B200, "fp8", "current", {"amax": (4 * E * 2, 2), "quantise": (4 * E * (2 + 1), 1)}),
-    (H100, "fp8", "blockwise", {"quantise": (4 * E * (2 + 2 * MX), 1)}),  # 4 bytes of scale for 128 numbers: 1/32 too
-    (H100, "fp8", "rowwise", {"quantise": (4 * E * (2 + 2), 1)}),
-    (B200, "mxfp8", None, {"quantise": (4 * E * (2 + 2 * MX), 1)}),
-    (B200, "nvfp4", None, {"amax": (4 * E * 2, 2), "quantise": (4 * E * (2 + FP4) * 2, 2)}),
-    (H100, "bf16", None, {}),
-])
-def test_what_quantises_the_input_of_a_linear_layer(gpu: str, precision: str, recipe: str | None,
-                                                    kernels: dict[str, tuple[float, int]]) -> None:
+@pytest.mark.parametrize(
+    "gpu, precision, recipe, kernels",
+    [
+        (H100, "fp8", "delayed", {"quantise": (4 * E * (2 + 2), 1)}),
+        (B200, "fp8", "delayed", {"quantise": (4 * E * (2 + 1), 1)}),
+        (H100, "fp8", "current", {"amax": (4 * E * 2, 2), "quantise": (4 * E * (2 + 2), 1)}),
+        (B200, "fp8", "current", {"amax": (4 * E * 2, 2), "quantise": (4 * E * (2 + 1), 1)}),
+        (H100, "fp8", "blockwise", {"quantise": (4 * E * (2 + 2 * MX), 1)}),  # 4 bytes of scale for 128 numbers: 1/32 too
+        (H100, "fp8", "rowwise", {"quantise": (4 * E * (2 + 2), 1)}),
+        (B200, "mxfp8", None, {"quantise": (4 * E * (2 + 2 * MX), 1)}),
+        (B200, "nvfp4", None, {"amax": (4 * E * 2, 2), "quantise": (4 * E * (2 + FP4) * 2, 2)}),
+        (H100, "bf16", None, {}),
+    ],
+)
+def test_what_quantises_the_input_of_a_linear_layer(
+    gpu: str, precision: str, recipe: str | None, kernels: dict[str, tuple[float, int]]
+) -> None:
     found = rows(low(gpu, precision, {"fp8_recipe": recipe}), "mlp down ")
     mine = {name.removeprefix("mlp down "): value for name, value in found.items() if "amax" in name or "quantise" in name}
     assert {name: value for name, value in mine.items() if "grad" not in name} == kernels
@@ -54,14 +58,20 @@ def test_what_quantises_the_input_of_a_linear_layer(gpu: str, precision: str, re
     assert grads == {name: (moved / 4, launches) for name, (moved, launches) in kernels.items()}
 
 
-@pytest.mark.parametrize("gpu, precision, recipe, norm, quantised, turned", [
-    (H100, "fp8", "delayed", 2 + 1, None, 2 * E), (B200, "fp8", "delayed", 2 + 1, None, None),
-    (B200, "mxfp8", None, 2 + 2 * MX, None, None),
-    (H100, "fp8", "current", 2 + 2, E * (2 + 2), None), (B200, "fp8", "current", 2 + 2, E * (2 + 1), None),
-    (B200, "nvfp4", None, 2 + 2, E * 2 * (2 + FP4), None),
-])
-def test_a_norm_takes_over_what_its_recipe_allows(gpu: str, precision: str, recipe: str | None, norm: float,
-                                                  quantised: float | None, turned: float | None) -> None:
+@pytest.mark.parametrize(
+    "gpu, precision, recipe, norm, quantised, turned",
+    [
+        (H100, "fp8", "delayed", 2 + 1, None, 2 * E),
+        (B200, "fp8", "delayed", 2 + 1, None, None),
+        (B200, "mxfp8", None, 2 + 2 * MX, None, None),
+        (H100, "fp8", "current", 2 + 2, E * (2 + 2), None),
+        (B200, "fp8", "current", 2 + 2, E * (2 + 1), None),
+        (B200, "nvfp4", None, 2 + 2, E * 2 * (2 + FP4), None),
+    ],
+)
+def test_a_norm_takes_over_what_its_recipe_allows(
+    gpu: str, precision: str, recipe: str | None, norm: float, quantised: float | None, turned: float | None
+) -> None:
     job = low(gpu, precision, {"fp8_recipe": recipe})
     assert rows(job, "norm1")["norm1"][0] == pytest.approx(norm * E)
     found = rows(job, "qkv ")
@@ -92,8 +102,13 @@ def test_a_compiled_backward_pass_keeps_scales() -> None:
     kept = {"fp8_recipe": "current", "save_original_input": True, "quantise_fusion": "activation"}
     assert "qkv again amax" in rows(low(switches=kept), "again")
     compiled = rows(low(switches={**kept, "launch": "compile"}), "again")
-    assert set(compiled) == {"qkv again quantise", "attention out again amax", "attention out again quantise",
-                             "mlp up again quantise", "mlp down again quantise"}
+    assert set(compiled) == {
+        "qkv again quantise",
+        "attention out again amax",
+        "attention out again quantise",
+        "mlp up again quantise",
+        "mlp down again quantise",
+    }
 
 
 def test_tensor_parallel_ranks_gather_what_is_quantised() -> None:
@@ -103,21 +118,31 @@ def test_tensor_parallel_ranks_gather_what_is_quantised() -> None:
     assert {name: moved / wide[name][0] for name, (moved, _) in byte.items()} == dict.fromkeys(wide, 0.5)
     both = rows(low(B200, "mxfp8", **sp), "gather")  # a gradient is read along both axes, by copies of their own
     assert {name: moved / wide[name][0] for name, (moved, _) in both.items()} == pytest.approx(
-        {name: MX if "dgrad" in name else MX / 2 for name in wide})
+        {name: MX if "dgrad" in name else MX / 2 for name in wide}
+    )
     plain = rows(low(switches={"fp8_recipe": "rowwise"}, **sp), "gather")
     assert plain == wide
     assert rows(low(switches={"fp8_recipe": "rowwise"}, **sp), "qkv quantise")["qkv quantise"][0] == 4 * E
     ranks = rows(low(switches={"fp8_recipe": "current"}, **sp), "amax reduce")
     assert set(ranks) == {"qkv amax reduce", "mlp up amax reduce", "attention out grad amax reduce", "mlp down grad amax reduce"}
     turned = rows(low(switches={"fp8_recipe": "current"}, **sp), "transpose")  # after the gather, on every rank
-    assert turned == {name: (2 * E, 1) for name in ("qkv transpose", "mlp up transpose", "attention out grad transpose",
-                                                    "mlp down grad transpose")}
+    assert turned == {
+        name: (2 * E, 1)
+        for name in ("qkv transpose", "mlp up transpose", "attention out grad transpose", "mlp down grad transpose")
+    }
 
 
-@pytest.mark.parametrize("gpu, precision, switches, width", [
-    (H100, "bf16", {}, 2), (H100, "fp8", {"fp8_recipe": "current"}, 1), (H100, "fp8", {"fp8_recipe": "blockwise"}, MX),
-    (B200, "mxfp8", {}, MX), (B200, "nvfp4", {}, FP4), (H100, "fp8", {"fp8_recipe": "current", "save_original_input": True}, 2),
-])
+@pytest.mark.parametrize(
+    "gpu, precision, switches, width",
+    [
+        (H100, "bf16", {}, 2),
+        (H100, "fp8", {"fp8_recipe": "current"}, 1),
+        (H100, "fp8", {"fp8_recipe": "blockwise"}, MX),
+        (B200, "mxfp8", {}, MX),
+        (B200, "nvfp4", {}, FP4),
+        (H100, "fp8", {"fp8_recipe": "current", "save_original_input": True}, 2),
+    ],
+)
 def test_inputs_wait_for_the_weight_gradient_as_quantised(gpu: str, precision: str, switches: dict[str, Any], width: float) -> None:
     saved = build(low(gpu, precision, switches)).blocks[1].saved
     wide = build(low(gpu, "bf16")).blocks[1].saved
@@ -130,11 +155,19 @@ def test_delayed_scaling_keeps_the_attention_output_twice() -> None:
     assert delayed - current == pytest.approx(E)
 
 
-@pytest.mark.parametrize("gpu, precision, switches, width", [
-    (H100, "bf16", {}, 2), (H100, "fp8", {"fp8_recipe": "current"}, 2 + 2), (B200, "fp8", {"fp8_recipe": "current"}, 2 + 1),
-    (H100, "fp8", {"fp8_recipe": "current", "fp8_param_gather": True}, 2), (H100, "fp8", {"fp8_weight_cache": False}, 2),
-    (B200, "mxfp8", {}, 2 + 2 * MX), (B200, "mxfp8", {"fp8_param_gather": True}, 2 * MX), (B200, "nvfp4", {}, 2 + 2 * FP4),
-])
+@pytest.mark.parametrize(
+    "gpu, precision, switches, width",
+    [
+        (H100, "bf16", {}, 2),
+        (H100, "fp8", {"fp8_recipe": "current"}, 2 + 2),
+        (B200, "fp8", {"fp8_recipe": "current"}, 2 + 1),
+        (H100, "fp8", {"fp8_recipe": "current", "fp8_param_gather": True}, 2),
+        (H100, "fp8", {"fp8_weight_cache": False}, 2),
+        (B200, "mxfp8", {}, 2 + 2 * MX),
+        (B200, "mxfp8", {"fp8_param_gather": True}, 2 * MX),
+        (B200, "nvfp4", {}, 2 + 2 * FP4),
+    ],
+)
 def test_bytes_of_a_linear_weight(gpu: str, precision: str, switches: dict[str, Any], width: float) -> None:
     job = low(gpu, precision, switches)
     graph = build(job)
@@ -202,23 +235,27 @@ def test_experts_are_quantised_one_by_one() -> None:
     assert not [name for name in rows(low(**fields), "router") if "quantise" in name], "the router's product is in fp32"
 
 
-@pytest.mark.parametrize("gpu, precision, switches, path, words", [
-    (A100, "fp8", {}, "runtime.precision", ("Ada, Hopper and later", "runtime.precision=bf16")),
-    (H100, "mxfp8", {}, "runtime.precision", ("Blackwell and later", "fp8_recipe=blockwise")),
-    (H100, "nvfp4", {}, "runtime.precision", ("Blackwell and later", "runtime.precision=fp8")),
-    (H100, "bf16", {"fp8_recipe": "current"}, "runtime.fp8_recipe", ("runtime.precision is bf16", "runtime.precision=fp8")),
-    (H100, "bf16", {"bf16_layers": (1, 1)}, "runtime.bf16_layers", ("runtime.precision is bf16",)),
-    (B200, "mxfp8", {"fp8_recipe": "delayed"}, "runtime.fp8_recipe", ("scales of its own", "runtime.fp8_recipe=delayed")),
-    (H100, "fp8", {"fp8_recipe": "current", "fp8_amax_reduce": "tp"}, "runtime.fp8_amax_reduce", ("delayed",)),
-    (B200, "nvfp4", {"fp8_param_gather": True}, "runtime.fp8_param_gather", ("16 bits",)),
-    (B200, "mxfp8", {"fused_hadamard": True}, "runtime.fused_hadamard", ("runtime.precision=nvfp4",)),
-    (H100, "fp8", {"framework": "torchtitan", "fp8_recipe": "delayed"}, "runtime.fp8_recipe", ("current, rowwise under",)),
-    (H100, "fp8", {"framework": "nemo", "fp8_recipe": "rowwise"}, "runtime.fp8_recipe", ("delayed, current, blockwise under",)),
-    (H100, "fp8", {"fp8_recipe": "rowwise", "fp8_param_gather": True}, "runtime.fp8_param_gather", ("16 bits",)),
-    (H100, "fp8", {"bf16_layers": (3, 2)}, "runtime.bf16_layers", ("model.layers = 4",)),
-])
-def test_impossible_precisions_say_why_and_what_to_type(gpu: str, precision: str, switches: dict[str, Any], path: str,
-                                                        words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "gpu, precision, switches, path, words",
+    [
+        (A100, "fp8", {}, "runtime.precision", ("Ada, Hopper and later", "runtime.precision=bf16")),
+        (H100, "mxfp8", {}, "runtime.precision", ("Blackwell and later", "fp8_recipe=blockwise")),
+        (H100, "nvfp4", {}, "runtime.precision", ("Blackwell and later", "runtime.precision=fp8")),
+        (H100, "bf16", {"fp8_recipe": "current"}, "runtime.fp8_recipe", ("runtime.precision is bf16", "runtime.precision=fp8")),
+        (H100, "bf16", {"bf16_layers": (1, 1)}, "runtime.bf16_layers", ("runtime.precision is bf16",)),
+        (B200, "mxfp8", {"fp8_recipe": "delayed"}, "runtime.fp8_recipe", ("scales of its own", "runtime.fp8_recipe=delayed")),
+        (H100, "fp8", {"fp8_recipe": "current", "fp8_amax_reduce": "tp"}, "runtime.fp8_amax_reduce", ("delayed",)),
+        (B200, "nvfp4", {"fp8_param_gather": True}, "runtime.fp8_param_gather", ("16 bits",)),
+        (B200, "mxfp8", {"fused_hadamard": True}, "runtime.fused_hadamard", ("runtime.precision=nvfp4",)),
+        (H100, "fp8", {"framework": "torchtitan", "fp8_recipe": "delayed"}, "runtime.fp8_recipe", ("current, rowwise under",)),
+        (H100, "fp8", {"framework": "nemo", "fp8_recipe": "rowwise"}, "runtime.fp8_recipe", ("delayed, current, blockwise under",)),
+        (H100, "fp8", {"fp8_recipe": "rowwise", "fp8_param_gather": True}, "runtime.fp8_param_gather", ("16 bits",)),
+        (H100, "fp8", {"bf16_layers": (3, 2)}, "runtime.bf16_layers", ("model.layers = 4",)),
+    ],
+)
+def test_impossible_precisions_say_why_and_what_to_type(
+    gpu: str, precision: str, switches: dict[str, Any], path: str, words: tuple[str, ...]
+) -> None:
     with pytest.raises(PlanError) as caught:
         low(gpu, precision, switches)
     assert caught.value.path == path

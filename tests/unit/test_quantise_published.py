@@ -17,8 +17,13 @@ from windtunnel.workload.ops import DTYPES
 
 TOKENS = 15872
 SHAPES = ((4096, 12288), (4096, 4096), (4096, 16384), (16384, 4096))
-B300 = {"bf16": (12.758, 13.102), "current": (9.147, 6.812), "delayed": (7.802, 6.812), "mxfp8": (8.984, 7.161),
-        "nvfp4": (6.453, 3.764)}
+B300 = {
+    "bf16": (12.758, 13.102),
+    "current": (9.147, 6.812),
+    "delayed": (7.802, 6.812),
+    "mxfp8": (8.984, 7.161),
+    "nvfp4": (6.453, 3.764),
+}
 H200 = {"bf16": (32.014, 31.968), "current": (20.285, 16.785), "delayed": (18.978, 16.785)}
 CASES = [("b300-sxm", name) for name in B300 if name != "bf16"] + [("h200-sxm-141gb", name) for name in H200 if name != "bf16"]
 

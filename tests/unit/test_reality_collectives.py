@@ -17,11 +17,19 @@ def _call(line: str):
     return call_of(parse(f"{HEADER}\n{line}\n").collective[0])
 
 
-@pytest.mark.parametrize(("written", "comm"), [
-    ("all_reduce", Comm.ALL_REDUCE), ("alltoall_perf", Comm.ALL_TO_ALL), ("all-gather", Comm.ALL_GATHER),
-    ("SendRecv", Comm.SEND_RECV),
-    ("reduce", Comm.REDUCE), ("gather", Comm.GATHER), ("scatter_perf", Comm.SCATTER), ("reduce_scatter", Comm.REDUCE_SCATTER),
-])
+@pytest.mark.parametrize(
+    ("written", "comm"),
+    [
+        ("all_reduce", Comm.ALL_REDUCE),
+        ("alltoall_perf", Comm.ALL_TO_ALL),
+        ("all-gather", Comm.ALL_GATHER),
+        ("SendRecv", Comm.SEND_RECV),
+        ("reduce", Comm.REDUCE),
+        ("gather", Comm.GATHER),
+        ("scatter_perf", Comm.SCATTER),
+        ("reduce_scatter", Comm.REDUCE_SCATTER),
+    ],
+)
 def test_names_of_the_tests(written, comm):
     found = _call(f"X,F,h100-sxm-80gb,8,1,8,,{written},1048576,30,,,")
     assert isinstance(found, Call) and found.comm == comm
@@ -32,13 +40,16 @@ def test_what_has_no_name_is_skipped_with_a_reason():
     assert "h100" in _call("X,F,h100,8,1,8,,all_reduce,1048576,30,,,").reason
 
 
-@pytest.mark.parametrize(("line", "per_domain"), [
-    ("X,F,gb200-nvl72,4,18,72,ib,all_reduce,1048576,30,4,400,72", 72),  # one rack
-    ("X,F,gb200-nvl72,4,36,144,ib,all_reduce,1048576,30,4,400,72", 72),  # two
-    ("X,F,gb200-nvl72,4,2,8,ib,all_reduce,1048576,30,4,400,72", 8),  # two trays of a rack
-    ("X,F,gb200-nvl72,4,2,8,ib,all_reduce,1048576,30,4,400,4", 4),  # of different racks
-    ("X,F,h100-sxm-80gb,8,2,8,ib,all_reduce,1048576,30,8,400,8", 4),  # half of each node
-])
+@pytest.mark.parametrize(
+    ("line", "per_domain"),
+    [
+        ("X,F,gb200-nvl72,4,18,72,ib,all_reduce,1048576,30,4,400,72", 72),  # one rack
+        ("X,F,gb200-nvl72,4,36,144,ib,all_reduce,1048576,30,4,400,72", 72),  # two
+        ("X,F,gb200-nvl72,4,2,8,ib,all_reduce,1048576,30,4,400,72", 8),  # two trays of a rack
+        ("X,F,gb200-nvl72,4,2,8,ib,all_reduce,1048576,30,4,400,4", 4),  # of different racks
+        ("X,F,h100-sxm-80gb,8,2,8,ib,all_reduce,1048576,30,8,400,8", 4),  # half of each node
+    ],
+)
 def test_ranks_in_a_domain(line, per_domain):
     found = _call(line)
     assert isinstance(found, Call) and found.per_domain == per_domain

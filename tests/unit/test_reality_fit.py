@@ -100,8 +100,12 @@ def score(row: str, predicted: float, quantity: str = "step_time_s") -> Score:
 
 def test_a_bar_holds_or_does_not() -> None:
     rows = [ROWS["T0054"], ROWS["T0055"]]
-    bars = (Bar("both", "step_time_s", lambda row: True, mean=5.0), Bar("median", "step_time_s", lambda row: True, median=1.0),
-            Bar("none", "step_time_s", lambda row: row.id == "nowhere"), Bar("free", "step_time_s", lambda row: True))
+    bars = (
+        Bar("both", "step_time_s", lambda row: True, mean=5.0),
+        Bar("median", "step_time_s", lambda row: True, median=1.0),
+        Bar("none", "step_time_s", lambda row: row.id == "nowhere"),
+        Bar("free", "step_time_s", lambda row: True),
+    )
     lines = measure(rows, lambda row: [score(row.id, 108.0 if row.id == "T0054" else 101.0)], bars)
     assert [(line.bar.name, line.holds) for line in lines] == [("both", True), ("median", False), ("free", True)]
     assert lines[0].found.mape_pct == pytest.approx(4.5) and lines[0].wanted == "mean ≤ 5 %" and lines[2].wanted == NO_BAR

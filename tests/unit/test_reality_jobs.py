@@ -78,17 +78,29 @@ def test_a_mixture_that_is_none_of_the_released_is_what_its_row_prints() -> None
     assert mixture(attention="mla", **plan).jobs[0].model.latent
 
 
-@pytest.mark.parametrize(("changes", "reason"), [
-    ({"layers": None, "params_b": None}, "layers not published"),
-    ({"heads": 0}, "heads not published"), ({"arch": "moe"}, "experts, topk, moe_ffn not published"),
-    ({"arch": None, "model": None}, "not published"), ({"arch": "hybrid", "model": "x"}, "no model of that name"),
-    ({"experts": 8}, "topk, moe_ffn"),
-    ({"ep": 2}, "expert"),
-    ({"gpu": "abacus"}, "'abacus'"), ({"fabric": "string"}, "'string'"),
-    ({"precision": "int3"}, "precision"), ({"recompute": "some"}, "recompute"),
-    ({"tp": 3, "dp": None}, "tp"), ({"dp": 3}, "dp"), ({"gbs": 7, "dp": 2, "tp": 4}, "global_batch"),
-    ({"sharding": "zero9"}, "sharding"),
-    ({"gbs": None}, "gbs"), ({"gpus": None}, "gpus"), ({"seq": 10**12}, "seq")])
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"layers": None, "params_b": None}, "layers not published"),
+        ({"heads": 0}, "heads not published"),
+        ({"arch": "moe"}, "experts, topk, moe_ffn not published"),
+        ({"arch": None, "model": None}, "not published"),
+        ({"arch": "hybrid", "model": "x"}, "no model of that name"),
+        ({"experts": 8}, "topk, moe_ffn"),
+        ({"ep": 2}, "expert"),
+        ({"gpu": "abacus"}, "'abacus'"),
+        ({"fabric": "string"}, "'string'"),
+        ({"precision": "int3"}, "precision"),
+        ({"recompute": "some"}, "recompute"),
+        ({"tp": 3, "dp": None}, "tp"),
+        ({"dp": 3}, "dp"),
+        ({"gbs": 7, "dp": 2, "tp": 4}, "global_batch"),
+        ({"sharding": "zero9"}, "sharding"),
+        ({"gbs": None}, "gbs"),
+        ({"gpus": None}, "gpus"),
+        ({"seq": 10**12}, "seq"),
+    ],
+)
 def test_what_cannot_be_a_job_has_a_reason(changes: dict[str, Any], reason: str) -> None:
     assert reason in refused("T0054", **changes)
 
@@ -114,9 +126,17 @@ def test_bloom_is_bloom() -> None:
     assert model.position == "alibi" and model.embedding_norm and not model.dropout and model.vocab == 250880
 
 
-@pytest.mark.parametrize(("layers", "stages", "greedy", "expected"), [
-    (70, 12, True, (5, *[6] * 10, 5)), (78, 12, True, (*[7] * 11, 1)), (105, 8, False, (14, *[13] * 7)),
-    (126, 64, False, (1, *[2] * 62, 1)), (126, 128, False, (0, *[1] * 126, 0)), (126, 129, False, None)])
+@pytest.mark.parametrize(
+    ("layers", "stages", "greedy", "expected"),
+    [
+        (70, 12, True, (5, *[6] * 10, 5)),
+        (78, 12, True, (*[7] * 11, 1)),
+        (105, 8, False, (14, *[13] * 7)),
+        (126, 64, False, (1, *[2] * 62, 1)),
+        (126, 128, False, (0, *[1] * 126, 0)),
+        (126, 129, False, None),
+    ],
+)
 def test_uneven_layers(layers: int, stages: int, greedy: bool, expected: tuple[int, ...] | None) -> None:
     found = uneven(layers, stages, greedy)
     assert (found[0] if found else None) == expected
@@ -124,11 +144,21 @@ def test_uneven_layers(layers: int, stages: int, greedy: bool, expected: tuple[i
         assert sum(found[0]) == layers
 
 
-@pytest.mark.parametrize(("source", "date"), [
-    ("arXiv:2205.05198 Tables 3,5", (2022, 5)), ("README Jan 2021", (2021, 1)), ("images/cases_april2021.png", (2021, 4)),
-    ("summary.md (NeMo 24.07)", (2024, 7)), ("archive.md (26.02.01 container, x)", (2026, 2)),
-    ("eos_n64_ngc23.09_nemo/r.txt", (2023, 9)),
-    ("llama3_h100_202412_torchtitan.md", (2024, 12)), ("asyncTP_2025-06_x.md", (2025, 6)), ("no date", None), ("", None)])
+@pytest.mark.parametrize(
+    ("source", "date"),
+    [
+        ("arXiv:2205.05198 Tables 3,5", (2022, 5)),
+        ("README Jan 2021", (2021, 1)),
+        ("images/cases_april2021.png", (2021, 4)),
+        ("summary.md (NeMo 24.07)", (2024, 7)),
+        ("archive.md (26.02.01 container, x)", (2026, 2)),
+        ("eos_n64_ngc23.09_nemo/r.txt", (2023, 9)),
+        ("llama3_h100_202412_torchtitan.md", (2024, 12)),
+        ("asyncTP_2025-06_x.md", (2025, 6)),
+        ("no date", None),
+        ("", None),
+    ],
+)
 def test_date_of_the_software(source: str, date: tuple[int, int] | None) -> None:
     assert software_date(replace(ROWS["T0054"], source=source)) == date
 
@@ -179,14 +209,18 @@ def test_operator_recompute_is_not_megatrons() -> None:
 
 
 def test_share_of_dense_rows_that_become_jobs() -> None:
-    dense = [row for row in ROWS.values() if row.complete == "y" and row.arch in ("gpt", "mpt", "llama", "nemotron")
-             and row.precision in ("bf16", "fp16")]
+    dense = [
+        row
+        for row in ROWS.values()
+        if row.complete == "y" and row.arch in ("gpt", "mpt", "llama", "nemotron") and row.precision in ("bf16", "fp16")
+    ]
     assert len(dense) > 1000
     assert sum(isinstance(draft(row), Draft) for row in dense) / len(dense) > 0.99
 
 
-@pytest.mark.parametrize(("row", "targets", "once"), [
-    ("T1107", ("linear_qkv", "linear_proj"), True), ("T0387", ("linear_qkv",), False)])
+@pytest.mark.parametrize(
+    ("row", "targets", "once"), [("T1107", ("linear_qkv", "linear_proj"), True), ("T0387", ("linear_qkv",), False)]
+)
 def test_rows_of_adapters_train_those_of_their_benchmark(row: str, targets: tuple[str, ...], once: bool) -> None:
     found = draft(ROWS[row])
     assert isinstance(found, Draft)

@@ -21,8 +21,15 @@ from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 
 LAYER = "num_tokens,num_tensor_parallel_workers,n_head,n_kv_head,n_embd,n_expanded_embd,use_gated_mlp"
 VIDUR_HEADER = f"{LAYER},time_stats.mlp_up_proj.median,time_stats.mlp_down_proj.median,time_stats.add.median"
-COMMON: dict[str, Any] = {"level": "kernel", "name": "x", "phase": "forward", "dtype": "bf16", "mode": "eager", "status": "ok",
-                          "source": "mine"}
+COMMON: dict[str, Any] = {
+    "level": "kernel",
+    "name": "x",
+    "phase": "forward",
+    "dtype": "bf16",
+    "mode": "eager",
+    "status": "ok",
+    "source": "mine",
+}
 
 
 def test_matrix_products_of_a_layer(tmp_path: Path) -> None:
@@ -44,15 +51,49 @@ def test_matrix_products_of_a_layer(tmp_path: Path) -> None:
 
 def test_a_row_goes_through_the_estimator_as_in_a_job() -> None:
     """The score of a weight gradient is `estimate` of that operator without the factors of training."""
-    rows = [{**COMMON, "op": "gemm", "phase": "wgrad", "batch": 1, "m": 4096, "n": 8192, "k": 4096, "out_dtype": "fp32",
-             "accumulate": True, "seconds": 5e-4},
-            {**COMMON, "op": "attention", "phase": "backward", "batch": 32, "m": 4096, "n": 4096, "k": 192, "v": 128,
-             "causal": True, "library": "fa2", "seconds": 1e-2}]
+    rows = [
+        {
+            **COMMON,
+            "op": "gemm",
+            "phase": "wgrad",
+            "batch": 1,
+            "m": 4096,
+            "n": 8192,
+            "k": 4096,
+            "out_dtype": "fp32",
+            "accumulate": True,
+            "seconds": 5e-4,
+        },
+        {
+            **COMMON,
+            "op": "attention",
+            "phase": "backward",
+            "batch": 32,
+            "m": 4096,
+            "n": 4096,
+            "k": 192,
+            "v": 128,
+            "causal": True,
+            "library": "fa2",
+            "seconds": 1e-2,
+        },
+    ]
     wgrad, core = score_rows(dataset(About(gpu="h100-sxm-80gb"), rows), frozenset())
     pairs = 4096 * 4097 / 2
-    ops = [Op("x", Kind.GEMM, Phase.WGRAD, dtype=DTYPES.index("bf16"), m=4096, n=8192, k=4096, flops=2.0 * 4096 * 8192 * 4096,
-              bytes=2.0 * 4096 * (4096 + 8192) + 8.0 * 4096 * 8192),
-           Op("x", Kind.ATTENTION_BACKWARD, Phase.DGRAD, batch=32, m=4096, n=4096, k=160, flops=5.0 * 320 * 32 * pairs, bytes=1.0)]
+    ops = [
+        Op(
+            "x",
+            Kind.GEMM,
+            Phase.WGRAD,
+            dtype=DTYPES.index("bf16"),
+            m=4096,
+            n=8192,
+            k=4096,
+            flops=2.0 * 4096 * 8192 * 4096,
+            bytes=2.0 * 4096 * (4096 + 8192) + 8.0 * 4096 * 8192,
+        ),
+        Op("x", Kind.ATTENTION_BACKWARD, Phase.DGRAD, batch=32, m=4096, n=4096, k=160, flops=5.0 * 320 * 32 * pairs, bytes=1.0),
+    ]
     found = estimate(OpTable.of(ops), load_gpu("h100-sxm-80gb"), load_runtime("megatron-core", attention_library="fa2"), factors={})
     assert wgrad.predicted == pytest.approx(1e6 * found.seconds[0]) and core.predicted == pytest.approx(1e6 * found.seconds[1])
     assert (wgrad.measured, wgrad.family, wgrad.fitted) == (500.0, "h100-sxm-80gb gemm wgrad", False)
@@ -60,10 +101,14 @@ def test_a_row_goes_through_the_estimator_as_in_a_job() -> None:
 
 def test_what_has_no_prediction_is_named() -> None:
     module = {"level": "layer", "op": "layer", "shape": "hidden=8"}
-    rows = [{**COMMON, "op": "elementwise", "seconds": 1e-5}, {**COMMON, "op": "launch", "seconds": 1e-6},
-            {**COMMON, **module, "seconds": 1e-3},
-            {**COMMON, "op": "norm", "m": 8, "n": 8, "status": "open", "note": "gaps", "seconds": 1e-5},
-            {**COMMON, "op": "norm", "m": 8, "n": 8, "mode": "compile", "seconds": 1e-5}, {**COMMON, "op": "gemm", "seconds": 1e-5}]
+    rows = [
+        {**COMMON, "op": "elementwise", "seconds": 1e-5},
+        {**COMMON, "op": "launch", "seconds": 1e-6},
+        {**COMMON, **module, "seconds": 1e-3},
+        {**COMMON, "op": "norm", "m": 8, "n": 8, "status": "open", "note": "gaps", "seconds": 1e-5},
+        {**COMMON, "op": "norm", "m": 8, "n": 8, "mode": "compile", "seconds": 1e-5},
+        {**COMMON, "op": "gemm", "seconds": 1e-5},
+    ]
     words = ("without bytes", "op launch", "shape without seq", "status open: gaps", "mode compile", "without m")
     reasons = [str(score.skipped) for score in score_rows(dataset(About(gpu="h100-sxm-80gb"), rows), frozenset())]
     for reason, word in zip(reasons, words, strict=True):
@@ -84,7 +129,9 @@ def test_a_gpu_outside_the_catalogue(tmp_path: Path) -> None:
 
 def test_a_table_of_two_gpus_is_scored_for_each(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("gpu,op,m,n,k,dtype,time_us\nh100-sxm-80gb,gemm,4096,8192,4096,bf16,400\na100-sxm-80gb,gemm,4096,8192,4096,bf16,1150\n")
+    path.write_text(
+        "gpu,op,m,n,k,dtype,time_us\nh100-sxm-80gb,gemm,4096,8192,4096,bf16,400\na100-sxm-80gb,gemm,4096,8192,4096,bf16,1150\n"
+    )
     report = validate([path])
     assert [f.family for f in report.families] == ["h100-sxm-80gb gemm forward", "a100-sxm-80gb gemm forward"]
     assert all(abs(score.error_pct or 99) < 20 for score in report.rows)
@@ -93,8 +140,10 @@ def test_a_table_of_two_gpus_is_scored_for_each(tmp_path: Path) -> None:
 def test_all_reduce_of_one_node(tmp_path: Path) -> None:
     path = tmp_path / "allreduce_a100" / "gpus_8.csv"
     path.parent.mkdir()
-    path.write_text("size(B),count,type,time(ns),busbw(GB/s),time(ns),busbw(GB/s)\n1073741824,268435456,float,8200000,229,8210000,229\n",
-                    encoding="utf-8")
+    path.write_text(
+        "size(B),count,type,time(ns),busbw(GB/s),time(ns),busbw(GB/s)\n1073741824,268435456,float,8200000,229,8210000,229\n",
+        encoding="utf-8",
+    )
     report = validate([path])
     assert [score.measured for score in report.rows] == [8200.0, 8210.0]
     assert report.rows[0].predicted == report.rows[1].predicted
@@ -114,8 +163,13 @@ def test_vidurs_collectives(tmp_path: Path) -> None:
     path = tmp_path / "a100_dgx" / "all_reduce.csv"
     path.parent.mkdir()
     header = ",time_stats.all_reduce.median,rank,num_workers,size,collective,devices_per_node,max_devices_per_node"
-    rows = ["0,0.6,0,8,67108864,all_reduce,8,8", "1,0.6,1,8,67108864,all_reduce,8,8", "2,20,0,16,67108864,all_reduce,8,8",
-            "3,2,0,4,67108864,all_reduce,4,4", "4,x,0,8,67108864,all_reduce,8,8"]
+    rows = [
+        "0,0.6,0,8,67108864,all_reduce,8,8",
+        "1,0.6,1,8,67108864,all_reduce,8,8",
+        "2,20,0,16,67108864,all_reduce,8,8",
+        "3,2,0,4,67108864,all_reduce,4,4",
+        "4,x,0,8,67108864,all_reduce,8,8",
+    ]
     path.write_text("\n".join([header, *rows]), encoding="utf-8")
     first, *others = validate([path]).rows
     assert first.measured == pytest.approx(600.0) and abs(first.error_pct or 99) < 25

@@ -27,8 +27,20 @@ LAYER = SIZES | CORE | MLP | {"norm": "rmsnorm", "recompute": "none"}
 
 def row(op: str, phase: str, shape: dict[str, int | str], **more: Any) -> dict[str, Any]:
     level = "layer" if op == "layer" else "submodule"
-    return {"level": level, "op": op, "name": op, "phase": phase, "dtype": "bf16", "mode": "eager", "library": "windtunnel",
-            "shape": write_shape(shape), "seconds": 1e-2, "host_seconds": 1e-3, "status": "ok", "source": "by hand"} | more
+    return {
+        "level": level,
+        "op": op,
+        "name": op,
+        "phase": phase,
+        "dtype": "bf16",
+        "mode": "eager",
+        "library": "windtunnel",
+        "shape": write_shape(shape),
+        "seconds": 1e-2,
+        "host_seconds": 1e-3,
+        "status": "ok",
+        "source": "by hand",
+    } | more
 
 
 def data(*rows: dict[str, Any]) -> Dataset:
@@ -86,8 +98,9 @@ def test_a_slice_is_less_work_and_has_no_calls() -> None:
     assert whole / 8 < sliced < whole / 3  # norms and residuals are not cut
 
 
-@pytest.mark.parametrize("op, shape", [("attention", CORE), ("norm", {"norm": "rmsnorm"}), ("embedding", {"vocab": 32000}),
-                                       ("head", {"vocab": 32000})])
+@pytest.mark.parametrize(
+    "op, shape", [("attention", CORE), ("norm", {"norm": "rmsnorm"}), ("embedding", {"vocab": 32000}), ("head", {"vocab": 32000})]
+)
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_every_module_is_scored(op: str, shape: dict[str, int | str], phase: str) -> None:
     (score,) = score_module_rows(data(row(op, phase, SIZES | shape)), H100)
@@ -96,12 +109,17 @@ def test_every_module_is_scored(op: str, shape: dict[str, int | str], phase: str
     assert score.measured == pytest.approx(1e4)
 
 
-@pytest.mark.parametrize("made, reason", [
-    (row("layer", "optimizer", LAYER), "its parts are rows"), (row("layer", "forward", LAYER, status="open"), "status open"),
-    (row("moe", "forward", SIZES), "moe"), (row("layer", "forward", {"hidden": 64}), "without seq, micro_batch"),
-    (row("layer", "forward", LAYER | {"heads": 30}), "heads"),
-    (row("mlp", "forward", SIZES | MLP | {"flavour": "odd"}), "flavour=odd"),
-])
+@pytest.mark.parametrize(
+    "made, reason",
+    [
+        (row("layer", "optimizer", LAYER), "its parts are rows"),
+        (row("layer", "forward", LAYER, status="open"), "status open"),
+        (row("moe", "forward", SIZES), "moe"),
+        (row("layer", "forward", {"hidden": 64}), "without seq, micro_batch"),
+        (row("layer", "forward", LAYER | {"heads": 30}), "heads"),
+        (row("mlp", "forward", SIZES | MLP | {"flavour": "odd"}), "flavour=odd"),
+    ],
+)
 def test_what_cannot_be_assembled_is_skipped_with_its_reason(made: dict[str, Any], reason: str) -> None:
     (score,) = score_module_rows(data(made), H100)
     assert score.skipped is not None and reason in score.skipped
@@ -109,8 +127,20 @@ def test_what_cannot_be_assembled_is_skipped_with_its_reason(made: dict[str, Any
 
 def test_own_kernels_come_before_the_curves_and_modules_never_answer_for_themselves() -> None:
     made = row("mlp", "forward", SIZES | MLP)
-    kernel = {"level": "kernel", "op": "gemm", "name": "up", "phase": "forward", "dtype": "bf16", "mode": "eager", "m": 8192,
-              "n": 28672, "k": 4096, "seconds": 50e-3, "status": "ok", "source": "by hand"}
+    kernel = {
+        "level": "kernel",
+        "op": "gemm",
+        "name": "up",
+        "phase": "forward",
+        "dtype": "bf16",
+        "mode": "eager",
+        "m": 8192,
+        "n": 28672,
+        "k": 4096,
+        "seconds": 50e-3,
+        "status": "ok",
+        "source": "by hand",
+    }
     plain = score_module_rows(data(made, kernel), H100)[0]
     own = score_module_rows(data(made, kernel), H100, from_kernels=True)[0]
     assert plain.predicted is not None and own.predicted is not None
@@ -145,8 +175,12 @@ def test_published_layers_are_within_their_bound() -> None:
 def test_a_layer_table_s_bad_lines_are_skipped() -> None:
     head = "id,family,job,set,pass,seconds,source,verified\n"
     lines = [
-        "a,f,megatron-22b-8,,forward,-1,s,memory", "b,f,megatron-22b-8,,sideways,1,s,memory", "c,f,no-such-job,,forward,1,s,memory",
-        "d,f,megatron-22b-8,plan.tp=7,forward,1,s,memory", "e,f", "f,f,megatron-22b-8,,forward,0.007,s,source seen",
+        "a,f,megatron-22b-8,,forward,-1,s,memory",
+        "b,f,megatron-22b-8,,sideways,1,s,memory",
+        "c,f,no-such-job,,forward,1,s,memory",
+        "d,f,megatron-22b-8,plan.tp=7,forward,1,s,memory",
+        "e,f",
+        "f,f,megatron-22b-8,,forward,0.007,s,source seen",
     ]
     scores = layer_scores(head + "\n".join(lines) + "\n")
     assert [score.skipped is not None for score in scores] == [True] * 5 + [False]

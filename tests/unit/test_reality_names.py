@@ -10,16 +10,19 @@ from windtunnel.reality.gpu_names import gpu_named
 from windtunnel.spec import names
 
 
-@pytest.mark.parametrize(("said", "meant"), [
-    ("h200-sxm-141gb", "h200-sxm-141gb"),  # the id
-    ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"),  # what the driver prints
-    ("b200-sxm-192gb", "b200-sxm-180gb"),  # two ways to count the same memory
-    ("H100-SXM-96GB-HBM2e (Meta Grand Teton)", "h100-sxm-96gb-hbm2e"),
-    ("h100-nvl", "h100-nvl-94gb"),
-    ("TPU Trillium v6e", "tpu-v6e"),
-    ("H200", "h200-sxm-141gb"),
-    ("H20", "h20"),
-])
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("h200-sxm-141gb", "h200-sxm-141gb"),  # the id
+        ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"),  # what the driver prints
+        ("b200-sxm-192gb", "b200-sxm-180gb"),  # two ways to count the same memory
+        ("H100-SXM-96GB-HBM2e (Meta Grand Teton)", "h100-sxm-96gb-hbm2e"),
+        ("h100-nvl", "h100-nvl-94gb"),
+        ("TPU Trillium v6e", "tpu-v6e"),
+        ("H200", "h200-sxm-141gb"),
+        ("H20", "h20"),
+    ],
+)
 def test_a_part_number_is_matched_as_a_whole_word(said: str, meant: str) -> None:
     assert gpu_named(said).id == meant
 

@@ -27,8 +27,10 @@ def test_blackwell_by_container_and_precision() -> None:
     assert "graph_scope" not in recipe((26, 4), "gb200-nvl72", "gpt-oss-120b", precision="bf16", ep=64, pp=1)
 
 
-@pytest.mark.parametrize(("columns", "pairs"), [
-    ({"pp": 1}, True), ({"pp": 4, "vpp": 4}, True), ({"pp": 4}, False), ({"pp": 1, "recompute": "full"}, False)])
+@pytest.mark.parametrize(
+    ("columns", "pairs"),
+    [({"pp": 1}, True), ({"pp": 4, "vpp": 4}, True), ({"pp": 4}, False), ({"pp": 1, "recompute": "full"}, False)],
+)
 def test_calls_overlap_only_where_the_schedule_allows_it(columns: dict[str, Any], pairs: bool) -> None:
     assert recipe((26, 8), "gb200-nvl72", precision="mxfp8", ep=8, **columns)["moe_a2a_overlap"] is pairs
 

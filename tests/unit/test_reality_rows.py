@@ -20,8 +20,10 @@ def test_blank_is_none_and_never_zero() -> None:
 
 
 def test_bad_numbers_put_the_row_aside_with_the_reason() -> None:
-    rows = [ROW.replace("X1", f"X{n}").replace(",64,", f",{bad},")
-            for n, bad in enumerate(("many", "-3", "nan", "inf", "1e400", "6.5", "0x10", "1" * 30))]
+    rows = [
+        ROW.replace("X1", f"X{n}").replace(",64,", f",{bad},")
+        for n, bad in enumerate(("many", "-3", "nan", "inf", "1e400", "6.5", "0x10", "1" * 30))
+    ]
     table = parse("\n".join([HEADER, *rows, ROW.replace("X1", "good")]))
     assert [row.id for row in table.training] == ["good"]
     assert [bad.id for bad in table.unreadable] == [f"X{n}" for n in range(8)]

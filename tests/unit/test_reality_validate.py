@@ -74,8 +74,10 @@ def test_mfu_alone_is_scored_by_its_sources_count() -> None:
     assert score_training(replace(row, source="elsewhere"), answer)[0].skipped
 
 
-@pytest.mark.parametrize(("row_id", "tolerance"), [("T0063", 0.004), ("T0074", 0.004), ("T0067", 0.009), ("T0075", 0.005),
-                                                   ("T0076", 0.005), ("T0077", 0.005), ("T0078", 0.005)])
+@pytest.mark.parametrize(
+    ("row_id", "tolerance"),
+    [("T0063", 0.004), ("T0074", 0.004), ("T0067", 0.009), ("T0075", 0.005), ("T0076", 0.005), ("T0077", 0.005), ("T0078", 0.005)],
+)
 def test_the_count_gives_megascales_printed_mfu_from_its_printed_times(row_id: str, tolerance: float) -> None:
     """Table 2, with and without the sliding window."""
     row = ROWS[row_id]
@@ -145,6 +147,7 @@ def test_blanks_take_the_least_recompute_that_fits_then_the_fastest() -> None:
 
 def test_virtual_stages_are_chosen_again_after_the_micro_batch() -> None:
     """With micro batch 2 alone two virtual stages are the fastest: the search has to come back to them."""
+
     def predict(job: Job) -> Prediction:
         plan = job.plan
         return answer(job, 5.0 + (plan.vpp == 1) if plan.micro_batch == 2 else 10.0 + plan.micro_batch + plan.vpp)
@@ -189,9 +192,12 @@ GOOD = "X{n},{family},megatron,gpt,24,1024,16,4096,1024,64,8,a100-sxm-80gb,8,8,n
 
 
 def test_report_of_a_file(tmp_path: Path) -> None:
-    path = table(tmp_path, GOOD.format(n=1, family="A", time=2.0, verified="source seen"),
-                 GOOD.format(n=2, family="A", time=1.0, verified="memory"),
-                 GOOD.format(n=3, family="B", time="fast", verified="source seen"))
+    path = table(
+        tmp_path,
+        GOOD.format(n=1, family="A", time=2.0, verified="source seen"),
+        GOOD.format(n=2, family="A", time=1.0, verified="memory"),
+        GOOD.format(n=3, family="B", time="fast", verified="source seen"),
+    )
     seen: list[tuple[int, int, str]] = []
     report = validate([path], progress=lambda done, total, row: seen.append((done, total, row)), predict=answer)
     data = report.as_dict()
@@ -219,9 +225,13 @@ def test_family_filter_and_wrong_names(tmp_path: Path) -> None:
 
 
 def test_page_names_the_fitted_families_apart_and_lists_every_reason() -> None:
-    report = Report((Score("1", "New", "step_time_s", 1.0, 1.5, assumptions=("vocabulary assumed",)),
-                     Score("2", "Old", "step_time_s", 1.0, 1.01, fitted=True),
-                     Score("3", "New", "memory_gib", 10.0, skipped="no such kind")))
+    report = Report(
+        (
+            Score("1", "New", "step_time_s", 1.0, 1.5, assumptions=("vocabulary assumed",)),
+            Score("2", "Old", "step_time_s", 1.0, 1.01, fitted=True),
+            Score("3", "New", "memory_gib", 10.0, skipped="no such kind"),
+        )
+    )
     page = markdown(report)
     test_only, fitted = page.index("### Test only"), page.index("### Fitted")
     assert test_only < page.index("| New | step time | 1 | 50.0 %") < fitted < page.index("| Old | step time | 1 | 1.0 %")

@@ -35,8 +35,21 @@ from windtunnel.records.dataset import KEY, about_text
 from windtunnel.records.work import bytes_of, flops_of, visible_pairs
 
 H100 = About(gpu="h100-sxm-80gb", device="NVIDIA H100 80GB HBM3", driver="570.1", libraries={"torch": "2.13.0"}, source="test")
-GEMM: dict[str, Any] = {"level": "kernel", "op": "gemm", "name": "up", "phase": "forward", "dtype": "bf16", "mode": "eager",
-                        "batch": 1, "m": 4096, "n": 8192, "k": 4096, "seconds": 4e-4, "status": "ok", "source": "test"}
+GEMM: dict[str, Any] = {
+    "level": "kernel",
+    "op": "gemm",
+    "name": "up",
+    "phase": "forward",
+    "dtype": "bf16",
+    "mode": "eager",
+    "batch": 1,
+    "m": 4096,
+    "n": 8192,
+    "k": 4096,
+    "seconds": 4e-4,
+    "status": "ok",
+    "source": "test",
+}
 """275 GFLOP: 0.278 ms at H100's peak."""
 
 
@@ -53,10 +66,20 @@ def refusal(about: About = H100, *rows: dict[str, Any]) -> str:
 
 ROWS = st.lists(
     st.fixed_dictionaries(
-        {"level": st.just("kernel"), "op": st.sampled_from(OPS), "name": st.text("abc, \"'\n", min_size=1, max_size=6),
-         "phase": st.sampled_from(PHASES), "dtype": st.sampled_from(DTYPES), "mode": st.just("eager"), "status": st.just("ok"),
-         "source": st.just("s"), "throttled": st.sampled_from([None, "", "power"]), "causal": st.sampled_from([None, True, False]),
-         "n": st.one_of(st.none(), st.integers(0, 10**12)), "seconds": st.floats(1e-5, 3e-5)}
+        {
+            "level": st.just("kernel"),
+            "op": st.sampled_from(OPS),
+            "name": st.text("abc, \"'\n", min_size=1, max_size=6),
+            "phase": st.sampled_from(PHASES),
+            "dtype": st.sampled_from(DTYPES),
+            "mode": st.just("eager"),
+            "status": st.just("ok"),
+            "source": st.just("s"),
+            "throttled": st.sampled_from([None, "", "power"]),
+            "causal": st.sampled_from([None, True, False]),
+            "n": st.one_of(st.none(), st.integers(0, 10**12)),
+            "seconds": st.floats(1e-5, 3e-5),
+        }
     ),
     max_size=8,
 )
@@ -92,12 +115,22 @@ def test_the_row_is_counted_from_the_files_first() -> None:
     assert "seconds of row 2" in refusal(H100, row(status="oom", seconds=None), row(), row(seconds=0.0))
 
 
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"phase": "fwd"}, "phase of row 0"), ({"dtype": "float16"}, "dtype of row 0"), ({"op": "mlp"}, "op of row 0"),
-    ({"level": "layer"}, "op of row 0"), ({"mode": "fast"}, "mode of row 0"), ({"name": None}, "name of row 0"),
-    ({"m": -1}, "m of row 0"), ({"seconds_min": 0.4}, "seconds_min of row 0"), ({"seconds_max": 4e-7}, "seconds_max of row 0"),
-    ({"status": "oom"}, "no time where status is oom"), ({"power_w": float("inf")}, "power_w of row 0"),
-])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"phase": "fwd"}, "phase of row 0"),
+        ({"dtype": "float16"}, "dtype of row 0"),
+        ({"op": "mlp"}, "op of row 0"),
+        ({"level": "layer"}, "op of row 0"),
+        ({"mode": "fast"}, "mode of row 0"),
+        ({"name": None}, "name of row 0"),
+        ({"m": -1}, "m of row 0"),
+        ({"seconds_min": 0.4}, "seconds_min of row 0"),
+        ({"seconds_max": 4e-7}, "seconds_max of row 0"),
+        ({"status": "oom"}, "no time where status is oom"),
+        ({"power_w": float("inf")}, "power_w of row 0"),
+    ],
+)
 def test_cells_that_cannot_be(changes: dict[str, Any], words: str) -> None:
     assert words in refusal(H100, row(**changes))
 
@@ -115,7 +148,8 @@ def test_another_gpus_times_under_this_name() -> None:
     assert "B/s from memory" in refusal(H100, copy)
     assert len(dataset(About(gpu="b200-sxm-180gb"), [copy])) == 1
     assert "is the GPU that prints 'NVIDIA H100 80GB HBM3'. Write it as --gpu h100-sxm-80gb." in refusal(
-        About(gpu="h200-sxm-141gb", device="NVIDIA H100 80GB HBM3"), row())
+        About(gpu="h200-sxm-141gb", device="NVIDIA H100 80GB HBM3"), row()
+    )
     assert "under the name h200-sxm-141gb" in refusal(About(gpu="h200-sxm-141gb", device="Some Chip"), row())
     for key, value in {"sms": 108.0, "memory": 40e9, "memory_bandwidth": 3.35e12, "peak.bf16": 312e12}.items():
         assert key in refusal(About(gpu="h200-sxm-141gb", datasheet={key: value}), row())
@@ -145,8 +179,10 @@ def test_repeats_may_differ_and_not_contradict() -> None:
 
 def test_repeats_become_their_median() -> None:
     """Three runs of 2, 3 and 7 with spread 1 each: mean 4, var = 1 + mean of (4, 1, 9)."""
-    runs = [row(seconds=s, seconds_min=s - 1, seconds_max=s + 1, seconds_mean=s, seconds_std=1.0, repeats=5, model=m)
-            for s, m in ((2.0, "a"), (7.0, "b"), (3.0, "a"))]
+    runs = [
+        row(seconds=s, seconds_min=s - 1, seconds_max=s + 1, seconds_mean=s, seconds_std=1.0, repeats=5, model=m)
+        for s, m in ((2.0, "a"), (7.0, "b"), (3.0, "a"))
+    ]
     one, other = merge([*runs, row(m=1)], across=("model",))
     assert (one["seconds"], one["seconds_min"], one["seconds_max"], one["repeats"], one["model"]) == (3.0, 1.0, 8.0, 15, "a, b")
     assert one["seconds_mean"] == 4.0 and one["seconds_std"] == pytest.approx((1 + 14 / 3) ** 0.5)
@@ -171,7 +207,9 @@ def test_files_that_are_no_dataset(tmp_path: Path) -> None:
     whole = path.read_bytes()
     later = json.loads(about_text(H100)) | {"version": 99}
     wrong: list[tuple[bytes | pa.Table, str]] = [
-        (whole[: len(whole) // 2], "cut off"), (b"", "cut off"), (b"a,b\n1,2\n", "not Parquet"),
+        (whole[: len(whole) // 2], "cut off"),
+        (b"", "cut off"),
+        (b"a,b\n1,2\n", "not Parquet"),
         (data.table.drop_columns(["seconds", "op"]), "no column op, seconds"),
         (data.table.append_column("gpu", pa.array(["a100"])), "unknown column gpu"),
         (data.table.set_column(11, "batch", pa.array(["many"])), "column types"),
@@ -183,8 +221,12 @@ def test_files_that_are_no_dataset(tmp_path: Path) -> None:
             pq.write_table(content.replace_schema_metadata({KEY: about_text(H100).encode()}), path)
         with pytest.raises(FileError, match=words):
             read(path)
-    for about, words in ((None, "profile import"), (b"{}", "profile import"), (b'{"gpu": 3}', "profile import"),
-                         (json.dumps(later).encode(), "schema version 99")):
+    for about, words in (
+        (None, "profile import"),
+        (b"{}", "profile import"),
+        (b'{"gpu": 3}', "profile import"),
+        (json.dumps(later).encode(), "schema version 99"),
+    ):
         pq.write_table(data.table.replace_schema_metadata({KEY: about} if about else None), path)
         with pytest.raises(FileError, match=words):
             read(path)

@@ -71,6 +71,7 @@ TIMES = (Times(1.0, 1.0, 1.0, 3.0), Times(1.0, 1.25, 0.75, 2.5), Times(1.25, 1.0
 def test_bubbles_of_the_papers(p: int, times: Times) -> None:
     f, b, w = times.forward, times.input_gradient, times.weight_gradient
     for m in (2 * p, 4 * p):
+
         def idle(name: str, virtual: int = 1, size: int = m) -> float:
             clock = run(name, p, virtual, size, times)
             return clock.makespan - max(clock.work)

@@ -22,8 +22,20 @@ MOE: dict[str, Any] = {"experts": 4, "top_k": 2, "tied_embeddings": False}
 
 def job(**fields: Any) -> Job:
     """Two nodes of eight GPUs, two micro batches, everything sharded."""
-    return make_job(**{"gpus": 16, "dp": 16, "global_batch": 32, "sharding": "fsdp", "attention": "flash", "tied_embeddings": False,
-                       "overlap_param_gather": True, "overlap_grad_reduce": True, "reduce_dtype": "bf16", **fields})
+    return make_job(
+        **{
+            "gpus": 16,
+            "dp": 16,
+            "global_batch": 32,
+            "sharding": "fsdp",
+            "attention": "flash",
+            "tied_embeddings": False,
+            "overlap_param_gather": True,
+            "overlap_grad_reduce": True,
+            "reduce_dtype": "bf16",
+            **fields,
+        }
+    )
 
 
 def moved(of: Job) -> dict[tuple[Comm, Axis], float]:
@@ -68,6 +80,7 @@ def test_what_a_step_moves(fields: dict[str, Any], expected: dict[tuple[Comm, Ax
 
 def test_zero_plus_plus_sends_a_quarter_across_nodes() -> None:
     """Table 1 of arXiv 2306.10209: of M for each of forward, backward and gradients 0.5 M + 0 + 0.25 M are left."""
+
     def across(of: Job) -> float:
         """What passes a node's boundary: a ring's buffer once, and eight ranks' parts of the second all-to-all."""
         return sum(size * {SHARD: 1, FAR: 8}.get(axis, 0) for (_, axis), size in moved(of).items())
@@ -107,6 +120,7 @@ def test_a_second_copy_and_whole_gradients_take_memory() -> None:
 
 def test_prefetch_depth() -> None:
     """A layer has 12.6 M parameters, its largest module 4.2 M."""
+
     def ahead(**fields: Any) -> int:
         return blocks_ahead(build(job(**fields)), 0)
 
@@ -124,8 +138,16 @@ def test_prefetch_depth() -> None:
 def test_small_tensors_stay_whole() -> None:
     """Norms and biases below the threshold are gathered once a step, after the update, and held in 16 bits."""
     plain, kept = job(), job(persistent_parameters=1e4)
-    small = sum(w * times for chunk in build(kept).stages[0] for b, times in chunk.blocks
-                for w in build(kept).blocks[b].tensors.weights if w < 1e4) / build(kept).stage_parameters[0]
+    small = (
+        sum(
+            w * times
+            for chunk in build(kept).stages[0]
+            for b, times in chunk.blocks
+            for w in build(kept).blocks[b].tensors.weights
+            if w < 1e4
+        )
+        / build(kept).stage_parameters[0]
+    )
     assert small > 0.0
     assert moved(kept)[GATHER, SHARD] == pytest.approx(moved(plain)[GATHER, SHARD] - 8.0 * small + 2.0 * small)
 
@@ -166,6 +188,7 @@ def test_zero2_copies_gradients_into_its_bucket() -> None:
 
 def test_parameters_are_gathered_in_buckets() -> None:
     fields: dict[str, Any] = {"sharding": "zero1", "overlap_param_gather": False}
+
     def count(of: Job) -> int:
         workload = build(of)
         return sum(n for (comm, _, _), n in lower(workload, price(workload)).calls[0].items() if comm == GATHER)
@@ -196,12 +219,17 @@ def test_impossible_plans_say_why(fields: dict[str, Any], path: str, says: str) 
 
 def test_framework_truths_by_version() -> None:
     """What each framework gathers, prefetches and exchanges by default, as its entry states with a source."""
+
     def of(name: str, **fields: Any) -> Any:
         return load_runtime(name, **fields)
 
     assert of("deepspeed").prefetch_bucket == 5e7 and of("deepspeed", version="0.4").prefetch_bucket == 0
     assert (of("deepspeed").cp_kind, of("torchtitan").cp_kind, of("meta").cp_kind, of("nemo").cp_kind) == (
-        "a2a", "all_gather", "all_gather", "p2p")
+        "a2a",
+        "all_gather",
+        "all_gather",
+        "p2p",
+    )
     assert of("torchtitan").cp_library == "torch"
     assert not of("torchtitan", launch="compile").fused_cross_entropy
     assert of("torchtitan", version="2025.06", launch="compile").fused_cross_entropy

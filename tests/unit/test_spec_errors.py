@@ -24,37 +24,52 @@ def nested(levels: int) -> dict[str, Any]:
     return table
 
 
-@pytest.mark.parametrize(("override", "path", "words"), [
-    ("plan.tpp=4", "plan.tpp", "Did you mean 'tp'"),
-    ("modle=llama3-8b", "modle", "Did you mean 'model'"),
-    ("cluster.node.gpu.memroy=80GiB", "cluster.node.gpu.memroy", "Did you mean 'memory'"),
-    ("runtime.host.lunch=1us", "runtime.host.lunch", "Did you mean 'launch'"),
-    ("model=llama3-8", "model", "Did you mean 'llama3-8b'"),
-    ("cluster=selenium", "cluster", "Did you mean 'selene'"),
-    ("cluster.node.gpu=a100", "cluster.node.gpu", "a100-"),
-    ("runtime.framework=megatron-ml", "runtime.framework", "Did you mean 'megatron-lm'"),
-    ("runtime.precision=bf61", "runtime.precision", "Did you mean 'bf16'"),
-    ("plan.tp=0", "plan.tp", "at least 1"), ("plan.tp=-1", "plan.tp", "at least 1"), ("plan.tp=1.5", "plan.tp", "whole number"),
-    ("plan.tp=true", "plan.tp", "whole number"), ("plan.tp=four", "plan.tp", "whole number"),
-    ("plan.tp=nan", "plan.tp", "whole number"),
-    ("plan.tp=" + "9" * 30, "plan.tp", "at most"), ("plan.tp=" + "9" * 5000, "plan.tp", "whole number"),
-    ("plan.sequence_parallel=1", "plan.sequence_parallel", "true or false"),
-    ("tokens=inf", "tokens", "finite"), ("tokens=nan", "tokens", "finite"), ("tokens=-1", "tokens", "above 0"),
-    ("cluster.pue=true", "cluster.pue", "number"), ("seed=-1", "seed", "at least 0"),
-    ("cluster.node.gpu.memory=0", "cluster.node.gpu.memory", "above 0"),
-    ("cluster.node.gpu.memory=-1", "cluster.node.gpu.memory", "size"),
-    ("cluster.node.gpu.memory=inf", "cluster.node.gpu.memory", "finite"),
-    ("cluster.node.gpu.memory=huge", "cluster.node.gpu.memory", "80GiB"),
-    ("cluster.node.nic.bandwidth=400", "cluster.node.nic.bandwidth", "unit"),
-    ("cluster.node.nic.bandwidth=400Gb/s per GPU", "cluster.node.nic.bandwidth", "per NIC"),
-    ("cluster.node.scale_up.bandwidth=300GB/s", "cluster.node.scale_up.bandwidth", "per what"),
-    ("cluster.node.gpu.peak.bf61=1TFLOP/s", "cluster.node.gpu.peak.bf61", "bf16"),
-    ("cluster=5", "cluster", "name from the catalogue"), ("plan=5", "plan", "table"), ("plan.tp=[1]", "plan.tp", "whole number"),
-    ("plan.stages=[1, -1]", "plan.stages.1", "at least 0"), ("name=", "name", "not empty"),
-    ("cluster.node.base=5", "cluster.node.base", "name"),
-    ("plan", "override", "plan.tp=4"), ("=4", "override", "plan.tp=4"), ("plan..tp=4", "override", "plan.tp=4"),
-    ("", "override", "plan.tp=4"),
-])
+@pytest.mark.parametrize(
+    ("override", "path", "words"),
+    [
+        ("plan.tpp=4", "plan.tpp", "Did you mean 'tp'"),
+        ("modle=llama3-8b", "modle", "Did you mean 'model'"),
+        ("cluster.node.gpu.memroy=80GiB", "cluster.node.gpu.memroy", "Did you mean 'memory'"),
+        ("runtime.host.lunch=1us", "runtime.host.lunch", "Did you mean 'launch'"),
+        ("model=llama3-8", "model", "Did you mean 'llama3-8b'"),
+        ("cluster=selenium", "cluster", "Did you mean 'selene'"),
+        ("cluster.node.gpu=a100", "cluster.node.gpu", "a100-"),
+        ("runtime.framework=megatron-ml", "runtime.framework", "Did you mean 'megatron-lm'"),
+        ("runtime.precision=bf61", "runtime.precision", "Did you mean 'bf16'"),
+        ("plan.tp=0", "plan.tp", "at least 1"),
+        ("plan.tp=-1", "plan.tp", "at least 1"),
+        ("plan.tp=1.5", "plan.tp", "whole number"),
+        ("plan.tp=true", "plan.tp", "whole number"),
+        ("plan.tp=four", "plan.tp", "whole number"),
+        ("plan.tp=nan", "plan.tp", "whole number"),
+        ("plan.tp=" + "9" * 30, "plan.tp", "at most"),
+        ("plan.tp=" + "9" * 5000, "plan.tp", "whole number"),
+        ("plan.sequence_parallel=1", "plan.sequence_parallel", "true or false"),
+        ("tokens=inf", "tokens", "finite"),
+        ("tokens=nan", "tokens", "finite"),
+        ("tokens=-1", "tokens", "above 0"),
+        ("cluster.pue=true", "cluster.pue", "number"),
+        ("seed=-1", "seed", "at least 0"),
+        ("cluster.node.gpu.memory=0", "cluster.node.gpu.memory", "above 0"),
+        ("cluster.node.gpu.memory=-1", "cluster.node.gpu.memory", "size"),
+        ("cluster.node.gpu.memory=inf", "cluster.node.gpu.memory", "finite"),
+        ("cluster.node.gpu.memory=huge", "cluster.node.gpu.memory", "80GiB"),
+        ("cluster.node.nic.bandwidth=400", "cluster.node.nic.bandwidth", "unit"),
+        ("cluster.node.nic.bandwidth=400Gb/s per GPU", "cluster.node.nic.bandwidth", "per NIC"),
+        ("cluster.node.scale_up.bandwidth=300GB/s", "cluster.node.scale_up.bandwidth", "per what"),
+        ("cluster.node.gpu.peak.bf61=1TFLOP/s", "cluster.node.gpu.peak.bf61", "bf16"),
+        ("cluster=5", "cluster", "name from the catalogue"),
+        ("plan=5", "plan", "table"),
+        ("plan.tp=[1]", "plan.tp", "whole number"),
+        ("plan.stages=[1, -1]", "plan.stages.1", "at least 0"),
+        ("name=", "name", "not empty"),
+        ("cluster.node.base=5", "cluster.node.base", "name"),
+        ("plan", "override", "plan.tp=4"),
+        ("=4", "override", "plan.tp=4"),
+        ("plan..tp=4", "override", "plan.tp=4"),
+        ("", "override", "plan.tp=4"),
+    ],
+)
 def test_override_is_refused(override: str, path: str, words: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_job(JOB, [override])
@@ -64,16 +79,35 @@ def test_override_is_refused(override: str, path: str, words: str) -> None:
 
 
 BAD_TABLES: list[Any] = [
-    {}, None, 5, [], True, b"x", object(), {"model": None}, {"base": 5}, {"base": None}, {"base": "nothing"}, {5: 5},
+    {},
+    None,
+    5,
+    [],
+    True,
+    b"x",
+    object(),
+    {"model": None},
+    {"base": 5},
+    {"base": None},
+    {"base": "nothing"},
+    {5: 5},
     {"base": JOB, "plan": {None: 1}},
-    {"base": JOB, "plan": nested(60)}, {"base": JOB, "plan": {"tp": 10**400}}, {"base": JOB, "tokens": 10**400},
-    {"base": JOB, "cluster": {"node": {"gpu": {"memory": 10**400}}}}, {"base": JOB, "plan": {"tp": float("nan")}},
+    {"base": JOB, "plan": nested(60)},
+    {"base": JOB, "plan": {"tp": 10**400}},
+    {"base": JOB, "tokens": 10**400},
+    {"base": JOB, "cluster": {"node": {"gpu": {"memory": 10**400}}}},
+    {"base": JOB, "plan": {"tp": float("nan")}},
     {"base": JOB, "plan": object()},
-    {"base": JOB, "cluster": {"pue": 1e999}}, {"base": JOB, "seed": 1.0}, {"base": JOB, "plan": {"stages": "12"}},
+    {"base": JOB, "cluster": {"pue": 1e999}},
+    {"base": JOB, "seed": 1.0},
+    {"base": JOB, "plan": {"stages": "12"}},
     {"base": JOB, "name": "n" * 10**6},
-    {"base": JOB, "runtime": {"base": 5}}, {"base": JOB, "runtime": {"base": "none"}}, {"base": JOB, "runtime": []},
+    {"base": JOB, "runtime": {"base": 5}},
+    {"base": JOB, "runtime": {"base": "none"}},
+    {"base": JOB, "runtime": []},
     {"base": JOB, "runtime": 5},
-    {"base": JOB, "runtime": {"framework": 5}}, {"base": JOB, "runtime": {"version": ["3"]}},
+    {"base": JOB, "runtime": {"framework": 5}},
+    {"base": JOB, "runtime": {"version": ["3"]}},
     {"base": JOB, "runtime": {"precision": {}}},
 ]
 
@@ -95,8 +129,13 @@ def test_endless_tables_are_refused() -> None:
 
 
 def test_unknown_names() -> None:
-    for load, name in ((load_job, "gpt3"), (load_model, "lama3-8b"), (load_cluster, "moon"), (load_gpu, "h101"),
-        (load_runtime, "torchtitanic")):
+    for load, name in (
+        (load_job, "gpt3"),
+        (load_model, "lama3-8b"),
+        (load_cluster, "moon"),
+        (load_gpu, "h101"),
+        (load_runtime, "torchtitanic"),
+    ):
         with pytest.raises(UnknownName):
             load(name)
     with pytest.raises(UnknownName, match="Did you mean 'llama3-8b'"):
@@ -104,15 +143,28 @@ def test_unknown_names() -> None:
 
 
 FILES: dict[str, bytes] = {
-    "empty.toml": b"", "blank.toml": b"  \n\n", "binary.toml": bytes(range(128, 256)), "null.json": b"\0\0\0",
+    "empty.toml": b"",
+    "blank.toml": b"  \n\n",
+    "binary.toml": bytes(range(128, 256)),
+    "null.json": b"\0\0\0",
     "cut.toml": b'model = "gpt3-175b',
-    "cut.json": b'{"model": "gpt', "list.json": b"[1, 2]", "number.json": b"5", "nan.json": b'{"tokens": NaN}',
+    "cut.json": b'{"model": "gpt',
+    "list.json": b"[1, 2]",
+    "number.json": b"5",
+    "nan.json": b'{"tokens": NaN}',
     "twice.json": b'{"name": "a", "name": "b"}',
-    "twice.toml": b"seed = 1\nseed = 2\n", "deep.toml": b"a = " + b"[" * 60 + b"]" * 60, "abyss.toml": b"a = " + b"[" * 100_000,
-    "abyss.json": b"[" * 100_000, "chain.toml": b"a." * 60 + b"b = 1", "text.txt": b"seed = 1", "nosuffix": b"seed = 1",
-    "digits.toml": b"seed = " + b"9" * 5000, "digits.json": b'{"seed": ' + b"9" * 5000 + b"}",
+    "twice.toml": b"seed = 1\nseed = 2\n",
+    "deep.toml": b"a = " + b"[" * 60 + b"]" * 60,
+    "abyss.toml": b"a = " + b"[" * 100_000,
+    "abyss.json": b"[" * 100_000,
+    "chain.toml": b"a." * 60 + b"b = 1",
+    "text.txt": b"seed = 1",
+    "nosuffix": b"seed = 1",
+    "digits.toml": b"seed = " + b"9" * 5000,
+    "digits.json": b'{"seed": ' + b"9" * 5000 + b"}",
     "utf16.toml": "seed = 1".encode("utf-16"),
-    "crlf.json": b"\r\n{", "date.toml": b"seed = 2020-13-77",
+    "crlf.json": b"\r\n{",
+    "date.toml": b"seed = 2020-13-77",
 }
 
 
@@ -129,20 +181,36 @@ def test_file_is_refused(name: str, tmp_path: Path) -> None:
 def test_other_ways_that_a_file_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "folder.toml").mkdir()
     (tmp_path / "large.toml").write_bytes(b"#" * (MAX_BYTES + 1))
-    for source, words in ((tmp_path / "folder.toml", "directory"), (tmp_path / "large.toml", "16 MiB"),
+    for source, words in (
+        (tmp_path / "folder.toml", "directory"),
+        (tmp_path / "large.toml", "16 MiB"),
         (tmp_path / "absent.toml", "no such file"),
-                          ("absent.toml", "no such file"), ("a\0b.toml", "null"), ("x" * 5000 + ".toml", "too long"),
-                          (tmp_path, "directory")):
+        ("absent.toml", "no such file"),
+        ("a\0b.toml", "null"),
+        ("x" * 5000 + ".toml", "too long"),
+        (tmp_path, "directory"),
+    ):
         with pytest.raises(FileError, match=words):
             load_job(source)
 
 
 def test_yaml_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("yaml")
-    laughs = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(f"{new}: &{new} [{','.join(['*' + old] * 10)}]\n" for old,
-    new in zip("abcdefg", "bcdefgh", strict=True))
-    for text in ("a: [", "a: 1\na: 2", "&a [*a]", laughs, "? [1, 2]\n: 3", "- 1", "!!python/object:os.system x",
-        "a: " + "[" * 5000, "1: 2", "\t"):
+    laughs = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{new}: &{new} [{','.join(['*' + old] * 10)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)
+    )
+    for text in (
+        "a: [",
+        "a: 1\na: 2",
+        "&a [*a]",
+        laughs,
+        "? [1, 2]\n: 3",
+        "- 1",
+        "!!python/object:os.system x",
+        "a: " + "[" * 5000,
+        "1: 2",
+        "\t",
+    ):
         file = tmp_path / "a.yaml"
         file.write_text(text)
         with pytest.raises(FileError):
@@ -150,12 +218,39 @@ def test_yaml_is_refused(tmp_path: Path) -> None:
 
 
 JSON_LIKE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["selene", "llama3-8b",
-        "dgx-a100-80gb", "none"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["base", "model", "plan", "runtime", "cluster", "node", "gpu", "fabric", "host", "framework", "tp",
-            "version", "name", "peak"]),
-        inner, max_size=4), max_leaves=12)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["selene", "llama3-8b", "dgx-a100-80gb", "none"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "base",
+                    "model",
+                    "plan",
+                    "runtime",
+                    "cluster",
+                    "node",
+                    "gpu",
+                    "fabric",
+                    "host",
+                    "framework",
+                    "tp",
+                    "version",
+                    "name",
+                    "peak",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
 
 
 @given(JSON_LIKE)
@@ -180,22 +275,35 @@ def test_no_override_escapes_as_another_exception(text: str, start: str) -> None
 
 
 CONTRADICTIONS: list[tuple[list[str], str, str]] = [
-    (["plan.tp=5"], "plan.tp", "96"), (["plan.tp=4"], "plan.dp", "64"), (["plan.dp=2"], "plan.dp", "dp = 1"),
+    (["plan.tp=5"], "plan.tp", "96"),
+    (["plan.tp=4"], "plan.dp", "64"),
+    (["plan.dp=2"], "plan.dp", "dp = 1"),
     (["plan.dp=none", "cluster.gpus=60"], "cluster.gpus", "64"),
-    (["plan.tp=5", "plan.dp=none", "cluster.gpus=40"], "plan.tp", "Divisors"), (["model.kv_heads=5"], "model.kv_heads", "heads"),
-    (["model.heads=100"], "model.heads", "hidden"), (["model.kv_heads=12"], "plan.tp", "kv_heads"),
+    (["plan.tp=5", "plan.dp=none", "cluster.gpus=40"], "plan.tp", "Divisors"),
+    (["model.kv_heads=5"], "model.kv_heads", "heads"),
+    (["model.heads=100"], "model.heads", "hidden"),
+    (["model.kv_heads=12"], "plan.tp", "kv_heads"),
     (["plan.seq=2044"], "plan.seq", "Try 2048"),
-    (["plan.seq=4096"], "plan.seq", "max_seq"), (["model.layers=95"], "plan.pp", "plan.stages"),
+    (["plan.seq=4096"], "plan.seq", "max_seq"),
+    (["model.layers=95"], "plan.pp", "plan.stages"),
     (["model.layers=12"], "plan.pp", "at most"),
-    (["plan.stages=[96]"], "plan.stages", "24 numbers"), (["plan.vpp=3", "plan.pp=1", "plan.dp=8"], "plan.vpp", "pp is 1"),
-    (["plan.schedule=1f1b"], "plan.schedule", "interleaved"), (["plan.micro_batch=3"], "plan.global_batch", "Try 66"),
-    (["plan.global_batch=60"], "plan.global_batch", "Try 64"), (["plan.shard_group=3"], "plan.shard_group", "divisor"),
-    (["plan.recompute_layers=5"], "plan.recompute_layers", "4 layers"), (["cluster.node.nic=none"], "cluster.gpus", "no NIC"),
-    (["cluster.fabric=none"], "cluster.fabric", "network"), (["runtime.precision=fp8"], "runtime.precision", "bf16"),
+    (["plan.stages=[96]"], "plan.stages", "24 numbers"),
+    (["plan.vpp=3", "plan.pp=1", "plan.dp=8"], "plan.vpp", "pp is 1"),
+    (["plan.schedule=1f1b"], "plan.schedule", "interleaved"),
+    (["plan.micro_batch=3"], "plan.global_batch", "Try 66"),
+    (["plan.global_batch=60"], "plan.global_batch", "Try 64"),
+    (["plan.shard_group=3"], "plan.shard_group", "divisor"),
+    (["plan.recompute_layers=5"], "plan.recompute_layers", "4 layers"),
+    (["cluster.node.nic=none"], "cluster.gpus", "no NIC"),
+    (["cluster.fabric=none"], "cluster.fabric", "network"),
+    (["runtime.precision=fp8"], "runtime.precision", "bf16"),
     (["plan.placement=['tp','tp','cp','dp','pp']"], "plan.placement", "once"),
     (["cluster.node.scale_up.size=3"], "cluster.node.scale_up.size", "8 GPUs"),
-    (["plan.dp=none", "cluster.gpus=192", "plan.global_batch=192", "cluster.node.gpus=24", "cluster.node.scale_up.size=16"],
-     "cluster.node.scale_up.size", "24"),
+    (
+        ["plan.dp=none", "cluster.gpus=192", "plan.global_batch=192", "cluster.node.gpus=24", "cluster.node.scale_up.size=16"],
+        "cluster.node.scale_up.size",
+        "24",
+    ),
     (["plan.tp=2", "plan.pp=2", "plan.vpp=1", "plan.dp=3", "cluster.gpus=12"], "plan.global_batch", "Try 66"),
     (["plan.tp=1", "plan.pp=1", "plan.vpp=1", "plan.dp=12", "cluster.gpus=12", "plan.global_batch=12"], "cluster.gpus", "Try 16"),
     (["plan.tp=1", "plan.cp=3", "plan.pp=8", "plan.dp=1", "cluster.gpus=24"], "plan.seq", "cp"),
@@ -211,14 +319,28 @@ def test_contradiction(overrides: list[str], path: str, words: str) -> None:
     assert words in str(caught.value)
 
 
-@given(gpus=st.integers(1, 10**7), tp=st.integers(1, 10**9), pp=st.integers(1, 10**9), vpp=st.integers(1, 10**9),
+@given(
+    gpus=st.integers(1, 10**7),
+    tp=st.integers(1, 10**9),
+    pp=st.integers(1, 10**9),
+    vpp=st.integers(1, 10**9),
     layers=st.integers(1, 10**5),
-       batch=st.integers(1, 10**9))
+    batch=st.integers(1, 10**9),
+)
 @settings(max_examples=200, deadline=None)
 def test_check_is_quick_and_lets_only_whole_splits_through(gpus: int, tp: int, pp: int, vpp: int, layers: int, batch: int) -> None:
-    job = load_job(JOB, ["plan.dp=none", f"cluster.gpus={gpus}", f"plan.tp={tp}", f"plan.pp={pp}", f"plan.vpp={vpp}",
-        f"model.layers={layers}",
-                         f"plan.global_batch={batch}"])
+    job = load_job(
+        JOB,
+        [
+            "plan.dp=none",
+            f"cluster.gpus={gpus}",
+            f"plan.tp={tp}",
+            f"plan.pp={pp}",
+            f"plan.vpp={vpp}",
+            f"model.layers={layers}",
+            f"plan.global_batch={batch}",
+        ],
+    )
     try:
         check(job)
     except PlanError:

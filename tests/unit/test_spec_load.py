@@ -32,8 +32,16 @@ def test_dump_and_load_give_an_equal_job(name: str) -> None:
 @given(tp=st.sampled_from([1, 2, 4, 8]), bandwidth=st.floats(1e3, 1e13), tokens=st.floats(1, 1e15), text=st.text(max_size=20))
 @settings(max_examples=50, deadline=None)
 def test_dump_is_exact_for_odd_numbers_and_texts(tp: int, bandwidth: float, tokens: float, text: str) -> None:
-    job = load_job({"base": JOB, "plan": {"tp": tp}, "tokens": tokens, "source": text, "name": "x" + text,
-                    "cluster": {"node": {"nic": {"bandwidth": f"{bandwidth!r}B/s per NIC each way"}}}})
+    job = load_job(
+        {
+            "base": JOB,
+            "plan": {"tp": tp},
+            "tokens": tokens,
+            "source": text,
+            "name": "x" + text,
+            "cluster": {"node": {"nic": {"bandwidth": f"{bandwidth!r}B/s per NIC each way"}}},
+        }
+    )
     assert round_trip(job) == job
 
 
@@ -44,17 +52,26 @@ def test_cached_values_change_neither_equality_nor_hash() -> None:
     assert one != load_job(JOB, ["seed=1"])
 
 
-@pytest.mark.parametrize(("override", "path", "expected"), [
-    ("plan.tp=4", "plan.tp", 4), ("cluster.gpus=1024", "cluster.gpus", 1024), ("model=llama3-8b", "model.name", "llama3-8b"),
-    ("model.layers=4", "model.layers", 4), ("cluster.node=dgx-h100", "cluster.node.gpu.id", "h100-sxm-80gb"),
-    ("cluster.node.gpu=h200-sxm-141gb", "cluster.gpu.id", "h200-sxm-141gb"),
-    ("cluster.node.gpu.memory=40GiB", "cluster.gpu.memory", 40 * 2.0**30),
-    ("runtime.host.launch=3us", "runtime.host.launch", 3e-6), ("runtime.version=0.10", "runtime.version", "0.10"),
-    ("plan.dp=none", "plan.dp", None),
-    ("cluster.node.nic=none", "cluster.node.nic", None), ("plan.stages=[1, 2]", "plan.stages", (1, 2)),
-    ("runtime.overlap_grad_reduce=true", "runtime.overlap_grad_reduce", True), ("name='a=b'", "name", "a=b"),
-    ("tokens=1e9", "tokens", 1e9),
-])
+@pytest.mark.parametrize(
+    ("override", "path", "expected"),
+    [
+        ("plan.tp=4", "plan.tp", 4),
+        ("cluster.gpus=1024", "cluster.gpus", 1024),
+        ("model=llama3-8b", "model.name", "llama3-8b"),
+        ("model.layers=4", "model.layers", 4),
+        ("cluster.node=dgx-h100", "cluster.node.gpu.id", "h100-sxm-80gb"),
+        ("cluster.node.gpu=h200-sxm-141gb", "cluster.gpu.id", "h200-sxm-141gb"),
+        ("cluster.node.gpu.memory=40GiB", "cluster.gpu.memory", 40 * 2.0**30),
+        ("runtime.host.launch=3us", "runtime.host.launch", 3e-6),
+        ("runtime.version=0.10", "runtime.version", "0.10"),
+        ("plan.dp=none", "plan.dp", None),
+        ("cluster.node.nic=none", "cluster.node.nic", None),
+        ("plan.stages=[1, 2]", "plan.stages", (1, 2)),
+        ("runtime.overlap_grad_reduce=true", "runtime.overlap_grad_reduce", True),
+        ("name='a=b'", "name", "a=b"),
+        ("tokens=1e9", "tokens", 1e9),
+    ],
+)
 def test_override(override: str, path: str, expected: object) -> None:
     value: Any = load_job(JOB, [override])
     for part in path.split("."):
@@ -129,12 +146,21 @@ def test_nouns_from_tables() -> None:
     assert load_cluster({"base": "selene", "node": "dgx-h100", "gpus": 8}).gpu.id == "h100-sxm-80gb"
 
 
-@pytest.mark.parametrize(("printed", "expected"), [
-    ("NVIDIA H20", "h20"), ("NVIDIA H200", "h200-sxm-141gb"), ("NVIDIA B200", "b200-sxm-180gb"), ("NVIDIA GB200", "gb200-nvl72"),
-    ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"), ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
-    ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
-    ("Tesla V100-SXM3-32GB", "v100-sxm3-32gb"), ("  nvidia  h100 80gb hbm3\n", "h100-sxm-80gb"), ("mi300x", "mi300x"),
-])
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("NVIDIA H20", "h20"),
+        ("NVIDIA H200", "h200-sxm-141gb"),
+        ("NVIDIA B200", "b200-sxm-180gb"),
+        ("NVIDIA GB200", "gb200-nvl72"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
+        ("Tesla V100-SXM3-32GB", "v100-sxm3-32gb"),
+        ("  nvidia  h100 80gb hbm3\n", "h100-sxm-80gb"),
+        ("mi300x", "mi300x"),
+    ],
+)
 def test_match_gpu(printed: str, expected: str) -> None:
     assert match_gpu(printed).id == expected
 

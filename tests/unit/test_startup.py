@@ -24,10 +24,13 @@ def test_groups_of_64_gpus_by_hand() -> None:
     assert startup(job(64, "sync=all_ranks")).operations == 2 * 64 * made.groups + made.memberships
 
 
-@pytest.mark.parametrize(("gpus", "sets", "published", "tolerance"), [
-    (2048, ("store=tcp", "sync=all_ranks"), 1047.0, 0.02), (2048, ("store=redis", "sync=all_ranks"), 361.0, 0.02)])
-def test_megascales_first_two_times_are_what_the_rates_were_taken_from(gpus: int, sets: tuple[str, ...], published: float,
-                                                                     tolerance: float) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "sets", "published", "tolerance"),
+    [(2048, ("store=tcp", "sync=all_ranks"), 1047.0, 0.02), (2048, ("store=redis", "sync=all_ranks"), 361.0, 0.02)],
+)
+def test_megascales_first_two_times_are_what_the_rates_were_taken_from(
+    gpus: int, sets: tuple[str, ...], published: float, tolerance: float
+) -> None:
     assert startup(job(gpus, *sets)).seconds == pytest.approx(published, rel=tolerance)
 
 

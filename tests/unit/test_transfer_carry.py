@@ -61,11 +61,22 @@ def test_a_best_matmul_caps_the_rate_unless_it_is_another_gpus() -> None:
 
 
 def test_a_gpu_that_does_not_exist_works_from_a_data_sheet_alone() -> None:
-    new = GPU(id="x1", name="X1", vendor="other", architecture="x", peak={"bf16": "3000TFLOP/s"}, memory="200GB",
-              memory_bandwidth="10TB/s")
-    rows = OpTable.of([Op("g", Kind.GEMM, Phase.FORWARD, m=8192, n=8192, k=8192, flops=2.0 * 8192**3),
-                       Op("a", Kind.ATTENTION, Phase.FORWARD, batch=64, m=4096, n=4096, k=128, flops=2.0 * 64 * 4096.0**2 * 128),
-                       Op("n", Kind.NORM, Phase.FORWARD, m=8192, n=8192, bytes=4.0 * 8192**2)])
+    new = GPU(
+        id="x1",
+        name="X1",
+        vendor="other",
+        architecture="x",
+        peak={"bf16": "3000TFLOP/s"},
+        memory="200GB",
+        memory_bandwidth="10TB/s",
+    )
+    rows = OpTable.of(
+        [
+            Op("g", Kind.GEMM, Phase.FORWARD, m=8192, n=8192, k=8192, flops=2.0 * 8192**3),
+            Op("a", Kind.ATTENTION, Phase.FORWARD, batch=64, m=4096, n=4096, k=128, flops=2.0 * 64 * 4096.0**2 * 128),
+            Op("n", Kind.NORM, Phase.FORWARD, m=8192, n=8192, bytes=4.0 * 8192**2),
+        ]
+    )
     found = estimate(rows, new, RUNTIME)
     assert (found.seconds > 0).all() and (found.provenance == Provenance.ASSUMED).all() and (found.relative_error > 0.2).all()
     assert "a100-sxm-80gb" in found.sources[found.source[0]]
@@ -87,18 +98,22 @@ def test_command(tmp_path, capsys) -> None:
     assert main(["profile", "transfer", "--leave", "h20", "--json", "-", "--markdown", str(where)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {row["gpu"] for row in found["results"]} == {"h20"} and {"naive", "two_formula", "ours"} <= {
-        row["method"] for row in found["results"]}
+        row["method"] for row in found["results"]
+    }
     assert "| h20 | attention | 8 |" in where.read_text()
     assert main(["profile", "transfer"]) == 0
     assert "profile import" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (["--data", "nowhere"], "nowhere"),
-    (["--leave", "h100"], "h100-sxm-80gb"),
-    (["--write", "joint.json"], "Add --data"),
-    (["--leave", "h20", "--write", "joint.json"], "no --leave"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--data", "nowhere"], "nowhere"),
+        (["--leave", "h100"], "h100-sxm-80gb"),
+        (["--write", "joint.json"], "Add --data"),
+        (["--leave", "h20", "--write", "joint.json"], "no --leave"),
+    ],
+)
 def test_errors(arguments: list[str], said: str, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["profile", "transfer", *arguments]) == 2

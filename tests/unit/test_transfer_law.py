@@ -24,8 +24,19 @@ from windtunnel.compute.transfer.law import (
 from windtunnel.spec import load_gpu
 
 HOPPER = Sheet("h", "hopper", 1000e12, 3e12, 128.0, 50e6, 700.0, 1.8e9)
-CURVE = GemmCurve(fraction=0.9, tiles=((256, 128), (64, 64)), tile_cost=12.8, prologue=100.0, wave=0.5, memory=0.8, latency=4e-6,
-                  split=3e-6, blend=3.0, throttle=0.0, settle=3e-4)
+CURVE = GemmCurve(
+    fraction=0.9,
+    tiles=((256, 128), (64, 64)),
+    tile_cost=12.8,
+    prologue=100.0,
+    wave=0.5,
+    memory=0.8,
+    latency=4e-6,
+    split=3e-6,
+    blend=3.0,
+    throttle=0.0,
+    settle=3e-4,
+)
 FUSED = AttentionCurve(fraction=0.8, rows=128, wave=0.5, setup=100.0, head=60.0, causal=1.1, latency=6e-6)
 
 

@@ -33,10 +33,23 @@ from windtunnel.records import About, dataset
 from windtunnel.spec import load_gpu
 
 A100, H100, B200 = (load_gpu(name) for name in ("a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb"))
-CURVE = GemmCurve(fraction=0.9, tiles=((256, 128), (128, 128)), tile_cost=12.8, prologue=100.0, wave=0.3, memory=0.8, latency=4e-6,
-                  split=3e-6, blend=3.0, throttle=0.0, settle=3e-4)
-FUSED = {way: AttentionCurve(fraction=f, rows=128, wave=0.5, setup=100.0, head=30.0, causal=1.1, latency=6e-6)
-         for way, f in (("forward", 0.9), ("backward", 0.7))}
+CURVE = GemmCurve(
+    fraction=0.9,
+    tiles=((256, 128), (128, 128)),
+    tile_cost=12.8,
+    prologue=100.0,
+    wave=0.3,
+    memory=0.8,
+    latency=4e-6,
+    split=3e-6,
+    blend=3.0,
+    throttle=0.0,
+    settle=3e-4,
+)
+FUSED = {
+    way: AttentionCurve(fraction=f, rows=128, wave=0.5, setup=100.0, head=30.0, causal=1.1, latency=6e-6)
+    for way, f in (("forward", 0.9), ("backward", 0.7))
+}
 TRUTH = Joint(CURVE, FUSED, 0.5, 1.4e-12, ("a", "b"))
 
 
@@ -120,11 +133,40 @@ def test_libraries_made_for_an_architecture_and_older_ones() -> None:
 
 def test_rows_of_a_dataset() -> None:
     about = About(gpu="h100-sxm-80gb")
-    plain = {"level": "kernel", "op": "gemm", "name": "x", "phase": "wgrad", "dtype": "bf16", "mode": "eager", "batch": 1, "m": 512,
-             "n": 256, "k": 2048, "seconds": 1e-4, "status": "ok", "source": "s", "accumulate": True}
-    rows = [plain, {**plain, "k": 1000}, {**plain, "dtype": "fp8"}, {**plain, "phase": "forward", "m": 1024, "k": 64},
-            {**plain, "op": "attention", "phase": "forward", "m": 1024, "n": 1024, "k": 192, "v": 128, "batch": 4, "causal": True,
-             "accumulate": None}]
+    plain = {
+        "level": "kernel",
+        "op": "gemm",
+        "name": "x",
+        "phase": "wgrad",
+        "dtype": "bf16",
+        "mode": "eager",
+        "batch": 1,
+        "m": 512,
+        "n": 256,
+        "k": 2048,
+        "seconds": 1e-4,
+        "status": "ok",
+        "source": "s",
+        "accumulate": True,
+    }
+    rows = [
+        plain,
+        {**plain, "k": 1000},
+        {**plain, "dtype": "fp8"},
+        {**plain, "phase": "forward", "m": 1024, "k": 64},
+        {
+            **plain,
+            "op": "attention",
+            "phase": "forward",
+            "m": 1024,
+            "n": 1024,
+            "k": 192,
+            "v": 128,
+            "batch": 4,
+            "causal": True,
+            "accumulate": None,
+        },
+    ]
     found = case(H100, dataset(about, rows))
     assert list(found.gemm.way) == ["wgrad", "forward"] and found.gemm.k[0] == 2048
     assert found.gemm.moved[0] == 2 * (512 * 2048 + 2048 * 256) + 8 * 512 * 256

@@ -222,8 +222,9 @@ def test_jitter_makes_a_step_longer_and_more_so_with_more_members() -> None:
 
 def test_slowest_of_four_passes_is_as_statistics_say() -> None:
     """One segment a pass and no tensor parallelism: replicas meet once a step; the mean of a pass stays 1."""
-    p = predict(unequal(make_job(layers=2, host=FREE, global_batch=64), jitter={"sigma": 0.1, "of": "pass", "shape": "lognormal"},
-                        draws=20))
+    p = predict(
+        unequal(make_job(layers=2, host=FREE, global_batch=64), jitter={"sigma": 0.1, "of": "pass", "shape": "lognormal"}, draws=20)
+    )
     assert p.step_time_s == pytest.approx(told(p).equal_step_time_s, rel=0.01)
 
 
@@ -293,35 +294,45 @@ def test_assumptions_speak_of_the_census_only_where_it_counts() -> None:
 
 
 def test_a_job_that_says_so_is_read_back() -> None:
-    job = load_job({"base": "gpt3-175b-64", "unequal": {"mixed": [{"stages": [1], "gpu": "h100-sxm-80gb"}],
-                                                        "pauses": [{"seconds": "20ms", "every": 50}]}})
+    job = load_job(
+        {
+            "base": "gpt3-175b-64",
+            "unequal": {"mixed": [{"stages": [1], "gpu": "h100-sxm-80gb"}], "pauses": [{"seconds": "20ms", "every": 50}]},
+        }
+    )
     assert load_job(tomllib.loads(dump_job(job))) == job
     assert load_job({"base": "gpt3-175b-64"}, ["unequal.spread=0.01", "unequal=none"]).unequal is None
 
 
-@pytest.mark.parametrize(("fields", "says"), [
-    ({}, "nothing that differs"),
-    ({"slow": [{"factor": 1.2}]}, "Say which ranks differ"),
-    ({"slow": [{"nodes": [9], "factor": 1.2}]}, "the job has 2 nodes"),
-    ({"slow": [{"nodes": [0], "ranks": [15], "factor": 1.2}]}, "have a rank in common"),
-    ({"slow": [{"nodes": [0]}]}, "a factor above 1"),
-    ({"links": [{"nodes": [0], "rate": 1.0}]}, "a rate below 1"),
-    ({"mixed": [{"nodes": [0]}]}, "one of gpu, node"),
-    ({"experts": {"excess": 0.2}}, "a model with experts"),
-    ({"documents": {"mean": 100.0}}, 'runtime.attention = "flash"'),
-    ({"batches": [{"replicas": [0], "micro_batches": 9}]}, "micro batches in all"),
-])
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, "nothing that differs"),
+        ({"slow": [{"factor": 1.2}]}, "Say which ranks differ"),
+        ({"slow": [{"nodes": [9], "factor": 1.2}]}, "the job has 2 nodes"),
+        ({"slow": [{"nodes": [0], "ranks": [15], "factor": 1.2}]}, "have a rank in common"),
+        ({"slow": [{"nodes": [0]}]}, "a factor above 1"),
+        ({"links": [{"nodes": [0], "rate": 1.0}]}, "a rate below 1"),
+        ({"mixed": [{"nodes": [0]}]}, "one of gpu, node"),
+        ({"experts": {"excess": 0.2}}, "a model with experts"),
+        ({"documents": {"mean": 100.0}}, 'runtime.attention = "flash"'),
+        ({"batches": [{"replicas": [0], "micro_batches": 9}]}, "micro batches in all"),
+    ],
+)
 def test_contradictions_are_refused(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(PlanError, match=says):
         predict(unequal(make_job(dp=2, tp=8, layers=2), **fields))
 
 
-@pytest.mark.parametrize(("fields", "says"), [
-    ({"slow": [{"nodes": [0], "factor": 0.5}]}, "at least 1"),
-    ({"slo": []}, "Did you mean 'slow'"),
-    ({"mixed": [{"nodes": [0], "gpu": "h1000"}]}, "unequal.mixed.0.gpu"),
-    ({"jitter": {"sigma": 2.0}}, "below 1"),
-])
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"slow": [{"nodes": [0], "factor": 0.5}]}, "at least 1"),
+        ({"slo": []}, "Did you mean 'slow'"),
+        ({"mixed": [{"nodes": [0], "gpu": "h1000"}]}, "unequal.mixed.0.gpu"),
+        ({"jitter": {"sigma": 2.0}}, "below 1"),
+    ],
+)
 def test_wrong_fields_are_refused(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(SpecError, match=says):
         load_job({"base": "gpt3-175b-64", "unequal": fields})
@@ -329,8 +340,15 @@ def test_wrong_fields_are_refused(fields: dict[str, Any], says: str) -> None:
 
 def test_mixed_gpus_need_the_precision() -> None:
     with pytest.raises(PlanError, match=r"unequal\.mixed\.0"):
-        check(load_job({"base": "llama2-70b-64xh100", "runtime": {"precision": "fp8"},
-                        "unequal": {"mixed": [{"replicas": [0], "gpu": "a100-sxm-80gb"}]}}))
+        check(
+            load_job(
+                {
+                    "base": "llama2-70b-64xh100",
+                    "runtime": {"precision": "fp8"},
+                    "unequal": {"mixed": [{"replicas": [0], "gpu": "a100-sxm-80gb"}]},
+                }
+            )
+        )
 
 
 def test_the_report_says_who_waits_for_whom() -> None:

@@ -15,9 +15,20 @@ from windtunnel.spec.vision import Vision
 from windtunnel.workload import Block, Comm, Kind, Phase, Workload, build, model_flops, parameter_count
 from windtunnel.workload.blocks.core import visible
 
-SMALL: dict[str, Any] = {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "tied_embeddings": False,
-                         "linear_bias": False, "attention": "flash", "layers": 4, "hidden": 128, "heads": 4, "ffn": 256,
-                         "vocab": 256, "seq": 128}
+SMALL: dict[str, Any] = {
+    "activation": "swiglu",
+    "norm": "rmsnorm",
+    "position": "rope",
+    "tied_embeddings": False,
+    "linear_bias": False,
+    "attention": "flash",
+    "layers": 4,
+    "hidden": 128,
+    "heads": 4,
+    "ffn": 256,
+    "vocab": 256,
+    "seq": 128,
+}
 EYE: dict[str, Any] = {"layers": 3, "hidden": 64, "heads": 4, "ffn": 96, "image": 32, "patch": 4, "images": 2, "projector": (96,)}
 
 
@@ -97,9 +108,21 @@ def test_a_projector_alone_needs_gradients_through_the_decoder() -> None:
     assert stage.optimizer == 12 * workload.stage_parameters[0]
 
 
-@pytest.mark.parametrize("fields", [
-    {}, {"pp": 2}, {"tp": 2, "sequence_parallel": True}, {"cp": 2}, {"sharding": "fsdp", "dp": 2}, {"recompute": "full"},
-    {"lora": Lora(rank=4)}, {"frozen": True}, {"pp": 2, "vpp": 2}, {"micro_batch": 2}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"pp": 2},
+        {"tp": 2, "sequence_parallel": True},
+        {"cp": 2},
+        {"sharding": "fsdp", "dp": 2},
+        {"recompute": "full"},
+        {"lora": Lora(rank=4)},
+        {"frozen": True},
+        {"pp": 2, "vpp": 2},
+        {"micro_batch": 2},
+    ],
+)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_plans_with_images_are_predicted(fields: dict[str, Any], frozen: bool) -> None:
     found = predict(job({"frozen": frozen, "window": 16, "global_every": 3}, **fields).job)
@@ -116,11 +139,18 @@ def test_tensor_parallelism_cuts_the_encoder() -> None:
     assert calls == [Comm.ALL_REDUCE, Comm.ALL_REDUCE]
 
 
-@pytest.mark.parametrize(("eye", "fields", "word"), [
-    ({"image": 33}, {}, "vision.image"), ({"merge": 3}, {}, "vision.merge"), ({"heads": 3}, {}, "vision.heads"),
-    ({"images": 3}, {}, "part of the sequence"), ({"ffn": 97}, {"tp": 2}, "vision.ffn"),
-    ({"projector": (97,)}, {"tp": 2}, "projector"),
-    ({}, {"frozen": True, "lora": Lora()}, "model.frozen")])
+@pytest.mark.parametrize(
+    ("eye", "fields", "word"),
+    [
+        ({"image": 33}, {}, "vision.image"),
+        ({"merge": 3}, {}, "vision.merge"),
+        ({"heads": 3}, {}, "vision.heads"),
+        ({"images": 3}, {}, "part of the sequence"),
+        ({"ffn": 97}, {"tp": 2}, "vision.ffn"),
+        ({"projector": (97,)}, {"tp": 2}, "projector"),
+        ({}, {"frozen": True, "lora": Lora()}, "model.frozen"),
+    ],
+)
 def test_impossible_encoders_say_so(eye: dict[str, Any], fields: dict[str, Any], word: str) -> None:
     with pytest.raises(SpecError, match=word):
         job(eye, **fields)

@@ -12,8 +12,22 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-_PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
-           "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
+_PREFIX = {
+    "": 1.0,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+    "Pi": 2.0**50,
+    "Ei": 2.0**60,
+}
 _NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*"
 _SIZE = re.compile(_NUMBER + r"([KMGTP]i?|k)?(B|b)?\s*$")
 _RATE = re.compile(_NUMBER + r"([KMGTPE]i?|k)?(B|b|bit|Bytes|byte)(?:/s|ps)\s*(?:per\s+(\w+))?\s*(each way|both ways)?\s*$")
@@ -112,17 +126,23 @@ Size = Annotated[float, BeforeValidator(parse_size), _text_or_number("bytes", "8
 Seconds = Annotated[float, BeforeValidator(parse_time), _text_or_number("seconds", "2us", "1.5ms")]
 FlopRate = Annotated[float, BeforeValidator(parse_flops), _written("FLOP/s"), _text("312TFLOP/s")]
 OwnedBandwidth = Annotated[
-    float, BeforeValidator(parse_bandwidth), _written("B/s per GPU each way"), _text("300GB/s per GPU each way")]
+    float, BeforeValidator(parse_bandwidth), _written("B/s per GPU each way"), _text("300GB/s per GPU each way")
+]
 NicBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "NIC")), _written("B/s per NIC each way"), _text("200Gb/s")]
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "NIC")), _written("B/s per NIC each way"), _text("200Gb/s")
+]
 NodeBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "node")), _written("B/s per node each way"), _text("25GB/s")]
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "node")), _written("B/s per node each way"), _text("25GB/s")
+]
 LinkBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "link")), _written("B/s per link each way"), _text("63GB/s")]
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "link")), _written("B/s per link each way"), _text("63GB/s")
+]
 PortBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "port")), _written("B/s per port each way"), _text("100GB/s")]
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "port")), _written("B/s per port each way"), _text("100GB/s")
+]
 GpuBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _written("B/s per GPU each way"), _text("2.039TB/s")]
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _written("B/s per GPU each way"), _text("2.039TB/s")
+]
 
 
 def show_size(number: float) -> str:

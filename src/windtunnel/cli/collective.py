@@ -49,7 +49,9 @@ def command(
     algorithm: Annotated[
         str | None,
         typer.Option(
-            "--algorithm", "-a", metavar="NAME|FILE",
+            "--algorithm",
+            "-a",
+            metavar="NAME|FILE",
             help=f"{', '.join(LOWERINGS)}, or sends in a .csv, .json, .toml or .xml (MSCCL).",
         ),
     ] = None,
@@ -84,12 +86,38 @@ def command(
         raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
     shape = dims_of(dims)
     if show or csv is not None:
-        _show(machine, name, gpus, wanted[0], variables, csv, json, algorithm=chosen, sends=sends, per_node=per_node, seed=seed,
-              dims=shape)
+        _show(
+            machine,
+            name,
+            gpus,
+            wanted[0],
+            variables,
+            csv,
+            json,
+            algorithm=chosen,
+            sends=sends,
+            per_node=per_node,
+            seed=seed,
+            dims=shape,
+        )
         return
     with stoppable(f"{len(wanted)} sizes") as progress:
-        rows = sweep(machine, name, gpus, wanted, network=network, settings=variables, mtu=mtu, skip=skip, progress=progress,
-                     algorithm=chosen, sends=sends, per_node=per_node, seed=seed, dims=shape)
+        rows = sweep(
+            machine,
+            name,
+            gpus,
+            wanted,
+            network=network,
+            settings=variables,
+            mtu=mtu,
+            skip=skip,
+            progress=progress,
+            algorithm=chosen,
+            sends=sends,
+            per_node=per_node,
+            seed=seed,
+            dims=shape,
+        )
     finished = len(rows) == len(wanted)
     if json is not None:
         about = {"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "finished": finished}
@@ -125,18 +153,42 @@ def variables_of(pairs: Sequence[str]) -> dict[str, str | int]:
 def dims_of(text: str | None) -> tuple[int, ...]:
     """Ranks of each dimension from `8,16`."""
     words = [word.strip() for word in text.split(",")] if text else []
-    if not all(word.isascii() and word.isdecimal() and 0 < int(word) < 10**6 for word in words if len(word) < 8) or max(
-            map(len, words), default=0) > 7:
+    if (
+        not all(word.isascii() and word.isdecimal() and 0 < int(word) < 10**6 for word in words if len(word) < 8)
+        or max(map(len, words), default=0) > 7
+    ):
         raise SpecError("--dims", text, "ranks of each dimension, innermost first, such as 8,16")
     return tuple(int(word) for word in words)
 
 
-def _show(machine: Cluster, op: str, gpus: int, size: float, variables: dict[str, str | int], csv: str | None, json: str | None, *,
-          algorithm: str | None, sends: Sends | None, per_node: int | None, seed: int, dims: tuple[int, ...]) -> None:
+def _show(
+    machine: Cluster,
+    op: str,
+    gpus: int,
+    size: float,
+    variables: dict[str, str | int],
+    csv: str | None,
+    json: str | None,
+    *,
+    algorithm: str | None,
+    sends: Sends | None,
+    per_node: int | None,
+    seed: int,
+    dims: tuple[int, ...],
+) -> None:
     """Lists the transfers of one call."""
     settings = parse_settings(variables, "--env")
-    wired = wire(as_set(machine, settings), OPS[op], size, flat_group(machine, gpus, per_node), algorithm=algorithm, sends=sends,
-                 settings=settings, seed=seed, dims=dims)
+    wired = wire(
+        as_set(machine, settings),
+        OPS[op],
+        size,
+        flat_group(machine, gpus, per_node),
+        algorithm=algorithm,
+        sends=sends,
+        settings=settings,
+        seed=seed,
+        dims=dims,
+    )
     lowered = wired.lowered
     found = transfers(lowered.lanes, lowered.pattern.channel, lowered.ends)
     if csv is not None:

@@ -30,8 +30,16 @@ def listing(lowered: Lowered, found: Transfers, op: str) -> str:
 def as_json(lowered: Lowered, found: Transfers, op: str) -> dict[str, object]:
     """All that is listed; `sends` and `size` are what `--algorithm` reads from a JSON file."""
     rows = rows_of(found, lowered.call.ranks)
-    return {"op": op, "size": lowered.call.size, "gpus": lowered.call.ranks, "algorithm": lowered.algorithm,
-            "protocol": lowered.protocol, "channels": lowered.call.channels, "total": found.total, "sends": rows}
+    return {
+        "op": op,
+        "size": lowered.call.size,
+        "gpus": lowered.call.ranks,
+        "algorithm": lowered.algorithm,
+        "protocol": lowered.protocol,
+        "channels": lowered.call.channels,
+        "total": found.total,
+        "sends": rows,
+    }
 
 
 def as_csv(lowered: Lowered, found: Transfers) -> str:

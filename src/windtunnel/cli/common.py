@@ -19,8 +19,11 @@ Sets = Annotated[
 ]
 On = Annotated[
     str | None,
-    typer.Option("--on", metavar="JOB|CLUSTER|PROFILE", help="Machine (and, for a config.json, plan and runtime) of an imported "
-                 "job; a profile's .parquet: its device."),
+    typer.Option(
+        "--on",
+        metavar="JOB|CLUSTER|PROFILE",
+        help="Machine (and, for a config.json, plan and runtime) of an imported job; a profile's .parquet: its device.",
+    ),
 ]
 ModelFile = Annotated[
     str | None, typer.Option("--model", metavar="CONFIG.JSON", help="Take the model from a Hugging Face config.json.")

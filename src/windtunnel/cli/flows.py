@@ -74,8 +74,20 @@ def command(
     flaps = tuple(parse_flap(text) for text in flap or ())
     after = time_of(convergence, "--convergence")
     fixed = (size_of(xoff, "--xoff"), size_of(xon or xoff, "--xon")) if xoff else None
-    packet = PacketSettings(cc, loss, recovery, size_of(buffer, "--buffer"), header, ack_every, threads, flaps, after, fixed,
-                            time_of(sample, "--sample") if series else 0.0, watch)
+    packet = PacketSettings(
+        cc,
+        loss,
+        recovery,
+        size_of(buffer, "--buffer"),
+        header,
+        ack_every,
+        threads,
+        flaps,
+        after,
+        fixed,
+        time_of(sample, "--sample") if series else 0.0,
+        watch,
+    )
     options = FlowOptions(network, routing, nic, seed, size_of(mtu, "--mtu"), until, packet)
     options.route_options()
     packet.options(routing, options.mtu, seed)
@@ -103,8 +115,13 @@ def command(
 def _check(network: str, series: str | None, sample: str, skip: bool) -> None:
     """SpecError for what plain flows do not have."""
     if skip:
-        raise SpecError("--skip", "flows", "no --skip", "Plain flows have no steps that repeat. It works in `windtunnel collective "
-                        "--network packet --skip` and `windtunnel predict --network packet --skip`.")
+        raise SpecError(
+            "--skip",
+            "flows",
+            "no --skip",
+            "Plain flows have no steps that repeat. It works in `windtunnel collective "
+            "--network packet --skip` and `windtunnel predict --network packet --skip`.",
+        )
     if series is not None and network != "packet":
         raise SpecError("--series", network, "--network packet", "Only packets have queues and rates over time.")
     if series is not None and not series.endswith((".csv", ".json")):

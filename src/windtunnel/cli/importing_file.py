@@ -15,8 +15,12 @@ from windtunnel.spec.toml import toml_lines
 
 
 def command(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A Hugging Face config.json, Megatron-LM flags, or a DeepSpeed or "
-                                          "torchtitan configuration.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A Hugging Face config.json, Megatron-LM flags, or a DeepSpeed or torchtitan configuration."
+        ),
+    ],
     on: On = None,
     sets: Sets = None,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where the TOML goes.")] = "-",

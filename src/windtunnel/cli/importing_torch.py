@@ -18,9 +18,12 @@ def command(
     arg: Annotated[list[str] | None, typer.Option("--arg", metavar="NAME=VALUE", help="An argument of the factory.")] = None,
     given: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="[NAME=]SHAPE[:DTYPE]",
-                     help="An input where the factory returns a module alone, such as 8x3x224x224 or input_ids=2x4096:int64; "
-                     "the first dimension is the micro batch."),
+        typer.Option(
+            "--input",
+            metavar="[NAME=]SHAPE[:DTYPE]",
+            help="An input where the factory returns a module alone, such as 8x3x224x224 or input_ids=2x4096:int64; "
+            "the first dimension is the micro batch.",
+        ),
     ] = None,
     dtype: Annotated[str, typer.Option("--dtype", help="Format of parameters and activations: bf16, fp16, fp32.")] = "bf16",
     tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Tokens of a sample; 1 counts samples.")] = None,

@@ -29,13 +29,18 @@ Replay = Annotated[
 ]
 Snapshot = Annotated[
     str | None,
-    typer.Option("--snapshot", metavar="FILE.pickle",
-                 help="Write a stage's highest point for PyTorch's viewer, pytorch.org/memory_viz."),
+    typer.Option(
+        "--snapshot", metavar="FILE.pickle", help="Write a stage's highest point for PyTorch's viewer, pytorch.org/memory_viz."
+    ),
 ]
 Picture = Annotated[
     str | None,
-    typer.Option("--picture", metavar="FILE.svg", help="Replay a whole step and draw its memory over time, .svg or .html: all "
-                 "stages, or --stage N; JSON then has `over_time`."),
+    typer.Option(
+        "--picture",
+        metavar="FILE.svg",
+        help="Replay a whole step and draw its memory over time, .svg or .html: all "
+        "stages, or --stage N; JSON then has `over_time`.",
+    ),
 ]
 Stage = Annotated[
     int | None, typer.Option("--stage", min=0, help="Stage of the snapshot (left out: the fullest) or of the picture (all).")
@@ -67,8 +72,16 @@ def _over_time(job: Job, workload: Workload, stages: Sequence[StageMemory], stag
     """The step of each stage, or of one, played at the times at which its passes run."""
     timeline = predict(job).timeline
     chosen = stages if stage is None else [stages[stage]]
-    return [over_time(workload, m.stage, pass_times(timeline, workload.schedule[m.stage], m.stage), m.context,
-                      m.usable - m.context if m.fits else math.inf) for m in chosen]
+    return [
+        over_time(
+            workload,
+            m.stage,
+            pass_times(timeline, workload.schedule[m.stage], m.stage),
+            m.context,
+            m.usable - m.context if m.fits else math.inf,
+        )
+        for m in chosen
+    ]
 
 
 def _highest(moments: Sequence[OverTime]) -> Table:
@@ -137,12 +150,16 @@ def command(
             "step_time_s": now,
             "advice": [{"set": f"{a.path}={a.value}", "spare_bytes": a.spare, "step_time_s": a.seconds} for a in advice],
             "why": why(workload, stages),
-            "together": [{"set": [f"{path}={value}" for path, value in t.changes], "spare_bytes": t.spare,
-                          "step_time_s": t.seconds} for t in several],
+            "together": [
+                {"set": [f"{path}={value}" for path, value in t.changes], "spare_bytes": t.spare, "step_time_s": t.seconds}
+                for t in several
+            ],
         }
         if replay:
-            answer["replay"] = [vars(found) | {"stage": m.stage, "fragmentation": found.fragmentation}
-                                for m, found in zip(stages, replayed, strict=True)]
+            answer["replay"] = [
+                vars(found) | {"stage": m.stage, "fragmentation": found.fragmentation}
+                for m, found in zip(stages, replayed, strict=True)
+            ]
         if moments:
             from windtunnel.report.memory_picture import plain
 
@@ -162,8 +179,13 @@ def command(
     if replay:
         console.print(_beside(stages, replayed))
         if any(found.failed for found in replayed):
-            console.print(Text("In the replay the allocator finds no room in one piece. "
-                               "Try --set runtime.alloc_conf=expandable_segments:True.", style="yellow"))
+            console.print(
+                Text(
+                    "In the replay the allocator finds no room in one piece. "
+                    "Try --set runtime.alloc_conf=expandable_segments:True.",
+                    style="yellow",
+                )
+            )
     if moments:
         console.print(_highest(moments))
     if fits:

@@ -35,8 +35,16 @@ def command(
     for name in ("eager", "this mode", "gain"):
         table.add_column(name, justify="right")
     for one in found:
-        table.add_row(one.what.get("model", ""), _what(one), one.what["phase"], one.what["dtype"], one.mode, show_time(one.eager),
-                      show_time(one.seconds), f"{one.gain:.2f}")
+        table.add_row(
+            one.what.get("model", ""),
+            _what(one),
+            one.what["phase"],
+            one.what["dtype"],
+            one.mode,
+            show_time(one.eager),
+            show_time(one.seconds),
+            f"{one.gain:.2f}",
+        )
     console = Console()
     console.print(f"{data.about.gpu}: eager time over the mode's", highlight=False)
     console.print(table)

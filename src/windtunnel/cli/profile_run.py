@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 MISSING = "is not installed"
 """In the reason why a library's modules were left out, where pip can help."""
 
-TIP = ("On a CPU the parts of layers of a millisecond or less seldom add up: take a wider model or a longer sequence, add "
-       "--threads 1, or allow more with --tolerance 0.4.")
+TIP = (
+    "On a CPU the parts of layers of a millisecond or less seldom add up: take a wider model or a longer sequence, add "
+    "--threads 1, or allow more with --tolerance 0.4."
+)
 
 
 def command(
@@ -94,8 +96,9 @@ def command(
     if model is None:
         cases = [_of_job(job, sets, on)]
     else:
-        cases = of_model(model, sets, job, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp},
-                          dtype or ("bf16" if place.cuda else "fp32"))
+        cases = of_model(
+            model, sets, job, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp}, dtype or ("bf16" if place.cuda else "fp32")
+        )
     cases = [replace(case, experts=experts, top_k=top_k, expert_ffn=expert_ffn) for case in cases]
     with stoppable(f"profiling on {place.name}") as report:
         outcome = run(cases, place, output, settings, resume=resume, budget=seconds, report=report)
@@ -117,8 +120,12 @@ def _of_job(job: str | None, sets: list[str] | None, on: str | None) -> Case:
     from windtunnel.profile.case import of_job
 
     if job is None:
-        raise SpecError("JOB", Nothing(), "a job, or --model NAME --seq N",
-                        "For example: windtunnel profile run --model llama3.2-1b --seq 2048 -o profile.parquet.")
+        raise SpecError(
+            "JOB",
+            Nothing(),
+            "a job, or --model NAME --seq N",
+            "For example: windtunnel profile run --model llama3.2-1b --seq 2048 -o profile.parquet.",
+        )
     loaded = job_of(job, sets, on)
     loaded.tell()
     return of_job(loaded.job)
@@ -134,8 +141,9 @@ def of_model(name: str, sets: list[str] | None, job: str | None, options: dict[s
         raise SpecError("--model", name, "either a JOB or --model")
     for text in sets or ():
         if not text.strip().startswith("model."):
-            raise SpecError("--set", text, "a field of the model, such as model.hidden=256",
-                            "Sizes of the batch have their own options.")
+            raise SpecError(
+                "--set", text, "a field of the model, such as model.hidden=256", "Sizes of the batch have their own options."
+            )
     changes = [text.strip().removeprefix("model.") for text in sets or ()]
     loaded = load_model(import_job(Path(name)).model.model_dump(exclude_none=True) if is_foreign(name) else name, changes)
     if changes and not any(change.startswith("name=") for change in changes):
@@ -143,14 +151,22 @@ def of_model(name: str, sets: list[str] | None, job: str | None, options: dict[s
     if not options["--seq"]:
         raise SpecError("--seq", Nothing(), "tokens of a sequence", "For example --seq 2048.")
     sizes = {option: numbers(option, text) for option, text in options.items()}
-    return [checked(Case(loaded, seq, batch, tp, dtype)) for tp in sizes["--tp"] for batch in sizes["--micro-batch"]
-            for seq in sizes["--seq"]]
+    return [
+        checked(Case(loaded, seq, batch, tp, dtype))
+        for tp in sizes["--tp"]
+        for batch in sizes["--micro-batch"]
+        for seq in sizes["--seq"]
+    ]
 
 
 def _told(outcome: Outcome, asked: bool, cpu: bool) -> None:
     """What was done, and everything that is not to be used, by name. `asked`: the libraries were named."""
-    parts = [f"{outcome.measured} measured", f"{outcome.resumed} from before" if outcome.resumed else "",
-             f"{outcome.left} left: type the same with --resume" if outcome.left else "", show_time(outcome.seconds)]
+    parts = [
+        f"{outcome.measured} measured",
+        f"{outcome.resumed} from before" if outcome.resumed else "",
+        f"{outcome.left} left: type the same with --resume" if outcome.left else "",
+        show_time(outcome.seconds),
+    ]
     line = f"{outcome.path}: {outcome.rows:,} rows · " + " · ".join(part for part in parts if part)
     notes().print(line, markup=False, soft_wrap=True)
     absent = set() if asked else {name for name, why in outcome.kept_out.items() if MISSING in why}

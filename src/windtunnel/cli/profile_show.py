@@ -46,8 +46,15 @@ def summary(data: Dataset) -> dict[str, Any]:
     contents = []
     for found, rows in sorted(groups.items()):
         times = [seconds for status, seconds in rows if status == "ok" and seconds is not None]
-        contents.append({**dict(zip(KEYS, found, strict=True)), "rows": len(rows), "usable": len(times),
-                         "shortest_s": min(times, default=None), "longest_s": max(times, default=None)})
+        contents.append(
+            {
+                **dict(zip(KEYS, found, strict=True)),
+                "rows": len(rows),
+                "usable": len(times),
+                "shortest_s": min(times, default=None),
+                "longest_s": max(times, default=None),
+            }
+        )
     return {"about": asdict(data.about), "rows": len(data), "contents": contents}
 
 
@@ -65,7 +72,9 @@ def listing(data: Dataset) -> Table:
 def _described(data: Dataset) -> dict[str, str]:
     """The fields of `about` that say something, in words."""
     about = data.about
-    pairs = {name: " ".join(f"{key}={value}" for key, value in sorted(getattr(about, name).items()))
-             for name in ("libraries", "settings", "datasheet")}
+    pairs = {
+        name: " ".join(f"{key}={value}" for key, value in sorted(getattr(about, name).items()))
+        for name in ("libraries", "settings", "datasheet")
+    }
     words = {name: getattr(about, name) for name in ("device", "architecture", "driver", "source", "licence", "notes")}
     return {name: text for name, text in {**words, **pairs}.items() if text}

@@ -70,8 +70,9 @@ def command(
         for option, given, default in (("--models", models, ""), ("--tokens", tokens, ""), ("--modes", modes, "eager")):
             if given != default:
                 raise SpecError(option, given, "nothing beside a JOB or --model, which says what is measured")
-        cases = _of_share(job, sets, on, model, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp or "1"}, dtypes,
-                          _words(classes), cuda)
+        cases = _of_share(
+            job, sets, on, model, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp or "1"}, dtypes, _words(classes), cuda
+        )
     else:
         from windtunnel.profile.kernels import scope_of
         from windtunnel.profile.sweep import plan
@@ -99,8 +100,16 @@ def command(
     _ended(outcome, str(output), len(session.rows))
 
 
-def _of_share(job: str | None, sets: list[str] | None, on: str | None, model: str | None, sizes: dict[str, str], dtypes: str,
-              classes: tuple[str, ...], cuda: bool) -> list[KernelCase]:
+def _of_share(
+    job: str | None,
+    sets: list[str] | None,
+    on: str | None,
+    model: str | None,
+    sizes: dict[str, str],
+    dtypes: str,
+    classes: tuple[str, ...],
+    cuda: bool,
+) -> list[KernelCase]:
     """The kernels of one GPU's share of a job, or of a model."""
     from windtunnel.cli.profile_run import of_model
     from windtunnel.cli.source import job_of
@@ -111,8 +120,9 @@ def _of_share(job: str | None, sets: list[str] | None, on: str | None, model: st
     if model is None:
         for option, given in (("--seq", sizes["--seq"]), ("--dtypes", dtypes)):
             if given:
-                raise SpecError(option, given, "nothing beside a JOB",
-                                "Change the job: --set plan.seq=512, --set runtime.precision=fp32.")
+                raise SpecError(
+                    option, given, "nothing beside a JOB", "Change the job: --set plan.seq=512, --set runtime.precision=fp32."
+                )
         loaded = job_of(job, sets, on)
         loaded.tell()
         runtime = loaded.job.runtime
@@ -204,9 +214,12 @@ def _ended(outcome: Outcome, path: str, rows: int) -> None:
     from rich.console import Console
 
     console = Console()
-    parts = [f"{outcome.measured:,} measured", f"{outcome.resumed:,} from before" if outcome.resumed else "",
-             f"{outcome.oom:,} did not fit into memory" if outcome.oom else "",
-             f"{outcome.left:,} left: type the same with --resume" if outcome.left else ""]
+    parts = [
+        f"{outcome.measured:,} measured",
+        f"{outcome.resumed:,} from before" if outcome.resumed else "",
+        f"{outcome.oom:,} did not fit into memory" if outcome.oom else "",
+        f"{outcome.left:,} left: type the same with --resume" if outcome.left else "",
+    ]
     told = " · ".join(part for part in parts if part)
     console.print(f"{path}: {rows:,} rows · {told} · {show_time(outcome.seconds)}", highlight=False, markup=False, soft_wrap=True)
     for why, count in sorted(outcome.skipped.items(), key=lambda pair: -pair[1]):

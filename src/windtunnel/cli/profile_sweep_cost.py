@@ -12,11 +12,27 @@ from windtunnel.profile.timing import Protocol
 from windtunnel.spec import GPU, load_runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 
-KINDS = {"gemm": Kind.GEMM, "grouped_gemm": Kind.GEMM, "attention": Kind.ATTENTION, "norm": Kind.NORM,
-         "elementwise": Kind.ELEMENTWISE, "softmax": Kind.SOFTMAX, "cross_entropy": Kind.CROSS_ENTROPY, "embedding": Kind.EMBEDDING,
-         "permute": Kind.ELEMENTWISE, "optimizer": Kind.OPTIMIZER, "copy": Kind.COPY, "reduce": Kind.REDUCE}
-PHASES = {"forward": Phase.FORWARD, "backward": Phase.DGRAD, "dgrad": Phase.DGRAD, "wgrad": Phase.WGRAD,
-          "optimizer": Phase.OPTIMIZER}
+KINDS = {
+    "gemm": Kind.GEMM,
+    "grouped_gemm": Kind.GEMM,
+    "attention": Kind.ATTENTION,
+    "norm": Kind.NORM,
+    "elementwise": Kind.ELEMENTWISE,
+    "softmax": Kind.SOFTMAX,
+    "cross_entropy": Kind.CROSS_ENTROPY,
+    "embedding": Kind.EMBEDDING,
+    "permute": Kind.ELEMENTWISE,
+    "optimizer": Kind.OPTIMIZER,
+    "copy": Kind.COPY,
+    "reduce": Kind.REDUCE,
+}
+PHASES = {
+    "forward": Phase.FORWARD,
+    "backward": Phase.DGRAD,
+    "dgrad": Phase.DGRAD,
+    "wgrad": Phase.WGRAD,
+    "optimizer": Phase.OPTIMIZER,
+}
 
 LAUNCH = 3e-6
 """s of a kernel that does nothing."""
@@ -45,8 +61,12 @@ def kernel_seconds(cases: Sequence[KernelCase], gpu: GPU) -> np.ndarray[tuple[in
 def sweep_seconds(cases: Sequence[KernelCase], gpu: GPU, protocol: Protocol) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Estimated seconds that measuring each case takes, warm-up and set-up included."""
     flush = 2.0 * float(gpu.l2 or 2**26) / gpu.memory_bandwidth
-    return np.array([protocol.lasts(float(one), flush) + SETTING_UP[case.mode]
-                     for one, case in zip(kernel_seconds(cases, gpu), cases, strict=True)])
+    return np.array(
+        [
+            protocol.lasts(float(one), flush) + SETTING_UP[case.mode]
+            for one, case in zip(kernel_seconds(cases, gpu), cases, strict=True)
+        ]
+    )
 
 
 def _row(case: KernelCase) -> Op:
@@ -54,5 +74,17 @@ def _row(case: KernelCase) -> Op:
     if kind is Kind.ATTENTION and case.phase == "backward":
         kind = Kind.ATTENTION_BACKWARD
     dtype = case.dtype if case.dtype in DTYPES else "bf16"
-    return Op(case.name, kind, PHASES[case.phase], "", DTYPES.index(dtype), case.batch or 1, case.m or 1, case.n or 1, case.k or 1,
-              case.heads_per_kv or 1, case.flops or 0.0, case.bytes or 0.0)
+    return Op(
+        case.name,
+        kind,
+        PHASES[case.phase],
+        "",
+        DTYPES.index(dtype),
+        case.batch or 1,
+        case.m or 1,
+        case.n or 1,
+        case.k or 1,
+        case.heads_per_kv or 1,
+        case.flops or 0.0,
+        case.bytes or 0.0,
+    )

@@ -83,8 +83,9 @@ def _save(path: str, without: Callable[[frozenset[str]], Joint], results: Sequen
     from windtunnel.compute.transfer.joint import text
 
     if not bests or len({result.gpu for result in results if result.kind == "gemm"}) < 2:
-        raise SpecError("--write", path, "curves of at least two GPUs with matrix products, each left out once",
-                        "Add --data, and no --leave.")
+        raise SpecError(
+            "--write", path, "curves of at least two GPUs with matrix products, each left out once", "Add --data, and no --leave."
+        )
     every = without(frozenset())
     each = {name: without(frozenset((name,))) for name in every.fitted_on}
     write(text(Stored(every, each, errors(results, bests))), path, "--write")
@@ -92,11 +93,22 @@ def _save(path: str, without: Callable[[frozenset[str]], Joint], results: Sequen
 
 def _answer(results: Sequence[Result], together: Sequence[Result], bests: Sequence[Best]) -> dict[str, Any]:
     def row(one: Result) -> dict[str, Any]:
-        return {"gpu": one.gpu, "kind": one.kind, "method": one.method, "rests_on": one.source, "n": one.n,
-                "median_pct": 100.0 * one.median, "p90_pct": 100.0 * one.p90, "bias_pct": 100.0 * one.bias}
+        return {
+            "gpu": one.gpu,
+            "kind": one.kind,
+            "method": one.method,
+            "rests_on": one.source,
+            "n": one.n,
+            "median_pct": 100.0 * one.median,
+            "p90_pct": 100.0 * one.p90,
+            "bias_pct": 100.0 * one.bias,
+        }
 
-    return {"results": [row(one) for one in results], "together": [row(one) for one in together],
-            "best_matmul": [{"gpu": b.gpu, "measured": b.measured, "naive": b.naive, "ours": b.ours} for b in bests]}
+    return {
+        "results": [row(one) for one in results],
+        "together": [row(one) for one in together],
+        "best_matmul": [{"gpu": b.gpu, "measured": b.measured, "naive": b.naive, "ours": b.ours} for b in bests],
+    }
 
 
 def _grid(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
@@ -115,8 +127,10 @@ def _grid(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
 
 def _best_grid(bests: Sequence[Best]) -> tuple[list[str], list[list[str]]]:
     head = ["GPU", "published TFLOP/s", "nearest's share of peak", "ours"]
-    return head, [[b.gpu, f"{b.measured / 1e12:.0f}", *(f"{x / 1e12:.0f} ({100 * np.log(x / b.measured):+.0f} %)"
-                                                       for x in (b.naive, b.ours))] for b in bests]
+    return head, [
+        [b.gpu, f"{b.measured / 1e12:.0f}", *(f"{x / 1e12:.0f} ({100 * np.log(x / b.measured):+.0f} %)" for x in (b.naive, b.ours))]
+        for b in bests
+    ]
 
 
 def _lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
@@ -138,8 +152,10 @@ def _show(results: Sequence[Result], together: Sequence[Result], bests: Sequence
     from windtunnel.compute.transfer import BEST, METHODS, TOKENS
 
     console = Console(highlight=False)
-    console.print(f"Each GPU predicted from the others and its data sheet, at {TOKENS} tokens and more.\n"
-                  "Error ln(predicted / measured) in %: median of the size, 90 % of the sizes, mean.")
+    console.print(
+        f"Each GPU predicted from the others and its data sheet, at {TOKENS} tokens and more.\n"
+        "Error ln(predicted / measured) in %: median of the size, 90 % of the sizes, mean."
+    )
     head = ["GPU left out", "kernels", "rows", "method", "median", "90 %", "mean"]
     body: list[list[str]] = []
     for one in (*results, *together):
@@ -159,5 +175,7 @@ def _show(results: Sequence[Result], together: Sequence[Result], bests: Sequence
     for gpu, source in rests.items():
         console.print(f"ours on {gpu} rests on {source}", style="dim")
     if not given:
-        console.print("\nOnly published attention rates are here. The rest needs datasets:\n"
-                      "windtunnel profile import PATH --gpu ID -o F.parquet, then --data F.parquet.")
+        console.print(
+            "\nOnly published attention rates are here. The rest needs datasets:\n"
+            "windtunnel profile import PATH --gpu ID -o F.parquet, then --data F.parquet."
+        )

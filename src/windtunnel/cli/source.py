@@ -55,7 +55,9 @@ def job_of(
         return Loaded(check(load_job(source, overrides)))
     if not is_profile(on):
         raise SpecError(
-            "--on", on, "a JOB that is a config.json, a model file or Megatron-LM flags",
+            "--on",
+            on,
+            "a JOB that is a config.json, a model file or Megatron-LM flags",
             "A job names its own machine; use --set cluster=...",
         )
     from windtunnel.compute.kernels import is_path
@@ -113,15 +115,20 @@ def on_machine(first: Imported, base: str | None, overrides: list[str]) -> Loade
 
 
 def _no_machine(first: Imported) -> SpecError:
-    return SpecError("--on", Nothing(), "a job or a cluster of the catalogue",
-                     f"{first.format} names no machine; for example --on {_example()}.")
+    return SpecError(
+        "--on", Nothing(), "a job or a cluster of the catalogue", f"{first.format} names no machine; for example --on {_example()}."
+    )
 
 
 def _over_job(path: Path, base: str | None, overrides: list[str]) -> Loaded:
     """A DeepSpeed configuration, which changes the plan and the runtime of the job `base`."""
     if base is not None and base in names("clusters"):
-        raise SpecError("--on", base, "a job: a DeepSpeed configuration says neither the model nor the machine",
-                        f"For example --on {_example()}.")
+        raise SpecError(
+            "--on",
+            base,
+            "a job: a DeepSpeed configuration says neither the model nor the machine",
+            f"For example --on {_example()}.",
+        )
     made = import_job(path, None if base is None else load_job(base, overrides))
     assert made.job is not None
     job = check(load_job(tomllib.loads(dump_job(made.job)), overrides))

@@ -67,8 +67,11 @@ def _founding(path: str) -> str:
     from windtunnel.compute.kernels import PROVENANCES, load
 
     found = load(path)
-    counts = [f"{sum(table.provenance == code for table in found.tables.values())} {word}" for code, word in enumerate(PROVENANCES)
-              if any(table.provenance == code for table in found.tables.values())]
+    counts = [
+        f"{sum(table.provenance == code for table in found.tables.values())} {word}"
+        for code, word in enumerate(PROVENANCES)
+        if any(table.provenance == code for table in found.tables.values())
+    ]
     about = found.about
     words = [f"{name} {value}" for part in ("libraries", "settings") for name, value in dict(about.get(part, {})).items()]
     on = ", ".join(word for word in (str(about.get("device", "")), *words) if word)

@@ -8,5 +8,16 @@ from windtunnel.compute.modules import Modules, in_modules
 from windtunnel.compute.profile import Profile
 from windtunnel.compute.training import Factors, TrainingFactor
 
-__all__ = ["PROVENANCES", "Estimate", "Factors", "Measured", "Modules", "Profile", "Provenance", "TrainingFactor", "describe",
-           "estimate", "in_modules"]
+__all__ = [
+    "PROVENANCES",
+    "Estimate",
+    "Factors",
+    "Measured",
+    "Modules",
+    "Profile",
+    "Provenance",
+    "TrainingFactor",
+    "describe",
+    "estimate",
+    "in_modules",
+]

@@ -23,8 +23,17 @@ FULL = {"forward": 4.0, "backward": 10.0}
 """FLOP per query, key and head element: two products forward, five backward (scores are computed again)."""
 
 
-def attention_seconds(curve: AttentionCurve, dev: Device, way: str, batch: Array, m: Array, n: Array, k: Array,
-                      dtype: npt.NDArray[np.int8], flops: Array) -> Array:
+def attention_seconds(
+    curve: AttentionCurve,
+    dev: Device,
+    way: str,
+    batch: Array,
+    m: Array,
+    n: Array,
+    k: Array,
+    dtype: npt.NDArray[np.int8],
+    flops: Array,
+) -> Array:
     """Seconds of one launch per row: batch = sequences x heads, m query and n key tokens, k head size."""
     if len(m) == 0:
         return np.zeros(0)

@@ -18,9 +18,15 @@ ELEMENT = np.array([work.ELEMENT[name] for name in DTYPES])
 RESULT = np.array([4.0, 4.0, 2.0, 2.0, 2.0, 2.0, 2.0])
 """Bytes of a matmul result element by operand dtype: 8- and 4-bit products are stored in bf16."""
 
-FALLBACK = {"fp32": ("fp32", "tf32", "bf16", "fp16"), "tf32": ("tf32", "fp32"), "fp16": ("fp16", "bf16", "fp32"),
-            "bf16": ("bf16", "fp16", "fp32"), "fp8": ("fp8", "bf16", "fp16"), "mxfp8": ("mxfp8", "fp8", "bf16", "fp16"),
-            "nvfp4": ("nvfp4", "fp4", "mxfp8", "fp8", "bf16", "fp16")}
+FALLBACK = {
+    "fp32": ("fp32", "tf32", "bf16", "fp16"),
+    "tf32": ("tf32", "fp32"),
+    "fp16": ("fp16", "bf16", "fp32"),
+    "bf16": ("bf16", "fp16", "fp32"),
+    "fp8": ("fp8", "bf16", "fp16"),
+    "mxfp8": ("mxfp8", "fp8", "bf16", "fp16"),
+    "nvfp4": ("nvfp4", "fp4", "mxfp8", "fp8", "bf16", "fp16"),
+}
 """Number format -> keys of `GPU.peak` in the order they are tried: hardware without a format computes in a wider one."""
 
 WIDE = ("bf16", "fp16")

@@ -25,8 +25,16 @@ from windtunnel.workload.ops import DTYPES, Kind, OpTable, Phase
 
 Array = npt.NDArray[np.float64]
 
-CLASSES = {Kind.NORM: "norm", Kind.ELEMENTWISE: "elementwise", Kind.SOFTMAX: "softmax", Kind.CROSS_ENTROPY: "cross_entropy",
-           Kind.EMBEDDING: "embedding", Kind.OPTIMIZER: "optimizer", Kind.COPY: "copy", Kind.REDUCE: "reduce"}
+CLASSES = {
+    Kind.NORM: "norm",
+    Kind.ELEMENTWISE: "elementwise",
+    Kind.SOFTMAX: "softmax",
+    Kind.CROSS_ENTROPY: "cross_entropy",
+    Kind.EMBEDDING: "embedding",
+    Kind.OPTIMIZER: "optimizer",
+    Kind.COPY: "copy",
+    Kind.REDUCE: "reduce",
+}
 """Kernel classes that only move bytes -> their table in a constants file."""
 
 LOW = [DTYPES.index(name) for name in NARROW]
@@ -57,8 +65,9 @@ class Estimate:
     sources: tuple[str, ...]
 
 
-def estimate(ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None = None,
-             measured: Measured | None = None) -> Estimate:
+def estimate(
+    ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None = None, measured: Measured | None = None
+) -> Estimate:
     """Device seconds of every row of `ops` on `gpu`; see `Estimate`. `factors` stand in for the stored training factors.
 
     With `factors` empty the rows are kernels in a loop, as datasets hold them; only there a fitted GPU's trees count

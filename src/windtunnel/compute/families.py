@@ -12,8 +12,16 @@ from windtunnel.compute.samples import Samples
 MEMORY = ("norm", "elementwise", "softmax", "cross_entropy", "embedding", "permute", "optimizer", "copy", "reduce")
 """Ops of a dataset that only move bytes."""
 
-DERIVED = {"norm": (1.0, 1.15), "softmax": (0.9, 1.0), "softmax_native": (0.65, 1.0), "cross_entropy": (0.8, 1.0),
-           "embedding": (0.2, 1.5), "optimizer": (1.0, 1.0), "copy": (1.0, 1.0), "reduce": (0.95, 1.0)}
+DERIVED = {
+    "norm": (1.0, 1.15),
+    "softmax": (0.9, 1.0),
+    "softmax_native": (0.65, 1.0),
+    "cross_entropy": (0.8, 1.0),
+    "embedding": (0.2, 1.5),
+    "optimizer": (1.0, 1.0),
+    "copy": (1.0, 1.0),
+    "reduce": (0.95, 1.0),
+}
 """Class -> (share of the plain pointwise kernels' bandwidth, time factor of the backward kernel) where nothing is measured.
 
 Fused norms and the fused softmax read and write once like a pointwise kernel; a norm's backward also reduces over rows; an
@@ -46,8 +54,11 @@ def named(rows: Samples) -> Iterator[tuple[str, Samples]]:
 def derived(known: Mapping[str, MemoryClass], relative: Kernels) -> dict[str, MemoryClass]:
     """All classes: the known ones, those that follow from plain pointwise kernels by `DERIVED`, or a relative's."""
     known = {NATIVE if name == "softmax" else name: value for name, value in known.items()}
-    lent = {name: MemoryClass(relative.memory[name], _carried(relative, name)) for name in ("elementwise", *DERIVED, "permute")
-            if name in relative.memory}
+    lent = {
+        name: MemoryClass(relative.memory[name], _carried(relative, name))
+        for name in ("elementwise", *DERIVED, "permute")
+        if name in relative.memory
+    }
     plain = known.get("elementwise")
     base = plain or lent["elementwise"]
     found = {"elementwise": base}
@@ -62,9 +73,14 @@ def derived(known: Mapping[str, MemoryClass], relative: Kernels) -> dict[str, Me
         else:
             close = share >= 0.95
             curve = replace(base.curve, efficiency=base.curve.efficiency * share, backward=backward)
-            found[name] = MemoryClass(curve, Table(max(base.table.error, 0.12 if close else 0.25),
-                                                   Provenance.TRANSFERRED if close else Provenance.ASSUMED,
-                                                   f"pointwise kernels of the same GPU times {share:g}"))
+            found[name] = MemoryClass(
+                curve,
+                Table(
+                    max(base.table.error, 0.12 if close else 0.25),
+                    Provenance.TRANSFERRED if close else Provenance.ASSUMED,
+                    f"pointwise kernels of the same GPU times {share:g}",
+                ),
+            )
     if "permute" in known:
         found["permute"] = known["permute"]
     return found

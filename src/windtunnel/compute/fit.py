@@ -130,8 +130,12 @@ def fit(
         raise SpecError("datasets", ", ".join(gpus) or "none", "datasets of one GPU", "Fit each GPU into a file of its own.")
     threads = sorted({each.about.settings.get("threads", "") for each in data})
     if len(threads) > 1:
-        raise SpecError("about.settings.threads", ", ".join(word or "not stated" for word in threads), "the same in all datasets",
-                        "Measure them with the same --threads.")
+        raise SpecError(
+            "about.settings.threads",
+            ", ".join(word or "not stated" for word in threads),
+            "the same in all datasets",
+            "Measure them with the same --threads.",
+        )
     rows = samples(data)
     _enough(rows, only, is_processor(data[0].about.architecture))
     gpu, sheet, said = reference_gpu(data[0].about, rows)

@@ -41,8 +41,9 @@ def sigma(errors: Array) -> float:
     return float(np.quantile(np.abs(errors), 0.68))
 
 
-def solve(start: Any, bounds: Bounds, predict: Callable[[Any], Array], seconds: Array, weight: Array | None = None,
-          starts: int = 3) -> Any:
+def solve(
+    start: Any, bounds: Bounds, predict: Callable[[Any], Array], seconds: Array, weight: Array | None = None, starts: int = 3
+) -> Any:
     """`start` (a curve) with the constants named in `bounds` fitted so that `predict(curve)` matches `seconds`."""
     from scipy.optimize import least_squares
 
@@ -63,8 +64,9 @@ def solve(start: Any, bounds: Bounds, predict: Callable[[Any], Array], seconds: 
     best = None
     for seed in range(starts):
         begin = expected + (np.random.default_rng(seed).normal(0.0, 0.1, len(names)) if seed else 0.0)
-        found = least_squares(residuals, np.clip(begin, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05,
-                              diff_step=3e-3, max_nfev=60)
+        found = least_squares(
+            residuals, np.clip(begin, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05, diff_step=3e-3, max_nfev=60
+        )
         if best is None or found.cost < best.cost:
             best = found
     return start if best is None else curve(best.x)

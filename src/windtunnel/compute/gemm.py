@@ -37,8 +37,17 @@ def gemm_bytes(batch: Array, m: Array, n: Array, k: Array, dtype: npt.NDArray[np
     return np.asarray(batch * (ELEMENT[dtype] * (m * k + k * n) + result * m * n), dtype=np.float64)
 
 
-def gemm_seconds(curve: GemmCurve, dev: Device, batch: Array, m: Array, n: Array, k: Array, dtype: npt.NDArray[np.int8],
-                 moved: Array, factor: Array) -> Array:
+def gemm_seconds(
+    curve: GemmCurve,
+    dev: Device,
+    batch: Array,
+    m: Array,
+    n: Array,
+    k: Array,
+    dtype: npt.NDArray[np.int8],
+    moved: Array,
+    factor: Array,
+) -> Array:
     """Seconds of one launch per row. Arguments are equal-length arrays; `moved` is HBM bytes, `factor` the layout's time factor."""
     out = np.empty(len(m))
     for begin in range(0, len(m), CHUNK):
@@ -47,8 +56,17 @@ def gemm_seconds(curve: GemmCurve, dev: Device, batch: Array, m: Array, n: Array
     return out
 
 
-def _seconds(curve: GemmCurve, dev: Device, batch: Array, m: Array, n: Array, k: Array, dtype: npt.NDArray[np.int8],
-             moved: Array, factor: Array) -> Array:
+def _seconds(
+    curve: GemmCurve,
+    dev: Device,
+    batch: Array,
+    m: Array,
+    n: Array,
+    k: Array,
+    dtype: npt.NDArray[np.int8],
+    moved: Array,
+    factor: Array,
+) -> Array:
     b, r, c, d = (np.maximum(x, 1e-9) for x in (batch, m, n, k))
     best = _fastest(curve, dev, b, r, c, d, dev.ceiling[dtype] * curve.fraction) * factor
     moved = moved + batch * m * n * RESULT[dtype] * (1.0 / curve.store - 1.0)

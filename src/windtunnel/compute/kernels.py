@@ -20,8 +20,13 @@ FOLDER = Path(__file__).resolve().parent.parent / "catalog" / "kernels"
 DEFAULT = "h100-sxm-80gb"
 """Curves for an architecture that no file covers: the best documented recent GPU. Such rows are `assumed`."""
 
-BY_ARCHITECTURE = {"volta": "a100-sxm-80gb", "ampere": "a100-sxm-80gb", "ada": "a100-sxm-80gb",
-                   "hopper": "h100-sxm-80gb", "blackwell": "b200-sxm-180gb"}
+BY_ARCHITECTURE = {
+    "volta": "a100-sxm-80gb",
+    "ampere": "a100-sxm-80gb",
+    "ada": "a100-sxm-80gb",
+    "hopper": "h100-sxm-80gb",
+    "blackwell": "b200-sxm-180gb",
+}
 """Whose curves an architecture takes when its GPU has no file of its own."""
 
 

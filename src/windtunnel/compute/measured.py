@@ -140,9 +140,26 @@ class Measured:
         pairs = x.batch.astype(float) * x.m * x.n * x.k
         full = np.where(_PRODUCT[x.op], 2.0, np.where(x.way == _BACKWARD, FULL["backward"], FULL["forward"]))
         size, none = len(rows), np.zeros(len(rows), np.int8)
-        return OpTable(("",) * size, ("",) * size, kind, phase, x.dtype.astype(np.int8), x.batch, x.m, x.n, x.k, none + np.int64(1),
-                       full * pairs * x.share, x.moved, x.launches.astype(np.int64), none, none, none,
-                       np.zeros(size, np.bool_), np.zeros(size, np.bool_))
+        return OpTable(
+            ("",) * size,
+            ("",) * size,
+            kind,
+            phase,
+            x.dtype.astype(np.int8),
+            x.batch,
+            x.m,
+            x.n,
+            x.k,
+            none + np.int64(1),
+            full * pairs * x.share,
+            x.moved,
+            x.launches.astype(np.int64),
+            none,
+            none,
+            none,
+            np.zeros(size, np.bool_),
+            np.zeros(size, np.bool_),
+        )
 
     def find(self, ops: OpTable, launch: str, library: str | None, fused_softmax: bool) -> Found:
         """Measured rows for every row of `ops`; `launch`, `library` and `fused_softmax` are what the runtime runs."""
@@ -180,8 +197,10 @@ class Measured:
         # rows of the runtime's own mode come before those that stand in for it
         prefer = np.where(self._mode[rows] == modes[0], 0, 1)
         x = self.kernels.take(rows)
-        return (_Table.of(_shape(x), np.zeros(len(rows)), rows, prefer, self.seconds),
-                _Table.of(*_line(x), rows, prefer, self.seconds))
+        return (
+            _Table.of(_shape(x), np.zeros(len(rows)), rows, prefer, self.seconds),
+            _Table.of(*_line(x), rows, prefer, self.seconds),
+        )
 
 
 @dataclass(frozen=True)
@@ -281,8 +300,9 @@ def of_dataset(table: pa.Table) -> Kernels:
     mask = np.where(op == ATTENTION, _mask(stated, m, n), 0)
     unit = np.where(_ONE_BY_ONE[op], launches, 1.0)
     share = np.where(op == ATTENTION, stated, 1.0)
-    return Kernels(op, way, _codes(table, "dtype", DTYPES), batch, m, n, k, mask, share, _numbers(table, "bytes") / unit,
-                   launches / unit, unit)
+    return Kernels(
+        op, way, _codes(table, "dtype", DTYPES), batch, m, n, k, mask, share, _numbers(table, "bytes") / unit, launches / unit, unit
+    )
 
 
 def _mask(share: Floats, m: Ints, n: Ints) -> Ints:
@@ -298,8 +318,19 @@ def _shape(x: Kernels) -> Ints:
     sized = ~bytes_only & (product | (x.m * x.n > 0))
     moved = np.where(sized, 0, np.where(x.moved > 0, np.round(x.moved), -2 - x.op))
     dtype = np.where(bytes_only, 0, x.dtype)
-    return np.stack([x.op, x.way, dtype, np.where(product, x.batch, 0), np.where(sized, x.m, 0), np.where(sized, x.n, 0),
-                     np.where(product, x.k, 0), np.where(product, x.mask, moved)], axis=1).astype(np.int64)
+    return np.stack(
+        [
+            x.op,
+            x.way,
+            dtype,
+            np.where(product, x.batch, 0),
+            np.where(sized, x.m, 0),
+            np.where(sized, x.n, 0),
+            np.where(product, x.k, 0),
+            np.where(product, x.mask, moved),
+        ],
+        axis=1,
+    ).astype(np.int64)
 
 
 def _line(x: Kernels) -> tuple[Ints, Floats]:

@@ -24,8 +24,9 @@ RESIDENT = 2.0
 """Blocks of 1024 threads that an SM holds at once."""
 
 
-def memory_seconds(curve: MemoryCurve, dev: Device, moved: Array, backward: npt.NDArray[np.bool_], m: Array | None = None,
-                   n: Array | None = None) -> Array:
+def memory_seconds(
+    curve: MemoryCurve, dev: Device, moved: Array, backward: npt.NDArray[np.bool_], m: Array | None = None, n: Array | None = None
+) -> Array:
     """Seconds of one launch per row that moves `moved` HBM bytes, over m rows of n elements where the caller knows them.
 
     Monotone: bytes inside the cache go at `cache` times the rate, the rest at HBM's.

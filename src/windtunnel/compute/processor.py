@@ -24,8 +24,19 @@ ARCHITECTURES = ("cpu", "x86_64", "amd64", "i686", "aarch64", "arm64", "ppc64le"
 
 SOURCE = "assumed for a processor, on its measured data sheet"
 
-PRODUCT = GemmCurve(fraction=0.85, tiles=((16, 16),), tile_cost=0.0, prologue=0.0, wave=0.0, memory=0.7, latency=5e-6, split=1e-5,
-                    blend=1.5, throttle=0.0, settle=3e-4)
+PRODUCT = GemmCurve(
+    fraction=0.85,
+    tiles=((16, 16),),
+    tile_cost=0.0,
+    prologue=0.0,
+    wave=0.0,
+    memory=0.7,
+    latency=5e-6,
+    split=1e-5,
+    blend=1.5,
+    throttle=0.0,
+    settle=3e-4,
+)
 """Blocks of a few vectors; packing operands adds to the arithmetic."""
 
 FORWARD = AttentionCurve(fraction=0.4, rows=32, wave=0.0, setup=20.0, head=0.0, causal=1.0, latency=2e-5)

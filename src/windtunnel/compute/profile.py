@@ -37,6 +37,10 @@ class Profile:
     def on(self, gpu: GPU) -> Profile:
         """Itself; SpecError where it was measured on another GPU than `gpu`."""
         if self.gpu != gpu.id:
-            raise SpecError("profile", f"{self.name}, measured on {self.gpu}", f"a profile of {gpu.id}, the job's GPU",
-                            "Choose a cluster with the profile's GPU, or fit curves to it: `windtunnel profile fit`.")
+            raise SpecError(
+                "profile",
+                f"{self.name}, measured on {self.gpu}",
+                f"a profile of {gpu.id}, the job's GPU",
+                "Choose a cluster with the profile's GPU, or fit curves to it: `windtunnel profile fit`.",
+            )
         return self

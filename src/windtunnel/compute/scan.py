@@ -26,8 +26,9 @@ ERROR = 0.4
 SOURCE = "scan: bytes as norms move them, products as tilelang benchmark/mamba2 of one of them; assumed"
 
 
-def scan_seconds(curve: MemoryCurve, dev: Device, moved: Array, flops: Array, dtype: npt.NDArray[np.int8],
-                 launches: Array) -> Array:
+def scan_seconds(
+    curve: MemoryCurve, dev: Device, moved: Array, flops: Array, dtype: npt.NDArray[np.int8], launches: Array
+) -> Array:
     """Seconds of scans that move `moved` HBM bytes and compute `flops` in `launches` kernels."""
     stream = moved / (dev.bandwidth * curve.efficiency)
     products = flops / (dev.peak[dtype] * FRACTION)

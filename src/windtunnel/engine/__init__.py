@@ -60,8 +60,13 @@ def run(
     path = tuple(
         Hop(rank, instance, op, HopKind(kind), Cause(cause), seconds)
         for rank, instance, op, kind, cause, seconds in zip(
-            raw["path_rank"].tolist(), raw["path_instance"].tolist(), raw["path_op"].tolist(),
-            raw["path_kind"].tolist(), raw["path_cause"].tolist(), raw["path_seconds"].tolist(), strict=True,
+            raw["path_rank"].tolist(),
+            raw["path_instance"].tolist(),
+            raw["path_op"].tolist(),
+            raw["path_kind"].tolist(),
+            raw["path_cause"].tolist(),
+            raw["path_seconds"].tolist(),
+            strict=True,
         )  # fmt: skip
     )
     recorded = OpTimes(

@@ -1,4 +1,5 @@
 """Types of the C++ module; see `windtunnel.engine.program.Program` for shapes."""
+
 from collections.abc import Callable
 from typing import Any, TypedDict
 
@@ -72,9 +73,7 @@ def run(
     critical_path: bool,
     network: Network | None = None,
 ) -> RawTimeline: ...
-
 def congestion_controls() -> list[tuple[str, str, list[tuple[str, str, float, float, float, str]], bool]]: ...
-
 def route(
     *,
     graph: dict[str, npt.NDArray[Any]],
@@ -85,7 +84,6 @@ def route(
     nic: int,
     seed: int,
 ) -> tuple[_Longs, _Ints]: ...
-
 def spread(
     *,
     graph: dict[str, npt.NDArray[Any]],
@@ -97,11 +95,7 @@ def spread(
     nic: int,
     seed: int,
 ) -> _Floats: ...
-
-def closed_flows(
-    *, graph: dict[str, npt.NDArray[Any]], start: _Longs, links: _Ints, bytes: _Floats, begin: _Floats
-) -> _Floats: ...
-
+def closed_flows(*, graph: dict[str, npt.NDArray[Any]], start: _Longs, links: _Ints, bytes: _Floats, begin: _Floats) -> _Floats: ...
 def check_graph(*, graph: dict[str, npt.NDArray[Any]]) -> None: ...
 
 class RawFlows(TypedDict):
@@ -143,7 +137,6 @@ def flow_run(
     memory: float,
     progress: Callable[[float], None] | None,
 ) -> RawFlows: ...
-
 def flow_latency(
     *, row_start: _Longs, row_links: _Ints, wait: _Floats, rate: _Floats, size: _Floats, mtu: float, ack: float
 ) -> tuple[_Floats, _Floats]: ...

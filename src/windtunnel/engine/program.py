@@ -95,9 +95,7 @@ class RankBuilder:
     def __len__(self) -> int:
         return len(self.rows) // 4
 
-    def add(
-        self, template: int, waits: Iterable[int] = (), times: int = 1, host_sync: bool = False, join: bool = False
-    ) -> int:
+    def add(self, template: int, waits: Iterable[int] = (), times: int = 1, host_sync: bool = False, join: bool = False) -> int:
         """Runs `template` `times` times in a row once the instances in `waits` have ended; returns the instance's index.
 
         `host_sync`: the host enqueues nothing more until the instance has ended. `join`: each repetition starts no sooner than
@@ -203,8 +201,17 @@ class ProgramBuilder:
             return np.full(n, value, np.uint8) if isinstance(value, bool) else np.asarray(value, np.uint8)
 
         hosts = np.full(n, host, np.float64) if isinstance(host, (int, float)) else np.asarray(host, np.float64)
-        columns = (ints(stream), np.asarray(seconds, np.float64), hosts, ints(category), marks(comm), marks(sync), ints(wait0),
-                   ints(wait1), ints(group))
+        columns = (
+            ints(stream),
+            np.asarray(seconds, np.float64),
+            hosts,
+            ints(category),
+            marks(comm),
+            marks(sync),
+            ints(wait0),
+            ints(wait1),
+            ints(group),
+        )
         if any(column.shape != (n,) for column in columns):
             raise EngineError(f"template {len(self._sizes)}: columns of unequal length {[len(c) for c in columns]}")
         self._sizes.append(n)

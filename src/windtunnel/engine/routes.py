@@ -94,9 +94,7 @@ class _Flows(TypedDict):
     seed: int
 
 
-def _flows(
-    graph: Graph, src: npt.ArrayLike, dst: npt.ArrayLike, key: npt.ArrayLike | None, options: RouteOptions | None
-) -> _Flows:
+def _flows(graph: Graph, src: npt.ArrayLike, dst: npt.ArrayLike, key: npt.ArrayLike | None, options: RouteOptions | None) -> _Flows:
     chosen = options or RouteOptions()
     sources, destinations = endpoints(graph, src), endpoints(graph, dst)
     keys = np.arange(len(sources), dtype=np.uint64) if key is None else np.ascontiguousarray(key).astype(np.uint64, copy=False)

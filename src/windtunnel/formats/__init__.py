@@ -20,7 +20,7 @@ from windtunnel.spec.files import shape_trouble
 
 __all__ = ["Imported", "from_arguments", "from_config", "from_deepspeed", "from_torchtitan", "import_job", "kind_of"]
 
-_KNOWN = ("a Hugging Face config.json (model_type), a DeepSpeed or torchtitan configuration, or Megatron-LM flags (--num-layers)")
+_KNOWN = "a Hugging Face config.json (model_type), a DeepSpeed or torchtitan configuration, or Megatron-LM flags (--num-layers)"
 
 
 def kind_of(table: Mapping[str, Any]) -> str:
@@ -72,6 +72,16 @@ def _of_table(table: dict[str, Any], on: Job | None) -> Imported:
     made = from_config(table)
     if on is None:
         return made
-    job = check(Job(name=made.model.name, model=made.model, plan=on.plan, runtime=on.runtime, cluster=on.cluster,
-                    tokens=on.tokens, seed=on.seed, source=made.model.source))
+    job = check(
+        Job(
+            name=made.model.name,
+            model=made.model,
+            plan=on.plan,
+            runtime=on.runtime,
+            cluster=on.cluster,
+            tokens=on.tokens,
+            seed=on.seed,
+            source=made.model.source,
+        )
+    )
     return Imported(made.format, made.model, job.plan, job.runtime, job, made.built, made.ignored, made.assumed)

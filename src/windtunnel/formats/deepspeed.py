@@ -18,10 +18,24 @@ FORMAT = "deepspeed"
 TELLING = frozenset({"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization"})
 """Keys that no other JSON that is read here has."""
 
-_OPTIMIZERS = {"adam": "adam", "adamw": "adam", "fusedadam": "adam", "lamb": "lamb", "fusedlamb": "lamb", "sgd": "sgd",
-               "muon": "muon"}
-_DTYPES = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "bfp16": "bf16", "float32": "fp32", "float16": "fp16",
-           "bfloat16": "bf16"}
+_OPTIMIZERS = {
+    "adam": "adam",
+    "adamw": "adam",
+    "fusedadam": "adam",
+    "lamb": "lamb",
+    "fusedlamb": "lamb",
+    "sgd": "sgd",
+    "muon": "muon",
+}
+_DTYPES = {
+    "fp32": "fp32",
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "bfp16": "bf16",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+}
 
 
 def from_deepspeed(config: Mapping[str, Any], on: Job | None) -> Imported:
@@ -30,13 +44,27 @@ def from_deepspeed(config: Mapping[str, Any], on: Job | None) -> Imported:
     Raises SpecError without `on`, and for what is not modelled.
     """
     if on is None:
-        raise SpecError("--on", Nothing(), "a job: a DeepSpeed configuration says neither the model nor the machine",
-                        "For example --on llama3-8b-8xh100.")
+        raise SpecError(
+            "--on",
+            Nothing(),
+            "a job: a DeepSpeed configuration says neither the model nor the machine",
+            "For example --on llama3-8b-8xh100.",
+        )
     keys, assumed = Keys(config), list[str]()
     plan = _plan(keys, on, assumed)
     runtime = load_runtime("deepspeed", **_runtime(keys, on, assumed))
-    job = check(Job(name=on.name, model=on.model, plan=plan, runtime=runtime, cluster=on.cluster, tokens=on.tokens, seed=on.seed,
-                    source="DeepSpeed configuration"))
+    job = check(
+        Job(
+            name=on.name,
+            model=on.model,
+            plan=plan,
+            runtime=runtime,
+            cluster=on.cluster,
+            tokens=on.tokens,
+            seed=on.seed,
+            source="DeepSpeed configuration",
+        )
+    )
     assumed.append(f"model, sequence of {plan.seq}, recompute {plan.recompute} and machine of {on.name}")
     built = tuple(sorted(path for path in keys.used if keys.get(path) is not None))
     return Imported(FORMAT, on.model, plan, runtime, job, built, keys.left_over(), tuple(assumed))
@@ -50,8 +78,9 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
         fields |= {"cp": ranks, "cp_kind": "a2a", "cp_sizes": None}
     split = fields["tp"] * fields["cp"] * fields["pp"]
     dp = max(1, on.cluster.gpus // split)
-    micro, steps, total = (keys.count(path) for path in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
-                                                         "train_batch_size"))
+    micro, steps, total = (
+        keys.count(path) for path in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
+    )
     if micro is None:
         micro = total // (dp * steps) if total and steps else fields["micro_batch"]
         assumed.append(f"micro batch {micro} (train_micro_batch_size_per_gpu is left out or auto)")
@@ -59,13 +88,22 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
         total = micro * dp * (steps or max(1, fields["global_batch"] // (micro * dp)))
         assumed.append(f"global batch {total} on {dp} data-parallel ranks (train_batch_size is left out or auto)")
     if steps is not None and total != micro * dp * steps:
-        raise SpecError("train_batch_size", total, f"micro batch {micro} x accumulation {steps} x {dp} data-parallel ranks = "
-                        f"{micro * dp * steps}")
+        raise SpecError(
+            "train_batch_size",
+            total,
+            f"micro batch {micro} x accumulation {steps} x {dp} data-parallel ranks = {micro * dp * steps}",
+        )
     stage = keys.whole("zero_optimization.stage") or 0
     if stage not in (0, 1, 2, 3):
         raise SpecError("zero_optimization.stage", stage, "0, 1, 2 or 3")
-    fields |= {"dp": None, "micro_batch": micro, "global_batch": total, "sharding": f"zero{stage}" if stage else "none",
-               "offload": _offload(keys), **_zero_plus(keys, stage)}
+    fields |= {
+        "dp": None,
+        "micro_batch": micro,
+        "global_batch": total,
+        "sharding": f"zero{stage}" if stage else "none",
+        "offload": _offload(keys),
+        **_zero_plus(keys, stage),
+    }
     if keys.get("activation_checkpointing") is not None:
         assumed.append(f"recompute {on.plan.recompute}: the training script, not activation_checkpointing, says which layers do")
     return Plan(**fields)
@@ -75,8 +113,11 @@ def _zero_plus(keys: Keys, stage: int) -> dict[str, Any]:
     """MiCS and ZeRO++: groups and formats of stage 3."""
     group, second = (keys.count(f"zero_optimization.{name}") for name in ("mics_shard_size", "zero_hpz_partition_size"))
     made: dict[str, Any] = {"shard_group": group, "secondary_group": second if (second or 1) > 1 else None}
-    for name, field in (("zero_quantized_weights", "quantised_gather"), ("zero_quantized_gradients", "quantised_reduce"),
-                        ("mics_hierarchical_params_gather", "hierarchical_gather")):
+    for name, field in (
+        ("zero_quantized_weights", "quantised_gather"),
+        ("zero_quantized_gradients", "quantised_reduce"),
+        ("mics_hierarchical_params_gather", "hierarchical_gather"),
+    ):
         made[field] = keys.flag(f"zero_optimization.{name}")
     if stage == 3 and group is not None:
         made["sharding"] = "mics"
@@ -100,8 +141,14 @@ def _offload(keys: Keys) -> Offload:
 
 
 def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:
-    half = next((name for name, paths in (("bf16", ("bf16.enabled", "bfloat16.enabled")), ("fp16", ("fp16.enabled",)))
-                 if any(keys.get(path) in (True, "auto") for path in paths)), "fp32")
+    half = next(
+        (
+            name
+            for name, paths in (("bf16", ("bf16.enabled", "bfloat16.enabled")), ("fp16", ("fp16.enabled",)))
+            if any(keys.get(path) in (True, "auto") for path in paths)
+        ),
+        "fp32",
+    )
     if "auto" in (keys.get("bf16.enabled"), keys.get("fp16.enabled")):
         assumed.append(f"precision {half} (enabled is auto)")
     fields: dict[str, Any] = {"precision": half, "weight_dtype": half, "gradient_dtype": half, "reduce_dtype": half}
@@ -119,10 +166,12 @@ def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:
         fields["reduce_with"] = "all_reduce"
     elements = keys.count("zero_optimization.reduce_bucket_size") or 500_000_000
     fields["bucket"] = elements * DTYPE_BYTES[fields["reduce_dtype"]]
-    for name, field, width in (("stage3_prefetch_bucket_size", "prefetch_bucket", 1.0),
-                               ("stage3_max_live_parameters", "live_parameters", 1.0),
-                               ("stage3_param_persistence_threshold", "persistent_parameters", 1.0),
-                               ("allgather_bucket_size", "gather_bucket", DTYPE_BYTES[half])):
+    for name, field, width in (
+        ("stage3_prefetch_bucket_size", "prefetch_bucket", 1.0),
+        ("stage3_max_live_parameters", "live_parameters", 1.0),
+        ("stage3_param_persistence_threshold", "persistent_parameters", 1.0),
+        ("allgather_bucket_size", "gather_bucket", DTYPE_BYTES[half]),
+    ):
         if (size := keys.whole(f"zero_optimization.{name}")) is not None:
             if size < (0 if field in ("prefetch_bucket", "persistent_parameters") else 1):
                 raise SpecError(f"zero_optimization.{name}", size, "a number of elements")

@@ -13,42 +13,93 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.hf_families import EXPERTS, LATENT, LLAMA, UNTIED, Family
 from windtunnel.formats.hf_mixtures import pattern
 
-_MAMBA = {"ssm_heads": ("mamba_num_heads", "mamba_n_heads", "num_heads"),
-          "ssm_head_dim": ("mamba_head_dim", "mamba_d_head", "head_dim"),
-          "ssm_groups": ("n_groups", "mamba_n_groups"), "ssm_state": ("ssm_state_size", "mamba_d_state", "state_size"),
-          "ssm_chunk": ("chunk_size", "mamba_chunk_size"), "conv_width": ("conv_kernel", "mamba_d_conv")}
-_DELTA = {"linear_heads": ("linear_num_value_heads",), "linear_key_heads": ("linear_num_key_heads",),
-          "linear_key_dim": ("linear_key_head_dim",), "linear_value_dim": ("linear_value_head_dim",),
-          "conv_width": ("linear_conv_kernel_dim",)}
+_MAMBA = {
+    "ssm_heads": ("mamba_num_heads", "mamba_n_heads", "num_heads"),
+    "ssm_head_dim": ("mamba_head_dim", "mamba_d_head", "head_dim"),
+    "ssm_groups": ("n_groups", "mamba_n_groups"),
+    "ssm_state": ("ssm_state_size", "mamba_d_state", "state_size"),
+    "ssm_chunk": ("chunk_size", "mamba_chunk_size"),
+    "conv_width": ("conv_kernel", "mamba_d_conv"),
+}
+_DELTA = {
+    "linear_heads": ("linear_num_value_heads",),
+    "linear_key_heads": ("linear_num_key_heads",),
+    "linear_key_dim": ("linear_key_head_dim",),
+    "linear_value_dim": ("linear_value_head_dim",),
+    "conv_width": ("linear_conv_kernel_dim",),
+}
 _FIXED = {"norm": "rmsnorm", "linear_bias": False}
 _SHARED = {"shared_ffn": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")}
 
 HYBRIDS: dict[str, Family] = {
-    "nemotron_h": Family(_FIXED | {"position": "none", "qkv_bias": False, "router": "sigmoid", "balance": "bias"},
-                         _MAMBA | EXPERTS | _SHARED | {
-                             "head_dim": ("attention_head_dim", "head_dim"), "activation": ("mlp_hidden_act",),
-                             "ssm_head_dim": ("mamba_head_dim",), "moe_latent": ("moe_latent_size",),
-                             "router_groups": ("n_group",), "router_top_groups": ("topk_group",),
-                             "mtp_layers": ("num_nextn_predict_layers",)},
-                         {"activation": "relu2", "tied_embeddings": False, "ssm_groups": 8, "ssm_state": 128, "ssm_chunk": 128},
-                         gated=False),
-    "mamba2": Family(_FIXED | {"position": "none"}, _MAMBA | {"heads": ("num_heads",)},
-                     {"activation": "gelu", "tied_embeddings": False, "ssm_heads": 128, "heads": 128, "ssm_head_dim": 64,
-                      "ssm_groups": 8, "ssm_state": 128, "ssm_chunk": 256}, gated=False),
-    "bamba": Family(LLAMA | _FIXED, _MAMBA | {"ssm_head_dim": ("mamba_d_head",)},
-                    {"activation": "silu", "tied_embeddings": False, "ssm_heads": 128, "ssm_groups": 1, "ssm_state": 256,
-                     "ssm_chunk": 256}),
-    "granitemoehybrid": Family(_FIXED | {"position": "none"},
-                               _MAMBA | EXPERTS | _SHARED | {
-                                   "ssm_head_dim": ("mamba_d_head",), "expert_ffn": ("intermediate_size",),
-                                   "ffn": ("shared_intermediate_size", "intermediate_size")},
-                               {"activation": "silu", "tied_embeddings": True, "ssm_groups": 1, "ssm_state": 256,
-                                "ssm_chunk": 256}),
-    "qwen3_next": Family(LLAMA | _FIXED | {"qk_norm": True, "attention_gate": True, "qkv_bias": False}, EXPERTS | _DELTA | _SHARED,
-                         UNTIED | {"head_dim": 256, "experts": 512, "top_k": 10, "expert_ffn": 512, "shared_ffn": 512,
-                                   "linear_heads": 32, "linear_key_heads": 16}),
-    "kimi_linear": Family(_FIXED | {"position": "none", "linear_decay": "channel"},
-                          EXPERTS | LATENT | {"top_k": ("num_experts_per_token",), "router_groups": ("num_expert_group",)}, UNTIED),
+    "nemotron_h": Family(
+        _FIXED | {"position": "none", "qkv_bias": False, "router": "sigmoid", "balance": "bias"},
+        _MAMBA
+        | EXPERTS
+        | _SHARED
+        | {
+            "head_dim": ("attention_head_dim", "head_dim"),
+            "activation": ("mlp_hidden_act",),
+            "ssm_head_dim": ("mamba_head_dim",),
+            "moe_latent": ("moe_latent_size",),
+            "router_groups": ("n_group",),
+            "router_top_groups": ("topk_group",),
+            "mtp_layers": ("num_nextn_predict_layers",),
+        },
+        {"activation": "relu2", "tied_embeddings": False, "ssm_groups": 8, "ssm_state": 128, "ssm_chunk": 128},
+        gated=False,
+    ),
+    "mamba2": Family(
+        _FIXED | {"position": "none"},
+        _MAMBA | {"heads": ("num_heads",)},
+        {
+            "activation": "gelu",
+            "tied_embeddings": False,
+            "ssm_heads": 128,
+            "heads": 128,
+            "ssm_head_dim": 64,
+            "ssm_groups": 8,
+            "ssm_state": 128,
+            "ssm_chunk": 256,
+        },
+        gated=False,
+    ),
+    "bamba": Family(
+        LLAMA | _FIXED,
+        _MAMBA | {"ssm_head_dim": ("mamba_d_head",)},
+        {"activation": "silu", "tied_embeddings": False, "ssm_heads": 128, "ssm_groups": 1, "ssm_state": 256, "ssm_chunk": 256},
+    ),
+    "granitemoehybrid": Family(
+        _FIXED | {"position": "none"},
+        _MAMBA
+        | EXPERTS
+        | _SHARED
+        | {
+            "ssm_head_dim": ("mamba_d_head",),
+            "expert_ffn": ("intermediate_size",),
+            "ffn": ("shared_intermediate_size", "intermediate_size"),
+        },
+        {"activation": "silu", "tied_embeddings": True, "ssm_groups": 1, "ssm_state": 256, "ssm_chunk": 256},
+    ),
+    "qwen3_next": Family(
+        LLAMA | _FIXED | {"qk_norm": True, "attention_gate": True, "qkv_bias": False},
+        EXPERTS | _DELTA | _SHARED,
+        UNTIED
+        | {
+            "head_dim": 256,
+            "experts": 512,
+            "top_k": 10,
+            "expert_ffn": 512,
+            "shared_ffn": 512,
+            "linear_heads": 32,
+            "linear_key_heads": 16,
+        },
+    ),
+    "kimi_linear": Family(
+        _FIXED | {"position": "none", "linear_decay": "channel"},
+        EXPERTS | LATENT | {"top_k": ("num_experts_per_token",), "router_groups": ("num_expert_group",)},
+        UNTIED,
+    ),
 }
 
 _LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
@@ -124,8 +175,12 @@ def _kimi(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: s
         raise SpecError("linear_attn_config", Nothing() if linear is None else linear, "an object")
     attention = _indices(linear, "full_attn_layers", layers, first=1)
     table["mixer_pattern"] = pattern(["A" if i in attention else "L" for i in range(1, layers + 1)])
-    for field, key, usual in (("linear_heads", "num_heads", None), ("linear_key_dim", "head_dim", 128),
-                              ("linear_value_dim", "head_dim", 128), ("conv_width", "short_conv_kernel_size", 4)):
+    for field, key, usual in (
+        ("linear_heads", "num_heads", None),
+        ("linear_key_dim", "head_dim", 128),
+        ("linear_value_dim", "head_dim", 128),
+        ("conv_width", "short_conv_kernel_size", 4),
+    ):
         value = linear.get(key, usual)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise SpecError(f"linear_attn_config.{key}", Nothing() if value is None else value, "a whole number of 1 or more")

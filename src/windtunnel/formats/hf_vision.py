@@ -10,8 +10,14 @@ from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 
-_NAMES = {"layers": ("num_hidden_layers", "depth"), "hidden": ("hidden_size",), "heads": ("num_attention_heads", "num_heads"),
-          "ffn": ("intermediate_size",), "image": ("image_size",), "patch": ("patch_size",)}
+_NAMES = {
+    "layers": ("num_hidden_layers", "depth"),
+    "hidden": ("hidden_size",),
+    "heads": ("num_attention_heads", "num_heads"),
+    "ffn": ("intermediate_size",),
+    "image": ("image_size",),
+    "patch": ("patch_size",),
+}
 
 VISION: dict[str, dict[str, Any]] = {
     "llava": {"class_token": True, "pre_norm": True, "post_norm": False},

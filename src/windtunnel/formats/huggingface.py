@@ -21,10 +21,38 @@ FAMILIES = DECODERS | HYBRIDS
 TEXT = {"qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2"}
 """Decoders that multimodal types name after themselves."""
 
-_INTEGERS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "max_seq", "window", "experts", "top_k",
-             "expert_ffn", "router_groups", "router_top_groups", "q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
-             "v_dim", "moe_latent", "ssm_heads", "ssm_head_dim", "ssm_groups", "ssm_state", "ssm_chunk", "linear_heads",
-             "linear_key_heads", "linear_key_dim", "linear_value_dim", "conv_width")
+_INTEGERS = (
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "ffn",
+    "vocab",
+    "max_seq",
+    "window",
+    "experts",
+    "top_k",
+    "expert_ffn",
+    "router_groups",
+    "router_top_groups",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_nope_dim",
+    "qk_rope_dim",
+    "v_dim",
+    "moe_latent",
+    "ssm_heads",
+    "ssm_head_dim",
+    "ssm_groups",
+    "ssm_state",
+    "ssm_chunk",
+    "linear_heads",
+    "linear_key_heads",
+    "linear_key_dim",
+    "linear_value_dim",
+    "conv_width",
+)
 _SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block", "qk_norm")
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
 
@@ -63,30 +91,49 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
 
 def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str) -> Imported:
     """The decoder of `inner`, with the encoder of images where its type is known."""
-    made = from_config({**inner, "model_type": TEXT.get(str(inner["model_type"]), inner["model_type"])},
-                       name or str(config.get("model_type", "")))
+    made = from_config(
+        {**inner, "model_type": TEXT.get(str(inner["model_type"]), inner["model_type"])}, name or str(config.get("model_type", ""))
+    )
     assumed: list[str] = []
     vision = vision_of(config, made.model.hidden, assumed)
     left = {key for key in config if key != "text_config"} if config.get("text_config") is not None else set()
     left |= {f"text_config.{key}" if config.get("text_config") is not None else key for key in made.ignored}
     if vision is None:
-        return Imported(FORMAT, made.model, built=made.built, ignored=tuple(sorted(left)),
-                        assumed=("the language model alone (text_config)", *made.assumed))
+        return Imported(
+            FORMAT,
+            made.model,
+            built=made.built,
+            ignored=tuple(sorted(left)),
+            assumed=("the language model alone (text_config)", *made.assumed),
+        )
     model = Model(**{field: getattr(made.model, field) for field in Model.model_fields} | {"vision": Vision(**vision)})
-    return Imported(FORMAT, model, built=tuple(sorted((*made.built, "vision"))),
-                    ignored=tuple(sorted(left - {"model_type", "vision_config"})), assumed=(*made.assumed, *assumed))
+    return Imported(
+        FORMAT,
+        model,
+        built=tuple(sorted((*made.built, "vision"))),
+        ignored=tuple(sorted(left - {"model_type", "vision_config"})),
+        assumed=(*made.assumed, *assumed),
+    )
 
 
 def _kind(config: Mapping[str, Any]) -> str:
     kind = config.get("model_type")
     if not isinstance(kind, str):
-        raise SpecError("model_type", Nothing() if kind is None else kind, "one of " + ", ".join(sorted(FAMILIES)),
-                        "Is this a config.json of a Hugging Face model?")
+        raise SpecError(
+            "model_type",
+            Nothing() if kind is None else kind,
+            "one of " + ", ".join(sorted(FAMILIES)),
+            "Is this a config.json of a Hugging Face model?",
+        )
     moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if kind not in (*MIXED, *HYBRIDS) else []
     if kind in NOT_MODELLED or moe:
         what = f"{kind} ({', '.join(moe)})" if moe else kind
-        raise SpecError("model_type", what, "one of " + ", ".join(sorted(FAMILIES)),
-                        "Experts and latent attention are read of " + ", ".join((*MIXED, *HYBRIDS)) + " alone.")
+        raise SpecError(
+            "model_type",
+            what,
+            "one of " + ", ".join(sorted(FAMILIES)),
+            "Experts and latent attention are read of " + ", ".join((*MIXED, *HYBRIDS)) + " alone.",
+        )
     if kind not in FAMILIES:
         raise UnknownName("model_type", kind, sorted(FAMILIES))
     return kind

@@ -23,8 +23,16 @@ from windtunnel.spec.explain import explain
 
 FORMAT = "megatron"
 REQUIRED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size")
-_NOT_A_DECODER = ("hybrid-", "mamba-", "is-hybrid", "linear-attention", "experimental-attention", "encoder-", "decoder-num-layers",
-                  "bert-")
+_NOT_A_DECODER = (
+    "hybrid-",
+    "mamba-",
+    "is-hybrid",
+    "linear-attention",
+    "experimental-attention",
+    "encoder-",
+    "decoder-num-layers",
+    "bert-",
+)
 _NOT_YET = "Not modelled in this version."
 _GPT2_VOCAB = 50257
 
@@ -42,16 +50,25 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None) -
     plan = _plan(args, model, on)
     runtime = _runtime(args)
     job = _job(args, model, plan, runtime, on) if on is not None else None
-    return Imported(FORMAT, model, plan, runtime, job, tuple(f"--{name}" for name in sorted(args.used)), tuple(args.left_over()),
-                    tuple(args.assumed))
+    return Imported(
+        FORMAT,
+        model,
+        plan,
+        runtime,
+        job,
+        tuple(f"--{name}" for name in sorted(args.used)),
+        tuple(args.left_over()),
+        tuple(args.assumed),
+    )
 
 
 def _refuse(args: Arguments) -> None:
     """What would change the network or its cost and has no counterpart here is an error, not an ignored flag."""
     for flag in args.given:
         if flag.startswith(_NOT_A_DECODER) and flag not in KINDS:
-            raise SpecError(f"--{flag}", " ".join(args.given[flag]) or True, "a decoder of attention, Mamba-2, MLPs and experts",
-                            _NOT_YET)
+            raise SpecError(
+                f"--{flag}", " ".join(args.given[flag]) or True, "a decoder of attention, Mamba-2, MLPs and experts", _NOT_YET
+            )
 
 
 def _model(args: Arguments) -> Model:
@@ -61,13 +78,21 @@ def _model(args: Arguments) -> Model:
         ffn = int((4 * hidden * 2 / 3) // 64) * 64 if args.switch("swiglu") else 4 * hidden
         args.assumed.append(f"ffn {ffn}, as Megatron derives it (--ffn-hidden-size left out)")
     table: dict[str, Any] = {
-        "name": f"megatron-{hidden}x{args.needed('num-layers')}", "layers": args.needed("num-layers"), "hidden": hidden,
-        "heads": args.needed("num-attention-heads"), "ffn": ffn, "vocab": _vocab(args),
+        "name": f"megatron-{hidden}x{args.needed('num-layers')}",
+        "layers": args.needed("num-layers"),
+        "hidden": hidden,
+        "heads": args.needed("num-attention-heads"),
+        "ffn": ffn,
+        "vocab": _vocab(args),
         "max_seq": args.integer("max-position-embeddings") or args.needed("seq-length"),
         "activation": _activation(args),
-        "norm": _norm(args), "position": _position(args), "tied_embeddings": not args.switch("untie-embeddings-and-output-weights"),
-        "linear_bias": not args.switch("disable-bias-linear"), "qk_norm": args.switch("qk-layernorm"),
-        "embedding_norm": args.switch("embed-layernorm"), "source": "Megatron-LM arguments",
+        "norm": _norm(args),
+        "position": _position(args),
+        "tied_embeddings": not args.switch("untie-embeddings-and-output-weights"),
+        "linear_bias": not args.switch("disable-bias-linear"),
+        "qk_norm": args.switch("qk-layernorm"),
+        "embedding_norm": args.switch("embed-layernorm"),
+        "source": "Megatron-LM arguments",
     }
     if args.switch("group-query-attention"):
         table["kv_heads"] = args.integer("num-query-groups") or 1
@@ -119,8 +144,16 @@ def _position(args: Arguments) -> str:
     said = args.text("position-embedding-type")
     if args.switch("no-position-embedding") and said is None:
         return "none"
-    positions = {"learned_absolute": "learned", "absolute": "learned", "rope": "rope", "rotary": "rope", "yarn": "rope",
-                 "mrope": "rope", "alibi": "alibi", "none": "none"}
+    positions = {
+        "learned_absolute": "learned",
+        "absolute": "learned",
+        "rope": "rope",
+        "rotary": "rope",
+        "yarn": "rope",
+        "mrope": "rope",
+        "alibi": "alibi",
+        "none": "none",
+    }
     if said is not None and said.lower() not in positions:
         raise SpecError("--position-embedding-type", said, ", ".join(sorted(positions)))
     return positions[(said or "learned_absolute").lower()]
@@ -151,10 +184,21 @@ def _plan(args: Arguments, model: Model, on: Job | None) -> Plan:
         args.assumed.append(f"global batch {batch}: one micro batch for each data-parallel rank (--global-batch-size left out)")
     stages, vpp = layers_of(args, model.layers, pp)
     table: dict[str, Any] = {
-        "tp": tp, "pp": pp, "cp": cp, "vpp": vpp, "dp": dp, "micro_batch": micro_batch, "global_batch": batch,
-        "seq": args.needed("seq-length"), "sequence_parallel": args.switch("sequence-parallel") and tp > 1,
-        "sharding": _sharding(args), "stages": stages, "offload": offload_of(args), **context_of(args, cp),
-        **expert_axes(args, tp), **_recompute(args),
+        "tp": tp,
+        "pp": pp,
+        "cp": cp,
+        "vpp": vpp,
+        "dp": dp,
+        "micro_batch": micro_batch,
+        "global_batch": batch,
+        "seq": args.needed("seq-length"),
+        "sequence_parallel": args.switch("sequence-parallel") and tp > 1,
+        "sharding": _sharding(args),
+        "stages": stages,
+        "offload": offload_of(args),
+        **context_of(args, cp),
+        **expert_axes(args, tp),
+        **_recompute(args),
     }
     return _validated(table)
 
@@ -231,15 +275,22 @@ def _runtime(args: Arguments) -> Runtime:
         fields["gradient_dtype"] = fields["reduce_dtype"] = half
     if args.switch("grad-reduce-in-bf16"):
         fields["gradient_dtype"] = fields["reduce_dtype"] = "bf16"
-    fields |= {"overlap_grad_reduce": args.switch("overlap-grad-reduce"), "overlap_tp": args.switch("tp-comm-overlap"),
-               "overlap_param_gather": args.switch("overlap-param-gather")}
+    fields |= {
+        "overlap_grad_reduce": args.switch("overlap-grad-reduce"),
+        "overlap_tp": args.switch("tp-comm-overlap"),
+        "overlap_param_gather": args.switch("overlap-param-gather"),
+    }
     interleaved = args.integer("num-layers-per-virtual-pipeline-stage") or args.integer("num-virtual-stages-per-pipeline-rank")
     wanted = args.switch("overlap-p2p-communication") or bool(interleaved)
     fields["overlap_p2p"] = wanted and not args.switch("no-overlap-p2p-communication")
-    for flag, field in (("no-gradient-accumulation-fusion", "fused_wgrad"), ("no-bias-gelu-fusion", "fused_activation"),
-                        ("no-bias-swiglu-fusion", "fused_activation"), ("no-rope-fusion", "fused_rope"),
-                        ("no-bias-dropout-fusion", "fused_dropout_add"),
-                        ("no-async-tensor-model-parallel-allreduce", "overlap_tp_dgrad")):
+    for flag, field in (
+        ("no-gradient-accumulation-fusion", "fused_wgrad"),
+        ("no-bias-gelu-fusion", "fused_activation"),
+        ("no-bias-swiglu-fusion", "fused_activation"),
+        ("no-rope-fusion", "fused_rope"),
+        ("no-bias-dropout-fusion", "fused_dropout_add"),
+        ("no-async-tensor-model-parallel-allreduce", "overlap_tp_dgrad"),
+    ):
         if args.switch(flag):
             fields[field] = False
     fields["fused_cross_entropy"] = args.switch("cross-entropy-loss-fusion")
@@ -273,5 +324,15 @@ def _job(args: Arguments, model: Model, plan: Plan, runtime: Runtime, on: Job) -
         tokens = float(samples * plan.seq)
     elif iterations := args.integer("train-iters"):
         tokens = float(iterations * plan.global_batch * plan.seq)
-    return check(Job(name=model.name, model=model, plan=plan, runtime=runtime, cluster=cluster, tokens=tokens, seed=on.seed,
-                     source="Megatron-LM arguments"))
+    return check(
+        Job(
+            name=model.name,
+            model=model,
+            plan=plan,
+            runtime=runtime,
+            cluster=cluster,
+            tokens=tokens,
+            seed=on.seed,
+            source="Megatron-LM arguments",
+        )
+    )

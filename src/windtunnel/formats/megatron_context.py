@@ -27,8 +27,11 @@ def context_of(args: Arguments, cp: int) -> dict[str, Any]:
     made: dict[str, Any] = {"cp_kind": kinds[0]}
     if kinds[0] == "a2a+p2p":
         if len(sizes) != 2 or not all(size.isdecimal() and int(size[:9]) > 0 for size in sizes):
-            raise SpecError("--hierarchical-context-parallel-sizes", " ".join(sizes), "two whole numbers whose product is "
-                            f"--context-parallel-size = {cp}")
+            raise SpecError(
+                "--hierarchical-context-parallel-sizes",
+                " ".join(sizes),
+                f"two whole numbers whose product is --context-parallel-size = {cp}",
+            )
         made["cp_sizes"] = [int(size[:9]) for size in sizes]
     return made
 

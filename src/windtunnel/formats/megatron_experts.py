@@ -57,10 +57,16 @@ def latent_of(args: Arguments) -> dict[str, Any]:
     if not args.switch("multi-latent-attention"):
         return {}
     args.switch("qk-layernorm")  # the norms of the compressed query, key and value, which are always there
-    table: dict[str, Any] = {"qk_norm": False, "q_lora_rank": args.integer("q-lora-rank"),
-                             "kv_lora_rank": args.integer("kv-lora-rank") or 32}
-    for flag, field, default in (("qk-head-dim", "qk_nope_dim", 128), ("qk-pos-emb-head-dim", "qk_rope_dim", 64),
-                                 ("v-head-dim", "v_dim", 128)):
+    table: dict[str, Any] = {
+        "qk_norm": False,
+        "q_lora_rank": args.integer("q-lora-rank"),
+        "kv_lora_rank": args.integer("kv-lora-rank") or 32,
+    }
+    for flag, field, default in (
+        ("qk-head-dim", "qk_nope_dim", 128),
+        ("qk-pos-emb-head-dim", "qk_rope_dim", 64),
+        ("v-head-dim", "v_dim", 128),
+    ):
         table[field] = args.integer(flag) or default
     missing = [f"--{flag}" for flag in ("kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim", "v-head-dim") if not args.has(flag)]
     if missing:
@@ -105,8 +111,10 @@ def dispatch_of(args: Arguments) -> dict[str, Any]:
         raise SpecError("--moe-flex-dispatcher-backend", backend, "deepep, hybridep")
     args.switch("moe-enable-deepep")
     fields: dict[str, Any] = {
-        "moe_dispatch": backend if said == "flex" else kinds[said], "moe_permute_fusion": args.switch("moe-permute-fusion"),
-        "moe_fused_router": args.switch("moe-router-fusion"), "moe_shared_overlap": args.switch("moe-shared-expert-overlap"),
+        "moe_dispatch": backend if said == "flex" else kinds[said],
+        "moe_permute_fusion": args.switch("moe-permute-fusion"),
+        "moe_fused_router": args.switch("moe-router-fusion"),
+        "moe_shared_overlap": args.switch("moe-shared-expert-overlap"),
         "moe_router_dtype": "fp32" if args.text("moe-router-dtype") in ("fp32", "fp64") else "bf16",
         "moe_a2a_overlap": args.switch("overlap-moe-expert-parallel-comm"),
         "moe_grouped_gemm": "one" if args.switch("moe-use-legacy-grouped-gemm") else "each",

@@ -8,8 +8,12 @@ from windtunnel.base.errors import SpecError
 from windtunnel.formats.megatron_args import Arguments
 
 _PATTERNS = ("hybrid-override-pattern", "hybrid-layer-pattern")
-_SIZES = {"mamba-num-heads": "ssm_heads", "mamba-head-dim": "ssm_head_dim", "mamba-num-groups": "ssm_groups",
-          "mamba-state-dim": "ssm_state"}
+_SIZES = {
+    "mamba-num-heads": "ssm_heads",
+    "mamba-head-dim": "ssm_head_dim",
+    "mamba-num-groups": "ssm_groups",
+    "mamba-state-dim": "ssm_state",
+}
 
 
 def hybrid_of(args: Arguments, layers: int, hidden: int) -> dict[str, Any]:
@@ -22,8 +26,12 @@ def hybrid_of(args: Arguments, layers: int, hidden: int) -> dict[str, Any]:
     if said is None:
         return {}
     if set(said) - set("MG*-E"):
-        raise SpecError("--hybrid-override-pattern", said, "a letter for each layer: M, G, *, - or E",
-                        "Give cuts of the pipeline as plan.stages, further tokens as --mtp-num-layers.")
+        raise SpecError(
+            "--hybrid-override-pattern",
+            said,
+            "a letter for each layer: M, G, *, - or E",
+            "Give cuts of the pipeline as plan.stages, further tokens as --mtp-num-layers.",
+        )
     if len(said) != layers:
         raise SpecError("--num-layers", layers, f"{len(said)}, the length of the pattern")
     table: dict[str, Any] = {"layer_pattern": said}

@@ -56,7 +56,7 @@ def _written(args: Arguments, layout: str, layers: int, pp: int) -> tuple[tuple[
     text = re.sub(r"[\s,]", "", layout)
     while found := _REPEATED.search(text):
         body, times = (found.group(1), found.group(2)) if found.group(2) else (found.group(3), found.group(4))
-        text = text[: found.start()] + body * int(times) + text[found.end():]
+        text = text[: found.start()] + body * int(times) + text[found.end() :]
         if len(text) > _LONGEST:
             raise SpecError(flag, layout, f"at most {_LONGEST} letters when written out")
     if not re.fullmatch(r"[EtmLP|]+", text):

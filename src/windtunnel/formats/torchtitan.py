@@ -21,11 +21,24 @@ FORMAT = "torchtitan"
 TELLING = frozenset({"training", "parallelism"})
 """Sections that a job file of ours does not have."""
 
-FLAVORS = {"llama3-8b": "llama3.1-8b", "llama3-70b": "llama3.1-70b", "llama3-405b": "llama3.1-405b",
-           "deepseek_v3-16b": "deepseek-v2-lite", "deepseek_v3-671b": "deepseek-v3",
-           "llama4-17bx16e": "llama4-scout", "llama4-17bx128e": "llama4-maverick"}
-SCHEDULES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved", "loopedbfs": "breadth-first",
-             "interleavedzerobubble": "interleaved-zb", "zbvzerobubble": "zbv", "dualpipev": "dualpipev"}
+FLAVORS = {
+    "llama3-8b": "llama3.1-8b",
+    "llama3-70b": "llama3.1-70b",
+    "llama3-405b": "llama3.1-405b",
+    "deepseek_v3-16b": "deepseek-v2-lite",
+    "deepseek_v3-671b": "deepseek-v3",
+    "llama4-17bx16e": "llama4-scout",
+    "llama4-17bx128e": "llama4-maverick",
+}
+SCHEDULES = {
+    "1f1b": "1f1b",
+    "gpipe": "gpipe",
+    "interleaved1f1b": "interleaved",
+    "loopedbfs": "breadth-first",
+    "interleavedzerobubble": "interleaved-zb",
+    "zbvzerobubble": "zbv",
+    "dualpipev": "dualpipev",
+}
 _DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
 
 
@@ -39,8 +52,18 @@ def from_torchtitan(config: Mapping[str, Any], on: Job | None = None) -> Importe
     if on is not None:
         steps = keys.count("training.steps")
         tokens = float(steps * plan.global_batch * plan.seq) if steps else on.tokens
-        job = check(Job(name=model.name, model=model, plan=plan, runtime=runtime, cluster=on.cluster, tokens=tokens, seed=on.seed,
-                        source="torchtitan configuration"))
+        job = check(
+            Job(
+                name=model.name,
+                model=model,
+                plan=plan,
+                runtime=runtime,
+                cluster=on.cluster,
+                tokens=tokens,
+                seed=on.seed,
+                source="torchtitan configuration",
+            )
+        )
     built = tuple(sorted(path for path in keys.used if keys.get(path) is not None))
     return Imported(FORMAT, model, plan, runtime, job, built, keys.left_over(), tuple(assumed))
 
@@ -48,8 +71,12 @@ def from_torchtitan(config: Mapping[str, Any], on: Job | None = None) -> Importe
 def _model(keys: Keys, assumed: list[str]) -> Model:
     name, flavor = keys.text("model.name"), keys.text("model.flavor")
     if name is None or flavor is None:
-        raise SpecError("model.flavor", Nothing() if flavor is None else flavor, "name and flavor of a model, as [model] has them",
-                        "Recipes without them: give --model FILE of the same network.")
+        raise SpecError(
+            "model.flavor",
+            Nothing() if flavor is None else flavor,
+            "name and flavor of a model, as [model] has them",
+            "Recipes without them: give --model FILE of the same network.",
+        )
     said = f"{name}-{flavor}".lower()
     known = FLAVORS.get(said, said.replace("_", "-"))
     if known not in names("models"):
@@ -84,12 +111,22 @@ def _plan(keys: Keys, model: Model, on: Job | None, assumed: list[str]) -> Plan:
     if pp > 1:
         micro = keys.count("parallelism.pipeline_parallel_microbatch_size") or 1
     fields: dict[str, Any] = {
-        "tp": tp, "pp": pp, "cp": cp, "dp": dp, "micro_batch": micro, "global_batch": total, "seq": seq,
+        "tp": tp,
+        "pp": pp,
+        "cp": cp,
+        "dp": dp,
+        "micro_batch": micro,
+        "global_batch": total,
+        "seq": seq,
         "sequence_parallel": tp > 1 and keys.get("parallelism.enable_sequence_parallel") is not False,
-        "ep": degree("expert_parallel"), "etp": degree("expert_tensor_parallel") if model.experts else 1,
+        "ep": degree("expert_parallel"),
+        "etp": degree("expert_tensor_parallel") if model.experts else 1,
         "sharding": "none" if shard == 1 and cp == 1 else "hsdp" if replicate > 1 else "fsdp",
         "shard_group": shard * cp if replicate > 1 and shard > 1 else None,
-        "cp_kind": _rotation(keys, cp), **_stages(keys, model, pp), **_recompute(keys, model, pp, assumed)}
+        "cp_kind": _rotation(keys, cp),
+        **_stages(keys, model, pp),
+        **_recompute(keys, model, pp, assumed),
+    }
     if keys.flag("training.enable_cpu_offload"):  # FSDP's CPUOffloadPolicy: shards and optimizer state live on the host
         fields["offload"] = {"parameters": "host", "optimizer": "host"}
     try:
@@ -115,8 +152,11 @@ def _stages(keys: Keys, model: Model, pp: int) -> dict[str, Any]:
     if pp == 1:
         return {}
     if said.lower() not in SCHEDULES:
-        raise UnknownName("parallelism.pipeline_parallel_schedule", said, ["1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS",
-                                                                           "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"])
+        raise UnknownName(
+            "parallelism.pipeline_parallel_schedule",
+            said,
+            ["1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"],
+        )
     schedule = SCHEDULES[said.lower()]
     ends = (1 if first is None else first, 1 if last is None else last)
     total = model.layers + sum(ends)

@@ -13,6 +13,22 @@ from windtunnel.memory.walk import activation_walk
 from windtunnel.memory.why import why
 
 __all__ = [
-    "NAMES", "PARTS", "TIER_PARTS", "OverTime", "Pooled", "StageMemory", "TierMemory", "Together", "activation_walk", "curve",
-    "dumps", "memory_of", "over_time", "replay", "shortfall", "snapshot", "together", "why",
+    "NAMES",
+    "PARTS",
+    "TIER_PARTS",
+    "OverTime",
+    "Pooled",
+    "StageMemory",
+    "TierMemory",
+    "Together",
+    "activation_walk",
+    "curve",
+    "dumps",
+    "memory_of",
+    "over_time",
+    "replay",
+    "shortfall",
+    "snapshot",
+    "together",
+    "why",
 ]

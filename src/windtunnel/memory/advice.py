@@ -43,8 +43,9 @@ def spare(memory: Sequence[StageMemory]) -> float:
     return -max(stage.missing for stage in memory)
 
 
-def shortfall(job: Job, memory: Sequence[StageMemory],
-              step_time: Callable[[Job], float] | None = None) -> tuple[float, tuple[Advice, ...]]:
+def shortfall(
+    job: Job, memory: Sequence[StageMemory], step_time: Callable[[Job], float] | None = None
+) -> tuple[float, tuple[Advice, ...]]:
     """Bytes missing on the fullest stage (0 if it fits) and the single changes that would make it fit.
 
     Each candidate is a whole new prediction of memory, so the advice is as good as the model. Changes that contradict the plan are

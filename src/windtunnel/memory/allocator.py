@@ -369,8 +369,13 @@ class CachingAllocator:
         """Frees whole cached segments of the large pools that are older than the average, until below the threshold."""
         target = self.reserved - self.settings.collect_above * self.limit
         while target > 0.0:
-            whole = [b for (_, small), pool in self._pools.items() if not small for b in pool.blocks.values()
-                     if b.before is None and b.after is None and not b.segment.expandable]
+            whole = [
+                b
+                for (_, small), pool in self._pools.items()
+                if not small
+                for b in pool.blocks.values()
+                if b.before is None and b.after is None and not b.segment.expandable
+            ]
             if not whole:
                 return
             ages = [b.pool.searches - b.age for b in whole]

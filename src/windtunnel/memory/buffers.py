@@ -64,5 +64,5 @@ def _outputs(workload: Workload, stage: int, width: float) -> float:
     if not heads or isinstance(workload.job.model, GraphModel) or workload.job.runtime.cross_entropy in ("chunked", "linear"):
         return 0.0
     table, rows = workload.ops, workload.blocks[HEAD].forward
-    loss = rows.start + int(np.flatnonzero(table.kind[rows.start:rows.stop] == Kind.CROSS_ENTROPY)[0])
+    loss = rows.start + int(np.flatnonzero(table.kind[rows.start : rows.stop] == Kind.CROSS_ENTROPY)[0])
     return (heads[0] - 1) * float(table.m[loss]) * float(table.n[loss]) * width

@@ -135,8 +135,12 @@ def _spread(workload: Workload, stage: int, flat: bool, size: float, trained: bo
     if flat:
         return [size]
     blocks = workload.blocks
-    elements = [count for chunk in workload.stages[stage] for b, times in chunk.blocks
-                for count in (blocks[b].tensors.trained if trained else blocks[b].tensors.weights) * times]
+    elements = [
+        count
+        for chunk in workload.stages[stage]
+        for b, times in chunk.blocks
+        for count in (blocks[b].tensors.trained if trained else blocks[b].tensors.weights) * times
+    ]
     total = workload.stage_parameters[stage] + (0.0 if trained else workload.held_weights(stage)[1])
     return [size * count / total for count in elements]
 
@@ -168,8 +172,10 @@ class _Player:
         self.in_flight = 1 + blocks_ahead(workload, stage)
         self.chunks = [[b for b, times in chunk.blocks for _ in range(times)] for chunk in workload.stages[stage]]
         # outputs stay with their micro batch where the framework keeps them
-        self.outputs = [max(0.0, held - sum(needs[b].saved for b in blocks))
-                        for held, blocks in zip(chunk_bytes(workload, stage, needs), self.chunks, strict=True)]
+        self.outputs = [
+            max(0.0, held - sum(needs[b].saved for b in blocks))
+            for held, blocks in zip(chunk_bytes(workload, stage, needs), self.chunks, strict=True)
+        ]
         self.live: dict[tuple[int, int], list[list[int]]] = {}
         self.late: dict[tuple[int, int], list[int]] = {}  # of backward passes whose second half is to come
         self.raw: list[int] = []
@@ -194,8 +200,10 @@ class _Player:
         for action in order:
             key = action.chunk, action.micro_batch
             self.script.turn += 1
-            self.script.where = (f"{name}, {action.direction.name.lower().replace('_', ' ')} of micro batch {action.micro_batch}, "
-                                 f"virtual stage {action.chunk}")
+            self.script.where = (
+                f"{name}, {action.direction.name.lower().replace('_', ' ')} of micro batch {action.micro_batch}, "
+                f"virtual stage {action.chunk}"
+            )
             if action.direction is Pass.FORWARD:
                 kept = [self._forward(block) for block in self.chunks[action.chunk]]
                 self.live[key] = [*kept, [self.script.take(self.outputs[action.chunk], "stage output")]]
@@ -204,8 +212,11 @@ class _Player:
             else:
                 self._backward(action.chunk, self.live.pop(key))
                 if action.direction is Pass.INPUT_GRADIENT:
-                    self.late[key] = [self.script.take(size, f"{self.names[block]} input or gradient of a product")
-                                      for block in self.chunks[action.chunk] for size in self.passes[block].late]
+                    self.late[key] = [
+                        self.script.take(size, f"{self.names[block]} input or gradient of a product")
+                        for block in self.chunks[action.chunk]
+                        for size in self.passes[block].late
+                    ]
         self.script.drop([*self.raw, *self.ring])
         self.raw, self.ring = [], []
 
@@ -253,13 +264,14 @@ class _Player:
                 script.drop(last)
                 last = [made]
                 upto = place * len(held) // len(passes.gradients)  # what is behind the gradient is not needed any more
-                script.drop(held[len(held) - upto:len(held) - freed])
+                script.drop(held[len(held) - upto : len(held) - freed])
                 freed = upto
             if first:
-                accumulated += [script.take(self.per_element * count, f"{name} gradient of weights")
-                                for count in self.elements[block]]
+                accumulated += [
+                    script.take(self.per_element * count, f"{name} gradient of weights") for count in self.elements[block]
+                ]
             self.raw += [script.take(size, f"{name} raw gradient") for size in passes.raw]
-            script.drop([*held[:len(held) - freed], *beside])
+            script.drop([*held[: len(held) - freed], *beside])
             following = script.take(self.boundary, "gradient")
             script.drop([*last, gradient])
             gradient = following

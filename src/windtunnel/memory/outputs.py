@@ -35,8 +35,9 @@ def passes_of(workload: Workload, block: Block, need: Needs, raw_gradient: float
     habit = habits(workload.job.runtime.framework)
     kept = _kept(workload, block, need)
     outputs = [size for row in block.forward if (size := output_bytes(workload, row)) > 0.0]
-    chain = [size for row in block.backward if workload.ops.phase[row] != Phase.RECOMPUTE
-             and (size := output_bytes(workload, row)) > 0.0]
+    chain = [
+        size for row in block.backward if workload.ops.phase[row] != Phase.RECOMPUTE and (size := output_bytes(workload, row)) > 0.0
+    ]
     loss, gathered = _loss(workload, block, habit, need), 0.0
     if not loss:
         gathered = max(0.0, need.working - sum(block.tensors.again) - _pair(chain) - workload.boundary)
@@ -97,8 +98,11 @@ def _loss(workload: Workload, block: Block, habit: Habits, need: Needs) -> tuple
 def _late(workload: Workload, block: Block, need: Needs) -> tuple[float, ...]:
     """What the weight gradients wait for, a piece for each of their products; they add up to the block's `late` bytes."""
     table = workload.ops
-    sizes = [float(table.batch[row]) * float(table.k[row]) * float(table.m[row] + table.n[row]) for row in block.backward
-             if table.kind[row] in (Kind.GEMM, Kind.GROUPED_GEMM) and table.phase[row] == Phase.WGRAD]
+    sizes = [
+        float(table.batch[row]) * float(table.k[row]) * float(table.m[row] + table.n[row])
+        for row in block.backward
+        if table.kind[row] in (Kind.GEMM, Kind.GROUPED_GEMM) and table.phase[row] == Phase.WGRAD
+    ]
     return tuple(size * need.late / sum(sizes) for size in sizes) if need.late > 0.0 else ()
 
 

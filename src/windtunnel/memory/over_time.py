@@ -19,8 +19,17 @@ Floats = npt.NDArray[np.float64]
 PARTS = ("weights", "gradients", "optimizer", "activations", "temporary", "buffers")
 """What tensors are, from the bottom of a picture up."""
 
-_NAMED = {"weights": 0, "gradients": 1, "master weights": 2, "optimizer state": 2, "stage output": 3, "cuBLAS workspace": 5,
-          "pipeline receive buffer": 5, "framework buffer": 5, "gathered parameters": 5}
+_NAMED = {
+    "weights": 0,
+    "gradients": 1,
+    "master weights": 2,
+    "optimizer state": 2,
+    "stage output": 3,
+    "cuBLAS workspace": 5,
+    "pipeline receive buffer": 5,
+    "framework buffer": 5,
+    "gathered parameters": 5,
+}
 _ENDING = ((" gradient of weights", 1), (" raw gradient", 1), (" activation", 3), (" input or gradient of a product", 3))
 
 
@@ -96,5 +105,11 @@ def over_time(workload: Workload, stage: int, times: Sequence[tuple[float, float
     first = np.concatenate([[0], np.cumsum(count)[:-1]])
     share = (np.arange(len(at)) - first[at]) / np.maximum(count[at], 1)
     time = begin[at] + share * (end[at] - begin[at])
-    return OverTime(stage, np.maximum.accumulate(time), np.maximum(np.array(levels), 0.0), np.array(reserved, np.float64), context,
-                    float(job.cluster.gpu.memory))
+    return OverTime(
+        stage,
+        np.maximum.accumulate(time),
+        np.maximum(np.array(levels), 0.0),
+        np.array(reserved, np.float64),
+        context,
+        float(job.cluster.gpu.memory),
+    )

@@ -29,8 +29,17 @@ def snapshot(workload: Workload, stage: int, limit: float = math.inf) -> Snapsho
     frames: list[Snapshot] = []
 
     def note(action: str, address: int, size: int, stream: int) -> None:
-        trace.append({"action": action, "addr": address, "size": size, "stream": stream, "frames": frames, "time_us": len(trace),
-                      "pool_id": NO_POOL})
+        trace.append(
+            {
+                "action": action,
+                "addr": address,
+                "size": size,
+                "stream": stream,
+                "frames": frames,
+                "time_us": len(trace),
+                "pool_id": NO_POOL,
+            }
+        )
 
     pool = CachingAllocator(settings, limit, note)
     blocks: dict[int, Any] = {}
@@ -51,8 +60,10 @@ def snapshot(workload: Workload, stage: int, limit: float = math.inf) -> Snapsho
     return {
         "segments": [_segment(segment, made, settings.expandable) for segment in pool.segments.values()],
         "device_traces": [trace],
-        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": workload.job.runtime.alloc_conf,
-                               "expandable_segments": settings.expandable},
+        "allocator_settings": {
+            "PYTORCH_CUDA_ALLOC_CONF": workload.job.runtime.alloc_conf,
+            "expandable_segments": settings.expandable,
+        },
     }
 
 
@@ -68,7 +79,7 @@ def _until_highest(events: list[Event]) -> list[Event]:
         level += event.size
         if level > highest:
             highest, last = level, place
-    return events[:last + 1]
+    return events[: last + 1]
 
 
 def _segment(segment: Segment, made: dict[int, list[Snapshot]], expandable: bool) -> Snapshot:
@@ -76,13 +87,25 @@ def _segment(segment: Segment, made: dict[int, list[Snapshot]], expandable: bool
     used = sum(block.size for block in mapped if block.allocated)
     held = sum(block.size for block in mapped if not block.idle)
     return {
-        "device": 0, "address": mapped[0].address, "total_size": sum(block.size for block in mapped), "allocated_size": used,
-        "active_size": held, "requested_size": sum(block.requested for block in mapped if block.allocated),
-        "stream": segment.pool.stream, "segment_type": "small" if segment.pool.small else "large", "segment_pool_id": NO_POOL,
-        "is_expandable": expandable, "frames": [],
-        "blocks": [{
-            "address": block.address, "size": block.size, "requested_size": block.requested if block.allocated else block.size,
-            "state": "active_allocated" if block.allocated else "inactive" if block.idle else "active_awaiting_free",
-            "frames": made.get(block.address, []),
-        } for block in mapped],
+        "device": 0,
+        "address": mapped[0].address,
+        "total_size": sum(block.size for block in mapped),
+        "allocated_size": used,
+        "active_size": held,
+        "requested_size": sum(block.requested for block in mapped if block.allocated),
+        "stream": segment.pool.stream,
+        "segment_type": "small" if segment.pool.small else "large",
+        "segment_pool_id": NO_POOL,
+        "is_expandable": expandable,
+        "frames": [],
+        "blocks": [
+            {
+                "address": block.address,
+                "size": block.size,
+                "requested_size": block.requested if block.allocated else block.size,
+                "state": "active_allocated" if block.allocated else "inactive" if block.idle else "active_awaiting_free",
+                "frames": made.get(block.address, []),
+            }
+            for block in mapped
+        ],
     }

@@ -48,10 +48,22 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     reserved = max(allocated, min(allocated * (1.0 + job.runtime.allocator_overhead), room))
     tiers = tiers_of(workload, stage, habit, needs)
     return StageMemory(
-        stage=stage, weights=state.weights, gradients=state.gradients, optimizer=state.optimizer, activations=peak.activations,
-        logits=peak.logits, buffers=buffers, workspace=workspace, context=context, fragmentation=reserved - allocated,
-        allocated=allocated, reserved=reserved, total=reserved + context, capacity=capacity,
-        fits=allocated <= room and all(tier.missing <= 0.0 for tier in tiers), tiers=tiers,
+        stage=stage,
+        weights=state.weights,
+        gradients=state.gradients,
+        optimizer=state.optimizer,
+        activations=peak.activations,
+        logits=peak.logits,
+        buffers=buffers,
+        workspace=workspace,
+        context=context,
+        fragmentation=reserved - allocated,
+        allocated=allocated,
+        reserved=reserved,
+        total=reserved + context,
+        capacity=capacity,
+        fits=allocated <= room and all(tier.missing <= 0.0 for tier in tiers),
+        tiers=tiers,
     )
 
 

@@ -32,8 +32,15 @@ class State:
         return self.weights + self.gradients + self.optimizer
 
 
-def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, quantised: float = 0.0,
-             moments: float | None = None, frozen: float = 0.0) -> State:
+def state_of(
+    job: Job,
+    habits: Habits,
+    parameters: float,
+    experts: float = 0.0,
+    quantised: float = 0.0,
+    moments: float | None = None,
+    frozen: float = 0.0,
+) -> State:
     """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of them of experts, and
     of `frozen` ones beside them, which are weights alone; `quantised` of all are of linear layers in low precision. `moments`:
     bytes of the optimizer's own state (`Workload.stage_states`); left out, as if no parameter were a matrix."""
@@ -51,8 +58,11 @@ def state_of(job: Job, habits: Habits, parameters: float, experts: float = 0.0, 
     copies = master * updated_parameters(job, parameters, experts)
     cut = plan.sharding == "zero2" or plan.shards_parameters and not whole
     return State(
-        weights=0.0 if plan.offload.parameters != "none" else weight * own + still if plan.shards_parameters else weight_bytes(
-            job, parameters + frozen, quantised),
+        weights=0.0
+        if plan.offload.parameters != "none"
+        else weight * own + still
+        if plan.shards_parameters
+        else weight_bytes(job, parameters + frozen, quantised),
         gradients=gradient * (own * (kept if gradients_leave(plan) else 1.0) if cut else parameters),
         optimizer=(moments + copies) * kept,
         master=copies * kept,

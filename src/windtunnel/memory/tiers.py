@@ -108,6 +108,9 @@ def _capacity(job: Job, place: Place) -> float:
     cluster, node = job.cluster, job.cluster.node
     if place == "pool":
         return cluster.memory_pool.capacity / cluster.gpus if cluster.memory_pool else 0.0
-    whole = {"host": USABLE_HOST * (node.host_memory or 0.0), "nvme": node.storage.capacity if node.storage else 0.0,
-             "expansion": node.expansion.capacity if node.expansion else 0.0}[place]
+    whole = {
+        "host": USABLE_HOST * (node.host_memory or 0.0),
+        "nvme": node.storage.capacity if node.storage else 0.0,
+        "expansion": node.expansion.capacity if node.expansion else 0.0,
+    }[place]
     return whole / cluster.gpus_of_node

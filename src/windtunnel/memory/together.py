@@ -98,8 +98,15 @@ def _plans(job: Job) -> Iterator[Iterator[Job]]:
                 continue  # fewer micro batches than stages
             for ep in sorted({*experts, plan.ep}):
                 fields: dict[str, Any] = {
-                    "tp": tp, "pp": pp, "ep": ep, "etp": min(plan.etp, tp), "dp": None, "sharding": sharding, "stages": stages,
-                    "sequence_parallel": tp > 1 and (plan.sequence_parallel or plan.tp == 1)}
+                    "tp": tp,
+                    "pp": pp,
+                    "ep": ep,
+                    "etp": min(plan.etp, tp),
+                    "dp": None,
+                    "sharding": sharding,
+                    "stages": stages,
+                    "sequence_parallel": tp > 1 and (plan.sequence_parallel or plan.tp == 1),
+                }
                 if pp != plan.pp:
                     fields |= {"vpp": 1, "schedule": "auto"}
                 yield (_changed(job, {**fields, "recompute": again}) for again in recompute)

@@ -187,8 +187,14 @@ def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradie
     return best
 
 
-def _in_step(workload: Workload, stage: int, needs: tuple[Needs, ...], levels: npt.NDArray[np.float64],
-             chunk: npt.NDArray[np.int64], pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _in_step(
+    workload: Workload,
+    stage: int,
+    needs: tuple[Needs, ...],
+    levels: npt.NDArray[np.float64],
+    chunk: npt.NDArray[np.int64],
+    pairs: npt.NDArray[np.int64],
+) -> npt.NDArray[np.float64]:
     """Levels at the start of each action where the two passes of a pair go layer by layer: the forward pass fills what the backward
     pass beside it frees, and is at most a layer ahead (Megatron-Core's combined_1f1b.py)."""
     held = np.array(chunk_bytes(workload, stage, needs))

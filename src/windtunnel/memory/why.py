@@ -21,8 +21,13 @@ def why(workload: Workload, memory: Sequence[StageMemory]) -> tuple[str, ...]:
     state = worst.weights + worst.gradients + worst.optimizer
     rest = worst.activations + worst.logits
     told = [(state, _state(job, workload, worst, state)), (rest, _activations(job, workload, worst))]
-    told += [(worst.workspace, f"Temporary tensors of one block's backward pass take {_gib(worst.workspace)}"
-              f"{' (recompute brings a whole layer back)' if job.plan.recompute == 'full' else ''}.")]
+    told += [
+        (
+            worst.workspace,
+            f"Temporary tensors of one block's backward pass take {_gib(worst.workspace)}"
+            f"{' (recompute brings a whole layer back)' if job.plan.recompute == 'full' else ''}.",
+        )
+    ]
     told += [(worst.buffers, f"Buffers of communication take {_gib(worst.buffers)}.")]
     large = [(size, words) for size, words in told if size > 0.1 * worst.allocated]
     return tuple(words for _, words in sorted(large, key=lambda entry: -entry[0]))
@@ -54,8 +59,10 @@ def _activations(job: Job, workload: Workload, worst: StageMemory) -> str:
         held += (action.direction is Pass.FORWARD) - (action.direction in (Pass.BACKWARD, Pass.INPUT_GRADIENT))
         most = max(most, held)
     flight = f"{most} micro batch{'es' if most > 1 else ''} of {plan.micro_batch} in flight"
-    return (f"Activations take {_gib(worst.activations + worst.logits)}: {flight}, recompute = {plan.recompute}, cut by tp x cp = "
-            f"{plan.tp * plan.cp}{'' if plan.tp == 1 or plan.sequence_parallel else ', without sequence parallelism'}.")
+    return (
+        f"Activations take {_gib(worst.activations + worst.logits)}: {flight}, recompute = {plan.recompute}, cut by tp x cp = "
+        f"{plan.tp * plan.cp}{'' if plan.tp == 1 or plan.sequence_parallel else ', without sequence parallelism'}."
+    )
 
 
 def _gib(size: float) -> str:

@@ -27,8 +27,9 @@ class Cost(NamedTuple):
     latency: float
 
 
-def achieved(comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, algorithm: str, protocol: str,
-             node: Node, net: Net) -> Cost:
+def achieved(
+    comm: Comm, size: float, group: Group, wires: Wires, graph: Graph, algorithm: str, protocol: str, node: Node, net: Net
+) -> Cost:
     """Cost of a collective of `size` bytes in total with the selected algorithm and protocol."""
     if comm == Comm.SEND_RECV:
         return _send_recv(size, group, wires, node, net)

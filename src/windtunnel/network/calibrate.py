@@ -30,14 +30,30 @@ _RING = ("launch", "hop.1", "hop.2", "ring.0", "ring.1", "ring.2")
 RECIPE: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("vTrain-A100", "misc-A100"), INSIDE, tuple(f"ampere/{name}" for name in _RING)),
     (("vTrain-V100",), INSIDE, tuple(f"volta/{name}" for name in _RING)),
-    (("AWS-H100", "DGXC-H100", "IB-NDR-H100", "stas-H200"), INSIDE, tuple(f"hopper/{name}" for name in (
-        "launch", "hop.0", "ring.0", "ring.2", "nvls", "nvls_overhead", "nvls_fill"))),
-    (("IB-NDR-H100", "AWS-H100"), BETWEEN, (
-        *(f"infiniband/{name}" for name in ("launch", "tree_hop.0", "tree_hop.1", "nvls_hop", "tree")),
-        *(f"efa/{name}" for name in ("tree_hop.0", "tree_hop.1", "nvls_hop")), "hopper/tree.1", "hopper/nvls_tree")),
+    (
+        ("AWS-H100", "DGXC-H100", "IB-NDR-H100", "stas-H200"),
+        INSIDE,
+        tuple(f"hopper/{name}" for name in ("launch", "hop.0", "ring.0", "ring.2", "nvls", "nvls_overhead", "nvls_fill")),
+    ),
+    (
+        ("IB-NDR-H100", "AWS-H100"),
+        BETWEEN,
+        (
+            *(f"infiniband/{name}" for name in ("launch", "tree_hop.0", "tree_hop.1", "nvls_hop", "tree")),
+            *(f"efa/{name}" for name in ("tree_hop.0", "tree_hop.1", "nvls_hop")),
+            "hopper/tree.1",
+            "hopper/nvls_tree",
+        ),
+    ),
     (("AWS-A100",), BETWEEN, ("efa1/tree_hop.2", "efa1/tree", "efa1/tree_fill")),
-    (("Vultr-B200",), INSIDE, tuple(f"blackwell/{name}" for name in (
-        "launch", "hop.0", "hop.2", "ring.0", "ring.2", "fill", "nvls", "nvls_overhead", "nvls_fill"))),
+    (
+        ("Vultr-B200",),
+        INSIDE,
+        tuple(
+            f"blackwell/{name}"
+            for name in ("launch", "hop.0", "hop.2", "ring.0", "ring.2", "fill", "nvls", "nvls_overhead", "nvls_fill")
+        ),
+    ),
     (("Vultr-B200-p2p",), INSIDE, tuple(f"blackwell/{name}" for name in ("p2p", "p2p_launch", "p2p_channel", "p2p_fill"))),
     (("OCI-GB200",), BETWEEN, ("blackwell/nvls_head",)),
     (("AAC-MI300X",), INSIDE, ("cdna3/hop.0", *(f"cdna3/{name}" for name in _RING))),
@@ -75,8 +91,9 @@ class Accuracy:
     bias_pct: float
 
 
-def refit(samples: Sequence[Sample], nodes: Mapping[str, Node] = NODES,
-          nets: Mapping[str, Net] = NETS) -> tuple[dict[str, Node], dict[str, Net]]:
+def refit(
+    samples: Sequence[Sample], nodes: Mapping[str, Node] = NODES, nets: Mapping[str, Net] = NETS
+) -> tuple[dict[str, Node], dict[str, Net]]:
     """All stages of `RECIPE` on clean samples. Each family and size band weighs alike, sizes from 1 MiB on two and a half times."""
     count: dict[tuple[str, bool, str], int] = {}
     keys = [(s.family, s.group.nodes > 1, _band(s.bytes)) for s in samples]
@@ -95,8 +112,9 @@ def _band(size: float) -> str:
     return next(name for low, high, name in BANDS if low <= size < high)
 
 
-def fit(samples: Sequence[Sample], free: Sequence[str], nodes: Mapping[str, Node] = NODES,
-        nets: Mapping[str, Net] = NETS) -> tuple[dict[str, Node], dict[str, Net]]:
+def fit(
+    samples: Sequence[Sample], free: Sequence[str], nodes: Mapping[str, Node] = NODES, nets: Mapping[str, Net] = NETS
+) -> tuple[dict[str, Node], dict[str, Net]]:
     """The constants with the `free` ones refitted: a name is `hopper/launch` or `infiniband/tree_hop.1` (part 1 of a triple).
 
     Raises SpecError without samples or on a name that no table has.
@@ -119,8 +137,9 @@ def fit(samples: Sequence[Sample], free: Sequence[str], nodes: Mapping[str, Node
 
     limit = math.log(12.0)
     upper = np.array([min(limit, -v) if _is_fraction(name) else limit for v, name in zip(start, free, strict=True)])
-    found = least_squares(residuals, start, bounds=(start - limit, start + np.maximum(upper, 1e-6)), loss="soft_l1", f_scale=0.1,
-                          diff_step=1e-3)
+    found = least_squares(
+        residuals, start, bounds=(start - limit, start + np.maximum(upper, 1e-6)), loss="soft_l1", f_scale=0.1, diff_step=1e-3
+    )
     best = _put(tables, free, np.exp(found.x))
     return {name: best[name] for name in nodes}, {name: best[name] for name in nets}
 
@@ -156,8 +175,10 @@ class _Call:
     def predict(self, tables: Mapping[str, Any]) -> float:
         links, s = self.ready.wires, self.sample
         node, net = tables[links.generation], tables[links.fabric]
-        return min(achieved(s.comm, s.bytes, s.group, links, self.ready.graph, algorithm, protocol, node, net).seconds
-                   for algorithm, protocol in self.options)
+        return min(
+            achieved(s.comm, s.bytes, s.group, links, self.ready.graph, algorithm, protocol, node, net).seconds
+            for algorithm, protocol in self.options
+        )
 
 
 def _is_fraction(name: str) -> bool:

@@ -125,8 +125,9 @@ def bus_factor(comm: Comm, ranks: int) -> float:
     return (ranks - 1) / ranks if comm in split else 1.0
 
 
-def collective(cluster: Cluster, comm: Comm, bytes: float, group: Group, *,
-               settings: Mapping[str, str | int] | Settings | None = None) -> CommEstimate:
+def collective(
+    cluster: Cluster, comm: Comm, bytes: float, group: Group, *, settings: Mapping[str, str | int] | Settings | None = None
+) -> CommEstimate:
     """Cost of `comm` over `group`; `bytes` is the total buffer as nccl-tests counts it (SEND_RECV: the message).
 
     A group of one costs nothing. `settings` are NCCL_* variables. Raises SpecError on a negative or infinite size, on a group that
@@ -179,8 +180,16 @@ def _setup(key: Key, comm: Comm, group: Group, settings: Settings) -> Setup:
     return Setup(comm, group, settings, links, graph(group, links, settings), node, net, provenance, error)
 
 
-def sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, per_node: int | None = None, sharing: int = 1,
-          settings: Mapping[str, str | int] | None = None) -> list[dict[str, object]]:
+def sweep(
+    cluster: Cluster,
+    comm: Comm,
+    gpus: int,
+    sizes: Iterable[float],
+    *,
+    per_node: int | None = None,
+    sharing: int = 1,
+    settings: Mapping[str, str | int] | None = None,
+) -> list[dict[str, object]]:
     """The table of nccl-tests, a row per size: `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, `channels`, …
 
     `per_node` ranks in each domain (left out: as many as fit) and `sharing` such groups on the same NICs. SpecError if the cluster
@@ -192,11 +201,19 @@ def sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, pe
     rows: list[dict[str, object]] = []
     for size in sizes:
         found = collective(cluster, comm, size, shape, settings=options)
-        rows.append({
-            "size": size, "time_us": found.seconds * 1e6, "algbw_GBs": size / found.seconds * 1e-9 if found.seconds else 0.0,
-            "busbw_GBs": found.bus_bandwidth * 1e-9, "algorithm": found.algorithm, "protocol": found.protocol,
-            "channels": found.channels, "provenance": found.provenance, "relative_error": found.relative_error,
-        })
+        rows.append(
+            {
+                "size": size,
+                "time_us": found.seconds * 1e6,
+                "algbw_GBs": size / found.seconds * 1e-9 if found.seconds else 0.0,
+                "busbw_GBs": found.bus_bandwidth * 1e-9,
+                "algorithm": found.algorithm,
+                "protocol": found.protocol,
+                "channels": found.channels,
+                "provenance": found.provenance,
+                "relative_error": found.relative_error,
+            }
+        )
     return rows
 
 

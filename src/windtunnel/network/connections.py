@@ -32,9 +32,17 @@ def split(lanes: Lanes, between: Bools, pairs: int) -> tuple[Lanes, Ints, Ints]:
     dep_lane = np.repeat(first[on], parts) + _within(parts)
     total = np.bincount(np.repeat(np.arange(len(old)), waits[old]), weights=parts, minlength=len(old)).astype(np.int64)
     made = Lanes(
-        lanes.src[old], lanes.dst[old], bytes_[old], slice_[old], lanes.window[old], lanes.delay[old],
-        lanes.rate[old] / copies[old], lanes.begin[old], lanes.group[old],
-        np.concatenate([[0], np.cumsum(total)]).astype(np.int64), dep_lane.astype(np.int32),
+        lanes.src[old],
+        lanes.dst[old],
+        bytes_[old],
+        slice_[old],
+        lanes.window[old],
+        lanes.delay[old],
+        lanes.rate[old] / copies[old],
+        lanes.begin[old],
+        lanes.group[old],
+        np.concatenate([[0], np.cumsum(total)]).astype(np.int64),
+        dep_lane.astype(np.int32),
         np.repeat(lanes.dep_lead[each], parts),
     )
     return made, old.astype(np.int32), part.astype(np.int32)

@@ -37,8 +37,9 @@ class Dimension:
         if self.kind not in STEPS:
             raise SpecError("dimension.kind", self.kind, ", ".join(STEPS))
         if self.size < 1 or self.bandwidth <= 0.0 or self.latency < 0.0:
-            raise SpecError("dimension", (self.size, self.bandwidth, self.latency),
-                            "a size from 1, a bandwidth above 0, a latency from 0")
+            raise SpecError(
+                "dimension", (self.size, self.bandwidth, self.latency), "a size from 1, a bandwidth above 0, a latency from 0"
+            )
 
     def scatter(self, size: float) -> float:
         """Seconds of a reduce-scatter of `size` bytes on each, or an all-gather to as many: all algorithms send (n-1)/n of them."""
@@ -56,8 +57,11 @@ class Dimension:
         return n // 2 * self.latency + size / n * (n * n // 4) / self.bandwidth
 
 
-STEPS: dict[str, Callable[[int], int]] = {"ring": lambda n: n - 1, "fully_connected": lambda n: 1,
-                                          "switch": lambda n: math.ceil(math.log2(n))}
+STEPS: dict[str, Callable[[int], int]] = {
+    "ring": lambda n: n - 1,
+    "fully_connected": lambda n: 1,
+    "switch": lambda n: math.ceil(math.log2(n)),
+}
 """Steps of a reduce-scatter over n accelerators, by kind."""
 
 

@@ -31,10 +31,24 @@ def op_of(name: str, path: str = "op") -> str:
     return plain
 
 
-def sweep(cluster: Cluster, op: Comm | str, gpus: int, sizes: Iterable[float], *, network: str = "closed",
-          settings: Mapping[str, str | int] | None = None, per_node: int | None = None, algorithm: str | None = None,
-          protocol: str | None = None, sends: Sends | None = None, dims: Sequence[int] = (), seed: int = 1, mtu: int | None = None,
-          skip: bool = False, progress: Callable[[float], bool] | None = None) -> list[dict[str, object]]:
+def sweep(
+    cluster: Cluster,
+    op: Comm | str,
+    gpus: int,
+    sizes: Iterable[float],
+    *,
+    network: str = "closed",
+    settings: Mapping[str, str | int] | None = None,
+    per_node: int | None = None,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    sends: Sends | None = None,
+    dims: Sequence[int] = (),
+    seed: int = 1,
+    mtu: int | None = None,
+    skip: bool = False,
+    progress: Callable[[float], bool] | None = None,
+) -> list[dict[str, object]]:
     """The table of nccl-tests, a row per size in bytes: `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, …
 
     `op` as `windtunnel collective --op` takes it; `network` closed, flow or packet; `settings` NCCL's variables; `per_node` ranks
@@ -45,12 +59,36 @@ def sweep(cluster: Cluster, op: Comm | str, gpus: int, sizes: Iterable[float], *
     call = OPS[op_of(op)] if isinstance(op, str) else op
     if network == "closed" and algorithm is None and protocol is None and sends is None:
         return closed_sweep(cluster, call, gpus, sizes, per_node=per_node, settings=settings)
-    return engine_sweep(cluster, call, gpus, sizes, network=network, algorithm=algorithm, protocol=protocol, sends=sends,
-                        settings=settings, per_node=per_node, seed=seed, dims=dims, mtu=mtu, skip=skip, progress=progress)
+    return engine_sweep(
+        cluster,
+        call,
+        gpus,
+        sizes,
+        network=network,
+        algorithm=algorithm,
+        protocol=protocol,
+        sends=sends,
+        settings=settings,
+        per_node=per_node,
+        seed=seed,
+        dims=dims,
+        mtu=mtu,
+        skip=skip,
+        progress=progress,
+    )
 
 
-def flows(fabric: str, flows: str, network: str = "closed", *, routing: str = "ecmp", nic: str = "nearest", cc: str = "dcqcn",
-          seed: int = 1, threads: int = 1) -> FlowsResult:
+def flows(
+    fabric: str,
+    flows: str,
+    network: str = "closed",
+    *,
+    routing: str = "ecmp",
+    nic: str = "nearest",
+    cc: str = "dcqcn",
+    seed: int = 1,
+    threads: int = 1,
+) -> FlowsResult:
     """Plain flows over a fabric; both as `windtunnel flows` takes them: `fat_tree:k=8,link=400Gb/s`, `permutation:bytes=10MiB`.
 
     `fct` of the result are seconds until each sender has its last ACK; `summary()`, `stats`, `hot_links()`, `collisions`. Raises

@@ -228,4 +228,3 @@ def _packet(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, prog
 Network = Callable[[Graph, Flows, Paths, FlowOptions, Progress], Answer]
 NETWORKS: dict[str, Network] = {"closed": _closed, "flow": _fluid, "packet": _packet}
 """Name -> who is asked for the times."""
-

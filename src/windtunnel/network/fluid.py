@@ -22,8 +22,13 @@ def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = Non
     if groups == count and bool((lanes.group == np.arange(count)).all()):
         begin = lanes.begin + np.where(no_wait, lanes.delay, 0.0)
         return Demands.of_paths(paths), Variables(
-            begin, lanes.bytes.astype(np.float64), bound=lanes.rate, latency=extra, delay=np.where(no_wait, 0.0, lanes.delay),
-            dep_start=lanes.dep_start, deps=lanes.dep_lane,
+            begin,
+            lanes.bytes.astype(np.float64),
+            bound=lanes.rate,
+            latency=extra,
+            delay=np.where(no_wait, 0.0, lanes.delay),
+            dep_start=lanes.dep_start,
+            deps=lanes.dep_lane,
         )
     waiting = np.repeat(np.arange(count), np.diff(lanes.dep_start))
     pairs = np.stack([lanes.group[waiting], lanes.group[lanes.dep_lane]], axis=1)
@@ -44,7 +49,13 @@ def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = Non
         begin = begin + np.where(np.diff(dep_start) == 0, delay, 0.0)
     bound = np.divide(1.0, seconds, out=np.full(groups, np.inf), where=seconds > 0)
     return _demands(lanes, paths, groups), Variables(
-        begin, np.ones(groups), bound=bound, latency=late, delay=delay, dep_start=dep_start, deps=pairs[:, 1].astype(np.int32),
+        begin,
+        np.ones(groups),
+        bound=bound,
+        latency=late,
+        delay=delay,
+        dep_start=dep_start,
+        deps=pairs[:, 1].astype(np.int32),
     )
 
 

@@ -50,9 +50,24 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
     """
     plan, cluster = job.plan, job.cluster
     return _shape(
-        Axis(axis), plan.tp, plan.cp, plan.ep, plan.etp, job.dp, plan.pp, job.shard_ranks, tuple(plan.placement), cluster.gpus,
-        cluster.node.domain, cluster.node.gpus, cluster.fabric.leaf_nodes, cluster.fabric.pod_nodes, stage, job.cp_sizes[0],
-        job.near_ranks, job.expert_shard_ranks,
+        Axis(axis),
+        plan.tp,
+        plan.cp,
+        plan.ep,
+        plan.etp,
+        job.dp,
+        plan.pp,
+        job.shard_ranks,
+        tuple(plan.placement),
+        cluster.gpus,
+        cluster.node.domain,
+        cluster.node.gpus,
+        cluster.fabric.leaf_nodes,
+        cluster.fabric.pod_nodes,
+        stage,
+        job.cp_sizes[0],
+        job.near_ranks,
+        job.expert_shard_ranks,
     )
 
 
@@ -67,9 +82,26 @@ def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing
 
 
 @lru_cache(maxsize=4096)
-def _shape(axis: Axis, tp: int, cp: int, ep: int, etp: int, dp: int, pp: int, shard: int, placement: tuple[str, ...], gpus: int,
-           domain: int, server: int, leaf: int, pod: int, stage: int | None, swap: int, near: int,
-           experts: int) -> Group:
+def _shape(
+    axis: Axis,
+    tp: int,
+    cp: int,
+    ep: int,
+    etp: int,
+    dp: int,
+    pp: int,
+    shard: int,
+    placement: tuple[str, ...],
+    gpus: int,
+    domain: int,
+    server: int,
+    leaf: int,
+    pod: int,
+    stage: int | None,
+    swap: int,
+    near: int,
+    experts: int,
+) -> Group:
     if axis in (Axis.PP, Axis.EMBEDDING) and pp == 1:
         return Group(1, 1, 1, 1, min(domain, tp * cp * dp), "device", 1.0, 1.0)
     found = rows_of(axis, {"tp": tp, "cp": cp, "dp": dp, "pp": pp}, placement, shard, ep, stage, etp, swap, near, experts)

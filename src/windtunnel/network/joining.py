@@ -61,8 +61,9 @@ def _even(group: list[int], sends: tuple[Send, ...]) -> bool:
     return same and all(size == sizes[0] for size in sizes[:-1]) and sizes[-1] <= sizes[0]
 
 
-def _waits(group: list[int], sends: tuple[Send, ...], place: dict[int, tuple[int, int]],
-           members: list[list[int]]) -> dict[int, int] | None:
+def _waits(
+    group: list[int], sends: tuple[Send, ...], place: dict[int, tuple[int, int]], members: list[list[int]]
+) -> dict[int, int] | None:
     """Lane -> lead, or None if what the sends wait for does not move on slice by slice."""
     wanted: dict[int, list[int]] = {}
     for j, at in enumerate(group):

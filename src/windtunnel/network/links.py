@@ -62,9 +62,7 @@ def add_switches(graph: Graph, ranks: Ints, per_node: int, reduces: bool = False
     if min(inside) < 0:
         found = _mesh_rings(graph, home[:per_node])
         here = [ranks[at : at + per_node].tolist() for at in range(0, len(ranks), per_node)]
-        through = tuple(
-            ((at[a], at[b]), at[c]) for at in here for (a, b), c in found.through if max(a, b, c) < len(at)
-        )
+        through = tuple(((at[a], at[b]), at[c]) for at in here for (a, b), c in found.through if max(a, b, c) < len(at))
         return Links(graph, ranks, np.zeros(0, dtype=np.int32), (0,) * nodes, found.rings, through)
     fabric, leaves = (_fabric(graph, ranks, per_node) if reduces and nodes > 1 else None) or ([], (0,) * nodes)
     made = np.array([*inside, *fabric], dtype=np.int32)
@@ -76,7 +74,9 @@ def with_endpoints(graph: Graph, nodes: npt.ArrayLike) -> Graph:
     """The graph with `nodes` as endpoints behind those that it has, without NICs or a rail of their own."""
     made = np.asarray(nodes, dtype=np.int32)
     return replace(
-        graph, endpoint=np.concatenate([graph.endpoint, made]), rail=np.concatenate([graph.rail, np.full_like(made, -1)]),
+        graph,
+        endpoint=np.concatenate([graph.endpoint, made]),
+        rail=np.concatenate([graph.rail, np.full_like(made, -1)]),
         nic_start=np.concatenate([graph.nic_start, np.full(len(made), graph.nic_start[-1], dtype=np.int64)]),
     )
 

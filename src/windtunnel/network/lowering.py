@@ -66,10 +66,23 @@ class Lowered:
     ends: Ints
 
 
-def lanes_of(cluster: Cluster, comm: Comm, size: float, ranks: Ints, group: Group, *, algorithm: str | None = None,
-             protocol: str | None = None, settings: Settings = DEFAULT, switches: Ints | None = None,
-             dims: Sequence[int] = (), speeds: Sequence[float] = (), chunks: int = 8, leaves: Sequence[int] = (),
-             rings: tuple[tuple[int, ...], ...] = ()) -> Lowered:
+def lanes_of(
+    cluster: Cluster,
+    comm: Comm,
+    size: float,
+    ranks: Ints,
+    group: Group,
+    *,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    settings: Settings = DEFAULT,
+    switches: Ints | None = None,
+    dims: Sequence[int] = (),
+    speeds: Sequence[float] = (),
+    chunks: int = 8,
+    leaves: Sequence[int] = (),
+    rings: tuple[tuple[int, ...], ...] = (),
+) -> Lowered:
     """Lanes of `comm` with `size` bytes in total (as nccl-tests counts them) over endpoints `ranks`, ordered by node.
 
     `group` is their shape; what NCCL selects follows from it, unless `algorithm` (a name of `LOWERINGS`) and `protocol` say
@@ -105,8 +118,18 @@ def lanes_of(cluster: Cluster, comm: Comm, size: float, ranks: Ints, group: Grou
     return Lowered(lanes, pattern, call, name, how, seconds, latency, ends)
 
 
-def call_of(setup: Setup, comm: Comm, size: float, algorithm: str, protocol: str, *, dims: tuple[int, ...] = (),
-            speeds: tuple[float, ...] = (), chunks: int = 8, leaves: tuple[int, ...] = ()) -> Call:
+def call_of(
+    setup: Setup,
+    comm: Comm,
+    size: float,
+    algorithm: str,
+    protocol: str,
+    *,
+    dims: tuple[int, ...] = (),
+    speeds: tuple[float, ...] = (),
+    chunks: int = 8,
+    leaves: tuple[int, ...] = (),
+) -> Call:
     """The call as algorithms take it: channels, buffer steps and NICs that NCCL would use for it."""
     group, settings = setup.group, setup.settings
     nics = max(1, round(setup.wires.nics)) if group.nodes > 1 else group.per_node
@@ -115,8 +138,22 @@ def call_of(setup: Setup, comm: Comm, size: float, algorithm: str, protocol: str
         most = 1 << max(0, (setup.graph.running - 1).bit_length())
         each = settings.channels_per_peer or (2 if group.nodes > 1 else max(2, most // 2))
         at_once = _BATCH * max(1, most // each)
-    return Call(comm, group.ranks, group.per_node, size, protocol, channels_of(setup, size, algorithm, protocol), nics,
-                step_of(settings, protocol), 0, dims, speeds, chunks, leaves, at_once=at_once)
+    return Call(
+        comm,
+        group.ranks,
+        group.per_node,
+        size,
+        protocol,
+        channels_of(setup, size, algorithm, protocol),
+        nics,
+        step_of(settings, protocol),
+        0,
+        dims,
+        speeds,
+        chunks,
+        leaves,
+        at_once=at_once,
+    )
 
 
 def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int:
@@ -201,8 +238,17 @@ def put_speed(pattern: Pattern, call: Call, speed: Speed, ends: Ints) -> tuple[L
     waiting = np.ceil(np.where(np.isinf(rate), 0.0, delay * np.minimum(rate, 1e15) * wire / slice_)).astype(np.int64)
     window = np.where(pattern.window > 0, np.minimum(pattern.window + waiting, 2**30), 0).astype(np.int32)
     lanes = Lanes(
-        ends[pattern.src], ends[pattern.dst], bytes_, slice_, window, delay, rate * wire,
-        np.full(len(pattern), speed.launch + min(0.0, left)).clip(min=0.0), pattern.group, pattern.dep_start, pattern.dep_lane,
+        ends[pattern.src],
+        ends[pattern.dst],
+        bytes_,
+        slice_,
+        window,
+        delay,
+        rate * wire,
+        np.full(len(pattern), speed.launch + min(0.0, left)).clip(min=0.0),
+        pattern.group,
+        pattern.dep_start,
+        pattern.dep_lane,
         pattern.dep_lead,
     )
     if speed.total is None and len(pattern) and int(pattern.slices.sum()) <= _MOST_SLICES:
@@ -221,8 +267,16 @@ def on_wire(pattern: Pattern, wire: float) -> tuple[Longs, Longs]:
     return slice_, (slices - 1) * slice_ + np.ceil(last * wire).astype(np.int64)
 
 
-def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, ranks: Ints, group: Group,
-                   settings: Settings = DEFAULT, switches: Ints | None = None) -> Lowered:
+def lanes_of_sends(
+    cluster: Cluster,
+    comm: Comm,
+    size: float,
+    sends: Sends,
+    ranks: Ints,
+    group: Group,
+    settings: Settings = DEFAULT,
+    switches: Ints | None = None,
+) -> Lowered:
     """Lanes of an algorithm from a file, scaled to `size` where the file says what size it is for.
 
     What a send leaves open is what a library takes for a step of Simple: its hop, and all of the rank's links of that kind.
@@ -243,9 +297,23 @@ def lanes_of_sends(cluster: Cluster, comm: Comm, size: float, sends: Sends, rank
         raise SpecError("algorithm", f"s{last - len(ranks)}", f"{len(ends) - len(ranks)} switches that add")
     count = len(firsts)
     pattern = Pattern(
-        src, dst, lines.bytes, lines.slice, np.zeros(count, dtype=np.int32), lines.group,
-        np.array([s.channel for s in firsts], dtype=np.int32), np.full(count, max(call.size, 1.0)), lines.dep_start, lines.dep_lane,
-        lines.dep_lead, 0, 0, lambda local, net: 0.0, 0, lambda lane, slice: ((), 0), lambda piece: 0,
+        src,
+        dst,
+        lines.bytes,
+        lines.slice,
+        np.zeros(count, dtype=np.int32),
+        lines.group,
+        np.array([s.channel for s in firsts], dtype=np.int32),
+        np.full(count, max(call.size, 1.0)),
+        lines.dep_start,
+        lines.dep_lane,
+        lines.dep_lead,
+        0,
+        0,
+        lambda local, net: 0.0,
+        0,
+        lambda lane, slice: ((), 0),
+        lambda piece: 0,
     )
     plain, _, _ = put_speed(pattern, call, replace(speed, total=None), ends)
     between = call.node_of(src) != call.node_of(dst)

@@ -27,12 +27,32 @@ def members(job: Job, axis: Axis, stage: int | None = None) -> Ids:
     the last stage. Raises SpecError for NONE.
     """
     plan = job.plan
-    return rows_of(Axis(axis), {"tp": plan.tp, "cp": plan.cp, "dp": job.dp, "pp": plan.pp}, plan.placement,
-                job.shard_ranks, plan.ep, stage, plan.etp, job.cp_sizes[0], job.near_ranks, job.expert_shard_ranks)
+    return rows_of(
+        Axis(axis),
+        {"tp": plan.tp, "cp": plan.cp, "dp": job.dp, "pp": plan.pp},
+        plan.placement,
+        job.shard_ranks,
+        plan.ep,
+        stage,
+        plan.etp,
+        job.cp_sizes[0],
+        job.near_ranks,
+        job.expert_shard_ranks,
+    )
 
 
-def rows_of(axis: Axis, sizes: dict[str, int], placement: tuple[str, ...], shard: int, ep: int, stage: int | None = None,
-            etp: int = 1, swap: int = 1, near: int = 1, experts: int = 1) -> Ids:
+def rows_of(
+    axis: Axis,
+    sizes: dict[str, int],
+    placement: tuple[str, ...],
+    shard: int,
+    ep: int,
+    stage: int | None = None,
+    etp: int = 1,
+    swap: int = 1,
+    near: int = 1,
+    experts: int = 1,
+) -> Ids:
     """As `members`, of a plan given by its numbers. Experts' axes cut a stage's ranks: etp innermost, then ep, then copies; of the
     context-parallel ranks the innermost `swap` exchange heads; of `shard` ranks that share state `near` are close, of those with
     the same experts `experts` share state."""
@@ -60,8 +80,15 @@ def rows_of(axis: Axis, sizes: dict[str, int], placement: tuple[str, ...], shard
         found = np.moveaxis(cut, _EXPERTS[axis], 3).reshape(-1, cut.shape[_EXPERTS[axis]])
     if axis in (Axis.SHARD, Axis.NEAR, Axis.FAR):
         found = found.reshape(-1, shard)
-    inner = {Axis.CP_HEADS: swap, Axis.CP_RING: swap, Axis.REPLICA: shard, Axis.NEAR: near, Axis.FAR: near,
-             Axis.EXPERT_SHARD: experts, Axis.EXPERT_REPLICA: experts}.get(axis)
+    inner = {
+        Axis.CP_HEADS: swap,
+        Axis.CP_RING: swap,
+        Axis.REPLICA: shard,
+        Axis.NEAR: near,
+        Axis.FAR: near,
+        Axis.EXPERT_SHARD: experts,
+        Axis.EXPERT_REPLICA: experts,
+    }.get(axis)
     if inner is None:
         return found
     if axis in (Axis.CP_HEADS, Axis.NEAR, Axis.EXPERT_SHARD):

@@ -98,8 +98,9 @@ def read_msccl(text: str, path: str) -> tuple[list[Row], int, float]:
     return rows, ranks, float(per_loop * CHUNK)
 
 
-def _before(now: tuple[int, int, int], steps: dict[tuple[int, int], list[ElementTree.Element]],
-            path: str) -> list[tuple[int, int, int]]:
+def _before(
+    now: tuple[int, int, int], steps: dict[tuple[int, int], list[ElementTree.Element]], path: str
+) -> list[tuple[int, int, int]]:
     """Steps that must have run before this one: the one before it in its block, and the one it names."""
     gpu, block, at = now
     found = [(gpu, block, at - 1)] if at else []

@@ -94,8 +94,12 @@ def packet_flows(
     if settings.sample > 0:
         busy = loads(graph, paths, flows.bytes) / graph.link_rate
         busiest = np.lexsort((np.arange(graph.links), -busy))[: settings.watched]
-        options = replace(options, sample=settings.sample, sample_links=np.sort(busiest[busy[busiest] > 0]).tolist(),
-                          sample_lanes=range(min(len(flows), settings.watched)))
+        options = replace(
+            options,
+            sample=settings.sample,
+            sample_links=np.sort(busiest[busy[busiest] > 0]).tolist(),
+            sample_lanes=range(min(len(flows), settings.watched)),
+        )
     result = engine.run_packets(graph, paths, lanes, options, faults, progress=progress)
     return np.asarray((result.acked if acked else result.delivered) - flows.start), result
 

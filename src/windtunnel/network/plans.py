@@ -116,8 +116,9 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Ids, group: Group) -> Pl
         raise SpecError("runtime.nccl.NCCL_COLLNET_ENABLE", 1, "0 for a whole job over the flow or packet engine")
     local = np.arange(ranks, dtype=np.int32)
     homes = -(-ranks // group.per_node)
-    lowered = lanes_of(on.cluster, comm, size, local, group, settings=on.settings,
-                       switches=np.arange(ranks, ranks + homes, dtype=np.int32))
+    lowered = lanes_of(
+        on.cluster, comm, size, local, group, settings=on.settings, switches=np.arange(ranks, ranks + homes, dtype=np.int32)
+    )
     ends = on.placed.endpoint[np.sort(rows, axis=1) if comm != Comm.SEND_RECV else rows]
     sites = on.graph.node_site[on.graph.endpoint[ends[:, :: group.per_node]]]
     where = np.concatenate([ends, on.switch[sites]], axis=1).astype(np.int32)

@@ -57,10 +57,24 @@ class Ran:
     stats: Mapping[str, float]
 
 
-def run_collective(cluster: Cluster, comm: Comm, size: float, group: Group, *, network: str = "flow", algorithm: str | None = None,
-                   protocol: str | None = None, sends: Sends | None = None, settings: Settings = DEFAULT, seed: int = 1,
-                   dims: Sequence[int] = (), speeds: Sequence[float] = (), mtu: int | None = None, skip: bool = False,
-                   progress: Callable[[float], None] | None = None) -> Ran:
+def run_collective(
+    cluster: Cluster,
+    comm: Comm,
+    size: float,
+    group: Group,
+    *,
+    network: str = "flow",
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    sends: Sends | None = None,
+    settings: Settings = DEFAULT,
+    seed: int = 1,
+    dims: Sequence[int] = (),
+    speeds: Sequence[float] = (),
+    mtu: int | None = None,
+    skip: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> Ran:
     """Runs `comm` of `size` bytes over consecutive GPUs of `cluster`, shaped as `group`.
 
     `network`: a name of `NETWORKS`. `algorithm` and `protocol` instead of NCCL's choice, or `sends` from a file. `seed` salts the
@@ -70,14 +84,38 @@ def run_collective(cluster: Cluster, comm: Comm, size: float, group: Group, *, n
     if network not in NETWORKS:
         raise UnknownName("network", network, list(NETWORKS))
     machine = as_set(cluster, settings)
-    wired = wire(machine, comm, size, group, algorithm=algorithm, protocol=protocol, sends=sends, settings=settings, seed=seed,
-                 dims=dims, speeds=speeds, paths=paths_each(machine, comm, group, network))
+    wired = wire(
+        machine,
+        comm,
+        size,
+        group,
+        algorithm=algorithm,
+        protocol=protocol,
+        sends=sends,
+        settings=settings,
+        seed=seed,
+        dims=dims,
+        speeds=speeds,
+        paths=paths_each(machine, comm, group, network),
+    )
     return NETWORKS[network](wired, machine, How(settings, seed, mtu, skip, progress))
 
 
-def wire(cluster: Cluster, comm: Comm, size: float, group: Group, *, algorithm: str | None = None, protocol: str | None = None,
-         sends: Sends | None = None, settings: Settings = DEFAULT, seed: int = 1, dims: Sequence[int] = (),
-         speeds: Sequence[float] = (), paths: int = 1) -> Wired:
+def wire(
+    cluster: Cluster,
+    comm: Comm,
+    size: float,
+    group: Group,
+    *,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    sends: Sends | None = None,
+    settings: Settings = DEFAULT,
+    seed: int = 1,
+    dims: Sequence[int] = (),
+    speeds: Sequence[float] = (),
+    paths: int = 1,
+) -> Wired:
     """The call's lanes on the cluster's links; each connection between nodes uses `paths` hash values side by side."""
     links = links_of(cluster, group)
     if sends is not None:
@@ -86,9 +124,21 @@ def wire(cluster: Cluster, comm: Comm, size: float, group: Group, *, algorithm: 
         if algorithm is None and not len(links.switches):
             chosen = prepare(cluster, comm, group, settings).choose(size)[0]
             algorithm = "ring" if chosen.startswith(("nvls", "collnet")) else None
-        lowered = lanes_of(cluster, comm, size, links.ranks, group, algorithm=algorithm, protocol=protocol, settings=settings,
-                           switches=links.switches, dims=dims, speeds=speeds, leaves=links.leaves,
-                           rings=links.rings)
+        lowered = lanes_of(
+            cluster,
+            comm,
+            size,
+            links.ranks,
+            group,
+            algorithm=algorithm,
+            protocol=protocol,
+            settings=settings,
+            switches=links.switches,
+            dims=dims,
+            speeds=speeds,
+            leaves=links.leaves,
+            rings=links.rings,
+        )
     pattern = lowered.pattern
     between = lowered.call.node_of(pattern.src) != lowered.call.node_of(pattern.dst)
     # A message is striped over the NICs that its GPU drives, and over the queue pairs of each.
@@ -150,7 +200,9 @@ def _packet(wired: Wired, cluster: Cluster, how: How) -> Ran:
 
 
 NETWORKS: dict[str, Callable[[Wired, Cluster, How], Ran]] = {
-    "closed": _closed, "flow": _flow, "packet": _packet,
+    "closed": _closed,
+    "flow": _flow,
+    "packet": _packet,
 }
 """The fidelities."""
 
@@ -159,10 +211,24 @@ class _Stopped(Exception):
     """Ends a run from within its progress."""
 
 
-def engine_sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float], *, network: str, algorithm: str | None = None,
-                 protocol: str | None = None, sends: Sends | None = None, settings: Mapping[str, str | int] | None = None,
-                 per_node: int | None = None, seed: int = 1, dims: Sequence[int] = (), mtu: int | None = None, skip: bool = False,
-                 progress: Callable[[float], bool] | None = None) -> list[dict[str, object]]:
+def engine_sweep(
+    cluster: Cluster,
+    comm: Comm,
+    gpus: int,
+    sizes: Iterable[float],
+    *,
+    network: str,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    sends: Sends | None = None,
+    settings: Mapping[str, str | int] | None = None,
+    per_node: int | None = None,
+    seed: int = 1,
+    dims: Sequence[int] = (),
+    mtu: int | None = None,
+    skip: bool = False,
+    progress: Callable[[float], bool] | None = None,
+) -> list[dict[str, object]]:
     """The rows of `sweep`, run over links: also `lanes` and, of packets, `mtu` and `packet_hops`.
 
     `progress` is told the share of the work that is done; if it answers True the rows so far are all.
@@ -178,17 +244,40 @@ def engine_sweep(cluster: Cluster, comm: Comm, gpus: int, sizes: Iterable[float]
 
     for size in wanted:
         try:
-            ran = run_collective(cluster, comm, size, shape, network=network, algorithm=algorithm, protocol=protocol, sends=sends,
-                                 settings=options, seed=seed, dims=dims, mtu=mtu, skip=skip, progress=told)
+            ran = run_collective(
+                cluster,
+                comm,
+                size,
+                shape,
+                network=network,
+                algorithm=algorithm,
+                protocol=protocol,
+                sends=sends,
+                settings=options,
+                seed=seed,
+                dims=dims,
+                mtu=mtu,
+                skip=skip,
+                progress=told,
+            )
         except _Stopped:
             break
         busy = ran.seconds if ran.seconds > 0 else float("inf")
-        rows.append({
-            "size": size, "time_us": ran.seconds * 1e6, "algbw_GBs": size / busy * 1e-9,
-            "busbw_GBs": size * bus_factor(comm, gpus) / busy * 1e-9, "algorithm": ran.lowered.algorithm,
-            "protocol": ran.lowered.protocol, "channels": int(ran.lowered.pattern.channel.max()) + 1,
-            "provenance": ready.provenance, "relative_error": ready.relative_error, "lanes": len(ran.lowered.lanes),
-        } | (_of_packets(ran) if ran.mtu else {}))
+        rows.append(
+            {
+                "size": size,
+                "time_us": ran.seconds * 1e6,
+                "algbw_GBs": size / busy * 1e-9,
+                "busbw_GBs": size * bus_factor(comm, gpus) / busy * 1e-9,
+                "algorithm": ran.lowered.algorithm,
+                "protocol": ran.lowered.protocol,
+                "channels": int(ran.lowered.pattern.channel.max()) + 1,
+                "provenance": ready.provenance,
+                "relative_error": ready.relative_error,
+                "lanes": len(ran.lowered.lanes),
+            }
+            | (_of_packets(ran) if ran.mtu else {})
+        )
         if progress is not None and progress(len(rows) / len(wanted)):
             break
     return rows

@@ -95,8 +95,16 @@ def from_rows(rows: Sequence[Mapping[str, Any]], size: float | None = None) -> S
     by_step = not any("after" in row and row["after"] not in (None, "") for row in rows)
     waits = _after_steps(rows) if by_step else [_numbers(row.get("after"), at) for at, row in enumerate(rows)]
     found = [
-        Send(_end(row, "src", at), _end(row, "dst", at), _whole(row, "bytes", at), tuple(waits[at]),
-             _whole(row, "channel", at, 0), _real(row, "delay_s", at), _real(row, "rate", at), _real(row, "begin_s", at))
+        Send(
+            _end(row, "src", at),
+            _end(row, "dst", at),
+            _whole(row, "bytes", at),
+            tuple(waits[at]),
+            _whole(row, "channel", at, 0),
+            _real(row, "delay_s", at),
+            _real(row, "rate", at),
+            _real(row, "begin_s", at),
+        )
         for at, row in enumerate(rows)
     ]
     return checked(found, max(1, 1 + max(max(s.src, s.dst) for s in found)), size)
@@ -117,8 +125,12 @@ def checked(sends: Sequence[Send], ranks: int, size: float | None) -> Sends:
             if not 0 <= other < len(sends):
                 raise SpecError(f"sends[{at}].after", other, f"a send from 0 to {len(sends) - 1}")
             if sends[other].dst != send.src:
-                raise SpecError(f"sends[{at}].after", other, f"sends that end at rank {send.src}, where this one starts",
-                                f"Send {other} ends at rank {sends[other].dst}.")
+                raise SpecError(
+                    f"sends[{at}].after",
+                    other,
+                    f"sends that end at rank {send.src}, where this one starts",
+                    f"Send {other} ends at rank {sends[other].dst}.",
+                )
     _no_circle(sends)
     return Sends(tuple(sends), ranks, size)
 
@@ -137,8 +149,12 @@ def _no_circle(sends: Sequence[Send]) -> None:
                 ready.append(other)
     if len(ready) < len(sends):
         stuck = next(at for at, count in enumerate(left) if count)
-        raise SpecError(f"sends[{stuck}].after", list(sends[stuck].after), "sends that do not wait for it in turn",
-                        "These sends wait for each other in a circle.")
+        raise SpecError(
+            f"sends[{stuck}].after",
+            list(sends[stuck].after),
+            "sends that do not wait for it in turn",
+            "These sends wait for each other in a circle.",
+        )
 
 
 def _after_steps(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
@@ -241,10 +257,17 @@ def rows_of(listing: Transfers, ranks: int) -> list[dict[str, Any]]:
         return number if number < ranks else f"s{number - ranks}"
 
     return [
-        {"step": int(listing.step[t]), "src": end(int(listing.src[t])), "dst": end(int(listing.dst[t])),
-         "bytes": int(listing.bytes[t]),
-         "after": listing.after[listing.after_start[t] : listing.after_start[t + 1]].tolist(), "channel": line[t],
-         "delay_s": float(listing.delay[t]), "rate": float(listing.rate[t]), "begin_s": float(listing.begin[t])}
+        {
+            "step": int(listing.step[t]),
+            "src": end(int(listing.src[t])),
+            "dst": end(int(listing.dst[t])),
+            "bytes": int(listing.bytes[t]),
+            "after": listing.after[listing.after_start[t] : listing.after_start[t + 1]].tolist(),
+            "channel": line[t],
+            "delay_s": float(listing.delay[t]),
+            "rate": float(listing.rate[t]),
+            "begin_s": float(listing.begin[t]),
+        }
         for t in range(len(listing))
     ]
 

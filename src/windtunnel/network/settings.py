@@ -9,18 +9,31 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.nccl.constants import ALGORITHMS, LL, LL128, PROTOCOLS, SIMPLE
 from windtunnel.spec.cluster import Cluster
 
-_ALIASES = {"ring": "ring", "tree": "tree", "collnetdirect": "collnet_direct", "collnetchain": "collnet_chain", "nvls": "nvls",
-            "nvlstree": "nvls_tree", "pat": "pat", "collnet": "collnet_direct"}
+_ALIASES = {
+    "ring": "ring",
+    "tree": "tree",
+    "collnetdirect": "collnet_direct",
+    "collnetchain": "collnet_chain",
+    "nvls": "nvls",
+    "nvlstree": "nvls_tree",
+    "pat": "pat",
+    "collnet": "collnet_direct",
+}
 _LEVELS = {"LOC": 0, "NVL": 1, "PIX": 2, "PXB": 3, "PHB": 4, "SYS": 5}
 KNOWN = {
     "NCCL_ALGO": "algorithms among which the tuner chooses; ^ before the list excludes",
     "NCCL_PROTO": "protocols, the same way; naming LL128 forces it where NCCL would not use it",
-    "NCCL_MIN_NCHANNELS": "at least this many channels", "NCCL_MAX_NCHANNELS": "at most this many",
-    "NCCL_MIN_CTAS": "as NCCL_MIN_NCHANNELS", "NCCL_MAX_CTAS": "as NCCL_MAX_NCHANNELS",
-    "NCCL_NVLS_ENABLE": "0: no reduction in the NVSwitch", "NCCL_COLLNET_ENABLE": "1: reduction in the fabric, where it has it",
+    "NCCL_MIN_NCHANNELS": "at least this many channels",
+    "NCCL_MAX_NCHANNELS": "at most this many",
+    "NCCL_MIN_CTAS": "as NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_CTAS": "as NCCL_MAX_NCHANNELS",
+    "NCCL_NVLS_ENABLE": "0: no reduction in the NVSwitch",
+    "NCCL_COLLNET_ENABLE": "1: reduction in the fabric, where it has it",
     "NCCL_PAT_ENABLE": "0: no PAT",
     "NCCL_NTHREADS": "threads of a Simple or LL kernel: the size below which channels are given up",
-    "NCCL_BUFFSIZE": "buffer of Simple: its slices", "NCCL_LL_BUFFSIZE": "buffer of LL", "NCCL_LL128_BUFFSIZE": "buffer of LL128",
+    "NCCL_BUFFSIZE": "buffer of Simple: its slices",
+    "NCCL_LL_BUFFSIZE": "buffer of LL",
+    "NCCL_LL128_BUFFSIZE": "buffer of LL128",
     "NCCL_NCHANNELS_PER_NET_PEER": "channels of a send over the network: how many peers go at once",
     "NCCL_P2P_PXN_LEVEL": "0: sends leave by the sender's own NIC; 1 and 2: through the GPU on the receiver's rail",
     "NCCL_PXN_DISABLE": "1: the same for sends and collectives",
@@ -35,9 +48,14 @@ KNOWN = {
 }
 """Name -> what it does here."""
 IGNORED = {
-    "NCCL_DEBUG": "prints", "NCCL_DEBUG_SUBSYS": "prints", "NCCL_DEBUG_FILE": "prints",
-    "NCCL_SOCKET_IFNAME": "bootstrap only", "NCCL_IB_HCA": "the catalogue says which NICs there are",
-    "NCCL_IB_GID_INDEX": "addresses only", "NCCL_SOCKET_FAMILY": "addresses only", "NCCL_ASYNC_ERROR_HANDLING": "errors only",
+    "NCCL_DEBUG": "prints",
+    "NCCL_DEBUG_SUBSYS": "prints",
+    "NCCL_DEBUG_FILE": "prints",
+    "NCCL_SOCKET_IFNAME": "bootstrap only",
+    "NCCL_IB_HCA": "the catalogue says which NICs there are",
+    "NCCL_IB_GID_INDEX": "addresses only",
+    "NCCL_SOCKET_FAMILY": "addresses only",
+    "NCCL_ASYNC_ERROR_HANDLING": "errors only",
 }
 """Accepted without effect on time, and why."""
 
@@ -106,16 +124,20 @@ def parse_settings(variables: Mapping[str, str | int] | None, path: str = "setti
         protocols_forced="NCCL_PROTO" in variables,
         min_channels=_whole(variables, "NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"),
         max_channels=_whole(variables, "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"),
-        nvls=_switch(variables, "NCCL_NVLS_ENABLE", True), collnet=_switch(variables, "NCCL_COLLNET_ENABLE", False),
+        nvls=_switch(variables, "NCCL_NVLS_ENABLE", True),
+        collnet=_switch(variables, "NCCL_COLLNET_ENABLE", False),
         pat=_switch(variables, "NCCL_PAT_ENABLE", True),
         threads=_whole(variables, "NCCL_NTHREADS", low=32, high=1024),
         buffer=tuple((p, n) for p, n in sizes.items() if n is not None),
         channels_per_peer=_whole(variables, "NCCL_NCHANNELS_PER_NET_PEER"),
-        pxn=not _switch(variables, "NCCL_PXN_DISABLE", False), p2p_pxn=level != 0,
+        pxn=not _switch(variables, "NCCL_PXN_DISABLE", False),
+        p2p_pxn=level != 0,
         cross_nic=2 if cross is None else cross,
         qps=_whole(variables, "NCCL_IB_QPS_PER_CONNECTION", low=1, high=128) or 1,
-        peer_access=not off, shared_memory=not _switch(variables, "NCCL_SHM_DISABLE", False),
-        ib_timeout=20 if timeout is None else timeout, ib_retries=7 if retries is None else retries,
+        peer_access=not off,
+        shared_memory=not _switch(variables, "NCCL_SHM_DISABLE", False),
+        ib_timeout=20 if timeout is None else timeout,
+        ib_retries=7 if retries is None else retries,
     )
 
 
@@ -127,16 +149,18 @@ def as_set(cluster: Cluster, settings: Settings) -> Cluster:
     if settings.peer_access:
         return cluster
     if not settings.shared_memory:
-        raise SpecError("settings.NCCL_SHM_DISABLE", 1, "0 with NCCL_P2P_DISABLE=1",
-                        "GPUs of one node would talk over the network only.")
+        raise SpecError(
+            "settings.NCCL_SHM_DISABLE", 1, "0 with NCCL_P2P_DISABLE=1", "GPUs of one node would talk over the network only."
+        )
     node = cluster.node
     slow = {"kind": "pcie", "size": node.gpus, "in_switch_reduction": False}
     scale = node.scale_up.model_copy(update=slow)
     return cluster.model_copy(update={"node": node.model_copy(update={"scale_up": scale})})
 
 
-def _listed(name: str, variables: Mapping[str, str | int], aliases: Mapping[str, str],
-            everything: tuple[str, ...]) -> frozenset[str]:
+def _listed(
+    name: str, variables: Mapping[str, str | int], aliases: Mapping[str, str], everything: tuple[str, ...]
+) -> frozenset[str]:
     if name not in variables:
         return frozenset(everything)
     text = str(variables[name]).strip()

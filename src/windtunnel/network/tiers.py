@@ -49,8 +49,9 @@ def host_link(node: Node) -> HostLink:
         return node.host_link
     known = PCIE_LINE.get(node.pcie_gen)
     if known is None:
-        raise SpecError("cluster.node.pcie_gen", node.pcie_gen, ", ".join(map(str, PCIE_LINE)),
-                        "Or write cluster.node.host_link.bandwidth.")
+        raise SpecError(
+            "cluster.node.pcie_gen", node.pcie_gen, ", ".join(map(str, PCIE_LINE)), "Or write cluster.node.host_link.bandwidth."
+        )
     return HostLink(kind="pcie", bandwidth=f"{known!r}B/s", source="16 lanes of the PCIe generation")  # type: ignore[arg-type]
 
 

@@ -17,7 +17,11 @@ MOST_BOXES = 48
 """Boxes in one row of the drawing; neighbouring nodes share a box where there are more."""
 
 _INSIDE = {
-    NodeKind.HOST: "host", NodeKind.GPU: "GPU", NodeKind.NIC: "NIC", NodeKind.PCIE: "PCIe switch", NodeKind.CPU: "CPU",
+    NodeKind.HOST: "host",
+    NodeKind.GPU: "GPU",
+    NodeKind.NIC: "NIC",
+    NodeKind.PCIE: "PCIe switch",
+    NodeKind.CPU: "CPU",
     NodeKind.NVSWITCH: "NVSwitch",
 }
 _TIERS = ("leaf", "spine", "core")

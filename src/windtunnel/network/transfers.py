@@ -76,8 +76,20 @@ def transfers(lanes: Lanes, channel: Ints, ranks: Ints | None = None, most: int 
     size = np.minimum(lanes.slice[lane], lanes.bytes[lane] - slice_ * lanes.slice[lane])
     steps = np.concatenate([*rows_step, np.zeros(0, dtype=np.int32)]).astype(np.int32)
     starts, befores = np.array(after_start, dtype=np.int64), np.array(after, dtype=np.int32)
-    return Transfers(steps, lane.astype(np.int32), names[lanes.src[lane]], names[lanes.dst[lane]], size, channel[lane], starts,
-                     befores, lanes.delay[lane], lanes.rate[lane], lanes.begin[lane], total)
+    return Transfers(
+        steps,
+        lane.astype(np.int32),
+        names[lanes.src[lane]],
+        names[lanes.dst[lane]],
+        size,
+        channel[lane],
+        starts,
+        befores,
+        lanes.delay[lane],
+        lanes.rate[lane],
+        lanes.begin[lane],
+        total,
+    )
 
 
 def _names(lanes: Lanes, ranks: Ints | None) -> Ints:

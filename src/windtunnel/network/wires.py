@@ -103,9 +103,24 @@ def wires(cluster: Cluster, group: Group) -> Wires:
         stated = node.nic.latency
     nvls = fast and scale.in_switch_reduction and nvidia
     generation = generation_of(node.gpu.architecture, nvidia)
-    return Wires(generation, nvidia, "nvlink" if fast else "pci", intra, chain, pair, inter, line, nics, hop, stated,
-                 net_of(fabric.kind, generation), nvls, fabric.in_network_reduction, node.cpu_vendor == "amd",
-                 node.domain // node.gpus)
+    return Wires(
+        generation,
+        nvidia,
+        "nvlink" if fast else "pci",
+        intra,
+        chain,
+        pair,
+        inter,
+        line,
+        nics,
+        hop,
+        stated,
+        net_of(fabric.kind, generation),
+        nvls,
+        fabric.in_network_reduction,
+        node.cpu_vendor == "amd",
+        node.domain // node.gpus,
+    )
 
 
 def _cube(scale: ScaleUp) -> bool:
@@ -134,8 +149,10 @@ def uplink_share(cluster: Cluster, group: Group, comm: Comm) -> float:
     goes up; of an all-to-all it is the part of the peers that sit elsewhere. Oversubscription cuts what is over the capacity.
     """
     fabric, share = cluster.fabric, 1.0
-    levels = ((group.per_leaf, fabric.leaf_nodes, fabric.oversubscription, ("pod", "core")),
-              (group.per_pod, fabric.pod_nodes, fabric.pod_oversubscription, ("core",)))
+    levels = (
+        (group.per_leaf, fabric.leaf_nodes, fabric.oversubscription, ("pod", "core")),
+        (group.per_pod, fabric.pod_nodes, fabric.pod_oversubscription, ("core",)),
+    )
     for below, most, over, spans in levels:
         if group.span in spans:
             inside = below or float(max(1, min(most, group.nodes - 1)))

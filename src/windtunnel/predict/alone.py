@@ -46,8 +46,14 @@ def alone(workload: Workload, costs: Costs, rows: Sequence[int], module_host: fl
     host[0] += module_host
     builder = ProgramBuilder(categories=len(Category))
     template = builder.add_template(
-        stream=ops.stream[index].astype(np.int32), seconds=costs.seconds[index], host=host, category=categories(ops)[index],
-        comm=(ops.kind[index] == Kind.COMM).astype(np.uint8), wait0=waits[:, 0].copy(), wait1=waits[:, 1].copy())
+        stream=ops.stream[index].astype(np.int32),
+        seconds=costs.seconds[index],
+        host=host,
+        category=categories(ops)[index],
+        comm=(ops.kind[index] == Kind.COMM).astype(np.uint8),
+        wait0=waits[:, 0].copy(),
+        wait1=waits[:, 1].copy(),
+    )
     builder.rank().add(template)
     builder.compute_tax = compute_tax(costs)
     busy = float(costs.seconds[index][ops.kind[index] != Kind.COMM].sum())

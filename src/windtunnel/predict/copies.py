@@ -64,8 +64,11 @@ class Copies:
             return gate
         chunk, layer = action.chunk, position - self.lead[action.chunk]
         count = self.layers[chunk]
-        due = [g for g, at in enumerate(self.windows[chunk])
-               if g not in self.fetched and (at == layer or layer == count - 1 and at >= count)]
+        due = [
+            g
+            for g, at in enumerate(self.windows[chunk])
+            if g not in self.fetched and (at == layer or layer == count - 1 and at >= count)
+        ]
         waits: tuple[int, ...] = ()
         for group in reversed(due):
             waits += (self.fetched[group + 1],) if group + 1 in self.fetched else ()
@@ -111,8 +114,14 @@ class Copies:
     def _fetch(self, chunk: int, micro_batch: int, layer: int) -> int:
         hops = self.left.pop((chunk, micro_batch, layer))
         ahead = (self.fetched[layer + 2],) if layer + 2 in self.fetched else ()  # whose pinned buffer a disk reads into
-        return self.back(self.offload.activations_to, self._size(chunk, layer), (*hops[-1:], *self.computed), micro_batch, chunk,
-                         (*hops[-1:], *ahead))
+        return self.back(
+            self.offload.activations_to,
+            self._size(chunk, layer),
+            (*hops[-1:], *self.computed),
+            micro_batch,
+            chunk,
+            (*hops[-1:], *ahead),
+        )
 
     # -- one copy ---------------------------------------------------------------------------------------------------
 
@@ -125,8 +134,15 @@ class Copies:
             hops.append(self._copy((int(kind), micro_batch, chunk), stream, leg.seconds(size), before))
         return tuple(hops)
 
-    def back(self, place: Place, size: float, waits: Iterable[int], micro_batch: int = -1, chunk: int = -1,
-             read_waits: Iterable[int] | None = None) -> int:
+    def back(
+        self,
+        place: Place,
+        size: float,
+        waits: Iterable[int],
+        micro_batch: int = -1,
+        chunk: int = -1,
+        read_waits: Iterable[int] | None = None,
+    ) -> int:
         """Copies `size` bytes to the GPU once `waits` are over, a disk's part of it once `read_waits` are; returns the last hop."""
         found = legs(self.job.cluster, place, False)
         done: tuple[int, ...] = ()
@@ -135,8 +151,9 @@ class Copies:
             done = (self._copy(label, Stream.STORAGE_READ, leg.seconds(size), tuple(waits if read_waits is None else read_waits)),)
         return self._copy((int(Kind.FETCH), micro_batch, chunk), Stream.FROM_HOST, found[-1].seconds(size), (*waits, *done))
 
-    def _copy(self, label: Label, stream: Stream, seconds: float, waits: tuple[int, ...],
-              category: Category = Category.OFFLOAD) -> int:
+    def _copy(
+        self, label: Label, stream: Stream, seconds: float, waits: tuple[int, ...], category: Category = Category.OFFLOAD
+    ) -> int:
         return self.stage.run(self.stage.templates.aside(stream, seconds, category), label, waits)
 
     # -- parameters -------------------------------------------------------------------------------------------------

@@ -105,8 +105,15 @@ class Run:
         return self.step.traffic(ran, seconds, seen)
 
 
-def over_engine(network: str, workload: Workload, costs: Costs, seed: int, skip: bool, slow: SlowNics = (),
-                lower: Callable[[Workload, Costs, Live], Lowered] = lower) -> tuple[Costs, Lowered, Run]:
+def over_engine(
+    network: str,
+    workload: Workload,
+    costs: Costs,
+    seed: int,
+    skip: bool,
+    slow: SlowNics = (),
+    lower: Callable[[Workload, Costs, Live], Lowered] = lower,
+) -> tuple[Costs, Lowered, Run]:
     """Costs, program and calls of a step whose transfers run over an engine; `slow` NICs stand in its graph."""
     fidelity = Fidelity(network, costs.network, seed, skip, slow)
     priced, live = fidelity.reprice(workload, costs), Live(costs.network)

@@ -28,8 +28,19 @@ from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.passes.optimizer import sharded
 from windtunnel.workload.schedules import Order, table
 
-OVERLAPPING = (Axis.TP, *CONTEXT_AXES, Axis.EP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP, Axis.NEAR, Axis.FAR,
-               Axis.EXPERT_SHARD, Axis.EXPERT_REPLICA)
+OVERLAPPING = (
+    Axis.TP,
+    *CONTEXT_AXES,
+    Axis.EP,
+    Axis.DP,
+    Axis.SHARD,
+    Axis.REPLICA,
+    Axis.EXPERT_DP,
+    Axis.NEAR,
+    Axis.FAR,
+    Axis.EXPERT_SHARD,
+    Axis.EXPERT_REPLICA,
+)
 DEFAULT_TAX = 0.1
 """For accelerators whose compute units are not known; assumed."""
 
@@ -51,7 +62,6 @@ class Lowered:
     categories: npt.NDArray[np.int32]
     partners: tuple[dict[tuple[int, int], tuple[int, int]], ...]
 
-
     pipelines: tuple[str, ...] = ("",)
     """Names of the groups of replicas whose stages follow each other among the program's ranks: one if all replicas are equal."""
 
@@ -70,8 +80,10 @@ def compute_tax(costs: Costs) -> float:
     def holds(call: Comm, axis: Axis, channels: int) -> int:
         return own if own is not None and axis is Axis.EP and call is Comm.ALL_TO_ALL else channels
 
-    channels = max((holds(call, axis, price.channels) for (call, axis, _), price in costs.network.prices.items()
-                    if axis in OVERLAPPING), default=0)
+    channels = max(
+        (holds(call, axis, price.channels) for (call, axis, _), price in costs.network.prices.items() if axis in OVERLAPPING),
+        default=0,
+    )
     return min(0.5, channels / sms) if sms else DEFAULT_TAX
 
 

@@ -24,11 +24,15 @@ def assumptions(job: Job) -> tuple[str, ...]:
     ]
     if job.model.experts is not None:
         load = min(runtime.moe_imbalance, runtime.moe_capacity or runtime.moe_imbalance)
-        notes.append(f"A token goes to {job.model.top_k} of {job.model.experts} experts, which count in FLOPs; the busiest expert "
-                     f"rank takes {load:g} times the mean.")
+        notes.append(
+            f"A token goes to {job.model.top_k} of {job.model.experts} experts, which count in FLOPs; the busiest expert "
+            f"rank takes {load:g} times the mean."
+        )
     if isinstance(job.model, GraphModel):
-        notes.append(f"The model is a graph of kernels as PyTorch runs them one by one, {job.model.batch} samples a micro batch; "
-                     "switches that fuse kernels of decoders change nothing.")
+        notes.append(
+            f"The model is a graph of kernels as PyTorch runs them one by one, {job.model.batch} samples a micro batch; "
+            "switches that fuse kernels of decoders change nothing."
+        )
     elif job.padded_vocab != job.model.vocab:
         notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
     if job.unequal is not None:
@@ -62,8 +66,8 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     if not short.fits:
         notes.append(
             f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more than its GPU has."
-            if short.short == "GPU memory" else
-            f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more {short.short} for each of its GPUs."
+            if short.short == "GPU memory"
+            else f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more {short.short} for each of its GPUs."
         )
     domain, span = job.cluster.node.domain, job.plan.ep * job.plan.etp
     if span <= domain < job.cluster.gpus and domain % span:
@@ -76,7 +80,8 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
         notes.append(
             f"Each start waits {ready.seconds:,.0f} s for communication groups: {ready.groups:,} groups make "
             f"{ready.operations:.2g} operations on the {job.runtime.startup.store} store. Try "
-            + ("runtime.startup.sync=members." if job.runtime.startup.sync == "all_ranks" else "runtime.startup.store=tcp_libuv."))
+            + ("runtime.startup.sync=members." if job.runtime.startup.sync == "all_ranks" else "runtime.startup.store=tcp_libuv.")
+        )
     if plan_crosses_node(job):
         notes.append(
             f"Tensor parallelism {job.plan.tp} is wider than the scale-up domain of {job.cluster.node.scale_up.size} GPUs."
@@ -91,8 +96,10 @@ def unanswered(job: Job, profile: Profile, sources: Mapping[str, float]) -> tupl
     table = profile.modules.data.table
     found = [f"{name} {', '.join(sorted(table[name].unique().to_pylist()))}" for name in ("mode", "dtype")]
     held = ", ".join(found)
-    return (f"{profile.name} has none of this job's kernels, sub-modules or layers, nor neighbours of them. It holds {held}; "
-            f"the job runs mode {job.runtime.launch}, dtype {job.runtime.precision}.",)
+    return (
+        f"{profile.name} has none of this job's kernels, sub-modules or layers, nor neighbours of them. It holds {held}; "
+        f"the job runs mode {job.runtime.launch}, dtype {job.runtime.precision}.",
+    )
 
 
 def plan_crosses_node(job: Job) -> bool:

@@ -53,13 +53,18 @@ class PacketStep:
         mtu = packet_size(float(np.dot(launches, [float(p.lanes.bytes.sum()) for p in self.plans])))
         hops = self.hops(launches, mtu)
         if hops > MOST_HOPS and self.skip is None:
-            raise SpecError("--network", "packet", f"at most {MOST_HOPS:.0e} packet-hops a step",
-                            f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow, or add --skip.")
+            raise SpecError(
+                "--network",
+                "packet",
+                f"at most {MOST_HOPS:.0e} packet-hops a step",
+                f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow, or add --skip.",
+            )
         lanes = _joined([settled(self.on.graph, p.paths, p.lanes, mtu) for p in self.plans], [call.extra for call in self.calls])
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
         paths = _joined_paths([p.paths for p in self.plans])
-        return packet_network(self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.on.packets(mtu), skip=self.skip,
-                              progress=progress)
+        return packet_network(
+            self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.on.packets(mtu), skip=self.skip, progress=progress
+        )
 
     def alone(self) -> list[float]:
         """Seconds of each call with nothing else on the links."""

@@ -22,8 +22,13 @@ def critical_path(lowered: Lowered, timeline: Timeline) -> tuple[dict[str, objec
         if following is None or following.rank != hop.rank:
             longest = sorted(parts, key=lambda name: (-parts[name], name))
             seconds = sum(parts.values())
-            row: dict[str, object] = {"stage": hop.rank % lowered.stages, "what": ", ".join(longest), "seconds": seconds,
-                                      "count": count, "parts": parts}
+            row: dict[str, object] = {
+                "stage": hop.rank % lowered.stages,
+                "what": ", ".join(longest),
+                "seconds": seconds,
+                "count": count,
+                "parts": parts,
+            }
             if len(lowered.pipelines) > 1:
                 row["replicas"] = lowered.pipelines[hop.rank // lowered.stages]
             rows.append(row)

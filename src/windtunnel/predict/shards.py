@@ -28,8 +28,7 @@ def shared(stage: Stage, size: Held) -> tuple[tuple[Axis, Axis, float, int], ...
     """Over which ranks each part of sharded state is cut: (axis, axis of its replicas, elements, ranks)."""
     job = stage.workload.job
     own = Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
-    return ((Axis.SHARD, Axis.REPLICA, size[0], job.shard_ranks),
-            (own, Axis.EXPERT_REPLICA, size[1], job.expert_shard_ranks))
+    return ((Axis.SHARD, Axis.REPLICA, size[0], job.shard_ranks), (own, Axis.EXPERT_REPLICA, size[1], job.expert_shard_ranks))
 
 
 def shares(stage: Stage, block: int) -> tuple[float, ...]:
@@ -41,8 +40,16 @@ def shares(stage: Stage, block: int) -> tuple[float, ...]:
     return tuple(size / sum(sizes) for size in sizes) or (1.0,)
 
 
-def gather(stage: Stage, label: Label, size: Held, width: float, waits: tuple[int, ...], most: float = math.inf,
-           backward: bool = False, parts: tuple[float, ...] = (1.0,)) -> int | None:
+def gather(
+    stage: Stage,
+    label: Label,
+    size: Held,
+    width: float,
+    waits: tuple[int, ...],
+    most: float = math.inf,
+    backward: bool = False,
+    parts: tuple[float, ...] = (1.0,),
+) -> int | None:
     """All-gathers of parameters, `width` bytes each, over the ranks that share them, at most `most` bytes at a time; returns the
     last, None if there is none. `backward`: from the second copy, where there is one. `parts`: shares of all but experts'."""
     plan = stage.workload.job.plan
@@ -63,8 +70,9 @@ def gather(stage: Stage, label: Label, size: Held, width: float, waits: tuple[in
     return done
 
 
-def scatter(stage: Stage, label: Label, size: Held, waits: tuple[int, ...], between: bool = True,
-            parts: tuple[float, ...] = (1.0,)) -> int | None:
+def scatter(
+    stage: Stage, label: Label, size: Held, waits: tuple[int, ...], between: bool = True, parts: tuple[float, ...] = (1.0,)
+) -> int | None:
     """Reduce-scatters of gradients over the ranks that share them and, if `between`, all-reduces of the shards between replicas;
     returns the last, None if there is none. `parts`: shares of all but experts'. In INT4 two all-to-alls stand for the
     reduce-scatter (ZeRO++, arXiv 2306.10209)."""

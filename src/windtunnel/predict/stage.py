@@ -58,7 +58,13 @@ class Stage:
     """Builds the program of one stage and keeps its labels."""
 
     def __init__(
-        self, index: int, rank: RankBuilder, templates: Templates, workload: Workload, costs: Costs, live: Live | None = None,
+        self,
+        index: int,
+        rank: RankBuilder,
+        templates: Templates,
+        workload: Workload,
+        costs: Costs,
+        live: Live | None = None,
         apart: Apart | None = None,
     ) -> None:
         self.live, self.apart = live, apart

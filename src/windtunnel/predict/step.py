@@ -29,9 +29,15 @@ if TYPE_CHECKING:
     from windtunnel.records import Dataset
 
 
-def predict(job: Job, network: str = "closed", factors: Factors | None = None, seed: int = 1, skip: bool = False,
-            progress: Callable[[float], object] | None = None,
-            profile: Profile | Dataset | str | Path | None = None) -> Prediction:
+def predict(
+    job: Job,
+    network: str = "closed",
+    factors: Factors | None = None,
+    seed: int = 1,
+    skip: bool = False,
+    progress: Callable[[float], object] | None = None,
+    profile: Profile | Dataset | str | Path | None = None,
+) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
     `network` is one of NETWORKS. Deterministic: depends on `job`, the catalogue and, where flows choose their ways by hash, `seed`.

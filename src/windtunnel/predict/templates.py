@@ -21,8 +21,14 @@ Blocks = tuple[tuple[int, int], ...]
 class Templates:
     """Makes and remembers templates of one workload. Equal virtual stages share theirs, whatever stage they are on."""
 
-    def __init__(self, workload: Workload, costs: Costs, program: ProgramBuilder, rows: list[Rows | None] | None = None,
-                 group: npt.NDArray[np.int32] | None = None) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        costs: Costs,
+        program: ProgramBuilder,
+        rows: list[Rows | None] | None = None,
+        group: npt.NDArray[np.int32] | None = None,
+    ) -> None:
         """`rows` is shared by all that write templates into one program; `group`: columns of its factors by row."""
         self.workload, self.costs, self.program = workload, costs, program
         self.group = group

@@ -42,8 +42,9 @@ class Transfers:
     """Posts sends and receives. Boundary k lies between parts k and k + 1 of the model; nothing is sent over a boundary inside a
     stage. Parts that follow each other on stages in reverse order (a V's second leg, a second copy) use streams of their own."""
 
-    def __init__(self, workload: Workload, costs: Costs, live: Live | None = None, base: int = 0,
-                 only: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self, workload: Workload, costs: Costs, live: Live | None = None, base: int = 0, only: tuple[int, ...] | None = None
+    ) -> None:
         """`base` is added to the keys of all transfers; `only`: the replicas whose they are, where not all are equal."""
         self.base, self.only = base, only
         job, runtime = workload.job, workload.job.runtime

@@ -69,8 +69,14 @@ def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> 
     """The text of a card over the rows of one device's files, of which there is at least one."""
     first = abouts[0]
     drivers = ", ".join(sorted({one.driver or "not known" for one in abouts}))
-    conditions = {"GPU": first.gpu, "device": first.device, "architecture": first.architecture, "driver": drivers,
-                  **first.libraries, **first.settings}
+    conditions = {
+        "GPU": first.gpu,
+        "device": first.device,
+        "architecture": first.architecture,
+        "driver": drivers,
+        **first.libraries,
+        **first.settings,
+    }
     clocks = [row["clock_hz"] for row in rows if row.get("clock_hz")]
     told = [row for row in rows if row.get("throttled") is not None]
     held = Counter(word for row in told if row["throttled"] for word in row["throttled"].split(", "))
@@ -79,10 +85,19 @@ def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> 
     span = f"{min(clocks) / 1e6:.0f} to {max(clocks) / 1e6:.0f} MHz, median {median(clocks) / 1e6:.0f}" if clocks else "not known"
     lost = sum(1 for row in rows if row["status"] == "oom")
     return TEXT.format(
-        device=first.device or first.gpu, rows=len(rows), files=len(abouts), version=first.version, plan=plan, table=_table(rows),
-        conditions="\n".join(f"| {name} | {value} |" for name, value in conditions.items()), clock=span, throttled=seen,
-        licence=first.licence or "<licence>", source=first.source or "<source>",
-        skipped=f"{lost:,} shapes did not fit into memory and have no time." if lost else "Every shape that was tried fitted.")
+        device=first.device or first.gpu,
+        rows=len(rows),
+        files=len(abouts),
+        version=first.version,
+        plan=plan,
+        table=_table(rows),
+        conditions="\n".join(f"| {name} | {value} |" for name, value in conditions.items()),
+        clock=span,
+        throttled=seen,
+        licence=first.licence or "<licence>",
+        source=first.source or "<source>",
+        skipped=f"{lost:,} shapes did not fit into memory and have no time." if lost else "Every shape that was tried fitted.",
+    )
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:

@@ -63,20 +63,36 @@ class Case:
         """The `shape` column of a row of `op` (one of records.MODULES): only what its time depends on."""
         model = self.model
         base: dict[str, Value] = {"hidden": model.hidden, "seq": self.seq, "micro_batch": self.micro_batch, "tp": self.tp}
-        attention: dict[str, Value] = {"heads": model.heads, "kv_heads": model.groups, "head_dim": model.dim_per_head,
-                                       "attention": self.attention}
+        attention: dict[str, Value] = {
+            "heads": model.heads,
+            "kv_heads": model.groups,
+            "head_dim": model.dim_per_head,
+            "attention": self.attention,
+        }
         if model.window is not None:
             attention["window"] = model.window
         gated = "yes" if model.gated else "no"
-        moe: dict[str, Value] = {"experts": self.experts, "top_k": self.top_k, "expert_ffn": self.expert_ffn or model.ffn,
-                                 "gated": gated}
+        moe: dict[str, Value] = {
+            "experts": self.experts,
+            "top_k": self.top_k,
+            "expert_ffn": self.expert_ffn or model.ffn,
+            "gated": gated,
+        }
         dense: dict[str, Value] = {"ffn": model.ffn, "gated": gated}
         inner = moe if self.experts else dense
         norm: dict[str, Value] = {"norm": model.norm}
         vocab: dict[str, Value] = {"vocab": self.vocab * self.tp}
         whole: dict[str, Value] = {**attention, **inner, **norm, "recompute": self.recompute}
-        parts = {"attention": attention, "mlp": dense, "moe": moe, "norm": norm, "embedding": vocab, "head": vocab,
-                 "layer": whole, "step": {**whole, **vocab}}
+        parts = {
+            "attention": attention,
+            "mlp": dense,
+            "moe": moe,
+            "norm": norm,
+            "embedding": vocab,
+            "head": vocab,
+            "layer": whole,
+            "step": {**whole, **vocab},
+        }
         counted: dict[str, Value] = {} if layers is None else {"layers": layers}
         return write_shape({**base, **parts[op], **counted})
 
@@ -87,8 +103,19 @@ def of_job(job: Job) -> Case:
     if plan.cp > 1:
         raise SpecError("plan.cp", plan.cp, "1, as a slice of a sequence cannot be measured alone", "Add --set plan.cp=1.")
     attention = "flash" if runtime.attention == "flash" else "unfused"
-    return checked(Case(job.model, plan.seq, plan.micro_batch, plan.tp, runtime.precision, attention, plan.recompute,
-                        master_weights=runtime.master_weights, pad_vocab=runtime.pad_vocab))
+    return checked(
+        Case(
+            job.model,
+            plan.seq,
+            plan.micro_batch,
+            plan.tp,
+            runtime.precision,
+            attention,
+            plan.recompute,
+            master_weights=runtime.master_weights,
+            pad_vocab=runtime.pad_vocab,
+        )
+    )
 
 
 def checked(case: Case) -> Case:

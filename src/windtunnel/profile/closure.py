@@ -57,8 +57,9 @@ def ways(sides: Sides, tolerance: float) -> dict[str, float]:
 
 def gate(sides: Sides, tolerance: float) -> str:
     """Empty if every way is within `tolerance` of the layer; else those that are not, in words."""
-    return ", ".join(f"{name} {ratio:.2f} of the layer" for name, ratio in ways(sides, tolerance).items()
-                     if not abs(ratio - 1) <= tolerance)
+    return ", ".join(
+        f"{name} {ratio:.2f} of the layer" for name, ratio in ways(sides, tolerance).items() if not abs(ratio - 1) <= tolerance
+    )
 
 
 def describe(sides: Sides, tolerance: float) -> str:

@@ -22,10 +22,17 @@ FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 def about(device: Device, meter: power.Silent | power.Nvml | power.Smi | None = None, measure_sheet: bool = True) -> About:
     """Of this device and this PyTorch. The data sheet of a device that the catalogue does not know takes about a second."""
     settings = {"threads": str(device.torch.get_num_threads())} if not device.cuda else {}
-    return About(gpu=device.gpu, device=device.name, architecture=device.architecture,
-                 driver=power.driver(meter) if meter is not None else "", libraries=device.libraries(),
-                 datasheet=sheet(device) if measure_sheet and not device.known else {}, settings=settings,
-                 source="measured by windtunnel profile", licence="Apache-2.0")
+    return About(
+        gpu=device.gpu,
+        device=device.name,
+        architecture=device.architecture,
+        driver=power.driver(meter) if meter is not None else "",
+        libraries=device.libraries(),
+        datasheet=sheet(device) if measure_sheet and not device.known else {},
+        settings=settings,
+        source="measured by windtunnel profile",
+        licence="Apache-2.0",
+    )
 
 
 def sheet(device: Device) -> dict[str, float]:

@@ -186,8 +186,12 @@ def open_device(name: str = "auto") -> Device:
     try:
         torch = import_module("torch")
     except ImportError as error:
-        raise SpecError("--device", name, "a Python with PyTorch, which measures",
-                        "Type: pip install 'windtunnel[torch]', or --dry-run to see the plan only.") from error
+        raise SpecError(
+            "--device",
+            name,
+            "a Python with PyTorch, which measures",
+            "Type: pip install 'windtunnel[torch]', or --dry-run to see the plan only.",
+        ) from error
     there = bool(torch.cuda.is_available())
     if word == "cpu" or (word == "auto" and not there):
         return Device(torch, "cpu")

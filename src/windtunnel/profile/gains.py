@@ -7,8 +7,23 @@ from typing import Any
 
 from windtunnel.records import Dataset
 
-SAME = ("level", "op", "name", "phase", "dtype", "library", "model", "shape", "batch", "m", "n", "k", "heads_per_kv", "causal",
-        "window")
+SAME = (
+    "level",
+    "op",
+    "name",
+    "phase",
+    "dtype",
+    "library",
+    "model",
+    "shape",
+    "batch",
+    "m",
+    "n",
+    "k",
+    "heads_per_kv",
+    "causal",
+    "window",
+)
 """Columns that two rows of a pair share."""
 
 

@@ -48,8 +48,9 @@ FUSED = {True: ("sdpa_flash", "sdpa_cudnn"), False: ("sdpa",)}
 """Attention on CUDA by backend; on a CPU the one that PyTorch takes itself."""
 
 
-def job_plan(case: Case, cuda: bool, products: str = "", classes: Sequence[str] = (),
-             fused_optimizer: bool = True) -> list[KernelCase]:
+def job_plan(
+    case: Case, cuda: bool, products: str = "", classes: Sequence[str] = (), fused_optimizer: bool = True
+) -> list[KernelCase]:
     """Cases of `case`, classes in turn. `products`: format of the linear layers where it is not the case's; `classes`: only these.
 
     Raises UnknownName for a class that there is not.
@@ -96,8 +97,11 @@ class _Plan:
         if case.attention != "flash":
             found["softmax"] = self._softmax()
         if WIDTH[case.dtype] < 4:
-            found["copy"] = (copy.case(f"cast_{a}_{b}", n, a, b, 0.0) for n in self._parameters()
-                             for a, b in ((case.dtype, "fp32"), ("fp32", case.dtype)))
+            found["copy"] = (
+                copy.case(f"cast_{a}_{b}", n, a, b, 0.0)
+                for n in self._parameters()
+                for a, b in ((case.dtype, "fp32"), ("fp32", case.dtype))
+            )
         if self.scope.cuda:
             found["launch"] = (launch.case("add_one", count, "eager", 0.0) for count in (1, 10))
         return {name: found[name] for name in CLASSES if name in found}
@@ -126,8 +130,19 @@ class _Plan:
             for times, share in SPLITS:
                 seq = max(1, round(share * self.case.seq))
                 for phase in ("forward", "backward"):
-                    yield attention.case(name, library, phase, heads, seq, True, None, self.case.dtype, 0.0, self.case.model.name,
-                                         sequences=times * self.case.micro_batch)
+                    yield attention.case(
+                        name,
+                        library,
+                        phase,
+                        heads,
+                        seq,
+                        True,
+                        None,
+                        self.case.dtype,
+                        0.0,
+                        self.case.model.name,
+                        sequences=times * self.case.micro_batch,
+                    )
 
     def _activation(self) -> Kernel:
         name = "swiglu" if self.case.model.gated else "squared_relu" if self.case.model.activation == "squared_relu" else "gelu"
@@ -161,8 +176,9 @@ class _Plan:
     def _embedding(self) -> Iterator[KernelCase]:
         for tokens in self.fine:
             for phase in ("forward", "backward"):
-                yield embedding.case(tokens, self.case.vocab, self.case.model.hidden, phase, self.case.dtype, 0.0,
-                                     self.case.model.name)
+                yield embedding.case(
+                    tokens, self.case.vocab, self.case.model.hidden, phase, self.case.dtype, 0.0, self.case.model.name
+                )
 
     def _parameters(self) -> list[int]:
         """Parameters of stacks of `DEPTHS` layers."""

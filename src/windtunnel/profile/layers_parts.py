@@ -53,7 +53,11 @@ def time_parts(run: Run, placed: Placed, family: Family, device: Device, warmup:
                 within = sum(seconds for (_, passed), (seconds, _) in inside.items() if passed == phase)
                 taken.append(max(watched.times[phase][0], within))
     run.clear()
-    timings = {key: timing_of(taken, median(hosts[key]) if device.cuda else None, 1, None, Reading())
-               for key, taken in times.items()}
-    return Parts(timings, {op: type(modules[0]).__name__ for op, modules in named.items()},
-                 {phase: Way(median(taken), median(plain.times[phase])) for phase, taken in sums.items()})
+    timings = {
+        key: timing_of(taken, median(hosts[key]) if device.cuda else None, 1, None, Reading()) for key, taken in times.items()
+    }
+    return Parts(
+        timings,
+        {op: type(modules[0]).__name__ for op, modules in named.items()},
+        {phase: Way(median(taken), median(plain.times[phase])) for phase, taken in sums.items()},
+    )

@@ -87,8 +87,16 @@ class Rows:
             kept = slope({n: made.memory.saved for n, made in measured.fitting.items() if made.memory is not None})
             if phase == "forward" and kept is not None and kept >= 0:
                 more["saved_bytes"] = kept
-            self._add("layer", "layer", name, phase, self.case.shape("layer"), timing,
-                      note=f"{PER_LAYER}: slope over {depths} layers, {share:.3f} of {most} layers' share{told}", **more)
+            self._add(
+                "layer",
+                "layer",
+                name,
+                phase,
+                self.case.shape("layer"),
+                timing,
+                note=f"{PER_LAYER}: slope over {depths} layers, {share:.3f} of {most} layers' share{told}",
+                **more,
+            )
             if far:
                 self.rows[-1]["status"] = "open"
 
@@ -116,9 +124,20 @@ class Rows:
         for row in kernel_rows([] if self.measured.traced is None else self.measured.traced.traces):
             off = self.open.get(row["phase"], "")
             note = "; ".join(word for word in (f"closure: {off}" if off else "", row["note"] or "") if word)
-            self.rows.append({**row, "level": "kernel", "dtype": row["dtype"] or self.case.dtype, "mode": self.mode,
-                              "library": self.library, "model": self.case.model.name, "shape": self.case.shape("layer"),
-                              "status": "open" if off else "ok", "note": note or None, "source": self.source})
+            self.rows.append(
+                {
+                    **row,
+                    "level": "kernel",
+                    "dtype": row["dtype"] or self.case.dtype,
+                    "mode": self.mode,
+                    "library": self.library,
+                    "model": self.case.model.name,
+                    "shape": self.case.shape("layer"),
+                    "status": "open" if off else "ok",
+                    "note": note or None,
+                    "source": self.source,
+                }
+            )
 
     def _step(self) -> None:
         deep = self.measured.deep or min(self.effort.layers)
@@ -137,12 +156,24 @@ class Rows:
     ) -> None:
         off = self.open.get(phase, "") if timing is not None else ""
         words = "; ".join(word for word in (f"closure: {off}" if off else "", note, more.pop("note", "")) if word)
-        self.rows.append({
-            "level": level, "op": op, "name": name, "phase": phase, "dtype": self.case.dtype, "mode": self.mode,
-            "library": self.library, "model": self.case.model.name, "shape": shape,
-            **({} if timing is None else timing.fields()), **more,
-            "status": "oom" if timing is None else "open" if off else "ok", "note": words or None, "source": self.source,
-        })
+        self.rows.append(
+            {
+                "level": level,
+                "op": op,
+                "name": name,
+                "phase": phase,
+                "dtype": self.case.dtype,
+                "mode": self.mode,
+                "library": self.library,
+                "model": self.case.model.name,
+                "shape": shape,
+                **({} if timing is None else timing.fields()),
+                **more,
+                "status": "oom" if timing is None else "open" if off else "ok",
+                "note": words or None,
+                "source": self.source,
+            }
+        )
 
 
 def _times(inside: Busy | None, layers: int, deep: int) -> Busy | None:

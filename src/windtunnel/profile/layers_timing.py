@@ -76,8 +76,11 @@ class Clock:
 
     def timings(self, reading: Callable[[float], Reading] = lambda seconds: Reading()) -> dict[str, Timing]:
         """Statistics of each phase; `reading` of what a phase's seconds drew."""
-        return {phase: timing_of(taken, median(self.hosts[phase]) if self.device.cuda else None, 1, None, reading(median(taken)))
-                for phase, taken in self.times.items() if taken}
+        return {
+            phase: timing_of(taken, median(self.hosts[phase]) if self.device.cuda else None, 1, None, reading(median(taken)))
+            for phase, taken in self.times.items()
+            if taken
+        }
 
 
 def time_phases(run: Run, device: Device, meter: Meter, warmup: int, repeats: int, tick: Tick) -> dict[str, Timing]:
@@ -131,10 +134,16 @@ def per_layer(series: Mapping[int, Timing]) -> Timing | None:
     deep, ratio = series[most], 1 / most
     hosts = slope({n: t.host_seconds for n, t in series.items() if t.host_seconds is not None})
     joules = deep.reading.energy_j
-    return replace(deep, seconds=found, seconds_min=deep.seconds_min * ratio, seconds_max=deep.seconds_max * ratio,
-                   seconds_mean=deep.seconds_mean * ratio, seconds_std=deep.seconds_std * ratio,
-                   host_seconds=None if hosts is None else max(0.0, hosts),
-                   reading=replace(deep.reading, energy_j=None if joules is None else joules * ratio))
+    return replace(
+        deep,
+        seconds=found,
+        seconds_min=deep.seconds_min * ratio,
+        seconds_max=deep.seconds_max * ratio,
+        seconds_mean=deep.seconds_mean * ratio,
+        seconds_std=deep.seconds_std * ratio,
+        host_seconds=None if hosts is None else max(0.0, hosts),
+        reading=replace(deep.reading, energy_j=None if joules is None else joules * ratio),
+    )
 
 
 def fresh(shape: tuple[int, ...], place: Any, dtype: torch.dtype, seed: int) -> Tensor:

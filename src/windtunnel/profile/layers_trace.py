@@ -16,17 +16,25 @@ from windtunnel.profile.timing import Timing, timing_of
 from windtunnel.profile.trace import Slice, Trace, profile_call
 
 CLASSES = (
-    ("attention", r"scaled_dot_product|flash|efficient_attention"), ("gemm", r"::(mm|addmm|bmm|baddbmm)$"),
-    ("grouped_gemm", r"grouped_mm"), ("cross_entropy", r"log_softmax|nll_loss"), ("norm", r"norm"), ("softmax", r"softmax"),
-    ("embedding", r"embedding|index_select"), ("optimizer", r"_fused_adam|_foreach"),
-    ("permute", r"index|gather|scatter|sort|topk"), ("copy", r"copy|::cat$|fill_|zero_|clone|contiguous"),
+    ("attention", r"scaled_dot_product|flash|efficient_attention"),
+    ("gemm", r"::(mm|addmm|bmm|baddbmm)$"),
+    ("grouped_gemm", r"grouped_mm"),
+    ("cross_entropy", r"log_softmax|nll_loss"),
+    ("norm", r"norm"),
+    ("softmax", r"softmax"),
+    ("embedding", r"embedding|index_select"),
+    ("optimizer", r"_fused_adam|_foreach"),
+    ("permute", r"index|gather|scatter|sort|topk"),
+    ("copy", r"copy|::cat$|fill_|zero_|clone|contiguous"),
     ("reduce", r"::(sum|mean)$"),
 )
 """Kernel class by the operator that launched it, the first that matches; the rest is elementwise."""
 
-NO_WORK = re.compile(r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|"
-                     r"select|unsqueeze|squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh|"
-                     r"_?(fused_)?rms_norm|layer_norm|scaled_dot_product_attention|cross_entropy\w*|embedding|result_type|type_as)$")
+NO_WORK = re.compile(
+    r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|"
+    r"select|unsqueeze|squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh|"
+    r"_?(fused_)?rms_norm|layer_norm|scaled_dot_product_attention|cross_entropy\w*|embedding|result_type|type_as)$"
+)
 """Operators of a CPU that only describe a tensor or call another operator."""
 
 FORMATS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "c10::Float8_e4m3fn": "fp8"}
@@ -143,9 +151,19 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
         timing = timing_of([one.seconds for one in same], None, 1, None, Reading())
         dtype = next((FORMATS[name] for name in dtypes if name in FORMATS), "")
         listed = " ".join("x".join(map(str, shape)) for shape in shapes if shape)
-        rows.append({"op": class_of(op), "name": f"{module}:{op}" if module else op, "phase": phase, "kernel": kernel,
-                     "dtype": dtype, "launches": 1, "note": f"inputs {listed}" if listed else None, **sizes(op, shapes),
-                     **timing.fields()})
+        rows.append(
+            {
+                "op": class_of(op),
+                "name": f"{module}:{op}" if module else op,
+                "phase": phase,
+                "kernel": kernel,
+                "dtype": dtype,
+                "launches": 1,
+                "note": f"inputs {listed}" if listed else None,
+                **sizes(op, shapes),
+                **timing.fields(),
+            }
+        )
     return rows
 
 

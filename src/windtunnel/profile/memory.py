@@ -56,8 +56,10 @@ def timeline(
         kind = "temporary"
         if forward_begin <= block.begin < forward_end and (block.end is None or block.end >= forward_end):
             kind = "activation"
-        elif backward_begin <= block.begin < backward_end and block.address in gradients and (
-            block.end is None or block.end >= backward_end
+        elif (
+            backward_begin <= block.begin < backward_end
+            and block.address in gradients
+            and (block.end is None or block.end >= backward_end)
         ):
             kind = "gradient"
         elif optimizer_begin <= block.begin < optimizer_end and block.end is None:

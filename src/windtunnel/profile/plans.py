@@ -77,8 +77,20 @@ class Layers:
         return [case for case in made if case.model.heads % case.tp == 0 and case.model.ffn % case.tp == 0]
 
 
-POINTWISE = ("norm", "activation", "rope", "residual", "softmax", "cross_entropy", "embedding", "permute", "optimizer", "copy",
-             "reduce", "launch")
+POINTWISE = (
+    "norm",
+    "activation",
+    "rope",
+    "residual",
+    "softmax",
+    "cross_entropy",
+    "embedding",
+    "permute",
+    "optimizer",
+    "copy",
+    "reduce",
+    "launch",
+)
 
 COMMON = ("llama3-8b", "llama3-70b", "gpt3-175b")
 
@@ -87,8 +99,16 @@ PLANS: Mapping[str, tuple[Slice | Layers, ...]] = {
         Slice("kernels-pointwise", 0.12, POINTWISE),
         Slice("kernels-gemm", 0.32, ("gemm", "grouped_gemm")),
         Slice("kernels-attention", 0.20, ("attention",)),
-        Slice("kernels-modes", 0.11, ("norm", "activation", "rope", "cross_entropy", "gemm"), ("compile", "cuda_graph"), COMMON,
-              (1, 8), (4096, 8192), ("bf16",)),
+        Slice(
+            "kernels-modes",
+            0.11,
+            ("norm", "activation", "rope", "cross_entropy", "gemm"),
+            ("compile", "cuda_graph"),
+            COMMON,
+            (1, 8),
+            (4096, 8192),
+            ("bf16",),
+        ),
         Layers("layers", 0.17, (*COMMON, "llama2-7b", "qwen2.5-7b", "llama3.2-1b"), (1, 8, 4, 2), (4096, 8192, 2048)),
         Layers("layers-modes", 0.08, COMMON, (1, 8), (4096,), ("compile", "cuda_graph"), libraries=("windtunnel",)),
     ),
@@ -102,8 +122,15 @@ PLANS: Mapping[str, tuple[Slice | Layers, ...]] = {
 Tell = Callable[[str], None]
 
 
-def run(name: str, out: Path, budget: float, device: Device, only: Sequence[str] = (), protocol: Protocol | None = None,
-        tell: Tell = print) -> None:
+def run(
+    name: str,
+    out: Path,
+    budget: float,
+    device: Device,
+    only: Sequence[str] = (),
+    protocol: Protocol | None = None,
+    tell: Tell = print,
+) -> None:
     """Measures plan `name` into `out` for at most `budget` s, going on with what is there; writes the data card at the end.
 
     A slice that ends early leaves its time to the later ones. Raises UnknownName for a plan or slice.
@@ -136,8 +163,10 @@ def run(name: str, out: Path, budget: float, device: Device, only: Sequence[str]
         cases = [case for case in cases if case.key not in before]
         found = sweep(cases, device, session, budget=(1 - NAMING) * share * left, meter=watch, protocol=protocol)
         named = name_kernels(cases, device, session, NAMING * share * left)
-        tell(f"{one.name}: {found.measured} measured, {found.resumed} from before, {found.oom} did not fit, {found.left} left, "
-             f"{named} named, {found.seconds:.0f} s")
+        tell(
+            f"{one.name}: {found.measured} measured, {found.resumed} from before, {found.oom} did not fit, {found.left} left, "
+            f"{named} named, {found.seconds:.0f} s"
+        )
         for why, count in sorted(found.skipped.items(), key=lambda pair: -pair[1])[:12]:
             tell(f"  skipped {count}: {why}")
     write_card(out, name)
@@ -150,8 +179,10 @@ def _measure_layers(one: Layers, path: Path, budget: float, device: Device, tell
 
     settings = Settings(repeats=one.repeats, layers=one.layers, modes=one.modes, libraries=one.libraries)
     found = measure_layers(one.cases(), device, path, settings, resume=True, budget=budget)
-    tell(f"{one.name}: {found.measured} measured, {found.resumed} from before, {len(found.oom)} did not fit, {found.left} left, "
-         f"{len(found.open)} open, {found.seconds:.0f} s")
+    tell(
+        f"{one.name}: {found.measured} measured, {found.resumed} from before, {len(found.oom)} did not fit, {found.left} left, "
+        f"{len(found.open)} open, {found.seconds:.0f} s"
+    )
     for name, why in {**found.open, **found.kept_out}.items():
         tell(f"  {name}: {why}")
 

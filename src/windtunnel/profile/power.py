@@ -79,8 +79,12 @@ class Nvml:
         clock = self._ask("nvmlDeviceGetClockInfo", getattr(self.library, "NVML_CLOCK_SM", 1))
         power = self._ask("nvmlDeviceGetPowerUsage")
         bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-        return Reading(None if clock is None else clock * 1e6, None if power is None else power * 1e-3, None,
-                       None if bits is None else reasons(int(bits)))
+        return Reading(
+            None if clock is None else clock * 1e6,
+            None if power is None else power * 1e-3,
+            None,
+            None if bits is None else reasons(int(bits)),
+        )
 
     def joules(self) -> float | None:
         found = self._ask("nvmlDeviceGetTotalEnergyConsumption")

@@ -55,9 +55,12 @@ class Settings:
         for mode in self.modes:
             if mode not in DEVICE_MODES[cuda]:
                 raise SpecError("--modes", mode, "eager or compile on a CPU")
-        filled = replace(self, warmup=(10 if cuda else 3) if self.warmup is None else self.warmup,
-                         repeats=(20 if cuda else 10) if self.repeats is None else self.repeats,
-                         tolerance=TOLERANCE["cuda" if cuda else "cpu"] if self.tolerance is None else self.tolerance)
+        filled = replace(
+            self,
+            warmup=(10 if cuda else 3) if self.warmup is None else self.warmup,
+            repeats=(20 if cuda else 10) if self.repeats is None else self.repeats,
+            tolerance=TOLERANCE["cuda" if cuda else "cpu"] if self.tolerance is None else self.tolerance,
+        )
         if not filled.layers or min(filled.layers) < 1:
             raise SpecError("--layers", list(filled.layers), "numbers of layers from 1 on, such as 1,2,4,8")
         counts = (("--warmup", filled.warmup, 0), ("--repeats", filled.repeats, 1), ("attempts", filled.attempts, 1))
@@ -95,8 +98,14 @@ class Outcome:
 
 
 def run(
-    cases: Sequence[Case], device: Device | str, out: str | Path, settings: Settings | None = None, *, resume: bool = False,
-    budget: float | None = None, report: Report = lambda share: False,
+    cases: Sequence[Case],
+    device: Device | str,
+    out: str | Path,
+    settings: Settings | None = None,
+    *,
+    resume: bool = False,
+    budget: float | None = None,
+    report: Report = lambda share: False,
 ) -> Outcome:
     """Measures every case in every implementation and mode, and writes `out` as it goes.
 
@@ -136,8 +145,9 @@ def _part(report: Report, number: int, of: int, share: float) -> bool:
     return report((number + share) / of)
 
 
-def _one(unit: tuple[Case, str, str], device: Device, watch: Any, how: Settings, session: Session, outcome: Outcome,
-         report: Report) -> bool:
+def _one(
+    unit: tuple[Case, str, str], device: Device, watch: Any, how: Settings, session: Session, outcome: Outcome, report: Report
+) -> bool:
     """Measures one case in one implementation and mode; False if it was told to stop."""
     from windtunnel.profile.layers_rows import Rows
     from windtunnel.profile.layers_study import Study
@@ -224,8 +234,12 @@ def _done(session: Session, case: Case, library: str, mode: str, how: Settings) 
 def _same_settings(was: About, now: About, path: str) -> None:
     for key, value in now.settings.items():
         if was.settings.get(key) != value:
-            raise SpecError(f"{path}: about.settings.{key}", was.settings.get(key), f"{value!r}, what this run would measure with",
-                            "Give the same settings, or write into another file; two profiles are never mixed.")
+            raise SpecError(
+                f"{path}: about.settings.{key}",
+                was.settings.get(key),
+                f"{value!r}, what this run would measure with",
+                "Give the same settings, or write into another file; two profiles are never mixed.",
+            )
 
 
 def _transformers(how: Settings) -> dict[str, str]:

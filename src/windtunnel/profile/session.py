@@ -110,9 +110,12 @@ class Session:
     def _take_up(self, found: Dataset) -> None:
         if not same(found.about, self.about):
             name = next(name for name in SAME if getattr(found.about, name) != getattr(self.about, name))
-            raise SpecError(f"{self.path}: about.{name}", getattr(found.about, name),
-                            f"{getattr(self.about, name)!r}, what is measured now",
-                            "Write into another file; two profiles are never mixed.")
+            raise SpecError(
+                f"{self.path}: about.{name}",
+                getattr(found.about, name),
+                f"{getattr(self.about, name)!r}, what is measured now",
+                "Write into another file; two profiles are never mixed.",
+            )
         self.about = replace(self.about, datasheet=found.about.datasheet or self.about.datasheet)
         self.rows = {key_of(row): row for row in found.rows()}
 

@@ -69,8 +69,17 @@ def _in_modes(case: KernelCase, modes: Sequence[str], cuda: bool) -> Iterable[Ke
             yield replace(case, mode=mode, rank=case.rank + MODE_COST[mode])
 
 
-def sweep(cases: Sequence[KernelCase], device: Device, session: Session, *, budget: float | None = None, meter: Meter | None = None,
-          protocol: Protocol | None = None, report: Report = lambda share: False, source: str = "") -> Outcome:
+def sweep(
+    cases: Sequence[KernelCase],
+    device: Device,
+    session: Session,
+    *,
+    budget: float | None = None,
+    meter: Meter | None = None,
+    protocol: Protocol | None = None,
+    report: Report = lambda share: False,
+    source: str = "",
+) -> Outcome:
     """Measures `cases` in their order into `session`; ends when all are done, `budget` seconds are over or `report` says so.
 
     A shape that does not fit is a row with status oom. Raises EngineError where the device itself fails; what was measured is kept.
@@ -92,8 +101,15 @@ def sweep(cases: Sequence[KernelCase], device: Device, session: Session, *, budg
     return outcome
 
 
-def _one(case: KernelCase, device: Device, session: Session, outcome: Outcome, meter: Meter | None, protocol: Protocol | None,
-         source: str) -> None:
+def _one(
+    case: KernelCase,
+    device: Device,
+    session: Session,
+    outcome: Outcome,
+    meter: Meter | None,
+    protocol: Protocol | None,
+    source: str,
+) -> None:
     row: dict[str, Any] = {**case.fields(), "source": source or f"windtunnel profile sweep on {device.name}"}
     if not fits(case, device):
         _skip(outcome, "more than this host's free memory")

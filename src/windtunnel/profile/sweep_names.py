@@ -20,8 +20,9 @@ GROUP = 32
 """Cases under one profiler, whose start and stop cost tens of milliseconds."""
 
 
-def name_kernels(cases: Sequence[KernelCase], device: Device, session: Session, budget: float,
-                 report: Report = lambda share: False) -> int:
+def name_kernels(
+    cases: Sequence[KernelCase], device: Device, session: Session, budget: float, report: Report = lambda share: False
+) -> int:
     """Fills `kernel` (the longest one's name) and `launches` of rows of `session` until `budget` s are over; answers how many.
 
     On a CPU there is nothing to name.
@@ -29,8 +30,14 @@ def name_kernels(cases: Sequence[KernelCase], device: Device, session: Session, 
     if not device.cuda:
         return 0
     began = time.monotonic()
-    waiting = [case for case in cases if session.done(case.key) and session.rows[case.key]["status"] == "ok"
-               and session.rows[case.key].get("kernel") is None and case.mode != "compile"]
+    waiting = [
+        case
+        for case in cases
+        if session.done(case.key)
+        and session.rows[case.key]["status"] == "ok"
+        and session.rows[case.key].get("kernel") is None
+        and case.mode != "compile"
+    ]
     named = 0
     with session:
         for first in range(0, len(waiting), GROUP):

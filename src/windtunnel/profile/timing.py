@@ -71,8 +71,10 @@ class Timing:
 
     def fields(self) -> dict[str, Any]:
         """As columns of a dataset."""
-        made: dict[str, Any] = {name: getattr(self, name) for name in ("seconds", "seconds_min", "seconds_max", "seconds_mean",
-                                                                       "seconds_std", "repeats", "host_seconds")}
+        made: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("seconds", "seconds_min", "seconds_max", "seconds_mean", "seconds_std", "repeats", "host_seconds")
+        }
         if self.peak is not None:
             made["peak_bytes"], made["reserved_bytes"] = self.peak
         return {**made, **self.reading.fields()}
@@ -130,8 +132,18 @@ def measure(run: Callable[[], object], device: Device, protocol: Protocol | None
 
 def timing_of(times: Sequence[float], host: float | None, loops: int, peak: tuple[float, float] | None, reading: Reading) -> Timing:
     """Statistics of at least one time."""
-    return Timing(statistics.median(times), min(times), max(times), statistics.fmean(times), statistics.pstdev(times), len(times),
-                  host, loops, peak, reading)
+    return Timing(
+        statistics.median(times),
+        min(times),
+        max(times),
+        statistics.fmean(times),
+        statistics.pstdev(times),
+        len(times),
+        host,
+        loops,
+        peak,
+        reading,
+    )
 
 
 def _rough(run: Callable[[], object], device: Device, times: int, lead: float = 0.0) -> tuple[float, float]:

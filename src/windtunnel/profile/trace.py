@@ -137,8 +137,11 @@ def attribute(chrome: Mapping[str, Any], device: bool) -> Trace:
     events = events_of(chrome)
     nest = Nest(events)
     window = next((e for e in events if e.name == WINDOW and e.category == "user_annotation"), None)
-    begin, end = (window.begin, window.end) if window else (min((e.begin for e in events), default=0.0),
-                                                            max((e.end for e in events), default=0.0))
+    begin, end = (
+        (window.begin, window.end)
+        if window
+        else (min((e.begin for e in events), default=0.0), max((e.end for e in events), default=0.0))
+    )
     forward = _forward_modules(events, nest)
     made = _device_slices(events, nest, forward, begin) if device else _host_slices(events, nest, forward, begin, end)
     return Trace(tuple(made), end - begin)
@@ -187,8 +190,18 @@ def _device_slices(events: Sequence[Event], nest: Nest, forward: Mapping[int, st
         module, phase, name, op, graph = _described(nest, call, forward)
         if call is not None and call.name.startswith(GRAPH_LAUNCHES):
             name, op = FROM_GRAPH, None
-        yield Slice(module, phase, name, event.name, op.shapes if op else (), op.dtypes if op else (), event.begin - zero,
-                    event.end - event.begin, max(0.0, event.begin - reached), graph)
+        yield Slice(
+            module,
+            phase,
+            name,
+            event.name,
+            op.shapes if op else (),
+            op.dtypes if op else (),
+            event.begin - zero,
+            event.end - event.begin,
+            max(0.0, event.begin - reached),
+            graph,
+        )
         reached = max(reached, event.end)
 
 

@@ -48,9 +48,18 @@ def _event(row: Mapping[str, Any], zero: float) -> Event:
     """Kineto counts microseconds since the epoch, which leaves a float of seconds a quarter of a microsecond."""
     args = row.get("args") or {}
     begin = (float(row["ts"]) - zero) * 1e-6
-    return Event(str(row.get("name", "")), str(row.get("cat", "")), (row.get("pid"), row.get("tid")), begin,
-                 begin + float(row["dur"]) * 1e-6, args.get("correlation"), args.get("Sequence number"),
-                 int(args.get("Fwd thread id") or 0), _shapes(args.get("Input Dims") or ()), tuple(args.get("Input type") or ()))
+    return Event(
+        str(row.get("name", "")),
+        str(row.get("cat", "")),
+        (row.get("pid"), row.get("tid")),
+        begin,
+        begin + float(row["dur"]) * 1e-6,
+        args.get("correlation"),
+        args.get("Sequence number"),
+        int(args.get("Fwd thread id") or 0),
+        _shapes(args.get("Input Dims") or ()),
+        tuple(args.get("Input type") or ()),
+    )
 
 
 def _shapes(given: Sequence[Any]) -> tuple[tuple[int, ...], ...]:

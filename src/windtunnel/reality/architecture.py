@@ -36,10 +36,21 @@ _FACTS: dict[str, dict[str, Any]] = {
     "gpt": {"activation": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "linear_bias": True},
     "mpt": {"activation": "gelu", "norm": "layernorm", "position": "learned", "tied_embeddings": True, "linear_bias": True},
     "llama": {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "tied_embeddings": False, "linear_bias": False},
-    "nemotron": {"activation": "squared_relu", "norm": "layernorm", "position": "rope", "tied_embeddings": False,
-                 "linear_bias": False},
-    "bloom": {"activation": "gelu", "norm": "layernorm", "position": "alibi", "tied_embeddings": True, "linear_bias": True,
-              "embedding_norm": True},
+    "nemotron": {
+        "activation": "squared_relu",
+        "norm": "layernorm",
+        "position": "rope",
+        "tied_embeddings": False,
+        "linear_bias": False,
+    },
+    "bloom": {
+        "activation": "gelu",
+        "norm": "layernorm",
+        "position": "alibi",
+        "tied_embeddings": True,
+        "linear_bias": True,
+        "embedding_norm": True,
+    },
 }
 
 
@@ -51,8 +62,11 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
     if arch not in _FACTS and (released := released_of(row, assumed)) is not None:
         return released
     if arch not in _FACTS:
-        return Skipped(f"the layers of {row.model!r} are not in the row, and the catalogue has no model of that name" if row.model
-                       else f"architecture {arch or 'not published'!r} without a model's name")
+        return Skipped(
+            f"the layers of {row.model!r} are not in the row, and the catalogue has no model of that name"
+            if row.model
+            else f"architecture {arch or 'not published'!r} without a model's name"
+        )
     layers, hidden, ffn, seq = row.layers or _usual_layers(row), row.hidden, row.ffn, row.seq
     told = _HEADS[1] if _HEADS[0] in (row.source or "") else None
     heads = row.heads if row.heads is not None else told or _usual_heads(hidden or 0, row.tp or 1)
@@ -74,8 +88,18 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
         assumed.append("dropout 0.1, Megatron's default at that time")
     _features(row, seq, facts, assumed)
     facts["lora"] = adapters_of(row, assumed)
-    return Model(name=row.model or f"{arch}-{hidden}x{layers}", layers=layers, hidden=hidden, heads=heads,
-                 kv_heads=row.kv_heads, ffn=ffn, vocab=row.vocab or DEFAULT_VOCAB, max_seq=seq, source=row.source or "", **facts)
+    return Model(
+        name=row.model or f"{arch}-{hidden}x{layers}",
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=row.kv_heads,
+        ffn=ffn,
+        vocab=row.vocab or DEFAULT_VOCAB,
+        max_seq=seq,
+        source=row.source or "",
+        **facts,
+    )
 
 
 def _usual_heads(hidden: int, tp: int) -> int:

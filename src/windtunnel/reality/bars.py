@@ -45,8 +45,12 @@ class Line:
         return (bar.mean is None or found.mape_pct <= bar.mean) and (bar.median is None or found.median_abs_pct <= bar.median)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"name": self.bar.name, "wanted": self.wanted, "holds": self.holds if self.wanted != NO_BAR else None,
-                **{key: value for key, value in self.found.as_dict().items() if key not in ("family", "fitted")}}
+        return {
+            "name": self.bar.name,
+            "wanted": self.wanted,
+            "holds": self.holds if self.wanted != NO_BAR else None,
+            **{key: value for key, value in self.found.as_dict().items() if key not in ("family", "fitted")},
+        }
 
     @property
     def wanted(self) -> str:

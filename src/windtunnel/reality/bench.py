@@ -7,8 +7,16 @@ from windtunnel.spec import GPU, Cluster, Host, Job, Runtime
 
 OPERATORS = ("norm", "rmsnorm", "activation", "rope", "dropout_add", "cross_entropy")
 
-ON_HOST = Host(launch=0.0, collective=0.0, linear=0.0, expert=0.0, mixture=0.0, graph=0.0, wait=0.0,
-               source="host and device are one: launches are part of the kernels' times")
+ON_HOST = Host(
+    launch=0.0,
+    collective=0.0,
+    linear=0.0,
+    expert=0.0,
+    mixture=0.0,
+    graph=0.0,
+    wait=0.0,
+    source="host and device are one: launches are part of the kernels' times",
+)
 
 
 def bench(gpu: GPU, gpus: int = 1) -> Cluster:

@@ -98,7 +98,11 @@ def _said(made: Draft, job: Job, rule: str) -> str:
     recompute = named if some is None else f"{job.plan.recompute} on {some} layers of a virtual stage"
     if job.plan.offload.activations:
         recompute = f"none, activations of {job.plan.offload.activations} layers to the host"
-    values = {"recompute": recompute, "modules of selective recompute": ", ".join(modules),
-              "micro batch": str(job.plan.micro_batch), "virtual stages": str(job.plan.vpp)}
+    values = {
+        "recompute": recompute,
+        "modules of selective recompute": ", ".join(modules),
+        "micro batch": str(job.plan.micro_batch),
+        "virtual stages": str(job.plan.vpp),
+    }
     chosen = ", ".join(f"{name} {values[name]}" for name in made.blank)
     return f"{chosen} (not published: {rule}, {len(made.jobs)} candidates)"

@@ -52,8 +52,12 @@ def collective_scores(path: Path, text: str, fitted: Fitted, gpu: str | None = N
     header, *rows = list(csv.reader(text.splitlines()))
     name = gpu or gpu_of_path(path)
     if name is None:
-        raise SpecError(str(path), path.name, "a GPU in the path, such as allreduce_a100/gpus_8.csv, or --gpu",
-                        "This table has no column for the GPU.")
+        raise SpecError(
+            str(path),
+            path.name,
+            "a GPU in the path, such as allreduce_a100/gpus_8.csv, or --gpu",
+            "This table has no column for the GPU.",
+        )
     cluster = machine(Place(name, NODE, None, None, None, "none", NODE))
     if isinstance(cluster, Skipped):
         raise SpecError(str(path), name, cluster.reason)
@@ -73,9 +77,18 @@ def _score(call: Call, cluster: Cluster, family: str, fitted: bool, gpu: str) ->
     except WindtunnelError as error:
         return Score(call.label, family, "time_us", measured, skipped=str(error), fitted=fitted)
     job = f"{call.comm.name.lower()} of {call.bytes:.0f} B on {call.ranks} {gpu}"
-    return Score(call.label, family, "time_us", measured, 1e6 * answer.seconds, fitted=fitted, complete=True,
-                 claimed_pct=100.0 * answer.relative_error, job=job,
-                 assumptions=(f"{call.ranks} {gpu}, from the path",))
+    return Score(
+        call.label,
+        family,
+        "time_us",
+        measured,
+        1e6 * answer.seconds,
+        fitted=fitted,
+        complete=True,
+        claimed_pct=100.0 * answer.relative_error,
+        job=job,
+        assumptions=(f"{call.ranks} {gpu}, from the path",),
+    )
 
 
 def _nccl(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator[Call]:
@@ -110,9 +123,15 @@ def _vidur(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator
             yield Call(label, Comm.NONE, 0.0, 0, None, f"line {number} does not hold numbers ({error})")
             continue
         comm = COMMS.get(given["collective"].replace("_", ""), Comm.NONE)
-        reason = (f"collective {given['collective']!r} is not modelled" if comm is Comm.NONE
-                  else "across nodes: the table does not say what joins them" if ranks > here
-                  else f"a node of {most} GPUs: the table does not say what joins them" if most != NODE else None)
+        reason = (
+            f"collective {given['collective']!r} is not modelled"
+            if comm is Comm.NONE
+            else "across nodes: the table does not say what joins them"
+            if ranks > here
+            else f"a node of {most} GPUs: the table does not say what joins them"
+            if most != NODE
+            else None
+        )
         yield Call(label, comm, size, ranks, seconds, reason)
 
 

@@ -49,9 +49,16 @@ def call_of(row: CollectiveRow) -> Call | Skipped:
     if row.gpus % nodes:
         return Skipped(f"{row.gpus} GPUs do not spread evenly over {nodes} nodes")
     per_node = row.gpus // nodes
-    place = Place(row.gpu, row.gpus_per_node or per_node, row.scaleup_gpus, row.nics_per_node, row.nic_gbit_s,
-                  row.fabric, nodes * (row.gpus_per_node or per_node),
-                  " ".join(filter(None, (row.family, row.system, row.network_text))))
+    place = Place(
+        row.gpu,
+        row.gpus_per_node or per_node,
+        row.scaleup_gpus,
+        row.nics_per_node,
+        row.nic_gbit_s,
+        row.fabric,
+        nodes * (row.gpus_per_node or per_node),
+        " ".join(filter(None, (row.family, row.system, row.network_text))),
+    )
     cluster = machine(place)
     if isinstance(cluster, Skipped):
         return cluster
@@ -74,8 +81,18 @@ def score_collective(row: CollectiveRow, fitted: bool = False) -> Score:
     except WindtunnelError as error:
         return Score(row.id, row.family, "time_us", row.time_us, skipped=str(error), source_seen=seen, fitted=fitted)
     label = f"{row.collective} of {row.bytes} B on {row.gpus} {row.gpu} ({row.fabric})"
-    return Score(row.id, row.family, "time_us", row.time_us, 1e6 * estimate.seconds, source_seen=seen, fitted=fitted,
-                 complete=complete, claimed_pct=100.0 * estimate.relative_error, job=label)
+    return Score(
+        row.id,
+        row.family,
+        "time_us",
+        row.time_us,
+        1e6 * estimate.seconds,
+        source_seen=seen,
+        fitted=fitted,
+        complete=complete,
+        claimed_pct=100.0 * estimate.relative_error,
+        job=label,
+    )
 
 
 def _unclean(row: CollectiveRow) -> str | None:

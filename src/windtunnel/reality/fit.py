@@ -60,13 +60,20 @@ class Recipe:
 
     def takes(self, row: TrainingRow) -> bool:
         sharded = row.framework in MEGATRON and row.sharding in ("zero3", "fsdp")
-        return (row.family in self.families and row.framework in self.frameworks and row.precision in self.precisions
-                and bool(row.iter_time_s) and not sharded)
+        return (
+            row.family in self.families
+            and row.framework in self.frameworks
+            and row.precision in self.precisions
+            and bool(row.iter_time_s)
+            and not sharded
+        )
 
 
 HOST = Recipe(("A100-vTrain-node",), rows=120)
-FACTORS = {"ampere": Recipe(("A100-vTrain", "A100-Megatron-Selene", "A100-ByteDance")),
-           "hopper": Recipe(("MosaicML-H100", "H100-Megatron-Eos"), ("fsdp", "megatron"))}
+FACTORS = {
+    "ampere": Recipe(("A100-vTrain", "A100-Megatron-Selene", "A100-ByteDance")),
+    "hopper": Recipe(("MosaicML-H100", "H100-Megatron-Eos"), ("fsdp", "megatron")),
+}
 BY_HAND = ("H100-NeMo", "Blackwell-NeMo-GB200")
 """Families on whose rows constants were set without a fit: NeMo's host costs by module (catalog/frameworks/nemo.toml)."""
 
@@ -238,8 +245,10 @@ def _store(path: Path, changed: bool, write: bool, bars: Callable[[], list[Line]
         return 0
     if missed := [line for line in bars() if not line.holds and line.wanted != NO_BAR]:
         for line in missed:
-            print(f"not written: {line.bar.name} would have mean {line.found.mape_pct} %, median {line.found.median_abs_pct} %; "
-                  f"the bar is {line.wanted}")
+            print(
+                f"not written: {line.bar.name} would have mean {line.found.mape_pct} %, median {line.found.median_abs_pct} %; "
+                f"the bar is {line.wanted}"
+            )
         return 1
     path.write_text(text(path.read_text(encoding="utf-8")), encoding="utf-8")
     print(f"written: {path.name}")

@@ -115,12 +115,21 @@ def _unsupported(row: TrainingRow) -> str | None:
     return f"{', '.join(blank)} not published" if blank else None
 
 
-def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runtime, software: tuple[int, int] | None,
-                assumed: list[str]) -> Draft | Skipped:
+def _candidates(
+    row: TrainingRow, model: Model, cluster: Cluster, runtime: Runtime, software: tuple[int, int] | None, assumed: list[str]
+) -> Draft | Skipped:
     tp, pp, cp, gpus, batch = row.tp or 1, row.pp or 1, row.cp or 1, row.gpus or 1, row.gbs or 1
     dp = row.dp or max(1, gpus // (tp * pp * cp))
-    common: dict[str, Any] = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": row.ep or 1, "global_batch": batch, "seq": row.seq,
-                              "sequence_parallel": _sequence_parallel(row, tp, software, assumed)}
+    common: dict[str, Any] = {
+        "tp": tp,
+        "pp": pp,
+        "cp": cp,
+        "dp": dp,
+        "ep": row.ep or 1,
+        "global_batch": batch,
+        "seq": row.seq,
+        "sequence_parallel": _sequence_parallel(row, tp, software, assumed),
+    }
     common |= _sharding(row, dp * cp, software, assumed)
     if pp > 1 and row.framework in SCHEDULE_OF:
         common["schedule"] = SCHEDULE_OF[row.framework]
@@ -135,16 +144,28 @@ def _candidates(row: TrainingRow, model: Model, cluster: Cluster, runtime: Runti
     for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank, offloads, listed):
         layout, rule = _stages(row, model, pp * vpp)
         if layout == ():
-            refused = PlanError("plan.stages", model.layers, f"at least one layer in each of {pp * vpp} virtual stages",
-                                "a stage that holds only the embedding or the head is not modelled in this version")
+            refused = PlanError(
+                "plan.stages",
+                model.layers,
+                f"at least one layer in each of {pp * vpp} virtual stages",
+                "a stage that holds only the embedding or the head is not modelled in this version",
+            )
             continue
         largest = max(layout or (model.layers // (pp * vpp),))
         some = math.ceil(quarters * largest / 4) if quarters < 4 and recompute != "offload" else None
         named: Any = listed or _modules(model) if recompute == "modules" else ("core_attn",)
         how: Any = {"modules": "selective", "offload": "none"}.get(recompute, recompute)
         leaving = math.ceil(quarters * largest / 8) if recompute == "offload" else 0
-        plan = Plan(**common, recompute=how, recompute_modules=named, recompute_layers=some, micro_batch=micro_batch,
-                    vpp=vpp, stages=layout, offload=Offload(activations=leaving))
+        plan = Plan(
+            **common,
+            recompute=how,
+            recompute_modules=named,
+            recompute_layers=some,
+            micro_batch=micro_batch,
+            vpp=vpp,
+            stages=layout,
+            offload=Offload(activations=leaving),
+        )
         job = Job(name=row.id, model=model, plan=plan, runtime=runtime, cluster=cluster, source=row.source or "")
         try:
             jobs.append(check(job))
@@ -168,8 +189,9 @@ def level_of(job: Job) -> Level:
     return named, 4 if some is None else math.ceil(4 * some / most)
 
 
-def _open(row: TrainingRow, model: Model, dp: int, blank: list[str], offloads: bool,
-          listed: tuple[str, ...] = ()) -> Iterator[tuple[Level, int, int]]:
+def _open(
+    row: TrainingRow, model: Model, dp: int, blank: list[str], offloads: bool, listed: tuple[str, ...] = ()
+) -> Iterator[tuple[Level, int, int]]:
     """What may stand in the row's blanks; names them in `blank`. `listed`: modules of selective recompute that a recipe prints."""
     levels = MIXTURE_LEVELS if model.experts else LEVELS
     if listed:

@@ -29,11 +29,28 @@ from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 
 Row = Mapping[str, Any]
 
-KINDS = {"gemm": Kind.GEMM, "grouped_gemm": Kind.GROUPED_GEMM, "attention": Kind.ATTENTION, "norm": Kind.NORM,
-         "elementwise": Kind.ELEMENTWISE, "softmax": Kind.SOFTMAX, "cross_entropy": Kind.CROSS_ENTROPY, "embedding": Kind.EMBEDDING,
-         "permute": Kind.COPY, "optimizer": Kind.OPTIMIZER, "copy": Kind.COPY, "reduce": Kind.REDUCE}
-PHASES = {"forward": Phase.FORWARD, "recompute": Phase.RECOMPUTE, "backward": Phase.DGRAD, "dgrad": Phase.DGRAD,
-          "wgrad": Phase.WGRAD, "optimizer": Phase.OPTIMIZER}
+KINDS = {
+    "gemm": Kind.GEMM,
+    "grouped_gemm": Kind.GROUPED_GEMM,
+    "attention": Kind.ATTENTION,
+    "norm": Kind.NORM,
+    "elementwise": Kind.ELEMENTWISE,
+    "softmax": Kind.SOFTMAX,
+    "cross_entropy": Kind.CROSS_ENTROPY,
+    "embedding": Kind.EMBEDDING,
+    "permute": Kind.COPY,
+    "optimizer": Kind.OPTIMIZER,
+    "copy": Kind.COPY,
+    "reduce": Kind.REDUCE,
+}
+PHASES = {
+    "forward": Phase.FORWARD,
+    "recompute": Phase.RECOMPUTE,
+    "backward": Phase.DGRAD,
+    "dgrad": Phase.DGRAD,
+    "wgrad": Phase.WGRAD,
+    "optimizer": Phase.OPTIMIZER,
+}
 LIBRARIES = ("fa1", "fa2", "fa3", "cudnn")
 
 
@@ -59,8 +76,15 @@ def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), ker
     for runtime, listed in groups.items():
         found = estimate(OpTable.of([op for _, op in listed]), gpu, runtime, factors={})
         for place, (number, _) in enumerate(listed):
-            scores[number] = _score(number, rows[number], gpu, fitted, assumed, 1e6 * float(found.seconds[place]),
-                                    100.0 * float(found.relative_error[place]))
+            scores[number] = _score(
+                number,
+                rows[number],
+                gpu,
+                fitted,
+                assumed,
+                1e6 * float(found.seconds[place]),
+                100.0 * float(found.relative_error[place]),
+            )
     return [score for score in scores if score is not None]
 
 
@@ -71,12 +95,22 @@ def gpu_of(about: About) -> GPU:
     sheet = about.datasheet
     peak = {key.removeprefix("peak."): f"{value!r}FLOP/s" for key, value in sheet.items() if key.startswith("peak.")}
     if not peak or not sheet.get("memory_bandwidth") or not sheet.get("memory"):
-        raise SpecError("about.gpu", about.gpu, "a GPU of `windtunnel catalog gpus`, or a dataset whose about.datasheet has peaks, "
-                        "memory_bandwidth and memory", "Add the GPU to the catalogue, or import with --gpu FILE.toml.")
-    table: dict[str, Any] = {"id": about.gpu, "name": about.device or about.gpu, "architecture": about.architecture or "unknown",
-                             "vendor": "other", "peak": peak, "memory": int(sheet["memory"]),
-                             "memory_bandwidth": f"{sheet['memory_bandwidth']!r}B/s",
-                             "source": "the dataset's own data sheet"}
+        raise SpecError(
+            "about.gpu",
+            about.gpu,
+            "a GPU of `windtunnel catalog gpus`, or a dataset whose about.datasheet has peaks, memory_bandwidth and memory",
+            "Add the GPU to the catalogue, or import with --gpu FILE.toml.",
+        )
+    table: dict[str, Any] = {
+        "id": about.gpu,
+        "name": about.device or about.gpu,
+        "architecture": about.architecture or "unknown",
+        "vendor": "other",
+        "peak": peak,
+        "memory": int(sheet["memory"]),
+        "memory_bandwidth": f"{sheet['memory_bandwidth']!r}B/s",
+        "source": "the dataset's own data sheet",
+    }
     for name in ("l2", "sms"):
         if sheet.get(name):
             table[name] = int(sheet[name])
@@ -112,9 +146,20 @@ def _op(row: Row) -> Op | str:
     if kind is Kind.ATTENTION:
         kind = Kind.ATTENTION_BACKWARD if row["phase"] in BACKWARD else kind
         width = (width + (row["v"] or width)) // 2
-    return Op(_name(row), kind, PHASES[row["phase"]], dtype=DTYPES.index(row["dtype"]), batch=row["batch"] or 1, m=row["m"] or 0,
-              n=row["n"] or 0, k=width, extra=row["heads_per_kv"] or 1, flops=full["flops"] or 0.0, bytes=full["bytes"] or 0.0,
-              launches=row["launches"] or 1)
+    return Op(
+        _name(row),
+        kind,
+        PHASES[row["phase"]],
+        dtype=DTYPES.index(row["dtype"]),
+        batch=row["batch"] or 1,
+        m=row["m"] or 0,
+        n=row["n"] or 0,
+        k=width,
+        extra=row["heads_per_kv"] or 1,
+        flops=full["flops"] or 0.0,
+        bytes=full["bytes"] or 0.0,
+        launches=row["launches"] or 1,
+    )
 
 
 def _name(row: Row) -> str:
@@ -137,11 +182,30 @@ def _megatron(**fields: str) -> Runtime:
     return load_runtime("megatron-core", **fields)
 
 
-def _score(number: int, row: Row, gpu: GPU, fitted: Fitted, assumed: tuple[str, ...], predicted: float | None = None,
-           claimed: float | None = None, skipped: str | None = None) -> Score:
+def _score(
+    number: int,
+    row: Row,
+    gpu: GPU,
+    fitted: Fitted,
+    assumed: tuple[str, ...],
+    predicted: float | None = None,
+    claimed: float | None = None,
+    skipped: str | None = None,
+) -> Score:
     family = f"{gpu.id} {row['op']} {row['phase']}"
     origin = str(row["source"]).split(" ")[0]
     measured = None if row["seconds"] is None else 1e6 * row["seconds"]
-    return Score(f"{number}:{row['name']}", family, "time_us", measured, predicted, skipped, assumed,
-                 fitted=(f"{family}, {origin}", "time_us") in fitted, complete=skipped is None, claimed_pct=claimed,
-                 job=describe(row), precision=row["dtype"])
+    return Score(
+        f"{number}:{row['name']}",
+        family,
+        "time_us",
+        measured,
+        predicted,
+        skipped,
+        assumed,
+        fitted=(f"{family}, {origin}", "time_us") in fitted,
+        complete=skipped is None,
+        claimed_pct=claimed,
+        job=describe(row),
+        precision=row["dtype"],
+    )

@@ -13,8 +13,9 @@ from windtunnel.reality.report import Score
 from windtunnel.reality.rows import header_of, read_text
 
 
-def kernel_scores(path: Path, fitted: Fitted, gpu: str | None = None, dtype: str | None = None,
-                  kernels: str | None = None) -> list[Score] | None:
+def kernel_scores(
+    path: Path, fitted: Fitted, gpu: str | None = None, dtype: str | None = None, kernels: str | None = None
+) -> list[Score] | None:
     """The scores of a file or folder of kernel times; None for another kind of file.
 
     `gpu`, `dtype`: what the file does not say. `kernels`: a file of fitted curves in place of the catalogue's.

@@ -61,6 +61,15 @@ def _score(row: dict[str, str], fitted: Fitted) -> Score:
         return Score(name, family, "time_us", skipped=f"no positive seconds, or a pass that is none of {', '.join(PASSES)}")
     except WindtunnelError as error_:
         return Score(name, family, "time_us", skipped=str(error_).splitlines()[0])
-    return Score(name, family, "time_us", 1e6 * measured, 1e6 * seconds, source_seen=row["verified"] == "source seen",
-                 fitted=(family, "time_us") in fitted, complete=True, claimed_pct=100.0 * error,
-                 job=f"{row['pass']} of a layer of {row['job']} {row['set']}".rstrip())
+    return Score(
+        name,
+        family,
+        "time_us",
+        1e6 * measured,
+        1e6 * seconds,
+        source_seen=row["verified"] == "source seen",
+        fitted=(family, "time_us") in fitted,
+        complete=True,
+        claimed_pct=100.0 * error,
+        job=f"{row['pass']} of a layer of {row['job']} {row['set']}".rstrip(),
+    )

@@ -15,9 +15,21 @@ from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_node, names
 
-KINDS = {"ib": "infiniband", "infiniband": "infiniband", "roce": "roce", "efa": "efa", "opa": "opa", "ethernet": "ethernet",
-         "tcp": "ethernet", "slingshot": "ethernet", "none": "none", "nvlink": "none", "xgmi": "none", "pcie": "none",
-         "ici": "none"}
+KINDS = {
+    "ib": "infiniband",
+    "infiniband": "infiniband",
+    "roce": "roce",
+    "efa": "efa",
+    "opa": "opa",
+    "ethernet": "ethernet",
+    "tcp": "ethernet",
+    "slingshot": "ethernet",
+    "none": "none",
+    "nvlink": "none",
+    "xgmi": "none",
+    "pcie": "none",
+    "ici": "none",
+}
 """Spellings of the `fabric` column."""
 
 _NOT_A_NAME = re.compile(r"^(aws|ib|roce|efa|opa|pcie|\d+gb|[abhlmv]\d+\w*|gb\d+|nvl\d+|p\d\w*)$")
@@ -44,8 +56,9 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
     if row.gpus_per_node is None:
         assumed.append("8 GPUs in a node (not published)")
     text = " ".join(filter(None, (row.family, row.source, row.network_text)))
-    made = machine(Place(row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric,
-                         row.gpus, text))
+    made = machine(
+        Place(row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus, text)
+    )
     if isinstance(made, Cluster) and row.gpu.casefold() not in (made.gpu.id, *map(str.casefold, made.gpu.names)):
         assumed.append(f"GPU {row.gpu!r} is the catalogue's {made.gpu.id}")
     return made
@@ -99,8 +112,11 @@ def _known(place: Place, gpu: str, kind: str) -> Cluster | None:
     """The catalogue's cluster with this GPU and kind of fabric: one that the text names, else a generic one, else the first."""
     words = re.findall(r"[a-z]+", place.text.lower())
     said = {*words, *(a + b for a, b in zip(words, words[1:], strict=False))}
-    same = [cluster for cluster in _clusters() if cluster.node.gpu.id == gpu and cluster.fabric.kind == kind
-            and cluster.node.gpus == place.gpus_per_node]
+    same = [
+        cluster
+        for cluster in _clusters()
+        if cluster.node.gpu.id == gpu and cluster.fabric.kind == kind and cluster.node.gpus == place.gpus_per_node
+    ]
 
     def order(cluster: Cluster) -> tuple[int, float, str]:
         name = "".join(part for part in cluster.id.split("-") if not _NOT_A_NAME.match(part))

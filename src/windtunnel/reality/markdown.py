@@ -10,8 +10,12 @@ from windtunnel.reality.known import KNOWN
 from windtunnel.reality.report import Family, Report, Score
 
 WORST = 15
-UNITS = {"step_time_s": "step time", "memory_gib": "memory", "time_us": "collective time",
-         "mfu_pct": "MFU (no step time published)"}
+UNITS = {
+    "step_time_s": "step time",
+    "memory_gib": "memory",
+    "time_us": "collective time",
+    "mfu_pct": "MFU (no step time published)",
+}
 
 PEERS: tuple[tuple[str, str, str, str], ...] = (
     ("Korthikanti 2022 Table 5, 8 runs, 8–512 A100", "Calculon", "3.65 %", "its code run on them; its authors' test set (SC'23)"),
@@ -28,44 +32,66 @@ PEERS: tuple[tuple[str, str, str, str], ...] = (
 
 def markdown(report: Report, command: str = "windtunnel validate") -> str:
     """The whole page as Markdown text; the same bytes for equal reports."""
-    parts = ["# How far from measurements",
-             f"Written by `{command}`; do not edit. Every figure is predicted against published: "
-             "error = (predicted − measured) / measured. MAPE is the mean of its absolute value.",
-             _bars(report), _headline(report), _families(report), _peers(), _worst(report), _unexplained(report),
-             _skipped(report), _method()]
+    parts = [
+        "# How far from measurements",
+        f"Written by `{command}`; do not edit. Every figure is predicted against published: "
+        "error = (predicted − measured) / measured. MAPE is the mean of its absolute value.",
+        _bars(report),
+        _headline(report),
+        _families(report),
+        _peers(),
+        _worst(report),
+        _unexplained(report),
+        _skipped(report),
+        _method(),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _bars(report: Report) -> str:
     if not report.bars:
         return ""
-    rows = ["## Bars", "What the project holds itself to, over all rows of each kind, recalled numbers included.", "",
-            "| rows | quantity | scored | MAPE | median | bias | largest | wanted | holds |",
-            "|---|---|---:|---:|---:|---:|---:|---|---|"]
+    rows = [
+        "## Bars",
+        "What the project holds itself to, over all rows of each kind, recalled numbers included.",
+        "",
+        "| rows | quantity | scored | MAPE | median | bias | largest | wanted | holds |",
+        "|---|---|---:|---:|---:|---:|---:|---|---|",
+    ]
     for line in report.bars:
         found = line.found
-        figures = (_percent(found.mape_pct), _percent(found.median_abs_pct), _percent(found.bias_pct, sign=True),
-                   _percent(found.max_abs_pct))
+        figures = (
+            _percent(found.mape_pct),
+            _percent(found.median_abs_pct),
+            _percent(found.bias_pct, sign=True),
+            _percent(found.max_abs_pct),
+        )
         verdict = "" if line.wanted == NO_BAR else "yes" if line.holds else "**no**"
         wanted = "" if line.wanted == NO_BAR else line.wanted
-        rows.append(f"| {found.family} | {UNITS.get(found.quantity, found.quantity)} | {found.n} of {found.n + found.skipped} | "
-                    f"{' | '.join(figures)} | {wanted} | {verdict} |")
+        rows.append(
+            f"| {found.family} | {UNITS.get(found.quantity, found.quantity)} | {found.n} of {found.n + found.skipped} | "
+            f"{' | '.join(figures)} | {wanted} | {verdict} |"
+        )
     return rows[0] + "\n\n" + "\n".join(rows[1:])
 
 
 def _headline(report: Report) -> str:
-    lines = ["## In short",
-             "Only rows whose number was read in its source; tables stay apart, so that the longest does not drown the others. "
-             "Families on which constants were fitted stand apart: their error is "
-             "no test of foresight."]
+    lines = [
+        "## In short",
+        "Only rows whose number was read in its source; tables stay apart, so that the longest does not drown the others. "
+        "Families on which constants were fitted stand apart: their error is "
+        "no test of foresight.",
+    ]
     return "\n\n".join([*lines, _table(report.headline, "rows")])
 
 
 def _families(report: Report) -> str:
     parts = ["## By family"]
     recalled = {score.family for score in report.rows if not score.source_seen}
-    for fitted, title in ((False, "Test only: no constant was fitted on these in this quantity"),
-                          (True, "Fitted: some constant used these rows in this quantity")):
+    for fitted, title in (
+        (False, "Test only: no constant was fitted on these in this quantity"),
+        (True, "Fitted: some constant used these rows in this quantity"),
+    ):
         chosen = [family for family in report.families if family.fitted is fitted]
         if chosen:
             parts += [f"### {title}", _table(chosen, "family", {name: f"{name} (*)" for name in recalled})]
@@ -75,32 +101,50 @@ def _families(report: Report) -> str:
 
 
 def _table(lines: Iterable[Family], first: str, names: dict[str, str] | None = None) -> str:
-    rows = [f"| {first} | quantity | scored | MAPE | median | bias | largest | skipped |",
-            "|---|---|---:|---:|---:|---:|---:|---:|"]
+    rows = [
+        f"| {first} | quantity | scored | MAPE | median | bias | largest | skipped |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
     for line in lines:
         name = (names or {}).get(line.family, line.family)
-        figures = (_percent(line.mape_pct), _percent(line.median_abs_pct), _percent(line.bias_pct, sign=True),
-                   _percent(line.max_abs_pct))
+        figures = (
+            _percent(line.mape_pct),
+            _percent(line.median_abs_pct),
+            _percent(line.bias_pct, sign=True),
+            _percent(line.max_abs_pct),
+        )
         rows.append(f"| {name} | {UNITS.get(line.quantity, line.quantity)} | {line.n} | {' | '.join(figures)} | {line.skipped} |")
     return "\n".join(rows)
 
 
 def _peers() -> str:
-    rows = ["## Beside others", "Mean absolute error of the step time on the same rows.", "",
-            "| rows | system | error | how |", "|---|---|---:|---|"]
+    rows = [
+        "## Beside others",
+        "Mean absolute error of the step time on the same rows.",
+        "",
+        "| rows | system | error | how |",
+        "|---|---|---:|---|",
+    ]
     rows += [f"| {data} | {system} | {error} | {how} |" for data, system, error, how in PEERS]
     return "\n".join(rows[:2]) + "\n\n" + "\n".join(rows[3:])
 
 
 def _worst(report: Report) -> str:
-    scored = sorted((score for score in report.rows if score.error_pct is not None),
-                    key=lambda score: (-abs(score.error_pct or 0.0), score.id))[:WORST]
+    scored = sorted(
+        (score for score in report.rows if score.error_pct is not None), key=lambda score: (-abs(score.error_pct or 0.0), score.id)
+    )[:WORST]
     if not scored:
         return ""
-    rows = ["| row | family | what | measured | predicted | error | not published, so assumed |",
-            "|---|---|---|---:|---:|---:|---|"]
-    rows += [f"| {s.id} | {s.family} | {s.job} | {s.measured:.4g} | {s.predicted:.4g} | {_percent(s.error_pct, sign=True)} "
-             f"| {'; '.join(s.assumptions) or 'nothing'} |" for s in scored if s.predicted is not None]
+    rows = [
+        "| row | family | what | measured | predicted | error | not published, so assumed |",
+        "|---|---|---|---:|---:|---:|---|",
+    ]
+    rows += [
+        f"| {s.id} | {s.family} | {s.job} | {s.measured:.4g} | {s.predicted:.4g} | {_percent(s.error_pct, sign=True)} "
+        f"| {'; '.join(s.assumptions) or 'nothing'} |"
+        for s in scored
+        if s.predicted is not None
+    ]
     return f"## The {len(scored)} worst rows\n\n" + "\n".join(rows)
 
 
@@ -123,19 +167,23 @@ def _skipped(report: Report) -> str:
     if not reasons:
         return ""
     rows = ["| reason | scores | families | for example |", "|---|---:|---|---|"]
-    rows += [f"| {reason} | {count} | {', '.join(sorted(who[reason]))} | {examples[reason][0].id} |"
-             for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))]
+    rows += [
+        f"| {reason} | {count} | {', '.join(sorted(who[reason]))} | {examples[reason][0].id} |"
+        for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    ]
     return "## Skipped, with the reason\n\n" + "\n".join(rows)
 
 
 def _method() -> str:
-    return ("## How a row becomes a job\n\n"
-            "Dimensions, plan and machine come from the row; norm, activation and position embedding from the architecture's name; "
-            "kernels and overlaps from the framework's release of the source's date. Blank layers are those nearest to the printed "
-            "size that divide evenly over the stages. A blank recompute becomes the least of none, selective and full that fits in "
-            "memory; a blank micro batch (1, 2, 4, 8) and blank virtual stages (a divisor of a stage's layers, at most 8) become "
-            "the fastest predicted of those that fit, one after the other. No measured value takes part in any of these. A row's "
-            "assumptions are in `windtunnel validate --json`.")
+    return (
+        "## How a row becomes a job\n\n"
+        "Dimensions, plan and machine come from the row; norm, activation and position embedding from the architecture's name; "
+        "kernels and overlaps from the framework's release of the source's date. Blank layers are those nearest to the printed "
+        "size that divide evenly over the stages. A blank recompute becomes the least of none, selective and full that fits in "
+        "memory; a blank micro batch (1, 2, 4, 8) and blank virtual stages (a divisor of a stage's layers, at most 8) become "
+        "the fastest predicted of those that fit, one after the other. No measured value takes part in any of these. A row's "
+        "assumptions are in `windtunnel validate --json`."
+    )
 
 
 def _percent(value: float | None, sign: bool = False) -> str:

@@ -38,9 +38,14 @@ def released_of(row: TrainingRow, assumed: list[str]) -> Model | None:
 
 def _differing(row: TrainingRow, model: Model) -> list[str]:
     """Columns whose figure is not the model's."""
-    pairs = (("layers", row.layers, model.layers), ("hidden", row.hidden, model.hidden), ("heads", row.heads, model.heads),
-             ("experts", row.experts, model.experts), ("topk", row.topk, model.top_k),
-             ("moe_ffn", row.moe_ffn, model.expert_width))
+    pairs = (
+        ("layers", row.layers, model.layers),
+        ("hidden", row.hidden, model.hidden),
+        ("heads", row.heads, model.heads),
+        ("experts", row.experts, model.experts),
+        ("topk", row.topk, model.top_k),
+        ("moe_ffn", row.moe_ffn, model.expert_width),
+    )
     found = [column for column, printed, known in pairs if printed is not None and printed != known]
     kinds = ((row.arch == "moe", model.experts is not None, "arch"), (row.attention == "mla", model.latent, "attention"))
     return found + [column for said, known, column in kinds if said and not known]
@@ -56,8 +61,13 @@ def _printed(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
     needs = ("layers", "hidden", "heads", "ffn", "vocab", "seq", *mixture)
     if blank := [column for column in needs if not getattr(row, column)]:
         return Skipped(f"{', '.join(blank)} not published")
-    fields: dict[str, Any] = {"activation": "swiglu", "norm": "rmsnorm", "position": "rope", "linear_bias": False,
-                              "tied_embeddings": False}
+    fields: dict[str, Any] = {
+        "activation": "swiglu",
+        "norm": "rmsnorm",
+        "position": "rope",
+        "linear_bias": False,
+        "tied_embeddings": False,
+    }
     assumed.append("gated MLP, RMS norm and rotary positions (not published)")
     if row.attention == "mla":
         fields |= _LATENT
@@ -67,7 +77,23 @@ def _printed(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
     if row.experts:
         dense = row.dense_layers or 0
         pattern = f"D{dense}E{max(0, (row.layers or 0) - dense)}" if dense else "E"
-        fields |= {"experts": row.experts, "top_k": row.topk, "expert_ffn": row.moe_ffn, "layer_pattern": pattern,
-                   "shared_ffn": (row.shared_experts or 0) * (row.moe_ffn or 0)}
-    return load_model({"name": row.model or "mixture", "layers": row.layers, "hidden": row.hidden, "heads": row.heads,
-                       "ffn": row.ffn, "vocab": row.vocab, "max_seq": row.seq, "source": row.source or "", **fields})
+        fields |= {
+            "experts": row.experts,
+            "top_k": row.topk,
+            "expert_ffn": row.moe_ffn,
+            "layer_pattern": pattern,
+            "shared_ffn": (row.shared_experts or 0) * (row.moe_ffn or 0),
+        }
+    return load_model(
+        {
+            "name": row.model or "mixture",
+            "layers": row.layers,
+            "hidden": row.hidden,
+            "heads": row.heads,
+            "ffn": row.ffn,
+            "vocab": row.vocab,
+            "max_seq": row.seq,
+            "source": row.source or "",
+            **fields,
+        }
+    )

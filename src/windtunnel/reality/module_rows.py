@@ -56,8 +56,15 @@ def module_score(number: int, row: Row, gpu: GPU, fitted: Fitted = frozenset(), 
     """The score of one such row, the `number`-th of its dataset; `profile` answers before the curves."""
     found = predicted(row, gpu, profile)
     family = f"{gpu.id} {row['level']} {row['op']} {row['phase']}"
-    score = Score(f"{number}:{row['name']}", family, "time_us", None if row["seconds"] is None else 1e6 * row["seconds"],
-                  fitted=(family, "time_us") in fitted, precision=row["dtype"], job=row["shape"] or "")
+    score = Score(
+        f"{number}:{row['name']}",
+        family,
+        "time_us",
+        None if row["seconds"] is None else 1e6 * row["seconds"],
+        fitted=(family, "time_us") in fitted,
+        precision=row["dtype"],
+        job=row["shape"] or "",
+    )
     if isinstance(found, Skipped):
         return replace(score, skipped=found.reason)
     seconds, error, assumed = found
@@ -97,11 +104,26 @@ def job_of(row: Row, gpu: GPU) -> tuple[Job, tuple[str, ...]] | Skipped:
     assumed: list[str] = []
     model = _model(row, shape, assumed)
     tp = int(shape.get("tp", 1))
-    runtime = _runtime(str(FRAMEWORKS.get(row["library"] or "", "torchtitan")), row["dtype"], row["mode"],
-                       shape.get("attention") == "unfused", row["host_seconds"] is None)
-    plan = Plan.model_validate({"tp": tp, "pp": 1, "dp": 1, "micro_batch": int(shape["micro_batch"]), "sharding": "none",
-                                "global_batch": int(shape["micro_batch"]), "seq": int(shape["seq"]),
-                                "sequence_parallel": False, "recompute": str(shape.get("recompute", "none"))})
+    runtime = _runtime(
+        str(FRAMEWORKS.get(row["library"] or "", "torchtitan")),
+        row["dtype"],
+        row["mode"],
+        shape.get("attention") == "unfused",
+        row["host_seconds"] is None,
+    )
+    plan = Plan.model_validate(
+        {
+            "tp": tp,
+            "pp": 1,
+            "dp": 1,
+            "micro_batch": int(shape["micro_batch"]),
+            "sharding": "none",
+            "global_batch": int(shape["micro_batch"]),
+            "seq": int(shape["seq"]),
+            "sequence_parallel": False,
+            "recompute": str(shape.get("recompute", "none")),
+        }
+    )
     job = Job(name="module", model=model, plan=plan, runtime=runtime, cluster=bench(gpu, tp))
     wanted = shape_of(job, row["op"])
     differ = [f"{key}={shape[key]}" for key in shape if key != "layers" and wanted.get(key) != shape[key]]
@@ -116,8 +138,15 @@ def _model(row: Row, shape: Mapping[str, int | str], assumed: list[str]) -> Mode
     sizes: dict[str, Any] = {key: shape[key] for key in words if key in shape}
     if row["model"] in names("models"):
         known = load_model(row["model"])
-        have = {"hidden": known.hidden, "heads": known.heads, "kv_heads": known.groups, "head_dim": known.dim_per_head,
-                "ffn": known.ffn, "vocab": shape.get("vocab"), "window": known.window}
+        have = {
+            "hidden": known.hidden,
+            "heads": known.heads,
+            "kv_heads": known.groups,
+            "head_dim": known.dim_per_head,
+            "ffn": known.ffn,
+            "vocab": shape.get("vocab"),
+            "window": known.window,
+        }
         if all(have[key] == value for key, value in sizes.items()):
             return known.model_copy(update={"layers": 1, "dropout": False, "vocab": shape.get("vocab", known.vocab)})
     gated = shape.get("gated")
@@ -129,8 +158,20 @@ def _model(row: Row, shape: Mapping[str, int | str], assumed: list[str]) -> Mode
         assumed.append(f"{activation} and {position} positions, {'with' if bias else 'without'} biases, as is usual with {norm}")
     tp = int(shape.get("tp", 1))
     filler: dict[str, Any] = {"heads": tp, "ffn": 4 * int(shape["hidden"]), "vocab": 128 * tp}
-    return Model.model_validate({"name": "module", "layers": 1, "activation": activation, "norm": norm, "position": position,
-                                 "linear_bias": bias, "max_seq": shape["seq"], "tied_embeddings": False} | filler | sizes)
+    return Model.model_validate(
+        {
+            "name": "module",
+            "layers": 1,
+            "activation": activation,
+            "norm": norm,
+            "position": position,
+            "linear_bias": bias,
+            "max_seq": shape["seq"],
+            "tied_embeddings": False,
+        }
+        | filler
+        | sizes
+    )
 
 
 @lru_cache(maxsize=256)

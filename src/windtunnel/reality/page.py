@@ -28,8 +28,10 @@ BAND = 0.10
 def page(report: Report, title: str = "Predicted against measured", founding: str = "") -> str:
     """The page's text. `founding`: a line on what the predictions rest on."""
     quantities = list(dict.fromkeys(score.quantity for score in report.rows if score.error_pct is not None))
-    sections = [_picture(quantity, [s for s in report.rows if s.quantity == quantity and s.error_pct is not None])
-                for quantity in quantities]
+    sections = [
+        _picture(quantity, [s for s in report.rows if s.quantity == quantity and s.error_pct is not None])
+        for quantity in quantities
+    ]
     gpu, several = shared_gpu(report), len(quantities) > 1
     families = [line for line in report.families if line.n]
     sections.append(house.section("Errors by family, percent of measured", _families(families, gpu, several)))
@@ -66,8 +68,11 @@ def _cards(report: Report) -> str:
     cards = [("rows compared", f"{len(errors):,}"), ("skipped", f"{skipped:,}")]
     if errors:
         near = sum(error <= 100 * BAND for error in errors) / len(errors)
-        cards += [("median |error|", f"{median(errors):.1f} %"), (f"within {100 * BAND:g} %", f"{100 * near:.0f} %"),
-                  ("90 % lie within", f"{sorted(errors)[math.ceil(0.9 * len(errors)) - 1]:.1f} %")]
+        cards += [
+            ("median |error|", f"{median(errors):.1f} %"),
+            (f"within {100 * BAND:g} %", f"{100 * near:.0f} %"),
+            ("90 % lie within", f"{sorted(errors)[math.ceil(0.9 * len(errors)) - 1]:.1f} %"),
+        ]
     made = "".join(f'<div class="card"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for name, value in cards)
     return f'<div class="cards">{made}</div>'
 
@@ -91,8 +96,10 @@ def _picture(quantity: str, scores: Sequence[Score]) -> str:
         colour = f"hsl({137 * number % 360} 62% 47%)"
         errors = [abs(s.error_pct or 0.0) for s in listed]
         told = f"{name}: {len(listed):,}, median {median(errors):.1f} %"
-        key.append(f'<span><svg class="mark" viewBox="-6 -6 12 12" fill="{colour}">{_mark(0.0, 0.0, _level(name))}</svg>'
-                   f'{escape(told)}</span>')
+        key.append(
+            f'<span><svg class="mark" viewBox="-6 -6 12 12" fill="{colour}">{_mark(0.0, 0.0, _level(name))}</svg>'
+            f"{escape(told)}</span>"
+        )
         points = "".join(_point(s, scale, _level(name)) for s in listed[::step])
         marks.append(f'<g fill="{colour}" fill-opacity="{OPACITY[_level(name)]}">{points}</g>')
     shown = f", every {step}th point drawn" if step > 1 else ""
@@ -119,8 +126,10 @@ def _mark(x: float, y: float, level: int, title: str = "") -> str:
 
 def _point(score: Score, scale: _Scale, level: int) -> str:
     x, y = scale.x(score.measured or 1.0), scale.y(score.predicted or 1.0)
-    told = (f"{label(score.family)}, {score.id}: {score.job}, {shown(score, score.measured)} measured, "
-            f"{shown(score, score.predicted)} predicted, {score.error_pct:+.1f} %")
+    told = (
+        f"{label(score.family)}, {score.id}: {score.job}, {shown(score, score.measured)} measured, "
+        f"{shown(score, score.predicted)} predicted, {score.error_pct:+.1f} %"
+    )
     return _mark(x, y, level, f"<title>{escape(told)}</title>")
 
 
@@ -144,31 +153,43 @@ class _Scale:
         for power in range(self.low, self.high + 1):
             value = 10.0**power
             x, y, text = self.x(value), self.y(value), show_time(1e-6 * value) if quantity == "time_us" else f"{value:g}"
-            grid.append(f'<path d="M{x:.1f} {EDGE}V{HEIGHT - BOTTOM}M{LEFT} {y:.1f}H{WIDTH - EDGE}" stroke="var(--line)"/>'
-                        f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{text}</text>'
-                        f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
+            grid.append(
+                f'<path d="M{x:.1f} {EDGE}V{HEIGHT - BOTTOM}M{LEFT} {y:.1f}H{WIDTH - EDGE}" stroke="var(--line)"/>'
+                f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{text}</text>'
+                f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
+            )
         up, down = 1.0 + BAND, 1.0 / (1.0 + BAND)
         corners = ((first, first * up), (last / up, last), (last, last), (last, last * down), (first / down, first), (first, first))
         band = " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in corners)
         line = f'<path d="M{self.x(first):.1f} {self.y(first):.1f}L{self.x(last):.1f} {self.y(last):.1f}" stroke="var(--soft)"/>'
-        names = (f'<text class="strong" x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">measured{unit}</text>'
-                 f'<text class="strong" x="16" y="{HEIGHT / 2:.0f}" text-anchor="middle" '
-                 f'transform="rotate(-90 16 {HEIGHT / 2:.0f})">predicted{unit}</text>')
+        names = (
+            f'<text class="strong" x="{(LEFT + WIDTH) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">measured{unit}</text>'
+            f'<text class="strong" x="16" y="{HEIGHT / 2:.0f}" text-anchor="middle" '
+            f'transform="rotate(-90 16 {HEIGHT / 2:.0f})">predicted{unit}</text>'
+        )
         return f'{"".join(grid)}<polygon points="{band}" fill="var(--accent)" fill-opacity=".13"/>{line}{names}'
 
 
 def _families(families: Sequence[Family], gpu: str, several: bool) -> str:
     """`several`: the families are of several quantities."""
-    rows = [[label(line.family, gpu) + (" (fitted)" if line.fitted else ""), *([line.quantity] if several else []), f"{line.n:,}",
-             *map(_figure, (line.median_abs_pct, line.mape_pct, line.bias_pct, line.max_abs_pct)), f"{line.skipped:,}"]
-            for line in families]
+    rows = [
+        [
+            label(line.family, gpu) + (" (fitted)" if line.fitted else ""),
+            *([line.quantity] if several else []),
+            f"{line.n:,}",
+            *map(_figure, (line.median_abs_pct, line.mape_pct, line.bias_pct, line.max_abs_pct)),
+            f"{line.skipped:,}",
+        ]
+        for line in families
+    ]
     heads = ("family", *(["quantity"] if several else []), "rows", "median", "mean |e|", "bias", "largest", "skipped")
     return _table(heads, rows, 2 if several else 1)
 
 
 def _rows(scores: Sequence[Score], gpu: str) -> str:
-    rows = [[label(s.family, gpu), s.id, s.job, shown(s, s.measured), shown(s, s.predicted), f"{s.error_pct:+.1f} %"]
-            for s in scores]
+    rows = [
+        [label(s.family, gpu), s.id, s.job, shown(s, s.measured), shown(s, s.predicted), f"{s.error_pct:+.1f} %"] for s in scores
+    ]
     return _table(("family", "row", "what", "measured", "predicted", "error"), rows, 3)
 
 
@@ -176,8 +197,9 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> s
     """`words`: how many columns at the left hold text."""
     style = ["" if at < words else ' class="n"' for at in range(len(heads))]
     head = "".join(f"<th{kind}>{escape(text)}</th>" for kind, text in zip(style, heads, strict=True))
-    body = "".join("<tr>" + "".join(f"<td{kind}>{escape(text)}</td>" for kind, text in zip(style, row, strict=True)) + "</tr>"
-                   for row in rows)
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind}>{escape(text)}</td>" for kind, text in zip(style, row, strict=True)) + "</tr>" for row in rows
+    )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 

@@ -50,9 +50,16 @@ class Score:
         return 100.0 * (self.predicted - self.measured) / self.measured
 
     def as_dict(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"id": self.id, "family": self.family, "quantity": self.quantity, "measured": self.measured,
-                                "source_seen": self.source_seen, "fitted": self.fitted, "complete": self.complete,
-                                "assumptions": list(self.assumptions)}
+        made: dict[str, Any] = {
+            "id": self.id,
+            "family": self.family,
+            "quantity": self.quantity,
+            "measured": self.measured,
+            "source_seen": self.source_seen,
+            "fitted": self.fitted,
+            "complete": self.complete,
+            "assumptions": list(self.assumptions),
+        }
         if self.skipped is not None:
             return made | {"skipped": self.skipped}
         return made | {"predicted": self.predicted, "error_pct": self.error_pct, "claimed_pct": self.claimed_pct, "job": self.job}
@@ -73,9 +80,17 @@ class Family:
     fitted: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        return {"family": self.family, "quantity": self.quantity, "n": self.n, "mape_pct": self.mape_pct,
-                "median_abs_pct": self.median_abs_pct, "bias_pct": self.bias_pct, "max_abs_pct": self.max_abs_pct,
-                "skipped": self.skipped, "fitted": self.fitted}
+        return {
+            "family": self.family,
+            "quantity": self.quantity,
+            "n": self.n,
+            "mape_pct": self.mape_pct,
+            "median_abs_pct": self.median_abs_pct,
+            "bias_pct": self.bias_pct,
+            "max_abs_pct": self.max_abs_pct,
+            "skipped": self.skipped,
+            "fitted": self.fitted,
+        }
 
 
 @dataclass(frozen=True)
@@ -111,10 +126,14 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The shape that `validate --json` prints."""
-        return {"rows": [score.as_dict() for score in self.rows], "families": [family.as_dict() for family in self.families],
-                "headline": [family.as_dict() for family in self.headline],
-                "bars": [line.as_dict() for line in self.bars], "sources": list(self.sources),
-                "ignored_columns": list(self.ignored_columns)}
+        return {
+            "rows": [score.as_dict() for score in self.rows],
+            "families": [family.as_dict() for family in self.families],
+            "headline": [family.as_dict() for family in self.headline],
+            "bars": [line.as_dict() for line in self.bars],
+            "sources": list(self.sources),
+            "ignored_columns": list(self.ignored_columns),
+        }
 
 
 def summary(family: str, quantity: str, scores: Iterable[Score], fitted: bool = False) -> Family:
@@ -126,8 +145,9 @@ def summary(family: str, quantity: str, scores: Iterable[Score], fitted: bool = 
     sizes = [abs(error) for error in errors]
     if not all(math.isfinite(size) for size in sizes):
         raise ValueError(f"{family}, {quantity}: a prediction is not finite")
-    return Family(family, quantity, len(errors), fmean(sizes), median(sizes), fmean(errors), max(sizes),
-                  len(listed) - len(errors), fitted)
+    return Family(
+        family, quantity, len(errors), fmean(sizes), median(sizes), fmean(errors), max(sizes), len(listed) - len(errors), fitted
+    )
 
 
 def _in_order(items: Iterable[_T]) -> list[_T]:

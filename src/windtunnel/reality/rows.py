@@ -144,8 +144,30 @@ class Table:
         return frozenset(self.row_families) | {bad.family for bad in self.unreadable}
 
 
-TRAINING_NEEDS = ("id", "family", "framework", "arch", "layers", "hidden", "heads", "ffn", "seq", "gbs", "mbs", "gpu", "gpus",
-                  "gpus_per_node", "fabric", "tp", "pp", "dp", "sharding", "recompute", "precision", "iter_time_s")
+TRAINING_NEEDS = (
+    "id",
+    "family",
+    "framework",
+    "arch",
+    "layers",
+    "hidden",
+    "heads",
+    "ffn",
+    "seq",
+    "gbs",
+    "mbs",
+    "gpu",
+    "gpus",
+    "gpus_per_node",
+    "fabric",
+    "tp",
+    "pp",
+    "dp",
+    "sharding",
+    "recompute",
+    "precision",
+    "iter_time_s",
+)
 COLLECTIVE_NEEDS = ("id", "family", "gpu", "gpus_per_node", "nodes", "gpus", "fabric", "collective", "bytes", "time_us")
 _LARGEST_INTEGER = 10**15
 
@@ -213,8 +235,7 @@ def _recognise(header: Sequence[str], path: str) -> tuple[Literal["training", "c
     lacks_collective = [name for name in COLLECTIVE_NEEDS if name not in header]
     if not lacks_collective:
         return "collective", collective, COLLECTIVE_NEEDS
-    what, lacks = (("training", lacks_training) if len(lacks_training) <= len(lacks_collective)
-                   else ("collective", lacks_collective))
+    what, lacks = ("training", lacks_training) if len(lacks_training) <= len(lacks_collective) else ("collective", lacks_collective)
     if len(lacks) == len(TRAINING_NEEDS if what == "training" else COLLECTIVE_NEEDS):
         what = "training or collective"
     raise SpecError(path, ", ".join(header) or "(no header)", f"the columns of a {what} table; missing: {', '.join(lacks)}")

@@ -16,8 +16,13 @@ from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Cluster, Model, Runtime, load_runtime, names
 
 RELEASES: dict[str, tuple[tuple[tuple[int, int], str, str], ...]] = {
-    "megatron": (((2019, 9), "megatron-lm", "2.0"), ((2022, 5), "megatron-lm", "3.0"), ((2023, 9), "megatron-lm", "23.09"),
-                 ((2024, 4), "megatron-core", "0.8"), ((2025, 6), "megatron-core", "0.12")),
+    "megatron": (
+        ((2019, 9), "megatron-lm", "2.0"),
+        ((2022, 5), "megatron-lm", "3.0"),
+        ((2023, 9), "megatron-lm", "23.09"),
+        ((2024, 4), "megatron-core", "0.8"),
+        ((2025, 6), "megatron-core", "0.12"),
+    ),
 }
 """Frameworks whose catalogue entry changes its name over time: (first year and month, entry, version), oldest first.
 Core 0.6 of April 2024 had the overlaps of 0.8 (its release notes, from memory)."""
@@ -52,8 +57,10 @@ paper lists, Megatron-LM had fused layer norm and GeLU before."""
 _BLOCKING = ("tr11-176B-ml", 320)
 """BLOOM's jobs of 40 nodes and more hung unless CUDA_LAUNCH_BLOCKING=1 was set (chronicles-prequel.md, "Hanging Issue")."""
 
-_MONTHS = {name: number for number, name in enumerate(
-    ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1)}
+_MONTHS = {
+    name: number
+    for number, name in enumerate(("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), start=1)
+}
 _CONTAINER = re.compile(r"(?:ngc|nemo |bridge )(\d\d)\.(\d\d)|(\d\d)\.(\d\d)(?:\.\d+)? container", re.IGNORECASE)
 _MONTH_YEAR = re.compile(r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?[ _-]?(20[12]\d)", re.IGNORECASE)
 _ARXIV = re.compile(r"arxiv:(\d\d)(\d\d)\.\d{4,5}", re.IGNORECASE)
@@ -88,8 +95,9 @@ def catalogue_date(row: TrainingRow) -> tuple[int, int] | None:
     return (int(found.group(1)), 6) if found else None
 
 
-def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str], model: Model,
-               cluster: Cluster) -> Runtime | Skipped:
+def runtime_of(
+    row: TrainingRow, software: tuple[int, int] | None, assumed: list[str], model: Model, cluster: Cluster
+) -> Runtime | Skipped:
     """The framework's defaults at that date, with what the row states of precision, overlap, launch mode and features over them."""
     release = release_of(row, software)
     if release is None:
@@ -106,8 +114,11 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         assumed.append("FlashAttention 1 (not published; Megatron-LM's option then, which leaves selective recompute out)")
     for feature in features & FEATURES.keys():
         fields |= FEATURES[feature]
-    for column, names_of in (("overlap_tp", ("overlap_tp",)), ("overlap_dp", ("overlap_grad_reduce", "overlap_param_gather")),
-                             ("overlap_pp", ("overlap_p2p",))):
+    for column, names_of in (
+        ("overlap_tp", ("overlap_tp",)),
+        ("overlap_dp", ("overlap_grad_reduce", "overlap_param_gather")),
+        ("overlap_pp", ("overlap_p2p",)),
+    ):
         said = getattr(row, column)
         if said in ("y", "n"):
             fields |= dict.fromkeys(names_of, said == "y")
@@ -126,8 +137,9 @@ def runtime_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list
         dated = software or (0, 0)
         recipe = mixture_recipe(row, (dated[0] - 2000, dated[1]), model, cluster)
         fields = recipe | fields
-        assumed.append("as NVIDIA's recipes of that container set it: "
-                       + ", ".join(f"{field} {value}" for field, value in recipe.items()))
+        assumed.append(
+            "as NVIDIA's recipes of that container set it: " + ", ".join(f"{field} {value}" for field, value in recipe.items())
+        )
     runtime = load_runtime(name, **fields)
     assumed.append(f"software {name} {runtime.version}".rstrip())
     return _half(runtime)
@@ -166,6 +178,9 @@ def _half(runtime: Runtime) -> Runtime:
     """Weights, and 16-bit gradients, follow the row's 16-bit format: fp16 and bf16 cost the same and are never mixed."""
     if runtime.precision not in ("fp16", "bf16"):
         return runtime
-    update = {field: runtime.precision for field in ("weight_dtype", "gradient_dtype", "reduce_dtype")
-              if getattr(runtime, field) in ("fp16", "bf16")}
+    update = {
+        field: runtime.precision
+        for field in ("weight_dtype", "gradient_dtype", "reduce_dtype")
+        if getattr(runtime, field) in ("fp16", "bf16")
+    }
     return runtime.model_copy(update=update)

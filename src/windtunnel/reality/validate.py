@@ -34,9 +34,15 @@ Progress = Callable[[int, int, str], None]
 GIB = 2.0**30
 
 
-def validate(paths: Sequence[str | Path] | None = None, family: str | None = None, progress: Progress | None = None,
-             predict: Predict = _predict, gpu: str | None = None, dtype: str | None = None,
-             kernels: str | None = None) -> Report:
+def validate(
+    paths: Sequence[str | Path] | None = None,
+    family: str | None = None,
+    progress: Progress | None = None,
+    predict: Predict = _predict,
+    gpu: str | None = None,
+    dtype: str | None = None,
+    kernels: str | None = None,
+) -> Report:
     """Score the rows of `paths` (left out: the measurements in the catalogue), only those of `family` if given.
 
     `gpu` and `dtype` are those of kernel tables that do not state them; `kernels` is a file that `profile fit` wrote, for them.
@@ -134,17 +140,39 @@ def _predicted(row: TrainingRow, quantity: str, prediction: Prediction) -> float
     return Skipped("what the memory figure counts is not published (neither reserved nor device)")
 
 
-def _score(row: TrainingRow, quantity: str, measured: float | None, fitted: Fitted, predicted: float | None = None,
-           assumptions: tuple[str, ...] = (), prediction: Prediction | None = None, skipped: str | None = None) -> Score:
-    return Score(row.id, row.family, quantity, measured, predicted, skipped, assumptions,
-                 source_seen=row.verified != "memory", fitted=(row.family, quantity) in fitted, complete=row.complete == "y",
-                 claimed_pct=100.0 * prediction.relative_error if prediction and quantity == "step_time_s" else None,
-                 job=_described(row, prediction), precision=row.precision or "", framework=row.framework or "")
+def _score(
+    row: TrainingRow,
+    quantity: str,
+    measured: float | None,
+    fitted: Fitted,
+    predicted: float | None = None,
+    assumptions: tuple[str, ...] = (),
+    prediction: Prediction | None = None,
+    skipped: str | None = None,
+) -> Score:
+    return Score(
+        row.id,
+        row.family,
+        quantity,
+        measured,
+        predicted,
+        skipped,
+        assumptions,
+        source_seen=row.verified != "memory",
+        fitted=(row.family, quantity) in fitted,
+        complete=row.complete == "y",
+        claimed_pct=100.0 * prediction.relative_error if prediction and quantity == "step_time_s" else None,
+        job=_described(row, prediction),
+        precision=row.precision or "",
+        framework=row.framework or "",
+    )
 
 
 def _described(row: TrainingRow, prediction: Prediction | None) -> str:
     if prediction is None:
         return f"{row.model or '?'} on {row.gpus or '?'} {row.gpu or '?'}"
     plan = prediction.job.plan
-    return (f"{row.model or '?'} on {row.gpus} {row.gpu}: tp {plan.tp} pp {plan.pp} vpp {plan.vpp} dp {prediction.job.dp} "
-            f"mbs {plan.micro_batch} gbs {plan.global_batch} seq {plan.seq} {plan.recompute}")
+    return (
+        f"{row.model or '?'} on {row.gpus} {row.gpu}: tp {plan.tp} pp {plan.pp} vpp {plan.vpp} dp {prediction.job.dp} "
+        f"mbs {plan.micro_batch} gbs {plan.global_batch} seq {plan.seq} {plan.recompute}"
+    )

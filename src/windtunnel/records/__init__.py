@@ -7,5 +7,25 @@ from windtunnel.records.shapes import read_shape, write_shape
 from windtunnel.records.tell import describe
 from windtunnel.records.text import from_csv, read_any, to_csv
 
-__all__ = ["COLUMNS", "DTYPES", "LEVELS", "MODES", "MODULES", "OPS", "PHASES", "About", "Dataset", "concat", "dataset", "describe",
-           "from_csv", "merge", "read", "read_any", "read_shape", "to_csv", "write", "write_shape"]
+__all__ = [
+    "COLUMNS",
+    "DTYPES",
+    "LEVELS",
+    "MODES",
+    "MODULES",
+    "OPS",
+    "PHASES",
+    "About",
+    "Dataset",
+    "concat",
+    "dataset",
+    "describe",
+    "from_csv",
+    "merge",
+    "read",
+    "read_any",
+    "read_shape",
+    "to_csv",
+    "write",
+    "write_shape",
+]

@@ -32,8 +32,12 @@ def conform(table: pa.Table, path: str) -> pa.Table:
     if missing or unknown or twice:
         found = {"no column": missing, "unknown column": unknown, "twice": twice}
         got = "; ".join(f"{what} {', '.join(names)}" for what, names in found.items() if names)
-        raise FileError(path, got, "the columns of docs/profile.md, each once",
-                        f"`windtunnel profile import {path} --gpu ID` takes tables with fewer columns or other units.")
+        raise FileError(
+            path,
+            got,
+            "the columns of docs/profile.md, each once",
+            f"`windtunnel profile import {path} --gpu ID` takes tables with fewer columns or other units.",
+        )
     try:
         return table.select(list(NAMES)).cast(arrow_schema())
     except (pa.ArrowException, ValueError) as error:
@@ -80,8 +84,10 @@ def _times(path: str, table: pa.Table) -> None:
     wrong = pc.fill_null(pc.less_equal(seconds, 0.0), True)
     _refuse(path, "seconds", table, pc.and_(wrong, pc.invert(without)), "a positive time in seconds")
     _refuse(path, "seconds", table, pc.and_(pc.is_valid(seconds), without), "no time where status is oom")
-    for name, bad in (("seconds_min", pc.greater(table["seconds_min"], pc.multiply(seconds, ROUNDING))),
-                      ("seconds_max", pc.less(table["seconds_max"], pc.divide(seconds, ROUNDING)))):
+    for name, bad in (
+        ("seconds_min", pc.greater(table["seconds_min"], pc.multiply(seconds, ROUNDING))),
+        ("seconds_max", pc.less(table["seconds_max"], pc.divide(seconds, ROUNDING))),
+    ):
         side = "at most" if name.endswith("min") else "at least"
         _refuse(path, name, table, bad, f"{side} the row's `seconds`", "Are all times of the row in seconds?")
 

@@ -109,10 +109,16 @@ def concat(datasets: Sequence[Dataset]) -> Dataset:
         for name in ENVIRONMENT:
             mine, its = getattr(first, name), getattr(other.about, name)
             if mine != its:
-                raise SpecError(f"dataset {number}: about.{name}", its, f"that of dataset 0, {mine!r}",
-                                "Profiles of two GPUs or environments are never mixed: keep a file for each.")
-    source, licence, notes = ("; ".join(dict.fromkeys(text for data in datasets if (text := getattr(data.about, name))))
-                              for name in ("source", "licence", "notes"))
+                raise SpecError(
+                    f"dataset {number}: about.{name}",
+                    its,
+                    f"that of dataset 0, {mine!r}",
+                    "Profiles of two GPUs or environments are never mixed: keep a file for each.",
+                )
+    source, licence, notes = (
+        "; ".join(dict.fromkeys(text for data in datasets if (text := getattr(data.about, name))))
+        for name in ("source", "licence", "notes")
+    )
     about = replace(first, source=source, licence=licence, notes=notes)
     return check(Dataset(about, pa.concat_tables([data.table for data in datasets])), "concat")
 
@@ -142,8 +148,9 @@ def read(path: str | Path) -> Dataset:
         table = pq.read_table(Path(path))
     except (OSError, pa.ArrowException) as error:
         reason = "There is no such file." if isinstance(error, FileNotFoundError) else f"{str(error).splitlines()[0].rstrip('.')}."
-        raise FileError(str(path), "a file that is missing, cut off or not Parquet",
-                        "a Parquet file that `windtunnel profile` wrote", reason) from error
+        raise FileError(
+            str(path), "a file that is missing, cut off or not Parquet", "a Parquet file that `windtunnel profile` wrote", reason
+        ) from error
     about = about_of((table.schema.metadata or {}).get(KEY), str(path))
     return check(Dataset(about, conform(table, str(path))), str(path))
 
@@ -164,8 +171,12 @@ def about_of(stored: bytes | str | None, path: str) -> About:
         if not all(isinstance(text, str) for text in texts) or not numbers or not isinstance(about.version, int):
             raise TypeError(found)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FileError(path, "a table without the description of a profile", "a file that `windtunnel profile` wrote",
-                        "Other people's tables come in with `windtunnel profile import`.") from error
+        raise FileError(
+            path,
+            "a table without the description of a profile",
+            "a file that `windtunnel profile` wrote",
+            "Other people's tables come in with `windtunnel profile import`.",
+        ) from error
     if about.version > VERSION:
         raise FileError(path, f"schema version {about.version}", f"at most {VERSION}", "Update windtunnel.")
     return about

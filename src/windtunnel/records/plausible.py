@@ -80,20 +80,33 @@ def _same_device(about: About, gpu: GPU, path: str) -> None:
     try:
         other = match_gpu(about.device).id
     except UnknownName:
-        raise SpecError(f"{path}: about.device", about.device, f"{', '.join(gpu.names)} under the name {gpu.id}",
-                        "Another GPU needs another name; another spelling belongs into `names` of the catalogue's entry.") from None
-    raise SpecError(f"{path}: about.gpu", gpu.id, f"{other}, which is the GPU that prints {about.device!r}",
-                    f"Write it as --gpu {other}.")
+        raise SpecError(
+            f"{path}: about.device",
+            about.device,
+            f"{', '.join(gpu.names)} under the name {gpu.id}",
+            "Another GPU needs another name; another spelling belongs into `names` of the catalogue's entry.",
+        ) from None
+    raise SpecError(
+        f"{path}: about.gpu", gpu.id, f"{other}, which is the GPU that prints {about.device!r}", f"Write it as --gpu {other}."
+    )
 
 
 def _same_sheet(about: About, gpu: GPU, path: str) -> None:
     stated = about.datasheet
-    facts = {"memory_bandwidth": (gpu.memory_bandwidth, 0.25), "memory": (gpu.memory, 0.1), "sms": (gpu.sms, 0.0),
-             **{f"peak.{name}": (rate, 0.25) for name, rate in gpu.peak.items()}}
+    facts = {
+        "memory_bandwidth": (gpu.memory_bandwidth, 0.25),
+        "memory": (gpu.memory, 0.1),
+        "sms": (gpu.sms, 0.0),
+        **{f"peak.{name}": (rate, 0.25) for name, rate in gpu.peak.items()},
+    }
     for key, (value, slack) in facts.items():
         if key in stated and value is not None and abs(stated[key] / float(value) - 1.0) > slack:
-            raise SpecError(f"{path}: about.datasheet {key}", stated[key], f"about {float(value):.4g}, as {gpu.id} has",
-                            "This is a profile of another GPU; give it its own name.")
+            raise SpecError(
+                f"{path}: about.datasheet {key}",
+                stated[key],
+                f"about {float(value):.4g}, as {gpu.id} has",
+                "This is a profile of another GPU; give it its own name.",
+            )
 
 
 def _sheet(about: About, gpu: GPU | None) -> Sheet:
@@ -128,27 +141,35 @@ def _rates(data: Dataset, sheet: Sheet, path: str) -> None:
             row = int(np.argmax(fast))
             what = f" in {dtypes[row]}" if unit == "FLOP/s" else " from memory"
             who = data.about.gpu if sheet.known else "any GPU"
-            raise SpecError(f"{path}: seconds of row {tell(table, row)}", float(seconds[row]),
-                            f"at least {least[row]:.3g}: {rate[row]:.3g} {unit}{what} is the most that {who} does",
-                            "Another GPU's times under this name, another number format (tf32?), or times that are not in seconds.")
+            raise SpecError(
+                f"{path}: seconds of row {tell(table, row)}",
+                float(seconds[row]),
+                f"at least {least[row]:.3g}: {rate[row]:.3g} {unit}{what} is the most that {who} does",
+                "Another GPU's times under this name, another number format (tf32?), or times that are not in seconds.",
+            )
     if sheet.known and sheet.slack == 1.0:
         large = product & np.isin(dtypes, ("bf16", "fp16")) & (flops / peak >= LARGE)
         share = np.where(large, flops / np.where(seconds > 0, seconds, 1.0) / peak, 0.0)
         if large.sum() >= ENOUGH and share.max() < REACHED:
             row = int(np.argmax(share))
-            raise SpecError(f"{path}: {int(large.sum()):,} large products",
-                            f"at best {100 * share[row]:.0f} % of peak, row {tell(table, row)}",
-                            f"at least {100 * REACHED:g} % of the {peak[row]:.3g} FLOP/s of {data.about.gpu}",
-                            "Times of a smaller GPU under this name? Each GPU has its own name.")
+            raise SpecError(
+                f"{path}: {int(large.sum()):,} large products",
+                f"at best {100 * share[row]:.0f} % of peak, row {tell(table, row)}",
+                f"at least {100 * REACHED:g} % of the {peak[row]:.3g} FLOP/s of {data.about.gpu}",
+                "Times of a smaller GPU under this name? Each GPU has its own name.",
+            )
     stated = np.array([name in sheet.peak for name in dtypes])
     roofline = np.maximum(flops / peak, moved / sheet.bandwidth)
     most = SLOWER * sheet.slack * (roofline + LAUNCH * np.maximum(launches, 1.0))
     slow = product & stated & (flops > 0) & (seconds > most) & sheet.known
     if slow.any():
         row = int(np.argmax(slow))
-        raise SpecError(f"{path}: seconds of row {tell(table, row)}", float(seconds[row]),
-                        f"at most {most[row]:.3g}: {SLOWER * sheet.slack:g} times what {data.about.gpu} needs",
-                        "Milliseconds or microseconds where seconds belong? `windtunnel profile import` reads time_ms and time_us.")
+        raise SpecError(
+            f"{path}: seconds of row {tell(table, row)}",
+            float(seconds[row]),
+            f"at most {most[row]:.3g}: {SLOWER * sheet.slack:g} times what {data.about.gpu} needs",
+            "Milliseconds or microseconds where seconds belong? `windtunnel profile import` reads time_ms and time_us.",
+        )
 
 
 def _column(table: pa.Table, name: str, null: float = 0.0) -> Array:

@@ -43,13 +43,19 @@ def agree(table: pa.Table, path: str) -> None:
     if at < 0:
         return
     group = groups.slice(at, 1).to_pylist()[0]
-    same = [index for index, row in enumerate(table.select([*key, "status"]).to_pylist())
-            if row["status"] == "ok" and all(row[name] == group[name] for name in key)]
+    same = [
+        index
+        for index, row in enumerate(table.select([*key, "status"]).to_pylist())
+        if row["status"] == "ok" and all(row[name] == group[name] for name in key)
+    ]
     times = table["seconds"].take(same).to_pylist()
     first, second = sorted((same[times.index(min(times))], same[times.index(max(times))]))
-    raise SpecError(f"{path}: rows {first} and {tell(table, second)}", [min(times), max(times)],
-                    f"times of one thing within a factor of {CONTRADICTION:g}",
-                    "Two GPUs, two units or two environments in one file? Write a file for each.")
+    raise SpecError(
+        f"{path}: rows {first} and {tell(table, second)}",
+        [min(times), max(times)],
+        f"times of one thing within a factor of {CONTRADICTION:g}",
+        "Two GPUs, two units or two environments in one file? Write a file for each.",
+    )
 
 
 def _same_throughout(values: pa.ChunkedArray) -> bool:

@@ -15,8 +15,21 @@ VERSION = 1
 LEVELS = ("kernel", "submodule", "layer", "step")
 """From the finest to the most exact: one launch, one module of a layer, layers of a model, a step on one GPU."""
 
-OPS = ("gemm", "grouped_gemm", "attention", "norm", "elementwise", "softmax", "cross_entropy", "embedding", "permute", "optimizer",
-       "copy", "reduce", "launch")
+OPS = (
+    "gemm",
+    "grouped_gemm",
+    "attention",
+    "norm",
+    "elementwise",
+    "softmax",
+    "cross_entropy",
+    "embedding",
+    "permute",
+    "optimizer",
+    "copy",
+    "reduce",
+    "launch",
+)
 """Kernel classes (level kernel)."""
 
 MODULES = ("attention", "mlp", "moe", "norm", "embedding", "head", "layer", "step")

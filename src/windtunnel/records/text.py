@@ -31,8 +31,12 @@ def from_csv(text: str, path: str) -> Dataset:
 
     first, _, rest = text.partition("\n")
     if not first.startswith(MARK):
-        raise FileError(path, first[:60], f"a first line that begins with {MARK!r}",
-                        f"`windtunnel profile import {path} --gpu ID` reads other tables.")
+        raise FileError(
+            path,
+            first[:60],
+            f"a first line that begins with {MARK!r}",
+            f"`windtunnel profile import {path} --gpu ID` reads other tables.",
+        )
     about = about_of(first.removeprefix(MARK), path)
     types = {field.name: field.type for field in arrow_schema()}
     options = pc.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""])

@@ -8,8 +8,15 @@ from typing import Any
 ELEMENT = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0 + 1.0 / 32, "nvfp4": 0.5 + 1.0 / 16}
 """B of an operand element; mxfp8 has one scale byte per 32 elements, nvfp4 one per 16."""
 
-PASSES = {("norm", False): 2, ("norm", True): 3, ("softmax", False): 2, ("softmax", True): 3, ("embedding", False): 2,
-          ("permute", False): 2, ("permute", True): 2}
+PASSES = {
+    ("norm", False): 2,
+    ("norm", True): 3,
+    ("softmax", False): 2,
+    ("softmax", True): 3,
+    ("embedding", False): 2,
+    ("permute", False): 2,
+    ("permute", True): 2,
+}
 """(op, backward) -> how often m x n elements cross memory: read and written, in a backward pass two reads and a write."""
 
 BACKWARD = ("backward", "dgrad", "wgrad")

@@ -24,8 +24,16 @@ def plain(found: OverTime) -> dict[str, Any]:
     """For JSON: lists by part and in all, bytes at `time_s`."""
     thin = found.thinned(MOMENTS)
     parts = {part: thin.parts[:, at] for at, part in enumerate(PARTS)}
-    return {"stage": thin.stage, "time_s": thin.time, **parts, "allocated": thin.allocated, "reserved": thin.reserved,
-            "shown": thin.shown, "context": thin.context, "capacity": thin.capacity}
+    return {
+        "stage": thin.stage,
+        "time_s": thin.time,
+        **parts,
+        "allocated": thin.allocated,
+        "reserved": thin.reserved,
+        "shown": thin.shown,
+        "context": thin.context,
+        "capacity": thin.capacity,
+    }
 
 
 def check_name(path: str) -> None:
@@ -53,13 +61,16 @@ def svg(stages: Sequence[OverTime], name: str) -> str:
     body = [f'<text class="strong" x="{LEFT}" y="16">{escape(say.clean(name))}: memory of the fullest GPU over one step</text>']
     x = LEFT
     for label, colour in (*COLOUR.items(), ("reserved", "#111827"), ("nvidia-smi", "#b91c1c")):
-        body.append(f'<rect x="{x:.0f}" y="24" width="11" height="11" fill="{colour}"/>'
-                    f'<text x="{x + 15:.0f}" y="34">{label}</text>')
+        body.append(
+            f'<rect x="{x:.0f}" y="24" width="11" height="11" fill="{colour}"/><text x="{x + 15:.0f}" y="34">{label}</text>'
+        )
         x += 30.0 + 7.5 * len(label)
     body += [_stage(stage, 62.0 + at * (TALL + GAP), end, top) for at, stage in enumerate(thin)]
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE + 20:.0f} {height + 20:.0f}" role="img" '
-            f'aria-label="Memory over one step"><style>{_STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>'
-            f'{"".join(body)}</svg>\n')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE + 20:.0f} {height + 20:.0f}" role="img" '
+        f'aria-label="Memory over one step"><style>{_STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>'
+        f"{''.join(body)}</svg>\n"
+    )
 
 
 def _stage(stage: OverTime, y: float, end: float, top: float) -> str:
@@ -67,9 +78,11 @@ def _stage(stage: OverTime, y: float, end: float, top: float) -> str:
     gib = 2.0**30
     xs = [LEFT + (WIDE - LEFT) * float(t) / end for t in stage.time]
     highest = int(stage.allocated.argmax())
-    told = (f"stage {stage.stage}: {stage.allocated[highest] / gib:.1f} GiB allocated at most, after "
-            f"{say.seconds(float(stage.time[highest]))}; {stage.reserved.max() / gib:.1f} reserved; "
-            f"{stage.shown.max() / gib:.1f} in nvidia-smi")
+    told = (
+        f"stage {stage.stage}: {stage.allocated[highest] / gib:.1f} GiB allocated at most, after "
+        f"{say.seconds(float(stage.time[highest]))}; {stage.reserved.max() / gib:.1f} reserved; "
+        f"{stage.shown.max() / gib:.1f} in nvidia-smi"
+    )
 
     def at(value: float) -> float:
         return y + TALL * (1.0 - value / top)
@@ -77,8 +90,10 @@ def _stage(stage: OverTime, y: float, end: float, top: float) -> str:
     out = [f'<text class="strong" x="{LEFT}" y="{y - 4:.1f}">{told}</text>']
     for share in (0.0, 0.5, 1.0):
         level = share * stage.capacity
-        out.append(f'<line x1="{LEFT}" x2="{WIDE}" y1="{at(level):.1f}" y2="{at(level):.1f}" stroke="#dfe3e8"/>'
-                   f'<text x="{LEFT - 8}" y="{at(level) + 4:.1f}" text-anchor="end">{level / gib:.0f} GiB</text>')
+        out.append(
+            f'<line x1="{LEFT}" x2="{WIDE}" y1="{at(level):.1f}" y2="{at(level):.1f}" stroke="#dfe3e8"/>'
+            f'<text x="{LEFT - 8}" y="{at(level) + 4:.1f}" text-anchor="end">{level / gib:.0f} GiB</text>'
+        )
     below = [0.0] * len(xs)
     for part, name in enumerate(PARTS):
         above = [low + float(size) for low, size in zip(below, stage.parts[:, part], strict=True)]
@@ -88,10 +103,14 @@ def _stage(stage: OverTime, y: float, end: float, top: float) -> str:
         below = above
     for values, colour, dash, name in ((stage.reserved, "#111827", "", "reserved"), (stage.shown, "#b91c1c", "5 3", "nvidia-smi")):
         line = _text(_steps(xs, [at(float(v)) for v in values]))
-        out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.4" stroke-dasharray="{dash}">'
-                   f"<title>{name}</title></polyline>")
-    out.append(f'<text x="{LEFT}" y="{y + TALL + 16:.1f}">0</text><text x="{WIDE}" y="{y + TALL + 16:.1f}" text-anchor="end">'
-               f"{say.seconds(end)}</text>")
+        out.append(
+            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.4" stroke-dasharray="{dash}">'
+            f"<title>{name}</title></polyline>"
+        )
+    out.append(
+        f'<text x="{LEFT}" y="{y + TALL + 16:.1f}">0</text><text x="{WIDE}" y="{y + TALL + 16:.1f}" text-anchor="end">'
+        f"{say.seconds(end)}</text>"
+    )
     return "".join(out)
 
 
@@ -108,5 +127,7 @@ def _text(points: Sequence[tuple[float, float]]) -> str:
 
 
 def _page(drawn: str, name: str) -> str:
-    return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(say.clean(name))}: memory</title></head>'
-            f'<body style="margin:20px;max-width:1240px">{drawn}</body></html>\n')
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(say.clean(name))}: memory</title></head>'
+        f'<body style="margin:20px;max-width:1240px">{drawn}</body></html>\n'
+    )

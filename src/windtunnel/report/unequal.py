@@ -81,8 +81,10 @@ def _map(told: Unequally, what: str, colour: str, of: Callable[[Class], Sequence
     left, wide = 70.0, 1160.0
     tall = max(6.0, min(22.0, 200.0 / stages))
     height = stages * tall
-    out = [f'<p class="soft" style="margin-top:12px">{escape(what)}: {say.seconds(low)} (pale) to {say.seconds(high)}</p>'
-           f'<svg viewBox="0 0 {wide:.0f} {height + 18:.0f}" role="img" aria-label="{escape(what)}, by replica and stage">']
+    out = [
+        f'<p class="soft" style="margin-top:12px">{escape(what)}: {say.seconds(low)} (pale) to {say.seconds(high)}</p>'
+        f'<svg viewBox="0 0 {wide:.0f} {height + 18:.0f}" role="img" aria-label="{escape(what)}, by replica and stage">'
+    ]
     for stage in range(stages):
         if tall >= 11.0 or stage in (0, stages - 1):
             out.append(f'<text x="{left - 8:.0f}" y="{(stage + 0.5) * tall + 4:.1f}" text-anchor="end">stage {stage}</text>')
@@ -97,6 +99,8 @@ def _map(told: Unequally, what: str, colour: str, of: Callable[[Class], Sequence
                 f'<rect x="{x:.2f}" y="{stage * tall:.1f}" width="{max(w, 1.0):.2f}" height="{tall - 1:.1f}" fill="{colour}" '
                 f'fill-opacity="{0.08 + 0.92 * share:.3f}"><title>{who}, stage {stage}: {say.seconds(value)}</title></rect>'
             )
-    out.append(f'<text x="{left:.0f}" y="{height + 14:.0f}">replica 0</text>'
-               f'<text x="{wide:.0f}" y="{height + 14:.0f}" text-anchor="end">replica {replicas - 1}</text></svg>')
+    out.append(
+        f'<text x="{left:.0f}" y="{height + 14:.0f}">replica 0</text>'
+        f'<text x="{wide:.0f}" y="{height + 14:.0f}" text-anchor="end">replica {replicas - 1}</text></svg>'
+    )
     return "".join(out)

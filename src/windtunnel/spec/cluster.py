@@ -96,9 +96,11 @@ class Fabric(Noun):
     planes: PositiveInt = Field(1, le=4, description="1: all leaves below the same spines; else spines of their own for each port")
     uplink_ratio: PositiveFloat = Field(1.0, description="rate of an up-link over that of a leaf's down port (MegaScale: 2)")
     routing: Literal["ecmp", "spray", "adaptive", "flowlet"] | None = Field(
-        None, description="choice among equal ways; left out: adaptive on InfiniBand, spray on EFA, else by hash of the flow")
+        None, description="choice among equal ways; left out: adaptive on InfiniBand, spray on EFA, else by hash of the flow"
+    )
     congestion: str | None = Field(
-        None, description="congestion control, as `flows --cc` takes it; left out: dcqcn on RoCE and Ethernet, else none")
+        None, description="congestion control, as `flows --cc` takes it; left out: dcqcn on RoCE and Ethernet, else none"
+    )
     flows_per_connection: PositiveInt = Field(1, le=64, description="hash values that one connection uses side by side (E-ECMP)")
     builder: str | None = Field(None, description="builder with parameters that `windtunnel flows --fabric` takes for this entry")
     hop_latency: Seconds = 1e-6

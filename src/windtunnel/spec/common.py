@@ -20,7 +20,13 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 """Number format of the linear layers' inputs; accumulation is fp32 in all of them."""
 
 DTYPE_BYTES: dict[str, float] = {
-    "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5,
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "mxfp8": 1.0,
+    "nvfp4": 0.5,
 }
 
 

@@ -25,12 +25,21 @@ def check_context(model: Model, plan: Plan, runtime: Runtime, kind: CpKind | Non
         return
     swap = _heads_group(plan, kind)
     if kind != "all_gather" and runtime.attention != "flash":
-        raise PlanError("plan.cp_kind", kind, 'runtime.attention = "flash": blocks of a ring are merged by their log-sum-exp, '
-                        "which unfused attention does not keep, and libraries exchange heads around fused kernels only",
-                        "Or plan.cp_kind = all_gather.")
+        raise PlanError(
+            "plan.cp_kind",
+            kind,
+            'runtime.attention = "flash": blocks of a ring are merged by their log-sum-exp, '
+            "which unfused attention does not keep, and libraries exchange heads around fused kernels only",
+            "Or plan.cp_kind = all_gather.",
+        )
     if kind in ("p2p", "a2a+p2p") and any(layer.local for layer in model.kinds):
-        raise PlanError("plan.cp_kind", kind, "all_gather or a2a with a sliding window: Transformer Engine has no window in a "
-                        "ring, most of whose steps would carry keys that nobody sees", "Write plan.cp_kind = all_gather.")
+        raise PlanError(
+            "plan.cp_kind",
+            kind,
+            "all_gather or a2a with a sliding window: Transformer Engine has no window in a "
+            "ring, most of whose steps would carry keys that nobody sees",
+            "Write plan.cp_kind = all_gather.",
+        )
     if swap == 1:
         return
     for what, number in {"heads": model.heads, **({} if model.latent else {"kv_heads": model.groups})}.items():
@@ -38,8 +47,13 @@ def check_context(model: Model, plan: Plan, runtime: Runtime, kind: CpKind | Non
         if own % swap:
             able = max(d for d in range(1, swap + 1) if own % d == 0 and plan.cp % d == 0)
             mixed = f"a2a+p2p with plan.cp_sizes = [{able}, {plan.cp // able}], " if able > 1 else ""
-            raise PlanError("plan.cp_kind", kind, f"model.{what} / tp = {own} that {swap} ranks can share: an all-to-all gives "
-                            "each rank whole heads of the whole sequence", f"Try {mixed}p2p or all_gather.")
+            raise PlanError(
+                "plan.cp_kind",
+                kind,
+                f"model.{what} / tp = {own} that {swap} ranks can share: an all-to-all gives "
+                "each rank whole heads of the whole sequence",
+                f"Try {mixed}p2p or all_gather.",
+            )
 
 
 def _heads_group(plan: Plan, kind: CpKind) -> int:
@@ -50,8 +64,12 @@ def _heads_group(plan: Plan, kind: CpKind) -> int:
         if plan.cp_sizes is None or plan.cp_sizes[0] * plan.cp_sizes[1] != plan.cp or 1 in plan.cp_sizes:
             split = next(((a, plan.cp // a) for a in range(2, plan.cp) if plan.cp % a == 0), None)
             hint = f"Try {list(split)}." if split else f"cp = {plan.cp} has no such factors: write plan.cp_kind = p2p or a2a."
-            raise PlanError("plan.cp_sizes", plan.cp_sizes and list(plan.cp_sizes),
-                            f"two numbers of 2 or more whose product is cp = {plan.cp}: ranks of an all-to-all, of a ring", hint)
+            raise PlanError(
+                "plan.cp_sizes",
+                plan.cp_sizes and list(plan.cp_sizes),
+                f"two numbers of 2 or more whose product is cp = {plan.cp}: ranks of an all-to-all, of a ring",
+                hint,
+            )
         return plan.cp_sizes[0]
     else:
         swap = 1
@@ -64,11 +82,23 @@ def _check_documents(plan: Plan, runtime: Runtime, kind: CpKind | None) -> None:
     if plan.document is None:
         return
     if plan.seq % plan.document:
-        raise PlanError("plan.document", plan.document, f"a divisor of plan.seq = {plan.seq}: documents of equal length",
-                        f"Try {next(d for d in range(plan.document, plan.seq + 1) if plan.seq % d == 0)}.")
+        raise PlanError(
+            "plan.document",
+            plan.document,
+            f"a divisor of plan.seq = {plan.seq}: documents of equal length",
+            f"Try {next(d for d in range(plan.document, plan.seq + 1) if plan.seq % d == 0)}.",
+        )
     if runtime.attention != "flash":
-        raise PlanError("plan.document", plan.document, 'runtime.attention = "flash": an unfused core computes every score and '
-                        "masks afterwards, so documents would change nothing")
+        raise PlanError(
+            "plan.document",
+            plan.document,
+            'runtime.attention = "flash": an unfused core computes every score and '
+            "masks afterwards, so documents would change nothing",
+        )
     if kind in ("p2p", "a2a+p2p") and plan.document % chunks_of(plan):
-        raise PlanError("plan.document", plan.document, f"a multiple of {chunks_of(plan)}: a ring cuts each document over its "
-                        "ranks", "Or plan.cp_kind = all_gather.")
+        raise PlanError(
+            "plan.document",
+            plan.document,
+            f"a multiple of {chunks_of(plan)}: a ring cuts each document over its ranks",
+            "Or plan.cp_kind = all_gather.",
+        )

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 def check_unequal(job: Job, unequal: Unequal) -> None:
     """Raise PlanError at the first entry that names what the job does not have, or that could have no effect."""
     if not any(getattr(unequal, name) for name in Unequal.model_fields if name not in ("draws", "unfold")):
-        raise PlanError("unequal", "nothing that differs", "one of slow, mixed, links, pauses, batches, jitter, documents, "
-                        "experts, spread", 'Or leave it out: --set unequal=none.')
+        raise PlanError(
+            "unequal",
+            "nothing that differs",
+            "one of slow, mixed, links, pauses, batches, jitter, documents, experts, spread",
+            "Or leave it out: --set unequal=none.",
+        )
     for field in ("slow", "mixed", "links", "pauses", "batches"):
         for at, entry in enumerate(getattr(unequal, field)):
             _check_where(job, entry, f"unequal.{field}.{at}", everywhere=field == "pauses")
@@ -57,8 +61,9 @@ def _check_mixed(job: Job, mixed: Mixed, path: str) -> None:
     if mixed.node is None:
         return
     if (mixed.node.gpus, mixed.node.domain) != (node.gpus, node.domain):
-        raise PlanError(f"{path}.node", mixed.node.id,
-                        f"a node of {node.gpus} GPUs in scale-up domains of {node.domain}, as {node.id} is")
+        raise PlanError(
+            f"{path}.node", mixed.node.id, f"a node of {node.gpus} GPUs in scale-up domains of {node.domain}, as {node.id} is"
+        )
     if mixed.node.nic is None and job.cluster.gpus > node.domain:
         raise PlanError(f"{path}.node", mixed.node.id, "a node with a NIC")
 
@@ -67,11 +72,15 @@ def _check_documents(job: Job, unequal: Unequal) -> None:
     if unequal.documents is None:
         return
     if job.plan.cp > 1:
-        raise PlanError("unequal.documents", f"plan.cp = {job.plan.cp}", "plan.cp = 1: how documents are cut over context-parallel "
-                        "ranks is not modelled")
+        raise PlanError(
+            "unequal.documents",
+            f"plan.cp = {job.plan.cp}",
+            "plan.cp = 1: how documents are cut over context-parallel ranks is not modelled",
+        )
     if job.runtime.attention != "flash":
-        raise PlanError("unequal.documents", job.runtime.attention, 'runtime.attention = "flash", which skips what lies between '
-                        "documents")
+        raise PlanError(
+            "unequal.documents", job.runtime.attention, 'runtime.attention = "flash", which skips what lies between documents'
+        )
 
 
 def _check_experts(job: Job, unequal: Unequal) -> None:
@@ -80,11 +89,18 @@ def _check_experts(job: Job, unequal: Unequal) -> None:
     if job.model.experts is None:
         raise PlanError("unequal.experts", job.model.name, "a model with experts")
     if job.plan.ep == 1:
-        raise PlanError("unequal.experts", "plan.ep = 1", "experts on several ranks (plan.ep of 2 or more)",
-                        "One rank that holds all experts has the same tokens whatever the router says.")
+        raise PlanError(
+            "unequal.experts",
+            "plan.ep = 1",
+            "experts on several ranks (plan.ep of 2 or more)",
+            "One rank that holds all experts has the same tokens whatever the router says.",
+        )
     if job.runtime.moe_imbalance != 1.0:
-        raise PlanError("unequal.experts", f"runtime.moe_imbalance = {job.runtime.moe_imbalance}", "runtime.moe_imbalance = 1: "
-                        "draws and a stated load would count twice")
+        raise PlanError(
+            "unequal.experts",
+            f"runtime.moe_imbalance = {job.runtime.moe_imbalance}",
+            "runtime.moe_imbalance = 1: draws and a stated load would count twice",
+        )
 
 
 def _check_batches(job: Job, unequal: Unequal) -> None:
@@ -93,9 +109,12 @@ def _check_batches(job: Job, unequal: Unequal) -> None:
     counts = micro_batches(job, unequal)
     wanted = job.plan.global_batch // job.plan.micro_batch
     if sum(counts) != wanted:
-        raise PlanError("unequal.batches", f"{sum(counts)} micro batches in all",
-                        f"as many as a step has, global_batch / micro_batch = {wanted}",
-                        f"Replicas that are not named run {job.micro_batches}.")
+        raise PlanError(
+            "unequal.batches",
+            f"{sum(counts)} micro batches in all",
+            f"as many as a step has, global_batch / micro_batch = {wanted}",
+            f"Replicas that are not named run {job.micro_batches}.",
+        )
     for at, entry in enumerate(unequal.batches):
         if entry.ranks or entry.nodes or entry.stages or entry.share is not None:
             raise PlanError(f"unequal.batches.{at}", "ranks, nodes, stages or share", "replicas only")
@@ -104,13 +123,20 @@ def _check_batches(job: Job, unequal: Unequal) -> None:
         except PlanError as error:
             raise PlanError(f"unequal.batches.{at}.micro_batches", entry.micro_batches, error.allowed) from None
     if job.plan.shards_parameters or job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch:
-        raise PlanError("unequal.batches", job.plan.sharding, "gradients that are combined once a step (none, zero1): replicas "
-                        "that meet in every pass have to run as many")
+        raise PlanError(
+            "unequal.batches",
+            job.plan.sharding,
+            "gradients that are combined once a step (none, zero1): replicas that meet in every pass have to run as many",
+        )
     if job.copies > 1 and any(count % 2 for count in counts):
         raise PlanError("unequal.batches", job.plan.schedule_name, "even numbers of micro batches")
     if job.plan.ep * job.plan.etp > job.plan.tp * job.plan.cp and len(set(counts)) > 1:
-        raise PlanError("unequal.batches", f"plan.ep = {job.plan.ep}", "expert groups inside a replica (ep*etp of at most tp*cp): "
-                        "replicas that exchange tokens have to run as many micro batches")
+        raise PlanError(
+            "unequal.batches",
+            f"plan.ep = {job.plan.ep}",
+            "expert groups inside a replica (ep*etp of at most tp*cp): "
+            "replicas that exchange tokens have to run as many micro batches",
+        )
 
 
 def micro_batches(job: Job, unequal: Unequal) -> list[int]:

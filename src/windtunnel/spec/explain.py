@@ -11,16 +11,30 @@ from windtunnel.base.errors import Nothing, SpecError, nearest
 
 _ALLOWED = {
     "missing": "a value; this field has no default",
-    "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
     "int_parsing_size": "a whole number of at most 1000000000",
-    "float_type": "a number", "float_parsing": "a number", "finite_number": "a finite number",
-    "bool_type": "true or false", "bool_parsing": "true or false",
-    "string_type": "text", "string_too_short": "text that is not empty", "string_too_long": "shorter text",
-    "model_type": "a table, or a name from the catalogue", "model_attributes_type": "a table, or a name from the catalogue",
-    "dict_type": "a table", "tuple_type": "a list", "too_long": "a shorter list",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "string_too_short": "text that is not empty",
+    "string_too_long": "shorter text",
+    "model_type": "a table, or a name from the catalogue",
+    "model_attributes_type": "a table, or a name from the catalogue",
+    "dict_type": "a table",
+    "tuple_type": "a list",
+    "too_long": "a shorter list",
 }
-_BOUND = {"greater_than": ("gt", "above"), "greater_than_equal": ("ge", "at least"), "less_than": ("lt", "below"),
-          "less_than_equal": ("le", "at most")}
+_BOUND = {
+    "greater_than": ("gt", "above"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "below"),
+    "less_than_equal": ("le", "at most"),
+}
 
 
 def explain(error: ValidationError, noun: type[BaseModel], path: str) -> SpecError:

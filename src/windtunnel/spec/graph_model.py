@@ -125,31 +125,53 @@ def check_graph(model: GraphModel, plan: Plan, runtime: Runtime) -> None:
     """Raise where the plan asks for what kernels with fixed shapes cannot give."""
     for axis in ("tp", "cp", "ep", "etp"):
         if getattr(plan, axis) > 1:
-            raise PlanError(f"plan.{axis}", getattr(plan, axis), f"1: {model.name} is a graph of kernels with fixed shapes, which "
-                            "says nothing of how they could be cut", "Use plan.pp, plan.dp and plan.sharding.")
+            raise PlanError(
+                f"plan.{axis}",
+                getattr(plan, axis),
+                f"1: {model.name} is a graph of kernels with fixed shapes, which says nothing of how they could be cut",
+                "Use plan.pp, plan.dp and plan.sharding.",
+            )
     if plan.sequence_parallel:
         raise PlanError("plan.sequence_parallel", True, "false: a graph model has no tensor parallelism")
     if plan.micro_batch != model.batch:
-        raise PlanError("plan.micro_batch", plan.micro_batch, f"{model.batch}: {model.name} was imported with that many samples",
-                        "Import it again with inputs of another batch, or write --set plan.micro_batch="
-                        f"{model.batch}.")
+        raise PlanError(
+            "plan.micro_batch",
+            plan.micro_batch,
+            f"{model.batch}: {model.name} was imported with that many samples",
+            f"Import it again with inputs of another batch, or write --set plan.micro_batch={model.batch}.",
+        )
     if plan.seq != model.tokens:
-        raise PlanError("plan.seq", plan.seq, f"{model.tokens}: tokens of a sample of {model.name}",
-                        f"Write --set plan.seq={model.tokens}; 1 counts samples.")
+        raise PlanError(
+            "plan.seq",
+            plan.seq,
+            f"{model.tokens}: tokens of a sample of {model.name}",
+            f"Write --set plan.seq={model.tokens}; 1 counts samples.",
+        )
     if plan.recompute not in ("none", "full"):
-        raise PlanError("plan.recompute", plan.recompute, "none, full (whole blocks): a graph does not say what its kernels belong "
-                        "to")
+        raise PlanError(
+            "plan.recompute", plan.recompute, "none, full (whole blocks): a graph does not say what its kernels belong to"
+        )
     if plan.offload.modules:
         raise PlanError("plan.offload.modules", list(plan.offload.modules), "none: a graph does not say what its kernels belong to")
     if plan.schedule_name not in WHOLE_BACKWARD:
-        raise PlanError("plan.schedule", plan.schedule_name, f"{', '.join(WHOLE_BACKWARD)}: kernels of a graph's backward pass are "
-                        "not split into halves")
-    for path, got, unset in (("plan.recompute_layers", plan.recompute_layers, None), ("plan.document", plan.document, None),
-                             ("runtime.graph_scope", runtime.graph_scope, ())):
+        raise PlanError(
+            "plan.schedule",
+            plan.schedule_name,
+            f"{', '.join(WHOLE_BACKWARD)}: kernels of a graph's backward pass are not split into halves",
+        )
+    for path, got, unset in (
+        ("plan.recompute_layers", plan.recompute_layers, None),
+        ("plan.document", plan.document, None),
+        ("runtime.graph_scope", runtime.graph_scope, ()),
+    ):
         if got != unset:
             raise PlanError(path, got, "left out: it is about layers of a decoder, and a graph model has blocks of kernels")
     wide = ("fp32", "tf32")
     if (runtime.precision in wide) != (model.dtype in wide) or runtime.precision not in ("fp32", "tf32", "fp16", "bf16"):
         fitting = "fp32, tf32" if model.dtype in wide else "bf16, fp16"
-        raise PlanError("runtime.precision", runtime.precision, f"{fitting}: {model.name} was imported in {model.dtype}",
-                        "Import it again with another --dtype.")
+        raise PlanError(
+            "runtime.precision",
+            runtime.precision,
+            f"{fitting}: {model.name} was imported in {model.dtype}",
+            "Import it again with another --dtype.",
+        )

@@ -28,5 +28,9 @@ def check_vision(model: Model, plan: Plan) -> None:
     if vision.projector and vision.projector[-1] % plan.tp:
         raise PlanError("plan.tp", plan.tp, f"a divisor of the projector's width {vision.projector[-1]}")
     if vision.images * vision.tokens > plan.seq:
-        raise PlanError("plan.seq", plan.seq, f"at least {vision.images * vision.tokens}: {vision.images} image(s) of "
-                        f"{vision.tokens} tokens are part of the sequence")
+        raise PlanError(
+            "plan.seq",
+            plan.seq,
+            f"at least {vision.images * vision.tokens}: {vision.images} image(s) of "
+            f"{vision.tokens} tokens are part of the sequence",
+        )

@@ -159,8 +159,15 @@ def check(job: Job) -> Job:
     _check_stages(job)
     _check_batch(job)
     _check_machine(job)
-    check_offload(job.plan.offload, job.cluster, job.plan.schedule_name, job.plan.shards_parameters, job.runtime.optimizer,
-                  max(max(stage) for stage in job.layers_per_stage), job.plan.recompute)
+    check_offload(
+        job.plan.offload,
+        job.cluster,
+        job.plan.schedule_name,
+        job.plan.shards_parameters,
+        job.runtime.optimizer,
+        max(max(stage) for stage in job.layers_per_stage),
+        job.plan.recompute,
+    )
     if job.unequal is not None:
         check_unequal(job, job.unequal)
     return job
@@ -170,8 +177,12 @@ def _check_ranks(job: Job) -> None:
     plan, gpus = job.plan, job.cluster.gpus
     split = plan.tp * plan.cp * plan.pp
     if plan.dp is not None and split * plan.dp != gpus:
-        raise PlanError("plan.dp", plan.dp, f"tp*cp*pp*dp = cluster.gpus ({split} * dp = {gpus})",
-                        f"Write dp = {gpus // split}." if gpus % split == 0 else f"Or cluster.gpus = {split * plan.dp}.")
+        raise PlanError(
+            "plan.dp",
+            plan.dp,
+            f"tp*cp*pp*dp = cluster.gpus ({split} * dp = {gpus})",
+            f"Write dp = {gpus // split}." if gpus % split == 0 else f"Or cluster.gpus = {split * plan.dp}.",
+        )
     if gpus % split:
         raise PlanError("cluster.gpus", gpus, f"a multiple of tp*cp*pp = {split}", f"Try {math.ceil(gpus / split) * split}.")
     if plan.shard_group is not None and (job.dp * plan.cp) % plan.shard_group:
@@ -196,8 +207,12 @@ def _check_widths(job: Job) -> None:
     chunks = chunks_of(plan)
     step = math.lcm(chunks, plan.cp * plan.tp if plan.sequence_parallel else 1)
     if plan.seq % step:
-        raise PlanError("plan.seq", plan.seq, f"a multiple of {step} (2*cp where cp > 1, cp if contiguous; cp*tp with "
-                        "sequence_parallel)", f"Try {math.ceil(plan.seq / step) * step}.")
+        raise PlanError(
+            "plan.seq",
+            plan.seq,
+            f"a multiple of {step} (2*cp where cp > 1, cp if contiguous; cp*tp with sequence_parallel)",
+            f"Try {math.ceil(plan.seq / step) * step}.",
+        )
     if model.position == "learned" and plan.seq > model.max_seq:
         raise PlanError("plan.seq", plan.seq, f"at most model.max_seq = {model.max_seq}, the number of learned positions")
 
@@ -208,14 +223,21 @@ def _check_stages(job: Job) -> None:
     check_virtual(plan.schedule_name, plan.pp, plan.vpp, plan.schedule != "auto")
     if plan.stages is not None:
         if len(plan.stages) != stages or sum(plan.stages) != model.layers:
-            raise PlanError("plan.stages", list(plan.stages),
-                            f"{stages} numbers (pp*vpp) that add up to model.layers = {model.layers}",
-                            f"These are {len(plan.stages)}, and their sum is {sum(plan.stages)}.")
+            raise PlanError(
+                "plan.stages",
+                list(plan.stages),
+                f"{stages} numbers (pp*vpp) that add up to model.layers = {model.layers}",
+                f"These are {len(plan.stages)}, and their sum is {sum(plan.stages)}.",
+            )
     elif stages > model.layers:
         raise PlanError("plan.pp", plan.pp, f"pp*vpp of at most model.layers = {model.layers}; here it is {stages}")
     elif model.layers % stages:
-        raise PlanError("plan.pp", plan.pp, f"pp*vpp = {stages} that divides model.layers = {model.layers}",
-                        f"Or give plan.stages, for example {_layout(model.layers, stages)}.")
+        raise PlanError(
+            "plan.pp",
+            plan.pp,
+            f"pp*vpp = {stages} that divides model.layers = {model.layers}",
+            f"Or give plan.stages, for example {_layout(model.layers, stages)}.",
+        )
     largest = max(max(stage) for stage in job.layers_per_stage)
     if plan.recompute_layers is not None and plan.recompute_layers > largest:
         raise PlanError("plan.recompute_layers", plan.recompute_layers, f"at most the {largest} layers of a virtual stage")
@@ -225,8 +247,12 @@ def _check_batch(job: Job) -> None:
     plan = job.plan
     batch = plan.micro_batch * job.dp
     if plan.global_batch % batch:
-        raise PlanError("plan.global_batch", plan.global_batch, f"a multiple of micro_batch*dp = {batch}",
-                        f"Try {math.ceil(plan.global_batch / batch) * batch}.")
+        raise PlanError(
+            "plan.global_batch",
+            plan.global_batch,
+            f"a multiple of micro_batch*dp = {batch}",
+            f"Try {math.ceil(plan.global_batch / batch) * batch}.",
+        )
     check_batches(plan.schedule_name, plan.pp, job.micro_batches, batch)
     tokens, runtime = plan.micro_batch * plan.seq // plan.cp, job.runtime
     if runtime.overlap_tp and plan.sequence_parallel and plan.tp > 1 and tokens % runtime.tp_chunks:
@@ -247,8 +273,12 @@ def _check_machine(job: Job) -> None:
         if job.cluster.fabric.kind == "none":
             raise PlanError("cluster.fabric", job.cluster.fabric.id, f"a network: {gpus} GPUs need more than one scale-up domain")
     if job.runtime.launch_blocking and job.runtime.launch == "cuda_graph":
-        raise PlanError("runtime.launch_blocking", True, "false with runtime.launch = cuda_graph: kernels of a graph are not "
-                        "launched one by one", "Write runtime.launch = eager.")
+        raise PlanError(
+            "runtime.launch_blocking",
+            True,
+            "false with runtime.launch = cuda_graph: kernels of a graph are not launched one by one",
+            "Write runtime.launch = eager.",
+        )
     check_precision(job.runtime, job.cluster.gpu, job.model.layers, job.plan)
 
 

@@ -27,8 +27,12 @@ from windtunnel.spec.toml import toml_lines
 Source = str | Path | Mapping[str, Any]
 AnyNoun = TypeVar("AnyNoun", bound=Noun)
 
-_TEXT_FIELDS = frozenset(field for noun in (Job, Model, Plan, Runtime, Host, Cluster, Node, Fabric, GPU, ScaleUp, Nic)
-                         for field, info in noun.model_fields.items() if info.annotation is str)
+_TEXT_FIELDS = frozenset(
+    field
+    for noun in (Job, Model, Plan, Runtime, Host, Cluster, Node, Fabric, GPU, ScaleUp, Nic)
+    for field, info in noun.model_fields.items()
+    if info.annotation is str
+)
 _KEY = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 

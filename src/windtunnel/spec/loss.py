@@ -10,10 +10,18 @@ from windtunnel.spec.runtime import Runtime
 def check_loss(runtime: Runtime, plan: Plan) -> None:
     """Raise where the way of computing the loss and tensor parallelism exclude each other."""
     if not (runtime.fp32_logits or runtime.fused_cross_entropy):
-        raise PlanError("runtime.fp32_logits", False, "true without fused_cross_entropy: losses in eager kernels cast logits first",
-                        "Write --set runtime.fp32_logits=true.")
+        raise PlanError(
+            "runtime.fp32_logits",
+            False,
+            "true without fused_cross_entropy: losses in eager kernels cast logits first",
+            "Write --set runtime.fp32_logits=true.",
+        )
     if runtime.cross_entropy == "chunked" and plan.tp > 1:
-        raise PlanError("runtime.cross_entropy", "chunked", f"vocab_parallel, gathered, linear with plan.tp = {plan.tp}: in chunks "
-                        "a rank computes the whole loss of its tokens and needs every class")
+        raise PlanError(
+            "runtime.cross_entropy",
+            "chunked",
+            f"vocab_parallel, gathered, linear with plan.tp = {plan.tp}: in chunks "
+            "a rank computes the whole loss of its tokens and needs every class",
+        )
     if runtime.cross_entropy == "gathered" and plan.tp == 1:
         raise PlanError("runtime.cross_entropy", "gathered", "vocab_parallel, chunked, linear with plan.tp = 1: nothing is cut")

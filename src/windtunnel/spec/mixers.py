@@ -36,11 +36,16 @@ def _check_patterns(model: Model) -> None:
     if not model.one_module_layers:
         return
     if "D" in pattern:
-        raise SpecError("model.layer_pattern", pattern, "D and E alone, or M, G, *, - and E, whose layers are one sub-module each",
-                        "A dense MLP of its own is the letter -.")
+        raise SpecError(
+            "model.layer_pattern",
+            pattern,
+            "D and E alone, or M, G, *, - and E, whose layers are one sub-module each",
+            "A dense MLP of its own is the letter -.",
+        )
     if model.mixer_pattern is not None:
-        raise SpecError("model.mixer_pattern", model.mixer_pattern,
-                        "only beside a layer_pattern of D and E: this one names the mixers")
+        raise SpecError(
+            "model.mixer_pattern", model.mixer_pattern, "only beside a layer_pattern of D and E: this one names the mixers"
+        )
     if model.parallel_block:
         raise SpecError("model.parallel_block", True, "false where each layer is one sub-module")
 
@@ -53,9 +58,13 @@ def _check_heads(name: str, heads: int, group: str, groups: int, plan: Plan) -> 
         if number % plan.tp:
             raise PlanError("plan.tp", plan.tp, f"a divisor of {what} = {number}: each rank holds whole ones", _divisors(number))
     if (heads // plan.tp) % plan.cp:
-        raise PlanError("plan.cp", plan.cp,
-                        f"a divisor of {name} / tp = {heads // plan.tp}: a recurrence needs its whole sequence, so "
-                        "context parallelism cuts its heads", _divisors(heads // plan.tp))
+        raise PlanError(
+            "plan.cp",
+            plan.cp,
+            f"a divisor of {name} / tp = {heads // plan.tp}: a recurrence needs its whole sequence, so "
+            "context parallelism cuts its heads",
+            _divisors(heads // plan.tp),
+        )
 
 
 def _divisors(number: int) -> str:

@@ -34,7 +34,12 @@ class LayerKind(NamedTuple):
 _MIXERS: dict[str, Mixer] = {"A": "attention", "M": "mamba", "L": "linear"}
 _FEEDS: dict[str, Feed] = {"D": "dense", "E": "experts"}
 _ALONE: dict[str, tuple[Mixer, Feed]] = {
-    "M": ("mamba", "none"), "G": ("linear", "none"), "*": ("attention", "none"), "-": ("none", "dense"), "E": ("none", "experts")}
+    "M": ("mamba", "none"),
+    "G": ("linear", "none"),
+    "*": ("attention", "none"),
+    "-": ("none", "dense"),
+    "E": ("none", "experts"),
+}
 """Megatron's letters of hybrid models (megatron/core/ssm/mamba_hybrid_layer_allocation.py): each layer is one of them alone."""
 
 
@@ -48,8 +53,9 @@ class Lora(Noun):
     rank: PositiveInt = 16
     targets: Annotated[tuple[Target, ...], Field(min_length=1)] = ("linear_qkv", "linear_proj")
     dropout: Annotated[Flag, Field(description="dropout on the adapters' input")] = False
-    all_to_all: Annotated[Flag, Field(
-        description="outputs that the sequence cuts again travel all-to-all, not gathered (NeMo's a2a_experimental)")] = False
+    all_to_all: Annotated[
+        Flag, Field(description="outputs that the sequence cuts again travel all-to-all, not gathered (NeMo's a2a_experimental)")
+    ] = False
 
 
 class Model(Noun):
@@ -86,20 +92,25 @@ class Model(Noun):
     post_norms: Flag = Field(False, description="a norm after attention and after the MLP, beside those before (Gemma, Grok)")
     window: PositiveInt | None = Field(None, description="sliding attention window in tokens")
     window_pattern: Annotated[str, Field(pattern=r"^([LG][0-9]{0,4})+$", max_length=256)] | None = Field(
-        None, description="L: layers with the window, G: without; left out: all have it")
+        None, description="L: layers with the window, G: without; left out: all have it"
+    )
     attention_sinks: Flag = Field(False, description="a learned logit a head that softmax may attend to; costs nothing")
     experts: PositiveInt | None = Field(None, description="routed experts of a layer; left out: dense")
     top_k: PositiveInt = Field(1, description="experts that a token goes to")
     expert_ffn: PositiveInt | None = Field(None, description="inner width of an expert; left out: ffn")
     shared_ffn: NonNegativeInt = Field(0, description="inner width of the shared experts together")
     layer_pattern: Annotated[str, Field(pattern=r"^([DEMG*-][0-9]{0,4})+$", max_length=256)] | None = Field(
-        None, description="D: dense layers, E: with experts; or one sub-module a layer, M: Mamba-2, G: linear attention, "
-                          "*: attention, -: MLP, E: experts; left out: all alike")
+        None,
+        description="D: dense layers, E: with experts; or one sub-module a layer, M: Mamba-2, G: linear attention, "
+        "*: attention, -: MLP, E: experts; left out: all alike",
+    )
     mixer_pattern: Annotated[str, Field(pattern=r"^([AML][0-9]{0,4})+$", max_length=256)] | None = Field(
-        None, description="A: layers with attention, M: with Mamba-2, L: with linear attention; left out: all attention")
+        None, description="A: layers with attention, M: with Mamba-2, L: with linear attention; left out: all attention"
+    )
     attention_gate: Flag = Field(False, description="attention's output is gated by a projection as wide as the queries")
     moe_latent: PositiveInt | None = Field(
-        None, description="LatentMoE: width to which tokens are projected before they go to experts; left out: hidden")
+        None, description="LatentMoE: width to which tokens are projected before they go to experts; left out: hidden"
+    )
     ssm_heads: PositiveInt | None = Field(None, description="Mamba-2: heads of the state-space mixer")
     ssm_head_dim: PositiveInt = 64
     ssm_groups: PositiveInt = Field(8, description="Mamba-2: heads that share input and output matrices (B and C) form a group")
@@ -110,11 +121,13 @@ class Model(Noun):
     linear_key_dim: PositiveInt = Field(128, description="linear attention: width of a head's query and key")
     linear_value_dim: PositiveInt = Field(128, description="linear attention: width of a head's value")
     linear_decay: Literal["head", "channel"] = Field(
-        "head", description="linear attention forgets by head (Gated DeltaNet) or by channel (Kimi Delta Attention)")
+        "head", description="linear attention forgets by head (Gated DeltaNet) or by channel (Kimi Delta Attention)"
+    )
     conv_width: PositiveInt = Field(4, description="tokens that the short convolution of Mamba-2 and linear attention sees")
     router: Literal["softmax", "sigmoid"] = "softmax"
     balance: Literal["aux_loss", "bias", "none"] = Field(
-        "aux_loss", description="what keeps experts evenly loaded; bias: DeepSeek-V3's, moved without gradient")
+        "aux_loss", description="what keeps experts evenly loaded; bias: DeepSeek-V3's, moved without gradient"
+    )
     router_groups: PositiveInt = Field(1, description="groups of experts; a token's experts lie in `router_top_groups` of them")
     router_top_groups: PositiveInt = 1
     q_lora_rank: PositiveInt | None = Field(None, description="MLA: width of the compressed query; left out: not compressed")
@@ -139,8 +152,10 @@ class Model(Noun):
         else:
             mixers = _letters(self.mixer_pattern or "A", self.layers)
             parts = [(_MIXERS[mixer], _FEEDS[feed]) for mixer, feed in zip(mixers, letters, strict=True)]
-        return tuple(LayerKind(mixer, feed, w == "L" and self.window is not None and mixer == "attention")
-                     for (mixer, feed), w in zip(parts, windows, strict=True))
+        return tuple(
+            LayerKind(mixer, feed, w == "L" and self.window is not None and mixer == "attention")
+            for (mixer, feed), w in zip(parts, windows, strict=True)
+        )
 
     @property
     def one_module_layers(self) -> bool:

@@ -50,8 +50,9 @@ class Offload(Noun):
 NO_OFFLOAD = Offload()
 
 
-def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bool, optimizer: str, layers: int,
-                  recompute: str) -> None:
+def check_offload(
+    offload: Offload, cluster: Cluster, schedule: str, sharded: bool, optimizer: str, layers: int, recompute: str
+) -> None:
     """Raise PlanError where the plan asks for what the machine or the plan cannot do, or where a field would have no effect.
 
     `layers`: of the largest virtual stage; `sharded`: whether the plan shards parameters.
@@ -62,20 +63,35 @@ def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bo
     if offload.activations > layers:
         raise PlanError("plan.offload.activations", offload.activations, f"at most the {layers} layers of a virtual stage")
     if offload.activations and schedule in HALVES:
-        raise PlanError("plan.offload.activations", offload.activations,
-                        f"a schedule with whole backward passes; {schedule} reads what forward kept in two halves",
-                        "Try plan.schedule = auto.")
+        raise PlanError(
+            "plan.offload.activations",
+            offload.activations,
+            f"a schedule with whole backward passes; {schedule} reads what forward kept in two halves",
+            "Try plan.schedule = auto.",
+        )
     if offload.modules and recompute in ("full", "ops"):
-        raise PlanError("plan.offload.modules", list(offload.modules), f"none of them beside plan.recompute = {recompute}, which "
-                        "keeps no module's tensors", "Leave plan.offload.modules out, and what recompute keeps leaves.")
+        raise PlanError(
+            "plan.offload.modules",
+            list(offload.modules),
+            f"none of them beside plan.recompute = {recompute}, which keeps no module's tensors",
+            "Leave plan.offload.modules out, and what recompute keeps leaves.",
+        )
     if offload.parameters != "none" and not sharded:
-        raise PlanError("plan.offload.parameters", offload.parameters,
-                        "a plan that shards parameters: each rank fetches its shard", "Write plan.sharding = zero3 or fsdp.")
+        raise PlanError(
+            "plan.offload.parameters",
+            offload.parameters,
+            "a plan that shards parameters: each rank fetches its shard",
+            "Write plan.sharding = zero3 or fsdp.",
+        )
     if offload.updated_away and optimizer != "adam":
-        raise PlanError("plan.offload.optimizer", offload.optimizer,
-                        f"runtime.optimizer = adam: no CPU kernel of {optimizer} is known")
-    used = {"activations_to": offload.activations_to if offload.activations else "none", "optimizer": offload.optimizer,
-            "parameters": offload.parameters}
+        raise PlanError(
+            "plan.offload.optimizer", offload.optimizer, f"runtime.optimizer = adam: no CPU kernel of {optimizer} is known"
+        )
+    used = {
+        "activations_to": offload.activations_to if offload.activations else "none",
+        "optimizer": offload.optimizer,
+        "parameters": offload.parameters,
+    }
     for field, place in used.items():
         _check_place(f"plan.offload.{field}", place, cluster)
 
@@ -83,25 +99,46 @@ def check_offload(offload: Offload, cluster: Cluster, schedule: str, sharded: bo
 def _check_effect(offload: Offload) -> None:
     for field in ("modules", "activations_to"):
         if offload.activations == 0 and getattr(offload, field) != getattr(NO_OFFLOAD, field):
-            raise PlanError(f"plan.offload.{field}", getattr(offload, field),
-                            "only beside plan.offload.activations, a number of layers")
+            raise PlanError(
+                f"plan.offload.{field}", getattr(offload, field), "only beside plan.offload.activations, a number of layers"
+            )
     for field, default in (("optimizer_fraction", 1.0), ("overlap", True)):
         if offload.optimizer == "none" and getattr(offload, field) != default:
-            raise PlanError(f"plan.offload.{field}", getattr(offload, field), "only beside plan.offload.optimizer",
-                            "Write plan.offload.optimizer = host.")
+            raise PlanError(
+                f"plan.offload.{field}",
+                getattr(offload, field),
+                "only beside plan.offload.optimizer",
+                "Write plan.offload.optimizer = host.",
+            )
 
 
 def _check_place(path: str, place: str, cluster: Cluster) -> None:
     node = cluster.node
     if place in ("host", "nvme") and node.host_memory is None:
-        raise PlanError(path, place, f"a node whose host memory is known; {node.id!r} does not say",
-                        "Write cluster.node.host_memory, such as 2TiB.")
+        raise PlanError(
+            path,
+            place,
+            f"a node whose host memory is known; {node.id!r} does not say",
+            "Write cluster.node.host_memory, such as 2TiB.",
+        )
     if place == "nvme" and node.storage is None:
-        raise PlanError(path, place, f"a node with storage; {node.id!r} has none",
-                        "Write cluster.node.storage.read, .write and .capacity, or offload to host.")
+        raise PlanError(
+            path,
+            place,
+            f"a node with storage; {node.id!r} has none",
+            "Write cluster.node.storage.read, .write and .capacity, or offload to host.",
+        )
     if place == "expansion" and node.expansion is None:
-        raise PlanError(path, place, f"a node with a memory expansion; {node.id!r} has none",
-                        "Write cluster.node.expansion.bandwidth and .capacity, or offload to host.")
+        raise PlanError(
+            path,
+            place,
+            f"a node with a memory expansion; {node.id!r} has none",
+            "Write cluster.node.expansion.bandwidth and .capacity, or offload to host.",
+        )
     if place == "pool" and cluster.memory_pool is None:
-        raise PlanError(path, place, f"a cluster with a memory pool; {cluster.id!r} has none",
-                        "Write cluster.memory_pool (ports, bandwidth, gpu_bandwidth, capacity), or offload to host.")
+        raise PlanError(
+            path,
+            place,
+            f"a cluster with a memory pool; {cluster.id!r} has none",
+            "Write cluster.memory_pool (ports, bandwidth, gpu_bandwidth, capacity), or offload to host.",
+        )

@@ -26,8 +26,16 @@ def check_optimizer(plan: Plan, runtime: Runtime, shapes: bool = True) -> None:
     if name == "muon" and plan.tp == 1 and runtime.muon_tp != "duplicated":
         raise PlanError("runtime.muon_tp", runtime.muon_tp, "plan.tp above 1: nothing cuts the weights")
     if name in ("muon", "adafactor") and plan.offload.optimizer != "none":
-        raise PlanError("plan.offload.optimizer", plan.offload.optimizer, f"none: how {name}'s state moves is not known",
-                        "Its state is smaller than Adam's.")
+        raise PlanError(
+            "plan.offload.optimizer",
+            plan.offload.optimizer,
+            f"none: how {name}'s state moves is not known",
+            "Its state is smaller than Adam's.",
+        )
     if name == "adafactor" and plan.sharding in ("zero1", "zero2"):
-        raise PlanError("plan.sharding", plan.sharding, "none, zero3, fsdp or hsdp: a shard of a flat buffer has no rows",
-                        "Adafactor's state is small: write plan.sharding = none.")
+        raise PlanError(
+            "plan.sharding",
+            plan.sharding,
+            "none, zero3, fsdp or hsdp: a shard of a flat buffer has no rows",
+            "Adafactor's state is small: write plan.sharding = none.",
+        )

@@ -11,13 +11,22 @@ NARROW = ("fp8", "mxfp8", "nvfp4")
 """Formats of products' inputs that are quantised from 16 bits."""
 
 _SINCE = {"fp8": "Ada, Hopper and later", "mxfp8": "Blackwell and later", "nvfp4": "Blackwell and later"}
-_SWITCHES = {"fp8_recipe": None, "fp8_amax_reduce": "none", "fp8_param_gather": False, "save_original_input": False,
-             "fused_hadamard": False, "bf16_layers": (0, 0)}
+_SWITCHES = {
+    "fp8_recipe": None,
+    "fp8_amax_reduce": "none",
+    "fp8_param_gather": False,
+    "save_original_input": False,
+    "fused_hadamard": False,
+    "bf16_layers": (0, 0),
+}
 """Switches that act only under a narrow precision, and what they are where nobody set them."""
 
 
-_HAVE = {"torchtitan": ("current", "rowwise"), "megatron-core": ("delayed", "current", "blockwise"),
-         "nemo": ("delayed", "current", "blockwise")}
+_HAVE = {
+    "torchtitan": ("current", "rowwise"),
+    "megatron-core": ("delayed", "current", "blockwise"),
+    "nemo": ("delayed", "current", "blockwise"),
+}
 """Scales of fp8 that a framework's library has: torchao, Transformer Engine."""
 
 
@@ -30,29 +39,56 @@ def check_precision(runtime: Runtime, gpu: GPU, layers: int, plan: Plan) -> None
     if precision not in NARROW:
         for field, off in _SWITCHES.items():
             if getattr(runtime, field) != off:
-                raise PlanError(f"runtime.{field}", getattr(runtime, field), f"nothing: runtime.precision is {precision}",
-                                "Write --set runtime.precision=fp8, or leave it out.")
+                raise PlanError(
+                    f"runtime.{field}",
+                    getattr(runtime, field),
+                    f"nothing: runtime.precision is {precision}",
+                    "Write --set runtime.precision=fp8, or leave it out.",
+                )
         return
     if precision != "fp8" and runtime.fp8_recipe is not None:
-        raise PlanError("runtime.fp8_recipe", runtime.fp8_recipe, f"nothing: {precision} has scales of its own",
-                        f"Leave it out, or write --set runtime.precision=fp8 --set runtime.fp8_recipe={runtime.fp8_recipe}.")
+        raise PlanError(
+            "runtime.fp8_recipe",
+            runtime.fp8_recipe,
+            f"nothing: {precision} has scales of its own",
+            f"Leave it out, or write --set runtime.precision=fp8 --set runtime.fp8_recipe={runtime.fp8_recipe}.",
+        )
     have = _HAVE.get(runtime.framework, (runtime.recipe,))
     if precision == "fp8" and runtime.recipe not in have:
-        raise PlanError("runtime.fp8_recipe", runtime.recipe, f"{', '.join(have)} under {runtime.framework}",
-                        "Write --set runtime.fp8_recipe=current.")
+        raise PlanError(
+            "runtime.fp8_recipe",
+            runtime.recipe,
+            f"{', '.join(have)} under {runtime.framework}",
+            "Write --set runtime.fp8_recipe=current.",
+        )
     if runtime.fp8_amax_reduce != "none" and runtime.recipe != "delayed":
-        raise PlanError("runtime.fp8_amax_reduce", runtime.fp8_amax_reduce,
-                        f"none under recipe {runtime.recipe}: only delayed scaling keeps a history of largest values",
-                        "Write --set runtime.fp8_recipe=delayed.")
+        raise PlanError(
+            "runtime.fp8_amax_reduce",
+            runtime.fp8_amax_reduce,
+            f"none under recipe {runtime.recipe}: only delayed scaling keeps a history of largest values",
+            "Write --set runtime.fp8_recipe=delayed.",
+        )
     if runtime.recipe in ("nvfp4", "rowwise") and runtime.fp8_param_gather:
-        raise PlanError("runtime.fp8_param_gather", True, f"false under {runtime.recipe}: frameworks gather its weights in 16 bits",
-                        "Write --set runtime.fp8_param_gather=false.")
+        raise PlanError(
+            "runtime.fp8_param_gather",
+            True,
+            f"false under {runtime.recipe}: frameworks gather its weights in 16 bits",
+            "Write --set runtime.fp8_param_gather=false.",
+        )
     if precision != "nvfp4" and runtime.fused_hadamard:
-        raise PlanError("runtime.fused_hadamard", True, f"false under {precision}: only nvfp4 rotates what it quantises",
-                        "Write --set runtime.precision=nvfp4, or leave it out.")
+        raise PlanError(
+            "runtime.fused_hadamard",
+            True,
+            f"false under {precision}: only nvfp4 rotates what it quantises",
+            "Write --set runtime.precision=nvfp4, or leave it out.",
+        )
     if plan.quantised_gather and runtime.fp8_param_gather:
-        raise PlanError("plan.quantised_gather", True, "false with runtime.fp8_param_gather: parameters travel in 8 bits already",
-                        "Write --set plan.quantised_gather=false.")
+        raise PlanError(
+            "plan.quantised_gather",
+            True,
+            "false with runtime.fp8_param_gather: parameters travel in 8 bits already",
+            "Write --set plan.quantised_gather=false.",
+        )
     if sum(runtime.bf16_layers) > layers:
         raise PlanError("runtime.bf16_layers", list(runtime.bf16_layers), f"at most model.layers = {layers} together")
 

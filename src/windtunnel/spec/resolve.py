@@ -20,13 +20,32 @@ _INNER: dict[str, dict[str, str]] = {
     "nodes": {"gpu": "gpus"},
 }
 _NAMED_BY = {"models": "name", "jobs": "name", "frameworks": "framework"}
-_OPTIONAL = {"nodes": ("nic", "power_w", "host_memory", "host_memory_bandwidth", "host_link", "storage", "expansion"),
-             "plan": ("dp", "stages", "shard_group", "recompute_layers"),
-             "models": ("kv_heads", "head_dim", "qkv_bias", "window", "window_pattern", "experts", "expert_ffn", "layer_pattern",
-                        "q_lora_rank", "kv_lora_rank", "lora", "vision", "mixer_pattern", "moe_latent", "ssm_heads", "linear_heads",
-                        "linear_key_heads"),
-             "clusters": ("price_per_gpu_hour", "memory_pool"), "jobs": ("tokens", "unequal"),
-             "gpus": ("l2", "sms", "clock_hz", "power_w", "kernels_from")}
+_OPTIONAL = {
+    "nodes": ("nic", "power_w", "host_memory", "host_memory_bandwidth", "host_link", "storage", "expansion"),
+    "plan": ("dp", "stages", "shard_group", "recompute_layers"),
+    "models": (
+        "kv_heads",
+        "head_dim",
+        "qkv_bias",
+        "window",
+        "window_pattern",
+        "experts",
+        "expert_ffn",
+        "layer_pattern",
+        "q_lora_rank",
+        "kv_lora_rank",
+        "lora",
+        "vision",
+        "mixer_pattern",
+        "moe_latent",
+        "ssm_heads",
+        "linear_heads",
+        "linear_key_heads",
+    ),
+    "clusters": ("price_per_gpu_hour", "memory_pool"),
+    "jobs": ("tokens", "unequal"),
+    "gpus": ("l2", "sms", "clock_hz", "power_w", "kernels_from"),
+}
 _CONDITIONS = ("version", "precision", "fp8_recipe", "launch")
 
 
@@ -58,8 +77,9 @@ def _unequal(table: dict[str, Any]) -> dict[str, Any]:
     for at, row in enumerate(mixed):
         if isinstance(row, dict):
             known = {"gpu": "gpus", "node": "nodes"}
-            row = {key: resolve(known[key], item, f"unequal.mixed.{at}.{key}") if key in known else item
-                   for key, item in row.items()}
+            row = {
+                key: resolve(known[key], item, f"unequal.mixed.{at}.{key}") if key in known else item for key, item in row.items()
+            }
         made.append(row)
     return {**table, "mixed": made}
 

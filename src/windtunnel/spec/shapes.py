@@ -72,8 +72,9 @@ def check_virtual(name: str, pp: int, vpp: int, stated: bool) -> None:
         wanted = f"{least}" + (" or more" if most > least else ": the model is folded into a V" if shape.layout == "v" else "")
         raise PlanError("plan.schedule", name, f"a schedule for vpp = {vpp}: {able}", f"{name} needs plan.vpp = {wanted}.")
     if shape.even and pp % 2:
-        raise PlanError("plan.pp", pp, f"an even number: {name} pairs each stage with the one as far from the other end",
-                        f"Try {pp + 1}.")
+        raise PlanError(
+            "plan.pp", pp, f"an even number: {name} pairs each stage with the one as far from the other end", f"Try {pp + 1}."
+        )
 
 
 def check_batches(name: str, pp: int, micro_batches: int, batch: int) -> None:
@@ -85,11 +86,18 @@ def check_batches(name: str, pp: int, micro_batches: int, batch: int) -> None:
         return PlanError("plan.global_batch", got, wanted, f"Try {fitting * batch}.")
 
     if shape.rounds and micro_batches % pp:
-        raise refuse(f"micro batches ({micro_batches}) that are a multiple of pp = {pp} for the {name} schedule",
-                     -(-micro_batches // pp) * pp)
+        raise refuse(
+            f"micro batches ({micro_batches}) that are a multiple of pp = {pp} for the {name} schedule",
+            -(-micro_batches // pp) * pp,
+        )
     if micro_batches < shape.least * pp:
-        raise refuse(f"{shape.least * pp} micro batches or more (here {micro_batches}): {name} fills the pipeline from "
-                     f"both sides before its pairs begin, {shape.least} pp = {shape.least * pp}", shape.least * pp)
+        raise refuse(
+            f"{shape.least * pp} micro batches or more (here {micro_batches}): {name} fills the pipeline from "
+            f"both sides before its pairs begin, {shape.least} pp = {shape.least * pp}",
+            shape.least * pp,
+        )
     if shape.even and micro_batches % 2:
-        raise refuse(f"an even number of micro batches (here {micro_batches}): half of them enter at each end of the pipeline",
-                     micro_batches + 1)
+        raise refuse(
+            f"an even number of micro batches (here {micro_batches}): half of them enter at each end of the pipeline",
+            micro_batches + 1,
+        )

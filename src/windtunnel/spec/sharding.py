@@ -10,8 +10,7 @@ from windtunnel.spec.runtime import Runtime
 FULL = "a plan that shards parameters: zero3, fsdp, hsdp or mics, over several ranks"
 
 
-def check_sharding(model: Model, plan: Plan, runtime: Runtime, dp: int, ranks: int, near: int,
-                   expert_copies: int) -> None:
+def check_sharding(model: Model, plan: Plan, runtime: Runtime, dp: int, ranks: int, near: int, expert_copies: int) -> None:
     """Raise PlanError where a field of sharding has no effect or cannot be; `ranks` of dp*cp share the state, `near` of them are
     close, `expert_copies` hold the same experts."""
     for field in ("quantised_gather", "quantised_reduce", "hierarchical_gather", "secondary_group"):
@@ -23,23 +22,42 @@ def check_sharding(model: Model, plan: Plan, runtime: Runtime, dp: int, ranks: i
         where = "in one node" if near == ranks else "each in a node of its own"
         raise PlanError("plan.hierarchical_gather", True, f"false: the {ranks} ranks of a sharding group lie {where}")
     if plan.sharding == "mics" and (plan.shard_group is None or plan.shard_group >= plan.cp * dp):
-        raise PlanError("plan.shard_group", plan.shard_group, "fewer than all dp*cp ranks with mics, which keeps several copies",
-                        "Or plan.sharding = zero3.")
+        raise PlanError(
+            "plan.shard_group",
+            plan.shard_group,
+            "fewer than all dp*cp ranks with mics, which keeps several copies",
+            "Or plan.sharding = zero3.",
+        )
     if plan.gradient_accumulation == "local" and plan.sharding == "zero2":
-        raise PlanError("plan.gradient_accumulation", "local", "auto or reduced with zero2: a rank keeps its shard of the "
-                        "gradients", "Or plan.sharding = zero1.")
+        raise PlanError(
+            "plan.gradient_accumulation",
+            "local",
+            "auto or reduced with zero2: a rank keeps its shard of the gradients",
+            "Or plan.sharding = zero1.",
+        )
     if model.experts is not None and plan.sharding != "none" and plan.shard_group is not None:
         replicas = max(1, plan.cp * dp // ranks)
         if expert_copies % replicas:
-            raise PlanError("plan.shard_group", plan.shard_group, f"replicas (here {replicas}) that divide the {expert_copies} "
-                            "copies of each expert, tp*cp*dp / (ep*etp)", "Try a larger plan.shard_group, or a smaller plan.ep.")
+            raise PlanError(
+                "plan.shard_group",
+                plan.shard_group,
+                f"replicas (here {replicas}) that divide the {expert_copies} copies of each expert, tp*cp*dp / (ep*etp)",
+                "Try a larger plan.shard_group, or a smaller plan.ep.",
+            )
 
 
 def _check_second(ranks: int, runtime: Runtime, all_ranks: int) -> None:
     if all_ranks % ranks or not 1 < ranks < all_ranks:
         hint = "A whole copy on each rank is runtime.reshard_after_forward = false." if ranks == 1 else ""
-        raise PlanError("plan.secondary_group", ranks, f"a divisor of the {all_ranks} ranks that share the state, more than one "
-                        "and fewer than all", hint)
+        raise PlanError(
+            "plan.secondary_group",
+            ranks,
+            f"a divisor of the {all_ranks} ranks that share the state, more than one and fewer than all",
+            hint,
+        )
     if not runtime.reshard_after_forward:
-        raise PlanError("plan.secondary_group", ranks, "runtime.reshard_after_forward = true: parameters that stay gathered are "
-                        "not gathered again in backward")
+        raise PlanError(
+            "plan.secondary_group",
+            ranks,
+            "runtime.reshard_after_forward = true: parameters that stay gathered are not gathered again in backward",
+        )

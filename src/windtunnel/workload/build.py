@@ -58,13 +58,27 @@ class _Rows:
         whole = sum(u.saved for u in units)
         experts = sum(u.expert_parameters for u in units)
         working = max(0.0, whole - saved)
-        tensors = Tensors(tuple(u.parameters + u.frozen for u in units if u.parameters or u.frozen),
-                          tuple(u.parameters for u in units if u.parameters),
-                          saved_tensors(units, recompute, boundary, modules),
-                          tensors_again(units, recompute, modules, working))
+        tensors = Tensors(
+            tuple(u.parameters + u.frozen for u in units if u.parameters or u.frozen),
+            tuple(u.parameters for u in units if u.parameters),
+            saved_tensors(units, recompute, boundary, modules),
+            tensors_again(units, recompute, modules, working),
+        )
         narrow, still = sum(u.quantised for u in units), sum(u.frozen_quantised for u in units)
-        made = Block(name, parts[0], parts[1], parameters, saved, working, experts, tensors, narrow, frozen, still,
-                     matrices=tuple(matrices_of(self.job, units).items()))
+        made = Block(
+            name,
+            parts[0],
+            parts[1],
+            parameters,
+            saved,
+            working,
+            experts,
+            tensors,
+            narrow,
+            frozen,
+            still,
+            matrices=tuple(matrices_of(self.job, units).items()),
+        )
         if self.job.plan.offload.activations:
             self.away[name] = away(made, self.job.plan, units, recompute)
         return made
@@ -88,8 +102,11 @@ def build(job: Job) -> Workload:
 
     units = {kind: layer(job, kind) for kind in model.kind_counts}
     first, *others = units
-    blocks = [table.block("embedding", embedding(job), "none"), table.block(_name(model.kind_counts, first), units[first],
-              plan.recompute), table.block("head", head(job), "none")]
+    blocks = [
+        table.block("embedding", embedding(job), "none"),
+        table.block(_name(model.kind_counts, first), units[first], plan.recompute),
+        table.block("head", head(job), "none"),
+    ]
     place = {first: LAYER}
     for kind in others:
         place[kind] = len(blocks)
@@ -103,8 +120,11 @@ def build(job: Job) -> Workload:
     for kind in units if first_wide + last_wide else ():
         for index in (place[kind], *([kept[kind]] if kept else [])):
             wide[index] = len(blocks)
-            blocks.append(table.block(f"16-bit {blocks[index].name}", layer(job, kind, wide=True),
-                                      plan.recompute if index == place[kind] else "none"))
+            blocks.append(
+                table.block(
+                    f"16-bit {blocks[index].name}", layer(job, kind, wide=True), plan.recompute if index == place[kind] else "none"
+                )
+            )
     history = []
     if amax := amax_history(job):
         history = [(len(blocks), 1)]
@@ -139,8 +159,10 @@ def build(job: Job) -> Workload:
             again = count if recomputed is None else min(count, recomputed)
             layers = [place[kind] for kind in kinds[:again]] + [kept[kind] for kind in kinds[again:]]
             place_in_model = range(starts[stage][virtual], starts[stage][virtual] + count)
-            layers = [index if first_wide <= at < model.layers - last_wide else wide[index]
-                      for at, index in zip(place_in_model, layers, strict=True)]
+            layers = [
+                index if first_wide <= at < model.layers - last_wide else wide[index]
+                for at, index in zip(place_in_model, layers, strict=True)
+            ]
             layers[: plan.offload.activations] = [leaves[index] for index in layers[: plan.offload.activations]]
             parts = _runs(layers)
             if job.places[stage][virtual] == 0:
@@ -162,8 +184,23 @@ def build(job: Job) -> Workload:
         updated = parameters and updated_parameters(job, parameters, of_experts) / parameters
         optimizer.append(table.add(*update_of(job, whole, weight_update(job, quantised, quantised * updated))))
         states.append(state_bytes(job, whole))
-    return Workload(job, OpTable.of(table.rows), tuple(table.waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer),
-                    boundary, held, experts, narrow, (EMBEDDING, HEAD), tuple(states), frozen, still)
+    return Workload(
+        job,
+        OpTable.of(table.rows),
+        tuple(table.waits),
+        tuple(blocks),
+        tuple(stages),
+        schedule,
+        tuple(optimizer),
+        boundary,
+        held,
+        experts,
+        narrow,
+        (EMBEDDING, HEAD),
+        tuple(states),
+        frozen,
+        still,
+    )
 
 
 def _runs(layers: list[int]) -> list[tuple[int, int]]:

@@ -56,8 +56,10 @@ def _vision_flops(model: Model) -> float:
     encoder = encoder_model(model)
     each = vision.positions * vision.layers * _matrices(encoder, encoder.kinds[0], 1)
     each += vision.patches * vision.patch_numbers * vision.hidden
-    keys = sum(count * min(vision.positions, encoder.window or vision.positions) if kind.local else count * vision.positions
-               for kind, count in encoder.kind_counts.items())
+    keys = sum(
+        count * min(vision.positions, encoder.window or vision.positions) if kind.local else count * vision.positions
+        for kind, count in encoder.kind_counts.items()
+    )
     score = 2.0 * vision.positions * keys * vision.hidden  # queries with keys and probabilities with values, a FLOP pair each
     passes = 2.0 if encoder.frozen else 6.0
     return vision.images * (passes * (each + score) + 6.0 * vision.tokens * _projector(model))
@@ -150,8 +152,12 @@ def adapter_parameters(model: Model) -> float:
     if model.lora is None:
         return 0.0
     h, wide = model.hidden, 2 if model.gated else 1
-    sides = {"linear_qkv": [(h, _qkv_width(model))], "linear_proj": [(model.heads * model.value_dim, h)],
-             "linear_fc1": [(h, wide * model.ffn)], "linear_fc2": [(model.ffn, h)]}
+    sides = {
+        "linear_qkv": [(h, _qkv_width(model))],
+        "linear_proj": [(model.heads * model.value_dim, h)],
+        "linear_fc1": [(h, wide * model.ffn)],
+        "linear_fc2": [(model.ffn, h)],
+    }
     if model.latent:
         up = (model.kv_lora_rank or 0, model.heads * (model.qk_nope_dim + model.v_dim))
         sides["linear_qkv"] = [(model.q_lora_rank or h, model.heads * model.qk_dim), up]

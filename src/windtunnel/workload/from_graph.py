@@ -41,7 +41,7 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
         chunks = []
         for virtual, count in enumerate(counts):
             first = starts[stage][virtual]
-            part = model.sequence[first:first + count]
+            part = model.sequence[first : first + count]
             leaving = job.plan.offload.activations
             held_in = [place[name] + (len(names) if at < leaving else 0) for at, name in enumerate(part)]
             chunks.append(Chunk(tuple((index, len(list(run))) for index, run in groupby(held_in))))
@@ -49,8 +49,10 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
                 cuts.append(model.blocks[part[0]].cut)
         stages.append(tuple(chunks))
     held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
-    update = [held_by(parameters, 0.0, [(blocks[b], times) for chunk in chunks for b, times in chunk.blocks])
-              for parameters, chunks in zip(held, stages, strict=True)]
+    update = [
+        held_by(parameters, 0.0, [(blocks[b], times) for chunk in chunks for b, times in chunk.blocks])
+        for parameters, chunks in zip(held, stages, strict=True)
+    ]
     optimizer = []
     for whole in update:
         linked, awaited = update_of(job, whole)
@@ -59,8 +61,21 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
         optimizer.append(range(len(rows) - len(linked), len(rows)))
     schedule = SCHEDULES[job.plan.schedule_name](job.plan.pp, job.plan.vpp, job.micro_batches)
     root = tuple(place[name] for name in names if model.blocks[name].root)
-    return Workload(job, OpTable.of(rows), tuple(waits), tuple(blocks), tuple(stages), schedule, tuple(optimizer), max(cuts), held,
-                    (0.0,) * len(held), (0.0,) * len(held), root, tuple(state_bytes(job, whole) for whole in update))
+    return Workload(
+        job,
+        OpTable.of(rows),
+        tuple(waits),
+        tuple(blocks),
+        tuple(stages),
+        schedule,
+        tuple(optimizer),
+        max(cuts),
+        held,
+        (0.0,) * len(held),
+        (0.0,) * len(held),
+        root,
+        tuple(state_bytes(job, whole) for whole in update),
+    )
 
 
 def _block(job: Job, name: str, given: GraphBlock, add: Callable[[list[list[Op]]], range]) -> Block:
@@ -75,8 +90,9 @@ def _block(job: Job, name: str, given: GraphBlock, add: Callable[[list[list[Op]]
         runtime = job.runtime
         moved = parameters * (runtime.compute_width + 2 * DTYPE_BYTES[runtime.gradient_dtype])
         launches = sum(1 for count in given.weights if count)
-        backward.append(Op("grad accumulate", Kind.ELEMENTWISE, Phase.WGRAD, name, _activation(job), bytes=moved,
-                           launches=launches))
+        backward.append(
+            Op("grad accumulate", Kind.ELEMENTWISE, Phase.WGRAD, name, _activation(job), bytes=moved, launches=launches)
+        )
     out, before, after = sharding_copies(job, parameters)
     repeated = [op._replace(phase=Phase.RECOMPUTE) for op in forward] if again else []
     ahead, back = add([out, forward]), add([before, repeated, backward, after])
@@ -89,8 +105,21 @@ def _block(job: Job, name: str, given: GraphBlock, add: Callable[[list[list[Op]]
 
 def _op(job: Job, block: str, kernel: Kernel) -> Op:
     dtype = DTYPES.index(job.runtime.precision) if kernel.kind in PRODUCTS else _activation(job)
-    return Op(kernel.name, Kind[kernel.kind.upper()], Phase[kernel.phase.upper()], block, dtype, kernel.batch, kernel.m, kernel.n,
-              kernel.k, kernel.extra, kernel.flops, kernel.moved, kernel.launches)
+    return Op(
+        kernel.name,
+        Kind[kernel.kind.upper()],
+        Phase[kernel.phase.upper()],
+        block,
+        dtype,
+        kernel.batch,
+        kernel.m,
+        kernel.n,
+        kernel.k,
+        kernel.extra,
+        kernel.flops,
+        kernel.moved,
+        kernel.launches,
+    )
 
 
 def _activation(job: Job) -> int:

@@ -62,8 +62,9 @@ def without(rows: list[Op], phase: Phase) -> list[Op]:
     """Rows of a unit but those of `phase`; what the others wait for keeps its place."""
     left = [row for row, op in enumerate(rows) if op.phase is not phase]
     place = {row: new for new, row in enumerate(left)}
-    return [op._replace(waits=tuple(place.get(w, -1) for w in op.waits if w < 0 or w in place))
-            for op in (rows[row] for row in left)]
+    return [
+        op._replace(waits=tuple(place.get(w, -1) for w in op.waits if w < 0 or w in place)) for op in (rows[row] for row in left)
+    ]
 
 
 @dataclass
@@ -103,8 +104,16 @@ class Tape:
     # -- rows -------------------------------------------------------------------------------------------------------
 
     def gemm(
-        self, name: str, phase: Phase, m: int, n: int, k: int, batch: int = 1, dtype: int | None = None,
-        waits: tuple[int, ...] = (), adds: bool = False,
+        self,
+        name: str,
+        phase: Phase,
+        m: int,
+        n: int,
+        k: int,
+        batch: int = 1,
+        dtype: int | None = None,
+        waits: tuple[int, ...] = (),
+        adds: bool = False,
     ) -> Op:
         """Matrix product (m,k)x(k,n); FLOPs 2mnk, bytes of both operands and the result once. `adds`: to what is there already."""
         dtype = self.linear_dtype if dtype is None else dtype

@@ -8,6 +8,28 @@ from windtunnel.compute.transfer.method import Known, Method, Predicted, Relativ
 from windtunnel.compute.transfer.published import published
 from windtunnel.compute.transfer.rows import TOKENS, Case, Rows, case, merged
 
-__all__ = ["BEST", "FOREIGN", "METHODS", "TOKENS", "Background", "Best", "Case", "Joint", "Known", "Method", "Predicted",
-           "Relative", "Result", "Rows", "Stored", "background", "best_matmuls", "case", "errors", "leave_out", "merged",
-           "pooled", "published"]
+__all__ = [
+    "BEST",
+    "FOREIGN",
+    "METHODS",
+    "TOKENS",
+    "Background",
+    "Best",
+    "Case",
+    "Joint",
+    "Known",
+    "Method",
+    "Predicted",
+    "Relative",
+    "Result",
+    "Rows",
+    "Stored",
+    "background",
+    "best_matmuls",
+    "case",
+    "errors",
+    "leave_out",
+    "merged",
+    "pooled",
+    "published",
+]

@@ -44,8 +44,14 @@ def carried(found: Kernels, gpu: GPU, provenance: Provenance = Provenance.TRANSF
         attention = {name: attention_for(gpu, laws.every, (ways, base)) for name, ways in found.attention.items()}
     else:
         attention = {SHARED: attention_for(gpu, laws.every, None)}
-    kernels = replace(found, id=found.id if near else f"shared curves and {found.id}", gemm=gemm, grouped=grouped,
-                      attention={name: dict(ways) for name, ways in attention.items()}, tables=_tables(found, laws, near, added))
+    kernels = replace(
+        found,
+        id=found.id if near else f"shared curves and {found.id}",
+        gemm=gemm,
+        grouped=grouped,
+        attention={name: dict(ways) for name, ways in attention.items()},
+        tables=_tables(found, laws, near, added),
+    )
     return Choice(kernels, provenance, 0.0)
 
 

@@ -23,15 +23,18 @@ def errors(results: Sequence[Result], bests: Sequence[Best]) -> Mapping[str, flo
     found: dict[str, float] = {}
     for kind in ("gemm", "attention"):
         for side in ("other", "same"):
-            some = [r.errors for r in results
-                    if r.kind == kind and r.method == "ours" and r.n >= FEW and _near(r) == (side == "same")]
+            some = [
+                r.errors for r in results if r.kind == kind and r.method == "ours" and r.n >= FEW and _near(r) == (side == "same")
+            ]
             found[f"{kind} {side}"] = _sigma(some) if some else found[f"{kind} other"]
     kernels = [load(name) for name in available()]
     shares = {one.id: float(np.log(one.memory["elementwise"].efficiency)) for one in kernels}
     for side in ("same", "other"):
-        misses = [shares[one.id] - np.mean([shares[o.id] for o in others]) for one in kernels
-                  if (others := [o for o in kernels
-                                 if o.id != one.id and (o.architecture == one.architecture) == (side == "same")])]
+        misses = [
+            shares[one.id] - np.mean([shares[o.id] for o in others])
+            for one in kernels
+            if (others := [o for o in kernels if o.id != one.id and (o.architecture == one.architecture) == (side == "same")])
+        ]
         found[f"memory {side}"] = _sigma([np.array(misses)])
     found["foreign"] = _sigma([np.array([np.log(one.measured / one.ours)]) for one in bests if one.foreign])
     return found

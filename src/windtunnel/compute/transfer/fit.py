@@ -28,13 +28,25 @@ AnyCurve = TypeVar("AnyCurve", GemmCurve, AttentionCurve)
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
 """Output tiles that BLAS libraries of every generation have."""
 
-GEMM: Bounds = {"fraction": (0.4, 0.95, 1.0), "tile_cost": (2.0, 12.0, 60.0), "prologue": (20.0, 100.0, 300.0),
-                "wave": (0.0, 0.5, 1.0), "memory": (0.6, 0.85, 0.95), "latency": (1.5e-6, 3e-6, 1e-5), "split": (0.0, 3e-6, 2e-5),
-                "blend": (1.3, 3.0, 5.0)}
+GEMM: Bounds = {
+    "fraction": (0.4, 0.95, 1.0),
+    "tile_cost": (2.0, 12.0, 60.0),
+    "prologue": (20.0, 100.0, 300.0),
+    "wave": (0.0, 0.5, 1.0),
+    "memory": (0.6, 0.85, 0.95),
+    "latency": (1.5e-6, 3e-6, 1e-5),
+    "split": (0.0, 3e-6, 2e-5),
+    "blend": (1.3, 3.0, 5.0),
+}
 LAYOUTS: Bounds = {"dgrad": (0.8, 1.0, 1.3), "wgrad": (0.8, 1.0, 1.3)}
 THROTTLE: Bounds = {"throttle": (0.0, 0.1, 0.5), "settle": (5e-5, 3e-4, 5e-3)}
-ATTENTION: Bounds = {"fraction": (0.1, 0.8, 1.0), "wave": (0.0, 0.5, 1.5), "setup": (0.0, 150.0, 1000.0),
-                     "head": (0.0, 20.0, 150.0), "causal": (1.0, 1.05, 1.5)}
+ATTENTION: Bounds = {
+    "fraction": (0.1, 0.8, 1.0),
+    "wave": (0.0, 0.5, 1.5),
+    "setup": (0.0, 150.0, 1000.0),
+    "head": (0.0, 20.0, 150.0),
+    "causal": (1.0, 1.05, 1.5),
+}
 SHARED: Bounds = {"exposed": (0.0, 0.5, 2.0), "latency": (2e-6, 6e-6, 5e-5)}
 """Both directions together: the share of exponentials that shows, and the shortest kernel."""
 
@@ -84,22 +96,29 @@ def joint(cases: Sequence[Case], own: Mapping[str, GemmCurve]) -> Joint:
     products = [(sheets[case.gpu.id], _thinned(case.gemm)) for case in cases if len(case.gemm) >= ENOUGH]
     fused = [(sheets[case.gpu.id], _thinned(native(case))) for case in cases if len(native(case)) >= FEW]
     gemm = _gemm_start(0.0)
-    found = _least({**GEMM, **LAYOUTS}, lambda x: [_miss(predict.gemm(gemm_held(_with(gemm, x), on, energy), on, rows), rows)
-                                                  for on, rows in products])
+    found = _least(
+        {**GEMM, **LAYOUTS},
+        lambda x: [_miss(predict.gemm(gemm_held(_with(gemm, x), on, energy), on, rows), rows) for on, rows in products],
+    )
     bounds = {f"{way}.{name}": value for way in WAYS for name, value in ATTENTION.items()} | dict(SHARED)
 
     def curves(x: Mapping[str, float]) -> dict[str, AttentionCurve]:
-        return {way: AttentionCurve(rows=BLOCK, latency=x["latency"], **{name: x[f"{way}.{name}"] for name in ATTENTION})
-                for way in WAYS}
+        return {
+            way: AttentionCurve(rows=BLOCK, latency=x["latency"], **{name: x[f"{way}.{name}"] for name in ATTENTION})
+            for way in WAYS
+        }
 
     def misses(x: dict[str, float]) -> list[Array]:
         made = curves(x)
-        return [_miss(predict.attention({way: attention_with(made[way], way, on, x["exposed"]) for way in WAYS}, on, rows), rows)
-                for on, rows in fused]
+        return [
+            _miss(predict.attention({way: attention_with(made[way], way, on, x["exposed"]) for way in WAYS}, on, rows), rows)
+            for on, rows in fused
+        ]
 
     shared = _least(bounds, misses)
-    return Joint(_with(gemm, found), curves(shared), shared["exposed"], energy,
-                 tuple(sorted({on.id for on, _ in (*products, *fused)})))
+    return Joint(
+        _with(gemm, found), curves(shared), shared["exposed"], energy, tuple(sorted({on.id for on, _ in (*products, *fused)}))
+    )
 
 
 def _gemm_start(throttle: float) -> GemmCurve:
@@ -140,6 +159,7 @@ def _least(bounds: Bounds, misses: Callable[[dict[str, float]], list[Array]]) ->
         pull = PULL * np.sqrt(float(MOST * len(groups)))
         return np.concatenate([*(miss * np.sqrt(MOST / len(miss)) for miss in groups), pull * (x - expected)])
 
-    found = least_squares(residuals, np.clip(expected, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05, diff_step=3e-3,
-                          max_nfev=60)
+    found = least_squares(
+        residuals, np.clip(expected, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05, diff_step=3e-3, max_nfev=60
+    )
     return constants(found.x)

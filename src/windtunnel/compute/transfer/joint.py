@@ -49,30 +49,46 @@ def read(path: Path) -> Stored:
     """A file that `profile transfer --write` wrote. Raises FileError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return Stored(_joint(data["all"]), {name: _joint(each) for name, each in data["without"].items()},
-                      {name: float(value) for name, value in data["error"].items()})
+        return Stored(
+            _joint(data["all"]),
+            {name: _joint(each) for name, each in data["without"].items()},
+            {name: float(value) for name, value in data["error"].items()},
+        )
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FileError(str(path), str(error), "a file that `windtunnel profile transfer --write` wrote") from error
 
 
 def text(found: Stored) -> str:
     """The file's text, numbers to four digits."""
-    data = {"all": _table(found.every), "without": {name: _table(each) for name, each in found.without.items()},
-            "error": {name: _short(value) for name, value in found.error.items()}}
+    data = {
+        "all": _table(found.every),
+        "without": {name: _table(each) for name, each in found.without.items()},
+        "error": {name: _short(value) for name, value in found.error.items()},
+    }
     return json.dumps(data, indent=1) + "\n"
 
 
 def _joint(data: Mapping[str, Any]) -> Joint:
     gemm = dict(data["gemm"])
     gemm["tiles"] = tuple((int(r), int(c)) for r, c in gemm["tiles"])
-    return Joint(GemmCurve(**gemm), {way: AttentionCurve(**data["attention"][way]) for way in ("forward", "backward")},
-                 float(data["exposed"]), float(data["energy"]), tuple(data["fitted_on"]))
+    return Joint(
+        GemmCurve(**gemm),
+        {way: AttentionCurve(**data["attention"][way]) for way in ("forward", "backward")},
+        float(data["exposed"]),
+        float(data["energy"]),
+        tuple(data["fitted_on"]),
+    )
 
 
 def _table(joint: Joint) -> dict[str, Any]:
     attention = {way: _numbers(curve) for way, curve in joint.attention.items()}
-    return {"fitted_on": list(joint.fitted_on), "energy": _short(joint.energy), "exposed": _short(joint.exposed),
-            "gemm": _numbers(joint.gemm), "attention": attention}
+    return {
+        "fitted_on": list(joint.fitted_on),
+        "energy": _short(joint.energy),
+        "exposed": _short(joint.exposed),
+        "gemm": _numbers(joint.gemm),
+        "attention": attention,
+    }
 
 
 def _numbers(curve: GemmCurve | AttentionCurve) -> dict[str, Any]:

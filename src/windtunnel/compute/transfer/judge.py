@@ -85,8 +85,9 @@ def background(cases: Sequence[Case]) -> Background:
     own = {name: one.gemm for name, one in relatives.items() if one.gemm is not None}
 
     def without(left: Left) -> Joint:
-        return fit.joint([case for case in cases if case.gpu.id not in left],
-                         {key: curve for key, curve in own.items() if key not in left})
+        return fit.joint(
+            [case for case in cases if case.gpu.id not in left], {key: curve for key, curve in own.items() if key not in left}
+        )
 
     return Background(relatives, without)
 
@@ -136,8 +137,11 @@ def leave_out(cases: Sequence[Case], behind: Background, without: Without, toget
 
 
 def _parts(case: Case) -> Iterable[tuple[str, str, Rows]]:
-    for kind, part, rows in (("gemm", "gemm", case.gemm), ("attention", "attention", native(case)),
-                             ("attention", FOREIGN, foreign(case))):
+    for kind, part, rows in (
+        ("gemm", "gemm", case.gemm),
+        ("attention", "attention", native(case)),
+        ("attention", FOREIGN, foreign(case)),
+    ):
         if len(rows):
             yield kind, part, rows
 

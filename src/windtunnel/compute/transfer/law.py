@@ -31,8 +31,17 @@ from windtunnel.spec import load_gpu
 from windtunnel.spec.catalog import names
 from windtunnel.spec.cluster import GPU
 
-NODE = {"volta": 2.8, "ampere": 1.0, "ada": 0.7, "hopper": 0.7, "blackwell": 0.7, "cdna2": 1.0, "cdna3": 0.7, "cdna4": 0.49,
-        "gaudi": 1.0}
+NODE = {
+    "volta": 2.8,
+    "ampere": 1.0,
+    "ada": 0.7,
+    "hopper": 0.7,
+    "blackwell": 0.7,
+    "cdna2": 1.0,
+    "cdna3": 0.7,
+    "cdna4": 0.49,
+    "gaudi": 1.0,
+}
 """Power of the same work at the same speed, over 7 nm, as the foundry states for its processes (TSMC: N7 60 % of N10's, N10 60 % of
 16 nm's; N5 70 % of N7's; N3 70 % of N5's). 4N and 4NP are tuned forms of N5 without a published figure and count as it."""
 
@@ -45,8 +54,18 @@ SPECIAL = 16.0
 BALANCE = 256.0
 """H100's FLOP at peak in the time of an exponential."""
 
-YEAR = {"volta": 2017, "ampere": 2020, "cdna2": 2021, "gaudi": 2022, "ada": 2022, "hopper": 2022, "cdna3": 2023, "blackwell": 2024,
-        "cdna4": 2025, "tpu": 2022}
+YEAR = {
+    "volta": 2017,
+    "ampere": 2020,
+    "cdna2": 2021,
+    "gaudi": 2022,
+    "ada": 2022,
+    "hopper": 2022,
+    "cdna3": 2023,
+    "blackwell": 2024,
+    "cdna4": 2025,
+    "tpu": 2022,
+}
 """When an architecture came out: how near two are."""
 
 
@@ -67,15 +86,24 @@ class Sheet:
 def sheet(gpu: GPU) -> Sheet:
     """The sheet of a catalogue entry or a job's own GPU."""
     peak = next((gpu.peak[key] for key in ("bf16", "fp16") if key in gpu.peak), max(gpu.peak.values()))
-    return Sheet(gpu.id, gpu.architecture, peak, gpu.memory_bandwidth, None if gpu.sms is None else float(gpu.sms),
-                 None if gpu.l2 is None else float(gpu.l2), gpu.power_w, gpu.clock_hz)
+    return Sheet(
+        gpu.id,
+        gpu.architecture,
+        peak,
+        gpu.memory_bandwidth,
+        None if gpu.sms is None else float(gpu.sms),
+        None if gpu.l2 is None else float(gpu.l2),
+        gpu.power_w,
+        gpu.clock_hz,
+    )
 
 
 def sheet_of(kernels: Kernels) -> Sheet:
     """The sheet of the GPU that constants were fitted on; the clock is the catalogue's, where it has the GPU."""
     clock = load_gpu(kernels.id).clock_hz if kernels.id in names("gpus") else kernels.datasheet.get("clock_hz")
-    return Sheet(kernels.id, kernels.architecture, kernels.peak, kernels.bandwidth, kernels.sms, kernels.l2, kernels.power or None,
-                 clock)
+    return Sheet(
+        kernels.id, kernels.architecture, kernels.peak, kernels.bandwidth, kernels.sms, kernels.l2, kernels.power or None, clock
+    )
 
 
 def reach(curve: GemmCurve) -> float:

@@ -6,8 +6,13 @@ import numpy as np
 
 from windtunnel.compute.transfer.rows import Case, Rows
 
-MADE_FOR = {"volta": ("fa2",), "ampere": ("fa2", "cudnn"), "ada": ("fa2", "cudnn"), "hopper": ("fa3", "cudnn"),
-            "blackwell": ("fa4", "cudnn")}
+MADE_FOR = {
+    "volta": ("fa2",),
+    "ampere": ("fa2", "cudnn"),
+    "ada": ("fa2", "cudnn"),
+    "hopper": ("fa3", "cudnn"),
+    "blackwell": ("fa4", "cudnn"),
+}
 """FlashAttention-2 runs Ampere's instructions on Hopper too, at little more than half the speed of those made for it
 (Shah et al. 2024, section 1): no data sheet says so, and such rows are judged apart."""
 

@@ -41,6 +41,7 @@ def attention(curves: Mapping[str, AttentionCurve], on: Sheet, rows: Rows) -> Ar
     for way, curve in curves.items():
         mask = rows.way == way
         some = rows.where(mask)
-        seconds[mask] = attention_seconds(curve, device_of(on), way, some.batch, some.m, some.n, some.k,
-                                          np.full(len(some), HALF, np.int8), some.flops)
+        seconds[mask] = attention_seconds(
+            curve, device_of(on), way, some.batch, some.m, some.n, some.k, np.full(len(some), HALF, np.int8), some.flops
+        )
     return seconds

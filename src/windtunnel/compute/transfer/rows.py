@@ -72,8 +72,17 @@ class Case:
 
 def case(gpu: GPU, data: Dataset) -> Case:
     """The half-precision kernels of a dataset with `TOKENS` tokens or more: products forward, dgrad, wgrad; attention both ways."""
-    rows = [row for row in data.rows() if row["status"] == "ok" and row["level"] == "kernel" and row["dtype"] in DTYPES
-            and row["mode"] != "compile" and row["m"] and row["n"] and row["k"]]
+    rows = [
+        row
+        for row in data.rows()
+        if row["status"] == "ok"
+        and row["level"] == "kernel"
+        and row["dtype"] in DTYPES
+        and row["mode"] != "compile"
+        and row["m"]
+        and row["n"]
+        and row["k"]
+    ]
     gemm = [_product(row) for row in rows if row["op"] == "gemm" and row["phase"] in PRODUCTS and _tokens(row) >= TOKENS]
     attention = [_attention(row) for row in rows if row["op"] == "attention" and row["phase"] in PASSES and row["m"] >= TOKENS]
     return Case(gpu, rows_of(gemm), rows_of(attention), tuple(sorted({str(row["source"]) for row in rows})))
@@ -84,8 +93,15 @@ def merged(cases: Sequence[Case]) -> list[Case]:
     found: dict[str, list[Case]] = {}
     for one in cases:
         found.setdefault(one.gpu.id, []).append(one)
-    return [Case(same[0].gpu, joined([c.gemm for c in same]), joined([c.attention for c in same]),
-                 tuple(sorted({s for c in same for s in c.sources}))) for same in found.values()]
+    return [
+        Case(
+            same[0].gpu,
+            joined([c.gemm for c in same]),
+            joined([c.attention for c in same]),
+            tuple(sorted({s for c in same for s in c.sources})),
+        )
+        for same in found.values()
+    ]
 
 
 def _tokens(row: Mapping[str, Any]) -> int:

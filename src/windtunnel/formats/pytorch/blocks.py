@@ -42,7 +42,7 @@ def listed_path(path: str) -> str | None:
     """`encoder.layers.3` of `encoder.layers.3.mlp`: the outermost child of a list of modules; None where there is none."""
     parts = path.split(".")
     at = next((i for i, part in enumerate(parts) if part.isdecimal()), None)
-    return None if at is None else ".".join(parts[:at + 1])
+    return None if at is None else ".".join(parts[: at + 1])
 
 
 def listed_paths(paths: set[str]) -> set[str]:
@@ -181,8 +181,15 @@ class Writer:
                 inside = module.removeprefix(part.path).removeprefix(".") if part.listed else module
                 kernels += self.reader.kernels(node, inside, backward)
         enters, cut = self._entering(at)
-        return GraphBlock(kernels=tuple(kernels), weights=tuple(weights), saved=tuple(saved), working=self._working(at),
-                          enters=enters, cut=cut, root=not part.listed)
+        return GraphBlock(
+            kernels=tuple(kernels),
+            weights=tuple(weights),
+            saved=tuple(saved),
+            working=self._working(at),
+            enters=enters,
+            cut=cut,
+            root=not part.listed,
+        )
 
     def _entering(self, at: int) -> tuple[float, float]:
         """Bytes that the block reads from before it, and bytes that pass its beginning on their way to it or further."""
@@ -203,8 +210,12 @@ class Writer:
         """Highest sum of bytes inside the block's backward pass beside what all forward passes left, never below zero."""
         part, live = self.parts[at], 0.0
         mine = set(part.backward)
-        arriving = {owner for node in part.backward for owner in self.tensors.inputs(node)
-                    if is_backward(self.tensors.maker(owner)) and self.tensors.maker(owner) not in mine}
+        arriving = {
+            owner
+            for node in part.backward
+            for owner in self.tensors.inputs(node)
+            if is_backward(self.tensors.maker(owner)) and self.tensors.maker(owner) not in mine
+        }
         live = sum(self.tensors.bytes_of(owner) for owner in arriving)
         highest = live
         for node in part.backward:

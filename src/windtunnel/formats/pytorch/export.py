@@ -57,8 +57,12 @@ def joint(loaded: Loaded, dtype: str) -> Joint:
             made = aot_export_joint_with_descriptors(stack, program, args, kwargs)
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
-        raise SpecError("torch.export", f"{type(error).__name__}: {first[:300]}", "a module that torch.export can trace",
-                        "See docs/import.md for what usually helps.") from None
+        raise SpecError(
+            "torch.export",
+            f"{type(error).__name__}: {first[:300]}",
+            "a module that torch.export can trace",
+            "See docs/import.md for what usually helps.",
+        ) from None
     return _read(made.graph_module.graph, shared)
 
 
@@ -74,7 +78,7 @@ def _read(graph: Any, shared: dict[str, int]) -> Joint:
     inputs = [n for n in nodes if n.op == "placeholder" and "Tangent" not in type(n.meta.get("desc")).__name__]
     weights = {n: str(n.meta["desc"].target) for n in inputs if "Param" in type(n.meta.get("desc")).__name__}
     outputs = list(next(n for n in nodes if n.op == "output").args[0])
-    results, gradients = outputs[:-len(inputs)], outputs[-len(inputs):]
+    results, gradients = outputs[: -len(inputs)], outputs[-len(inputs) :]
     by_input = dict(zip(inputs, gradients, strict=True))
     frozen = sum(int(node.meta["val"].numel()) for node in weights if by_input[node] is None)
     found = tuple(g for node, g in by_input.items() if g is not None and node in weights)

@@ -16,8 +16,14 @@ from windtunnel.spec import load_model
 FORMAT = "torch.export"
 
 
-def import_torch(target: str, arguments: Sequence[str] = (), inputs: Sequence[str] = (), dtype: str = "bf16",
-                 tokens: int | None = None, name: str = "") -> Imported:
+def import_torch(
+    target: str,
+    arguments: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    dtype: str = "bf16",
+    tokens: int | None = None,
+    name: str = "",
+) -> Imported:
     """The graph model of the module behind `target` (FILE.py:factory, package.module:factory or FILE.pt2).
 
     `arguments` of the factory as NAME=VALUE; `inputs` as [NAME=]SHAPE[:DTYPE], first dimension the micro batch; `tokens` of a
@@ -29,8 +35,14 @@ def import_torch(target: str, arguments: Sequence[str] = (), inputs: Sequence[st
     return _imported(made, dtype, tokens, name or (plain[2] if plain[0] else target), f"torch.export of {target}")
 
 
-def from_module(module: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, dtype: str = "bf16",
-                tokens: int | None = None, name: str = "") -> Imported:
+def from_module(
+    module: Any,
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    dtype: str = "bf16",
+    tokens: int | None = None,
+    name: str = "",
+) -> Imported:
     """The graph model of `module` run on `args` and `kwargs`, whose values do not matter.
 
     The module's parameters are replaced by tensors without storage: make it for this call, best under `torch.device("meta")`.
@@ -45,13 +57,23 @@ def _imported(made: Loaded, dtype: str, tokens: int | None, name: str, source: s
     parts = segments(found, tensors)
     writer = Writer(found, tensors, parts)
     blocks, order = writer.write()
-    model = load_model({
-        "kind": "graph", "name": name, "source": source, "batch": batch, "tokens": tokens or length,
-        "dtype": _dtype(found, dtype), "order": [list(entry) for entry in order],
-        "blocks": {key: block.model_dump(mode="json") for key, block in blocks.items()},
-    })
-    assumed = [*made.assumed, f"{batch} samples a micro batch, {tokens or length} token(s) each: what the inputs have",
-               "kernels one by one as eager PyTorch runs them, no fusion"]
+    model = load_model(
+        {
+            "kind": "graph",
+            "name": name,
+            "source": source,
+            "batch": batch,
+            "tokens": tokens or length,
+            "dtype": _dtype(found, dtype),
+            "order": [list(entry) for entry in order],
+            "blocks": {key: block.model_dump(mode="json") for key, block in blocks.items()},
+        }
+    )
+    assumed = [
+        *made.assumed,
+        f"{batch} samples a micro batch, {tokens or length} token(s) each: what the inputs have",
+        "kernels one by one as eager PyTorch runs them, no fusion",
+    ]
     seen = writer.reader.seen
     if seen["attention"]:
         assumed.append(f"{seen['attention']} fused attention calls run as flash attention does")
@@ -69,8 +91,11 @@ def _imported(made: Loaded, dtype: str, tokens: int | None, name: str, source: s
     ignored = [f"{buffer_bytes(found):.0f} bytes of buffers"] if buffer_bytes(found) else []
     idle = sorted({short(n) for n in found.nodes if n.op == "call_function" and n.meta.get("val") is None})
     ignored += [f"aten.{key}: it computes nothing" for key in idle]
-    built = (f"{len(order)} runs of {len(blocks)} different blocks", f"{int(getattr(model, 'parameters', 0))} parameters",
-             f"{sum(seen.values())} kernels of a micro batch's forward and backward pass")
+    built = (
+        f"{len(order)} runs of {len(blocks)} different blocks",
+        f"{int(getattr(model, 'parameters', 0))} parameters",
+        f"{sum(seen.values())} kernels of a micro batch's forward and backward pass",
+    )
     return Imported(FORMAT, model, built=built, ignored=tuple(ignored), assumed=tuple(assumed))
 
 

@@ -13,27 +13,153 @@ from windtunnel.spec.graph_model import Kernel, KernelKind
 NARROW = 4
 """Channels of a convolution's group up to which it is no matrix product for tensor cores (depthwise): counted by its bytes."""
 
-NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update",
-         "_native_batch_norm_legit_functional", "_batch_norm_with_update_functional", "cudnn_batch_norm", "_fused_rms_norm",
-         "rms_norm", "batch_norm_backward", "_native_batch_norm_legit_no_training")
+NORMS = (
+    "native_layer_norm",
+    "native_group_norm",
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_batch_norm_with_update",
+    "_native_batch_norm_legit_functional",
+    "_batch_norm_with_update_functional",
+    "cudnn_batch_norm",
+    "_fused_rms_norm",
+    "rms_norm",
+    "batch_norm_backward",
+    "_native_batch_norm_legit_no_training",
+)
 SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
-REDUCTIONS = ("sum", "mean", "amax", "amin", "max", "min", "prod", "var", "var_mean", "std", "any", "all", "argmax", "argmin",
-              "norm", "linalg_vector_norm", "logsumexp", "cumsum", "sort", "topk", "nll_loss_forward", "nll_loss_backward",
-              "nll_loss2d_forward", "nll_loss2d_backward", "mse_loss", "mse_loss_backward", "argsort", "count_nonzero")
-MOVES = ("clone", "_to_copy", "copy", "cat", "stack", "constant_pad_nd", "slice_backward", "select_backward", "slice_scatter",
-         "select_scatter", "index_put", "index", "index_select", "gather", "scatter", "scatter_add", "index_add", "repeat", "roll",
-         "flip", "embedding_renorm", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "new_zeros", "new_full",
-         "new_ones", "new_empty", "empty", "empty_like", "new_empty_strided", "arange", "scalar_tensor", "_unsafe_index",
-         "unfold_backward", "tril", "triu", "eye", "diagonal_backward", "as_strided_scatter", "pixel_shuffle", "linspace", "fill",
-         "im2col", "col2im", "_unsafe_index_put", "repeat_interleave", "one_hot", "masked_scatter", "resize", "set", "bincount",
-         "split_with_sizes_copy", "permute_copy", "_foreach_copy")
-STENCILS = ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "upsample", "_upsample", "max_pool3d_with_indices",
-            "avg_pool3d", "grid_sampler", "reflection_pad", "replication_pad", "_adaptive_avg_pool3d", "adaptive_max_pool2d",
-            "avg_pool1d", "native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "multinomial", "uniform",
-            "normal", "binary_cross_entropy", "smooth_l1_loss", "huber_loss", "glu", "_prelu_kernel", "dropout", "polar",
-            "complex", "view_as_complex_copy", "where", "nonzero", "addcmul", "addcdiv", "lerp")
-ATTENTION = tuple(f"_scaled_dot_product_{kind}_attention{where}" for kind, where in (
-    ("flash", ""), ("efficient", ""), ("cudnn", ""), ("flash", "_for_cpu"), ("fused", "_overrideable")))
+REDUCTIONS = (
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "prod",
+    "var",
+    "var_mean",
+    "std",
+    "any",
+    "all",
+    "argmax",
+    "argmin",
+    "norm",
+    "linalg_vector_norm",
+    "logsumexp",
+    "cumsum",
+    "sort",
+    "topk",
+    "nll_loss_forward",
+    "nll_loss_backward",
+    "nll_loss2d_forward",
+    "nll_loss2d_backward",
+    "mse_loss",
+    "mse_loss_backward",
+    "argsort",
+    "count_nonzero",
+)
+MOVES = (
+    "clone",
+    "_to_copy",
+    "copy",
+    "cat",
+    "stack",
+    "constant_pad_nd",
+    "slice_backward",
+    "select_backward",
+    "slice_scatter",
+    "select_scatter",
+    "index_put",
+    "index",
+    "index_select",
+    "gather",
+    "scatter",
+    "scatter_add",
+    "index_add",
+    "repeat",
+    "roll",
+    "flip",
+    "embedding_renorm",
+    "zeros",
+    "zeros_like",
+    "ones",
+    "ones_like",
+    "full",
+    "full_like",
+    "new_zeros",
+    "new_full",
+    "new_ones",
+    "new_empty",
+    "empty",
+    "empty_like",
+    "new_empty_strided",
+    "arange",
+    "scalar_tensor",
+    "_unsafe_index",
+    "unfold_backward",
+    "tril",
+    "triu",
+    "eye",
+    "diagonal_backward",
+    "as_strided_scatter",
+    "pixel_shuffle",
+    "linspace",
+    "fill",
+    "im2col",
+    "col2im",
+    "_unsafe_index_put",
+    "repeat_interleave",
+    "one_hot",
+    "masked_scatter",
+    "resize",
+    "set",
+    "bincount",
+    "split_with_sizes_copy",
+    "permute_copy",
+    "_foreach_copy",
+)
+STENCILS = (
+    "max_pool2d_with_indices",
+    "avg_pool2d",
+    "_adaptive_avg_pool2d",
+    "upsample",
+    "_upsample",
+    "max_pool3d_with_indices",
+    "avg_pool3d",
+    "grid_sampler",
+    "reflection_pad",
+    "replication_pad",
+    "_adaptive_avg_pool3d",
+    "adaptive_max_pool2d",
+    "avg_pool1d",
+    "native_dropout",
+    "bernoulli",
+    "rand",
+    "randn",
+    "rand_like",
+    "randn_like",
+    "multinomial",
+    "uniform",
+    "normal",
+    "binary_cross_entropy",
+    "smooth_l1_loss",
+    "huber_loss",
+    "glu",
+    "_prelu_kernel",
+    "dropout",
+    "polar",
+    "complex",
+    "view_as_complex_copy",
+    "where",
+    "nonzero",
+    "addcmul",
+    "addcdiv",
+    "lerp",
+)
+ATTENTION = tuple(
+    f"_scaled_dot_product_{kind}_attention{where}"
+    for kind, where in (("flash", ""), ("efficient", ""), ("cudnn", ""), ("flash", "_for_cpu"), ("fused", "_overrideable"))
+)
 SPARSE = ("embedding", "index_select", "gather", "index")
 """Operators that read of their first input only as much as they write."""
 
@@ -86,8 +212,11 @@ class Reader:
             return "reduce", 1
         if base in MOVES:
             return "copy", 1
-        if any(tag.name == "pointwise" for tag in getattr(node.target, "tags", ())) or name.endswith("_backward") or any(
-                base.startswith(known) for known in STENCILS):
+        if (
+            any(tag.name == "pointwise" for tag in getattr(node.target, "tags", ()))
+            or name.endswith("_backward")
+            or any(base.startswith(known) for known in STENCILS)
+        ):
             return "elementwise", 1
         self.unknown[name] += int(self.tensors.moved(node))
         return "elementwise", 1
@@ -136,16 +265,29 @@ class Reader:
     def _attention(self, node: Any, module: str) -> Kernel:
         backward = short(node).endswith("_backward")
         query, key = (node.args[i + backward].meta["val"].shape for i in (0, 1))
-        arguments = {a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)
-                     for i, a in enumerate(node.target._schema.arguments)}
+        arguments = {
+            a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)
+            for i, a in enumerate(node.target._schema.arguments)
+        }
         batch, m, n, k = int(query[0] * query[1]), int(query[2]), int(key[2]), int(query[3])
         seen = (n + 1) / 2 if arguments.get("is_causal") and m == n else float(n)
         flops = 4.0 * batch * m * seen * k * (2.5 if backward else 1.0)
         self.seen["attention"] += 1
         kind: KernelKind = "attention_backward" if backward else "attention"
         words = f"{module} attention{' grad' if backward else ''}".strip()
-        return Kernel(words, kind, "dgrad" if backward else "forward", batch, m, n, k, max(1, int(query[1] // key[1])), flops,
-                      self.tensors.moved(node), 3 if backward else 1)
+        return Kernel(
+            words,
+            kind,
+            "dgrad" if backward else "forward",
+            batch,
+            m,
+            n,
+            k,
+            max(1, int(query[1] // key[1])),
+            flops,
+            self.tensors.moved(node),
+            3 if backward else 1,
+        )
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,16 @@ from windtunnel.base.errors import FileError, SpecError
 
 DTYPES = ("bf16", "fp16", "fp32")
 _INPUT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d{1,9}(?:x\d{1,9})*)(?::(?P<dtype>\w+))?")
-_KINDS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "int": "int64", "int64": "int64", "int32": "int32",
-          "long": "int64", "bool": "bool"}
+_KINDS = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp32": "float32",
+    "int": "int64",
+    "int64": "int64",
+    "int32": "int32",
+    "long": "int64",
+    "bool": "bool",
+}
 
 
 def pytorch() -> Any:
@@ -26,8 +34,12 @@ def pytorch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise SpecError("import torch", "no PyTorch", "PyTorch 2.13, which reads the module; predictions do not need it",
-                        "Type: pip install 'windtunnel[torch]'.") from error
+        raise SpecError(
+            "import torch",
+            "no PyTorch",
+            "PyTorch 2.13, which reads the module; predictions do not need it",
+            "Type: pip install 'windtunnel[torch]'.",
+        ) from error
     return torch
 
 
@@ -54,8 +66,12 @@ def load(target: str, arguments: Sequence[str], inputs: Sequence[str], dtype: st
     if inputs:
         made.args, made.kwargs = _inputs(torch, inputs, dtype)
     elif not made.args and not made.kwargs:
-        raise SpecError(target, "a module alone", "inputs too: return (module, inputs) or give --input 8x3x224x224",
-                        "The first dimension is the micro batch.")
+        raise SpecError(
+            target,
+            "a module alone",
+            "inputs too: return (module, inputs) or give --input 8x3x224x224",
+            "The first dimension is the micro batch.",
+        )
     return made
 
 
@@ -78,8 +94,12 @@ def _program(torch: Any, target: str, arguments: Sequence[str], inputs: Sequence
 def _factory(target: str) -> Callable[..., Any]:
     where, _, name = target.rpartition(":")
     if not where or not name.isidentifier():
-        raise SpecError("TARGET", target, "FILE.py:factory, package.module:factory or FILE.pt2",
-                        "A factory is a function (or class) that makes the module.")
+        raise SpecError(
+            "TARGET",
+            target,
+            "FILE.py:factory, package.module:factory or FILE.pt2",
+            "A factory is a function (or class) that makes the module.",
+        )
     if where.endswith(".py"):
         path = Path(where)
         if not path.is_file():
@@ -142,8 +162,12 @@ def _inputs(torch: Any, texts: Sequence[str], dtype: str) -> tuple[tuple[Any, ..
         found = _INPUT.fullmatch(text)
         kind = _KINDS.get((found.group("dtype") or dtype) if found else "")
         if found is None or kind is None:
-            raise SpecError("--input", text, "[NAME=]SHAPE[:DTYPE], such as 8x3x224x224 or input_ids=2x4096:int64",
-                            f"Number formats: {', '.join(_KINDS)}.")
+            raise SpecError(
+                "--input",
+                text,
+                "[NAME=]SHAPE[:DTYPE], such as 8x3x224x224 or input_ids=2x4096:int64",
+                f"Number formats: {', '.join(_KINDS)}.",
+            )
         shape = [int(size) for size in found.group("shape").split("x")]
         made = torch.empty(shape, dtype=getattr(torch, kind), device="meta")
         if found.group("name"):

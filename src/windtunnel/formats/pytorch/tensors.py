@@ -102,7 +102,10 @@ class Tensors:
         found = {self.owner[g] for g in self.joint.gradients}
         for node in reversed(self.joint.nodes):
             if self.works(node) and node in found and short(node) in ("_to_copy", "add", "sum"):
-                found |= {owner for owner in self.inputs(node)
-                          if short(self.maker(owner)) in ("mm", "bmm", "addmm", "sum", "add", "embedding_dense_backward")
-                          and all(reader in found for reader in self.readers[owner])}
+                found |= {
+                    owner
+                    for owner in self.inputs(node)
+                    if short(self.maker(owner)) in ("mm", "bmm", "addmm", "sum", "add", "embedding_dense_backward")
+                    and all(reader in found for reader in self.readers[owner])
+                }
         return found

@@ -85,9 +85,24 @@ def all_to_all(call: Call) -> Pattern:
 
     crossing = sum(1 for batch in batches if not batch.all())
     return Pattern(
-        src, dst, np.full(lanes, block, dtype=np.int64), slices.astype(np.int64), whole(lanes, 8), np.arange(lanes, dtype=np.int32),
-        whole(lanes, 0), pace, start, lane, lead, len(batches) - crossing, crossing, alone, n * n,
-        carries, lambda piece: piece // n, lambda piece: piece % n,
+        src,
+        dst,
+        np.full(lanes, block, dtype=np.int64),
+        slices.astype(np.int64),
+        whole(lanes, 8),
+        np.arange(lanes, dtype=np.int32),
+        whole(lanes, 0),
+        pace,
+        start,
+        lane,
+        lead,
+        len(batches) - crossing,
+        crossing,
+        alone,
+        n * n,
+        carries,
+        lambda piece: piece // n,
+        lambda piece: piece % n,
     )
 
 
@@ -101,11 +116,23 @@ def send_recv(call: Call) -> Pattern:
     far = call.node_of(src) != call.node_of(dst)
     slices = np.where(far, int(p2p_slice(size, True)), int(p2p_slice(size, False)))
     return Pattern(
-        src, dst, np.full(lanes, size, dtype=np.int64), np.minimum(size, slices).astype(np.int64), whole(lanes, 8),
-        np.arange(lanes, dtype=np.int32), whole(lanes, 0), np.full(lanes, float(size)), np.zeros(lanes + 1, dtype=np.int64),
-        np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64), 0 if far.any() else 1, 1 if far.any() else 0,
-        lambda local, net: net if far.any() else local, lanes,
-        lambda lane, slice: ((lane,) if slice == -(-size // int(slices[lane])) - 1 else (), False), lambda piece: piece,
+        src,
+        dst,
+        np.full(lanes, size, dtype=np.int64),
+        np.minimum(size, slices).astype(np.int64),
+        whole(lanes, 8),
+        np.arange(lanes, dtype=np.int32),
+        whole(lanes, 0),
+        np.full(lanes, float(size)),
+        np.zeros(lanes + 1, dtype=np.int64),
+        np.zeros(0, dtype=np.int32),
+        np.zeros(0, dtype=np.int64),
+        0 if far.any() else 1,
+        1 if far.any() else 0,
+        lambda local, net: net if far.any() else local,
+        lanes,
+        lambda lane, slice: ((lane,) if slice == -(-size // int(slices[lane])) - 1 else (), False),
+        lambda piece: piece,
         lambda piece: (piece + 1) % n,
     )
 
@@ -124,9 +151,22 @@ def rooted(call: Call) -> Pattern:
         return ((int(other[lane]),) if slice == -(-block // int(slices[lane])) - 1 else ()), COPY
 
     return Pattern(
-        src, dst, np.full(n - 1, block, dtype=np.int64), slices, whole(n - 1, 8), np.arange(n - 1, dtype=np.int32),
-        whole(n - 1, 0), np.full(n - 1, float(block)), np.zeros(n, dtype=np.int64), np.zeros(0, dtype=np.int32),
-        np.zeros(0, dtype=np.int64), 0 if call.nodes > 1 else 1, 1 if call.nodes > 1 else 0, max, n, carries,
+        src,
+        dst,
+        np.full(n - 1, block, dtype=np.int64),
+        slices,
+        whole(n - 1, 8),
+        np.arange(n - 1, dtype=np.int32),
+        whole(n - 1, 0),
+        np.full(n - 1, float(block)),
+        np.zeros(n, dtype=np.int64),
+        np.zeros(0, dtype=np.int32),
+        np.zeros(0, dtype=np.int64),
+        0 if call.nodes > 1 else 1,
+        1 if call.nodes > 1 else 0,
+        max,
+        n,
+        carries,
         (lambda piece: piece) if gathers else (lambda piece: call.root),
         (lambda piece: call.root) if gathers else (lambda piece: piece),
     )

@@ -44,6 +44,22 @@ def bruck(call: Call) -> Pattern:
         return sum(int(m) * block / max(1.0, call.size) * (net if far else local) for m, far in zip(moved, crossing, strict=True))
 
     return Pattern(
-        src, dst, bytes_, bytes_, whole(lanes, 0), turn.astype(np.int32), whole(lanes, 0), np.full(lanes, call.size), start, lane,
-        lead, rounds - sum(crossing), sum(crossing), alone, n * n, carries, lambda piece: piece // n, lambda piece: piece % n,
+        src,
+        dst,
+        bytes_,
+        bytes_,
+        whole(lanes, 0),
+        turn.astype(np.int32),
+        whole(lanes, 0),
+        np.full(lanes, call.size),
+        start,
+        lane,
+        lead,
+        rounds - sum(crossing),
+        sum(crossing),
+        alone,
+        n * n,
+        carries,
+        lambda piece: piece // n,
+        lambda piece: piece % n,
     )

@@ -92,9 +92,23 @@ def _collnet(call: Call, direct: bool) -> Pattern:
         return (inside * local + between * net + (loops - 1) * max(local if inside else 0.0, net)) / loops
 
     return Pattern(
-        table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), bytes_, np.full(lanes, chunk, dtype=np.int64), whole(lanes, 8),
-        whole(lanes, 0), channel_of, bytes_.astype(np.float64), dep_start, dep_lane, lead, inside, between, alone,
-        channels * loops * parts, carries, lambda piece: 0,
+        table[:, 0].astype(np.int32),
+        table[:, 1].astype(np.int32),
+        bytes_,
+        np.full(lanes, chunk, dtype=np.int64),
+        whole(lanes, 8),
+        whole(lanes, 0),
+        channel_of,
+        bytes_.astype(np.float64),
+        dep_start,
+        dep_lane,
+        lead,
+        inside,
+        between,
+        alone,
+        channels * loops * parts,
+        carries,
+        lambda piece: 0,
     )
 
 

@@ -54,9 +54,22 @@ def direct(call: Call) -> Pattern:
 
     all_to_all = call.comm == Comm.ALL_TO_ALL
     return Pattern(
-        source, target, bytes_, np.full(lanes, chunk, dtype=np.int64), whole(lanes, 8), whole(lanes, 0) if steps == 2 else
-        np.arange(lanes, dtype=np.int32), whole(lanes, 0), pace, start, lane, lead, steps if call.nodes == 1 else 0,
-        steps if call.nodes > 1 else 0, alone, (n * n if all_to_all else n) * slices, carries,
+        source,
+        target,
+        bytes_,
+        np.full(lanes, chunk, dtype=np.int64),
+        whole(lanes, 8),
+        whole(lanes, 0) if steps == 2 else np.arange(lanes, dtype=np.int32),
+        whole(lanes, 0),
+        pace,
+        start,
+        lane,
+        lead,
+        steps if call.nodes == 1 else 0,
+        steps if call.nodes > 1 else 0,
+        alone,
+        (n * n if all_to_all else n) * slices,
+        carries,
         (lambda piece: piece // slices // n) if all_to_all else (lambda piece: piece // slices),
         (lambda piece: piece // slices % n) if all_to_all else None,
     )

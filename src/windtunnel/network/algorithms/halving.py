@@ -70,6 +70,21 @@ def halving_doubling(call: Call) -> Pattern:
         return sum(count * chunk / whole_ * (net if far else local) for count, far in zip(counts, crossing, strict=True))
 
     return Pattern(
-        src, dst, bytes_, bytes_, whole(lanes, 0), group, whole(lanes, 0), np.full(lanes, call.size), start, lane, lead,
-        len(width) - sum(crossing), sum(crossing), alone, core, carries, lambda piece: piece,
+        src,
+        dst,
+        bytes_,
+        bytes_,
+        whole(lanes, 0),
+        group,
+        whole(lanes, 0),
+        np.full(lanes, call.size),
+        start,
+        lane,
+        lead,
+        len(width) - sum(crossing),
+        sum(crossing),
+        alone,
+        core,
+        carries,
+        lambda piece: piece,
     )

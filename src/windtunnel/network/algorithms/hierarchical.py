@@ -89,8 +89,9 @@ def hierarchical(call: Call) -> Pattern:
     lanes = len(stages) * n
     start, lane, lead = deps(lanes, np.concatenate(waits), np.concatenate(on), np.concatenate(leads))
     src = np.tile(rank, len(stages)).astype(np.int32)
-    dst = np.concatenate([rank + ((coordinate[dim] + 1) % dims[dim] - coordinate[dim]) * int(stride[dim])
-                          for _, dim, _, _, _ in stages]).astype(np.int32)
+    dst = np.concatenate(
+        [rank + ((coordinate[dim] + 1) % dims[dim] - coordinate[dim]) * int(stride[dim]) for _, dim, _, _, _ in stages]
+    ).astype(np.int32)
     unit = [part * math.prod(dims[d] for d in left) for _, _, _, _, left in stages]  # bytes of a slice
     slice_ = np.repeat(np.array(unit, dtype=np.int64), n)
     turns = np.repeat(np.array([dims[dim] - 1 for _, dim, _, _, _ in stages], dtype=np.int64), n)
@@ -116,6 +117,21 @@ def hierarchical(call: Call) -> Pattern:
     local_steps = sum(dims[stages[at][1]] - 1 for at in first if not far[at])
     net_steps = sum(dims[stages[at][1]] - 1 for at in first if far[at])
     return Pattern(
-        src, dst, slice_ * turns, slice_, whole(lanes, 8), np.repeat(np.arange(len(stages), dtype=np.int32), n), whole(lanes, 0),
-        np.full(lanes, call.size), start, lane, lead, local_steps, net_steps, alone, chunks * n, carries, lambda piece: piece % n,
+        src,
+        dst,
+        slice_ * turns,
+        slice_,
+        whole(lanes, 8),
+        np.repeat(np.arange(len(stages), dtype=np.int32), n),
+        whole(lanes, 0),
+        np.full(lanes, call.size),
+        start,
+        lane,
+        lead,
+        local_steps,
+        net_steps,
+        alone,
+        chunks * n,
+        carries,
+        lambda piece: piece % n,
     )

@@ -69,9 +69,23 @@ def _switched(call: Call, algorithm: str) -> Pattern:
         return (way + (loops - 1) * max(local, net if deep else 0.0)) / loops
 
     return Pattern(
-        src, dst, bytes_, parts * chunk, whole(lanes, 8), whole(lanes, 0), np.repeat(np.arange(channels, dtype=np.int32), each),
-        np.where(between, bytes_, np.where(parts == here, here, quick) * chunk * loops).astype(np.float64), dep_start, dep_lane,
-        np.zeros(len(dep_lane), dtype=np.int64), inside, deep, alone, channels * loops * here, carries, lambda piece: piece % here,
+        src,
+        dst,
+        bytes_,
+        parts * chunk,
+        whole(lanes, 8),
+        whole(lanes, 0),
+        np.repeat(np.arange(channels, dtype=np.int32), each),
+        np.where(between, bytes_, np.where(parts == here, here, quick) * chunk * loops).astype(np.float64),
+        dep_start,
+        dep_lane,
+        np.zeros(len(dep_lane), dtype=np.int64),
+        inside,
+        deep,
+        alone,
+        channels * loops * here,
+        carries,
+        lambda piece: piece % here,
     )
 
 

@@ -48,8 +48,21 @@ def pat(call: Call) -> Pattern:
         return [(channel * n + root) * pieces + u % pieces for root, u in zip(roots, taken, strict=True)], not gathers
 
     return Pattern(
-        rank.astype(np.int32), ((rank + ahead) % n).astype(np.int32), bytes_, np.full(lanes, together * part, dtype=np.int64),
-        whole(lanes, 8), turn.astype(np.int32), np.repeat(np.arange(channels, dtype=np.int32), each),
-        np.full(lanes, (n - 1) * pieces * part, dtype=np.float64), start, lane, lead, 0, rounds, lambda local, net: net,
-        channels * n * pieces, carries, lambda piece: piece // pieces % n,
+        rank.astype(np.int32),
+        ((rank + ahead) % n).astype(np.int32),
+        bytes_,
+        np.full(lanes, together * part, dtype=np.int64),
+        whole(lanes, 8),
+        turn.astype(np.int32),
+        np.repeat(np.arange(channels, dtype=np.int32), each),
+        np.full(lanes, (n - 1) * pieces * part, dtype=np.float64),
+        start,
+        lane,
+        lead,
+        0,
+        rounds,
+        lambda local, net: net,
+        channels * n * pieces,
+        carries,
+        lambda piece: piece // pieces % n,
     )

@@ -53,10 +53,24 @@ def ring(call: Call) -> Pattern:
     crossing = call.node_of(src[:n]) != call.node_of(dst[:n])
     net = _most(crossing, slices)
     return Pattern(
-        src, dst, bytes_, np.full(lanes, chunk, dtype=np.int64), whole(lanes, max(1, _STEPS // together)), whole(lanes, 0),
-        np.repeat(np.arange(channels, dtype=np.int32), n), bytes_.astype(np.float64), start, lane, lead,
-        slices - net, net, lambda local, far: max(local, far), channels * loops * n, carries,
-        lambda piece: int(order[piece // n // loops, piece % n]), one_speed=True,
+        src,
+        dst,
+        bytes_,
+        np.full(lanes, chunk, dtype=np.int64),
+        whole(lanes, max(1, _STEPS // together)),
+        whole(lanes, 0),
+        np.repeat(np.arange(channels, dtype=np.int32), n),
+        bytes_.astype(np.float64),
+        start,
+        lane,
+        lead,
+        slices - net,
+        net,
+        lambda local, far: max(local, far),
+        channels * loops * n,
+        carries,
+        lambda piece: int(order[piece // n // loops, piece % n]),
+        one_speed=True,
     )
 
 
@@ -78,10 +92,24 @@ def chain(call: Call, reduces: bool) -> Pattern:
     src, dst = order[:, :-1].ravel(), order[:, 1:].ravel()
     net = int((call.node_of(src[: n - 1]) != call.node_of(dst[: n - 1])).sum())
     return Pattern(
-        src, dst, bytes_, np.full(lanes, chunk, dtype=np.int64), whole(lanes, _STEPS), whole(lanes, 0),
-        np.repeat(np.arange(channels, dtype=np.int32), n - 1), bytes_.astype(np.float64), start, lane, lead,
-        n - 1 - net, net, lambda local, far: max(local, far) * (1.0 + (n - 2) / slices), channels * slices,
-        lambda lane, slice: ((lane // (n - 1) * slices + slice,), reduces), lambda piece: call.root, one_speed=True,
+        src,
+        dst,
+        bytes_,
+        np.full(lanes, chunk, dtype=np.int64),
+        whole(lanes, _STEPS),
+        whole(lanes, 0),
+        np.repeat(np.arange(channels, dtype=np.int32), n - 1),
+        bytes_.astype(np.float64),
+        start,
+        lane,
+        lead,
+        n - 1 - net,
+        net,
+        lambda local, far: max(local, far) * (1.0 + (n - 2) / slices),
+        channels * slices,
+        lambda lane, slice: ((lane // (n - 1) * slices + slice,), reduces),
+        lambda piece: call.root,
+        one_speed=True,
     )
 
 

@@ -105,9 +105,23 @@ def tree(call: Call) -> Pattern:
         return (inside * local + between * net + (slices - 1) * slowest) / slices
 
     return Pattern(
-        np.concatenate(src), np.concatenate(dst), bytes_, np.full(lanes, chunk, dtype=np.int64), whole(lanes, 8), whole(lanes, 0),
-        np.repeat(np.arange(channels, dtype=np.int32), each), bytes_.astype(np.float64), dep_start, dep_lane,
-        np.zeros(len(dep_lane), dtype=np.int64), inside, between, alone, channels * slices, carries, lambda piece: 0,
+        np.concatenate(src),
+        np.concatenate(dst),
+        bytes_,
+        np.full(lanes, chunk, dtype=np.int64),
+        whole(lanes, 8),
+        whole(lanes, 0),
+        np.repeat(np.arange(channels, dtype=np.int32), each),
+        bytes_.astype(np.float64),
+        dep_start,
+        dep_lane,
+        np.zeros(len(dep_lane), dtype=np.int64),
+        inside,
+        between,
+        alone,
+        channels * slices,
+        carries,
+        lambda piece: 0,
     )
 
 
@@ -137,6 +151,7 @@ def _shape(ranks: int, per_node: int, which: int) -> tuple[Ints, Ints, Longs, In
     first = lane[up[feeds]], lane[feeds]
     second = lane[feeds] + ranks - 1, lane[up[feeds]] + ranks - 1
     third = np.repeat(lane[below] + ranks - 1, len(below)), np.tile(lane[below], len(below))
-    start, on, _ = deps(2 * (ranks - 1), np.concatenate([first[0], second[0], third[0]]),
-                        np.concatenate([first[1], second[1], third[1]]), 0)
+    start, on, _ = deps(
+        2 * (ranks - 1), np.concatenate([first[0], second[0], third[0]]), np.concatenate([first[1], second[1], third[1]]), 0
+    )
     return (np.concatenate([sends, up[sends]]).astype(np.int32), np.concatenate([up[sends], sends]).astype(np.int32), start, on)

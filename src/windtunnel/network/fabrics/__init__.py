@@ -7,6 +7,17 @@ from windtunnel.network.fabrics.placement import PLACEMENTS
 from windtunnel.network.fabrics.registry import BUILDERS, parse_fabric
 
 __all__ = [
-    "BUILDERS", "PLACEMENTS", "ClusterGraph", "Fault", "Flap", "apply_faults", "cluster_graph", "flap_events", "graph_of",
-    "load_graph", "parse_fabric", "parse_fault", "parse_flap",
+    "BUILDERS",
+    "PLACEMENTS",
+    "ClusterGraph",
+    "Fault",
+    "Flap",
+    "apply_faults",
+    "cluster_graph",
+    "flap_events",
+    "graph_of",
+    "load_graph",
+    "parse_fabric",
+    "parse_fault",
+    "parse_flap",
 ]

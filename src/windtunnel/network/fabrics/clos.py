@@ -31,9 +31,7 @@ def leaves(columns: Columns, ports: Ints, servers: int, rail: bool, rate: float,
     return switches
 
 
-def spines(
-    columns: Columns, below: Ints, count: int, rate: float, latency: float, parallel: int = 1, name: str = "spine"
-) -> Ints:
+def spines(columns: Columns, below: Ints, count: int, rate: float, latency: float, parallel: int = 1, name: str = "spine") -> Ints:
     """`count` switches over each row of `below` [pods, n], each joined to all of its row by `parallel` cables; [pods, count]."""
     pods = len(below)
     made = columns.nodes(NodeKind.SWITCH, numbered(name, pods, count) if pods > 1 else numbered(name, count)).reshape(pods, count)

@@ -1,10 +1,10 @@
 """Links and switches that are slow or down, chosen by name or at random.
 
-    spine3:down                      every link into and out of the node
-    leaf0--spine3:down               the cable between them, both ways; -> means that way only
-    leaf*->spine*:slow=0.5           * and ? as in a shell: at half their rate
-    leaf*--spine*:down,share=1%,seed=7   a random share of what the pattern matches (cables; nodes, where it names nodes)
-    leaf0--spine3:down=10us,up=2ms   while traffic runs: the cable goes down and, if `up` is there, comes back (a flap)
+spine3:down                      every link into and out of the node
+leaf0--spine3:down               the cable between them, both ways; -> means that way only
+leaf*->spine*:slow=0.5           * and ? as in a shell: at half their rate
+leaf*--spine*:down,share=1%,seed=7   a random share of what the pattern matches (cables; nodes, where it names nodes)
+leaf0--spine3:down=10us,up=2ms   while traffic runs: the cable goes down and, if `up` is there, comes back (a flap)
 """
 
 from __future__ import annotations

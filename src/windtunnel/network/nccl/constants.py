@@ -15,50 +15,94 @@ PROTOCOLS = (LL, LL128, SIMPLE)
 Triple = tuple[float, float, float]
 
 BASE_LATENCY: dict[str, Triple] = {
-    TREE: (6.8, 14.0, 8.4), RING: (6.6, 14.0, 8.4), COLLNET_DIRECT: (0.0, 0.0, 0.0), COLLNET_CHAIN: (0.0, 0.0, 0.0),
-    NVLS: (0.0, 0.0, 0.0), NVLS_TREE: (0.0, 0.0, 0.0), PAT: (8.0, 8.0, 8.0),
+    TREE: (6.8, 14.0, 8.4),
+    RING: (6.6, 14.0, 8.4),
+    COLLNET_DIRECT: (0.0, 0.0, 0.0),
+    COLLNET_CHAIN: (0.0, 0.0, 0.0),
+    NVLS: (0.0, 0.0, 0.0),
+    NVLS_TREE: (0.0, 0.0, 0.0),
+    PAT: (8.0, 8.0, 8.0),
 }
 
 HOP_LATENCY: dict[str, dict[str, Triple]] = {
-    "nvlink": {TREE: (0.6, 1.25, 4.0), RING: (0.6, 1.9, 3.4), COLLNET_DIRECT: (0.0, 0.0, 3.7), COLLNET_CHAIN: (0.0, 0.0, 2.8),
-               NVLS: (0.0, 0.0, 25.0), NVLS_TREE: (0.0, 0.0, 25.0), PAT: (0.0, 0.0, 4.0)},
-    "pci": {TREE: (1.0, 1.9, 4.0), RING: (1.0, 2.5, 5.7), COLLNET_DIRECT: (0.0, 0.0, 3.7), COLLNET_CHAIN: (0.0, 0.0, 2.8),
-            NVLS: (0.0, 0.0, 0.0), NVLS_TREE: (0.0, 0.0, 0.0), PAT: (0.0, 0.0, 4.0)},
-    "net": {TREE: (5.0, 8.5, 14.0), RING: (2.7, 4.0, 14.0), COLLNET_DIRECT: (0.0, 0.0, 31.0), COLLNET_CHAIN: (0.0, 0.0, 30.0),
-            NVLS: (0.0, 0.0, 18.0), NVLS_TREE: (0.0, 0.0, 20.9), PAT: (0.0, 0.0, 14.0)},
+    "nvlink": {
+        TREE: (0.6, 1.25, 4.0),
+        RING: (0.6, 1.9, 3.4),
+        COLLNET_DIRECT: (0.0, 0.0, 3.7),
+        COLLNET_CHAIN: (0.0, 0.0, 2.8),
+        NVLS: (0.0, 0.0, 25.0),
+        NVLS_TREE: (0.0, 0.0, 25.0),
+        PAT: (0.0, 0.0, 4.0),
+    },
+    "pci": {
+        TREE: (1.0, 1.9, 4.0),
+        RING: (1.0, 2.5, 5.7),
+        COLLNET_DIRECT: (0.0, 0.0, 3.7),
+        COLLNET_CHAIN: (0.0, 0.0, 2.8),
+        NVLS: (0.0, 0.0, 0.0),
+        NVLS_TREE: (0.0, 0.0, 0.0),
+        PAT: (0.0, 0.0, 4.0),
+    },
+    "net": {
+        TREE: (5.0, 8.5, 14.0),
+        RING: (2.7, 4.0, 14.0),
+        COLLNET_DIRECT: (0.0, 0.0, 31.0),
+        COLLNET_CHAIN: (0.0, 0.0, 30.0),
+        NVLS: (0.0, 0.0, 18.0),
+        NVLS_TREE: (0.0, 0.0, 20.9),
+        PAT: (0.0, 0.0, 14.0),
+    },
 }
 
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
 # Each triple here is (1 node, 2 nodes, 3 or more nodes), by GPU generation.
 LL_MAX: dict[str, Triple] = {
-    "volta": (39.0, 39.0, 20.4), "ampere": (87.7, 22.5, 19.0), "hopper": (141.0, 45.0, 35.0), "blackwell": (282.0, 90.0, 70.0),
+    "volta": (39.0, 39.0, 20.4),
+    "ampere": (87.7, 22.5, 19.0),
+    "hopper": (141.0, 45.0, 35.0),
+    "blackwell": (282.0, 90.0, 70.0),
 }
 RING_LL128_PER_CHANNEL: dict[str, Triple] = {
-    "volta": (20.0, 20.0, 20.0), "ampere": (20.0, 20.0, 20.0), "hopper": (36.7, 36.7, 36.7), "blackwell": (40.0, 40.0, 40.0),
+    "volta": (20.0, 20.0, 20.0),
+    "ampere": (20.0, 20.0, 20.0),
+    "hopper": (36.7, 36.7, 36.7),
+    "blackwell": (40.0, 40.0, 40.0),
 }
 TREE_LL128_PER_CHANNEL: dict[str, Triple] = {
-    "volta": (20.0, 20.0, 20.0), "ampere": (20.0, 20.0, 20.0), "hopper": (36.7, 36.7, 29.0), "blackwell": (55.6, 31.67, 20.0),
+    "volta": (20.0, 20.0, 20.0),
+    "ampere": (20.0, 20.0, 20.0),
+    "hopper": (36.7, 36.7, 29.0),
+    "blackwell": (55.6, 31.67, 20.0),
 }
 TREE_PER_CHANNEL: dict[str, Triple] = {
-    "volta": (26.5, 18.5, 10.0), "ampere": (24.0, 23.6, 17.8), "hopper": (38.7, 41.4, 36.0), "blackwell": (70.0, 42.8, 24.0),
+    "volta": (26.5, 18.5, 10.0),
+    "ampere": (24.0, 23.6, 17.8),
+    "hopper": (38.7, 41.4, 36.0),
+    "blackwell": (70.0, 42.8, 24.0),
 }
 NVLS_TREE_PER_CHANNEL: dict[str, Triple] = {
-    "volta": (26.5, 18.5, 10.0), "ampere": (24.0, 23.6, 17.8), "hopper": (0.0, 57.7, 45.5), "blackwell": (0.0, 96.0, 80.0),
+    "volta": (26.5, 18.5, 10.0),
+    "ampere": (24.0, 23.6, 17.8),
+    "hopper": (0.0, 57.7, 45.5),
+    "blackwell": (0.0, 96.0, 80.0),
 }
 NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
 
 # Correction of the tree's bandwidth by floor(log2(bytes / 64)).
 TREE_CORRECTION: dict[str, tuple[float, ...]] = {
-    LL: (1.0, 1.0, 1.0, 1.0, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1.0, 1.0, 1.0, 1.0),
-    LL128: (1.0, 1.0, 1.0, 1.0, 1.0, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1.0, 1.0),
-    SIMPLE: (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9),
+    LL: (1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0),
+    LL128: (1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0, 1.0),
+    SIMPLE: (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 }
 
 # Bandwidth per NVLink that NCCL counts, over the 25 (20 for Volta's 25, 50 for Blackwell) GB/s of the data sheet.
 NVLINK_COUNTED = {"volta": 20.0 / 25.0, "ampere": 20.0 / 25.0, "hopper": 20.6 / 25.0, "blackwell": 40.1 / 50.0}
 # Per-channel speeds that the ring search ends with on a full NVSwitch node, fastest first.
 INTRA_SPEEDS: dict[str, tuple[float, ...]] = {
-    "volta": (20.0,), "ampere": (20.0,), "hopper": (30.0, 20.0), "blackwell": (90.0, 45.0, 20.0),
+    "volta": (20.0,),
+    "ampere": (20.0,),
+    "hopper": (30.0, 20.0),
+    "blackwell": (90.0, 45.0, 20.0),
 }
 NVLS_CHANNELS: dict[str, tuple[int, int]] = {"hopper": (16, 16), "blackwell": (24, 32)}  # one node, several nodes
 NET_COUNTED = 0.96  # 12 GB/s per 100 Gb/s

@@ -141,8 +141,9 @@ def _bandwidth(algorithm: str, protocol: str, comm: Comm, group: Group, wires: W
         if protocol == c.LL:
             bus = min(bus / 3.8, ll_max)
         elif protocol == c.LL128:
-            bus = min(bus * (7.0 / 9.0 if group.nodes == 1 else 120.0 / 128.0),
-                      graph.channels * c.TREE_LL128_PER_CHANNEL[generation][at])
+            bus = min(
+                bus * (7.0 / 9.0 if group.nodes == 1 else 120.0 / 128.0), graph.channels * c.TREE_LL128_PER_CHANNEL[generation][at]
+            )
     elif algorithm == c.PAT:
         bus *= 0.75
     elif algorithm in (c.NVLS, c.NVLS_TREE):

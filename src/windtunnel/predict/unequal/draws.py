@@ -47,7 +47,7 @@ def draws_of(job: Job, unequal: Unequal) -> list[Draw]:
 
     def draw(weight: float, happens: npt.NDArray[np.bool_], rng: np.random.Generator) -> None:
         pauses: list[tuple[int, float, float]] = []
-        for event in np.flatnonzero(happens[len(chance):]).tolist():
+        for event in np.flatnonzero(happens[len(chance) :]).tolist():
             entry, ranks = where[event]
             place = 0.0 if unequal.pauses[entry].synchronised else float(rng.random())
             pauses += [(int(rank), place, unequal.pauses[entry].seconds) for rank in ranks]

@@ -133,7 +133,7 @@ def _limited(colour: Ids, lag: np.ndarray, paused: np.ndarray, apart: Ids, most:
         return colour
     joined_to: dict[int, int] = {}
     target = colours.copy()
-    for at in np.argsort(-lag[first], kind="stable")[most - 1:].tolist():
+    for at in np.argsort(-lag[first], kind="stable")[most - 1 :].tolist():
         if not paused[first[at]]:
             target[at] = joined_to.setdefault(int(apart[first[at]]), int(colours[at]))
     return np.asarray(target[np.searchsorted(colours, colour)], np.int64)

@@ -24,8 +24,15 @@ QUEUE = 1024
 """Kernels that a host may be ahead of its GPU where hosts pause: the depth of CUDA's launch queue (from memory)."""
 
 
-def lower_apart(workload: Workload, costs: KindCosts, unequal: Unequal, ranks: Ranks, groups: list[Replicas], number: int,
-                live: Live | None = None) -> Lowered:
+def lower_apart(
+    workload: Workload,
+    costs: KindCosts,
+    unequal: Unequal,
+    ranks: Ranks,
+    groups: list[Replicas],
+    number: int,
+    live: Live | None = None,
+) -> Lowered:
     """The program of one step, `number` of those drawn, of `groups`, whose ranks are those of `ranks`."""
     job = workload.job
     builder = ProgramBuilder(categories=len(Category), host_window=QUEUE if unequal.pauses else 0)

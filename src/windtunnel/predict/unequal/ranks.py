@@ -85,8 +85,9 @@ def ranks_of(job: Job, unequal: Unequal, down: npt.NDArray[np.bool_]) -> Ranks:
         hit = named(job, places, mixed, f"unequal.mixed.{at}")
         node = mixed.node or job.cluster.node.model_copy(update={"gpu": mixed.gpu})
         if mixed.node is not None and np.isin(places.node[~hit], places.node[hit]).any():
-            raise PlanError(f"unequal.mixed.{at}", f"part of node {int(places.node[hit].min())}",
-                            "whole nodes, or gpu in place of node")
+            raise PlanError(
+                f"unequal.mixed.{at}", f"part of node {int(places.node[hit].min())}", "whole nodes, or gpu in place of node"
+            )
         kind[hit] = len(clusters)
         clusters.append(job.cluster.model_copy(update={"node": node}))
         names.append(node.gpu.name)
@@ -135,5 +136,8 @@ def units_of(job: Job, places: Places) -> Ids:
 
 def slow_nics(job: Job, unequal: Unequal, places: Places, down: npt.NDArray[np.bool_]) -> list[tuple[Ids, float]]:
     """(ranks, rate) of each link entry that is slow in the step at hand."""
-    return [(np.flatnonzero(named(job, places, link, f"unequal.links.{at}")), link.rate)
-            for at, link in enumerate(unequal.links) if down[at]]
+    return [
+        (np.flatnonzero(named(job, places, link, f"unequal.links.{at}")), link.rate)
+        for at, link in enumerate(unequal.links)
+        if down[at]
+    ]

@@ -148,10 +148,19 @@ def _told(job: Job, equal: float, ran: Sequence[Ran], shown: Ran) -> Unequally:
         idle = shown.timeline.idle[rows.start : rows.stop]
         pacing = min(rows, key=lambda r: shown.parts[r]["bubble"] + shown.parts[r].get("other_stages", 0.0))
         computing = shown.timeline.busy[rows.start : rows.stop, int(Stream.COMPUTE)].sum(axis=1)
-        classes.append(Class(
-            name_of(group), group.indices, group.micro_batches, gpus, tuple(max(p.slow, p.product) for p in group.paces),
-            tuple(computing.tolist()), tuple(idle[:, Category.SLOWER_RANKS].tolist()),
-            tuple(idle[:, Category.PIPELINE_BUBBLE].tolist()), shown.parts[pacing]))
+        classes.append(
+            Class(
+                name_of(group),
+                group.indices,
+                group.micro_batches,
+                gpus,
+                tuple(max(p.slow, p.product) for p in group.paces),
+                tuple(computing.tolist()),
+                tuple(idle[:, Category.SLOWER_RANKS].tolist()),
+                tuple(idle[:, Category.PIPELINE_BUBBLE].tolist()),
+                shown.parts[pacing],
+            )
+        )
         for replica in group.indices:
             of_replica[replica] = number
     steps = tuple((one.weight, one.seconds) for one in ran)

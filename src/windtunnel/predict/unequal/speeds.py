@@ -50,8 +50,9 @@ class Segments:
 class Speeds:
     """Rows of factors for the instances of one stage of one group."""
 
-    def __init__(self, builder: ProgramBuilder, job: Job, unequal: Unequal, group: Replicas, stage: int, number: int,
-                 templates: Templates) -> None:
+    def __init__(
+        self, builder: ProgramBuilder, job: Job, unequal: Unequal, group: Replicas, stage: int, number: int, templates: Templates
+    ) -> None:
         pace = group.paces[stage]
         self.builder, self.unequal, self.members, self.templates = builder, unequal, group.members, templates
         self.factors = factors_of(pace)

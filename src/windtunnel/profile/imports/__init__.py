@@ -22,8 +22,19 @@ from windtunnel.records.schema import DTYPES
 from windtunnel.spec import GPU
 from windtunnel.spec.catalog import names
 
-__all__ = ["COLLECTIVES", "FORMATS", "Bad", "Found", "Imported", "Row", "format_of", "gpu_named", "gpu_of_path", "import_all",
-           "import_measurements"]
+__all__ = [
+    "COLLECTIVES",
+    "FORMATS",
+    "Bad",
+    "Found",
+    "Imported",
+    "Row",
+    "format_of",
+    "gpu_named",
+    "gpu_of_path",
+    "import_all",
+    "import_measurements",
+]
 
 
 @dataclass(frozen=True)
@@ -66,8 +77,9 @@ def import_measurements(path: str | Path, gpu: str | None = None, format: str | 
     made = import_all(path, gpu, format, dtype)
     if len(made) > 1:
         found = ", ".join(each.data.about.gpu for each in made)
-        raise SpecError(str(path), f"rows of {len(made)} GPUs: {found}", "one GPU in a dataset",
-                        f"Choose: --gpu {made[0].data.about.gpu}.")
+        raise SpecError(
+            str(path), f"rows of {len(made)} GPUs: {found}", "one GPU in a dataset", f"Choose: --gpu {made[0].data.about.gpu}."
+        )
     only = made[0]
     if only.bad:
         where, reason = only.bad[0]
@@ -110,11 +122,19 @@ def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, 
     if not path.is_dir():
         kind = format or format_of(path)
         if kind == "collectives":
-            raise FileError(str(path), "times of a collective, not of kernels", "a table of kernels",
-                            f"`windtunnel validate {path}` sets such a table beside the network model.")
+            raise FileError(
+                str(path),
+                "times of a collective, not of kernels",
+                "a table of kernels",
+                f"`windtunnel validate {path}` sets such a table beside the network model.",
+            )
         if kind is None:
-            raise FileError(str(path), "a file of no known format", "; ".join(each.what for each in FORMATS.values()),
-                            "docs/profile.md says which columns a table needs.")
+            raise FileError(
+                str(path),
+                "a file of no known format",
+                "; ".join(each.what for each in FORMATS.values()),
+                "docs/profile.md says which columns a table needs.",
+            )
         head_of(path)
         return [path], kind, ()
     every = sorted(file for file in path.rglob("*") if file.suffix.lower() in (".csv", ".json", ".parquet") and file.is_file())
@@ -127,8 +147,12 @@ def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, 
         what = "only tables of collectives, which `windtunnel validate` reads" if collectives else "no such file below it"
         raise FileError(str(path), what, format or "; ".join(each.what for each in FORMATS.values()))
     if len(found) > 1 or found == ["dataset"] and list(kinds.values()).count("dataset") > 1:
-        raise SpecError(str(path), f"files of {', '.join(found)}", "one format, and a dataset alone",
-                        "Give the file, or --format " + "|".join(FORMATS) + ".")
+        raise SpecError(
+            str(path),
+            f"files of {', '.join(found)}",
+            "one format, and a dataset alone",
+            "Give the file, or --format " + "|".join(FORMATS) + ".",
+        )
     chosen = found[0]
     left = tuple(f"{file.relative_to(path)}: {kind or 'no known format'}" for file, kind in kinds.items() if kind != chosen)
     files = [file for file in every if kinds[file] == chosen]
@@ -160,14 +184,16 @@ def _imported(found: Found, kind: str, stated: GPU | None, path: Path, files: li
         assumed.append(f"GPU {gpu.id}: as stated, though {guess} is {why}")
     if gpu is None:
         if guess is None:
-            raise SpecError(str(path), "nothing that names the GPU", "a GPU of `windtunnel catalog gpus`",
-                            "State it: --gpu h100-sxm-80gb.")
+            raise SpecError(
+                str(path), "nothing that names the GPU", "a GPU of `windtunnel catalog gpus`", "State it: --gpu h100-sxm-80gb."
+            )
         assumed.append(f"GPU {guess}: {why}")
         gpu = gpu_named(guess)
     if not found.rows and found.bad:
         raise SpecError(*found.bad[0], "a measurement", f"None of {len(found.bad)} lines is one.")
-    about = About(gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}",
-                  **found.about)
+    about = About(
+        gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}", **found.about
+    )
     return Imported(kind, dataset(about, found.rows, str(path)), ignored, tuple(assumed), found.bad)
 
 

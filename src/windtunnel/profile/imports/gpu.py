@@ -24,8 +24,12 @@ def gpu_named(word: str, path: str = "--gpu") -> GPU:
         return match_gpu(word)
     except UnknownName:
         near = UnknownName(path, word, names("gpus"))
-        raise SpecError(path, word, "a GPU of `windtunnel catalog gpus`, or a TOML file that describes one",
-                        f"{near.hint} A GPU that it has not: copy an entry, change its figures, give its path.".strip()) from None
+        raise SpecError(
+            path,
+            word,
+            "a GPU of `windtunnel catalog gpus`, or a TOML file that describes one",
+            f"{near.hint} A GPU that it has not: copy an entry, change its figures, give its path.".strip(),
+        ) from None
 
 
 def gpu_of_path(path: Path) -> str | None:

@@ -54,8 +54,9 @@ def _parquet(path: Path) -> Head:
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:
-        raise FileError(str(path), "Parquet that is cut off or damaged", "a complete file",
-                        f"{str(error).splitlines()[0].rstrip('.')}.") from error
+        raise FileError(
+            str(path), "Parquet that is cut off or damaged", "a complete file", f"{str(error).splitlines()[0].rstrip('.')}."
+        ) from error
     return Head(path, columns=tuple(schema.names), dataset=KEY in (schema.metadata or {}))
 
 

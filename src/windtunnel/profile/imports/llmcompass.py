@@ -14,8 +14,10 @@ from windtunnel.profile.imports.found import LARGEST, Bad, Found, Row, label
 from windtunnel.records.work import with_work
 
 KINDS = ("matmul", "softmax", "layernorm", "gelu")
-LAYER = ("lines 2 and 3 are scores and context of a GPT-3 layer (8 x 2048 tokens, 96 heads of 128, tp 4): with qkv, scores,"
-         " context, output and two MLP products in this order all six lie between 110 and 285 TFLOP/s")
+LAYER = (
+    "lines 2 and 3 are scores and context of a GPT-3 layer (8 x 2048 tokens, 96 heads of 128, tp 4): with qkv, scores,"
+    " context, output and two MLP products in this order all six lie between 110 and 285 TFLOP/s"
+)
 NOTE = "timed from the host: holds launch time"
 
 
@@ -64,28 +66,65 @@ def _layer(path: Path, dtype: str, bad: list[Bad]) -> list[Row]:
     except (ValueError, IndexError) as error:
         bad.append(Bad(label(path), f"not the seconds of a layer's operators ({error})"))
         return []
-    common = {"level": "kernel", "mode": "eager", "status": "ok", "phase": "forward", "dtype": dtype, "op": "gemm", "batch": 192,
-              "m": 2048, "library": "cublas", "source": "llmcompass layer", "note": NOTE}
-    return [with_work({**common, "name": "scores", "n": 2048, "k": 128, "seconds": scores}),
-            with_work({**common, "name": "context", "n": 128, "k": 2048, "seconds": context})]
+    common = {
+        "level": "kernel",
+        "mode": "eager",
+        "status": "ok",
+        "phase": "forward",
+        "dtype": dtype,
+        "op": "gemm",
+        "batch": 192,
+        "m": 2048,
+        "library": "cublas",
+        "source": "llmcompass layer",
+        "note": NOTE,
+    }
+    return [
+        with_work({**common, "name": "scores", "n": 2048, "k": 128, "seconds": scores}),
+        with_work({**common, "name": "context", "n": 128, "k": 2048, "seconds": context}),
+    ]
 
 
 def _row(kind: str, cells: list[float], dtype: str) -> Row:
-    row: Row = {"level": "kernel", "mode": "eager", "status": "ok", "phase": "forward", "dtype": dtype, "name": kind, "batch": 1,
-                "source": f"llmcompass {kind}", "note": NOTE}
+    row: Row = {
+        "level": "kernel",
+        "mode": "eager",
+        "status": "ok",
+        "phase": "forward",
+        "dtype": dtype,
+        "name": kind,
+        "batch": 1,
+        "source": f"llmcompass {kind}",
+        "note": NOTE,
+    }
     if kind == "matmul":
         m, k, n, milliseconds, rate = cells
         if abs(2.0 * m * n * k / (milliseconds * 1e9) / rate - 1.0) > 0.05:
             raise ValueError(f"{milliseconds:g} ms and {rate:g} Tflops contradict each other")
-        return with_work({**row, "op": "gemm", "library": "cublas", "m": int(m), "n": int(n), "k": int(k),
-                          "seconds": milliseconds / 1e3})
+        return with_work(
+            {**row, "op": "gemm", "library": "cublas", "m": int(m), "n": int(n), "k": int(k), "seconds": milliseconds / 1e3}
+        )
     if kind == "gelu":
         elements, throughput = cells
-        return {**row, "op": "elementwise", "library": "aten", "n": int(elements), "bytes": 4.0 * elements,
-                "seconds": elements / (throughput * 1e9)}
+        return {
+            **row,
+            "op": "elementwise",
+            "library": "aten",
+            "n": int(elements),
+            "bytes": 4.0 * elements,
+            "seconds": elements / (throughput * 1e9),
+        }
     m, n, throughput = cells
-    return with_work({**row, "op": "norm" if kind == "layernorm" else "softmax", "library": "aten", "m": int(m), "n": int(n),
-                      "seconds": m * n / (throughput * 1e9)})
+    return with_work(
+        {
+            **row,
+            "op": "norm" if kind == "layernorm" else "softmax",
+            "library": "aten",
+            "m": int(m),
+            "n": int(n),
+            "seconds": m * n / (throughput * 1e9),
+        }
+    )
 
 
 def _positive(cell: str) -> float:

@@ -46,15 +46,19 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
                     rows.append(_row(name, key, float(table["tflops"]) * 1e12 * float(efficiency), dtype, path))
                 except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
                     bad.append(Bad(f"{label(path)}: {name} {key}", f"not a shape with a positive efficiency ({error})"))
-        ignored += [f"bandwidth {name}: an efficiency over sizes that are not stated"
-                    for name in _table(accelerator.get("bandwidth") or {}, path, "bandwidth")]
+        ignored += [
+            f"bandwidth {name}: an efficiency over sizes that are not stated"
+            for name in _table(accelerator.get("bandwidth") or {}, path, "bandwidth")
+        ]
         if "networks" in system:
             ignored.append("networks: fits of collectives, not kernels")
     if not rows and not bad:
         raise FileError(str(files[0]), "no accurate_efficient_factor", "a SimuMax system file with measured shapes")
     assumed = [] if dtype else ["dtype bf16 where a key does not state it (fp8 for the fp8_ operators)"]
-    assumed += ["attention is causal: SimuMax's test runs it so, and counts the FLOP of the whole square",
-                "licence Apache-2.0, that of SimuMax's repository"]
+    assumed += [
+        "attention is causal: SimuMax's test runs it so, and counts the FLOP of the whole square",
+        "licence Apache-2.0, that of SimuMax's repository",
+    ]
     about = {"licence": "Apache-2.0", "notes": "times from efficiencies: FLOP / (tflops x efficiency)"}
     return Found(rows, called=called, about=about, ignored=tuple(dict.fromkeys(ignored)), assumed=tuple(assumed), bad=tuple(bad))
 
@@ -66,14 +70,33 @@ def _row(name: str, key: str, rate: float, dtype: str | None, path: Path) -> Row
     given = dict(part.strip().split("=", 1) for part in key.split(","))
     shape, flops = SHAPES[name.removeprefix("fp8_")](given)
     narrow = "fp8" if name.startswith("fp8_") else given.get("dtype", "bf16")
-    return with_work({"level": "kernel", "mode": "eager", "status": "ok", "name": name, "source": f"simumax {path.name}",
-                      "dtype": dtype or narrow, "seconds": flops / rate, **shape})
+    return with_work(
+        {
+            "level": "kernel",
+            "mode": "eager",
+            "status": "ok",
+            "name": name,
+            "source": f"simumax {path.name}",
+            "dtype": dtype or narrow,
+            "seconds": flops / rate,
+            **shape,
+        }
+    )
 
 
 def _gemm(given: Key) -> tuple[Row, float]:
     batch, m, n, k = (_size(given[name]) for name in ("b", "m", "n", "k"))
-    row = {"op": "gemm", "phase": LAYOUTS[given["layout"]], "batch": batch, "m": m, "n": n, "k": k, "library": "cublas",
-           "accumulate": given["accumulate"] == "True", "out_dtype": given["out_dtype"]}
+    row = {
+        "op": "gemm",
+        "phase": LAYOUTS[given["layout"]],
+        "batch": batch,
+        "m": m,
+        "n": n,
+        "k": k,
+        "library": "cublas",
+        "accumulate": given["accumulate"] == "True",
+        "out_dtype": given["out_dtype"],
+    }
     return row, 2.0 * batch * m * n * k
 
 
@@ -87,8 +110,17 @@ def _grouped(given: Key) -> tuple[Row, float]:
         m, n, k = n, k, m
     wide = given["main_grad_dtype"] == "fp32"
     adds = phase == "wgrad" and given.get("accumulate") == "True"
-    row = {"op": "grouped_gemm", "phase": phase, "batch": groups, "m": m, "n": n, "k": k, "library": "transformer_engine",
-           "accumulate": adds, "out_dtype": "fp32" if wide and adds else given["out_dtype"]}
+    row = {
+        "op": "grouped_gemm",
+        "phase": phase,
+        "batch": groups,
+        "m": m,
+        "n": n,
+        "k": k,
+        "library": "transformer_engine",
+        "accumulate": adds,
+        "out_dtype": "fp32" if wide and adds else given["out_dtype"],
+    }
     return row, flops
 
 
@@ -99,15 +131,28 @@ def _attention(phase: str) -> Callable[[Key], tuple[Row, float]]:
         batch, seq, heads = (_size(given[name]) for name in ("batch", "seq_len", "head_num"))
         kv, qk, v = (_size(given[name]) for name in ("kv_head_num", "qk_head_dim", "v_head_dim"))
         contiguous = given.get("qkv_contiguous")
-        row = {"op": "attention", "phase": phase, "batch": batch * heads, "m": seq, "n": seq, "k": qk, "v": v if v != qk else None,
-               "heads_per_kv": heads // kv, "causal": True, "note": f"qkv_contiguous={contiguous}" if contiguous else None}
+        row = {
+            "op": "attention",
+            "phase": phase,
+            "batch": batch * heads,
+            "m": seq,
+            "n": seq,
+            "k": qk,
+            "v": v if v != qk else None,
+            "heads_per_kv": heads // kv,
+            "causal": True,
+            "note": f"qkv_contiguous={contiguous}" if contiguous else None,
+        }
         return row, (2.0 if phase == "forward" else 5.0) * (qk + v) * batch * heads * seq * seq
 
     return shape
 
 
 SHAPES: dict[str, Callable[[Key], tuple[Row, float]]] = {
-    "matmul": _gemm, "group_matmul": _grouped, "sdp_fwd": _attention("forward"), "sdp_bwd": _attention("backward"),
+    "matmul": _gemm,
+    "group_matmul": _grouped,
+    "sdp_fwd": _attention("forward"),
+    "sdp_bwd": _attention("backward"),
 }
 """Operator of a system file, without the prefix fp8_ -> (row, FLOP as the file counts them) of a key."""
 

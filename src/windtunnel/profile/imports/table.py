@@ -22,16 +22,42 @@ TYPES = {column.name: column.type for column in COLUMNS}
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}
 """Unit of a time -> how many are a second: dividing keeps 400 us at 0.0004 s to the last digit."""
 
-STATISTICS = {"": "seconds", "median": "seconds", "min": "seconds_min", "max": "seconds_max", "mean": "seconds_mean",
-              "avg": "seconds_mean", "std": "seconds_std"}
+STATISTICS = {
+    "": "seconds",
+    "median": "seconds",
+    "min": "seconds_min",
+    "max": "seconds_max",
+    "mean": "seconds_mean",
+    "avg": "seconds_mean",
+    "std": "seconds_std",
+}
 TIME = re.compile(r"(?:time|duration|latency|seconds)")
 ALIASES: dict[str, dict[str, str]] = {
-    "op": {"matmul": "gemm", "mm": "gemm", "bmm": "gemm", "linear": "gemm", "group_gemm": "grouped_gemm",
-           "flash_attention": "attention", "sdpa": "attention",
-           "layernorm": "norm", "layer_norm": "norm", "rmsnorm": "norm", "rms_norm": "norm"},
+    "op": {
+        "matmul": "gemm",
+        "mm": "gemm",
+        "bmm": "gemm",
+        "linear": "gemm",
+        "group_gemm": "grouped_gemm",
+        "flash_attention": "attention",
+        "sdpa": "attention",
+        "layernorm": "norm",
+        "layer_norm": "norm",
+        "rmsnorm": "norm",
+        "rms_norm": "norm",
+    },
     "phase": {"fwd": "forward", "bwd": "backward"},
-    "dtype": {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8", "float8_e4m3fn": "fp8",
-              "float8_e5m2": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"},
+    "dtype": {
+        "float32": "fp32",
+        "float16": "fp16",
+        "half": "fp16",
+        "bfloat16": "bf16",
+        "float8": "fp8",
+        "float8_e4m3fn": "fp8",
+        "float8_e5m2": "fp8",
+        "fp8_e4m3": "fp8",
+        "fp8_e5m2": "fp8",
+    },
 }
 """Column -> other people's words for ours."""
 
@@ -71,8 +97,10 @@ def read(files: Sequence[Path], dtype: str | None) -> list[Found]:
     if not rows and not bad:
         raise FileError(str(files[0]), "no row", "at least one measured kernel")
     notes = tuple(dict.fromkeys(ignored)), tuple(dict.fromkeys(assumed))
-    return [Found(listed, gpu, ignored=notes[0], assumed=notes[1], bad=tuple(bad) if place == 0 else ())
-            for place, (gpu, listed) in enumerate(rows.items() or [(None, [])])]
+    return [
+        Found(listed, gpu, ignored=notes[0], assumed=notes[1], bad=tuple(bad) if place == 0 else ())
+        for place, (gpu, listed) in enumerate(rows.items() or [(None, [])])
+    ]
 
 
 def _open(path: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
@@ -114,8 +142,12 @@ def _plan(columns: Sequence[str], path: str) -> dict[str, tuple[str, float]]:
     targets = {target for target, _ in plan.values()}
     missing = [name for name in ("op", "seconds") if name not in targets]
     if missing:
-        raise FileError(path, f"no column {', '.join(missing)} among {', '.join(columns)[:120]}",
-                        "op, a time (time_us), m, n, k, dtype, phase", "docs/profile.md lists them.")
+        raise FileError(
+            path,
+            f"no column {', '.join(missing)} among {', '.join(columns)[:120]}",
+            "op, a time (time_us), m, n, k, dtype, phase",
+            "docs/profile.md lists them.",
+        )
     return plan
 
 
@@ -130,8 +162,12 @@ def _time(name: str, path: str) -> tuple[str, float] | None:
     if len(statistic) > 1 or statistic and statistic[0] not in STATISTICS:
         return None
     if len(unit) != 1:
-        raise SpecError(path, name, "a time with its unit in the column's name: time_s, time_ms, time_us or time_ns",
-                        "The unit of this column is not stated.")
+        raise SpecError(
+            path,
+            name,
+            "a time with its unit in the column's name: time_s, time_ms, time_us or time_ns",
+            "The unit of this column is not stated.",
+        )
     return STATISTICS[statistic[0] if statistic else ""], UNITS[unit[0]]
 
 
@@ -152,8 +188,15 @@ def _row(cells: Mapping[str, Any], plan: Mapping[str, tuple[str, float]], dtype:
         if word is not None:
             low = str(word).lower().removeprefix("torch.")
             row[target] = known.get(low, low)
-    for target, word in (("level", "kernel"), ("phase", "forward"), ("mode", "eager"), ("status", "ok"), ("dtype", dtype),
-                         ("name", row.get("op")), ("source", f"table {path.name}")):
+    for target, word in (
+        ("level", "kernel"),
+        ("phase", "forward"),
+        ("mode", "eager"),
+        ("status", "ok"),
+        ("dtype", dtype),
+        ("name", row.get("op")),
+        ("source", f"table {path.name}"),
+    ):
         if row.get(target) is None:
             row[target] = word
     if row["op"] is None or row["dtype"] is None:
@@ -199,6 +242,7 @@ def _number(text: str) -> float:
 
 
 _READ: dict[str, Callable[[str], Any]] = {
-    "integer": _integer, "number": _number,
+    "integer": _integer,
+    "number": _number,
     "flag": lambda text: {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()],
 }

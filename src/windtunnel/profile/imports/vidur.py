@@ -18,8 +18,16 @@ from windtunnel.records import merge
 from windtunnel.records.work import with_work
 
 LAYER = ("num_tokens", "num_tensor_parallel_workers", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "use_gated_mlp")
-ATTENTION = ("n_embd", "n_q_head", "n_kv_head", "num_tensor_parallel_workers", "batch_size", "prefill_chunk_size", "kv_cache_size",
-             "time_stats.attn_prefill.median")
+ATTENTION = (
+    "n_embd",
+    "n_q_head",
+    "n_kv_head",
+    "num_tensor_parallel_workers",
+    "batch_size",
+    "prefill_chunk_size",
+    "kv_cache_size",
+    "time_stats.attn_prefill.median",
+)
 ENGINE = "sarathi"
 """The inference engine whose modules Vidur timed."""
 
@@ -62,8 +70,13 @@ _COMMON: Row = {"level": "kernel", "phase": "forward", "mode": "eager", "status"
 def _times(cells: dict[str, str], op: str) -> Row | None:
     """The five statistics in seconds; None without a median. Raises ValueError for one that is no time."""
     found: Row = {}
-    for column, name in (("seconds", "median"), ("seconds_min", "min"), ("seconds_max", "max"), ("seconds_mean", "mean"),
-                         ("seconds_std", "std")):
+    for column, name in (
+        ("seconds", "median"),
+        ("seconds_min", "min"),
+        ("seconds_max", "max"),
+        ("seconds_mean", "mean"),
+        ("seconds_std", "std"),
+    ):
         text = cells.get(f"time_stats.{op}.{name}")
         if text is None or not text.strip() or text.strip().lower() == "nan":
             continue
@@ -114,10 +127,19 @@ def _attention(cells: dict[str, str]) -> dict[str, Row]:
     chunk = _whole(cells["prefill_chunk_size"])
     queries = max(1, heads // tp)
     batch = max(1, _whole(cells["batch_size"])) * queries
-    return {"attn_prefill": {"op": "attention", "name": "attn_prefill", "batch": batch, "m": chunk,
-                             "n": chunk + _whole(cells["kv_cache_size"]), "k": hidden // heads, "causal": True,
-                             "heads_per_kv": max(1, queries // max(1, kv // tp)),
-                             "library": cells.get("attention_backend", "").split(".")[-1].lower() or None}}
+    return {
+        "attn_prefill": {
+            "op": "attention",
+            "name": "attn_prefill",
+            "batch": batch,
+            "m": chunk,
+            "n": chunk + _whole(cells["kv_cache_size"]),
+            "k": hidden // heads,
+            "causal": True,
+            "heads_per_kv": max(1, queries // max(1, kv // tp)),
+            "library": cells.get("attention_backend", "").split(".")[-1].lower() or None,
+        }
+    }
 
 
 def _unused(cells: dict[str, str], layer: bool) -> list[str]:

@@ -14,8 +14,12 @@ from typing import Any, NamedTuple
 from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run, Unavailable
 from windtunnel.profile.kernels.scope import Scope, shards
 
-BACKENDS = {"sdpa_cudnn": ("cudnn", "CUDNN_ATTENTION", 0.2), "sdpa_flash": ("fa2", "FLASH_ATTENTION", 0.0),
-            "sdpa_efficient": ("cutlass", "EFFICIENT_ATTENTION", 3.0), "sdpa_math": ("aten", "MATH", 4.0)}
+BACKENDS = {
+    "sdpa_cudnn": ("cudnn", "CUDNN_ATTENTION", 0.2),
+    "sdpa_flash": ("fa2", "FLASH_ATTENTION", 0.0),
+    "sdpa_efficient": ("cutlass", "EFFICIENT_ATTENTION", 3.0),
+    "sdpa_math": ("aten", "MATH", 4.0),
+}
 """Name of a row -> (library, PyTorch's SDPBackend, cost of the rank)."""
 
 PACKAGES = {"flash_attn_3": ("fa3", "flash_attn_interface", 0.1), "flash_attn_2": ("fa2", "flash_attn", 0.5)}
@@ -71,8 +75,19 @@ def _shape(scope: Scope, heads: Heads, seq: int, causal: bool, window: int | Non
             yield case(name, library, phase, heads, seq, causal, window, scope.wide[0], rank + more + again, model)
 
 
-def case(name: str, library: str, phase: str, heads: Heads, seq: int, causal: bool, window: int | None, dtype: str, rank: float,
-         model: str | None = None, sequences: int | None = None) -> KernelCase:
+def case(
+    name: str,
+    library: str,
+    phase: str,
+    heads: Heads,
+    seq: int,
+    causal: bool,
+    window: int | None,
+    dtype: str,
+    rank: float,
+    model: str | None = None,
+    sequences: int | None = None,
+) -> KernelCase:
     """One launch over `sequences`; left out: as many as make `TOKENS` tokens, at least one."""
     sequences = sequences or max(1, TOKENS // seq)
     pairs = visible_pairs(seq, causal, window)
@@ -81,8 +96,10 @@ def case(name: str, library: str, phase: str, heads: Heads, seq: int, causal: bo
     times = 2.5 if phase == "backward" else 1.0
 
     def make(bench: Bench) -> Run:
-        shape = [(sequences, seq, count, size) for count, size in
-                 ((heads.queries, heads.k), (heads.groups, heads.k), (heads.groups, heads.v))]
+        shape = [
+            (sequences, seq, count, size)
+            for count, size in ((heads.queries, heads.k), (heads.groups, heads.k), (heads.groups, heads.v))
+        ]
         tensors = [bench.randn(*size, dtype=dtype) for size in shape]
         function = _function(bench, name, causal, window)
         try:
@@ -92,9 +109,27 @@ def case(name: str, library: str, phase: str, heads: Heads, seq: int, causal: bo
                 raise
             raise Unavailable(f"{name} with heads of {heads.k} and {heads.v}") from error
 
-    return KernelCase("attention", name, phase, make, dtype, library=library, model=model, batch=sequences * heads.queries, m=seq,
-                      n=seq, k=heads.k, v=heads.v if heads.v != heads.k else None, heads_per_kv=heads.queries // heads.groups,
-                      causal=causal, window=window, flops=times * flops, bytes=times * moved, rank=rank, around=_around(name))
+    return KernelCase(
+        "attention",
+        name,
+        phase,
+        make,
+        dtype,
+        library=library,
+        model=model,
+        batch=sequences * heads.queries,
+        m=seq,
+        n=seq,
+        k=heads.k,
+        v=heads.v if heads.v != heads.k else None,
+        heads_per_kv=heads.queries // heads.groups,
+        causal=causal,
+        window=window,
+        flops=times * flops,
+        bytes=times * moved,
+        rank=rank,
+        around=_around(name),
+    )
 
 
 def visible_pairs(seq: int, causal: bool, window: int | None = None) -> float:
@@ -112,8 +147,9 @@ def _function(bench: Bench, name: str, causal: bool, window: int | None) -> Any:
         left = (window or 0) - 1  # keys before the query's own
 
         def windowed(q: Any, k: Any, v: Any) -> Any:
-            return torch.ops.aten._flash_attention_forward(q, k, v, None, None, q.shape[1], k.shape[1], 0.0, causal, False,
-                                                           window_size_left=left, window_size_right=0)[0]
+            return torch.ops.aten._flash_attention_forward(
+                q, k, v, None, None, q.shape[1], k.shape[1], 0.0, causal, False, window_size_left=left, window_size_right=0
+            )[0]
 
         return windowed
     if name in PACKAGES:
@@ -121,8 +157,9 @@ def _function(bench: Bench, name: str, causal: bool, window: int | None) -> Any:
     attention = torch.nn.functional.scaled_dot_product_attention
 
     def fused(q: Any, k: Any, v: Any) -> Any:
-        return attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal,
-                         enable_gqa=q.shape[2] != k.shape[2])
+        return attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal, enable_gqa=q.shape[2] != k.shape[2]
+        )
 
     return fused
 

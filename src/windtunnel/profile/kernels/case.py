@@ -126,8 +126,29 @@ class KernelCase:
         return key_of(self.fields())
 
 
-COLUMNS = ("op", "name", "phase", "dtype", "out_dtype", "mode", "library", "model", "batch", "m", "n", "k", "v", "heads_per_kv",
-           "causal", "window", "accumulate", "flops", "bytes", "launches", "note")
+COLUMNS = (
+    "op",
+    "name",
+    "phase",
+    "dtype",
+    "out_dtype",
+    "mode",
+    "library",
+    "model",
+    "batch",
+    "m",
+    "n",
+    "k",
+    "v",
+    "heads_per_kv",
+    "causal",
+    "window",
+    "accumulate",
+    "flops",
+    "bytes",
+    "launches",
+    "note",
+)
 
 
 WIDTH = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}

@@ -19,9 +19,14 @@ LARGEST_HOST = 2**26
 
 def cases(scope: Scope) -> Iterator[KernelCase]:
     """Every way at every size."""
-    ways = {"device_copy": ("bf16", None), "cast_bf16_fp32": ("bf16", "fp32"), "cast_fp32_bf16": ("fp32", "bf16"),
-            "fill": ("bf16", None), "quantise_fp8": ("bf16", "fp8"),
-            **({name: ("bf16", None) for name in HOST} if scope.cuda else {})}
+    ways = {
+        "device_copy": ("bf16", None),
+        "cast_bf16_fp32": ("bf16", "fp32"),
+        "cast_fp32_bf16": ("fp32", "bf16"),
+        "fill": ("bf16", None),
+        "quantise_fp8": ("bf16", "fp8"),
+        **({name: ("bf16", None) for name in HOST} if scope.cuda else {}),
+    }
     for at, (name, (dtype, out)) in enumerate(ways.items()):
         for index, n in enumerate(SIZES if scope.variants else SIZES[:3]):
             if name in HOST and n > LARGEST_HOST:
@@ -52,5 +57,6 @@ def case(name: str, n: int, dtype: str, out: str | None, rank: float) -> KernelC
         return lambda: target.copy_(source)
 
     op = "elementwise" if name == "quantise_fp8" else "copy"
-    return KernelCase(op, name, "forward", make, dtype, out, n=n, bytes=float(moved * n), rank=rank,
-                      modes=() if name in HOST else ("cuda_graph",))
+    return KernelCase(
+        op, name, "forward", make, dtype, out, n=n, bytes=float(moved * n), rank=rank, modes=() if name in HOST else ("cuda_graph",)
+    )

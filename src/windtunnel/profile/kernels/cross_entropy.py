@@ -38,9 +38,19 @@ def plain(m: int, n: int, phase: str, dtype: str, rank: float, model: str | None
         logits, target = bench.randn(m, n, dtype=dtype), bench.integers(n, m)
         return (bench.forward if phase == "forward" else bench.backward)(lambda x: loss(x.float(), target), logits)
 
-    return KernelCase("cross_entropy", "cross_entropy", phase, make, dtype, model=model, m=m, n=n,
-                      bytes=float((1 if phase == "forward" else 2) * WIDTH[dtype] * m * n), rank=rank,
-                      modes=("compile", "cuda_graph"))
+    return KernelCase(
+        "cross_entropy",
+        "cross_entropy",
+        phase,
+        make,
+        dtype,
+        model=model,
+        m=m,
+        n=n,
+        bytes=float((1 if phase == "forward" else 2) * WIDTH[dtype] * m * n),
+        rank=rank,
+        modes=("compile", "cuda_graph"),
+    )
 
 
 def chunked(m: int, n: int, k: int, dtype: str, rank: float, model: str | None = None) -> KernelCase:
@@ -52,8 +62,20 @@ def chunked(m: int, n: int, k: int, dtype: str, rank: float, model: str | None =
         return bench.forward(lambda: chunked_loss(torch, hidden, weight, target))
 
     width = WIDTH[dtype]
-    return KernelCase("cross_entropy", "chunked_linear_cross_entropy", "forward", make, dtype, model=model, m=m, n=n, k=k,
-                      flops=6.0 * m * n * k, bytes=float(2 * width * (m * k + n * k)), rank=rank)
+    return KernelCase(
+        "cross_entropy",
+        "chunked_linear_cross_entropy",
+        "forward",
+        make,
+        dtype,
+        model=model,
+        m=m,
+        n=n,
+        k=k,
+        flops=6.0 * m * n * k,
+        bytes=float(2 * width * (m * k + n * k)),
+        rank=rank,
+    )
 
 
 def chunked_loss(torch: Any, hidden: Any, weight: Any, target: Any) -> tuple[Any, Any, Any]:

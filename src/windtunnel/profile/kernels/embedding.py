@@ -31,5 +31,6 @@ def case(m: int, rows: int, n: int, phase: str, dtype: str, rank: float, model: 
         return (bench.forward if phase == "forward" else bench.backward)(lambda weight: look_up(index, weight), table)
 
     moved = 2 * m * n if phase == "forward" else m * n + rows * n
-    return KernelCase("embedding", "embedding", phase, make, dtype, model=model, m=m, n=n, k=rows,
-                      bytes=float(WIDTH[dtype] * moved), rank=rank)
+    return KernelCase(
+        "embedding", "embedding", phase, make, dtype, model=model, m=m, n=n, k=rows, bytes=float(WIDTH[dtype] * moved), rank=rank
+    )

@@ -45,13 +45,18 @@ def products(shard: Shard) -> list[tuple[str, int, int]]:
     """(name, outputs, inputs) of the linear layers on one GPU."""
     model = shard.model
     query = shard.heads * model.dim_per_head
-    return [("mlp_up_proj", shard.ffn * (2 if model.gated else 1), model.hidden), ("mlp_down_proj", model.hidden, shard.ffn),
-            ("attention_qkv", query + 2 * shard.groups * model.dim_per_head, model.hidden), ("attention_proj", model.hidden, query),
-            ("lm_head", shard.vocab, model.hidden)]
+    return [
+        ("mlp_up_proj", shard.ffn * (2 if model.gated else 1), model.hidden),
+        ("mlp_down_proj", model.hidden, shard.ffn),
+        ("attention_qkv", query + 2 * shard.groups * model.dim_per_head, model.hidden),
+        ("attention_proj", model.hidden, query),
+        ("lm_head", shard.vocab, model.hidden),
+    ]
 
 
-def passes(scope: Scope, name: str, tokens: int, n: int, k: int, dtype: str, rank: float,
-           model: str | None) -> Iterator[KernelCase]:
+def passes(
+    scope: Scope, name: str, tokens: int, n: int, k: int, dtype: str, rank: float, model: str | None
+) -> Iterator[KernelCase]:
     """Forward, dgrad, wgrad, and wgrad added to an fp32 gradient, of (tokens,k)@(k,n)."""
     shapes = {"forward": (tokens, n, k), "dgrad": (tokens, k, n), "wgrad": (n, k, tokens)}
     for phase, (rows, columns, inner) in shapes.items():
@@ -60,8 +65,19 @@ def passes(scope: Scope, name: str, tokens: int, n: int, k: int, dtype: str, ran
             yield product(scope, name, phase, rows, columns, inner, dtype, cost + 0.4 * add, model, add)
 
 
-def product(scope: Scope, name: str, phase: str, m: int, n: int, k: int, dtype: str, rank: float, model: str | None,
-            add: bool = False, batch: int = 1) -> KernelCase:
+def product(
+    scope: Scope,
+    name: str,
+    phase: str,
+    m: int,
+    n: int,
+    k: int,
+    dtype: str,
+    rank: float,
+    model: str | None,
+    add: bool = False,
+    batch: int = 1,
+) -> KernelCase:
     """One product as it was executed: `batch` x (m,k)@(k,n)."""
     width = WIDTH[dtype]
     out = 4 if add else max(width, 2)
@@ -80,10 +96,27 @@ def product(scope: Scope, name: str, phase: str, m: int, n: int, k: int, dtype: 
         finally:
             torch.set_float32_matmul_precision(before)
 
-    return KernelCase("gemm", name, phase, make, dtype, "fp32" if add else None, "eager", "cublas" if scope.cuda else "aten", model,
-                      batch, m, n, k, accumulate=add, flops=2.0 * batch * m * n * k,
-                      bytes=float(batch * (width * (m * k + k * n) + out * (2 if add else 1) * m * n)), rank=rank,
-                      modes=("cuda_graph",), around=around if width == 4 else None)
+    return KernelCase(
+        "gemm",
+        name,
+        phase,
+        make,
+        dtype,
+        "fp32" if add else None,
+        "eager",
+        "cublas" if scope.cuda else "aten",
+        model,
+        batch,
+        m,
+        n,
+        k,
+        accumulate=add,
+        flops=2.0 * batch * m * n * k,
+        bytes=float(batch * (width * (m * k + k * n) + out * (2 if add else 1) * m * n)),
+        rank=rank,
+        modes=("cuda_graph",),
+        around=around if width == 4 else None,
+    )
 
 
 def batched(scope: Scope, heads: int, seq: int, dim: int, rank: float) -> Iterator[KernelCase]:

@@ -37,10 +37,23 @@ def layer(scope: Scope, shape: Experts, ep: int, tokens: int, fashion: str, rank
             def make(bench: Bench, shape: tuple[int, int, int] = (m, columns, inner), phase: str = phase) -> Run:
                 return (_grouped if fashion == "grouped_mm" else _loop)(bench, experts, *shape, dtype, phase)
 
-            yield KernelCase("grouped_gemm", name, phase, make, dtype, library="cutlass" if fashion == "grouped_mm" else "aten",
-                             model=shape.name, batch=experts, m=m, n=columns, k=inner, accumulate=False,
-                             flops=2.0 * experts * m * columns * inner,
-                             bytes=float(width * experts * (m * inner + inner * columns + m * columns)), rank=rank)
+            yield KernelCase(
+                "grouped_gemm",
+                name,
+                phase,
+                make,
+                dtype,
+                library="cutlass" if fashion == "grouped_mm" else "aten",
+                model=shape.name,
+                batch=experts,
+                m=m,
+                n=columns,
+                k=inner,
+                accumulate=False,
+                flops=2.0 * experts * m * columns * inner,
+                bytes=float(width * experts * (m * inner + inner * columns + m * columns)),
+                rank=rank,
+            )
 
 
 def _grouped(bench: Bench, experts: int, m: int, n: int, k: int, dtype: str, phase: str) -> Run:

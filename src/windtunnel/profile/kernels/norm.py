@@ -38,5 +38,8 @@ def layer(torch: Any) -> Callable[..., Any]:
     return lambda x, weight, bias: norm(x, weight.shape, weight, bias, 1e-5)
 
 
-KERNELS = (Kernel("norm", "rms_norm", rms, (1, 0), (2, 3)), Kernel("norm", "layer_norm", layer, (1, 0, 0), (2, 3), 0.5),
-           Kernel("norm", "rms_norm_composed", rms_composed, (1, 0), (2, 3), 1.5))
+KERNELS = (
+    Kernel("norm", "rms_norm", rms, (1, 0), (2, 3)),
+    Kernel("norm", "layer_norm", layer, (1, 0, 0), (2, 3), 0.5),
+    Kernel("norm", "rms_norm_composed", rms_composed, (1, 0), (2, 3), 1.5),
+)

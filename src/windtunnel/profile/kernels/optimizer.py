@@ -52,8 +52,11 @@ def case(name: str, way: str, sizes: list[int], rank: float, model: str | None =
         if way == "fused":
             options.pop("foreach")
         try:
-            made = (torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.1, **options) if name == "adamw" else
-                    torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if name == "sgd_momentum" else 0.0, **options))
+            made = (
+                torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.1, **options)
+                if name == "adamw"
+                else torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if name == "sgd_momentum" else 0.0, **options)
+            )
             made.step()
         except (RuntimeError, TypeError) as error:
             if bench.device.out_of_memory(error):
@@ -61,5 +64,16 @@ def case(name: str, way: str, sizes: list[int], rank: float, model: str | None =
             raise Unavailable(f"{name}_{way}") from error
         return lambda: made.step()
 
-    return KernelCase("optimizer", f"{name}_{way}", "optimizer", make, "fp32", model=model, batch=len(sizes), n=n,
-                      bytes=float(n * (12 + 8 * STATES[name])), rank=rank, modes=())
+    return KernelCase(
+        "optimizer",
+        f"{name}_{way}",
+        "optimizer",
+        make,
+        "fp32",
+        model=model,
+        batch=len(sizes),
+        n=n,
+        bytes=float(n * (12 + 8 * STATES[name])),
+        rank=rank,
+        modes=(),
+    )

@@ -44,5 +44,17 @@ def case(name: str, m: int, n: int, top_k: int, phase: str, dtype: str, rank: fl
 
         return (bench.forward if phase == "forward" else bench.backward)(function, *tensors)
 
-    return KernelCase("permute", name, phase, make, dtype, model=model, batch=top_k, m=m, n=n,
-                      bytes=float(WIDTH[dtype] * (1 + top_k) * m * n), rank=rank, modes=("compile", "cuda_graph"))
+    return KernelCase(
+        "permute",
+        name,
+        phase,
+        make,
+        dtype,
+        model=model,
+        batch=top_k,
+        m=m,
+        n=n,
+        bytes=float(WIDTH[dtype] * (1 + top_k) * m * n),
+        rank=rank,
+        modes=("compile", "cuda_graph"),
+    )

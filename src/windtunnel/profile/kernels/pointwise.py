@@ -42,5 +42,17 @@ def one(kernel: Kernel, phase: str, m: int, n: int, dtype: str, moved: float, ra
         tensors = [bench.randn(m, times * n, dtype=dtype) if times else bench.randn(n, dtype=dtype) for times in kernel.inputs]
         return (bench.forward if phase == "forward" else bench.backward)(kernel.build(bench.torch), *tensors)
 
-    return KernelCase(kernel.op, kernel.name, phase, make, dtype, library="aten", model=model, m=m, n=n, bytes=moved, rank=rank,
-                      modes=("compile", "cuda_graph"))
+    return KernelCase(
+        kernel.op,
+        kernel.name,
+        phase,
+        make,
+        dtype,
+        library="aten",
+        model=model,
+        m=m,
+        n=n,
+        bytes=moved,
+        rank=rank,
+        modes=("compile", "cuda_graph"),
+    )

@@ -35,5 +35,15 @@ def case(name: str, n: int, count: int, dtype: str, rank: float) -> KernelCase:
             return lambda: torch._foreach_mul_(parts, 0.999)
         return lambda: parts[0].sum() if count == 1 else [part.sum() for part in parts]
 
-    return KernelCase(op, name, "optimizer", make, dtype, batch=count, n=n, bytes=float(times * WIDTH[dtype] * n), rank=rank,
-                      modes=("cuda_graph",) if name != "grad_norm" else ())
+    return KernelCase(
+        op,
+        name,
+        "optimizer",
+        make,
+        dtype,
+        batch=count,
+        n=n,
+        bytes=float(times * WIDTH[dtype] * n),
+        rank=rank,
+        modes=("cuda_graph",) if name != "grad_norm" else (),
+    )

@@ -35,5 +35,15 @@ def accumulation(n: int, dtype: str, rank: float) -> KernelCase:
         total, gradient = bench.randn(n, dtype="fp32"), bench.randn(n, dtype=dtype)
         return lambda: total.add_(gradient)
 
-    return KernelCase("elementwise", "grad_accumulate", "wgrad", make, dtype, "fp32", n=n, accumulate=True,
-                      bytes=float(n * (WIDTH[dtype] + 8)), rank=rank)
+    return KernelCase(
+        "elementwise",
+        "grad_accumulate",
+        "wgrad",
+        make,
+        dtype,
+        "fp32",
+        n=n,
+        accumulate=True,
+        bytes=float(n * (WIDTH[dtype] + 8)),
+        rank=rank,
+    )

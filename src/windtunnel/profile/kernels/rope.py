@@ -38,5 +38,17 @@ def case(tokens: int, heads: int, size: int, phase: str, dtype: str, rank: float
 
         return (bench.forward if phase == "forward" else bench.backward)(rotate, x)
 
-    return KernelCase("elementwise", "rope", phase, make, dtype, model=model, m=tokens, n=heads * size, k=size,
-                      bytes=2.0 * WIDTH[dtype] * tokens * heads * size, rank=rank, modes=("compile", "cuda_graph"))
+    return KernelCase(
+        "elementwise",
+        "rope",
+        phase,
+        make,
+        dtype,
+        model=model,
+        m=tokens,
+        n=heads * size,
+        k=size,
+        bytes=2.0 * WIDTH[dtype] * tokens * heads * size,
+        rank=rank,
+        modes=("compile", "cuda_graph"),
+    )

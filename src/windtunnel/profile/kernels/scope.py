@@ -11,8 +11,24 @@ from dataclasses import dataclass
 from windtunnel.base.errors import PlanError
 from windtunnel.spec import Model, load_model
 
-MODELS = ("llama3-8b", "llama3-70b", "gpt3-175b", "llama3.1-405b", "qwen2.5-7b", "llama2-7b", "qwen2.5-32b", "llama2-13b",
-          "gpt-neox-20b", "nemotron4-15b", "llama3.2-1b", "gpt-1.7b", "nemotron4-340b", "megatron-22b", "qwen2.5-1.5b", "gpt-18.4b")
+MODELS = (
+    "llama3-8b",
+    "llama3-70b",
+    "gpt3-175b",
+    "llama3.1-405b",
+    "qwen2.5-7b",
+    "llama2-7b",
+    "qwen2.5-32b",
+    "llama2-13b",
+    "gpt-neox-20b",
+    "nemotron4-15b",
+    "llama3.2-1b",
+    "gpt-1.7b",
+    "nemotron4-340b",
+    "megatron-22b",
+    "qwen2.5-1.5b",
+    "gpt-18.4b",
+)
 """Catalogue models whose shapes are measured unless others are named: the most trained first, then other widths."""
 
 TP = (1, 8, 4, 2)
@@ -36,11 +52,17 @@ class Scope:
 
     def rank(self, model: int = 0, tp: int = 1, tokens: int = 4096, dtype: str = "bf16", more: float = 0.0) -> float:
         """Cost of a case from its parts; `more` is its class's own."""
+
         def at(values: tuple[int, ...], value: int) -> float:
             return float(values.index(value)) if value in values else float(len(values))
 
-        return (1.0 * model + 0.8 * at(self.tp, tp) + 0.9 * at(self.tokens, tokens)
-                + 1.2 * (self.dtypes.index(dtype) if dtype in self.dtypes else 0) + more)
+        return (
+            1.0 * model
+            + 0.8 * at(self.tp, tp)
+            + 0.9 * at(self.tokens, tokens)
+            + 1.2 * (self.dtypes.index(dtype) if dtype in self.dtypes else 0)
+            + more
+        )
 
     @property
     def wide(self) -> tuple[str, ...]:
@@ -77,12 +99,21 @@ class Shard:
 
 def shards(scope: Scope) -> list[Shard]:
     """Every model with every cut that divides its heads and its MLP."""
-    return [Shard(model, tp, index) for index, model in enumerate(scope.models) for tp in scope.tp
-            if model.heads % tp == 0 and model.ffn % tp == 0]
+    return [
+        Shard(model, tp, index)
+        for index, model in enumerate(scope.models)
+        for tp in scope.tp
+        if model.heads % tp == 0 and model.ffn % tp == 0
+    ]
 
 
-def scope_of(models: tuple[str, ...] = (), tp: tuple[int, ...] = (), tokens: tuple[int, ...] = (), dtypes: tuple[str, ...] = (),
-             cuda: bool = True) -> Scope:
+def scope_of(
+    models: tuple[str, ...] = (),
+    tp: tuple[int, ...] = (),
+    tokens: tuple[int, ...] = (),
+    dtypes: tuple[str, ...] = (),
+    cuda: bool = True,
+) -> Scope:
     """A scope by names; empty means the whole of it. Raises UnknownName for a model, PlanError for a tp that cuts none of them."""
     chosen = tuple(load_model(name) for name in models or MODELS)
     ordered = tuple(sorted(tokens, key=lambda value: (TOKENS.index(value) if value in TOKENS else len(TOKENS), value)))

@@ -43,5 +43,17 @@ def router(tokens: int, experts: int, top_k: int, rank: float, model: str | None
         logits = bench.randn(tokens, experts, dtype="fp32")
         return bench.forward(lambda x: torch.topk(torch.softmax(x, dim=-1), top_k, dim=-1), logits)
 
-    return KernelCase("softmax", "router_topk", "forward", make, "fp32", model=model, m=tokens, n=experts, k=top_k,
-                      bytes=4.0 * tokens * (experts + 3 * top_k), rank=rank, modes=("compile", "cuda_graph"))
+    return KernelCase(
+        "softmax",
+        "router_topk",
+        "forward",
+        make,
+        "fp32",
+        model=model,
+        m=tokens,
+        n=experts,
+        k=top_k,
+        bytes=4.0 * tokens * (experts + 3 * top_k),
+        rank=rank,
+        modes=("compile", "cuda_graph"),
+    )

@@ -50,14 +50,16 @@ class Attention(nn.Module):
         seq = q.shape[-2]
         windowed = self.window is not None and self.window < seq
         if self.fused and not windowed:
-            return cast(Tensor, functional.scaled_dot_product_attention(q, k, v, is_causal=True,
-                                                                        enable_gqa=self.heads != self.kv_heads))
+            return cast(
+                Tensor, functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
+            )
         seen = torch.ones(seq, seq, dtype=torch.bool, device=q.device).tril()
         if windowed:
             seen = seen.triu(1 - cast(int, self.window))
         if self.fused:
-            return cast(Tensor, functional.scaled_dot_product_attention(q, k, v, attn_mask=seen,
-                                                                        enable_gqa=self.heads != self.kv_heads))
+            return cast(
+                Tensor, functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=self.heads != self.kv_heads)
+            )
         group = self.heads // self.kv_heads
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
         scores = (q @ k.transpose(-1, -2) / math.sqrt(self.dim)).masked_fill(~seen, float("-inf"))

@@ -67,15 +67,17 @@ def _in_dtype(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, s
             found = _differs(x, mine, twin, dict, dict, tolerance)
             if found:
                 off[op] = found
-    found = _differs(x, lambda v: a(v, angles), lambda v: b(v, angles), lambda: renamed(_gradients(a)), lambda: _gradients(b),
-                     tolerance)
+    found = _differs(
+        x, lambda v: a(v, angles), lambda v: b(v, angles), lambda: renamed(_gradients(a)), lambda: _gradients(b), tolerance
+    )
     if found:
         off["layer"] = found
     head, other = (f.head(case).to(device, dtype) for f in (own, theirs))
     other.load_state_dict(head.state_dict())
     labels = torch.randint(case.vocab, (1, case.seq), generator=torch.Generator().manual_seed(seed)).to(device)
-    found = _differs(x, lambda v: head(v, labels), lambda v: other(v, labels), lambda: _gradients(head), lambda: _gradients(other),
-                     tolerance)
+    found = _differs(
+        x, lambda v: head(v, labels), lambda v: other(v, labels), lambda: _gradients(head), lambda: _gradients(other), tolerance
+    )
     if found:
         off["head"] = found
     return off

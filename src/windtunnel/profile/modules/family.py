@@ -80,4 +80,3 @@ def family_of(library: str, case: Case) -> Family | str:
     except ImportError as error:
         return f"this version of transformers is not known: {error}; type: pip install 'windtunnel[hf]'"
     return twin_of(case)
-

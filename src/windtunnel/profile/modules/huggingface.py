@@ -18,9 +18,15 @@ from windtunnel.profile.modules.layer import Angles
 from windtunnel.profile.modules.norms import EPSILON
 
 NAMES = {
-    "norm1": "inner.input_layernorm", "norm2": "inner.post_attention_layernorm", "attention.q": "inner.self_attn.q_proj",
-    "attention.k": "inner.self_attn.k_proj", "attention.v": "inner.self_attn.v_proj", "attention.o": "inner.self_attn.o_proj",
-    "mlp.gate": "inner.mlp.gate_proj", "mlp.up": "inner.mlp.up_proj", "mlp.down": "inner.mlp.down_proj",
+    "norm1": "inner.input_layernorm",
+    "norm2": "inner.post_attention_layernorm",
+    "attention.q": "inner.self_attn.q_proj",
+    "attention.k": "inner.self_attn.k_proj",
+    "attention.v": "inner.self_attn.v_proj",
+    "attention.o": "inner.self_attn.o_proj",
+    "mlp.gate": "inner.mlp.gate_proj",
+    "mlp.up": "inner.mlp.up_proj",
+    "mlp.down": "inner.mlp.down_proj",
     "mlp.router": "inner.block_sparse_moe.gate",
 }
 """windtunnel's name of a module -> Hugging Face's."""
@@ -85,8 +91,14 @@ class HuggingFace:
     def layer(self, case: Case) -> nn.Module:
         model = case.model
         common: dict[str, Any] = dict(
-            hidden_size=model.hidden, num_attention_heads=case.heads, num_key_value_heads=case.kv_heads, intermediate_size=case.ffn,
-            head_dim=model.dim_per_head, rms_norm_eps=EPSILON, num_hidden_layers=1, vocab_size=case.vocab,
+            hidden_size=model.hidden,
+            num_attention_heads=case.heads,
+            num_key_value_heads=case.kv_heads,
+            intermediate_size=case.ffn,
+            head_dim=model.dim_per_head,
+            rms_norm_eps=EPSILON,
+            num_hidden_layers=1,
+            vocab_size=case.vocab,
             attn_implementation="sdpa" if case.attention == "flash" else "eager",
         )
         if self.kind is MixtralDecoderLayer:

@@ -18,7 +18,10 @@ def squared_relu(x: Tensor) -> Tensor:
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": functional.gelu, "relu": functional.relu, "squared_relu": squared_relu, "swiglu": functional.silu,
+    "gelu": functional.gelu,
+    "relu": functional.relu,
+    "squared_relu": squared_relu,
+    "swiglu": functional.silu,
     "geglu": functional.gelu,
 }
 

@@ -42,8 +42,13 @@ def _column(tape: Tape, beside: str, inputs: int, outputs: int) -> None:
     adapter.call("dgrad reduce", Phase.DGRAD, Comm.ALL_REDUCE, small, late=True)
     adapter.input_gradient()
     whole = tape.tokens * inputs * tape.width
-    adapter.call("input grad scatter" if tape.sp else "input grad reduce", Phase.DGRAD,
-                 Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE, whole, late=True)
+    adapter.call(
+        "input grad scatter" if tape.sp else "input grad reduce",
+        Phase.DGRAD,
+        Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE,
+        whole,
+        late=True,
+    )
     adapter.join(tape.local_tokens * inputs)
 
 
@@ -57,8 +62,12 @@ def _row(tape: Tape, beside: str, inputs: int, outputs: int) -> None:
     adapter.down()
     adapter.call("reduce", Phase.FORWARD, Comm.ALL_REDUCE, small)
     adapter.product(Phase.FORWARD, "up", tape.tokens, part, _rank(tape))
-    adapter.call("turn" if turned else "gather", Phase.FORWARD, Comm.ALL_TO_ALL if turned else Comm.ALL_GATHER,
-                 whole / tape.tp if turned else whole)
+    adapter.call(
+        "turn" if turned else "gather",
+        Phase.FORWARD,
+        Comm.ALL_TO_ALL if turned else Comm.ALL_GATHER,
+        whole / tape.tp if turned else whole,
+    )
     adapter.scale(tape.local_tokens * outputs)
     if turned:
         adapter.call("turn grad", Phase.DGRAD, Comm.ALL_TO_ALL, whole / tape.tp, late=True)
@@ -85,8 +94,11 @@ class _Adapter:
         elements = tape.tokens * inputs
         shared = not self.dropout and name.startswith("attention out")  # what attention keeps anyway
         kept = 0.0 if shared else elements * tape.width
-        self.unit = Unit(name, parameters=float(narrow * inputs + rank * outputs),
-                         saved=kept + self.dropout * elements + tape.tokens * rank * tape.width)
+        self.unit = Unit(
+            name,
+            parameters=float(narrow * inputs + rank * outputs),
+            saved=kept + self.dropout * elements + tape.tokens * rank * tape.width,
+        )
         tape.units.append(self.unit)
         self.unit.place = tape.module
         if self.dropout:
@@ -101,8 +113,10 @@ class _Adapter:
 
     def scale(self, elements: float) -> None:
         """Times alpha / rank, then added to what the frozen layer made."""
-        self.unit.forward += [self.tape.elementwise(f"{self.name} scale", Phase.FORWARD, elements, 1, 1),
-                              self.tape.elementwise(f"{self.name} add", Phase.FORWARD, elements, 2, 1)]
+        self.unit.forward += [
+            self.tape.elementwise(f"{self.name} scale", Phase.FORWARD, elements, 1, 1),
+            self.tape.elementwise(f"{self.name} add", Phase.FORWARD, elements, 2, 1),
+        ]
 
     def back(self, elements: float) -> None:
         """Gradients of B's product; `elements` of its output."""
@@ -116,7 +130,8 @@ class _Adapter:
         self.product(Phase.WGRAD, "down wgrad", self.narrow, self.inputs, self.tape.tokens)
         if self.dropout:
             self.unit.backward.append(
-                self.tape.elementwise(f"{self.name} dropout grad", Phase.DGRAD, self.tape.tokens * self.inputs, 1.5, 1))
+                self.tape.elementwise(f"{self.name} dropout grad", Phase.DGRAD, self.tape.tokens * self.inputs, 1.5, 1)
+            )
 
     def join(self, elements: float) -> None:
         """The adapter's input gradient, added to the frozen layer's."""

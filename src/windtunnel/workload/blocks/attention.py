@@ -16,8 +16,7 @@ def attention(tape: Tape) -> None:
     dim = model.dim_per_head
     width = (heads * (2 if model.attention_gate else 1) + 2 * groups) * dim
     # the norm keeps the layer's input; the projection keeps the norm's output
-    column(tape, "qkv", model.hidden, width * tape.tp, model.attention_bias, again=groups / (heads + 2 * groups),
-           source="norm")
+    column(tape, "qkv", model.hidden, width * tape.tp, model.attention_bias, again=groups / (heads + 2 * groups), source="norm")
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     if model.qk_norm:
         elements = tape.tokens * (heads + groups) * dim

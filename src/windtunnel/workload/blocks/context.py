@@ -51,8 +51,13 @@ def _gathered(tape: Tape, heads: Heads) -> Rows:
         return tape.comm(name, phase, comm, Axis.CP, size, Stream.CP)
 
     forward = [call("kv gather", Phase.FORWARD, Comm.ALL_GATHER), *_sorted(tape, Phase.FORWARD, size), ahead]
-    backward = [call("kv gather again", Phase.DGRAD, Comm.ALL_GATHER), *_sorted(tape, Phase.DGRAD, size), back,
-                *_sorted(tape, Phase.DGRAD, size), call("kv grad scatter", Phase.DGRAD, Comm.REDUCE_SCATTER)]
+    backward = [
+        call("kv gather again", Phase.DGRAD, Comm.ALL_GATHER),
+        *_sorted(tape, Phase.DGRAD, size),
+        back,
+        *_sorted(tape, Phase.DGRAD, size),
+        call("kv grad scatter", Phase.DGRAD, Comm.REDUCE_SCATTER),
+    ]
     return forward, backward
 
 

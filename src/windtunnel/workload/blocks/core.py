@@ -43,10 +43,23 @@ def kernel(tape: Tape, heads: Heads, sequences: int, queries: int, keys: int, se
     batch, wide = sequences * heads.queries, heads.dim + heads.value
     forward = 2.0 * batch * queries * seen * wide
     moved = tape.width * (sequences * queries * heads.queries * wide + sequences * keys * heads.groups * wide)
-    core = Op("attention", Kind.ATTENTION, Phase.FORWARD, tape.module, tape.activation_dtype, batch, queries, keys, wide // 2,
-              max(1, heads.queries // heads.groups), forward, moved)
-    return core, core._replace(name="attention grad", kind=Kind.ATTENTION_BACKWARD, phase=Phase.DGRAD, flops=2.5 * forward,
-                               bytes=2.5 * moved, launches=3)
+    core = Op(
+        "attention",
+        Kind.ATTENTION,
+        Phase.FORWARD,
+        tape.module,
+        tape.activation_dtype,
+        batch,
+        queries,
+        keys,
+        wide // 2,
+        max(1, heads.queries // heads.groups),
+        forward,
+        moved,
+    )
+    return core, core._replace(
+        name="attention grad", kind=Kind.ATTENTION_BACKWARD, phase=Phase.DGRAD, flops=2.5 * forward, bytes=2.5 * moved, launches=3
+    )
 
 
 def fused_unit(tape: Tape, heads: Heads) -> Unit:
@@ -54,8 +67,9 @@ def fused_unit(tape: Tape, heads: Heads) -> Unit:
     tokens, wide = tape.tokens, heads.dim + heads.value
     pieces = (tokens * heads.queries * heads.dim, tokens * heads.groups * wide, tokens * heads.queries * heads.value)
     saved = tape.width * sum(pieces) + 4 * tokens * heads.queries
-    return Unit("attention core", core=True, saved=saved,
-                tensors=(*(tape.width * float(n) for n in pieces), 4.0 * tokens * heads.queries))
+    return Unit(
+        "attention core", core=True, saved=saved, tensors=(*(tape.width * float(n) for n in pieces), 4.0 * tokens * heads.queries)
+    )
 
 
 def whole(tape: Tape, heads: Heads) -> tuple[Op, Op]:

@@ -40,10 +40,26 @@ def delta(tape: Tape) -> None:
     convolution(tape, 2 * keys + values, False, 3 if by_channel else 1)
     decays = keys if by_channel else heads
     normed = float(tape.tokens * 2 * keys)
-    tape.pointwise("query and key norm", normed, (1, 1), (2, 1), saved=normed * tape.width, launches=(2, 2), kind=Kind.NORM,
-                   m=tape.tokens * 2 * keys // model.linear_key_dim, n=model.linear_key_dim)
-    tape.pointwise("decay", float(tape.tokens * (decays + heads)), (1, 2), (3, 1), saved=4.0 * tape.tokens * (decays + heads),
-                   launches=(3, 4), parameters=float(heads + decays))
+    tape.pointwise(
+        "query and key norm",
+        normed,
+        (1, 1),
+        (2, 1),
+        saved=normed * tape.width,
+        launches=(2, 2),
+        kind=Kind.NORM,
+        m=tape.tokens * 2 * keys // model.linear_key_dim,
+        n=model.linear_key_dim,
+    )
+    tape.pointwise(
+        "decay",
+        float(tape.tokens * (decays + heads)),
+        (1, 2),
+        (3, 1),
+        saved=4.0 * tape.tokens * (decays + heads),
+        launches=(3, 4),
+        parameters=float(heads + decays),
+    )
     kept = tape.tokens * (2.0 * values + heads * CHUNK) * tape.width  # values, the gate, the solved triangles
     scan(tape, "delta rule", work(tape, heads // cp), kept, 0.0)
     gated_norm(tape, values, model.linear_value_dim, model.linear_value_dim)

@@ -18,8 +18,14 @@ from windtunnel.workload.blocks.quantise import norm_writes
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
-ROUTER_GRAPH = {"norm2": "moe_router", "router": "moe_router", "top-k": "moe_router", "balancing loss": "moe_router",
-                "load count": "moe_router", COUNTS: "moe_preprocess"}
+ROUTER_GRAPH = {
+    "norm2": "moe_router",
+    "router": "moe_router",
+    "top-k": "moe_router",
+    "balancing loss": "moe_router",
+    "load count": "moe_router",
+    COUNTS: "moe_preprocess",
+}
 """Units of a mixture that partial CUDA graphs hold: the rest has shapes that the host does not know before (Megatron-Core's
 transformer_layer.py, `_te_cuda_graph_capture`)."""
 
@@ -31,7 +37,8 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     serial block's tensor-parallel communication (MegaScale, arXiv:2402.15627 section 3.2; PaLM). Adapters read its input each.
     """
     mix = {"mamba": ("mamba", mamba), "linear": ("linear attention", delta)}.get(
-        kind.mixer, ("attention", mla if job.model.latent else attention))
+        kind.mixer, ("attention", mla if job.model.latent else attention)
+    )
     feed = ("moe", moe) if kind.experts else ("mlp", mlp)
     steps = []
     if kind.mixer != "none":
@@ -42,8 +49,15 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     if job.model.parallel_block and kind.mixer != "none" and kind.feed != "none":  # one norm feeds both, one residual takes both
         steps = [steps[0], steps[1], steps[4], steps[5]]
     units: list[Unit] = []
-    shared = (job.model.parallel_block and job.plan.tp > 1 and not job.model.latent and not kind.experts and kind.feed != "none"
-              and kind.mixer == "attention" and job.model.lora is None)
+    shared = (
+        job.model.parallel_block
+        and job.plan.tp > 1
+        and not job.model.latent
+        and not kind.experts
+        and kind.feed != "none"
+        and kind.mixer == "attention"
+        and job.model.lora is None
+    )
     for module, write in steps:
         outer = write is feed[1] if shared and write in (mix[1], feed[1]) else None
         tape = Tape(job, module, local=kind.local, wide=wide, outer=outer)

@@ -22,8 +22,13 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
     out = outputs // tp
     size = t * inputs * tape.width
     mine = tape.local_tokens * inputs
-    unit = Unit(name, parameters=inputs * out + (out if bias else 0), saved=mine * quantise.kept_width(tape), again=again,
-                quantised=inputs * out if quantise.of(tape) else 0.0)
+    unit = Unit(
+        name,
+        parameters=inputs * out + (out if bias else 0),
+        saved=mine * quantise.kept_width(tape),
+        again=again,
+        quantised=inputs * out if quantise.of(tape) else 0.0,
+    )
     late = quantise.late_transpose(tape, True, source)
     twice = runtime.save_original_input
     calls = tape.outer is not False
@@ -198,8 +203,12 @@ def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = No
     side = tape if dtype is None else replace(tape, wide=True)
     t, twice = tape.local_tokens, tape.job.runtime.save_original_input
     late = quantise.late_transpose(side, False, source)
-    unit = Unit(name, parameters=inputs * outputs, saved=t * inputs * quantise.kept_width(side),
-                quantised=inputs * outputs if quantise.of(side) else 0.0)
+    unit = Unit(
+        name,
+        parameters=inputs * outputs,
+        saved=t * inputs * quantise.kept_width(side),
+        quantised=inputs * outputs if quantise.of(side) else 0.0,
+    )
     unit.forward += quantise.weight(side, name, Phase.FORWARD, inputs * outputs)
     unit.forward += quantise.operand(side, name, Phase.FORWARD, t * inputs, 1 if late or twice else 2, source)
     unit.forward.append(tape.gemm(name, Phase.FORWARD, t, outputs, inputs, dtype=dtype))
@@ -220,8 +229,13 @@ def grouped(tape: Tape, name: str, experts: int, m: int, inputs: int, outputs: i
     """One (m, inputs) -> (m, outputs) for each of the local experts: grouped products forward and backward."""
     elements, pieces, twice = experts * m * inputs, quantise.pieces(tape, experts), tape.job.runtime.save_original_input
     weights = float(experts * inputs * outputs)
-    unit = Unit(name, saved=elements * quantise.kept_width(tape), parameters=weights, expert_parameters=weights,
-                quantised=weights if quantise.of(tape) else 0.0)
+    unit = Unit(
+        name,
+        saved=elements * quantise.kept_width(tape),
+        parameters=weights,
+        expert_parameters=weights,
+        quantised=weights if quantise.of(tape) else 0.0,
+    )
     unit.forward += quantise.weight(tape, name, Phase.FORWARD, weights)
     unit.forward += quantise.operand(tape, name, Phase.FORWARD, elements, 1 if twice else 2, pieces=pieces)
     unit.forward.append(tape.grouped(name, Phase.FORWARD, experts, m, outputs, inputs))

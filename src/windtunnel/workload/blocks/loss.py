@@ -85,7 +85,11 @@ def linear(tape: Tape, own_weights: bool) -> None:
 
 
 LOSSES: dict[str, Callable[[Tape, bool], None]] = {
-    "vocab_parallel": vocab_parallel, "gathered": gathered, "chunked": chunked, "linear": linear}
+    "vocab_parallel": vocab_parallel,
+    "gathered": gathered,
+    "chunked": chunked,
+    "linear": linear,
+}
 """By `Runtime.cross_entropy`."""
 
 

@@ -50,5 +50,6 @@ def work(tape: Tape, heads: int, groups: int) -> Scan:
     forward = heads * (chunk * p + 4.0 * n * p) + groups * 2.0 * chunk * n
     backward = heads * (2.0 * chunk * p + 10.0 * n * p) + groups * 6.0 * chunk * n
     moved = 3.0 * rows + 4.0 * matrices + 4.0 * states, 9.0 * rows + 12.0 * matrices + 9.0 * states
-    return Scan(heads, p, n, chunk, (tokens * forward, tokens * backward), (tokens * moved[0], tokens * moved[1]),
-                (FORWARD, BACKWARD))
+    return Scan(
+        heads, p, n, chunk, (tokens * forward, tokens * backward), (tokens * moved[0], tokens * moved[1]), (FORWARD, BACKWARD)
+    )

@@ -54,5 +54,15 @@ def mla(tape: Tape) -> None:
 def _norm(tape: Tape, name: str, width: int) -> None:
     """RMS norm of a compressed vector; keeps its input."""
     t = tape.local_tokens
-    tape.pointwise(name, t * width, (1, 1), (3, 1), saved=t * width * tape.width, launches=(1, 2), parameters=width, kind=Kind.NORM,
-                   m=t, n=width)
+    tape.pointwise(
+        name,
+        t * width,
+        (1, 1),
+        (3, 1),
+        saved=t * width * tape.width,
+        launches=(1, 2),
+        parameters=width,
+        kind=Kind.NORM,
+        m=t,
+        n=width,
+    )

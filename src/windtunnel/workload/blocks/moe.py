@@ -65,8 +65,17 @@ def _router(tape: Tape) -> None:
     fused = runtime.moe_fused_router
     # score, top-k, gather of the scores, normalisation, one-hot map; grouped routing picks groups first
     kernels = 1 if fused else 5 + (3 if model.router_groups > 1 else 0)
-    tape.pointwise("top-k", t * experts * fp32, (1.0 if fused else 3.0, 2.0), (2.0, 1.0), saved=4.0 * t * experts,
-                   launches=(kernels, 1 if fused else 4), kind=Kind.SOFTMAX, m=t, n=experts)
+    tape.pointwise(
+        "top-k",
+        t * experts * fp32,
+        (1.0 if fused else 3.0, 2.0),
+        (2.0, 1.0),
+        saved=4.0 * t * experts,
+        launches=(kernels, 1 if fused else 4),
+        kind=Kind.SOFTMAX,
+        m=t,
+        n=experts,
+    )
     if model.balance == "aux_loss":
         kernels = 1 if fused else 4  # tokens an expert, mean score, product and sum, scale
         tape.pointwise("balancing loss", t * experts * fp32, (2, 0), (1, 1), launches=(kernels, kernels))
@@ -111,13 +120,21 @@ def _travel(tape: Tape, name: str, there: float, back: float, meanwhile: list[Un
         return
     gathers = runtime.moe_dispatch == "allgather"
     out = name == "dispatch"
-    calls = ((Comm.ALL_GATHER, Comm.REDUCE_SCATTER) if out else (Comm.REDUCE_SCATTER, Comm.ALL_GATHER)) if gathers else (
-        Comm.ALL_TO_ALL, Comm.ALL_TO_ALL)
+    calls = (
+        ((Comm.ALL_GATHER, Comm.REDUCE_SCATTER) if out else (Comm.REDUCE_SCATTER, Comm.ALL_GATHER))
+        if gathers
+        else (Comm.ALL_TO_ALL, Comm.ALL_TO_ALL)
+    )
     alone = not meanwhile
     waits = () if alone else (-1,)
-    unit = Unit(name, saved=sum(u.saved for u in meanwhile), parameters=sum(u.parameters for u in meanwhile),
-                quantised=sum(u.quantised for u in meanwhile),
-                frozen=sum(u.frozen for u in meanwhile), frozen_quantised=sum(u.frozen_quantised for u in meanwhile))
+    unit = Unit(
+        name,
+        saved=sum(u.saved for u in meanwhile),
+        parameters=sum(u.parameters for u in meanwhile),
+        quantised=sum(u.quantised for u in meanwhile),
+        frozen=sum(u.frozen for u in meanwhile),
+        frozen_quantised=sum(u.frozen_quantised for u in meanwhile),
+    )
     unit.forward.append(tape.comm(name, Phase.FORWARD, calls[0], Axis.EP, there, Stream.EP, alone, waits))
     unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, calls[1], Axis.EP, back, Stream.EP, alone, waits))
     for other in meanwhile:
@@ -188,8 +205,13 @@ def _weighted_bias(tape: Tape, flow: Routing) -> None:
     elements = float(flow.experts * flow.each * tape.job.model.expert_hidden)
     each = _each(tape, flow)
     fp32 = 4.0 / tape.width
-    tape.pointwise("expert down bias", elements, (1 + 3 * fp32, 1 + 3 * fp32), (2 + 5 * fp32, 2 + 3 * fp32),
-                   launches=(2 * each + 2, 5 * each + 2))
+    tape.pointwise(
+        "expert down bias",
+        elements,
+        (1 + 3 * fp32, 1 + 3 * fp32),
+        (2 + 5 * fp32, 2 + 3 * fp32),
+        launches=(2 * each + 2, 5 * each + 2),
+    )
 
 
 def _shared(tape: Tape) -> list[Unit]:

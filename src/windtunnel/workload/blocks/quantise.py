@@ -117,8 +117,16 @@ def pieces(tape: Tape, experts: int) -> int:
     return experts if runtime.moe_grouped_gemm == "each" and runtime.recipe != "delayed" else 1
 
 
-def operand(tape: Tape, name: str, phase: Phase, elements: float, copies: int = 2, source: Source = "", gathered: bool = False,
-            pieces: int = 1) -> list[Op]:
+def operand(
+    tape: Tape,
+    name: str,
+    phase: Phase,
+    elements: float,
+    copies: int = 2,
+    source: Source = "",
+    gathered: bool = False,
+    pieces: int = 1,
+) -> list[Op]:
     """Kernels that make `copies` (1 or 2) quantised copies of `elements` 16-bit numbers; none without a recipe.
 
     `source` is the kernel that wrote them, `gathered`: they are one rank's part of a tensor that tp gathers, which takes one scale.

@@ -64,8 +64,9 @@ def ring(tape: Tape, heads: Heads, ranks: int, axis: Axis, share: int) -> Rows:
     for step, (core, _) in enumerate(blocks):
         following: tuple[int, ...] = arrives
         if step < ranks - 1 and not (at_once and step):
-            forward.append(gather(Phase.FORWARD) if at_once
-                           else send("kv send", Phase.FORWARD, size * tape.width, () if step else (-1,)))
+            forward.append(
+                gather(Phase.FORWARD) if at_once else send("kv send", Phase.FORWARD, size * tape.width, () if step else (-1,))
+            )
             following = (len(forward) - 1,)
         forward.append(core._replace(waits=arrives))
         if step:
@@ -79,8 +80,9 @@ def ring(tape: Tape, heads: Heads, ranks: int, axis: Axis, share: int) -> Rows:
         following, last = arrives, step == ranks - 1
         if torch:
             if not last and not (at_once and step):
-                backward.append(gather(Phase.DGRAD) if at_once
-                                else send("kv send", Phase.DGRAD, size * tape.width, () if step else (-1,)))
+                backward.append(
+                    gather(Phase.DGRAD) if at_once else send("kv send", Phase.DGRAD, size * tape.width, () if step else (-1,))
+                )
                 following = (len(backward) - 1,)
         else:  # keys and values until the last step, their gradients from the second one
             moved = size * tape.width * ((not last) + (step > 0))
@@ -91,8 +93,10 @@ def ring(tape: Tape, heads: Heads, ranks: int, axis: Axis, share: int) -> Rows:
         if step:
             width = FP32 / tape.width if torch else 1.0
             adds = tape.elementwise("kv gradient add", Phase.DGRAD, size, 1.0 + width, width)._replace(waits=gradients)
-            backward += [tape.elementwise("query gradient add", Phase.DGRAD, float(tokens * heads.queries * heads.dim), 1.0 + width,
-                                          width), adds]
+            backward += [
+                tape.elementwise("query gradient add", Phase.DGRAD, float(tokens * heads.queries * heads.dim), 1.0 + width, width),
+                adds,
+            ]
         ready = (len(backward) - 1,)
         if torch:
             backward.append(send("kv gradient send", Phase.DGRAD, size * FP32, ready, blocking=last))

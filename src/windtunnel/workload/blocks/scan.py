@@ -25,27 +25,58 @@ def convolution(tape: Tape, channels: int, bias: bool, kernel: int = 1) -> None:
     """Causal depthwise convolution over the last `conv_width` tokens with SiLU; keeps its input. `kernel`: launches forward."""
     elements = float(tape.tokens * channels)
     parameters = channels * (tape.job.model.conv_width + (1 if bias else 0))
-    tape.pointwise("short convolution", elements, (1, 1), (2, 1), saved=elements * tape.width, launches=(kernel, 2 * kernel),
-                   parameters=float(parameters))
+    tape.pointwise(
+        "short convolution",
+        elements,
+        (1, 1),
+        (2, 1),
+        saved=elements * tape.width,
+        launches=(kernel, 2 * kernel),
+        parameters=float(parameters),
+    )
 
 
 def scan(tape: Tape, name: str, work: Scan, saved: float, parameters: float) -> None:
     """The recurrence itself: forward and backward each a bunch of kernels, which selective recompute of the core runs again."""
     batch = tape.job.plan.micro_batch * work.heads
     unit = Unit(name, saved=saved, parameters=parameters)
-    ahead = Op(name, Kind.SCAN, Phase.FORWARD, tape.module, tape.activation_dtype, batch, tape.seq * tape.job.plan.cp, work.value,
-               work.state, 1, work.flops[0], work.moved[0], work.launches[0])
+    ahead = Op(
+        name,
+        Kind.SCAN,
+        Phase.FORWARD,
+        tape.module,
+        tape.activation_dtype,
+        batch,
+        tape.seq * tape.job.plan.cp,
+        work.value,
+        work.state,
+        1,
+        work.flops[0],
+        work.moved[0],
+        work.launches[0],
+    )
     unit.forward.append(ahead)
-    unit.backward.append(ahead._replace(name=f"{name} grad", phase=Phase.DGRAD, flops=work.flops[1], bytes=work.moved[1],
-                                        launches=work.launches[1]))
+    unit.backward.append(
+        ahead._replace(name=f"{name} grad", phase=Phase.DGRAD, flops=work.flops[1], bytes=work.moved[1], launches=work.launches[1])
+    )
     tape.add(unit)
 
 
 def gated_norm(tape: Tape, columns: int, width: int, parameters: int) -> None:
     """RMS norm of `columns` inner numbers a token, in groups of `width`, times the gate's SiLU: reads both; keeps its input."""
     elements = float(tape.tokens * columns)
-    tape.pointwise("gated norm", elements, (2, 1), (4, 2), saved=elements * tape.width, launches=(1, 2), kind=Kind.NORM,
-                   m=tape.tokens * columns // width, n=width, parameters=float(parameters))
+    tape.pointwise(
+        "gated norm",
+        elements,
+        (2, 1),
+        (4, 2),
+        saved=elements * tape.width,
+        launches=(1, 2),
+        kind=Kind.NORM,
+        m=tape.tokens * columns // width,
+        n=width,
+        parameters=float(parameters),
+    )
 
 
 def turn(tape: Tape, name: str, columns: float) -> None:
@@ -59,4 +90,3 @@ def turn(tape: Tape, name: str, columns: float) -> None:
     unit.forward.append(tape.comm(name, Phase.FORWARD, Comm.ALL_TO_ALL, Axis.CP, size, Stream.CP))
     unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, Comm.ALL_TO_ALL, Axis.CP, size, Stream.CP))
     tape.add(unit)
-

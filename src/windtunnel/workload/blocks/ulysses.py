@@ -18,17 +18,27 @@ def swapped(tape: Tape, heads: Heads, ranks: int, axis: Axis, core: Rows) -> Row
     keys = float(tape.tokens * heads.groups)
     three = (("query", queries * heads.dim), ("key", keys * heads.dim), ("value", keys * heads.value))
     context = (("context", queries * heads.value),)
-    return (_around(tape, Phase.FORWARD, "exchange", three, core[0], context, axis),
-            _around(tape, Phase.DGRAD, "gradient exchange", context, core[1], three, axis))
+    return (
+        _around(tape, Phase.FORWARD, "exchange", three, core[0], context, axis),
+        _around(tape, Phase.DGRAD, "gradient exchange", context, core[1], three, axis),
+    )
 
 
-def _around(tape: Tape, phase: Phase, what: str, before: tuple[tuple[str, float], ...], core: list[Op],
-            after: tuple[tuple[str, float], ...], axis: Axis) -> list[Op]:
+def _around(
+    tape: Tape,
+    phase: Phase,
+    what: str,
+    before: tuple[tuple[str, float], ...],
+    core: list[Op],
+    after: tuple[tuple[str, float], ...],
+    axis: Axis,
+) -> list[Op]:
     rows = _exchange(tape, phase, what, before, axis)
     rows += [op._replace(waits=tuple(w + len(rows) if w >= 0 else w for w in op.waits)) for op in core]
     start = len(rows)
-    return rows + [op._replace(waits=tuple(w + start if w >= 0 else w for w in op.waits))
-                   for op in _exchange(tape, phase, what, after, axis)]
+    return rows + [
+        op._replace(waits=tuple(w + start if w >= 0 else w for w in op.waits)) for op in _exchange(tape, phase, what, after, axis)
+    ]
 
 
 def _exchange(tape: Tape, phase: Phase, what: str, tensors: tuple[tuple[str, float], ...], axis: Axis) -> list[Op]:
@@ -41,8 +51,18 @@ def _exchange(tape: Tape, phase: Phase, what: str, tensors: tuple[tuple[str, flo
     calls: list[int] = []
     for name, elements in tensors:
         rows.append(copy(f"{name} pack", elements, ()))
-        rows.append(tape.comm(f"{name} {what}", phase, Comm.ALL_TO_ALL, axis, elements * tape.width, Stream.CP, blocking=False,
-                              waits=(len(rows) - 1,)))
+        rows.append(
+            tape.comm(
+                f"{name} {what}",
+                phase,
+                Comm.ALL_TO_ALL,
+                axis,
+                elements * tape.width,
+                Stream.CP,
+                blocking=False,
+                waits=(len(rows) - 1,),
+            )
+        )
         calls.append(len(rows) - 1)
     if parts_of(tape.job.plan.cp_balance) == 2:
         rows += [copy(f"{name} chunks in order", elements, (call,)) for (name, elements), call in zip(tensors, calls, strict=True)]

@@ -25,10 +25,18 @@ def encoder_model(model: Model) -> Model:
     if vision is None:
         raise SpecError("model.vision", Nothing(), "a vision encoder")
     pattern = f"L{vision.global_every - 1}G" if vision.global_every > 1 else "L"
-    fields: dict[str, Any] = {name: getattr(vision, name) for name in (
-        "layers", "hidden", "heads", "ffn", "activation", "norm", "linear_bias", "window")}
-    return Model(name="vision", vocab=1, position="rope" if vision.position == "rope" else "none", causal=False,
-                 window_pattern=pattern if vision.window else None, frozen=vision.frozen or model.lora is not None, **fields)
+    fields: dict[str, Any] = {
+        name: getattr(vision, name) for name in ("layers", "hidden", "heads", "ffn", "activation", "norm", "linear_bias", "window")
+    }
+    return Model(
+        name="vision",
+        vocab=1,
+        position="rope" if vision.position == "rope" else "none",
+        causal=False,
+        window_pattern=pattern if vision.window else None,
+        frozen=vision.frozen or model.lora is not None,
+        **fields,
+    )
 
 
 def encoder_job(job: Job, tokens: int = 0) -> Job:

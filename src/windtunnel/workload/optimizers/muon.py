@@ -75,8 +75,21 @@ def _iterations(update: Update, matrix: Matrix, count: int) -> list[Op]:
 def _product(name: str, m: int, n: int, k: int, times: int, adds: float) -> Op:
     """`times` products (m,k)x(k,n), one after the other; `adds` times the result is read as well."""
     moved = WIDTH * (m * k + k * n + (1.0 + adds) * m * n)
-    return Op(name, Kind.GEMM, Phase.OPTIMIZER, "optimizer", DTYPES.index("bf16"), times, m, n, k, 1, 2.0 * times * m * n * k,
-              times * moved, launches=times)
+    return Op(
+        name,
+        Kind.GEMM,
+        Phase.OPTIMIZER,
+        "optimizer",
+        DTYPES.index("bf16"),
+        times,
+        m,
+        n,
+        k,
+        1,
+        2.0 * times * m * n * k,
+        times * moved,
+        launches=times,
+    )
 
 
 def slowest(update: Update) -> Counter[Matrix]:

@@ -31,11 +31,19 @@ def away(block: Block, plan: Plan | None = None, units: Sequence[Unit] = (), rec
     gone = block.tensors.kept or (block.saved,)
     if plan is not None and plan.offload.modules:
         leaves = [any(READS[name](unit) for name in plan.offload.modules) for unit in units]
-        gone, kept = (saved_tensors([u for u, out in zip(units, leaves, strict=True) if out is which], recompute, 0.0,
-                                    plan.recompute_modules) for which in (True, False))
+        gone, kept = (
+            saved_tensors([u for u, out in zip(units, leaves, strict=True) if out is which], recompute, 0.0, plan.recompute_modules)
+            for which in (True, False)
+        )
     moved = min(block.saved, sum(gone))
-    return replace(block, name=f"offloaded {block.name}", saved=block.saved - moved, working=block.working + moved, offloaded=moved,
-                   tensors=Tensors(block.tensors.weights, block.tensors.trained, kept, (*gone, *block.tensors.again)))
+    return replace(
+        block,
+        name=f"offloaded {block.name}",
+        saved=block.saved - moved,
+        working=block.working + moved,
+        offloaded=moved,
+        tensors=Tensors(block.tensors.weights, block.tensors.trained, kept, (*gone, *block.tensors.again)),
+    )
 
 
 def windows(offloaded: int, layers: int) -> tuple[int, ...]:
