@@ -156,8 +156,6 @@ class OpTable:
 
     names: tuple[str, ...]
     modules: tuple[str, ...]
-    module: npt.NDArray[np.int8]
-    role: npt.NDArray[np.int8]
     kind: npt.NDArray[np.int8]
     phase: npt.NDArray[np.int8]
     dtype: npt.NDArray[np.int8]
@@ -174,6 +172,8 @@ class OpTable:
     stream: npt.NDArray[np.int8]
     sync: npt.NDArray[np.bool_]
     graphed: npt.NDArray[np.bool_]
+    module: npt.NDArray[np.int8]
+    role: npt.NDArray[np.int8]
     further: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
