@@ -187,3 +187,60 @@ def test_the_answer_names_the_profile_and_what_it_was_asked(tmp_path: Path) -> N
 def test_a_profile_without_an_answer_is_a_warning() -> None:
     found = predict(JOB, profile=made([module(JOB, "layer", "forward", 10e-3, mode="compile")], JOB))
     assert any("holds mode compile, dtype fp16; the job runs mode eager, dtype fp16" in text for text in found.warnings)
+
+
+MIXED: dict[str, tuple[str, list[str]]] = {
+    "vision": ("llama3-8b-8xh100", ["model=gemma3-4b-vision"]),
+    "frozen vision": ("llama3-8b-8xh100", ["model=llava-1.5-7b"]),
+    "local and global": ("llama3-8b-8xh100", ["model=gemma3-1b"]),
+    "dense and experts": ("llama3-8b-8xh100", ["model=mixtral-8x7b", 'model.layer_pattern="DE"']),
+    "experts alone": ("llama3-8b-8xh100", ["model=mixtral-8x7b"]),
+    "further tokens": ("llama3-8b-8xh100", ["model=llama3.2-1b", "model.mtp_layers=2"]),
+    "latent": ("llama3-8b-8xh100", ["model=deepseek-v2-lite"]),
+    "hybrid": ("llama3-8b-8xh100", ["model=nemotron-h-8b"]),
+}
+
+
+def by_block(workload: Workload, found: Costs, way: str) -> dict[str, float]:
+    """Seconds of each block's computation in a pass, copies of sharded parameters aside."""
+    return {
+        block.name: float(sum(found.seconds[rows].sum() for each, rows in parts(workload, block, "layer") if each == way))
+        / found.slowdown
+        for block in workload.blocks
+    }
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_measured_layer_answers_for_layers_of_its_kind_alone(name: str) -> None:
+    base, sets = MIXED[name]
+    job = load_job(base, sets)
+    workload, plain = costs(job)
+    _, found = costs(job, made([module(job, "layer", "forward", 1.0)], job))
+    before, after = by_block(workload, plain, "forward"), by_block(workload, found, "forward")
+    answered = {block: seconds for block, seconds in after.items() if seconds != before[block]}
+    expected = {"vision": "local layer", "local and global": "local layer", "dense and experts": "dense layer"}
+    none = name in ("experts alone", "latent", "hybrid")
+    assert answered == pytest.approx({} if none else {expected.get(name, "layer"): 1.0})
+
+
+def test_a_measured_layer_of_full_attention_answers_for_global_layers() -> None:
+    job = load_job("llama3-8b-8xh100", ["model=gemma3-1b"])
+    shape = {key: value for key, value in shape_of(job, "layer").items() if key != "window"}
+    workload, plain = costs(job)
+    _, found = costs(job, made([module(job, "layer", "forward", 1.0) | {"shape": write_shape(shape)}], job))
+    assert by_block(workload, found, "forward") == pytest.approx(by_block(workload, plain, "forward") | {"global layer": 1.0})
+
+
+def test_layers_that_keep_all_take_the_time_measured_without_recompute() -> None:
+    sets = ["runtime.precision=fp8", "runtime.bf16_layers=[1,1]", "plan.recompute=full", "plan.recompute_layers=4"]
+    job = load_job("llama3-8b-8xh100", [*sets, "plan.offload.activations=2"])
+    rows = [
+        module(job, "layer", "backward", seconds, shape={"recompute": again}, dtype=dtype)
+        for again, dtype, seconds in (("full", "fp8", 4.0), ("none", "fp8", 3.0), ("full", "bf16", 8.0), ("none", "bf16", 7.0))
+    ]
+    workload, _ = costs(job)
+    _, found = costs(job, made(rows, job))
+    again, backward = by_block(workload, found, "again"), by_block(workload, found, "backward")
+    for words, expected in (("layer", 4.0), ("kept layer", 3.0), ("16-bit layer", 8.0), ("16-bit kept layer", 7.0)):
+        for block in (words, f"offloaded {words}"):
+            assert again[block] + backward[block] == pytest.approx(expected), block

@@ -8,10 +8,12 @@ import pytest
 from report_fixture import GIB, STAGES, make_memory, make_prediction
 from rich.console import Console
 
+from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.parts import GROUPS, axis_of, group_of, group_sums, label_of, parts_of
 from windtunnel.report.reason import reasons
 from windtunnel.report.terminal import bar, evidence_sentence, report, stripe
+from windtunnel.spec import load_job
 
 
 def text_of(prediction: Prediction, width: int = 100) -> str:
@@ -100,12 +102,14 @@ def test_an_uneven_pipeline_is_named() -> None:
         ("exposed_tensor_parallel", "communication"),
         ("exposed_gradient_reduce", "communication"),
         ("exposed_step_sync", "communication"),
-        ("overlap_slowdown", "communication"),
+        ("overlap_slowdown", "contention"),
+        ("exposed_offload", "offload"),
+        ("exposed_cpu_update", "optimizer"),
+        ("exposed_data", "data"),
         ("bubble", "bubble"),
         ("other_stages", "waiting"),
         ("slowest_gpu", "waiting"),
         ("host", "host"),
-        ("checkpoint", "data"),
         ("something_new", "other"),
     ],
 )
@@ -168,3 +172,23 @@ def test_names_with_markup_are_shown_as_they_are() -> None:
 def test_every_loss_has_a_sentence_with_its_cost(key: str) -> None:
     (said,) = reasons(make_prediction(breakdown={"matmul": 0.7, key: 0.3}, by_stage=(), step_time_s=1.0))
     assert "300 ms, 30.0 % of the step" in said and said.endswith(".")
+
+
+def test_an_update_by_the_cpu_is_no_communication() -> None:
+    job = load_job("llama3-8b-8xh100", ["plan.sharding=zero2", "plan.offload.optimizer=host"])
+    p = predict(job)
+    parts = {part.key: part for part in parts_of(p.breakdown, p.step_time_s)}
+    assert parts["exposed_cpu_update"].share > 0.3
+    assert group_sums(p.breakdown)["optimizer"] > 0.3 * p.step_time_s > group_sums(p.breakdown)["communication"]
+    assert "update by the CPU" in reasons(p)[0] and "communication" not in reasons(p)[0]
+    assert {part.group for key, part in parts.items() if key in ("overlap_slowdown", "exposed_offload")} == {
+        "contention",
+        "offload",
+    }
+
+
+def test_every_key_and_every_span_of_a_prediction_has_a_group() -> None:
+    for name in ("llama3-8b-8xh100", "mixtral-8x7b-64xh100", "megatron-22b-8"):
+        p = predict(load_job(name))
+        assert "other" not in {group_of(key) for stage in p.by_stage for key in stage}
+        assert "other" not in {group_of(span.category) for spans in (p.timeline, p.kernel_timeline) for span in spans}

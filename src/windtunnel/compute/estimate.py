@@ -194,7 +194,7 @@ def _operators(ops: OpTable, kernels: Kernels) -> Iterator[tuple[str, Operator, 
     where: dict[tuple[str, Operator], list[int]] = {}
     for row in np.nonzero(np.isin(ops.kind, list({kind for kind, _ in OPERATORS})))[0]:
         name = ops.names[row]
-        found = operator_of(int(ops.kind[row]), name, kernels) if name and LIBRARY not in name else None
+        found = operator_of(int(ops.kind[row]), int(ops.role[row]), kernels) if name and LIBRARY not in name else None
         if found is not None:
             where.setdefault(found, []).append(int(row))
     for (key, operator), rows in where.items():

@@ -159,6 +159,9 @@ class Measured:
             none,
             np.zeros(size, np.bool_),
             np.zeros(size, np.bool_),
+            module=none,
+            role=none,
+            further=np.zeros(size, np.bool_),
         )
 
     def find(self, ops: OpTable, launch: str, library: str | None, fused_softmax: bool) -> Found:

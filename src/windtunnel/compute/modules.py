@@ -1,8 +1,8 @@
-"""Layers and sub-modules of a dataset, found again in a job's graph: their kernels are scaled to add up to the measured time.
+"""Measured layers and sub-modules in a job's graph: their kernels are scaled to add up to the measured time.
 
-A row answers for a part of the graph when all words of its `shape` are the job's, and its number format and launch mode too. A
-layer comes before its sub-modules, and both before their kernels; the shares of the kernels inside stay the estimate's. Such times
-were taken in sequence, so no training factor applies to them.
+A row answers for a block that is what was measured (`ops_of`), where all words of its `shape` are the job's, and its number format
+and launch mode too. A layer comes before its sub-modules, and both before their kernels; kernels keep their estimated shares of
+the time. Such times were taken in sequence, so no training factor applies to them.
 
 What is scaled is the device's busy time. Where host and device are two (`host_seconds` is stated), the time that a module took
 holds the gaps in which the device waited for the host: `gap_seconds` is taken off, and the prediction's own host stream brings the
@@ -24,7 +24,9 @@ from windtunnel.compute.kernels import Provenance
 from windtunnel.compute.measured import NOISE, UNSTATED
 from windtunnel.records.shapes import Value, read_shape
 from windtunnel.spec.job import Job
+from windtunnel.spec.model import Model
 from windtunnel.workload import Block, Kind, Phase, Workload
+from windtunnel.workload.identity import BlockKey, BlockKind, Module, Role
 
 if TYPE_CHECKING:
     from windtunnel.records import Dataset
@@ -35,14 +37,47 @@ HOST_BOUND = 0.95
 
 BACKWARD = (Phase.DGRAD, Phase.WGRAD)
 
+WIDE = ("fp32", "fp16", "bf16")
+"""Precisions whose products are as wide as those of layers that stay in 16 bits."""
 
-def shape_of(job: Job, op: str) -> dict[str, Value]:
-    """The words of one GPU's share of `op` (one of `records.MODULES`) in `job`: widths are the whole model's."""
+
+NORMS = (Role.NORM1, Role.NORM2)
+BESIDE = (*NORMS, Role.FINAL_NORM, Role.RESIDUAL, Role.BIAS_DROPOUT_ADD)
+"""Rows of a block that belong to none of its sub-modules."""
+
+
+MODULE_OF = {"attention": Module.ATTENTION, "mlp": Module.MLP}
+"""A dataset's sub-modules in the graph."""
+
+
+def ops_of(key: BlockKey, model: Model) -> tuple[str, ...]:
+    """What of a block a dataset may have measured, the whole first.
+
+    A measured layer is a decoder layer of plain attention and a dense MLP. Layers of a vision encoder, of experts, of other mixers
+    and those that predict further tokens are other layers; of these the measured sub-modules that they share answer.
+    """
+    if key.kind in (BlockKind.EMBEDDING, BlockKind.HEAD):
+        return ("embedding",) if key.kind is BlockKind.EMBEDDING else ("head",)
+    if key.kind not in (BlockKind.LAYER, BlockKind.MTP_LAYER) or key.layer is None:
+        return ()
+    attention, dense = key.layer.mixer == "attention" and not model.latent, key.layer.feed == "dense"
+    listed = (
+        ("layer", attention and dense and key.kind is BlockKind.LAYER),
+        ("attention", attention),
+        ("mlp", dense),
+        ("norm", True),
+    )
+    return tuple(op for op, there in listed if there)
+
+
+def shape_of(job: Job, op: str, local: bool = True) -> dict[str, Value]:
+    """The words of one GPU's share of `op` (one of `records.MODULES`) in `job`: widths are the whole model's. `local`: attention
+    has the model's window, if there is one."""
     model, plan = job.model, job.plan
     base: dict[str, Value] = {"hidden": model.hidden, "seq": plan.seq, "micro_batch": plan.micro_batch, "tp": plan.tp}
     fused = "flash" if job.runtime.attention == "flash" else "unfused"
     core: dict[str, Value] = {"heads": model.heads, "kv_heads": model.groups, "head_dim": model.dim_per_head, "attention": fused}
-    if model.window is not None:
+    if model.window is not None and local:
         core["window"] = model.window
     mlp: dict[str, Value] = {"ffn": model.ffn, "gated": "yes" if model.gated else "no"}
     norm: dict[str, Value] = {"norm": model.norm}
@@ -84,15 +119,19 @@ class Modules:
                 found.setdefault((row["op"], row["phase"], row["dtype"], row["mode"]), []).append((shapes[row["shape"]], row))
         return found
 
-    def find(self, job: Job, op: str, phase: str, recompute: str | None = None) -> Timing | None:
-        """The measured pass of one `op` of `job`, if there is one. `recompute`: that of a layer, where it is not the plan's."""
+    def find(self, job: Job, op: str, phase: str, recompute: str | None = None, key: BlockKey | None = None) -> Timing | None:
+        """The measured pass of one `op` of the block `key` (None: any of the job), if there is one. `recompute`: that of a layer,
+        where it is not the plan's."""
         if job.plan.cp > 1 or (job.plan.sequence_parallel and job.plan.tp > 1 and op in ("norm", "layer")):
             return None  # a slice of a sequence is not measured alone
-        wanted = shape_of(job, op)
+        wanted = shape_of(job, op, key is None or key.layer is None or key.layer.local)
+        precision = job.runtime.precision
+        if key is not None and key.wide and precision not in WIDE:
+            precision = "bf16"
         if recompute is not None:
             wanted["recompute"] = recompute
         listed = []
-        for shape, row in self.rows.get((op, phase, job.runtime.precision, job.runtime.launch), []):
+        for shape, row in self.rows.get((op, phase, precision, job.runtime.launch), []):
             busy = busy_seconds(row)
             if busy is None or {k: v for k, v in shape.items() if k != "layers"} != wanted:
                 continue
@@ -120,16 +159,15 @@ def busy_seconds(row: dict[str, Any]) -> float | None:
 def parts(workload: Workload, block: Block, op: str) -> Iterator[tuple[str, Ints]]:
     """The computing rows of `block` that make up one `op`, by pass: forward, again (what backward runs again), backward."""
     ops = workload.ops
-    names = ops.names
     rows = np.array([*block.forward, *block.backward], np.int64)
     rows = rows[(ops.kind[rows] != Kind.COMM) & (ops.launches[rows] > 0)]
-    around = np.array([names[r].startswith(("norm1", "norm2", "add1", "add2", "final norm")) for r in rows], bool)
+    inside = ~np.isin(ops.role[rows], BESIDE)
     if op == "norm":
-        sets = [np.array([r for r in rows if names[r].removesuffix(" grad") == name], np.int64) for name in ("norm1", "norm2")]
-    elif op in ("attention", "mlp"):
-        sets = [rows[[ops.modules[r] == op for r in rows] & ~around]]
+        sets = [rows[ops.role[rows] == role] for role in NORMS]
+    elif op in MODULE_OF:
+        sets = [rows[(ops.module[rows] == MODULE_OF[op]) & inside]]
     else:
-        sets = [rows[~around] if op == "head" else rows]
+        sets = [rows[inside] if op == "head" else rows]
     for chosen in sets:
         phase = ops.phase[chosen]
         yield "forward", chosen[phase == Phase.FORWARD]
@@ -162,24 +200,23 @@ def in_modules(workload: Workload, estimate: Estimate, modules: Modules) -> Esti
         error[rows], source[rows], done[rows] = timing.error, sources.index(words), True
 
     for block in workload.blocks:
-        plan = "none" if block.name == "kept layer" else job.plan.recompute
-        layer = block.name.endswith("layer")
-        for op in ("layer", "attention", "mlp", "norm") if layer else (block.name,):
-            own = plan if op == "layer" else None
+        key = block.key
+        for op in ops_of(key, job.model):
+            own = key.recompute if op == "layer" else None
             again: Ints = np.zeros(0, np.int64)
             forward: tuple[float, Timing] | None = None
             for way, rows in parts(workload, block, op):
                 if way == "forward":
-                    timing = modules.find(job, op, "forward", own) or modules.find(job, op, "forward", own and "none")
+                    timing = modules.find(job, op, "forward", own, key) or modules.find(job, op, "forward", own and "none", key)
                     factor = scale(rows, timing, op)
                     forward = (factor, timing) if factor is not None and timing is not None else None
                 elif way == "again":
                     again = rows
                 else:
-                    whole = modules.find(job, op, "backward", own) if own else None
+                    whole = modules.find(job, op, "backward", own, key) if own else None
                     if whole is not None and scale(np.concatenate([again, rows]), whole, op) is not None:
                         continue
-                    scale(rows, modules.find(job, op, "backward", own and "none"), op)
+                    scale(rows, modules.find(job, op, "backward", own and "none", key), op)
                     if forward is not None and len(again) and not done[again].any():
                         apply(again, forward[0], forward[1], op, same=False)
     return replace(estimate, seconds=seconds, provenance=code, relative_error=error, source=source, sources=tuple(sources))

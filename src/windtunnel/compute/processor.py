@@ -16,6 +16,7 @@ import numpy.typing as npt
 from windtunnel.compute.families import DERIVED
 from windtunnel.compute.kernels import AttentionCurve, GemmCurve, Kernels, MemoryCurve, Provenance, Table
 from windtunnel.spec.cluster import GPU
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Kind
 
 Array = npt.NDArray[np.float64]
@@ -80,21 +81,20 @@ class Operator(NamedTuple):
     backward: float = 1.0
 
 
-OPERATORS: dict[tuple[Kind, str], tuple[Operator, ...]] = {
-    (Kind.NORM, ""): (Operator("rms_norm", 1.0, 3 / 4), Operator("layer_norm", 1.0, 3 / 4)),
-    (Kind.ELEMENTWISE, "gated activation"): (Operator("swiglu"),),
-    (Kind.ELEMENTWISE, "activation"): (Operator("gelu"), Operator("squared_relu")),
-    (Kind.ELEMENTWISE, "rope"): (Operator("rope"),),
-    (Kind.ELEMENTWISE, "add1"): (Operator("residual_add"),),
-    (Kind.ELEMENTWISE, "add2"): (Operator("residual_add"),),
-    (Kind.ELEMENTWISE, "gradient clip"): (Operator("grad_clip"),),
-    (Kind.CROSS_ENTROPY, ""): (Operator("cross_entropy", 1 / 4, 2 / 3),),
-    (Kind.EMBEDDING, ""): (Operator("embedding", 1.0, 0.0),),
-    (Kind.REDUCE, "gradient norm"): (Operator("grad_norm"),),
-    (Kind.OPTIMIZER, "adam update"): (Operator("adamw_fused"), Operator("adamw_foreach")),
+OPERATORS: dict[tuple[Kind, Role | None], tuple[Operator, ...]] = {
+    (Kind.NORM, None): (Operator("rms_norm", 1.0, 3 / 4), Operator("layer_norm", 1.0, 3 / 4)),
+    (Kind.ELEMENTWISE, Role.GATED_ACTIVATION): (Operator("swiglu"),),
+    (Kind.ELEMENTWISE, Role.ACTIVATION): (Operator("gelu"), Operator("squared_relu")),
+    (Kind.ELEMENTWISE, Role.ROPE): (Operator("rope"),),
+    (Kind.ELEMENTWISE, Role.RESIDUAL): (Operator("residual_add"),),
+    (Kind.ELEMENTWISE, Role.GRADIENT_CLIP): (Operator("grad_clip"),),
+    (Kind.CROSS_ENTROPY, None): (Operator("cross_entropy", 1 / 4, 2 / 3),),
+    (Kind.EMBEDDING, None): (Operator("embedding", 1.0, 0.0),),
+    (Kind.REDUCE, Role.GRADIENT_NORM): (Operator("grad_norm"),),
+    (Kind.OPTIMIZER, Role.ADAM_UPDATE): (Operator("adamw_fused"), Operator("adamw_foreach")),
 }
-"""Kind and name ("": any) of a row -> the operators that it may be. The dataset's logits are read once forward and twice backward,
-its norm moves three arrays backward, where the graph's fused kernels move four, three and four. 0: the gradient of an embedding
+"""Kind and role (None: any) of a row -> the operators that it may be. The dataset's logits are read once forward and twice
+backward, its norm moves three arrays backward, where the graph's fused kernels move four, three and four. 0: the gradient of an embedding
 is a whole table, which an eager operator writes (`table_bytes`)."""
 
 
@@ -103,10 +103,9 @@ def table_bytes(width: Array, m: Array, n: Array, k: Array) -> Array:
     return width * (m * n + k * n)
 
 
-def operator_of(kind: int, name: str, kernels: Kernels) -> tuple[str, Operator] | None:
+def operator_of(kind: int, role: int, kernels: Kernels) -> tuple[str, Operator] | None:
     """(key of `Kernels.memory`, operator) of a row, where exactly one of the operators that it may be was fitted."""
-    stem = name.removesuffix(" grad")
-    for listed in (OPERATORS.get((Kind(kind), stem)), OPERATORS.get((Kind(kind), ""))):
+    for listed in (OPERATORS.get((Kind(kind), Role(role))), OPERATORS.get((Kind(kind), None))):
         found = [(f"{each.name}@aten", each) for each in listed or () if f"{each.name}@aten" in kernels.memory]
         if len(found) == 1:
             return found[0]

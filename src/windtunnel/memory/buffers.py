@@ -8,10 +8,9 @@ from windtunnel.memory.habits import Habits
 from windtunnel.memory.state import gradients_leave
 from windtunnel.memory.tiers import largest_copy
 from windtunnel.spec.common import DTYPE_BYTES
-from windtunnel.spec.graph_model import GraphModel
 from windtunnel.workload.blocks.quantise import gather_width
-from windtunnel.workload.build import HEAD
 from windtunnel.workload.graph import Workload
+from windtunnel.workload.identity import BlockKind
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.passes.fsdp import INT8, blocks_ahead, persistent
 
@@ -59,10 +58,11 @@ def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -
 
 def _outputs(workload: Workload, stage: int, width: float) -> float:
     """Logits of all earlier micro batches, which PyTorch's pipeline runtime collects where the head is."""
-    heads = [runs for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True) if (HEAD, 1) in chunk.blocks]
+    head = next((index for index, block in enumerate(workload.blocks) if block.key.kind is BlockKind.HEAD), None)
+    heads = [runs for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True) if (head, 1) in chunk.blocks]
     # a graph's outputs are not known from its kernels; of a loss without whole logits they are one number
-    if not heads or isinstance(workload.job.model, GraphModel) or workload.job.runtime.cross_entropy in ("chunked", "linear"):
+    if head is None or not heads or workload.job.runtime.cross_entropy in ("chunked", "linear"):
         return 0.0
-    table, rows = workload.ops, workload.blocks[HEAD].forward
+    table, rows = workload.ops, workload.blocks[head].forward
     loss = rows.start + int(np.flatnonzero(table.kind[rows.start : rows.stop] == Kind.CROSS_ENTROPY)[0])
     return (heads[0] - 1) * float(table.m[loss]) * float(table.n[loss]) * width

@@ -58,19 +58,9 @@ HABITS: dict[str, Habits] = {
     "composer": _EAGER,
     "pytorch": _EAGER,
     "maxtext": Habits(loss=(8.0, 8.0), lazy_moments=False),
-    "megatron": _MEGATRON,
-    "nemo": _MEGATRON,
-    "megascale": _MEGATRON,
 }
 
 
 def habits(framework: str) -> Habits:
-    """Habits of the framework whose known name `framework` starts with.
-
-    Megatron's where none does, since most frameworks descend from it.
-    """
-    name = framework.lower().replace("_", "-")
-    for known, found in HABITS.items():  # longer names stand before their prefixes
-        if name.startswith(known):
-            return found
-    return _MEGATRON
+    """Habits of a framework, by its name in the catalogue; Megatron's for others, since most frameworks descend from it."""
+    return HABITS.get(framework.lower().replace("_", "-"), _MEGATRON)

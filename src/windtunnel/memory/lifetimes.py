@@ -7,6 +7,7 @@ finds them taken. A step is shortened to the passes up to its highest point and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 from windtunnel.memory.buffers import buffer_bytes
@@ -28,16 +29,29 @@ BEYOND = 4
 """Passes of each virtual stage played after the highest point: there the holes that passes leave have found their sizes."""
 
 
+class Content(IntEnum):
+    """What a tensor holds, from the bottom of a picture of memory to its top."""
+
+    WEIGHTS = 0
+    GRADIENTS = 1
+    OPTIMIZER = 2
+    ACTIVATIONS = 3
+    TEMPORARY = 4
+    BUFFERS = 5
+
+
 class Event(NamedTuple):
     """`tensor` is allocated with `size` bytes on `stream`, or freed where `size` is negative. Zero-sized tensors do not appear.
 
-    `label` says what it is, `where` in which pass the event falls. `turn` counts passes and updates through both steps: -1 before
-    them, with n passes a step 0 to n - 1 and n for the update of the first, n + 1 to 2n + 1 in the second.
+    `content` is what it holds, `label` its name for people, `where` the pass in which the event falls. `turn` counts passes and
+    updates through both steps: -1 before them; with n passes a step, 0 to n - 1 and n for the update of the first step, n + 1 to
+    2n + 1 in the second.
     """
 
     tensor: int
     size: float
     stream: int
+    content: Content
     label: str
     where: str
     turn: int = -1
@@ -49,21 +63,21 @@ class _Script:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.where, self.turn = "start", -1
-        self._live: dict[int, tuple[float, int, str]] = {}
+        self._live: dict[int, tuple[float, int, Content, str]] = {}
         self._next = 0
 
-    def take(self, size: float, label: str, stream: int = Stream.COMPUTE) -> int:
+    def take(self, size: float, content: Content, label: str, stream: int = Stream.COMPUTE) -> int:
         self._next += 1
         if size >= 1.0:
-            self._live[self._next] = (size, int(stream), label)
-            self.events.append(Event(self._next, size, int(stream), label, self.where, self.turn))
+            self._live[self._next] = (size, int(stream), content, label)
+            self.events.append(Event(self._next, size, int(stream), content, label, self.where, self.turn))
         return self._next
 
     def drop(self, tensors: Iterable[int]) -> None:
         for tensor in tensors:
             if tensor in self._live:
-                size, stream, label = self._live.pop(tensor)
-                self.events.append(Event(tensor, -size, stream, label, self.where, self.turn))
+                size, stream, content, label = self._live.pop(tensor)
+                self.events.append(Event(tensor, -size, stream, content, label, self.where, self.turn))
 
 
 def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Event]:
@@ -81,13 +95,13 @@ def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Event
     player = _Player(script, workload, stage)
     order = list(workload.schedule[stage]) if whole else shortened(workload, stage)
     moments = state.optimizer - state.master
-    for name in ("first", "second"):
+    for number, name in enumerate(("first", "second")):
         player.step(order, f"{name} step")
         script.where, script.turn = f"{name} update", script.turn + 1
         temporary = step_bytes(job, parameters, experts)
-        _all_at_once(script, _spread(workload, stage, habit.flat == "all", temporary), "optimizer temporary")
-        if habit.lazy_moments and name == "first":
-            _all(script, _spread(workload, stage, habit.flat == "all", moments / 2.0) * 2, "optimizer state")
+        _all_at_once(script, _spread(workload, stage, habit.flat == "all", temporary), Content.TEMPORARY, "optimizer temporary")
+        if habit.lazy_moments and number == 0:
+            _all(script, _spread(workload, stage, habit.flat == "all", moments / 2.0) * 2, Content.OPTIMIZER, "optimizer state")
         player.drop_gradients()
     return script.events
 
@@ -105,23 +119,28 @@ def _start(script: _Script, workload: Workload, stage: int, habit: Habits, state
     """State and buffers that a process makes before its first step."""
     job, parameters = workload.job, workload.stage_parameters[stage]
     weights = _spread(workload, stage, False, state.weights, trained=False)
-    first = [script.take(size, "weights") for size in weights]
+    first = [script.take(size, Content.WEIGHTS, "weights") for size in weights]
     if habit.flat == "all":  # one flat copy, of which the modules' tensors then are views
-        script.take(state.weights, "weights")
+        script.take(state.weights, Content.WEIGHTS, "weights")
         script.drop(first)
     if not _late_gradients(job, habit):
-        script.take(state.gradients, "gradients")
+        script.take(state.gradients, Content.GRADIENTS, "gradients")
     master = state.master
-    _all(script, _spread(workload, stage, habit.flat == "all", master), "master weights")
+    _all(script, _spread(workload, stage, habit.flat == "all", master), Content.OPTIMIZER, "master weights")
     if not habit.lazy_moments:
-        _all(script, _spread(workload, stage, habit.flat == "all", (state.optimizer - master) / 2.0) * 2, "optimizer state")
-    script.take(cublas_bytes(job), "cuBLAS workspace")
+        _all(
+            script,
+            _spread(workload, stage, habit.flat == "all", (state.optimizer - master) / 2.0) * 2,
+            Content.OPTIMIZER,
+            "optimizer state",
+        )
+    script.take(cublas_bytes(job), Content.BUFFERS, "cuBLAS workspace")
     arriving = workload.boundary if job.plan.pp > 1 else 0.0
-    _all(script, [arriving, arriving], "pipeline receive buffer")
+    _all(script, [arriving, arriving], Content.BUFFERS, "pipeline receive buffer")
     rest = buffer_bytes(workload, stage, habit, parameters) - 2.0 * arriving
     gathered = _Player.gathered(workload, stage)
     moving = min(rest, (1 + blocks_ahead(workload, stage)) * max(gathered.values(), default=0.0))
-    script.take(rest - moving, "framework buffer")
+    script.take(rest - moving, Content.BUFFERS, "framework buffer")
 
 
 def _late_gradients(job: Job, habit: Habits) -> bool:
@@ -145,13 +164,13 @@ def _spread(workload: Workload, stage: int, flat: bool, size: float, trained: bo
     return [size * count / total for count in elements]
 
 
-def _all(script: _Script, sizes: Sequence[float], label: str) -> None:
+def _all(script: _Script, sizes: Sequence[float], content: Content, label: str) -> None:
     for size in sizes:
-        script.take(size, label)
+        script.take(size, content, label)
 
 
-def _all_at_once(script: _Script, sizes: Sequence[float], label: str) -> None:
-    script.drop([script.take(size, label) for size in sizes])
+def _all_at_once(script: _Script, sizes: Sequence[float], content: Content, label: str) -> None:
+    script.drop([script.take(size, content, label) for size in sizes])
 
 
 class _Player:
@@ -206,14 +225,14 @@ class _Player:
             )
             if action.direction is Pass.FORWARD:
                 kept = [self._forward(block) for block in self.chunks[action.chunk]]
-                self.live[key] = [*kept, [self.script.take(self.outputs[action.chunk], "stage output")]]
+                self.live[key] = [*kept, [self.script.take(self.outputs[action.chunk], Content.ACTIVATIONS, "stage output")]]
             elif action.direction is Pass.WEIGHT_GRADIENT:
                 self.script.drop(self.late.pop(key))
             else:
                 self._backward(action.chunk, self.live.pop(key))
                 if action.direction is Pass.INPUT_GRADIENT:
                     self.late[key] = [
-                        self.script.take(size, f"{self.names[block]} input or gradient of a product")
+                        self.script.take(size, Content.ACTIVATIONS, f"{self.names[block]} input or gradient of a product")
                         for block in self.chunks[action.chunk]
                         for size in self.passes[block].late
                     ]
@@ -228,7 +247,7 @@ class _Player:
     def _gather(self, block: int) -> None:
         """The next block's parameters arrive while those of the one before it are still there."""
         if block in self.weights:
-            self.ring.append(self.script.take(self.weights[block], "gathered parameters", Stream.GATHER))
+            self.ring.append(self.script.take(self.weights[block], Content.BUFFERS, "gathered parameters", Stream.GATHER))
             while len(self.ring) > self.in_flight:
                 self.script.drop([self.ring.pop(0)])
 
@@ -238,9 +257,9 @@ class _Player:
         passing: list[int] = []
         for size, stays in self.passes[block].forward:
             if stays:
-                kept.append(self.script.take(size, f"{self.names[block]} activation"))
+                kept.append(self.script.take(size, Content.ACTIVATIONS, f"{self.names[block]} activation"))
             else:
-                made = self.script.take(size, f"{self.names[block]} output")
+                made = self.script.take(size, Content.TEMPORARY, f"{self.names[block]} output")
                 self.script.drop(passing)
                 passing = [made]
         self.script.drop(passing)
@@ -251,16 +270,16 @@ class _Player:
         script.drop([*self.raw, *live[-1]])
         self.raw = []
         first, accumulated = chunk not in self.gradients, self.gradients.setdefault(chunk, [])
-        gradient = script.take(self.boundary, "gradient")
+        gradient = script.take(self.boundary, Content.TEMPORARY, "gradient")
         for block, kept in zip(reversed(self.chunks[chunk]), reversed(live[:-1]), strict=True):
             self._gather(block)
             passes, name = self.passes[block], self.names[block]
-            beside = [script.take(size, f"{name} temporary") for size in passes.beside]
-            held = kept + [script.take(size, f"{name} recomputed") for size in passes.again]
+            beside = [script.take(size, Content.TEMPORARY, f"{name} temporary") for size in passes.beside]
+            held = kept + [script.take(size, Content.TEMPORARY, f"{name} recomputed") for size in passes.again]
             last: list[int] = []
             freed = 0
             for place, size in enumerate(passes.gradients):
-                made = script.take(size, f"{name} gradient")
+                made = script.take(size, Content.TEMPORARY, f"{name} gradient")
                 script.drop(last)
                 last = [made]
                 upto = place * len(held) // len(passes.gradients)  # what is behind the gradient is not needed any more
@@ -268,11 +287,12 @@ class _Player:
                 freed = upto
             if first:
                 accumulated += [
-                    script.take(self.per_element * count, f"{name} gradient of weights") for count in self.elements[block]
+                    script.take(self.per_element * count, Content.GRADIENTS, f"{name} gradient of weights")
+                    for count in self.elements[block]
                 ]
-            self.raw += [script.take(size, f"{name} raw gradient") for size in passes.raw]
+            self.raw += [script.take(size, Content.GRADIENTS, f"{name} raw gradient") for size in passes.raw]
             script.drop([*held[: len(held) - freed], *beside])
-            following = script.take(self.boundary, "gradient")
+            following = script.take(self.boundary, Content.TEMPORARY, "gradient")
             script.drop([*last, gradient])
             gradient = following
         script.drop([gradient])

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from windtunnel.memory.habits import Habits, habits
 from windtunnel.memory.walk import Needs, copy_per_logit
-from windtunnel.workload.blocks.loss import IN_BLOCKS
 from windtunnel.workload.graph import Block, Workload
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Axis, Comm, Kind, Phase
 
 
@@ -67,7 +67,7 @@ def output_bytes(workload: Workload, row: int) -> float:
         return batch * (m + 2.0 * n / float(table.extra[row])) * k * width
     if kind == Kind.SCAN:
         return batch * m * n * width
-    if table.names[row] == IN_BLOCKS:
+    if table.role[row] == Role.LOGITS_IN_BLOCKS:
         return 0.0
     if phase == Phase.WGRAD and runtime.fused_wgrad:
         return 0.0

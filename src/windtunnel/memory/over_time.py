@@ -6,31 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.memory.allocator import Block, CachingAllocator
 from windtunnel.memory.allocator_settings import settings_of
-from windtunnel.memory.lifetimes import lifetimes
+from windtunnel.memory.lifetimes import Content, lifetimes
 from windtunnel.workload.graph import Workload
 
-Floats = npt.NDArray[np.float64]
-
-PARTS = ("weights", "gradients", "optimizer", "activations", "temporary", "buffers")
-"""What tensors are, from the bottom of a picture up."""
-
-_NAMED = {
-    "weights": 0,
-    "gradients": 1,
-    "master weights": 2,
-    "optimizer state": 2,
-    "stage output": 3,
-    "cuBLAS workspace": 5,
-    "pipeline receive buffer": 5,
-    "framework buffer": 5,
-    "gathered parameters": 5,
-}
-_ENDING = ((" gradient of weights", 1), (" raw gradient", 1), (" activation", 3), (" input or gradient of a product", 3))
+PARTS = tuple(content.name.lower() for content in Content)
+"""Keys of what tensors hold, from the bottom of a picture up."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +52,6 @@ class OverTime:
         return OverTime(self.stage, self.time[keep], self.parts[keep], self.reserved[keep], self.context, self.capacity)
 
 
-def part_of(label: str) -> int:
-    """Index into PARTS of a tensor called `label` by `lifetimes`."""
-    if label in _NAMED:
-        return _NAMED[label]
-    return next((part for ending, part in _ENDING if label.endswith(ending)), 4)
-
-
 def over_time(workload: Workload, stage: int, times: Sequence[tuple[float, float]], context: float, limit: float) -> OverTime:
     """The second step of `stage` moment by moment; `times` are begin and end in seconds of its passes in order, then of its update.
 
@@ -89,12 +67,12 @@ def over_time(workload: Workload, stage: int, times: Sequence[tuple[float, float
     turns: list[int] = []
     levels: list[Floats] = []
     reserved: list[float] = []
-    for tensor, size, stream, label, _, turn in lifetimes(workload, stage, whole=True):
+    for tensor, size, stream, content, _, _, turn in lifetimes(workload, stage, whole=True):
         if size > 0.0:
             live[tensor] = pool.malloc(size, stream)
         else:
             pool.free(live.pop(tensor))
-        parts[part_of(label)] += size
+        parts[content] += size
         if turn > passes:  # the second step
             turns.append(turn - passes - 1)
             levels.append(parts.copy())

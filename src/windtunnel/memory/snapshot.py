@@ -44,7 +44,7 @@ def snapshot(workload: Workload, stage: int, limit: float = math.inf) -> Snapsho
     pool = CachingAllocator(settings, limit, note)
     blocks: dict[int, Any] = {}
     made: dict[int, list[Snapshot]] = {}  # frames by address of a live block
-    for tensor, size, stream, label, where, _ in _until_highest(lifetimes(workload, stage)):
+    for tensor, size, stream, _, label, where, _ in _until_highest(lifetimes(workload, stage)):
         frames = [{"name": label, "filename": where, "line": 0}]
         if size > 0.0:
             block = blocks[tensor] = pool.malloc(size, stream)

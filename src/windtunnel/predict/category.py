@@ -1,8 +1,9 @@
-"""What a second of the step is booked under. The engine sees only the numbers; reports see the names."""
+"""What a second of the step is booked under, with its group and its label. The engine sees only the numbers."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -10,27 +11,125 @@ import numpy.typing as npt
 from windtunnel.workload.ops import Axis, Comm, Kind, OpTable, Phase
 
 
-class Category(IntEnum):
-    """Computation by class, then what computation may wait for."""
+class Group(StrEnum):
+    """Groups of the parts of a step, in the order of reports."""
 
-    MATMUL = 0
-    ATTENTION = 1
-    MEMORY_BOUND = 2
-    RECOMPUTE = 3
-    OPTIMIZER = 4
-    TENSOR_PARALLEL = 5
-    CONTEXT_PARALLEL = 6
-    EXPERT_PARALLEL = 7
-    PARAMETER_GATHER = 8
-    GRADIENT_REDUCE = 9
-    PIPELINE_TRANSFER = 10
-    PIPELINE_BUBBLE = 11
-    STEP_SYNC = 12
-    OTHER_STAGES = 13
-    OFFLOAD = 14  # copies to and from memory beside the GPU's
-    CPU_UPDATE = 15
-    SLOWER_RANKS = 16
-    DATA = 17
+    COMPUTE = "compute"
+    RECOMPUTE = "recompute"
+    OPTIMIZER = "optimizer"
+    CONTENTION = "contention"  # computation that runs slower beside communication
+    COMMUNICATION = "communication"
+    OFFLOAD = "offload"
+    BUBBLE = "bubble"
+    WAITING = "waiting"
+    HOST = "host"
+    DATA = "data"
+    OTHER = "other"
+
+
+class Category(IntEnum):
+    """Computation by class, then what computation may wait for. `axis`: the parallel axis that a call belongs to, or ""."""
+
+    group: Group
+    label: str
+    axis: str
+
+    def __new__(cls, code: int, group: Group, label: str, axis: str = "") -> Category:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.group, member.label, member.axis = group, label, axis
+        return member
+
+    MATMUL = 0, Group.COMPUTE, "matrix multiplication"
+    ATTENTION = 1, Group.COMPUTE, "attention"
+    MEMORY_BOUND = 2, Group.COMPUTE, "memory-bound kernels"
+    RECOMPUTE = 3, Group.RECOMPUTE, "recomputation"
+    OPTIMIZER = 4, Group.OPTIMIZER, "optimizer"
+    TENSOR_PARALLEL = 5, Group.COMMUNICATION, "tensor parallel", "tp"
+    CONTEXT_PARALLEL = 6, Group.COMMUNICATION, "context parallel", "cp"
+    EXPERT_PARALLEL = 7, Group.COMMUNICATION, "expert parallel", "ep"
+    PARAMETER_GATHER = 8, Group.COMMUNICATION, "parameter gathering", "shard"
+    GRADIENT_REDUCE = 9, Group.COMMUNICATION, "gradient reduction", "dp"
+    PIPELINE_TRANSFER = 10, Group.COMMUNICATION, "pipeline transfer", "pp"
+    PIPELINE_BUBBLE = 11, Group.BUBBLE, "pipeline bubble"
+    STEP_SYNC = 12, Group.COMMUNICATION, "step synchronisation", "world"
+    OTHER_STAGES = 13, Group.WAITING, "waiting for other stages"
+    OFFLOAD = 14, Group.OFFLOAD, "offload copies"
+    CPU_UPDATE = 15, Group.OPTIMIZER, "update by the CPU"
+    SLOWER_RANKS = 16, Group.WAITING, "waiting for slower ranks"
+    DATA = 17, Group.DATA, "waiting for data"
+
+    @property
+    def key(self) -> str:
+        """Its stable name in data."""
+        return self.name.lower()
+
+
+class Task(IntEnum):
+    """What an instance of the program does. Its `key` is the category of its span in a timeline."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    SEND = 2
+    RECEIVE = 3
+    GATHER = 4
+    REDUCE = 5
+    UPDATE = 6
+    TIED_EMBEDDING = 7
+    GRADIENT_NORM = 8
+    HOST = 9
+    BACKWARD_INPUT = 10
+    BACKWARD_WEIGHT = 11
+    FORWARD_AND_BACKWARD = 12  # two passes at once; the label is the forward pass's
+    OFFLOAD = 13  # copies out of the GPU's memory, and back
+    FETCH = 14
+    TO_STORAGE = 15
+    FROM_STORAGE = 16
+    CPU_UPDATE = 17
+    DATA_LOADING = 18
+
+    @property
+    def key(self) -> str:
+        """Its stable name in data: words with spaces."""
+        return self.name.lower().replace("_", " ")
+
+    @property
+    def group(self) -> Group:
+        return _TASK_GROUPS.get(self, Group.COMPUTE)
+
+
+_TASK_GROUPS = {
+    Task.SEND: Group.COMMUNICATION,
+    Task.RECEIVE: Group.COMMUNICATION,
+    Task.GATHER: Group.COMMUNICATION,
+    Task.REDUCE: Group.COMMUNICATION,
+    Task.TIED_EMBEDDING: Group.COMMUNICATION,
+    Task.GRADIENT_NORM: Group.COMMUNICATION,
+    Task.OFFLOAD: Group.OFFLOAD,
+    Task.FETCH: Group.OFFLOAD,
+    Task.TO_STORAGE: Group.OFFLOAD,
+    Task.FROM_STORAGE: Group.OFFLOAD,
+    Task.UPDATE: Group.OPTIMIZER,
+    Task.CPU_UPDATE: Group.OPTIMIZER,
+    Task.DATA_LOADING: Group.DATA,
+    Task.HOST: Group.HOST,
+}
+
+SPAN_GROUPS: dict[str, Group] = {
+    **{c.key.replace("_", " "): c.group for c in Category},  # of kernels and calls
+    **{task.key: task.group for task in Task},
+}
+"""Group of each category that a span may have."""
+
+
+@dataclass(frozen=True)
+class StepPart:
+    """One entry of a breakdown: its stable `key`, its group and label, and the axis of a call."""
+
+    key: str
+    group: Group
+    label: str
+    axis: str = ""
 
 
 COMPUTE = (Category.MATMUL, Category.ATTENTION, Category.MEMORY_BOUND, Category.RECOMPUTE, Category.OPTIMIZER)
@@ -46,6 +145,32 @@ MOVING = (
     Category.OFFLOAD,
     Category.CPU_UPDATE,
 )
+
+_OWN_KEYS = {Category.PIPELINE_BUBBLE: "bubble", Category.SLOWER_RANKS: "slower_ranks", Category.OTHER_STAGES: "other_stages"}
+
+
+def idle_key(category: Category) -> str:
+    """Key of the seconds in which computation waited for `category`."""
+    return _OWN_KEYS.get(category, f"exposed_{category.key}")
+
+
+OVERLAP_SLOWDOWN = StepPart("overlap_slowdown", Group.CONTENTION, "slowdown by overlapped calls")
+SLOWEST_GPU = StepPart("slowest_gpu", Group.WAITING, "waiting for the slowest GPU")
+HOST_PART = StepPart("host", Group.HOST, "host")
+
+
+def _step_parts() -> dict[str, StepPart]:
+    parts = [OVERLAP_SLOWDOWN, SLOWEST_GPU, HOST_PART]
+    for c in Category:
+        parts.append(StepPart(c.key, c.group, c.label, c.axis))  # computation, and calls that overlap with it
+        if c not in COMPUTE:
+            label = f"exposed {c.label}" if c.group in (Group.COMMUNICATION, Group.OFFLOAD) else c.label
+            parts.append(StepPart(idle_key(c), c.group, label, c.axis))
+    return {part.key: part for part in parts}
+
+
+STEP_PARTS = _step_parts()
+"""Every key of a breakdown, and of what it overlaps."""
 
 _BY_AXIS = {
     Axis.TP: Category.TENSOR_PARALLEL,

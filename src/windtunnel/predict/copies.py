@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from windtunnel.compute.cpu import cpu_seconds, update_bytes
 from windtunnel.memory.state import gradients_leave
 from windtunnel.network.tiers import HOST_ACHIEVED, host_memory_rate, legs, pool_collective
-from windtunnel.predict.category import Category
+from windtunnel.predict.category import Category, Task
 from windtunnel.predict.shards import Held
-from windtunnel.predict.stage import HOST, Kind, Label, Stage
+from windtunnel.predict.stage import HOST, Label, Stage
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.host import Place
 from windtunnel.workload import Stream
+from windtunnel.workload.identity import BlockKind
 from windtunnel.workload.passes.offload import windows
 from windtunnel.workload.passes.optimizer import MOMENTS, sharded, updated_parameters
 from windtunnel.workload.schedules import Action, Pass
@@ -40,7 +41,7 @@ class Copies:
         self.layers = job.layers_per_stage[stage.index]
         blocks, chunks = stage.workload.blocks, stage.workload.stages[stage.index]
         # the embedding, before the first layer
-        self.lead = [int(bool(chunk.blocks) and blocks[chunk.blocks[0][0]].name == "embedding") for chunk in chunks]
+        self.lead = [int(bool(chunk.blocks) and blocks[chunk.blocks[0][0]].key.kind is BlockKind.EMBEDDING) for chunk in chunks]
         self.windows = [windows(min(self.offload.activations, n), n) for n in self.layers]
         self.gate: tuple[int, ...] = ()  # copies that the next computation waits for
         self.last: tuple[int, ...] = ()  # of a pass: its last copy, if it may end beside the next pass
@@ -128,7 +129,7 @@ class Copies:
     def out(self, place: Place, size: float, waits: Iterable[int], micro_batch: int = -1, chunk: int = -1) -> tuple[int, ...]:
         """Copies `size` bytes away; returns its hops, the first of which frees the GPU's memory."""
         hops: list[int] = []
-        ways = ((Kind.OFFLOAD, Stream.TO_HOST), (Kind.TO_STORAGE, Stream.STORAGE_WRITE))
+        ways = ((Task.OFFLOAD, Stream.TO_HOST), (Task.TO_STORAGE, Stream.STORAGE_WRITE))
         for leg, (kind, stream) in zip(legs(self.job.cluster, place, True), ways, strict=False):
             before = (hops[-1],) if hops else tuple(waits)
             hops.append(self._copy((int(kind), micro_batch, chunk), stream, leg.seconds(size), before))
@@ -147,9 +148,9 @@ class Copies:
         found = legs(self.job.cluster, place, False)
         done: tuple[int, ...] = ()
         for leg in found[:-1]:
-            label = (int(Kind.FROM_STORAGE), micro_batch, chunk)
+            label = (int(Task.FROM_STORAGE), micro_batch, chunk)
             done = (self._copy(label, Stream.STORAGE_READ, leg.seconds(size), tuple(waits if read_waits is None else read_waits)),)
-        return self._copy((int(Kind.FETCH), micro_batch, chunk), Stream.FROM_HOST, found[-1].seconds(size), (*waits, *done))
+        return self._copy((int(Task.FETCH), micro_batch, chunk), Stream.FROM_HOST, found[-1].seconds(size), (*waits, *done))
 
     def _copy(
         self, label: Label, stream: Stream, seconds: float, waits: tuple[int, ...], category: Category = Category.OFFLOAD
@@ -174,7 +175,7 @@ class Copies:
     def load_gathered(self, size: Held, waits: tuple[int, ...]) -> int:
         """A block's parameters from the pool, gathered by its switches."""
         seconds = self._in_switch(size, self.stage.templates.gather_width)
-        return self._copy((int(Kind.FETCH), -1, -1), Stream.FROM_HOST, seconds, waits)
+        return self._copy((int(Task.FETCH), -1, -1), Stream.FROM_HOST, seconds, waits)
 
     def _in_switch(self, size: Held, width: float) -> float:
         cluster, job = self.job.cluster, self.job
@@ -191,7 +192,7 @@ class Copies:
     def store_reduced(self, size: Held, after: int) -> int:
         """A block's gradients into the pool, added up by its switches."""
         seconds = self._in_switch(size, self.stage.templates.reduce_width)
-        self.gradients_away = [self._copy((int(Kind.OFFLOAD), -1, -1), Stream.TO_HOST, seconds, (after,))]
+        self.gradients_away = [self._copy((int(Task.OFFLOAD), -1, -1), Stream.TO_HOST, seconds, (after,))]
         return self.gradients_away[-1]
 
     def send_gradients(self, size: Held, after: int) -> None:
@@ -213,7 +214,7 @@ class Copies:
             total = 4.0 * moved
             if self.offload.updated_away:
                 seconds = cpu_seconds(moved * width + 2.0 * total, self._cpu_memory)
-                label = (int(Kind.CPU_UPDATE), -1, -1)
+                label = (int(Task.CPU_UPDATE), -1, -1)
                 self.gradients_away = [self._copy(label, Stream.CPU, seconds, left, Category.CPU_UPDATE)]
             else:  # sums of earlier micro batches come and go
                 self.gradients_away = list(self.out(place, total, (self.back(place, total, waits),)))
@@ -256,13 +257,13 @@ class Copies:
             read: tuple[int, ...] = ()
             if place == "nvme":
                 disk = legs(self.job.cluster, place, False)[0]
-                read = (self._copy((int(Kind.FROM_STORAGE), -1, -1), Stream.STORAGE_READ, disk.seconds(state), begin),)
+                read = (self._copy((int(Task.FROM_STORAGE), -1, -1), Stream.STORAGE_READ, disk.seconds(state), begin),)
             seconds = cpu_seconds(update_bytes(self.job, width) * elements, self._cpu_memory)
-            updated = self._copy((int(Kind.CPU_UPDATE), -1, -1), Stream.CPU, seconds, (*begin, *read), Category.CPU_UPDATE)
+            updated = self._copy((int(Task.CPU_UPDATE), -1, -1), Stream.CPU, seconds, (*begin, *read), Category.CPU_UPDATE)
             ends = (*read, updated)
             if place == "nvme":
                 disk = legs(self.job.cluster, place, True)[1]
-                ends += (self._copy((int(Kind.TO_STORAGE), -1, -1), Stream.STORAGE_WRITE, disk.seconds(state), (updated,)),)
+                ends += (self._copy((int(Task.TO_STORAGE), -1, -1), Stream.STORAGE_WRITE, disk.seconds(state), (updated,)),)
             if self.offload.parameters == "none":
                 ends += (self.back("host", elements * DTYPE_BYTES[runtime.weight_dtype], (updated,)),)
         return ends

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from windtunnel.predict.category import Task
 from windtunnel.predict.copies import Copies
 from windtunnel.predict.shards import WEIGHTS, gather, held, label_of, scatter, shares, whole
-from windtunnel.predict.stage import HOST, REDUCE, Kind, Stage
+from windtunnel.predict.stage import HOST, REDUCE, Stage
 from windtunnel.workload.passes.fsdp import blocks_ahead, persistent
 from windtunnel.workload.schedules import Action, Order, Pass
 
@@ -70,14 +71,14 @@ class FullySharded:
         small = sum(persistent(self.stage.workload.job, blocks[b]) * times for chunk in self.chunks for b, times in chunk.blocks)
         if small:
             width = self.stage.templates.gather_width
-            gathered = gather(self.stage, (Kind.GATHER, -1, -1), (small, 0.0), width, (update,))
+            gathered = gather(self.stage, (Task.GATHER, -1, -1), (small, 0.0), width, (update,))
             if gathered is not None:
                 self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
 
     def _gather(self, block: int, action: Action) -> int | None:
         """Gather a block's parameters. Those gathered ahead and those in use may be alive, so it waits for the computation before
         the one that is next."""
-        label = (Kind.GATHER, action.micro_batch, action.chunk)
+        label = (Task.GATHER, action.micro_batch, action.chunk)
         dense, experts = held(self.stage, ((block, 1),))
         small = persistent(self.stage.workload.job, self.stage.workload.blocks[block])
         size = (max(0.0, dense + self.stage.workload.blocks[block].frozen - small), experts)

@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.workload import Kind, Workload
+from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import Phase
 
-MODULES = ("attention", "mlp", "moe")
+MODULES = (Module.ATTENTION, Module.MLP, Module.MOE)
 """Sub-modules whose linear layers are a framework's modules; the head's product is a plain one."""
 
 
@@ -38,14 +39,9 @@ def _modules(workload: Workload) -> npt.NDArray[np.float64]:
     with the input's, a mixture with its router, whose graph then spares it."""
     ops, host = workload.ops, workload.job.runtime.host
     calls = np.isin(ops.phase, (Phase.FORWARD, Phase.RECOMPUTE, Phase.DGRAD))
-    linear = np.array([module in MODULES for module in ops.modules]) & calls
+    linear = np.isin(ops.module, MODULES) & calls
     product = linear & (ops.kind == Kind.GEMM)
     grouped = linear & (ops.kind == Kind.GROUPED_GEMM)
-    router = np.isin(ops.names, ("router", "router dgrad")) & product
-    before = ""
-    for row in np.nonzero(product)[0].tolist():
-        name = ops.names[row]
-        product[row] = name != before
-        before = name
-    cost = (product | grouped) * host.linear + grouped * ops.launches * host.expert + router * host.mixture
+    router = (ops.role == Role.ROUTER) & product
+    cost = (product & ~ops.further | grouped) * host.linear + grouped * ops.launches * host.expert + router * host.mixture
     return np.asarray(cost, np.float64)

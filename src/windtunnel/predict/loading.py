@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.engine import run
+from windtunnel.predict.category import Task
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.lower import lower
-from windtunnel.predict.stage import PASSES, Kind
+from windtunnel.predict.stage import PASSES
 from windtunnel.spec.job import Job
 from windtunnel.workload import Workload, model_flops
 
@@ -146,6 +147,6 @@ def with_data(workload: Workload, costs: Costs) -> Costs:
         late = loading.stall(timeline.makespan / count) * count
     else:
         first = next(stage for stage, parts in enumerate(job.places) if 0 in parts)
-        passes = np.isin(lowered.labels[first][:, 0], (*PASSES, Kind.FORWARD_AND_BACKWARD))
+        passes = np.isin(lowered.labels[first][:, 0], (*PASSES, Task.FORWARD_AND_BACKWARD))
         late = loading.service * count - (timeline.makespan - float(timeline.end[timeline.of_rank(first)][passes].max()))
     return replace(costs, data=late) if late > NEGLIGIBLE else costs

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from windtunnel.engine import Program, ProgramBuilder
 from windtunnel.predict.batches import read_back, wait_for_data
-from windtunnel.predict.category import Category
+from windtunnel.predict.category import Category, Task
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Live
 from windtunnel.predict.sharding import Sharding, sharding_for
-from windtunnel.predict.stage import HOST, UPDATE, Kind, Stage
+from windtunnel.predict.stage import HOST, UPDATE, Stage
 from windtunnel.predict.templates import Templates
 from windtunnel.predict.transfers import Transfers, overlaps
 from windtunnel.workload import Axis, Comm, Workload
@@ -181,10 +181,10 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
         reduced = (stage.twin(own * templates.reduce_width, reduced),)
     if job.model.shares_embedding and not job.ends_meet and index in (0, plan.pp - 1):
         size = job.padded_vocab // plan.tp * job.model.hidden * templates.reduce_width
-        reduced = (stage.sync(Kind.TIED_EMBEDDING, Axis.EMBEDDING, size, 2, reduced, Category.GRADIENT_REDUCE),)
+        reduced = (stage.sync(Task.TIED_EMBEDDING, Axis.EMBEDDING, size, 2, reduced, Category.GRADIENT_REDUCE),)
     waits = (stage.run(templates.optimizer(index, after_norm=False), UPDATE, reduced),)
     if job.cluster.gpus > 1:
-        waits = (stage.sync(Kind.GRADIENT_NORM, Axis.WORLD, 8.0, plan.pp, waits, Category.STEP_SYNC, host_sync=True),)
+        waits = (stage.sync(Task.GRADIENT_NORM, Axis.WORLD, 8.0, plan.pp, waits, Category.STEP_SYNC, host_sync=True),)
     if job.runtime.host.step:
         stage.run(templates.nothing(job.runtime.host.step), HOST)
     update = stage.run(templates.optimizer(index, after_norm=True), UPDATE, waits)

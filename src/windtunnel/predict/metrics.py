@@ -6,11 +6,16 @@ import numpy as np
 
 from windtunnel.compute import PROVENANCES, describe
 from windtunnel.engine import HOST, TAIL, Timeline
-from windtunnel.predict.category import COMPUTE, MOVING, Category
+from windtunnel.predict.category import COMPUTE, HOST_PART, MOVING, OVERLAP_SLOWDOWN, SLOWEST_GPU, Category, idle_key
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.lower import Lowered
 from windtunnel.predict.prediction import KernelRow
 from windtunnel.workload import Axis, Comm, Kind, Phase, Stream, Workload
+
+LAST = (Category.PIPELINE_BUBBLE, Category.SLOWER_RANKS, Category.OTHER_STAGES)
+"""Waits whose keys end a breakdown."""
+ALWAYS = (Category.MATMUL.key, idle_key(Category.PIPELINE_BUBBLE), HOST_PART.key)
+"""Keys that a breakdown has even if they are 0."""
 
 
 def breakdown(timeline: Timeline, costs: Costs, stage: int) -> dict[str, float]:
@@ -18,17 +23,17 @@ def breakdown(timeline: Timeline, costs: Costs, stage: int) -> dict[str, float]:
     busy, idle, stretch = timeline.busy[stage, int(Stream.COMPUTE)], timeline.idle[stage], timeline.stretch[stage]
     waited = 1.0 - 1.0 / costs.slowdown
     computing = {c: float(busy[c] - stretch[c]) for c in COMPUTE}
-    parts = {c.name.lower(): seconds * (1.0 - waited) for c, seconds in computing.items()}
-    parts["overlap_slowdown"] = float(stretch.sum())
-    parts["slowest_gpu"] = sum(computing.values()) * waited
+    parts = {c.key: seconds * (1.0 - waited) for c, seconds in computing.items()}
+    parts[OVERLAP_SLOWDOWN.key] = float(stretch.sum())
+    parts[SLOWEST_GPU.key] = sum(computing.values()) * waited
+    late = {}  # keys that stand at the end of a breakdown
     for category in Category:
         if category not in COMPUTE:
-            parts["exposed_" + category.name.lower()] = float(idle[category])
-    parts["host"] = float(idle[HOST])
-    parts["bubble"] = parts.pop("exposed_pipeline_bubble")
-    parts["slower_ranks"] = parts.pop("exposed_slower_ranks")
-    parts["other_stages"] = parts.pop("exposed_other_stages") + float(idle[TAIL]) + float(sum(idle[c] for c in COMPUTE))
-    return {name: seconds for name, seconds in parts.items() if seconds > 0.0 or name in ("matmul", "bubble", "host")}
+            (late if category in LAST else parts)[idle_key(category)] = float(idle[category])
+    parts[HOST_PART.key] = float(idle[HOST])
+    parts |= {idle_key(category): late[idle_key(category)] for category in LAST}
+    parts[idle_key(Category.OTHER_STAGES)] += float(idle[TAIL]) + float(sum(idle[c] for c in COMPUTE))
+    return {key: seconds for key, seconds in parts.items() if seconds > 0.0 or key in ALWAYS}
 
 
 def overlapped(timeline: Timeline, stage: int, parts: dict[str, float]) -> dict[str, float]:
@@ -36,10 +41,9 @@ def overlapped(timeline: Timeline, stage: int, parts: dict[str, float]) -> dict[
     streams = timeline.busy[stage, 1:].sum(axis=0)
     hidden = {}
     for category in MOVING:
-        name = category.name.lower()
-        seconds = float(streams[category]) - parts.get(f"exposed_{name}", 0.0)
+        seconds = float(streams[category]) - parts.get(idle_key(category), 0.0)
         if seconds > 1e-12:
-            hidden[name] = seconds
+            hidden[category.key] = seconds
     return hidden
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from windtunnel.predict.category import Category
+from windtunnel.predict.category import Category, Task
 from windtunnel.predict.copies import Copies
 from windtunnel.predict.shards import WEIGHTS, Held, Pieces, gather, held, label_of, scatter, shared, whole
-from windtunnel.predict.stage import HOST, Kind, Stage
+from windtunnel.predict.stage import HOST, Stage
 from windtunnel.workload import Axis, Comm, Stream
 from windtunnel.workload.schedules import Action, Order, Pass
 
@@ -44,7 +44,7 @@ class Replicated:
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
                 for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
-                    last = gather(stage, (Kind.GATHER, -1, chunk), held(stage, pieces), stage.templates.weight_width, ())
+                    last = gather(stage, (Task.GATHER, -1, chunk), held(stage, pieces), stage.templates.weight_width, ())
                     self.gathers[chunk, group] = () if last is None else (last,)
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
@@ -52,7 +52,7 @@ class Replicated:
         if not any(self._stops(action) for action in turn):
             beside = turn[1] if len(turn) > 1 else None
             kind, *names = label_of(turn[0])
-            label = (int(Kind.FORWARD_AND_BACKWARD) if beside else kind, names[0], names[1])
+            label = (int(Task.FORWARD_AND_BACKWARD) if beside else kind, names[0], names[1])
             return self.stage.run(self.pass_template(turn[0], beside), label, waits)
         last = -1
         for action in turn:
@@ -99,14 +99,14 @@ class Replicated:
         if not self.sharded or self.overlap_gather:
             return
         bucket = self.stage.workload.job.runtime.gather_bucket or math.inf
-        gathered = gather(self.stage, (Kind.GATHER, -1, -1), self.whole, self.stage.templates.weight_width, (update,), bucket)
+        gathered = gather(self.stage, (Task.GATHER, -1, -1), self.whole, self.stage.templates.weight_width, (update,), bucket)
         if gathered is not None:  # the step ends with it: its time is nobody else's
             self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
 
     def _combine(self, size: Held, waits: tuple[int, ...], chunk: int) -> int:
         """Combines gradients; returns the last call, or what they wait for if there is none."""
         job = self.stage.workload.job
-        label = (Kind.REDUCE, -1, chunk)
+        label = (Task.REDUCE, -1, chunk)
         if self.sharded and job.runtime.reduce_with == "reduce_scatter":
             reduced = scatter(self.stage, label, size, waits)
             done = waits[-1] if reduced is None else reduced

@@ -10,13 +10,12 @@ import numpy as np
 
 from windtunnel.engine import Timeline, run
 from windtunnel.memory import StageMemory, curve
-from windtunnel.predict.category import Category
+from windtunnel.predict.category import Category, Task
 from windtunnel.predict.lazy import Lazy
 from windtunnel.predict.lower import Lowered
 from windtunnel.predict.prediction import Span
-from windtunnel.predict.stage import PASSES, Kind, Label
-from windtunnel.workload import Kind as OpKind
-from windtunnel.workload import Phase, Stream, Workload
+from windtunnel.predict.stage import PASSES, Label
+from windtunnel.workload import Kind, Phase, Stream, Workload
 from windtunnel.workload.schedules import Action
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 Row = tuple[Label, float, float]
 """Label of an instance, begin and end in seconds."""
 
-NAMES = tuple(kind.name.lower().replace("_", " ") for kind in Kind)
+NAMES = tuple(task.key for task in Task)
 
 OF_PASSES = frozenset(PASSES.tolist())
 
@@ -58,7 +57,7 @@ def blocks(lowered: Lowered, timeline: Timeline) -> Lazy[Span]:
         out = []
         for stage in range(lowered.stages):
             for (kind, micro_batch, chunk), start, end in _rows(lowered, timeline, stage):
-                if kind != Kind.HOST:
+                if kind != Task.HOST:
                     name = NAMES[kind]
                     out.append(Span(stage, STREAMS[name], _title(kind, micro_batch), name, start, end, micro_batch, chunk))
             for (kind, micro_batch, chunk), start, end in launches(lowered, timeline, stage):
@@ -106,11 +105,11 @@ def kernels(workload: Workload, lowered: Lowered, links: Run | None = None) -> L
         ):
             template = int(program.template[program.rank_start[rank] + instance])
             rows = lowered.rows[template] if template >= 0 else None
-            if rows is None or rows[op] < 0 or not (seconds[rows[op]] or ops.kind[rows[op]] == OpKind.COMM):
+            if rows is None or rows[op] < 0 or not (seconds[rows[op]] or ops.kind[rows[op]] == Kind.COMM):
                 continue
             row = rows[op]
             kind, micro_batch, chunk = lowered.labels[rank][instance].tolist()
-            if kind == Kind.FORWARD_AND_BACKWARD and ops.phase[row] != Phase.FORWARD:
+            if kind == Task.FORWARD_AND_BACKWARD and ops.phase[row] != Phase.FORWARD:
                 chunk, micro_batch = lowered.partners[rank][chunk, micro_batch]
             out.append(Span(rank, streams[row], ops.names[row], categories[row], start, end, micro_batch, chunk))
         return tuple(out)
@@ -158,10 +157,10 @@ def _rows(lowered: Lowered, timeline: Timeline, stage: int) -> Iterator[Row]:
     rows = timeline.of_rank(stage)
     times = zip(lowered.labels[stage].tolist(), timeline.begin[rows].tolist(), timeline.end[rows].tolist(), strict=True)
     for (kind, micro_batch, chunk), begin, end in times:
-        if kind == Kind.FORWARD_AND_BACKWARD:
+        if kind == Task.FORWARD_AND_BACKWARD:
             other, of = lowered.partners[stage][chunk, micro_batch]
-            yield (int(Kind.FORWARD), micro_batch, chunk), begin, end
-            yield (int(Kind.BACKWARD), of, other), begin, end
+            yield (int(Task.FORWARD), micro_batch, chunk), begin, end
+            yield (int(Task.BACKWARD), of, other), begin, end
         else:
             yield (kind, micro_batch, chunk), begin, end
 

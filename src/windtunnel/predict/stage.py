@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from windtunnel.engine import RankBuilder
-from windtunnel.predict.category import Category
+from windtunnel.predict.category import Category, Task
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Call, Live
 from windtunnel.predict.templates import Templates
@@ -19,39 +18,15 @@ if TYPE_CHECKING:
     from windtunnel.predict.unequal.meetings import Apart
 
 
-class Kind(IntEnum):
-    """What an instance of the program does; names are what timelines show."""
-
-    FORWARD = 0
-    BACKWARD = 1
-    SEND = 2
-    RECEIVE = 3
-    GATHER = 4
-    REDUCE = 5
-    UPDATE = 6
-    TIED_EMBEDDING = 7
-    GRADIENT_NORM = 8
-    HOST = 9
-    BACKWARD_INPUT = 10
-    BACKWARD_WEIGHT = 11
-    FORWARD_AND_BACKWARD = 12  # two passes at once; the label is the forward pass's
-    OFFLOAD = 13  # copies out of the GPU's memory, and back
-    FETCH = 14
-    TO_STORAGE = 15
-    FROM_STORAGE = 16
-    CPU_UPDATE = 17
-    DATA_LOADING = 18
-
-
-PASSES = np.array([Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT], np.int64)
-"""Kind of each `schedules.Pass`."""
+PASSES = np.array([Task.FORWARD, Task.BACKWARD, Task.BACKWARD_INPUT, Task.BACKWARD_WEIGHT], np.int64)
+"""Task of each `schedules.Pass`."""
 
 Label = tuple[int, int, int]
-"""Kind, micro batch and virtual stage of an instance; -1 where it has none."""
+"""Task, micro batch and virtual stage of an instance; -1 where it has none."""
 
-REDUCE: Label = (int(Kind.REDUCE), -1, -1)
-UPDATE: Label = (int(Kind.UPDATE), -1, -1)
-HOST: Label = (int(Kind.HOST), -1, -1)
+REDUCE: Label = (int(Task.REDUCE), -1, -1)
+UPDATE: Label = (int(Task.UPDATE), -1, -1)
+HOST: Label = (int(Task.HOST), -1, -1)
 
 
 class Stage:
@@ -134,11 +109,11 @@ class Stage:
         other = self.workload.job.plan.pp - 1 - self.index
         seconds = self.costs.network.price(Comm.ALL_REDUCE, Axis.EMBEDDING, size).seconds
         self.calls[Comm.ALL_REDUCE, Axis.EMBEDDING, size] += 1
-        key = -1 - len(Kind) - min(self.index, other) - self.base
+        key = -1 - len(Task) - min(self.index, other) - self.base
         return self.meet(REDUCE, Stream.WORLD, key, seconds, 2, waits, Category.GRADIENT_REDUCE, Category.GRADIENT_REDUCE, False)
 
     def sync(
-        self, kind: Kind, axis: Axis, size: float, stages: int, waits: tuple[int, ...], category: Category, host_sync: bool = False
+        self, kind: Task, axis: Axis, size: float, stages: int, waits: tuple[int, ...], category: Category, host_sync: bool = False
     ) -> int:
         """Append an all-reduce that stages meet for, or this one alone if `stages` is 1; returns its instance."""
         label = (int(kind), -1, -1)

@@ -12,6 +12,7 @@ from windtunnel.predict.pieces import Piece, Rows, beside, half, in_a_row
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.blocks.quantise import gather_width
+from windtunnel.workload.identity import Role
 from windtunnel.workload.schedules import Pass
 
 Blocks = tuple[tuple[int, int], ...]
@@ -98,8 +99,8 @@ class Templates:
     def optimizer(self, stage: int, after_norm: bool) -> int:
         """Rows of a stage's update, up to the gradient norm or after it."""
         rows = self.workload.optimizer[stage]
-        names = self.workload.ops.names
-        cut = next(r for r in rows if names[r] == "gradient norm") + 1
+        roles = self.workload.ops.role
+        cut = next(r for r in rows if roles[r] == Role.GRADIENT_NORM) + 1
         return self._add(self._piece(range(cut, rows.stop) if after_norm else range(rows.start, cut)))
 
     def transfer(self, stream: Stream, seconds: float, category: Category) -> int:

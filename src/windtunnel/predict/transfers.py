@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.engine import HOST_SYNC
-from windtunnel.predict.category import Category
+from windtunnel.predict.category import Category, Task
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Call, Live
-from windtunnel.predict.stage import PASSES, Kind, Stage
+from windtunnel.predict.stage import PASSES, Stage
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
@@ -28,7 +28,7 @@ _RECEIVE: Streams = (
     (int(Stream.RECV_FORWARD), int(Stream.RECV_BACKWARD)),
     (int(Stream.RECV_FORWARD_BACK), int(Stream.RECV_BACKWARD_BACK)),
 )
-_SENT, _RECEIVED = int(Kind.SEND), int(Kind.RECEIVE)
+_SENT, _RECEIVED = int(Task.SEND), int(Task.RECEIVE)
 _WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFER)
 
 
@@ -153,7 +153,7 @@ class Transfers:
         if not overlap:
             followed = sends & (turn + 1 < len(run))
             waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed] + base
-        kind = np.where(np.append(paired[1:], False), int(Kind.FORWARD_AND_BACKWARD), PASSES[direction])
+        kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])
         labels[run] = np.stack([kind, micro_batch, chunk], axis=1)[first]
         ways = ((sent, sends, beyond, _SEND, _SENT), (received, receives, ahead, _RECEIVE, _RECEIVED))
         for at, which, boundary, streams, said_as in ways:

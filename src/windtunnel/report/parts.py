@@ -1,151 +1,34 @@
-"""What the keys of a breakdown mean to a reader: their group, their words, their colour.
+"""What the keys of a breakdown mean to a reader: their group, their label, their colour.
 
-A breakdown's keys are lower-case words joined by `_` (`memory_bound`, `tensor_parallel`); groups are found from those words, so
-that a new kernel class or axis shows up in every picture without a change here. Communication in a breakdown is the exposed part.
+Groups and labels are those of `predict.category`; no word of a key is read. Communication in a breakdown is the exposed part.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from windtunnel.predict.category import SPAN_GROUPS, STEP_PARTS, Group
 from windtunnel.predict.prediction import KernelRow
 
-COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, WAITING, HOST, DATA, OTHER = (
-    "compute",
-    "recompute",
-    "optimizer",
-    "communication",
-    "bubble",
-    "waiting",
-    "host",
-    "data",
-    "other",
-)
-GROUPS = (COMPUTE, RECOMPUTE, OPTIMIZER, COMMUNICATION, BUBBLE, WAITING, HOST, DATA, OTHER)
-
-_WORDS: tuple[tuple[str, frozenset[str]], ...] = (
-    (BUBBLE, frozenset({"bubble", "idle"})),
-    (WAITING, frozenset({"stages", "slowest", "slower", "imbalance", "straggler", "wait", "waiting"})),
-    (HOST, frozenset({"host", "launch"})),
-    (DATA, frozenset({"data", "dataloader", "checkpoint", "storage", "loading"})),
-    (
-        COMMUNICATION,
-        frozenset(
-            {
-                "exposed",
-                "comm",
-                "communication",
-                "collective",
-                "collectives",
-                "send",
-                "recv",
-                "p2p",
-                "pp",
-                "tp",
-                "cp",
-                "ep",
-                "dp",
-                "shard",
-                "replica",
-                "world",
-                "transfer",
-                "network",
-                "sync",
-                "tensor",
-                "context",
-                "expert",
-                "offload",
-                "fetch",
-                "gather",
-                "gradient",
-                "pipeline",
-                "overlap",
-                "receive",
-                "reduce",
-                "tied",
-            }
-        ),
-    ),
-    (RECOMPUTE, frozenset({"recompute", "recomputation"})),
-    (OPTIMIZER, frozenset({"optimizer", "update"})),
-    (
-        COMPUTE,
-        frozenset(
-            {
-                "compute",
-                "gemm",
-                "grouped",
-                "attention",
-                "matmul",
-                "memory",
-                "norm",
-                "elementwise",
-                "softmax",
-                "cross",
-                "entropy",
-                "embedding",
-                "permute",
-                "copy",
-                "forward",
-                "backward",
-                "dgrad",
-                "wgrad",
-                "kernel",
-                "kernels",
-                "mlp",
-            }
-        ),
-    ),
-)
+COMPUTE, RECOMPUTE, OPTIMIZER, CONTENTION, COMMUNICATION, OFFLOAD, BUBBLE, WAITING, HOST, DATA, OTHER = Group
+GROUPS = tuple(Group)
 
 COLOUR = {
     COMPUTE: "#3b82f6",
     RECOMPUTE: "#8b5cf6",
     OPTIMIZER: "#14b8a6",
+    CONTENTION: "#1e40af",
     COMMUNICATION: "#f97316",
+    OFFLOAD: "#84cc16",
     BUBBLE: "#94a3b8",
     WAITING: "#a16207",
     HOST: "#ec4899",
     DATA: "#eab308",
     OTHER: "#64748b",
 }
-"""One colour a group, the same in the terminal and on the page; both read on white and on black."""
+"""One colour a group, the same in the terminal and on the page; all read on white and on black."""
 
-_LABELS = {
-    "matmul": "matrix multiplication",
-    "memory_bound": "memory-bound kernels",
-    "other_stages": "waiting for other stages",
-    "slower_ranks": "waiting for slower ranks",
-    "slowest_gpu": "waiting for the slowest GPU",
-    "overlap_slowdown": "slowdown by overlapped calls",
-    "bubble": "pipeline bubble",
-    "step_sync": "step synchronisation",
-    "gradient_reduce": "gradient reduction",
-    "parameter_gather": "parameter gathering",
-    "recompute": "recomputation",
-    "offload": "copies to and from memory beside the GPU",
-    "cpu_update": "update by the CPU",
-}
-_AXES = {
-    "tp": "tp",
-    "tensor": "tp",
-    "cp": "cp",
-    "context": "cp",
-    "ep": "ep",
-    "expert": "ep",
-    "pp": "pp",
-    "transfer": "pp",
-    "dp": "dp",
-    "gradient": "dp",
-    "shard": "shard",
-    "gather": "shard",
-    "parameter": "shard",
-    "replica": "dp",
-    "world": "world",
-    "sync": "world",
-}
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "workspace", "context", "fragmentation")
 MEMORY_COLOUR = dict(
     zip(
@@ -161,7 +44,7 @@ class Part:
     """One part of a step: `key` of the breakdown, `label` for people, `seconds`, `share` of the step (0 to 1)."""
 
     key: str
-    group: str
+    group: Group
     label: str
     seconds: float
     share: float
@@ -172,39 +55,29 @@ def each_of(row: KernelRow) -> float:
     return row.seconds_total / row.count if row.count else 0.0
 
 
-def words(key: str) -> tuple[str, ...]:
-    """Lower-case words of a key."""
-    return tuple(w for w in re.split(r"[^a-z0-9]+", key.lower()) if w)
-
-
-def group_of(key: str) -> str:
-    """Group of a breakdown key or of a span's category."""
-    found = set(words(key))
-    for group, known in _WORDS:
-        if found & known:
-            return group
-    return OTHER
+def group_of(key: str) -> Group:
+    """Group of a breakdown's key, or of a span's category; OTHER for an unknown one."""
+    part = STEP_PARTS.get(key)
+    return part.group if part is not None else SPAN_GROUPS.get(key, OTHER)
 
 
 def axis_of(key: str) -> str:
-    """Axis that a communication key or a collective's name speaks of (`tensor_parallel` gives `tp`), or an empty string."""
-    return next((_AXES[w] for w in words(key) if w in _AXES), "")
+    """Parallel axis of a breakdown's key (`exposed_tensor_parallel` gives `tp`), or an empty string."""
+    return STEP_PARTS[key].axis if key in STEP_PARTS else ""
 
 
 def label_of(key: str) -> str:
-    """A key in words: `memory_bound` gives `memory-bound kernels`, an unknown key its own words."""
-    bare = key.removeprefix("exposed_")
-    told = _LABELS.get(bare, " ".join(words(bare)))
-    return told if bare == key else f"exposed {told}"
+    """Label of a breakdown's key: `memory_bound` gives `memory-bound kernels`; an unknown key stands for itself."""
+    return STEP_PARTS[key].label if key in STEP_PARTS else key.replace("_", " ")
 
 
 def parts_of(breakdown: Mapping[str, float], step: float) -> list[Part]:
     """Parts above zero, grouped in the order of `GROUPS`, largest first within a group."""
-    found = [Part(k, group_of(k), label_of(k), v, v / step if step > 0 else 0.0) for k, v in breakdown.items() if v > 0.0]
-    return sorted(found, key=lambda p: (GROUPS.index(p.group), -p.seconds, p.key))
+    parts = [Part(k, group_of(k), label_of(k), v, v / step if step > 0 else 0.0) for k, v in breakdown.items() if v > 0.0]
+    return sorted(parts, key=lambda p: (GROUPS.index(p.group), -p.seconds, p.key))
 
 
-def group_sums(breakdown: Mapping[str, float]) -> dict[str, float]:
+def group_sums(breakdown: Mapping[str, float]) -> dict[Group, float]:
     """Seconds by group, groups in order, zeros left out."""
     sums = dict.fromkeys(GROUPS, 0.0)
     for key, seconds in breakdown.items():

@@ -9,7 +9,17 @@ from typing import Any
 from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction, Span
 from windtunnel.report import words as say
-from windtunnel.report.parts import COLOUR, COMMUNICATION, MEMORY_COLOUR, MEMORY_PARTS, OPTIMIZER, OTHER, RECOMPUTE, group_of
+from windtunnel.report.parts import (
+    COLOUR,
+    COMMUNICATION,
+    MEMORY_COLOUR,
+    MEMORY_PARTS,
+    OFFLOAD,
+    OPTIMIZER,
+    OTHER,
+    RECOMPUTE,
+    group_of,
+)
 from windtunnel.report.tracks import direction, is_receive, is_send
 
 KINDS = (
@@ -32,7 +42,7 @@ def kind_of(span: Span) -> int:
     if way:
         return 0 if way == "forward" else 1
     group = group_of(span.category)
-    found = {RECOMPUTE: 2, OPTIMIZER: 3, COMMUNICATION: 4}.get(group)
+    found = {RECOMPUTE: 2, OPTIMIZER: 3, COMMUNICATION: 4, OFFLOAD: 4}.get(group)
     return 5 if found is None else found
 
 

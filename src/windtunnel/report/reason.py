@@ -6,15 +6,18 @@ is for another prediction to say.
 
 from __future__ import annotations
 
+from windtunnel.predict.category import Category, idle_key
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
 from windtunnel.report.parts import (
     BUBBLE,
     COMMUNICATION,
     COMPUTE,
+    CONTENTION,
     DATA,
     HOST,
     MEMORY_PARTS,
+    OFFLOAD,
     OPTIMIZER,
     RECOMPUTE,
     WAITING,
@@ -86,6 +89,11 @@ def _loss(prediction: Prediction, part: Part) -> str:
             "slowest_gpu": f" All {job.cluster.gpus:,} GPUs wait for the slowest: find and replace it.",
         }
         return f"{part.label[:1].upper()}{part.label[1:]} costs {cost}.{remedy.get(part.key, '')}"
+    if part.group == CONTENTION:
+        return f"Computation runs slower beside overlapped communication, which costs {cost}."
+    if part.group == OFFLOAD:
+        away = "plan.offload.activations" if plan.offload.activations else "plan.offload.optimizer"
+        return f"Exposed offload copies cost {cost}: offload less ({away})."
     if part.group == COMMUNICATION:
         return _communication(prediction, part, cost)
     if part.group == HOST:
@@ -99,6 +107,9 @@ def _loss(prediction: Prediction, part: Part) -> str:
         fitting = all(s.total <= 0.8 * s.capacity for s in prediction.memory) and bool(prediction.memory)
         hint = "memory has room: try a weaker plan.recompute" if fitting else "memory is nearly full, so it may be needed"
         return f"Recomputing activations costs {cost}; {hint}."
+    if part.key == idle_key(Category.CPU_UPDATE):
+        advice = "" if plan.offload.overlap else " try plan.offload.overlap=true, or"
+        return f"The update by the CPU costs {cost}:{advice} try a smaller plan.offload.optimizer_fraction."
     if part.group == OPTIMIZER:
         if plan.sharding == "none" and job.dp * plan.cp > 1:
             return f"The optimizer costs {cost}: plan.sharding=zero1 splits it over {job.dp * plan.cp} ranks."
@@ -109,8 +120,6 @@ def _loss(prediction: Prediction, part: Part) -> str:
 def _communication(prediction: Prediction, part: Part, cost: str) -> str:
     plan, runtime = prediction.job.plan, prediction.job.runtime
     axis = axis_of(part.key)
-    if part.key == "overlap_slowdown":
-        return f"Computation runs slower beside overlapped communication, which costs {cost}."
     what = f"Exposed communication ({part.label.removeprefix('exposed ')}) costs {cost}"
     advice = ""
     if axis == "tp":

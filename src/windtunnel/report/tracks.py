@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from windtunnel.predict.category import Task
 from windtunnel.predict.prediction import Span
-from windtunnel.report.parts import words
 from windtunnel.spec import Job
 
 Arrows = tuple[tuple[int, ...], tuple[int, ...]]
@@ -71,22 +71,25 @@ def _lanes(spans: list[Span]) -> list[tuple[list[Span], list[int], list[int]]]:
     return lanes
 
 
+BACKWARD = (Task.BACKWARD.key, Task.BACKWARD_INPUT.key, Task.BACKWARD_WEIGHT.key)
+"""Categories of backward passes, whole or in halves."""
+
+
 def direction(span: Span) -> str:
-    """`forward`, `backward` or an empty string, from a span's category and name."""
-    said = words(span.category) + words(span.name)
-    if "backward" in said or "dgrad" in said:
+    """`forward`, `backward` or an empty string, by a span's category."""
+    if span.category in BACKWARD:
         return "backward"
-    return "forward" if "forward" in said else ""
+    return "forward" if span.category == Task.FORWARD.key else ""
 
 
 def is_send(span: Span) -> bool:
     """Whether the span is a pipeline send or receive."""
-    return bool({"send", "recv", "receive", "p2p", "transfer", "pp"} & set(words(span.category) + words(span.name)))
+    return span.category in (Task.SEND.key, Task.RECEIVE.key)
 
 
 def is_receive(span: Span) -> bool:
     """Whether the span is the receiving side of a pipeline transfer."""
-    return bool({"recv", "receive"} & set(words(span.category) + words(span.name)))
+    return span.category == Task.RECEIVE.key
 
 
 def _arrows(blocks: list[Span], job: Job | None) -> dict[int, Arrows]:
@@ -106,7 +109,7 @@ def _arrows(blocks: list[Span], job: Job | None) -> dict[int, Arrows]:
         if is_send(span):  # a receive lies on the target's stage under its own chunk: the arrow passes through the send only
             if not is_receive(span):
                 sends.setdefault((span.stage, span.micro_batch, chunk), []).append(index)
-        elif (way := direction(span)) and "weight" not in words(span.category):
+        elif (way := direction(span)) and span.category != Task.BACKWARD_WEIGHT.key:
             part = job.places[span.stage][chunk] if job else chunk * stages + span.stage
             key = (way, span.micro_batch, part)
             if key not in passes or span.end > blocks[passes[key]].end:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import groupby
 
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
-from windtunnel.spec.model import LayerKind
+from windtunnel.spec.model import LayerKind, Model
 from windtunnel.workload.blocks.layer import embedding, head, layer
 from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
 from windtunnel.workload.blocks.vision import encoder, encoder_job
 from windtunnel.workload.from_graph import from_graph
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload, layers_before
+from windtunnel.workload.identity import BlockKey, BlockKind
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
 from windtunnel.workload.passes.fsdp import sharding_copies
@@ -24,64 +26,74 @@ from windtunnel.workload.schedules import SCHEDULES, overlapped
 from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
-"""Indices of the blocks that every model has; LAYER is the first kind of layer. Other kinds of layers come after them, then layers
-that do not recompute where only some do, then those in 16 bits, then those that predict further tokens, then those whose tensors
-leave."""
+"""Indices of the blocks that every decoder has; LAYER is its first kind of layer."""
 
-MIXERS = {"attention": "attention", "mamba": "mamba", "linear": "linear attention"}
-"""What layers are called by what mixes their tokens."""
+EMBEDDING_KEY, HEAD_KEY = BlockKey(BlockKind.EMBEDDING), BlockKey(BlockKind.HEAD)
+
+Repeats = list[tuple[int, int]]
+"""Indices of blocks in model order, each with how often it repeats."""
 
 NOTHING = Op("nothing", Kind.COPY, Phase.DGRAD, launches=0)
 """The pass of a block that has none: a frozen one with nothing to train before it."""
 
 
-class _Rows:
-    """The operator table while it is written."""
+class _Blocks:
+    """The operator table and the blocks while they are written; a block is found again by its key."""
 
     def __init__(self, job: Job, boundary: float) -> None:
         self.job, self.boundary = job, boundary
         self.rows: list[Op] = []
         self.waits: list[tuple[int, ...]] = []
-        self.away: dict[str, Block] = {}  # by block's name: the same with tensors that leave
+        self.blocks: list[Block] = []
+        self.index: dict[BlockKey, int] = {}
+        self.units: dict[BlockKey, list[Unit]] = {}  # of layers whose activations may leave
 
-    def block(self, name: str, units: list[Unit], recompute: str, boundary: float | None = None) -> Block:
-        """Writes the forward and backward rows of a block, whose input has `boundary` bytes (left out: a transfer's)."""
+    def write(self, key: BlockKey, units: list[Unit], boundary: float | None = None) -> int:
+        """Writes the rows of a block whose input has `boundary` bytes (None: as many as a pipeline transfer); returns its index."""
         boundary = self.boundary if boundary is None else boundary
-        parts = []
-        modules = self.job.plan.recompute_modules
-        parameters = sum(u.parameters for u in units)
-        frozen = sum(u.frozen for u in units)
+        plan, modules = self.job.plan, self.job.plan.recompute_modules
+        for unit in units:
+            unit.mark()
+        parameters, frozen = sum(u.parameters for u in units), sum(u.frozen for u in units)
         before, again, after = sharding_copies(self.job, parameters, frozen)
-        for grouped in ([before, *forward_rows(units)], [again, *backward_rows(units, recompute, modules), after]):
-            parts.append(self.add(*link([group for group in grouped if group] or [[NOTHING]])))
-        saved = saved_bytes(units, recompute, boundary, modules)
-        whole = sum(u.saved for u in units)
-        experts = sum(u.expert_parameters for u in units)
-        working = max(0.0, whole - saved)
+        ahead = self.add(*link(_filled([before, *forward_rows(units)])))
+        back = self.add(*link(_filled([again, *backward_rows(units, key.recompute, modules), after])))
+        saved = saved_bytes(units, key.recompute, boundary, modules)
+        working = max(0.0, sum(u.saved for u in units) - saved)
         tensors = Tensors(
             tuple(u.parameters + u.frozen for u in units if u.parameters or u.frozen),
             tuple(u.parameters for u in units if u.parameters),
-            saved_tensors(units, recompute, boundary, modules),
-            tensors_again(units, recompute, modules, working),
+            saved_tensors(units, key.recompute, boundary, modules),
+            tensors_again(units, key.recompute, modules, working),
         )
-        narrow, still = sum(u.quantised for u in units), sum(u.frozen_quantised for u in units)
-        made = Block(
-            name,
-            parts[0],
-            parts[1],
+        block = Block(
+            key,
+            label_of(key, self.job),
+            ahead,
+            back,
             parameters,
             saved,
             working,
-            experts,
+            sum(u.expert_parameters for u in units),
             tensors,
-            narrow,
+            sum(u.quantised for u in units),
             frozen,
-            still,
+            sum(u.frozen_quantised for u in units),
             matrices=tuple(matrices_of(self.job, units).items()),
         )
-        if self.job.plan.offload.activations:
-            self.away[name] = away(made, self.job.plan, units, recompute)
-        return made
+        if plan.offload.activations and key.kind is BlockKind.LAYER:
+            self.units[key] = units
+        return self._append(block)
+
+    def write_offloaded(self) -> None:
+        """The same layers once more, with activations that leave the GPU."""
+        for key, units in list(self.units.items()):
+            self._append(away(self.blocks[self.index[key]], self.job.plan, units, key.recompute))
+
+    def _append(self, block: Block) -> int:
+        self.index[block.key] = len(self.blocks)
+        self.blocks.append(block)
+        return len(self.blocks) - 1
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
         """Appends rows and what they wait for; returns their place."""
@@ -92,105 +104,40 @@ class _Rows:
 
 def build(job: Job) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`."""
-    plan, model = job.plan, job.model
-    if isinstance(model, GraphModel):
-        return from_graph(job, model)
-    tape = Tape(job, "")
-    boundary = tape.local_tokens * model.hidden * tape.width
-    table = _Rows(job, boundary)
-    recomputed = plan.recompute_layers if plan.recompute != "none" else None
-
-    units = {kind: layer(job, kind) for kind in model.kind_counts}
-    first, *others = units
-    blocks = [
-        table.block("embedding", embedding(job), "none"),
-        table.block(_name(model.kind_counts, first), units[first], plan.recompute),
-        table.block("head", head(job), "none"),
-    ]
-    place = {first: LAYER}
-    for kind in others:
-        place[kind] = len(blocks)
-        blocks.append(table.block(_name(model.kind_counts, kind), units[kind], plan.recompute))
-    kept = {}
-    for kind in units if recomputed is not None else ():
-        kept[kind] = len(blocks)
-        blocks.append(table.block(f"kept {_name(model.kind_counts, kind)}", units[kind], "none"))
-    wide = {}  # the same layers with products in 16 bits
-    first_wide, last_wide = job.runtime.bf16_layers
-    for kind in units if first_wide + last_wide else ():
-        for index in (place[kind], *([kept[kind]] if kept else [])):
-            wide[index] = len(blocks)
-            blocks.append(
-                table.block(
-                    f"16-bit {blocks[index].name}", layer(job, kind, wide=True), plan.recompute if index == place[kind] else "none"
-                )
-            )
-    history = []
-    if amax := amax_history(job):
-        history = [(len(blocks), 1)]
-        blocks.append(table.block("amax", amax, "none"))
-    tail = [(HEAD, 1)]
-    for number in range(min(model.mtp_layers, 2)):  # all but the first are equal
-        times = 1 if number == 0 else model.mtp_layers - 1
-        further = table.block("mtp layer", further_layer(job, number == 0), plan.recompute)
-        blocks += [further, table.block("mtp head", head(job, own_weights=False), "none")]
-        tail += [(len(blocks) - 2, 1), (len(blocks) - 1, 1)] * times
-
-    front = []
-    if model.vision is not None:
-        of = encoder_job(job)
-        enters = of.plan.micro_batch * of.plan.seq * of.model.hidden * tape.width
-        for name, times, written in encoder(job):
-            policy = plan.recompute if name.endswith("layer") and not of.model.frozen else "none"
-            front.append((len(blocks), times))
-            blocks.append(table.block(name, written, policy, enters))
-    leaves = {}
-    if plan.offload.activations:
-        for index in (*place.values(), *kept.values(), *wide.values()):
-            leaves[index] = len(blocks)
-            blocks.append(table.away[blocks[index].name])
-
-    stages = []
-    starts = layers_before(job)
-    for stage, counts in enumerate(job.layers_per_stage):
-        chunks = []
-        for virtual, count in enumerate(counts):
-            kinds = model.kinds[starts[stage][virtual] : starts[stage][virtual] + count]
-            again = count if recomputed is None else min(count, recomputed)
-            layers = [place[kind] for kind in kinds[:again]] + [kept[kind] for kind in kinds[again:]]
-            place_in_model = range(starts[stage][virtual], starts[stage][virtual] + count)
-            layers = [
-                index if first_wide <= at < model.layers - last_wide else wide[index]
-                for at, index in zip(place_in_model, layers, strict=True)
-            ]
-            layers[: plan.offload.activations] = [leaves[index] for index in layers[: plan.offload.activations]]
-            parts = _runs(layers)
-            if job.places[stage][virtual] == 0:
-                parts[:0] = [*front, (EMBEDDING, 1)]
-            if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
-                parts += tail
-            chunks.append(Chunk(tuple(parts + history if parts else parts)))
-        stages.append(tuple(chunks))
+    plan = job.plan
+    if isinstance(job.model, GraphModel):
+        return from_graph(job, job.model)
+    tape = Tape(job)
+    boundary = tape.local_tokens * job.model.hidden * tape.width
+    table = _Blocks(job, boundary)
+    _write_layers(table)
+    amax = amax_history(job)
+    every = [(table.write(BlockKey(BlockKind.AMAX), amax), 1)] if amax else []
+    tail = _write_tail(table)
+    front = _write_vision(table, tape.width)
+    table.write_offloaded()
+    stages = _stages(table, front, tail, every)
     write = overlapped if job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
-    schedule = write(plan.pp, plan.vpp, job.micro_batches)
-    held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
-    experts = tuple(sum(blocks[b].expert_parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
-    narrow = tuple(sum(blocks[b].quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
-    frozen = tuple(sum(blocks[b].frozen * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
-    still = tuple(sum(blocks[b].frozen_quantised * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
+    blocks = table.blocks
+
+    def each(size: Callable[[Block], float]) -> tuple[float, ...]:
+        """Of every stage the sum over its blocks."""
+        return tuple(sum(size(blocks[b]) * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
+
+    held, experts, narrow = each(lambda b: b.parameters), each(lambda b: b.expert_parameters), each(lambda b: b.quantised)
     optimizer, states = [], []
-    for parts_of, parameters, of_experts, quantised in zip(stages, held, experts, narrow, strict=True):
-        whole = held_by(parameters, of_experts, [(blocks[b], times) for chunk in parts_of for b, times in chunk.blocks])
-        updated = parameters and updated_parameters(job, parameters, of_experts) / parameters
-        optimizer.append(table.add(*update_of(job, whole, weight_update(job, quantised, quantised * updated))))
-        states.append(state_bytes(job, whole))
+    for chunks, parameters, of_experts, quantised in zip(stages, held, experts, narrow, strict=True):
+        owned = held_by(parameters, of_experts, [(blocks[b], times) for chunk in chunks for b, times in chunk.blocks])
+        share = parameters and updated_parameters(job, parameters, of_experts) / parameters
+        optimizer.append(table.add(*update_of(job, owned, weight_update(job, quantised, quantised * share))))
+        states.append(state_bytes(job, owned))
     return Workload(
         job,
         OpTable.of(table.rows),
         tuple(table.waits),
         tuple(blocks),
-        tuple(stages),
-        schedule,
+        stages,
+        write(plan.pp, plan.vpp, job.micro_batches),
         tuple(optimizer),
         boundary,
         held,
@@ -198,18 +145,119 @@ def build(job: Job) -> Workload:
         narrow,
         (EMBEDDING, HEAD),
         tuple(states),
-        frozen,
-        still,
+        each(lambda b: b.frozen),
+        each(lambda b: b.frozen_quantised),
     )
 
 
-def _runs(layers: list[int]) -> list[tuple[int, int]]:
-    """Layers as (block, how many in a row)."""
-    return [(block, len(list(run))) for block, run in groupby(layers)]
+def _write_layers(table: _Blocks) -> None:
+    """Embedding, head and every kind of layer: with the plan's recompute and, where some layers keep all, without; in 8 bits or
+    less and, where the first or last ones stay in 16 bits, in those."""
+    job = table.job
+    plan, kinds = job.plan, tuple(job.model.kind_counts)
+    units = {kind: layer(job, kind) for kind in kinds}
+    policies = [plan.recompute] + (["none"] if plan.recompute != "none" and plan.recompute_layers is not None else [])
+    table.write(EMBEDDING_KEY, embedding(job))
+    for policy in policies:
+        for kind in kinds:
+            table.write(BlockKey(BlockKind.LAYER, kind, policy), units[kind])
+            if len(table.blocks) == HEAD:
+                table.write(HEAD_KEY, head(job))
+    for kind in kinds if sum(job.runtime.bf16_layers) else ():
+        for policy in policies:
+            table.write(BlockKey(BlockKind.LAYER, kind, policy, wide=True), layer(job, kind, wide=True))
 
 
-def _name(kinds: dict[LayerKind, int], kind: LayerKind) -> str:
-    """What a layer is called: only by what tells it from others of the model."""
+def _write_tail(table: _Blocks) -> Repeats:
+    """Head and layers that predict further tokens; all of these but the first are equal."""
+    job = table.job
+    tail: Repeats = [(HEAD, 1)]
+    for number in range(min(job.model.mtp_layers, 2)):
+        times = 1 if number == 0 else job.model.mtp_layers - 1
+        key = BlockKey(BlockKind.MTP_LAYER, job.model.further_kind, job.plan.recompute, number=number)
+        further = table.write(key, further_layer(job, number == 0))
+        own_head = table.write(BlockKey(BlockKind.MTP_HEAD, number=number), head(job, own_weights=False))
+        tail += [(further, 1), (own_head, 1)] * times
+    return tail
+
+
+def _write_vision(table: _Blocks, width: float) -> Repeats:
+    """The vision encoder, which comes before the embedding."""
+    job = table.job
+    if job.model.vision is None:
+        return []
+    of = encoder_job(job)
+    enters = of.plan.micro_batch * of.plan.seq * of.model.hidden * width
+    return [(table.write(key, units, enters), times) for key, times, units in encoder(job)]
+
+
+def _stages(table: _Blocks, front: Repeats, tail: Repeats, every: Repeats) -> tuple[tuple[Chunk, ...], ...]:
+    """Blocks of every virtual stage: `front` before the embedding, `tail` after the last layer, `every` at the end of each."""
+    job = table.job
+    plan, starts = job.plan, layers_before(job)
+    stages = []
+    for stage, counts in enumerate(job.layers_per_stage):
+        chunks = []
+        for virtual, count in enumerate(counts):
+            keys = _layer_keys(job, starts[stage][virtual], count)
+            parts = [(table.index[key], len(list(run))) for key, run in groupby(keys)]
+            if job.places[stage][virtual] == 0:
+                parts[:0] = [*front, (EMBEDDING, 1)]
+            if job.places[stage][virtual] == plan.pp * plan.vpp - 1:
+                parts += tail
+            chunks.append(Chunk(tuple(parts + every if parts else parts)))
+        stages.append(tuple(chunks))
+    return tuple(stages)
+
+
+def _layer_keys(job: Job, first: int, count: int) -> Iterator[BlockKey]:
+    """Keys of `count` layers from the model's layer `first` on, which are one virtual stage."""
+    plan, model = job.plan, job.model
+    recomputing = count if plan.recompute_layers is None else plan.recompute_layers
+    wide_first, wide_last = job.runtime.bf16_layers
+    for nth, kind in enumerate(model.kinds[first : first + count]):
+        yield BlockKey(
+            BlockKind.LAYER,
+            kind,
+            plan.recompute if nth < recomputing else "none",
+            wide=not wide_first <= first + nth < model.layers - wide_last,
+            offloaded=nth < plan.offload.activations,
+        )
+
+
+def _filled(groups: list[list[Op]]) -> list[list[Op]]:
+    """Groups that have rows; one row without work where none has."""
+    return [group for group in groups if group] or [[NOTHING]]
+
+
+MIXERS = {"attention": "attention", "mamba": "mamba", "linear": "linear attention"}
+"""Labels of layers by what mixes their tokens."""
+
+LABELS: dict[BlockKind, str] = {
+    BlockKind.EMBEDDING: "embedding",
+    BlockKind.HEAD: "head",
+    BlockKind.AMAX: "amax",
+    BlockKind.MTP_LAYER: "mtp layer",
+    BlockKind.MTP_HEAD: "mtp head",
+    BlockKind.VISION_PATCHES: "vision patches",
+    BlockKind.PROJECTOR: "projector",
+}
+"""Labels of blocks of which a model has one kind."""
+
+
+def label_of(key: BlockKey, job: Job) -> str:
+    """What a block is called; a layer only by what tells it from others of the model."""
+    if key.kind in LABELS or key.layer is None:
+        return LABELS.get(key.kind, key.graph)
+    if key.kind is BlockKind.VISION_LAYER:
+        return f"vision {'local ' if key.layer.local else ''}layer"
+    words = ["16-bit"] if key.wide else []
+    words += ["kept"] if key.recompute != job.plan.recompute else []
+    return " ".join((*words, _layer_label(key.layer, job.model)))
+
+
+def _layer_label(kind: LayerKind, model: Model) -> str:
+    kinds = model.kind_counts
     words = []
     if len({k.mixer for k in kinds}) > 1 and kind.mixer != "none":
         words.append(MIXERS[kind.mixer])

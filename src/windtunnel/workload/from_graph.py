@@ -9,6 +9,7 @@ from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphBlock, GraphModel, Kernel
 from windtunnel.spec.job import Job
 from windtunnel.workload.graph import Block, Chunk, Tensors, Workload, layers_before
+from windtunnel.workload.identity import BlockKey, BlockKind, Module
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
@@ -91,7 +92,16 @@ def _block(job: Job, name: str, given: GraphBlock, add: Callable[[list[list[Op]]
         moved = parameters * (runtime.compute_width + 2 * DTYPE_BYTES[runtime.gradient_dtype])
         launches = sum(1 for count in given.weights if count)
         backward.append(
-            Op("grad accumulate", Kind.ELEMENTWISE, Phase.WGRAD, name, _activation(job), bytes=moved, launches=launches)
+            Op(
+                "grad accumulate",
+                Kind.ELEMENTWISE,
+                Phase.WGRAD,
+                Module.GRAPH,
+                _activation(job),
+                bytes=moved,
+                launches=launches,
+                label=name,
+            )
         )
     out, before, after = sharding_copies(job, parameters)
     repeated = [op._replace(phase=Phase.RECOMPUTE) for op in forward] if again else []
@@ -100,7 +110,8 @@ def _block(job: Job, name: str, given: GraphBlock, add: Callable[[list[list[Op]]
     weights = tuple(float(count) for count in given.weights if count)
     kept = (saved,) if again else tuple(float(size) for size in given.saved)
     tensors = Tensors(weights, weights, kept, brought)
-    return Block(name, ahead, back, parameters, saved, given.working + sum(brought), tensors=tensors)
+    key = BlockKey(BlockKind.GRAPH_ROOT if given.root else BlockKind.GRAPH, recompute="full" if again else "none", graph=name)
+    return Block(key, name, ahead, back, parameters, saved, given.working + sum(brought), tensors=tensors)
 
 
 def _op(job: Job, block: str, kernel: Kernel) -> Op:
@@ -109,7 +120,7 @@ def _op(job: Job, block: str, kernel: Kernel) -> Op:
         kernel.name,
         Kind[kernel.kind.upper()],
         Phase[kernel.phase.upper()],
-        block,
+        Module.GRAPH,
         dtype,
         kernel.batch,
         kernel.m,
@@ -119,6 +130,7 @@ def _op(job: Job, block: str, kernel: Kernel) -> Op:
         kernel.flops,
         kernel.moved,
         kernel.launches,
+        label=block,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from windtunnel.spec.job import Job
+from windtunnel.workload.identity import BlockKey
 from windtunnel.workload.ops import OpTable
 from windtunnel.workload.optimizers import Matrix
 from windtunnel.workload.schedules import Order
@@ -27,7 +28,8 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Block:
-    """A piece that repeats: embedding, decoder layer, head. Rows `forward` and `backward` index `Workload.ops`.
+    """A piece that repeats: embedding, decoder layer, head. `key` says which, `name` is its label. Rows `forward` and `backward`
+    index `Workload.ops`.
 
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
@@ -38,6 +40,7 @@ class Block:
     state.
     """
 
+    key: BlockKey
     name: str
     forward: range
     backward: range

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.records.schema import DTYPES as DTYPES  # `dtype` column: index into this tuple
+from windtunnel.workload.identity import MODULE_LABELS, Module, Role
 
 
 class Kind(IntEnum):
@@ -124,7 +125,7 @@ class Op(NamedTuple):
     name: str
     kind: Kind
     phase: Phase
-    module: str = ""
+    module: Module = Module.NONE
     dtype: int = 3
     batch: int = 1
     m: int = 0
@@ -141,11 +142,17 @@ class Op(NamedTuple):
     sync: bool = False  # the host goes on only when the row has ended
     graphed: bool = False  # launched by a CUDA graph of its module
     blocking: bool = False  # a COMM row between the computation before and after it; others are awaited at their unit's end
+    role: Role = Role.NONE
+    further: bool = False  # a further chunk of a product that overlaps with its communication
+    label: str = ""  # of the module, where it has one of its own
 
 
 @dataclass(frozen=True)
 class OpTable:
-    """Columns of R rows. FLOPs and bytes are per execution on one GPU; bytes are HBM traffic, or the buffer of a COMM row."""
+    """Columns of R rows. FLOPs and bytes are per execution on one GPU; bytes are HBM traffic, or the buffer of a COMM row.
+
+    `names` and `modules` are labels for people; `module` and `role` say what a row is.
+    """
 
     names: tuple[str, ...]
     modules: tuple[str, ...]
@@ -165,6 +172,9 @@ class OpTable:
     stream: npt.NDArray[np.int8]
     sync: npt.NDArray[np.bool_]
     graphed: npt.NDArray[np.bool_]
+    module: npt.NDArray[np.int8]
+    role: npt.NDArray[np.int8]
+    further: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -176,7 +186,9 @@ class OpTable:
         c = dict(zip(Op._fields, columns, strict=True))
         return cls(
             names=tuple(c["name"]),
-            modules=tuple(c["module"]),
+            modules=tuple(own or MODULE_LABELS[module] for own, module in zip(c["label"], c["module"], strict=True)),
+            module=np.array(c["module"], np.int8),
+            role=np.array(c["role"], np.int8),
             kind=np.array(c["kind"], np.int8),
             phase=np.array(c["phase"], np.int8),
             dtype=np.array(c["dtype"], np.int8),
@@ -193,4 +205,5 @@ class OpTable:
             stream=np.array(c["stream"], np.int8),
             sync=np.array(c["sync"], np.bool_),
             graphed=np.array(c["graphed"], np.bool_),
+            further=np.array(c["further"], np.bool_),
         )

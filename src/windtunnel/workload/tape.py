@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
+from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.optimizers import Cut
 
@@ -28,6 +29,7 @@ class Unit:
     """
 
     name: str
+    role: Role = Role.NONE
     forward: list[Op] = field(default_factory=list)
     backward: list[Op] = field(default_factory=list)
     saved: float = 0.0
@@ -39,10 +41,18 @@ class Unit:
     quantised: float = 0.0
     parts: tuple[str, ...] = ()
     gives: dict[str, float] = field(default_factory=dict)
-    place: str = ""
+    place: Module = Module.NONE
     cut: Cut = ""
     frozen: float = 0.0
     frozen_quantised: float = 0.0
+
+    def mark(self) -> None:
+        """Gives the unit's role to those of its rows that have none."""
+        if self.role is not Role.NONE:
+            self.forward, self.backward = (
+                [op._replace(role=self.role) if op.role is Role.NONE else op for op in rows]
+                for rows in (self.forward, self.backward)
+            )
 
     def freeze(self) -> None:
         """Leaves out what only weight gradients need: their rows, and the input that products keep for them.
@@ -80,7 +90,7 @@ class Tape:
     """
 
     job: Job
-    module: str
+    module: Module = Module.NONE
     units: list[Unit] = field(default_factory=list)
     local: bool = True
     wide: bool = False
@@ -188,6 +198,7 @@ class Tape:
 
     def add(self, unit: Unit) -> None:
         unit.place = self.module
+        unit.mark()
         if self.frozen:
             unit.freeze()
         self.units.append(unit)
@@ -205,9 +216,10 @@ class Tape:
         kind: Kind = Kind.ELEMENTWISE,
         m: int = 0,
         n: int = 0,
+        role: Role = Role.NONE,
     ) -> None:
         """Memory-bound forward and backward; the pairs are (reads, writes) per element, `saved` in bytes."""
-        unit = Unit(name, saved=saved, parameters=parameters, core=core)
+        unit = Unit(name, role, saved=saved, parameters=parameters, core=core)
         if launches[0]:
             unit.forward.append(self.elementwise(name, Phase.FORWARD, elements, *forward, launches[0], kind, m, n))
         if launches[1]:

@@ -7,12 +7,19 @@ gathered again. Adapters compute in 16 bits whatever the frozen products do.
 
 from __future__ import annotations
 
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
-COLUMN = {"qkv": "linear_qkv", "q": "linear_qkv", "q up": "linear_qkv", "kv up": "linear_qkv", "mlp up": "linear_fc1"}
-ROW = {"attention out": "linear_proj", "mlp down": "linear_fc2"}
-"""Units of matrix products -> the target of `model.lora` that adapts them."""
+COLUMN = {
+    Role.QKV: "linear_qkv",
+    Role.Q: "linear_qkv",
+    Role.Q_UP: "linear_qkv",
+    Role.KV_UP: "linear_qkv",
+    Role.MLP_UP: "linear_fc1",
+}
+ROW = {Role.ATTENTION_OUT: "linear_proj", Role.MLP_DOWN: "linear_fc2"}
+"""Column- and row-parallel products by role -> the target of `model.lora` that adapts them."""
 
 
 def adapt(tape: Tape) -> None:
@@ -23,17 +30,17 @@ def adapt(tape: Tape) -> None:
     written, tape.units = tape.units, []
     for unit in written:
         tape.units.append(unit)
-        if COLUMN.get(unit.name) in lora.targets:
+        if COLUMN.get(unit.role) in lora.targets:
             product = next(op for op in unit.forward if op.kind is Kind.GEMM)
-            _column(tape, unit.name, product.k, product.n)
-        elif ROW.get(unit.name) in lora.targets:
+            _column(tape, unit, product.k, product.n)
+        elif ROW.get(unit.role) in lora.targets:
             product = next(op for op in unit.forward if op.kind is Kind.GEMM)
-            _row(tape, unit.name, product.k, product.n)
+            _row(tape, unit, product.k, product.n)
 
 
-def _column(tape: Tape, beside: str, inputs: int, outputs: int) -> None:
+def _column(tape: Tape, beside: Unit, inputs: int, outputs: int) -> None:
     """(tokens, inputs) -> (tokens, outputs of this rank)."""
-    adapter = _Adapter(tape, f"{beside} adapter", inputs, outputs, max(1, _rank(tape) // tape.tp), _rank(tape))
+    adapter = _Adapter(tape, beside, inputs, outputs, max(1, _rank(tape) // tape.tp), _rank(tape))
     small = tape.tokens * _rank(tape) * tape.width
     adapter.down()
     adapter.call("gather", Phase.FORWARD, Comm.ALL_GATHER, small)
@@ -52,11 +59,11 @@ def _column(tape: Tape, beside: str, inputs: int, outputs: int) -> None:
     adapter.join(tape.local_tokens * inputs)
 
 
-def _row(tape: Tape, beside: str, inputs: int, outputs: int) -> None:
+def _row(tape: Tape, beside: Unit, inputs: int, outputs: int) -> None:
     """(tokens, inputs of this rank) -> (own tokens, outputs)."""
     lora = tape.job.model.lora
     part = outputs // tape.tp
-    adapter = _Adapter(tape, f"{beside} adapter", inputs, part, _rank(tape), _rank(tape))
+    adapter = _Adapter(tape, beside, inputs, part, _rank(tape), _rank(tape))
     small, whole = tape.tokens * _rank(tape) * tape.width, tape.tokens * outputs * tape.width
     turned = lora is not None and lora.all_to_all and tape.sp
     adapter.down()
@@ -87,22 +94,22 @@ def _rank(tape: Tape) -> int:
 class _Adapter:
     """Rows of one adapter: `narrow` columns of A's product on this rank, `rank` of them in all."""
 
-    def __init__(self, tape: Tape, name: str, inputs: int, outputs: int, narrow: int, rank: int) -> None:
-        self.tape, self.name = tape, name
+    def __init__(self, tape: Tape, beside: Unit, inputs: int, outputs: int, narrow: int, rank: int) -> None:
+        self.tape, self.name = tape, f"{beside.name} adapter"
         self.inputs, self.outputs, self.narrow, self.rank = inputs, outputs, narrow, rank
         self.dropout = tape.job.model.lora is not None and tape.job.model.lora.dropout
         elements = tape.tokens * inputs
-        shared = not self.dropout and name.startswith("attention out")  # what attention keeps anyway
+        shared = not self.dropout and beside.role is Role.ATTENTION_OUT  # what attention keeps anyway
         kept = 0.0 if shared else elements * tape.width
         self.unit = Unit(
-            name,
+            self.name,
             parameters=float(narrow * inputs + rank * outputs),
             saved=kept + self.dropout * elements + tape.tokens * rank * tape.width,
         )
         tape.units.append(self.unit)
         self.unit.place = tape.module
         if self.dropout:
-            self.unit.forward.append(tape.elementwise(f"{name} dropout", Phase.FORWARD, elements, 1, 1.5))
+            self.unit.forward.append(tape.elementwise(f"{self.name} dropout", Phase.FORWARD, elements, 1, 1.5))
 
     def down(self) -> None:
         self.product(Phase.FORWARD, "down", self.tape.tokens, self.narrow, self.inputs)

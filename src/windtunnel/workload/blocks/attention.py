@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windtunnel.workload.blocks.context import over_context
 from windtunnel.workload.blocks.linear import column, row
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
 
@@ -16,7 +17,16 @@ def attention(tape: Tape) -> None:
     dim = model.dim_per_head
     width = (heads * (2 if model.attention_gate else 1) + 2 * groups) * dim
     # the norm keeps the layer's input; the projection keeps the norm's output
-    column(tape, "qkv", model.hidden, width * tape.tp, model.attention_bias, again=groups / (heads + 2 * groups), source="norm")
+    column(
+        tape,
+        "qkv",
+        model.hidden,
+        width * tape.tp,
+        model.attention_bias,
+        again=groups / (heads + 2 * groups),
+        source="norm",
+        role=Role.QKV,
+    )
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     if model.qk_norm:
         elements = tape.tokens * (heads + groups) * dim
@@ -35,12 +45,20 @@ def attention(tape: Tape) -> None:
     if model.position == "rope":
         elements = tape.tokens * (heads + groups) * dim
         if runtime.fused_rope:
-            tape.pointwise("rope", elements, (1, 1), (1, 1), launches=(2, 2))
+            tape.pointwise("rope", elements, (1, 1), (1, 1), launches=(2, 2), role=Role.ROPE)
         else:
             # neg, cat, two multiplies and an add, each a kernel over queries and over keys
-            tape.pointwise("rope", elements, (6, 5), (6, 5), launches=(10, 10))
+            tape.pointwise("rope", elements, (6, 5), (6, 5), launches=(10, 10), role=Role.ROPE)
     over_context(tape, heads, groups, dim, dim)
     if model.attention_gate:
         elements = tape.tokens * heads * dim
         tape.pointwise("attention gate", elements, (2, 1), (3, 2), saved=elements * tape.width)
-    row(tape, "attention out", model.q_heads_dim, model.hidden, save_input=runtime.attention != "flash", again=1.0)
+    row(
+        tape,
+        "attention out",
+        model.q_heads_dim,
+        model.hidden,
+        save_input=runtime.attention != "flash",
+        again=1.0,
+        role=Role.ATTENTION_OUT,
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Kind, Op, Phase
 from windtunnel.workload.tape import Tape, Unit
 
@@ -68,7 +69,11 @@ def fused_unit(tape: Tape, heads: Heads) -> Unit:
     pieces = (tokens * heads.queries * heads.dim, tokens * heads.groups * wide, tokens * heads.queries * heads.value)
     saved = tape.width * sum(pieces) + 4 * tokens * heads.queries
     return Unit(
-        "attention core", core=True, saved=saved, tensors=(*(tape.width * float(n) for n in pieces), 4.0 * tokens * heads.queries)
+        "attention core",
+        Role.ATTENTION_CORE,
+        core=True,
+        saved=saved,
+        tensors=(*(tape.width * float(n) for n in pieces), 4.0 * tokens * heads.queries),
     )
 
 
@@ -112,13 +117,27 @@ def unfused(tape: Tape, heads: Heads, queries: int) -> None:
         scores.insert(0, tape.elementwise("alibi biases", Phase.FORWARD, score, 0, 1, kind=Kind.COPY))
     rows = batch * seq
     if runtime.attention == "fused_softmax":
-        tape.pointwise("softmax", score, (1, 1), (2, 1), saved=score * w, core=True, kind=Kind.SOFTMAX, m=rows, n=keys)
+        tape.pointwise(
+            "softmax", score, (1, 1), (2, 1), saved=score * w, core=True, kind=Kind.SOFTMAX, m=rows, n=keys, role=Role.SOFTMAX
+        )
     else:
         tape.pointwise(
-            "softmax", score, (5, 4), (5, 3), saved=2 * score * w, launches=(4, 4), core=True, kind=Kind.SOFTMAX, m=rows, n=keys
+            "softmax",
+            score,
+            (5, 4),
+            (5, 3),
+            saved=2 * score * w,
+            launches=(4, 4),
+            core=True,
+            kind=Kind.SOFTMAX,
+            m=rows,
+            n=keys,
+            role=Role.SOFTMAX,
         )
     if model.dropout:
-        tape.pointwise("attention dropout", score, (1, 1.5), (1.5, 1), saved=score * (w + 1), core=True)
+        tape.pointwise(
+            "attention dropout", score, (1, 1.5), (1.5, 1), saved=score * (w + 1), core=True, role=Role.ATTENTION_DROPOUT
+        )
     gradients = (("probability grad", seq, keys, value), ("value grad", keys, value, seq))
     product("attention context", seq, value, keys, v * w, gradients)
     tape.pointwise("context transpose", v, (1, 1), (1, 1))

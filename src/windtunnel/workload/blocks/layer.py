@@ -13,21 +13,23 @@ from windtunnel.workload.blocks.loss import LOSSES
 from windtunnel.workload.blocks.mamba import mamba
 from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
-from windtunnel.workload.blocks.moe import COUNTS, moe
+from windtunnel.workload.blocks.moe import moe
 from windtunnel.workload.blocks.quantise import norm_writes
+from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 ROUTER_GRAPH = {
-    "norm2": "moe_router",
-    "router": "moe_router",
-    "top-k": "moe_router",
-    "balancing loss": "moe_router",
-    "load count": "moe_router",
-    COUNTS: "moe_preprocess",
+    Role.NORM2: "moe_router",
+    Role.ROUTER: "moe_router",
+    Role.ROUTING: "moe_router",
+    Role.TOKEN_COUNTS: "moe_preprocess",
 }
 """Units of a mixture that partial CUDA graphs hold: the rest has shapes that the host does not know before (Megatron-Core's
 transformer_layer.py, `_te_cuda_graph_capture`)."""
+
+SCOPES = {Module.ATTENTION: ("attn",), Module.MAMBA: ("mamba",), Module.MLP: ("mlp",), Module.MOE: ("moe",)}
+"""Modules -> what `runtime.graph_scope` calls them as a whole."""
 
 
 def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
@@ -36,16 +38,16 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     A parallel block (Wang and Komatsuzaki 2021) cut over tp gathers its input once and sums both outputs before one call: half of a
     serial block's tensor-parallel communication (MegaScale, arXiv:2402.15627 section 3.2; PaLM). Adapters read its input each.
     """
-    mix = {"mamba": ("mamba", mamba), "linear": ("linear attention", delta)}.get(
-        kind.mixer, ("attention", mla if job.model.latent else attention)
+    mix: Step = {"mamba": (Module.MAMBA, mamba), "linear": (Module.LINEAR_ATTENTION, delta)}.get(
+        kind.mixer, (Module.ATTENTION, mla if job.model.latent else attention)
     )
-    feed = ("moe", moe) if kind.experts else ("mlp", mlp)
-    steps = []
+    feed: Step = (Module.MOE, moe) if kind.experts else (Module.MLP, mlp)
+    steps: list[Step] = []
     if kind.mixer != "none":
         one = not job.model.latent if kind.mixer == "attention" else kind.mixer == "mamba" or job.model.linear_decay == "head"
-        steps += _residual_block(job, mix, "norm1", "attention post norm", "add1", one)
+        steps += _residual_block(job, mix, ("norm1", Role.NORM1), "attention post norm", "add1", one)
     if kind.feed != "none":
-        steps += _residual_block(job, feed, "norm2", "mlp post norm", "add2", not kind.experts)
+        steps += _residual_block(job, feed, ("norm2", Role.NORM2), "mlp post norm", "add2", not kind.experts)
     if job.model.parallel_block and kind.mixer != "none" and kind.feed != "none":  # one norm feeds both, one residual takes both
         steps = [steps[0], steps[1], steps[4], steps[5]]
     units: list[Unit] = []
@@ -67,9 +69,10 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
         adapt(tape)
         if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
             for place, unit in enumerate(tape.units):
-                unit.parts += (feed[0],)
+                whole = "moe" if kind.experts else "mlp"  # of `plan.recompute_modules`
+                unit.parts += (whole,)
                 if place and unit.saved:
-                    unit.gives[feed[0]] = unit.saved
+                    unit.gives[whole] = unit.saved
         if tape.outer:  # its up projection gathers before attention runs, its down projection adds to attention's output
             units[1:1], last = tape.units[:-1], tape.units[-1]
             units.append(last)
@@ -81,33 +84,31 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
 def graphed(units: list[Unit], scope: tuple[str, ...]) -> list[Unit]:
     """The units with rows of `scope` marked as launched by CUDA graphs; what follows a wait of the host is not in its graph."""
     for unit in units:
-        if scope_of(unit) in scope or unit.place in scope:
+        if {*graphs_of(unit)} & {*scope}:
             unit.forward = [op._replace(graphed=not op.sync) for op in unit.forward]
             unit.backward = [op._replace(graphed=True) for op in unit.backward]
     return units
 
 
-Step = tuple[str, Callable[[Tape], None]]
+Step = tuple[Module, Callable[[Tape], None]]
 
 
-def _residual_block(job: Job, main: Step, before: str, after: str, add: str, linear: bool) -> list[Step]:
+def _residual_block(job: Job, main: Step, before: tuple[str, Role], after: str, add: str, linear: bool) -> list[Step]:
     """A norm, the sub-module, a norm after it where the model has one, and the residual; `linear` as in `norm`."""
-    steps = [(main[0], lambda tape: norm(tape, before, linear)), main]
+    steps: list[Step] = [(main[0], lambda tape: norm(tape, *before, linear)), main]
     if job.model.post_norms and not job.model.parallel_block:
         steps.append((main[0], lambda tape: norm(tape, after)))
     return [*steps, (main[0], lambda tape: residual(tape, add))]
 
 
-def scope_of(unit: Unit) -> str:
-    """Megatron-Core's name of the graph that holds a unit: `moe_router` has the norm before it, `moe_preprocess` the counts."""
-    if unit.place == "attention":
-        return "attn"
-    if unit.place == "moe":
-        return ROUTER_GRAPH.get(unit.name, "")
-    return unit.place
+def graphs_of(unit: Unit) -> tuple[str, ...]:
+    """Megatron-Core's names of the graphs that may hold a unit: `moe_router` with the norm before it, `moe_preprocess`."""
+    whole = SCOPES.get(unit.place, ())
+    router = ROUTER_GRAPH.get(unit.role) if unit.place is Module.MOE else None
+    return whole if router is None else (*whole, router)
 
 
-def norm(tape: Tape, name: str, linear: bool = False) -> None:
+def norm(tape: Tape, name: str, role: Role = Role.NONE, linear: bool = False) -> None:
     """Layer or RMS norm over this GPU's tokens; keeps its input. `linear`: only a linear layer reads what it writes."""
     model, runtime = tape.job.model, tape.job.runtime
     t, h = tape.local_tokens, model.hidden
@@ -119,7 +120,7 @@ def norm(tape: Tape, name: str, linear: bool = False) -> None:
         forward, backward, launches = (6.0, 5.0), (10.0, 7.0), (6, 10)
     else:
         forward, backward, launches = (1.0, 1.0), (3.0, 1.0), (1, 3)
-    unit = Unit(name, saved=t * h * tape.width, parameters=gains, parts=("layernorm",))
+    unit = Unit(name, role, saved=t * h * tape.width, parameters=gains, parts=("layernorm",))
     unit.forward.append(tape.elementwise(name, Phase.FORWARD, t * h, *forward, launches[0], Kind.NORM, t, h))
     unit.backward.append(tape.elementwise(f"{name} grad", Phase.DGRAD, t * h, *backward, launches[1], Kind.NORM, t, h))
     tape.add(unit)
@@ -140,6 +141,7 @@ def residual(tape: Tape, name: str) -> None:
             saved=mask,
             launches=(1, 1 if mask else 0),
             parameters=parameters,
+            role=Role.BIAS_DROPOUT_ADD if model.dropout else Role.RESIDUAL,
         )
     else:
         kernels = 1 + (1 if model.linear_bias else 0) + (1 if mask else 0)
@@ -151,15 +153,17 @@ def residual(tape: Tape, name: str) -> None:
             saved=mask,
             launches=(kernels, 1 if mask else 0),
             parameters=parameters,
+            role=Role.RESIDUAL,
         )
     if model.linear_bias:
         tape.units[-1].backward.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, elements, 1, 0, kind=Kind.REDUCE))
+        tape.units[-1].mark()
 
 
 def embedding(job: Job) -> list[Unit]:
     """Token and position embedding. The vocabulary is cut over tp; the sum is all-reduced or, with sequence parallelism,
     scattered."""
-    tape = Tape(job, "embedding")
+    tape = Tape(job, Module.EMBEDDING)
     model = job.model
     t, h = tape.tokens, model.hidden
     words = job.padded_vocab // tape.tp * h
@@ -204,7 +208,7 @@ def embedding(job: Job) -> list[Unit]:
 
 def head(job: Job, own_weights: bool = True) -> list[Unit]:
     """Final norm, logits and loss. Without `own_weights` the logits' matrix is another head's on the same GPU."""
-    tape = Tape(job, "head")
-    norm(tape, "final norm")
+    tape = Tape(job, Module.HEAD)
+    norm(tape, "final norm", Role.FINAL_NORM)
     LOSSES[job.runtime.cross_entropy](tape, own_weights)
     return tape.units

@@ -12,11 +12,14 @@ from itertools import pairwise
 
 from windtunnel.workload.blocks import quantise
 from windtunnel.workload.blocks.quantise import Source
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 
-def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: float = 0.0, source: Source = "") -> None:
+def column(
+    tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: float = 0.0, source: Source = "", role: Role = Role.NONE
+) -> None:
     """(tokens, inputs) -> (tokens, outputs / tp). `source`: the kernel that writes the input, see `quantise`."""
     runtime, tp, t = tape.job.runtime, tape.tp, tape.tokens
     out = outputs // tp
@@ -24,6 +27,7 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
     mine = tape.local_tokens * inputs
     unit = Unit(
         name,
+        role,
         parameters=inputs * out + (out if bias else 0),
         saved=mine * quantise.kept_width(tape),
         again=again,
@@ -84,7 +88,16 @@ def column(tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: 
     tape.add(unit)
 
 
-def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = True, again: float = 0.0, source: Source = "") -> None:
+def row(
+    tape: Tape,
+    name: str,
+    inputs: int,
+    outputs: int,
+    save_input: bool = True,
+    again: float = 0.0,
+    source: Source = "",
+    role: Role = Role.NONE,
+) -> None:
     """(tokens, inputs / tp) -> (tokens, outputs), summed over tp. The bias is added with the residual, by the caller.
 
     Without `save_input` the 16-bit input is kept by who made it, and quantised again for the weight gradient (Megatron-Core's
@@ -96,7 +109,7 @@ def row(tape: Tape, name: str, inputs: int, outputs: int, save_input: bool = Tru
     low, runtime, calls = quantise.of(tape) is not None, tape.job.runtime, tape.outer is not False
     twice = runtime.save_original_input or not save_input and runtime.recipe != "delayed"
     kept = quantise.kept_width(tape) if save_input or low and not twice else 0.0
-    unit = Unit(name, parameters=cut * outputs, saved=t * cut * kept, again=again, quantised=cut * outputs if low else 0.0)
+    unit = Unit(name, role, parameters=cut * outputs, saved=t * cut * kept, again=again, quantised=cut * outputs if low else 0.0)
     late = quantise.late_transpose(tape, False, source)
     unit.forward += quantise.weight(tape, name, Phase.FORWARD, cut * outputs)
     unit.forward += quantise.operand(tape, name, Phase.FORWARD, t * cut, 1 if late or twice else 2, source)
@@ -160,8 +173,9 @@ def _gather_then(
             rows.append(tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, part, Stream.TP, blocking=False, waits=first))
         waits.append((before + len(rows) - 1,) if rows else ())
     chunk = [op._replace(bytes=op.bytes / chunks) for op in between]
-    for awaited in waits:
-        rows += _waiting([*chunk, tape.gemm(name, phase, m // chunks, n, k)], awaited)
+    for place, awaited in enumerate(waits):
+        product = tape.gemm(name, phase, m // chunks, n, k)._replace(further=place > 0)
+        rows += _waiting([*chunk, product], awaited)
     return rows
 
 
@@ -170,7 +184,7 @@ def _then_scatter(tape: Tape, name: str, phase: Phase, size: float, m: int, n: i
     rows: list[Op] = []
     chunks = tape.job.runtime.tp_chunks
     for piece in range(chunks):
-        rows.append(tape.gemm(name, phase, m // chunks, n, k, adds=bool(tape.outer)))
+        rows.append(tape.gemm(name, phase, m // chunks, n, k, adds=bool(tape.outer))._replace(further=piece > 0))
         rows.append(
             tape.comm(
                 f"{name} scatter",
@@ -195,7 +209,9 @@ def _accumulate(tape: Tape, name: str, weights: float) -> list[Op]:
     return [Op(f"{name} grad accumulate", Kind.ELEMENTWISE, Phase.WGRAD, tape.module, tape.activation_dtype, bytes=moved)]
 
 
-def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = None, source: Source = "") -> None:
+def own(
+    tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = None, source: Source = "", role: Role = Role.NONE
+) -> None:
     """(own tokens, inputs) -> (own tokens, outputs): weights whole on every tensor-parallel rank, no call.
 
     With a `dtype` of its own the product is not in low precision.
@@ -205,6 +221,7 @@ def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = No
     late = quantise.late_transpose(side, False, source)
     unit = Unit(
         name,
+        role,
         parameters=inputs * outputs,
         saved=t * inputs * quantise.kept_width(side),
         quantised=inputs * outputs if quantise.of(side) else 0.0,
@@ -225,12 +242,13 @@ def own(tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = No
     tape.add(unit)
 
 
-def grouped(tape: Tape, name: str, experts: int, m: int, inputs: int, outputs: int) -> None:
+def grouped(tape: Tape, name: str, experts: int, m: int, inputs: int, outputs: int, role: Role = Role.NONE) -> None:
     """One (m, inputs) -> (m, outputs) for each of the local experts: grouped products forward and backward."""
     elements, pieces, twice = experts * m * inputs, quantise.pieces(tape, experts), tape.job.runtime.save_original_input
     weights = float(experts * inputs * outputs)
     unit = Unit(
         name,
+        role,
         saved=elements * quantise.kept_width(tape),
         parameters=weights,
         expert_parameters=weights,

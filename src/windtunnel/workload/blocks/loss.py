@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 IN_BLOCKS = "logits in blocks"
-"""The row of a product whose result never reaches memory."""
+"""Label of a product whose result never reaches memory."""
 
 
 def vocab_parallel(tape: Tape, own_weights: bool) -> None:
@@ -72,7 +73,7 @@ def linear(tape: Tape, own_weights: bool) -> None:
     kept = (tape.local_tokens * h * tape.width, 4.0 * t)
     unit = Unit(IN_BLOCKS, saved=sum(kept), tensors=kept, parameters=_parameters(tape, own_weights, classes))
     blocks = tape.gemm(IN_BLOCKS, Phase.FORWARD, t, classes, h, dtype=act)
-    blocks = blocks._replace(bytes=tape.width * (t * h + classes * h))
+    blocks = blocks._replace(bytes=tape.width * (t * h + classes * h), role=Role.LOGITS_IN_BLOCKS)
     unit.forward += [*_gather(tape), blocks, tape.elementwise("loss", Phase.FORWARD, t, 2, 2, 1, Kind.CROSS_ENTROPY, t, 1)]
     if tape.tp > 1:
         for part in ("maximum", "target", "sum"):

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from windtunnel.workload.blocks.context import over_context
 from windtunnel.workload.blocks.linear import column, own, row
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
 
 UP_PROJECTION = "mla_up_proj"
 """Megatron-Core's name for recomputing the up projections: queries, keys and values of all heads are not kept."""
+
+UP_PROJECTED = (Role.Q_NORM, Role.Q_UP, Role.KV_NORM, Role.KV_UP, Role.ROPE, Role.KEY_CONCAT)
+"""Units that such recompute runs again."""
 
 
 def mla(tape: Tape) -> None:
@@ -22,36 +26,44 @@ def mla(tape: Tape) -> None:
     queries = model.heads * model.qk_dim
     first = len(tape.units)
     if model.q_lora_rank is None:
-        column(tape, "q", model.hidden, queries, False)
+        column(tape, "q", model.hidden, queries, False, role=Role.Q)
     else:
-        own(tape, "q down", model.hidden, model.q_lora_rank)
-        _norm(tape, "q norm", model.q_lora_rank)
-        column(tape, "q up", model.q_lora_rank, queries, False, source="norm")
-    own(tape, "kv down", model.hidden, rank + rope)
+        own(tape, "q down", model.hidden, model.q_lora_rank, role=Role.Q_DOWN)
+        _norm(tape, "q norm", model.q_lora_rank, Role.Q_NORM)
+        column(tape, "q up", model.q_lora_rank, queries, False, source="norm", role=Role.Q_UP)
+    own(tape, "kv down", model.hidden, rank + rope, role=Role.KV_DOWN)
     tape.units[first].gives["layernorm"] = tape.units[first].saved
     tape.units[-1].saved = 0.0  # the same tensor
-    _norm(tape, "kv norm", rank)
-    column(tape, "kv up", rank, model.heads * (model.qk_nope_dim + model.v_dim), False, source="norm")
+    _norm(tape, "kv norm", rank, Role.KV_NORM)
+    column(tape, "kv up", rank, model.heads * (model.qk_nope_dim + model.v_dim), False, source="norm", role=Role.KV_UP)
     # rotary embedding of the queries' part and of the one key, which is then written beside every head's own
     turned = tape.tokens * (heads + 1) * rope
     whole = tape.tokens * heads * model.qk_dim
     if runtime.fused_rope:
-        tape.pointwise("rope", turned, (1, 1), (1, 1), launches=(2, 2))
+        tape.pointwise("rope", turned, (1, 1), (1, 1), launches=(2, 2), role=Role.ROPE)
     else:
-        tape.pointwise("rope", turned, (6, 5), (6, 5), launches=(10, 10))
-    tape.pointwise("key concatenation", whole, (1, 1), (1, 1), kind=Kind.COPY)
+        tape.pointwise("rope", turned, (6, 5), (6, 5), launches=(10, 10), role=Role.ROPE)
+    tape.pointwise("key concatenation", whole, (1, 1), (1, 1), kind=Kind.COPY, role=Role.KEY_CONCAT)
     over_context(tape, heads, heads, model.qk_dim, model.v_dim)
     for unit in tape.units[first:]:
-        if unit.name in ("q norm", "q up", "kv norm", "kv up", "rope", "key concatenation"):
+        if unit.role in UP_PROJECTED:
             unit.parts += (UP_PROJECTION,)
-        if unit.name in ("q up", "kv up"):
+        if unit.role in (Role.Q_UP, Role.KV_UP):
             unit.gives[UP_PROJECTION] = unit.saved
-        elif unit.name == "attention core":
+        elif unit.role is Role.ATTENTION_CORE:
             unit.gives[UP_PROJECTION] = tape.tokens * heads * (2 * model.qk_dim + model.v_dim) * tape.width
-    row(tape, "attention out", model.heads * model.v_dim, model.hidden, save_input=runtime.attention != "flash", again=1.0)
+    row(
+        tape,
+        "attention out",
+        model.heads * model.v_dim,
+        model.hidden,
+        save_input=runtime.attention != "flash",
+        again=1.0,
+        role=Role.ATTENTION_OUT,
+    )
 
 
-def _norm(tape: Tape, name: str, width: int) -> None:
+def _norm(tape: Tape, name: str, width: int, role: Role) -> None:
     """RMS norm of a compressed vector; keeps its input."""
     t = tape.local_tokens
     tape.pointwise(
@@ -65,4 +77,5 @@ def _norm(tape: Tape, name: str, width: int) -> None:
         kind=Kind.NORM,
         m=t,
         n=width,
+        role=role,
     )

@@ -9,11 +9,12 @@ from __future__ import annotations
 from windtunnel.workload.blocks.linear import grouped, own
 from windtunnel.workload.blocks.mlp import activation, feed_forward
 from windtunnel.workload.blocks.routing import Routing, routing
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 COUNTS = "token counts"
-"""Rows of the numbers of tokens, which Megatron-Core's graphs of `moe_preprocess` hold up to the host's wait."""
+"""Label of the rows that count the tokens of each expert."""
 
 
 def moe(tape: Tape) -> None:
@@ -33,9 +34,9 @@ def moe(tape: Tape) -> None:
         own(tape, "latent down", model.hidden, h)
     if before:
         _permute(tape, "permute", tape.local_tokens * h, flow.taken * h)
-    _travel(tape, "dispatch", flow.dispatch, flow.combine, shared)
+    _travel(tape, "dispatch", True, flow.dispatch, flow.combine, shared)
     if before and plan.ep > 1:  # Megatron-Core sends the router's weights in a call of their own, as fp32
-        _travel(tape, "dispatch of weights", 4.0 * flow.sent, 4.0 * flow.sent, [])
+        _travel(tape, "dispatch of weights", False, 4.0 * flow.sent, 4.0 * flow.sent, [])
     if plan.etp > 1:
         _cut(tape, "expert gather", flow.taken * plan.etp * h, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
     taken = flow.experts * flow.each * h  # of all ranks that share the experts
@@ -46,7 +47,7 @@ def moe(tape: Tape) -> None:
         _permute(tape, "sort by rank", taken, flow.sent * plan.etp * h if not before else taken)
     if plan.etp > 1:
         _cut(tape, "expert scatter", flow.taken * plan.etp * h, Comm.REDUCE_SCATTER, Comm.ALL_GATHER)
-    _travel(tape, "combine", flow.combine, flow.combine, [])
+    _travel(tape, "combine", False, flow.combine, flow.combine, [])
     if before:
         _permute(tape, "unpermute", flow.taken * h, tape.local_tokens * h)
     if model.moe_latent is not None:
@@ -59,7 +60,7 @@ def _router(tape: Tape) -> None:
     """Scores of every expert, the best `top_k`, and what keeps the load even; fp32 from the product on."""
     model, runtime = tape.job.model, tape.job.runtime
     experts, t = model.experts or 1, tape.local_tokens
-    own(tape, "router", model.hidden, experts, DTYPES.index(runtime.moe_router_dtype))
+    own(tape, "router", model.hidden, experts, DTYPES.index(runtime.moe_router_dtype), role=Role.ROUTER)
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     fp32 = 4.0 / tape.width  # `pointwise` counts numbers of the activations' width
     fused = runtime.moe_fused_router
@@ -75,12 +76,13 @@ def _router(tape: Tape) -> None:
         kind=Kind.SOFTMAX,
         m=t,
         n=experts,
+        role=Role.ROUTING,
     )
     if model.balance == "aux_loss":
         kernels = 1 if fused else 4  # tokens an expert, mean score, product and sum, scale
-        tape.pointwise("balancing loss", t * experts * fp32, (2, 0), (1, 1), launches=(kernels, kernels))
+        tape.pointwise("balancing loss", t * experts * fp32, (2, 0), (1, 1), launches=(kernels, kernels), role=Role.ROUTING)
     elif model.balance == "bias":
-        tape.pointwise("load count", t * experts * fp32, (1, 0), (0, 0), launches=(1, 0))
+        tape.pointwise("load count", t * experts * fp32, (1, 0), (0, 0), launches=(1, 0), role=Role.ROUTING)
 
 
 def _counts(tape: Tape) -> None:
@@ -90,7 +92,7 @@ def _counts(tape: Tape) -> None:
     DeepEP's dispatch waits for a signal of the device, HybridEP's blocking dispatch for the stream.
     """
     plan, experts = tape.job.plan, tape.job.model.experts or 1
-    unit = Unit(COUNTS)
+    unit = Unit(COUNTS, Role.TOKEN_COUNTS)
     summed = tape.local_tokens * experts / tape.width
     unit.forward.append(tape.elementwise(COUNTS, Phase.FORWARD, summed, 1, 0, 3, Kind.REDUCE))
     if plan.ep * plan.etp > 1:
@@ -113,13 +115,12 @@ def _copy(tape: Tape, name: str, phase: Phase, elements: float, kernels: int) ->
     return Op(name, Kind.COPY, phase, tape.module, tape.activation_dtype, bytes=elements * tape.width, launches=kernels)
 
 
-def _travel(tape: Tape, name: str, there: float, back: float, meanwhile: list[Unit]) -> None:
-    """Tokens over the ranks that hold a layer's experts; `meanwhile` computes beside, forward and backward."""
+def _travel(tape: Tape, name: str, out: bool, there: float, back: float, meanwhile: list[Unit]) -> None:
+    """Tokens over the ranks that hold a layer's experts: `out` to them or back. `meanwhile` computes beside the transfer."""
     plan, runtime = tape.job.plan, tape.job.runtime
     if plan.ep == 1:
         return
     gathers = runtime.moe_dispatch == "allgather"
-    out = name == "dispatch"
     calls = (
         ((Comm.ALL_GATHER, Comm.REDUCE_SCATTER) if out else (Comm.REDUCE_SCATTER, Comm.ALL_GATHER))
         if gathers
@@ -165,7 +166,7 @@ def _experts(tape: Tape, flow: Routing) -> None:
     inner = model.expert_width // plan.etp
     wide = inner * (2 if model.gated else 1)
     fused = tape.job.runtime.moe_fused_mlp
-    grouped(tape, "expert up", flow.experts, flow.each, model.expert_hidden, wide)
+    grouped(tape, "expert up", flow.experts, flow.each, model.expert_hidden, wide, Role.EXPERT_UP)
     up = tape.units[-1]
     if model.linear_bias:
         up.parameters += flow.experts * wide

@@ -9,6 +9,7 @@ from __future__ import annotations
 from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.layer import embedding, layer, norm
 from windtunnel.workload.blocks.linear import column
+from windtunnel.workload.identity import Module
 from windtunnel.workload.ops import Axis, Comm, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
@@ -18,7 +19,7 @@ def further_layer(job: Job, first: bool) -> list[Unit]:
     look = embedding(job)
     for unit in look:
         unit.parameters = unit.parameters if first and not job.ends_meet else 0.0
-    tape = Tape(job, "mtp")
+    tape = Tape(job, Module.MTP)
     norm(tape, "embedding norm")
     norm(tape, "hidden norm")
     column(tape, "mtp projection", 2 * job.model.hidden, job.model.hidden, False)

@@ -16,6 +16,7 @@ from typing import Literal
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.spec.runtime import Runtime
+from windtunnel.workload.identity import Module
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
@@ -203,12 +204,12 @@ def amax_history(job: Job) -> list[Unit]:
     axis, ranks = {"tp": (Axis.TP, job.plan.tp), "dp": (Axis.SHARD, job.shard_ranks)}.get(runtime.fp8_amax_reduce, (Axis.NONE, 1))
     if runtime.recipe != "delayed" or ranks == 1:
         return []
-    tape, unit = Tape(job, "amax"), Unit("amax history")
+    tape, unit = Tape(job, Module.AMAX), Unit("amax history")
     layers = max(max(counts) for counts in job.layers_per_stage)
     for rows, phase, tensors in ((unit.forward, Phase.FORWARD, 3), (unit.backward, Phase.DGRAD, 2)):
         size = 4.0 * 4 * tensors * layers
         rows.append(tape.comm("amax reduce", phase, Comm.ALL_REDUCE, axis, size, Stream.WORLD))
-        rows.append(Op("scales update", Kind.ELEMENTWISE, phase, "amax", 0, bytes=2.0 * size))
+        rows.append(Op("scales update", Kind.ELEMENTWISE, phase, Module.AMAX, 0, bytes=2.0 * size))
     return [unit]
 
 
@@ -222,7 +223,7 @@ def weight_update(job: Job, quantised: float, own: float) -> list[Op]:
     rows: list[Op] = []
 
     def kernel(what: str, kind: Kind, moved: float) -> None:
-        rows.append(Op(what, kind, Phase.OPTIMIZER, "optimizer", 0, bytes=moved))
+        rows.append(Op(what, kind, Phase.OPTIMIZER, Module.OPTIMIZER, 0, bytes=moved))
 
     shards = runtime.fp8_param_gather and found.square  # "weights from master" then writes the rowwise copy
     if shards and found.amax:

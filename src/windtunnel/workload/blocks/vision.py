@@ -15,6 +15,7 @@ from windtunnel.spec.model import Model
 from windtunnel.workload.blocks.layer import layer, norm
 from windtunnel.workload.blocks.linear import column, own, row
 from windtunnel.workload.blocks.mlp import activation
+from windtunnel.workload.identity import BlockKey, BlockKind, Module, Role
 from windtunnel.workload.ops import Kind, Phase
 from windtunnel.workload.tape import Tape, Unit, without
 
@@ -50,22 +51,23 @@ def encoder_job(job: Job, tokens: int = 0) -> Job:
     return job.model_copy(update={"model": model, "plan": plan})
 
 
-def encoder(job: Job) -> list[tuple[str, int, list[Unit]]]:
-    """(name, how often, units) of the blocks in front of the decoder's embedding."""
+def encoder(job: Job) -> list[tuple[BlockKey, int, list[Unit]]]:
+    """(key, how often, units) of the blocks in front of the decoder's embedding; a trained encoder recomputes as the plan says."""
     of = encoder_job(job)
-    blocks = [("vision patches", 1, _patches(job, of))]
+    recompute = "none" if of.model.frozen else job.plan.recompute
+    blocks = [(BlockKey(BlockKind.VISION_PATCHES, wide=True), 1, _patches(job, of))]
     for kind, count in of.model.kind_counts.items():
-        blocks.append((f"vision {'local ' if kind.local else ''}layer", count, layer(of, kind, wide=True)))
+        blocks.append((BlockKey(BlockKind.VISION_LAYER, kind, recompute, wide=True), count, layer(of, kind, wide=True)))
     if of.model.frozen:
         for _, _, units in blocks:
             for unit in units:
                 unit.backward, unit.saved, unit.tensors, unit.gives = [], 0.0, (), {}
-    return [*blocks, ("projector", 1, _projector(job, of))]
+    return [*blocks, (BlockKey(BlockKind.PROJECTOR, wide=True), 1, _projector(job, of))]
 
 
 def _patches(job: Job, of: Job) -> list[Unit]:
     """Pixels to tokens: one product for all patches, positions, the first norm."""
-    vision, tape = job.model.vision, Tape(of, "vision", wide=True)
+    vision, tape = job.model.vision, Tape(of, Module.VISION, wide=True)
     if vision is None:
         return []
     own(tape, "patch embedding", vision.patch_numbers, vision.hidden)
@@ -87,13 +89,13 @@ def _projector(job: Job, of: Job) -> list[Unit]:
     vision, h = job.model.vision, job.model.hidden
     if vision is None:
         return []
-    outer = Tape(of, "projector", wide=True)
+    outer = Tape(of, Module.PROJECTOR, wide=True)
     if vision.post_norm:
         norm(outer, "vision post norm")
     side = encoder_job(job, vision.tokens)
     frozen = job.model.lora is not None
     side = side.model_copy(update={"model": side.model.model_copy(update={"frozen": frozen, "activation": "gelu"})})
-    tape = Tape(side, "projector", wide=True)
+    tape = Tape(side, Module.PROJECTOR, wide=True)
     if vision.merge > 1:
         read, written = float(vision.patches // vision.tokens * vision.hidden), float(vision.merged)
         tape.pointwise("merge patches", float(tape.local_tokens), (read, written), (written, read), kind=Kind.COPY)
@@ -101,9 +103,9 @@ def _projector(job: Job, of: Job) -> list[Unit]:
     if of.model.frozen:  # nothing before the projector wants a gradient
         for unit in outer.units:
             unit.backward, unit.saved = [], 0.0
-        first = next(unit for unit in tape.units if unit.name.startswith("projector"))
+        first = next(unit for unit in tape.units if unit.role is Role.PROJECTOR)
         first.backward = without(first.backward, Phase.DGRAD)
-    text = Tape(job, "projector")
+    text = Tape(job, Module.PROJECTOR)
     text.pointwise("image tokens in place", float(text.local_tokens * h), (2, 1), (1, 1), kind=Kind.COPY)
     return [*outer.units, *tape.units, *text.units]
 
@@ -111,13 +113,13 @@ def _projector(job: Job, of: Job) -> list[Unit]:
 def _mlp(tape: Tape, widths: list[int], bias: bool) -> None:
     """Products between `widths` with GELU in between; the last two are cut over tp as an MLP is, those before are whole."""
     while len(widths) > 3 or len(widths) == 2:
-        own(tape, f"projector {widths[1]}", widths[0], widths[1])
+        own(tape, f"projector {widths[1]}", widths[0], widths[1], role=Role.PROJECTOR)
         tape.units[-1].parameters += widths[1] if bias else 0
         if len(widths) == 2:
             return
         activation(tape, tape.local_tokens * widths[1])
         widths = widths[1:]
-    column(tape, "projector up", widths[0], widths[1], bias)
+    column(tape, "projector up", widths[0], widths[1], bias, role=Role.PROJECTOR)
     activation(tape, tape.tokens * (widths[1] // tape.tp))
     row(tape, "projector down", widths[1], widths[2])
     tape.units[-1].parameters += widths[2] if bias else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Op
 from windtunnel.workload.optimizers.update import Update
 
@@ -17,15 +18,17 @@ def sgd_state(update: Update) -> float:
 
 
 def adam_rows(update: Update, name: str = "adam", elements: float | None = None) -> list[Op]:
-    """Reads the gradient, reads and writes weight and moments; unfused, four more passes over fp32."""
-    return _rows(update, name, update.elements if elements is None else elements, update.first + update.second)
+    """Reads the gradient, reads and writes weight and moments; unfused, four more passes over fp32. `elements`: of those updated
+    by Adam, where another optimizer has the rest."""
+    role = Role.ADAM_UPDATE if elements is None else Role.NONE
+    return _rows(update, name, update.elements if elements is None else elements, update.first + update.second, role)
 
 
 def sgd_rows(update: Update) -> list[Op]:
     return _rows(update, "sgd", update.elements, update.first)
 
 
-def _rows(update: Update, name: str, elements: float, moments: float) -> list[Op]:
+def _rows(update: Update, name: str, elements: float, moments: float, role: Role = Role.NONE) -> list[Op]:
     passes = 1 if update.job.runtime.fused_optimizer else 5
     width = update.grad + 2 * update.main + 2 * moments + 4 * 2 * (passes - 1)
-    return [update.moved(f"{name} update", elements, width, update.launches(elements) * passes)]
+    return [update.moved(f"{name} update", elements, width, update.launches(elements) * passes)._replace(role=role)]

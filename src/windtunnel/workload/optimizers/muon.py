@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 
+from windtunnel.workload.identity import Module
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase
 from windtunnel.workload.optimizers.adam import adam_rows
 from windtunnel.workload.optimizers.update import Matrix, Update
@@ -79,7 +80,7 @@ def _product(name: str, m: int, n: int, k: int, times: int, adds: float) -> Op:
         name,
         Kind.GEMM,
         Phase.OPTIMIZER,
-        "optimizer",
+        Module.OPTIMIZER,
         DTYPES.index("bf16"),
         times,
         m,

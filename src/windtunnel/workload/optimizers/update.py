@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
+from windtunnel.workload.identity import Module
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 
 TENSORS_PER_CHUNK = 320 * 65536
@@ -79,9 +80,11 @@ class Update:
     def moved(self, name: str, elements: float, width: float, launches: int | None = None, kind: Kind = Kind.OPTIMIZER) -> Op:
         """A kernel that moves `width` bytes of each element."""
         count = self.launches(elements) if launches is None else launches
-        return Op(name, kind, Phase.OPTIMIZER, "optimizer", 0, n=int(elements), bytes=elements * width, launches=count)
+        return Op(name, kind, Phase.OPTIMIZER, Module.OPTIMIZER, 0, n=int(elements), bytes=elements * width, launches=count)
 
     def call(self, name: str, call: Comm, axis: Axis, size: float) -> Op:
         """A call that the update waits for."""
         stream = Stream.TP if axis is Axis.TP else Stream.GATHER
-        return Op(name, Kind.COMM, Phase.OPTIMIZER, "optimizer", bytes=size, comm=call, axis=axis, stream=stream, blocking=True)
+        return Op(
+            name, Kind.COMM, Phase.OPTIMIZER, Module.OPTIMIZER, bytes=size, comm=call, axis=axis, stream=stream, blocking=True
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.graph import Block, Workload
+from windtunnel.workload.identity import LAYERS, Module
 from windtunnel.workload.ops import Kind, Op, Phase
 
 SCALES = 4.0 / 2048
@@ -28,7 +29,7 @@ def sharding_copies(job: Job, parameters: float, frozen: float = 0.0) -> tuple[l
     width, reduced = runtime.compute_width, DTYPE_BYTES[runtime.reduce_dtype]
 
     def copy(name: str, phase: Phase, size: float, elements: float = parameters) -> list[Op]:
-        return [Op(name, Kind.COPY, phase, "sharding", bytes=elements * size)] if size and elements else []
+        return [Op(name, Kind.COPY, phase, Module.SHARDING, bytes=elements * size)] if size and elements else []
 
     if not plan.shards_parameters:
         into = plan.sharding == "zero2" and runtime.contiguous_gradients
@@ -58,7 +59,7 @@ def blocks_ahead(workload: Workload, stage: int) -> int:
     """
     runtime = workload.job.runtime
     used = {b for chunk in workload.stages[stage] for b, times in chunk.blocks}
-    layers = [workload.blocks[b] for b in used if workload.blocks[b].name.endswith("layer")]
+    layers = [workload.blocks[b] for b in used if workload.blocks[b].key.kind in LAYERS]
     largest = max((block.elements for block in layers), default=0.0)
     module = max((max(block.tensors.weights, default=0.0) for block in layers), default=0.0)
     ahead = runtime.prefetch_blocks

@@ -47,4 +47,4 @@ def link(units: list[list[Op]]) -> tuple[list[Op], list[tuple[int, ...]]]:
 
 def _joint(beside: Op) -> Op:
     """A row of no work in the pass and module of `beside`."""
-    return Op("wait", Kind.COPY, beside.phase, beside.module, launches=0)
+    return Op("wait", Kind.COPY, beside.phase, beside.module, launches=0, label=beside.label)

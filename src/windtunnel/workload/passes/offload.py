@@ -7,17 +7,20 @@ from dataclasses import replace
 
 from windtunnel.spec.plan import Plan
 from windtunnel.workload.graph import Block, Tensors
+from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.passes.recompute import saved_tensors
 from windtunnel.workload.tape import Unit
 
+QKV_LINEAR = (Role.QKV, Role.Q_DOWN, Role.KV_DOWN, Role.Q_UP, Role.KV_UP)
+
 READS: dict[str, Callable[[Unit], bool]] = {
-    "attn_norm": lambda unit: unit.name == "norm1",
-    "qkv_linear": lambda unit: unit.name in ("qkv", "q down", "kv down", "q up", "kv up"),
+    "attn_norm": lambda unit: unit.role is Role.NORM1,
+    "qkv_linear": lambda unit: unit.role in QKV_LINEAR,
     "core_attn": lambda unit: unit.core,
-    "mlp_norm": lambda unit: unit.name == "norm2",
-    "mlp_linear": lambda unit: unit.place == "mlp" and unit.name != "norm2",
-    "expert_fc1": lambda unit: unit.name == "expert up",
-    "moe_act": lambda unit: unit.place == "moe" and "activation" in unit.name,
+    "mlp_norm": lambda unit: unit.role is Role.NORM2,
+    "mlp_linear": lambda unit: unit.place is Module.MLP and unit.role is not Role.NORM2,
+    "expert_fc1": lambda unit: unit.role is Role.EXPERT_UP,
+    "moe_act": lambda unit: unit.place is Module.MOE and unit.role in (Role.ACTIVATION, Role.GATED_ACTIVATION),
 }
 """Units of a layer that keep what a module of `plan.offload.modules` reads."""
 
@@ -38,6 +41,7 @@ def away(block: Block, plan: Plan | None = None, units: Sequence[Unit] = (), rec
     moved = min(block.saved, sum(gone))
     return replace(
         block,
+        key=replace(block.key, offloaded=True),
         name=f"offloaded {block.name}",
         saved=block.saved - moved,
         working=block.working + moved,

@@ -7,7 +7,8 @@ from collections import Counter
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.workload.graph import Block
-from windtunnel.workload.ops import Kind, Op
+from windtunnel.workload.identity import Module, Role
+from windtunnel.workload.ops import Kind, Op, Phase
 from windtunnel.workload.optimizers import OPTIMIZERS, Held, Matrix, Update
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.tape import Unit
@@ -15,7 +16,7 @@ from windtunnel.workload.tape import Unit
 MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}
 """Numbers of optimizer state per parameter, beside a master copy, of optimizers that treat all alike."""
 
-_ELSEWHERE = ("embedding", "head")
+_ELSEWHERE = (Module.EMBEDDING, Module.HEAD)
 """Modules whose matrices are no hidden layer's."""
 
 
@@ -36,7 +37,7 @@ def matrices_of(job: Job, units: list[Unit]) -> Counter[Matrix]:
     if not OPTIMIZERS[job.runtime.optimizer].by_shape:
         return found
     for unit in units:
-        products = (op for op in unit.backward if op.name.endswith("wgrad") and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM))
+        products = (op for op in unit.backward if op.phase is Phase.WGRAD and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM))
         product = next(products, None)
         if product is not None and unit.place not in _ELSEWHERE and unit.parameters:
             found[Matrix(product.m, product.n, unit.cut, product.kind is Kind.GROUPED_GEMM)] += product.batch
@@ -80,10 +81,11 @@ def optimizer_rows(job: Job, held: Held) -> tuple[list[Op], list[Op]]:
         grad = 4
         update = Update(job, held, n, grad, 4.0)
     norm = update.moved("gradient norm", n, grad, kind=Kind.REDUCE)
-    before.append(norm._replace(bytes=norm.bytes + moved_away))
+    before.append(norm._replace(bytes=norm.bytes + moved_away, role=Role.GRADIENT_NORM))
     if n < 1.0:
         return before, []
-    after = [update.moved("gradient clip", n, 2 * grad, kind=Kind.ELEMENTWISE), *OPTIMIZERS[runtime.optimizer].rows(update)]
+    clip = update.moved("gradient clip", n, 2 * grad, kind=Kind.ELEMENTWISE)._replace(role=Role.GRADIENT_CLIP)
+    after = [clip, *OPTIMIZERS[runtime.optimizer].rows(update)]
     if runtime.master_weights and weight < 4:
         after.append(update.moved("weights from master", n, 4 + weight, kind=Kind.COPY))
     return before, after

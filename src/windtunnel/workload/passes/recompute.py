@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase
 from windtunnel.workload.tape import Unit
 
@@ -113,7 +114,7 @@ def _core_inputs(units: list[Unit]) -> float:
 
 
 def _scores(unit: Unit) -> bool:
-    return unit.core and unit.name.startswith(("softmax", "attention dropout"))
+    return unit.role in (Role.SOFTMAX, Role.ATTENTION_DROPOUT)
 
 
 def _runs_again(op: Op, unit: Unit) -> bool:
