@@ -13,7 +13,7 @@ from windtunnel.cli.common import Json, Quiet, notes, writable, write_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from windtunnel.compute.fit import Use
+    from windtunnel.calibrate.kernels.fit import Use
 
 
 def command(
@@ -31,10 +31,9 @@ def command(
     if not out.endswith(".json"):
         raise SpecError("--out", out, "a name that ends in .json")
     writable(("--out", out), ("--json", json))
+    from windtunnel.calibrate.kernels.fit import fit
     from windtunnel.cli.progress import stoppable
-    from windtunnel.compute.fit import fit
-    from windtunnel.compute.kernel_file import text
-    from windtunnel.compute.kernels import available, is_path, load
+    from windtunnel.compute.kernel_file import available, is_path, load, text
     from windtunnel.records import read_any
 
     if relative is not None and not is_path(relative) and relative not in available():
@@ -89,7 +88,7 @@ def _uses(uses: list[Use]) -> Table:
 
 def summary(made: Any) -> dict[str, Any]:
     """What a fit found: errors of rows held out, and what it had to take from elsewhere."""
-    from windtunnel.compute.fitting import statistics
+    from windtunnel.calibrate.kernels.solve import statistics
 
     found = []
     for what, errors in made.lines:

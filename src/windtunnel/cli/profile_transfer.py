@@ -14,7 +14,7 @@ from windtunnel.base.errors import FileError, UnknownName
 from windtunnel.cli.common import Json, Quiet, busy, writable, write, write_json
 
 if TYPE_CHECKING:
-    from windtunnel.compute.transfer import Best, Case, Joint, Result
+    from windtunnel.calibrate.transfer import Best, Case, Joint, Result
 
 TITLES = {"naive": "peak ratio", "two_formula": "two formulas", "ours": "ours", "ours_best": "ours, best matmul known"}
 
@@ -34,7 +34,7 @@ def command(
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
-    from windtunnel.compute.transfer import background, best_matmuls, leave_out, merged, pooled, published
+    from windtunnel.calibrate.transfer import background, best_matmuls, leave_out, merged, pooled, published
 
     writable(("--markdown", markdown), ("--write", save), ("--json", json))
     with busy("reading measurements"):
@@ -63,7 +63,7 @@ def command(
 
 def _cases(paths: Sequence[str]) -> list[Case]:
     """Every dataset of the paths; a folder without one is read as one GPU's files."""
-    from windtunnel.compute.transfer import case
+    from windtunnel.calibrate.transfer import case
     from windtunnel.profile.imports import import_all
     from windtunnel.reality.kernel_rows import gpu_of
 
@@ -79,7 +79,7 @@ def _cases(paths: Sequence[str]) -> list[Case]:
 
 def _save(path: str, without: Callable[[frozenset[str]], Joint], results: Sequence[Result], bests: Sequence[Best]) -> None:
     from windtunnel.base.errors import SpecError
-    from windtunnel.compute.transfer import Stored, errors
+    from windtunnel.calibrate.transfer import Stored, errors
     from windtunnel.compute.transfer.joint import text
 
     if not bests or len({result.gpu for result in results if result.kind == "gemm"}) < 2:
@@ -149,7 +149,7 @@ def _show(results: Sequence[Result], together: Sequence[Result], bests: Sequence
     from rich.console import Console
     from rich.table import Table
 
-    from windtunnel.compute.transfer import BEST, METHODS, TOKENS
+    from windtunnel.calibrate.transfer import BEST, METHODS, TOKENS
 
     console = Console(highlight=False)
     console.print(

@@ -60,7 +60,7 @@ def job_of(
             "a JOB that is a config.json, a model file or Megatron-LM flags",
             "A job names its own machine; use --set cluster=...",
         )
-    from windtunnel.compute.kernels import is_path
+    from windtunnel.compute.kernel_file import is_path
     from windtunnel.reality.bench import on_bench
     from windtunnel.reality.kernel_rows import gpu_of, gpu_under
     from windtunnel.records import read_any

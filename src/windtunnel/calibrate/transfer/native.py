@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windtunnel.compute.transfer.rows import Case, Rows
+from windtunnel.calibrate.transfer.rows import Case, Rows
 
 MADE_FOR = {
     "volta": ("fa2",),

@@ -1,6 +1,6 @@
 """The catalogue's kernel constants from published measurements, and the table of their errors.
 
-    python -m windtunnel.reality.kernel_catalogue FOLDER [--write] [--json FILE]
+    python -m windtunnel.calibrate.kernels.catalogue FOLDER [--write] [--json FILE]
 
 FOLDER holds `vidur/compute/{a100,h100}`, `simumax/{a100_pcie,b200_bf16_ceperm}.json` and `llmcompass_a100`. Without `--write`
 nothing is
@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.compute.families import MemoryClass
-from windtunnel.compute.fit import Fit, bare, fit
-from windtunnel.compute.fitting import statistics
-from windtunnel.compute.kernel_file import text
-from windtunnel.compute.kernels import FOLDER, Kernels, MemoryCurve, Provenance, Table
+from windtunnel.calibrate.kernels.fit import Fit, bare, fit
+from windtunnel.calibrate.kernels.memory_classes import MemoryClass
+from windtunnel.calibrate.kernels.solve import statistics
+from windtunnel.compute.curves import Basis, KernelCurves, MemoryCurve, Provenance
+from windtunnel.compute.kernel_file import FOLDER, text
 from windtunnel.profile.imports import import_measurements
 from windtunnel.records import About, Dataset, dataset
 from windtunnel.spec import load_gpu
@@ -87,13 +87,13 @@ def published_attention(path: Path = FOLDER / "published" / "attention.toml") ->
     return dataset(About(gpu=data["gpu"], source=PUBLISHED), rows)
 
 
-def stated(name: str, base: Kernels) -> dict[str, MemoryClass]:
+def stated(name: str, base: KernelCurves) -> dict[str, MemoryClass]:
     """The classes whose rates a SimuMax file states, with the latency and cache gain of `base`'s pointwise kernels."""
     gpu = load_gpu({"a100_pcie": "a100-pcie-80gb", "b200_bf16_ceperm": "b200-sxm-180gb"}[name])
     plain, found = base.memory["elementwise"], {}
     for kind, (rate, error, key) in STATED[name].items():
         curve = MemoryCurve(rate / gpu.memory_bandwidth, plain.latency, plain.cache, reach=plain.reach)
-        found[kind] = MemoryClass(curve, Table(error, Provenance.MODELLED, f"{SIMUMAX.format(name)}, Apache-2.0, {key}"))
+        found[kind] = MemoryClass(curve, Basis(error, Provenance.MODELLED, f"{SIMUMAX.format(name)}, Apache-2.0, {key}"))
     return found
 
 
@@ -126,7 +126,9 @@ def markdown(fits: Sequence[Fit]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: fit, print the table, and with `--write` store the files."""
-    parser = argparse.ArgumentParser(prog="python -m windtunnel.reality.kernel_catalogue", description="Redo the kernel constants.")
+    parser = argparse.ArgumentParser(
+        prog="python -m windtunnel.calibrate.kernels.catalogue", description="Redo the kernel constants."
+    )
     parser.add_argument("folder", type=Path, help="published kernel measurements")
     parser.add_argument("--write", action="store_true", help="store catalog/kernels/*.json")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the table as JSON")

@@ -6,40 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.compute.kernels import Kernels
-from windtunnel.compute.samples import Samples
+from windtunnel.base.errors import SpecError
+from windtunnel.calibrate.kernels.samples import Samples
+from windtunnel.compute.fitted_gpu import known_gpu
 from windtunnel.records import About
-from windtunnel.spec import load_gpu
 from windtunnel.spec.cluster import GPU
 from windtunnel.workload.ops import DTYPES
 
 HEADROOM = 0.9
 """Best measured rate over the peak that is assumed where no data sheet states one."""
-
-
-def known_gpu(name: str) -> GPU | None:
-    """The catalogue's entry, if it has one."""
-    try:
-        return load_gpu(name)
-    except UnknownName:
-        return None
-
-
-def gpu_of(kernels: Kernels, path: str | None = None) -> GPU:
-    """The GPU that a file of constants was fitted on, with the curves of that file (`path`) where it is the user's own.
-
-    Raises SpecError where neither the catalogue nor the file describes it.
-    """
-    found = GPU(**kernels.datasheet) if kernels.datasheet else known_gpu(kernels.id)
-    if found is None:
-        raise SpecError(
-            "kernels.id",
-            kernels.id,
-            "a GPU of the catalogue, or a file with a datasheet",
-            "Fit it again with `windtunnel profile fit`.",
-        )
-    return found if path is None else found.model_copy(update={"kernels_from": path})
 
 
 def reference_gpu(about: About, rows: Samples) -> tuple[GPU, dict[str, Any], list[str]]:
@@ -93,7 +68,7 @@ def reference_gpu(about: About, rows: Samples) -> tuple[GPU, dict[str, Any], lis
 
 
 def reference(gpu: GPU, rows: Samples) -> dict[str, Any]:
-    """The fields of `Kernels` that say what the constants were fitted on."""
+    """The fields of `KernelCurves` that say what the constants were fitted on."""
     wide = next((gpu.peak[name] for name in ("bf16", "fp16", "fp32") if name in gpu.peak), max(gpu.peak.values()))
     best = gpu.achievable.get("bf16", gpu.achievable.get("fp16"))
     if best is None:

@@ -7,10 +7,10 @@ from itertools import chain
 
 import numpy as np
 
-from windtunnel.compute.kernels import available, load
-from windtunnel.compute.transfer.best import Best
-from windtunnel.compute.transfer.fit import FEW
-from windtunnel.compute.transfer.judge import Result
+from windtunnel.calibrate.transfer.best import Best
+from windtunnel.calibrate.transfer.fit import FEW
+from windtunnel.calibrate.transfer.judge import Result
+from windtunnel.compute.kernel_file import available, load
 from windtunnel.spec import load_gpu
 
 

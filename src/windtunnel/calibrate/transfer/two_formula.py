@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from windtunnel.calibrate.transfer.method import Known, Predicted, nearest
+from windtunnel.calibrate.transfer.rows import Rows
 from windtunnel.compute.transfer.law import sheet
-from windtunnel.compute.transfer.method import Known, Predicted, nearest
-from windtunnel.compute.transfer.rows import Rows
 from windtunnel.spec.cluster import GPU
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.calibrate.transfer.rows import Rows
 from windtunnel.compute.attention import attention_seconds
+from windtunnel.compute.curves import AttentionCurve, GemmCurve
 from windtunnel.compute.device import Device
 from windtunnel.compute.gemm import gemm_seconds
-from windtunnel.compute.kernels import AttentionCurve, GemmCurve
 from windtunnel.compute.transfer.law import Sheet
-from windtunnel.compute.transfer.rows import Rows
 from windtunnel.workload.ops import DTYPES
 
 Array = npt.NDArray[np.float64]

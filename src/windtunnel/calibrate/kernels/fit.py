@@ -14,25 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.errors import SpecError
-from windtunnel.compute import classes
+from windtunnel.calibrate.kernels import classes
+from windtunnel.calibrate.kernels.memory_classes import MEMORY, MemoryClass, derived, named
+from windtunnel.calibrate.kernels.reference import reference, reference_gpu
+from windtunnel.calibrate.kernels.samples import BACKWARD, Samples, samples
+from windtunnel.calibrate.kernels.solve import held_out, log_errors, sigma, statistics
+from windtunnel.compute.choose import BY_ARCHITECTURE, DEFAULT
+from windtunnel.compute.curves import AttentionCurve, Basis, GemmCurve, KernelCurves, MemoryCurve, Provenance
 from windtunnel.compute.device import Device, device
-from windtunnel.compute.families import MEMORY, MemoryClass, derived, named
-from windtunnel.compute.fitting import held_out, log_errors, sigma, statistics
-from windtunnel.compute.kernels import (
-    BY_ARCHITECTURE,
-    DEFAULT,
-    AttentionCurve,
-    GemmCurve,
-    Kernels,
-    MemoryCurve,
-    Provenance,
-    Table,
-    load,
-)
+from windtunnel.compute.kernel_file import load
 from windtunnel.compute.library import default_attention
 from windtunnel.compute.processor import PRODUCT, is_processor, neutral
-from windtunnel.compute.reference import reference, reference_gpu
-from windtunnel.compute.samples import BACKWARD, Samples, samples
 from windtunnel.records import Dataset
 from windtunnel.spec.cluster import GPU
 
@@ -105,7 +97,7 @@ FITTED = "fitted"
 class Fit:
     """A fit in the making, and what it tells: (what, rows held out or not, errors), what each class rests on, what was assumed."""
 
-    kernels: Kernels
+    kernels: KernelCurves
     lines: list[tuple[str, Array]] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
@@ -113,7 +105,7 @@ class Fit:
 
 def fit(
     data: Sequence[Dataset],
-    relative: Kernels | None = None,
+    relative: KernelCurves | None = None,
     stated: Mapping[str, MemoryClass] | None = None,
     only: Sequence[str] = (),
     report: Callable[[float], object] = lambda share: None,
@@ -164,10 +156,10 @@ def fit(
     return made
 
 
-def bare() -> Kernels:
+def bare() -> KernelCurves:
     """A relative that has only starting values: a fit with it depends on its data alone."""
-    table = Table(0.35, Provenance.ASSUMED, "starting values")
-    return Kernels(
+    table = Basis(0.35, Provenance.ASSUMED, "starting values")
+    return KernelCurves(
         id="none",
         architecture="none",
         peak=1.0,
@@ -184,7 +176,7 @@ def bare() -> Kernels:
     )
 
 
-def relative_of(gpu: GPU) -> Kernels:
+def relative_of(gpu: GPU) -> KernelCurves:
     """Whose constants fill the gaps of a GPU's data: those that it names, its architecture's, or the default; never its own. A
     processor has no relative among GPUs, and takes neutral constants."""
     if is_processor(gpu.architecture):
@@ -233,7 +225,7 @@ class _Work:
     gpu: GPU
     dev: Device
     rows: Samples
-    relative: Kernels
+    relative: KernelCurves
     source: str
     only: Sequence[str]
 
@@ -248,7 +240,7 @@ class _Work:
     def use(self, what: str, rows: int, needed: int, used: str = FITTED) -> None:
         self.made.uses.append(Use(what, rows, needed, used))
 
-    def put(self, key: str, table: Table) -> None:
+    def put(self, key: str, table: Basis) -> None:
         self.made.kernels.tables[key] = table
 
     def products(self) -> None:
@@ -258,11 +250,11 @@ class _Work:
             rows = rows.take(~rows.host)
         tiles = TILES.get(self.gpu.architecture, self.relative.gemm.tiles)
         if len(rows) < least:
-            curve = replace(self.relative.gemm, fraction=self._scaled(self.relative.gemm.fraction), residual=None)
+            curve = replace(self.relative.gemm, fraction=self._scaled(self.relative.gemm.fraction))
             self._carry("gemm", len(rows), least)
         else:
             few = len(rows) < classes.FEW
-            start = PRODUCT if self.cpu else replace(self.relative.gemm if few else PLAIN, tiles=tiles, residual=None)
+            start = PRODUCT if self.cpu else replace(self.relative.gemm if few else PLAIN, tiles=tiles)
             curve = self._products("gemm", start, rows)
             self.use("gemm", len(rows), least)
         self.made.kernels = replace(self.made.kernels, gemm=curve)
@@ -270,29 +262,20 @@ class _Work:
         least = self.least("grouped_gemm")
         if len(rows) >= least:
             self.use("grouped_gemm", len(rows), least)
-            start = replace(curve, residual=None)
-            self.made.kernels = replace(self.made.kernels, grouped=self._products("grouped_gemm", start, rows))
+            self.made.kernels = replace(self.made.kernels, grouped=self._products("grouped_gemm", curve, rows))
         elif len(rows):
             self.use("grouped_gemm", len(rows), least, "as gemm")
 
     def _products(self, key: str, start: GemmCurve, rows: Samples) -> GemmCurve:
         dev = self.dev
 
-        def plain(part: Samples) -> GemmCurve:
+        def fitted(part: Samples) -> GemmCurve:
             return classes.fit_gemm(start, dev, part, self.cpu)
-
-        def full(part: Samples) -> GemmCurve:
-            return classes.with_residual(plain(part), dev, part)
 
         def predict(curve: GemmCurve, part: Samples) -> Array:
             return classes.gemm_predict(curve, dev, part)
 
-        way, errors = plain, _held(rows, plain, predict)
-        if len(rows) >= classes.TREES_FROM:
-            other = _held(rows, full, predict)
-            if np.abs(other).mean() < 0.95 * np.abs(errors).mean():
-                way, errors = full, other
-        curve = way(rows)
+        curve, errors = fitted(rows), _held(rows, fitted, predict)
         parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "2048 tokens or more": rows.tokens >= 2048}
         parts |= {phase: rows.phase == phase for phase in ("forward", "dgrad", "wgrad") if len(set(rows.phase)) > 1}
         usual = rows.tokens >= 1024
@@ -325,7 +308,7 @@ class _Work:
                 trained = {way: statistics(each[1]) for way, each in errors.items()}
                 self.put(
                     f"attention.{name}",
-                    Table(
+                    Basis(
                         max(sigma(e) for e in held.values()) if len(held) == 2 else 0.15,
                         Provenance.MODELLED,
                         self.source,
@@ -385,7 +368,7 @@ class _Work:
             self.put(name, table)
         self.made.kernels = replace(self.made.kernels, memory=found)
 
-    def _moved(self, key: str, start: MemoryCurve, rows: Samples, by_row: bool = True) -> tuple[MemoryCurve, Table]:
+    def _moved(self, key: str, start: MemoryCurve, rows: Samples, by_row: bool = True) -> tuple[MemoryCurve, Basis]:
         def fitted(part: Samples) -> MemoryCurve:
             return classes.fit_memory(start, self.dev, part, by_row, self.cpu)
 
@@ -407,7 +390,7 @@ class _Work:
             ]
         self.put(
             key,
-            Table(
+            Basis(
                 max(sigma(held[usual]), BETWEEN_SETS),
                 Provenance.MODELLED,
                 self.source,
@@ -419,7 +402,7 @@ class _Work:
     def _carry(self, key: str, rows: int, least: int) -> None:
         table = self.relative.tables[key]
         founded = max(table.provenance, Provenance.TRANSFERRED)
-        self.put(key, Table(float(np.hypot(table.error, CARRIED)), Provenance(founded), f"{self.relative.id}: {table.source}"))
+        self.put(key, Basis(float(np.hypot(table.error, CARRIED)), Provenance(founded), f"{self.relative.id}: {table.source}"))
         self.use(key.replace(".", " "), rows, least, "assumed" if self.cpu else f"{self.relative.id}'s")
 
     def _scaled(self, fraction: float) -> float:

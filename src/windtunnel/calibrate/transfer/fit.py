@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.errors import SpecError
-from windtunnel.compute.kernels import AttentionCurve, GemmCurve
-from windtunnel.compute.transfer import predict
+from windtunnel.calibrate.transfer import evaluate
+from windtunnel.calibrate.transfer.native import native
+from windtunnel.calibrate.transfer.rows import Case, Rows
+from windtunnel.compute.curves import AttentionCurve, GemmCurve
 from windtunnel.compute.transfer.joint import Joint
 from windtunnel.compute.transfer.law import Sheet, attention_with, frugal, gemm_held, sheet
-from windtunnel.compute.transfer.library import native
-from windtunnel.compute.transfer.rows import Case, Rows
 
 Array = npt.NDArray[np.float64]
 Bounds = Mapping[str, tuple[float, float, float]]
@@ -68,7 +68,7 @@ def gemm_curve(on: Sheet, rows: Rows) -> GemmCurve:
     start = _gemm_start(0.1)
     some = _thinned(rows)
     bounds = {**GEMM, **THROTTLE, **(LAYOUTS if (rows.way != "forward").any() else {})}
-    found = _least(bounds, lambda x: [_miss(predict.gemm(_with(start, x), on, some), some)])
+    found = _least(bounds, lambda x: [_miss(evaluate.gemm(_with(start, x), on, some), some)])
     return _with(start, found)
 
 
@@ -81,7 +81,7 @@ def attention_curves(on: Sheet, rows: Rows) -> dict[str, AttentionCurve]:
         start = AttentionCurve(rows=BLOCK, **{name: mid for name, (_, mid, _) in bounds.items()})
 
         def miss(x: dict[str, float], start: AttentionCurve = start, way: str = way, some: Rows = some) -> list[Array]:
-            return [_miss(predict.attention({way: _with(start, x)}, on, some), some)]
+            return [_miss(evaluate.attention({way: _with(start, x)}, on, some), some)]
 
         found[way] = _with(start, _least(bounds, miss))
     return found
@@ -98,7 +98,7 @@ def joint(cases: Sequence[Case], own: Mapping[str, GemmCurve]) -> Joint:
     gemm = _gemm_start(0.0)
     found = _least(
         {**GEMM, **LAYOUTS},
-        lambda x: [_miss(predict.gemm(gemm_held(_with(gemm, x), on, energy), on, rows), rows) for on, rows in products],
+        lambda x: [_miss(evaluate.gemm(gemm_held(_with(gemm, x), on, energy), on, rows), rows) for on, rows in products],
     )
     bounds = {f"{way}.{name}": value for way in WAYS for name, value in ATTENTION.items()} | dict(SHARED)
 
@@ -111,7 +111,7 @@ def joint(cases: Sequence[Case], own: Mapping[str, GemmCurve]) -> Joint:
     def misses(x: dict[str, float]) -> list[Array]:
         made = curves(x)
         return [
-            _miss(predict.attention({way: attention_with(made[way], way, on, x["exposed"]) for way in WAYS}, on, rows), rows)
+            _miss(evaluate.attention({way: attention_with(made[way], way, on, x["exposed"]) for way in WAYS}, on, rows), rows)
             for on, rows in fused
         ]
 

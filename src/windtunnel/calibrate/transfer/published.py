@@ -5,8 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from windtunnel.compute.kernels import FOLDER
-from windtunnel.compute.transfer.rows import FLOP, TOKENS, Case, rows_of
+from windtunnel.calibrate.transfer.rows import FLOP, TOKENS, Case, rows_of
+from windtunnel.compute.kernel_file import FOLDER
 from windtunnel.spec import load_gpu
 
 LIBRARIES = ("fa2", "cudnn", "fa3")

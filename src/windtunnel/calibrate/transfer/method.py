@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.compute.kernels import AttentionCurve, GemmCurve
-from windtunnel.compute.transfer import predict
+from windtunnel.calibrate.transfer import evaluate
+from windtunnel.calibrate.transfer.rows import Rows
+from windtunnel.compute.curves import AttentionCurve, GemmCurve
 from windtunnel.compute.transfer.joint import Joint
 from windtunnel.compute.transfer.law import Sheet, distance
-from windtunnel.compute.transfer.rows import Rows
 from windtunnel.spec.cluster import GPU
 
 Array = npt.NDArray[np.float64]
@@ -31,8 +31,8 @@ class Relative:
     def seconds(self, kind: str, rows: Rows) -> Array:
         """Rows of a class that it `has`, on this GPU by its own curves."""
         if kind == "gemm" and self.gemm is not None:
-            return predict.gemm(self.gemm, self.on, rows)
-        return predict.attention(self.attention, self.on, rows)
+            return evaluate.gemm(self.gemm, self.on, rows)
+        return evaluate.attention(self.attention, self.on, rows)
 
     def has(self, kind: str) -> bool:
         """Whether it has curves of a class."""

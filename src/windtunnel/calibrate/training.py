@@ -1,6 +1,6 @@
 """Redo the constants that rest on training runs.
 
-    python -m windtunnel.reality.fit {host|training} [--rows FOLDER] [--write]
+    python -m windtunnel.calibrate.training {host|training} [--rows FOLDER] [--write]
 
 `host`: what a Megatron-DeepSpeed process spends feeding its GPU (catalog/frameworks), on launch-bound runs of one node. `training`:
 time of a kernel in training over its time in a loop (catalog/calibration/training.toml), by GPU architecture. Neither looks at a
@@ -22,13 +22,13 @@ from pathlib import Path
 from statistics import fmean
 
 from windtunnel.base.errors import FileError, WindtunnelError
+from windtunnel.calibrate.search import Values, search
 from windtunnel.compute import training
 from windtunnel.compute.training import Factors, TrainingFactor
 from windtunnel.predict import predict
 from windtunnel.reality import measurements
 from windtunnel.reality.bars import NO_BAR, Line, measure
 from windtunnel.reality.blanks import choose
-from windtunnel.reality.coordinate import Values, search
 from windtunnel.reality.jobs import draft
 from windtunnel.reality.report import Score
 from windtunnel.reality.rows import TrainingRow, read
@@ -193,7 +193,7 @@ def written_factors(text: str, table: dict[str, TrainingFactor]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fit, print, and with `--write` store what is better and keeps the bars."""
-    parser = argparse.ArgumentParser(prog="python -m windtunnel.reality.fit", description="Redo constants.")
+    parser = argparse.ArgumentParser(prog="python -m windtunnel.calibrate.training", description="Redo constants.")
     parser.add_argument("what", choices=("host", "training"))
     parser.add_argument("--rows", type=Path, metavar="FOLDER", help="tables to fit on; left out: the catalogue's measurements")
     parser.add_argument("--write", action="store_true", help="store the result if all accuracy bars hold with it")

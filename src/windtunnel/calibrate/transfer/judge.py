@@ -9,16 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.errors import SpecError
-from windtunnel.compute.kernels import Provenance, available, load
-from windtunnel.compute.transfer import fit
+from windtunnel.calibrate.transfer import fit
+from windtunnel.calibrate.transfer.method import Known, Method, Relative
+from windtunnel.calibrate.transfer.naive import naive
+from windtunnel.calibrate.transfer.native import MADE_FOR, foreign, native
+from windtunnel.calibrate.transfer.ours import ours
+from windtunnel.calibrate.transfer.rows import Case, Rows
+from windtunnel.calibrate.transfer.two_formula import two_formula
+from windtunnel.compute.curves import Provenance
+from windtunnel.compute.kernel_file import available, load
 from windtunnel.compute.transfer.joint import Joint, stored
 from windtunnel.compute.transfer.law import sheet, sheet_of
-from windtunnel.compute.transfer.library import MADE_FOR, foreign, native
-from windtunnel.compute.transfer.method import Known, Method, Relative
-from windtunnel.compute.transfer.naive import naive
-from windtunnel.compute.transfer.ours import ours
-from windtunnel.compute.transfer.rows import Case, Rows
-from windtunnel.compute.transfer.two_formula import two_formula
 
 Array = npt.NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.compute.kernels import Statistics
-from windtunnel.compute.samples import Samples
+from windtunnel.calibrate.kernels.samples import Samples
+from windtunnel.compute.curves import ErrorStatistics
 
 Array = npt.NDArray[np.float64]
 Bounds = dict[str, tuple[float, float, float]]
@@ -30,10 +30,12 @@ def log_errors(predicted: Array, rows: Samples) -> Array:
     return np.asarray(np.log(predicted / rows.seconds), dtype=np.float64)
 
 
-def statistics(errors: Array) -> Statistics:
+def statistics(errors: Array) -> ErrorStatistics:
     """Count, median and 90 % quantile of the size, and mean, in per cent."""
     size = np.abs(errors)
-    return Statistics(float(len(errors)), *(float(100.0 * x) for x in (np.median(size), np.quantile(size, 0.9), np.mean(errors))))
+    return ErrorStatistics(
+        float(len(errors)), *(float(100.0 * x) for x in (np.median(size), np.quantile(size, 0.9), np.mean(errors)))
+    )
 
 
 def sigma(errors: Array) -> float:

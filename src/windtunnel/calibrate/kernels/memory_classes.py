@@ -6,42 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from windtunnel.compute.kernels import Kernels, MemoryCurve, Provenance, Table
-from windtunnel.compute.samples import Samples
+from windtunnel.calibrate.kernels.samples import Samples
+from windtunnel.compute.curves import Basis, KernelCurves, MemoryCurve, Provenance
+from windtunnel.compute.memory_classes import DERIVED, NATIVE, key_of
 
 MEMORY = ("norm", "elementwise", "softmax", "cross_entropy", "embedding", "permute", "optimizer", "copy", "reduce")
 """Ops of a dataset that only move bytes."""
-
-DERIVED = {
-    "norm": (1.0, 1.15),
-    "softmax": (0.9, 1.0),
-    "softmax_native": (0.65, 1.0),
-    "cross_entropy": (0.8, 1.0),
-    "embedding": (0.2, 1.5),
-    "optimizer": (1.0, 1.0),
-    "copy": (1.0, 1.0),
-    "reduce": (0.95, 1.0),
-}
-"""Class -> (share of the plain pointwise kernels' bandwidth, time factor of the backward kernel) where nothing is measured.
-
-Fused norms and the fused softmax read and write once like a pointwise kernel; a norm's backward also reduces over rows; an
-embedding's gathers scatter with atomics in backward. Assumed.
-"""
-
-NATIVE = "softmax_native"
-"""Where the rows of op softmax belong: PyTorch's kernel. `softmax` is Megatron's fused scale-mask-softmax."""
 
 
 class MemoryClass(NamedTuple):
     """A class and its founding; a latency of 0 says that the rows do not tell it."""
 
     curve: MemoryCurve
-    table: Table
-
-
-def key_of(name: str, library: str) -> str:
-    """Key in `Kernels.memory` of one kernel: an inference engine's norm is not a training framework's."""
-    return f"{name}@{library}" if library else name
+    table: Basis
 
 
 def named(rows: Samples) -> Iterator[tuple[str, Samples]]:
@@ -51,7 +28,7 @@ def named(rows: Samples) -> Iterator[tuple[str, Samples]]:
             yield key_of(name, library), rows.of(name=name, library=library)
 
 
-def derived(known: Mapping[str, MemoryClass], relative: Kernels) -> dict[str, MemoryClass]:
+def derived(known: Mapping[str, MemoryClass], relative: KernelCurves) -> dict[str, MemoryClass]:
     """All classes: the known ones, those that follow from plain pointwise kernels by `DERIVED`, or a relative's."""
     known = {NATIVE if name == "softmax" else name: value for name, value in known.items()}
     lent = {
@@ -75,7 +52,7 @@ def derived(known: Mapping[str, MemoryClass], relative: Kernels) -> dict[str, Me
             curve = replace(base.curve, efficiency=base.curve.efficiency * share, backward=backward)
             found[name] = MemoryClass(
                 curve,
-                Table(
+                Basis(
                     max(base.table.error, 0.12 if close else 0.25),
                     Provenance.TRANSFERRED if close else Provenance.ASSUMED,
                     f"pointwise kernels of the same GPU times {share:g}",
@@ -86,7 +63,7 @@ def derived(known: Mapping[str, MemoryClass], relative: Kernels) -> dict[str, Me
     return found
 
 
-def _carried(relative: Kernels, name: str) -> Table:
+def _carried(relative: KernelCurves, name: str) -> Basis:
     table = relative.tables[name]
     provenance = max(table.provenance, Provenance.TRANSFERRED)
-    return Table(min(1.0, (table.error**2 + 0.01) ** 0.5), Provenance(provenance), f"{relative.id}: {table.source}")
+    return Basis(min(1.0, (table.error**2 + 0.01) ** 0.5), Provenance(provenance), f"{relative.id}: {table.source}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from windtunnel.compute.transfer.judge import Without
+from windtunnel.calibrate.transfer.judge import Without
 from windtunnel.compute.transfer.law import distance, gemm_held, reach, sheet
 from windtunnel.spec import load_gpu
 from windtunnel.spec.catalog import names

@@ -7,16 +7,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.calibrate.kernels.samples import BACKWARD, Samples
+from windtunnel.calibrate.kernels.solve import Bounds, log_errors, solve, thinned
 from windtunnel.compute.attention import attention_seconds
-from windtunnel.compute.boosting import fit_residual
+from windtunnel.compute.curves import AttentionCurve, GemmCurve, MemoryCurve
 from windtunnel.compute.device import Device
-from windtunnel.compute.fitting import Bounds, log_errors, solve, thinned
 from windtunnel.compute.gemm import gemm_seconds
-from windtunnel.compute.kernels import AttentionCurve, GemmCurve, MemoryCurve
 from windtunnel.compute.memory import memory_seconds
-from windtunnel.compute.residual import features
-from windtunnel.compute.samples import BACKWARD, Samples
-from windtunnel.workload.ops import DTYPES
 
 Array = npt.NDArray[np.float64]
 
@@ -67,14 +64,8 @@ falls. In the order in which more rows allow more of them."""
 CPU_ROWS = 4
 """Rows of a processor's class for each constant that is fitted."""
 
-FALL = 0.98
-"""Least time of a product of twice the side over that of the product: the pattern of tiles may show, no more."""
-
 FEW = 40
 """Rows below which only the constants are fitted that any row tells; the others stay a relative's."""
-
-TREES_FROM = 500
-"""Rows from which trees may be fitted to what the model misses."""
 
 LONG = 1e-5
 """Seconds from which a kernel that moves bytes counts whole in the fit: a timer resolves shorter ones to a tenth at best."""
@@ -104,7 +95,7 @@ def gemm_predict(curve: GemmCurve, dev: Device, rows: Samples) -> Array:
 
 def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, cpu: bool = False, starts: int = 3) -> GemmCurve:
     """Constants of the tile/wave model; rows with fewer than 512 tokens count half, because training seldom runs them."""
-    rows, start = thinned(rows), replace(start, residual=None)
+    rows = thinned(rows)
     bounds = _told(CPU_GEMM, len(rows)) if cpu else dict(GEMM_BOUNDS)
     if not cpu and len(rows) < FEW:
         bounds = {name: bounds[name] for name in SCALE if name in bounds}
@@ -114,35 +105,6 @@ def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, cpu: bool = False, st
     weight = np.where(rows.tokens < 512, 0.5, 1.0)
     found = solve(start, bounds, lambda c: gemm_predict(c, dev, rows), rows.seconds, weight, starts)
     return found if isinstance(found, GemmCurve) else start
-
-
-def with_residual(curve: GemmCurve, dev: Device, rows: Samples) -> GemmCurve:
-    """`curve` with trees for what it misses of the rows, smaller where a product of twice the size would come out the shorter
-    one."""
-    rows, curve = thinned(rows, 120), replace(curve, residual=None)
-    model = gemm_predict(curve, dev, rows)
-    columns = features(rows.batch, rows.m, rows.n, rows.k, model, dev.sms)
-    trees = fit_residual(columns, np.log(rows.seconds / model), np.where(rows.tokens < 512, 0.5, 1.0))
-    for share in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5):
-        made = replace(curve, residual=replace(trees, value=tuple(tuple(share * v for v in tree) for tree in trees.value)))
-        if grows(made, dev):
-            return made
-    return curve
-
-
-def grows(curve: GemmCurve, dev: Device) -> bool:
-    """Whether doubling a side of a product nowhere shortens it by more than 2 %, on a fixed sample of 20,000 shapes of training
-    and inference."""
-    draw = np.random.default_rng(0)
-    low, high = np.array([6.0, 9.0, 9.0]), np.array([16.0, 17.0, 15.0])
-    sides = np.round(2.0 ** (low + (high - low) * draw.random((20_000, 3))) / 16.0) * 16.0
-    ones, dtype = np.ones(len(sides)), np.full(len(sides), DTYPES.index("bf16"), np.int8)
-
-    def seconds(m: Array, n: Array, k: Array) -> Array:
-        return gemm_seconds(curve, dev, ones, m, n, k, dtype, 2.0 * (m * k + k * n + m * n), ones)
-
-    once = seconds(*sides.T)
-    return all(bool((seconds(*(sides * np.where(np.arange(3) == side, 2.0, 1.0)).T) >= FALL * once).all()) for side in range(3))
 
 
 def attention_predict(curve: AttentionCurve, dev: Device, rows: Samples) -> Array:
