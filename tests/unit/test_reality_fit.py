@@ -15,8 +15,9 @@ from windtunnel.predict import predict
 from windtunnel.reality import fit, measurements
 from windtunnel.reality.bars import BARS, NO_BAR, Bar, measure, of_scores
 from windtunnel.reality.markdown import markdown
-from windtunnel.reality.report import Report, Score
+from windtunnel.reality.report import Report
 from windtunnel.reality.rows import TrainingRow, read
+from windtunnel.reality.scores import Score
 from windtunnel.spec.catalog import ROOT
 
 ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}

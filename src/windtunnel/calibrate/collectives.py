@@ -1,7 +1,7 @@
-"""Refit of `calibration.py` on measured collectives: the caller reads rows, these functions return constants.
+"""Refit of `network/calibration.py` on measured collectives.
 
 Selection is NCCL's tuner and does not depend on the constants, so the fit is smooth: least squares of log(predicted / measured)
-over the logarithms of the free constants, with a soft loss that outliers cannot steer. Needs scipy.
+over the logarithms of the free constants, with a soft loss that outliers cannot steer.
 """
 
 from __future__ import annotations
@@ -15,54 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.calibrate.recipes import fits
+from windtunnel.calibrate.record import FitRecord, compared
+from windtunnel.network import flat_group
 from windtunnel.network.achieved import achieved
 from windtunnel.network.calibration import NETS, NODES, Net, Node
 from windtunnel.network.collective import Setup, prepare
 from windtunnel.network.group import Group
 from windtunnel.network.settings import parse_settings
+from windtunnel.reality.collectives import call_of
+from windtunnel.reality.rows import CollectiveRow
+from windtunnel.reality.skipped import Skipped
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 BANDS = ((0, 65536, "< 64 KiB"), (65536, 2**20, "64 KiB to 1 MiB"), (2**20, math.inf, ">= 1 MiB"))
-
-INSIDE, BETWEEN = "inside one domain", "between domains"
-_RING = ("launch", "hop.1", "hop.2", "ring.0", "ring.1", "ring.2")
-RECIPE: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
-    (("vTrain-A100", "misc-A100"), INSIDE, tuple(f"ampere/{name}" for name in _RING)),
-    (("vTrain-V100",), INSIDE, tuple(f"volta/{name}" for name in _RING)),
-    (
-        ("AWS-H100", "DGXC-H100", "IB-NDR-H100", "stas-H200"),
-        INSIDE,
-        tuple(f"hopper/{name}" for name in ("launch", "hop.0", "ring.0", "ring.2", "nvls", "nvls_overhead", "nvls_fill")),
-    ),
-    (
-        ("IB-NDR-H100", "AWS-H100"),
-        BETWEEN,
-        (
-            *(f"infiniband/{name}" for name in ("launch", "tree_hop.0", "tree_hop.1", "nvls_hop", "tree")),
-            *(f"efa/{name}" for name in ("tree_hop.0", "tree_hop.1", "nvls_hop")),
-            "hopper/tree.1",
-            "hopper/nvls_tree",
-        ),
-    ),
-    (("AWS-A100",), BETWEEN, ("efa1/tree_hop.2", "efa1/tree", "efa1/tree_fill")),
-    (
-        ("Vultr-B200",),
-        INSIDE,
-        tuple(
-            f"blackwell/{name}"
-            for name in ("launch", "hop.0", "hop.2", "ring.0", "ring.2", "fill", "nvls", "nvls_overhead", "nvls_fill")
-        ),
-    ),
-    (("Vultr-B200-p2p",), INSIDE, tuple(f"blackwell/{name}" for name in ("p2p", "p2p_launch", "p2p_channel", "p2p_fill"))),
-    (("OCI-GB200",), BETWEEN, ("blackwell/nvls_head",)),
-    (("AAC-MI300X",), INSIDE, ("cdna3/hop.0", *(f"cdna3/{name}" for name in _RING))),
-    (("Vultr-MI355X",), INSIDE, ("cdna4/ring.2",)),
-    (("Vultr-MI355X",), BETWEEN, ("rccl/hop.0", "rccl/hop.1", "rccl/tree_hop.0", "rccl/p2p_launch", "rccl/message")),
-    (("HCCL-Gaudi2",), INSIDE, ("gaudi/ring.2",)),
-    (("GCP-H100",), BETWEEN, tuple(f"ethernet/{name}" for name in ("hop.1", "tree_hop.0", "tree_hop.1", "nvls_hop"))),
-)
-"""How the stored constants came about: families, where their groups sit, and the constants that were free, stage after stage."""
 
 
 @dataclass(frozen=True)
@@ -94,18 +61,59 @@ class Accuracy:
 def refit(
     samples: Sequence[Sample], nodes: Mapping[str, Node] = NODES, nets: Mapping[str, Net] = NETS
 ) -> tuple[dict[str, Node], dict[str, Net]]:
-    """All stages of `RECIPE` on clean samples. Each family and size band weighs alike, sizes from 1 MiB on two and a half times."""
+    """All stages of `catalog/calibration/fits.toml` on clean samples.
+
+    Each family and size band weighs alike, sizes from 1 MiB on two and a half times.
+    """
     count: dict[tuple[str, bool, str], int] = {}
     keys = [(s.family, s.group.nodes > 1, _band(s.bytes)) for s in samples]
     for key in keys:
         count[key] = count.get(key, 0) + 1
     weighed = [replace(s, weight=(20.0 if s.bytes >= 2**20 else 8.0) / count[key]) for s, key in zip(samples, keys, strict=True)]
-    found = dict(nodes), dict(nets)
-    for families, where, free in RECIPE:
-        chosen = [s for s in weighed if s.family in families and (s.group.nodes > 1) == (where == BETWEEN)]
+    constants = dict(nodes), dict(nets)
+    for stage in fits().collectives:
+        chosen = [s for s in weighed if s.family in stage.families and (s.group.nodes > 1) == stage.between_domains]
         if chosen:
-            found = fit(chosen, free, *found)
-    return found
+            constants = fit(chosen, stage.constants, *constants)
+    return constants
+
+
+def samples_of(rows: Sequence[CollectiveRow]) -> list[Sample]:
+    """Calls of the families that the stages name; rows that are no fair comparison are left out."""
+    fitted = {family for stage in fits().collectives for family in stage.families}
+    samples = []
+    for row in rows:
+        call = call_of(row) if row.family in fitted else Skipped("not fitted")
+        if isinstance(call, Skipped) or not row.time_us:
+            continue
+        group = flat_group(call.cluster, call.gpus, call.per_domain)
+        samples.append(Sample(call.cluster, call.comm, call.bytes, group, 1e-6 * row.time_us, row.family))
+    return samples
+
+
+def fit_record(rows: Sequence[CollectiveRow]) -> FitRecord:
+    """All stages on the rows of a table: stored and refitted constants, and errors before and after."""
+    samples = samples_of(rows)
+    nodes, nets = refit(samples)
+    families = {sample.family for sample in samples}
+    names = [name for stage in fits().collectives if families & set(stage.families) for name in stage.constants]
+    before: dict[str, Any] = {**NODES, **NETS}
+    after: dict[str, Any] = {**nodes, **nets}
+    return FitRecord(
+        "collectives",
+        "windtunnel fit collectives",
+        {name: (_get(before, name), _get(after, name)) for name in dict.fromkeys(names)},
+        compared(_errors(samples, before), _errors(samples, after)),
+    )
+
+
+def _errors(samples: Sequence[Sample], tables: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Signed errors in percent by family under given constants."""
+    errors: dict[str, list[float]] = {}
+    for sample in samples:
+        predicted = _Call.of(sample).predict(tables)
+        errors.setdefault(sample.family, []).append(100.0 * (predicted / sample.seconds - 1.0))
+    return errors
 
 
 def _band(size: float) -> str:

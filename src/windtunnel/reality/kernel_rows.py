@@ -19,7 +19,7 @@ from windtunnel.compute.kernel_file import load
 from windtunnel.compute.memory_classes import key_of
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.module_rows import module_score
-from windtunnel.reality.report import Score
+from windtunnel.reality.scores import Score
 from windtunnel.records import About, Dataset, describe
 from windtunnel.records.work import BACKWARD, with_work
 from windtunnel.spec import GPU, load_gpu, load_runtime

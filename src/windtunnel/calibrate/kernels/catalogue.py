@@ -1,17 +1,11 @@
 """The catalogue's kernel constants from published measurements, and the table of their errors.
 
-    python -m windtunnel.calibrate.kernels.catalogue FOLDER [--write] [--json FILE]
-
-FOLDER holds `vidur/compute/{a100,h100}`, `simumax/{a100_pcie,b200_bf16_ceperm}.json` and `llmcompass_a100`. Without `--write`
-nothing is
-stored. Every file comes from `profile.imports` and `compute.fit`, as a user's own does.
+`windtunnel fit published FOLDER` is its door. Every file comes from `profile.imports` and `calibrate.kernels.fit`, as a user's own
+does.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.base.errors import WindtunnelError
 from windtunnel.calibrate.kernels.fit import Fit, bare, fit
 from windtunnel.calibrate.kernels.memory_classes import MemoryClass
 from windtunnel.calibrate.kernels.solve import statistics
 from windtunnel.compute.curves import Basis, KernelCurves, MemoryCurve, Provenance
-from windtunnel.compute.kernel_file import FOLDER, text
+from windtunnel.compute.kernel_file import FOLDER
 from windtunnel.profile.imports import import_measurements
 from windtunnel.records import About, Dataset, dataset
 from windtunnel.spec import load_gpu
@@ -124,33 +117,6 @@ def markdown(fits: Sequence[Fit]) -> str:
     return "\n".join(rows)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line: fit, print the table, and with `--write` store the files."""
-    parser = argparse.ArgumentParser(
-        prog="python -m windtunnel.calibrate.kernels.catalogue", description="Redo the kernel constants."
-    )
-    parser.add_argument("folder", type=Path, help="published kernel measurements")
-    parser.add_argument("--write", action="store_true", help="store catalog/kernels/*.json")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the table as JSON")
-    given = parser.parse_args(arguments)
-    try:
-        fits = list(build(given.folder))
-    except WindtunnelError as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(markdown(fits))
-    for made in fits:
-        for message in made.messages:
-            print(f"{made.kernels.id}: {message}", file=sys.stderr)
-        if given.write:
-            (FOLDER / f"{made.kernels.id}.json").write_text(text(made.kernels), encoding="utf-8")
-    if given.json is not None:
-        lines = [
-            {"gpu": made.kernels.id, "what": what, **vars(statistics(np.asarray(e)))} for made in fits for what, e in made.lines
-        ]
-        given.json.write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def errors_of(fits: Sequence[Fit]) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    return [{"gpu": made.kernels.id, "what": what, **vars(statistics(np.asarray(e)))} for made in fits for what, e in made.lines]

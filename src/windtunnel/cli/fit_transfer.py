@@ -1,4 +1,4 @@
-"""`windtunnel profile transfer [--data PATH]... [--leave GPU]`."""
+"""`windtunnel fit transfer [--data PATH]... [--leave GPU]`, also called `windtunnel profile transfer`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from windtunnel.calibrate.transfer import Best, Case, Joint, Result
 
 TITLES = {"naive": "peak ratio", "two_formula": "two formulas", "ours": "ours", "ours_best": "ours, best matmul known"}
+
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fit transfer --data kernels.parquet         leave each measured GPU out, and predict it from the others
+  windtunnel fit transfer --leave b200-sxm-180gb         one GPU, from the catalogue's stored curves
+"""
 
 
 def command(

@@ -1,4 +1,4 @@
-"""`windtunnel profile fit FILE... -o NAME.json`."""
+"""`windtunnel fit kernels FILE... -o NAME.json`, also called `windtunnel profile fit`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from windtunnel.calibrate.kernels.fit import Use
+
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fit kernels kernels.parquet -o my-gpu.json     then: windtunnel predict JOB --kernels my-gpu.json
+  windtunnel fit kernels a.parquet b.parquet --only gemm --from h100-sxm-80gb -o my-gpu.json
+"""
 
 
 def command(
