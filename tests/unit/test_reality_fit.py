@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.errors import FileError
+from windtunnel.calibrate.search import GRIDS, search
 from windtunnel.compute import training
 from windtunnel.compute.training import TrainingFactor, training_factor
 from windtunnel.predict import predict
 from windtunnel.reality import fit, measurements
 from windtunnel.reality.bars import BARS, NO_BAR, Bar, measure, of_scores
-from windtunnel.reality.coordinate import GRIDS, search
 from windtunnel.reality.markdown import markdown
-from windtunnel.reality.report import Report, Score
+from windtunnel.reality.report import Report
 from windtunnel.reality.rows import TrainingRow, read
+from windtunnel.reality.scores import Score
 from windtunnel.spec.catalog import ROOT
 
 ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}

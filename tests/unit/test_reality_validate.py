@@ -15,8 +15,9 @@ from windtunnel.reality.blanks import choose, memory_alone
 from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.markdown import markdown
-from windtunnel.reality.report import Report, Score, summary
+from windtunnel.reality.report import Report
 from windtunnel.reality.rows import TRAINING_NEEDS, TrainingRow, read
+from windtunnel.reality.scores import Score, summary
 from windtunnel.reality.validate import score_training, validate
 from windtunnel.spec import Job
 

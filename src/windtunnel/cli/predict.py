@@ -58,7 +58,7 @@ def command(
 
             raise SpecError(option, "-", "a file name", "Only --json prints to standard output.")
     if kernels is not None:
-        from windtunnel.compute.kernels import is_path, load
+        from windtunnel.compute.kernel_file import is_path, load
 
         if not is_path(kernels):
             from windtunnel.base.errors import SpecError

@@ -98,7 +98,7 @@ def _job(source: str, on: str | None, overrides: list[str]) -> Loaded:
         return Loaded(check(load_job(source, [f"cluster={on}", *overrides], changes)), changed=tuple(changes))
     if not is_profile(on):
         raise UnknownName("--on", on, names("clusters"))
-    from windtunnel.compute.kernels import is_path
+    from windtunnel.compute.kernel_file import is_path
     from windtunnel.reality.bench import on_bench
     from windtunnel.reality.kernel_rows import gpu_of, gpu_under
     from windtunnel.records import read_any

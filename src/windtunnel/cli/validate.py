@@ -64,7 +64,8 @@ def _founding(path: str) -> str:
     """What a file of curves was fitted on, in a line."""
     from pathlib import Path
 
-    from windtunnel.compute.kernels import PROVENANCES, load
+    from windtunnel.compute.curves import PROVENANCES
+    from windtunnel.compute.kernel_file import load
 
     found = load(path)
     counts = [

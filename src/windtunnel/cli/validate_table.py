@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.reality.labels import NAMES, label, quantities, shared_gpu, shown
-from windtunnel.reality.report import Family, Report, Score
+from windtunnel.reality.report import Report
+from windtunnel.reality.scores import Family, Score
 from windtunnel.report.table import listing
 
 QUANTITY: tuple[tuple[str, JustifyMethod], ...] = (("quantity", "left"),)

@@ -30,7 +30,7 @@ class _Commands(dict[str, Any]):
             made = typer.main.get_command(application(found.VERBS, text, getattr(found, "OTHERWISE", None)))
         else:
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-            one.command(name, help=text)(found.command)
+            one.command(name, help=text, epilog=getattr(found, "EXAMPLES", None))(found.command)
             made = typer.main.get_command(one)
         made.name = name
         self[name] = made

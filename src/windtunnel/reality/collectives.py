@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.network import collective, flat_group
 from windtunnel.reality.machine import Place, machine
-from windtunnel.reality.report import Score
 from windtunnel.reality.rows import CollectiveRow
+from windtunnel.reality.scores import Score
 from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Cluster
 from windtunnel.workload.ops import Comm

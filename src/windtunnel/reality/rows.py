@@ -63,6 +63,8 @@ class TrainingRow:
     shard_group: int | None
     seq_parallel: str | None
     recompute: str | None
+    recompute_modules: str | None
+    offload_layers: int | None
     precision: str | None
     overlap_tp: str | None
     overlap_dp: str | None

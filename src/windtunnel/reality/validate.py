@@ -24,8 +24,9 @@ from windtunnel.reality.jobs import draft
 from windtunnel.reality.kernel_tables import kernel_scores
 from windtunnel.reality.layers import is_layer_table, layer_scores
 from windtunnel.reality.measurements import Fitted
-from windtunnel.reality.report import Report, Score
+from windtunnel.reality.report import Report
 from windtunnel.reality.rows import Table, TrainingRow, header_of, parse, read_text
+from windtunnel.reality.scores import Score
 from windtunnel.reality.skipped import Skipped
 
 Progress = Callable[[int, int, str], None]
