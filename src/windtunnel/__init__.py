@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from windtunnel.base.errors import EngineError, FileError, PlanError, SpecError, UnknownName, WindtunnelError
     from windtunnel.formats import Imported, import_job
     from windtunnel.memory import StageMemory, memory_of
-    from windtunnel.network.doors import flows, sweep
+    from windtunnel.network.api import flows, sweep
     from windtunnel.predict.prediction import KernelRow, Prediction, Span
     from windtunnel.reality.report import Report
     from windtunnel.reality.validate import validate

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from windtunnel.network.group import Group
+from windtunnel.network.groups.bandwidth import GroupLinks
+from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.constants import INTRA_SPEEDS, MAX_CHANNELS, NET_COUNTED, NVLINK_COUNTED, NVLS_CHANNELS, OTHER_CHANNELS
-from windtunnel.network.settings import Settings
-from windtunnel.network.wires import Wires
+from windtunnel.network.nccl.settings import Settings
 
 
 @dataclass(frozen=True)
-class Graph:
+class ChannelSearch:
     """`channels` of the search with GB/s each, as the tuner multiplies them: `intra` and `inter` of a ring, `tree` inside a node;
     `running` channels of the kernel; `nvls` channels of the switch reduction with `nvls_intra` GB/s each."""
 
@@ -28,20 +28,20 @@ class Graph:
     nvls_intra: float
 
 
-def graph(group: Group, wires: Wires, settings: Settings) -> Graph:
-    """Rings of `group` on `wires`."""
-    if not wires.nvidia:
+def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
+    """Rings of `group` on `links`."""
+    if not links.nvidia:
         running = min(max(OTHER_CHANNELS, settings.min_channels or 1), settings.max_channels or MAX_CHANNELS)
-        rates = wires.intra * 1e-9 / running, wires.line * 1e-9 / running
-        return Graph(running, rates[0], rates[1], rates[0], running, 0, 0.0)
-    counted = wires.intra * 1e-9 * (NVLINK_COUNTED[wires.generation] if wires.medium == "nvlink" else 0.92)
-    late = wires.generation in ("hopper", "blackwell")
+        rates = links.intra * 1e-9 / running, links.line * 1e-9 / running
+        return ChannelSearch(running, rates[0], rates[1], rates[0], running, 0, 0.0)
+    counted = links.intra * 1e-9 * (NVLINK_COUNTED[links.generation] if links.medium == "nvlink" else 0.92)
+    late = links.generation in ("hopper", "blackwell")
     if group.nodes == 1:
-        channels, intra = _inside(counted, wires)
+        channels, intra = _inside(counted, links)
         inter = tree = intra
     else:
-        inter = wires.line * 1e-9 * NET_COUNTED / max(1.0, round(wires.nics))
-        channels = max(1, round(wires.nics))
+        inter = links.line * 1e-9 * NET_COUNTED / max(1.0, round(links.nics))
+        channels = max(1, round(links.nics))
         # A ring runs at one speed; of a tree the search may raise the speed inside the node, to twice that of the NIC.
         intra = inter = inter if group.per_node == 1 else min(inter, counted / channels)
         tree = inter if group.per_node == 1 else max(inter, min(2.0 * inter, counted / channels))
@@ -57,16 +57,16 @@ def graph(group: Group, wires: Wires, settings: Settings) -> Graph:
         running *= 2
     running = max(running, settings.min_channels or 1)
     running = min(running, settings.max_channels or MAX_CHANNELS, MAX_CHANNELS)
-    own = NVLS_CHANNELS.get(wires.generation, (0, 0))[0 if group.nodes == 1 else 1] if wires.nvls else 0
-    return Graph(channels, intra, inter, tree, running, own, counted / own if own else 0.0)
+    own = NVLS_CHANNELS.get(links.generation, (0, 0))[0 if group.nodes == 1 else 1] if links.nvls else 0
+    return ChannelSearch(channels, intra, inter, tree, running, own, counted / own if own else 0.0)
 
 
-def _inside(counted: float, wires: Wires) -> tuple[int, float]:
+def _inside(counted: float, links: GroupLinks) -> tuple[int, float]:
     """(channels, GB/s each) inside one domain: the speed of the list that uses most of the links, the fastest at a tie."""
-    if wires.medium == "pci":
+    if links.medium == "pci":
         return 1, counted
     best = (0.0, 1, counted)
-    for speed in INTRA_SPEEDS[wires.generation]:
+    for speed in INTRA_SPEEDS[links.generation]:
         channels = int(counted / speed + 1e-6)
         if channels and channels * speed > best[0] * 1.001:
             best = (channels * speed, channels, speed)
