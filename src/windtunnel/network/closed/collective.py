@@ -141,7 +141,7 @@ def collective(
     found = prepare(cluster, comm, group, options)
     cost, algorithm, protocol = found.seconds(bytes)
     rate = bytes * bus_factor(comm, group.ranks) / cost.seconds if cost.seconds > 0 else 0.0
-    channels = found.graph.nvls if algorithm == "nvls" else found.graph.running
+    channels = found.graph.nvls_running if algorithm == "nvls" else found.graph.running
     return CommEstimate(cost.seconds, algorithm, protocol, channels, rate, cost.latency, found.provenance, found.relative_error)
 
 

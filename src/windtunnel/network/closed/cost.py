@@ -40,11 +40,11 @@ def achieved(
 ) -> Cost:
     """Cost of a collective of `size` bytes in total with the selected algorithm and protocol."""
     if comm == Comm.SEND_RECV:
-        return _send_recv(size, group, links, node, net)
+        return _send_recv(size, group, links, graph, node, net)
     if comm == Comm.ALL_TO_ALL:
-        return _all_to_all(size, group, links, node, net)
+        return _all_to_all(size, group, links, graph, node, net)
     if comm in (Comm.GATHER, Comm.SCATTER):
-        return _rooted(size, group, links, node, net)
+        return _rooted(size, group, links, graph, node, net)
     if algorithm == c.RING:
         return _ring(comm, size, group, links, graph, protocol, node, net)
     if algorithm == c.TREE:
@@ -52,7 +52,7 @@ def achieved(
     if algorithm in (c.NVLS, c.NVLS_TREE):
         return _nvls(comm, size, group, links, graph, algorithm, node, net)
     if algorithm == c.PAT:
-        return _pat(size, group, links, node, net)
+        return _pat(size, group, links, graph, node, net)
     return _collnet(size, group, links, graph, algorithm, node, net)
 
 
@@ -74,13 +74,15 @@ def _ring(
     rate = links.chain * node.ring[p] if group.per_node > 1 else math.inf
     latency = node.launch + (steps - crossing) * node.hop[p]
     if nodes > 1:
-        rate = min(rate, links.inter * net.ring * _on_wire(links)[p])
+        rate = min(rate, links.inter * graph.reach(links.nics) * net.ring * _on_wire(links)[p])
         latency += net.launch + crossing * (net.hop[p] + links.hop)
+    rate = min(rate, graph.limit * _on_wire(links)[p])
     fill = 0.0
     if protocol == c.SIMPLE:
-        # One slice per channel is under way before the first result can leave; a ring's chunk is two slices of at most 1 MiB.
-        chunk = size / (graph.running * (1 if chain else n))
-        fill = (node.fill if nodes == 1 else net.fill) * min(c.RING_SLICE, chunk / 2) * graph.running / rate
+        # One slice per channel is under way before the first result can leave; a ring's chunk is two slices of at most 1 MiB. The
+        # constant was fitted with NCCL's own number of channels, so that number is meant here.
+        chunk = size / (graph.usual * (1 if chain else n))
+        fill = (node.fill if nodes == 1 else net.fill) * min(c.RING_SLICE, chunk / 2) * graph.usual / rate
     return Cost(latency + size * traffic / rate + fill, latency)
 
 
@@ -93,13 +95,14 @@ def _tree(
     depth = math.log2(group.nodes)
     if group.nodes > 1:
         # Two trees, each with half of the bytes: a node sends the whole buffer once on two nodes, twice on more.
-        reach = links.inter * net.tree * _on_wire(links)[p] / min(2.0, group.nodes - 1.0)
-        rate = min(rate, reach)
+        outside = links.inter * graph.reach(links.nics) * net.tree * _on_wire(links)[p] / min(2.0, group.nodes - 1.0)
+        rate = min(rate, outside)
         latency += net.launch + 2 * depth * (net.tree_hop[p] + links.hop)
+    rate = min(rate, graph.limit * _on_wire(links)[p] / 2)  # each byte passes a GPU's channels on its way up and down
     fill = 0.0
     if protocol == c.SIMPLE:
         stages = group.per_node - 1 + depth
-        fill = net.tree_fill * stages * min(c.STEP_BYTES[c.SIMPLE] * graph.running, size / 4) / rate / 2 if rate < math.inf else 0.0
+        fill = net.tree_fill * stages * min(c.STEP_BYTES[c.SIMPLE] * graph.usual, size / 4) / rate / 2 if rate < math.inf else 0.0
     return Cost(latency + size / rate + fill, latency)
 
 
@@ -123,12 +126,12 @@ def _nvls(
     heads = min(here, _NVLS_GAIN)
     traffic = (heads + 1) / heads if comm == Comm.ALL_REDUCE else 1.0
     chunk, loop = nvls_chunk(size, graph.nvls, here, nodes, algorithm)
-    rate = links.intra * node.nvls / traffic / (1.0 + node.nvls_overhead / chunk)
+    rate = links.intra * node.nvls / traffic / (1.0 + node.nvls_overhead / chunk) * (graph.nvls_running / max(1, graph.nvls))
     latency = node.launch + node.nvls_hop
     if nodes > 1:
         # Of two nodes each sends the buffer once and to one peer; on more, twice, and its NIC meets the flows of three.
         outside = net.pair if nodes == 2 else net.tree / (min(2.0, nodes - 1.0) if algorithm == c.NVLS_TREE else 1.0)
-        rate = min(rate * node.nvls_tree, links.inter * outside)
+        rate = min(rate * node.nvls_tree, links.inter * graph.reach(links.nics) * outside)
         latency += net.launch + 2 * math.log2(nodes) * (net.nvls_hop + links.hop) + node.nvls_head * max(0, here - _NVLS_GAIN)
     fill = node.nvls_fill if nodes == 1 else node.nvls_fill + net.nvls_fill * (1.0 + math.log2(nodes)) / 2
     return Cost(latency + size / rate + fill * min(loop, size) / rate, latency)
@@ -168,54 +171,56 @@ def _collnet(
     """SHARP: the switches add, so a node sends the buffer once and gets the sum once."""
     ppn = group.per_node
     inside = links.intra * node.ring[2] / (2 * (ppn - 1) / ppn) if ppn > 1 else math.inf
-    rate = min(inside if algorithm == c.COLLNET_DIRECT else links.intra * node.tree[2], links.inter * net.ring)
+    outside = links.inter * graph.reach(links.nics) * net.ring
+    rate = min(inside if algorithm == c.COLLNET_DIRECT else links.intra * node.tree[2], outside, graph.limit)
     hops = 2 if algorithm == c.COLLNET_DIRECT else 2 * (ppn - 1)
     latency = node.launch + hops * node.hop[2] + net.launch + 2 * (net.hop[2] + links.hop)
-    return Cost(latency + size / rate + net.nvls_fill * min(graph.running * c.STEP_BYTES[c.SIMPLE], size / 2) / rate, latency)
+    return Cost(latency + size / rate + net.nvls_fill * min(graph.usual * c.STEP_BYTES[c.SIMPLE], size / 2) / rate, latency)
 
 
-def _pat(size: float, group: Group, links: GroupLinks, node: NodeConstants, net: NetConstants) -> Cost:
+def _pat(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
     latency = node.launch + net.launch + math.ceil(math.log2(group.ranks)) * (net.hop[2] + links.hop)
-    rate = links.inter * net.ring
+    rate = min(links.inter * graph.reach(links.nics) * net.ring, graph.limit)
     traffic = (group.ranks - 1) / group.ranks
     return Cost(latency + size * traffic / rate, latency)
 
 
-def _send_recv(size: float, group: Group, links: GroupLinks, node: NodeConstants, net: NetConstants) -> Cost:
+def _send_recv(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
     """Every rank to the next one: the slowest message is inside the node, or leaves it through the one NIC of its rank."""
-    rate = links.pair * node.p2p
+    rate = min(links.pair * node.p2p, graph.limit)
     if node.p2p_channel > 0.0 and links.hosts == 1:  # of a domain with several hosts NCCL doubles the channels 32 times sooner
         few, most = c.P2P_CHANNELS
+        most = min(most, graph.running) if graph.running < graph.usual else most
         rate = min(rate, node.p2p_channel * min(most, max(few, size / c.P2P_PART)))
     latency = node.p2p_launch
     if group.nodes > 1:
         latency += net.p2p_launch + links.hop
-        rate = min(rate if group.per_node > 1 else math.inf, links.inter / group.per_node * net.p2p)
+        rate = min(rate if group.per_node > 1 else graph.limit, links.inter / group.per_node * net.p2p)
     return Cost(latency + size / rate, latency)
 
 
-def _rooted(size: float, group: Group, links: GroupLinks, node: NodeConstants, net: NetConstants) -> Cost:
+def _rooted(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
     """Gather and scatter are sends between the root and all others: the root's own links and its one NIC bound them."""
     n, here = group.ranks, group.per_node
     part, latency = size / n, node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]
-    inside = part * (here - 1) / (links.intra * node.p2p) if here > 1 else 0.0
+    inside = part * (here - 1) / min(links.intra * node.p2p, graph.limit) if here > 1 else 0.0
     outside = 0.0
     if group.nodes > 1:
-        outside = part * (n - here) / (links.inter / here * net.p2p)
+        outside = part * (n - here) / min(links.inter / here * net.p2p, graph.limit)
         latency += net.p2p_launch + links.hop + math.ceil((n - here) / 8) * net.message
     return Cost(latency + max(inside, outside), latency)
 
 
-def _all_to_all(size: float, group: Group, links: GroupLinks, node: NodeConstants, net: NetConstants) -> Cost:
+def _all_to_all(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
     """n-1 sends of size/n each from every rank; NVLink and NIC parts run side by side, eight peers at a time."""
     n, here = group.ranks, group.per_node
     part = size / n
     moved = part * (here - 1)
     lost = node.p2p_fill * moved / (node.p2p_fill + moved) if node.p2p_fill > 0.0 else 0.0
-    inside = (moved + lost) / (links.intra * node.p2p) if here > 1 else 0.0
+    inside = (moved + lost) / min(links.intra * node.p2p, graph.limit) if here > 1 else 0.0
     latency = node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]
     outside = 0.0
     if group.nodes > 1:
-        outside = part * (n - here) * here / (links.inter * net.p2p)
+        outside = part * (n - here) * here / min(links.inter * net.p2p, graph.limit * here)
         latency += net.p2p_launch + links.hop + math.ceil((n - here) / 8) * net.message
     return Cost(latency + max(inside, outside), latency)

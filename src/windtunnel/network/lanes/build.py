@@ -161,7 +161,7 @@ def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int
     if algorithm in OTHERS or algorithm == "p2p":
         return 1
     if algorithm in (c.NVLS, c.NVLS_TREE):
-        return max(1, min(setup.graph.nvls or 1, setup.settings.max_channels or c.MAX_CHANNELS))
+        return max(1, setup.graph.nvls_running)
     least = c.THREAD_BYTES[protocol] * (setup.group.ranks if protocol == c.LL and algorithm == c.RING else 1)
     threads = setup.settings.threads or c.THREADS[protocol]
     return max(1, min(setup.graph.running, int(size // (threads * least))))

@@ -16,8 +16,12 @@ from windtunnel.network.nccl.settings import Settings
 
 @dataclass(frozen=True)
 class ChannelSearch:
-    """`channels` of the search with GB/s each, as the tuner multiplies them: `intra` and `inter` of a ring, `tree` inside a node;
-    `running` channels of the kernel; `nvls` channels of the switch reduction with `nvls_intra` GB/s each."""
+    """What the search ends with, and the channels that then run.
+
+    `channels` of the search and GB/s of each, as the tuner multiplies them: `intra` and `inter` of a ring, `tree` inside a node.
+    `usual`: channels of a kernel by NCCL's own rules, `running`: those under the user's variables; `each`: GB/s that one of them
+    can move. `nvls`: channels of the switch reduction with `nvls_intra` GB/s each, `nvls_running` those that run.
+    """
 
     channels: int
     intra: float
@@ -26,14 +30,27 @@ class ChannelSearch:
     running: int
     nvls: int
     nvls_intra: float
+    usual: int
+    each: float
+    nvls_running: int
+
+    @property
+    def limit(self) -> float:
+        """B/s of a GPU that all running channels can move together; infinite with as many as NCCL takes by itself."""
+        return math.inf if self.running >= self.usual else self.running * self.each * 1e9
+
+    def reach(self, nics: float) -> float:
+        """Share of a group's NICs that its channels use: channel c leaves by NIC c modulo `nics`."""
+        return min(1.0, self.running / max(1.0, round(nics)))
 
 
 def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
     """Rings of `group` on `links`."""
     if not links.nvidia:
-        running = min(max(OTHER_CHANNELS, settings.min_channels or 1), settings.max_channels or MAX_CHANNELS)
+        running = _within(OTHER_CHANNELS, settings)
         rates = links.intra * 1e-9 / running, links.line * 1e-9 / running
-        return ChannelSearch(running, rates[0], rates[1], rates[0], running, 0, 0.0)
+        each = links.intra * 1e-9 / OTHER_CHANNELS
+        return ChannelSearch(running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0)
     counted = links.intra * 1e-9 * (NVLINK_COUNTED[links.generation] if links.medium == "nvlink" else 0.92)
     late = links.generation in ("hopper", "blackwell")
     if group.nodes == 1:
@@ -48,17 +65,25 @@ def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
         if channels > MAX_CHANNELS // 2:
             fold = channels / (MAX_CHANNELS // 2)
             channels, intra, inter, tree = MAX_CHANNELS // 2, intra * fold, inter * fold, tree * fold
-    running = channels
-    speed = min(intra, inter)
-    if speed >= 25.0 and not (late and speed < 50.0 and channels > 4):
-        running *= 2
-    running = min(MAX_CHANNELS, running * 2)
-    if late and group.nodes > 1 and speed > 45.0 and running < 16 and group.per_node > 1:
-        running *= 2
-    running = max(running, settings.min_channels or 1)
-    running = min(running, settings.max_channels or MAX_CHANNELS, MAX_CHANNELS)
+    usual = channels
+    speed = each = min(intra, inter)
+    if speed >= 25.0 and not (late and speed < 50.0 and channels > 4):  # two channels then share what the search gave one
+        usual *= 2
+        each /= 2
+    usual = min(MAX_CHANNELS, usual * 2)
+    if late and group.nodes > 1 and speed > 45.0 and usual < 16 and group.per_node > 1:
+        usual *= 2
+    running = _within(usual, settings)
     own = NVLS_CHANNELS.get(links.generation, (0, 0))[0 if group.nodes == 1 else 1] if links.nvls else 0
-    return ChannelSearch(channels, intra, inter, tree, running, own, counted / own if own else 0.0)
+    nvls_running = min(own, settings.max_ctas or MAX_CHANNELS)
+    if group.nodes > 1:  # between nodes no more channels than the rings have; as a share, since the usual rates were fitted so
+        nvls_running = min(nvls_running, math.ceil(own * min(1.0, running / usual)))
+    return ChannelSearch(channels, intra, inter, tree, running, own, counted / own if own else 0.0, usual, each, nvls_running)
+
+
+def _within(usual: int, settings: Settings) -> int:
+    """Channels that run where NCCL would take `usual` ones."""
+    return min(max(usual, settings.min_channels or 1), settings.max_channels or MAX_CHANNELS, MAX_CHANNELS)
 
 
 def _inside(counted: float, links: GroupLinks) -> tuple[int, float]:

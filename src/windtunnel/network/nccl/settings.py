@@ -24,9 +24,9 @@ KNOWN = {
     "NCCL_ALGO": "algorithms among which the tuner chooses; ^ before the list excludes",
     "NCCL_PROTO": "protocols, the same way; naming LL128 forces it where NCCL would not use it",
     "NCCL_MIN_NCHANNELS": "at least this many channels",
-    "NCCL_MAX_NCHANNELS": "at most this many",
+    "NCCL_MAX_NCHANNELS": "at most this many; NVLS inside a node keeps its own count, as in NCCL",
     "NCCL_MIN_CTAS": "as NCCL_MIN_NCHANNELS",
-    "NCCL_MAX_CTAS": "as NCCL_MAX_NCHANNELS",
+    "NCCL_MAX_CTAS": "as NCCL_MAX_NCHANNELS, NVLS too",
     "NCCL_NVLS_ENABLE": "0: no reduction in the NVSwitch",
     "NCCL_COLLNET_ENABLE": "1: reduction in the fabric, where it has it",
     "NCCL_PAT_ENABLE": "0: no PAT",
@@ -64,7 +64,7 @@ IGNORED = {
 class Settings:
     """Parsed variables; the defaults are NCCL's. SHARP (CollNet) is off until NCCL_COLLNET_ENABLE=1, as in NCCL.
 
-    `buffers`: bytes of a connection's buffer by protocol, where given. `ib_timeout` is the exponent, `qps` connections a channel,
+    `max_ctas` also bounds the channels of NVLS. `buffers`: bytes of a connection's buffer by protocol, where given. `ib_timeout` is the exponent, `qps` connections a channel,
     `p2p_pxn` PXN of sends.
     """
 
@@ -73,6 +73,7 @@ class Settings:
     protocols_forced: bool = False
     min_channels: int | None = None
     max_channels: int | None = None
+    max_ctas: int | None = None
     nvls: bool = True
     collnet: bool = False
     pat: bool = True
@@ -107,8 +108,8 @@ def parse_settings(variables: Mapping[str, str | int] | None, path: str = "setti
     for name in variables:
         if name not in KNOWN and name not in IGNORED:
             raise UnknownName(path, str(name), [*KNOWN, *IGNORED])
-    low, high = variables.get("NCCL_MIN_NCHANNELS"), variables.get("NCCL_MAX_NCHANNELS")
-    if low is not None and high is not None and str(low).isdecimal() and str(high).isdecimal() and int(low) > int(high):
+    low, high = _whole(variables, "NCCL_MIN_NCHANNELS"), _whole(variables, "NCCL_MAX_NCHANNELS")
+    if low is not None and high is not None and low > high:
         raise SpecError(f"{path}.NCCL_MIN_NCHANNELS", low, f"at most NCCL_MAX_NCHANNELS ({high})")
     protocols = {p.lower(): p for p in PROTOCOLS}
     buffers = {SIMPLE: "NCCL_BUFFSIZE", LL: "NCCL_LL_BUFFSIZE", LL128: "NCCL_LL128_BUFFSIZE"}
@@ -123,7 +124,8 @@ def parse_settings(variables: Mapping[str, str | int] | None, path: str = "setti
         protocols=_listed("NCCL_PROTO", variables, protocols, PROTOCOLS),
         protocols_forced="NCCL_PROTO" in variables,
         min_channels=_whole(variables, "NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"),
-        max_channels=_whole(variables, "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"),
+        max_channels=_smaller(variables, "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"),
+        max_ctas=_whole(variables, "NCCL_MAX_CTAS"),
         nvls=_switch(variables, "NCCL_NVLS_ENABLE", True),
         collnet=_switch(variables, "NCCL_COLLNET_ENABLE", False),
         pat=_switch(variables, "NCCL_PAT_ENABLE", True),
@@ -181,6 +183,11 @@ def _whole(variables: Mapping[str, str | int], *names: str, low: int = 1, high: 
                 raise SpecError(f"settings.{name}", variables[name], f"a whole number from {low} to {high}")
             return int(text)
     return None
+
+
+def _smaller(variables: Mapping[str, str | int], *names: str) -> int | None:
+    """The smallest of those that are set."""
+    return min((value for name in names if (value := _whole(variables, name)) is not None), default=None)
 
 
 def _switch(variables: Mapping[str, str | int], name: str, default: bool) -> bool:
