@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from windtunnel.engine.control import Parameter, controls
-from windtunnel.network.simulate.congestion import Congestion, load_congestion, presets
+from windtunnel.network.congestion import Congestion, load_congestion, presets
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "congestion.md"
 _PART = re.compile(r"(<!-- (parameters of (\w+)|presets)[^>]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)

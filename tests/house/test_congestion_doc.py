@@ -7,7 +7,7 @@ import re
 from congestion_tables import DOCUMENT, with_tables
 
 from windtunnel.engine.control import controls
-from windtunnel.network.simulate.congestion import presets
+from windtunnel.network.congestion import presets
 
 
 def test_tables_are_in_step() -> None:

@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from windtunnel.base.errors import SpecError
 from windtunnel.network.closed.cost import Cost, achieved, nvls_cuts
 from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
+from windtunnel.network.fabrics.check import check_fabric
 from windtunnel.network.groups.bandwidth import GroupLinks, group_links, uplink_share
 from windtunnel.network.groups.shape import Group, flat_group
 from windtunnel.network.nccl.channels import ChannelSearch, graph
@@ -169,6 +170,7 @@ class ClusterKey:
 @lru_cache(maxsize=1024)
 def _setup(key: ClusterKey, comm: Comm, group: Group, settings: Settings) -> Setup:
     cluster = key.cluster
+    check_fabric(cluster.fabric)
     links = group_links(cluster, group)
     if group.nodes > 1:
         links = replace(links, inter=links.inter * uplink_share(cluster, group, comm))

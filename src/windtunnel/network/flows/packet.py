@@ -12,10 +12,10 @@ from windtunnel.engine import packet as engine
 from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.packet import PacketOptions, PacketResult, plain_lanes
 from windtunnel.engine.routes import RouteOptions
+from windtunnel.network.congestion import Congestion
 from windtunnel.network.fabrics.faults import flap_events
 from windtunnel.network.flows.flow_list import Flows
 from windtunnel.network.simulate.collisions import loads
-from windtunnel.network.simulate.congestion import Congestion
 from windtunnel.network.simulate.packet_settings import PacketSettings
 
 

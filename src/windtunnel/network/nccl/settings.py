@@ -64,8 +64,8 @@ IGNORED = {
 class Settings:
     """Parsed variables; the defaults are NCCL's. SHARP (CollNet) is off until NCCL_COLLNET_ENABLE=1, as in NCCL.
 
-    `max_ctas` also bounds the channels of NVLS. `buffers`: bytes of a connection's buffer by protocol, where given. `ib_timeout` is the exponent, `qps` connections a channel,
-    `p2p_pxn` PXN of sends.
+    `max_ctas` also bounds the channels of NVLS. `buffers`: bytes of a connection's buffer by protocol, where given. `ib_timeout` is
+    the exponent, `qps` connections of a channel, `p2p_pxn` PXN of sends.
     """
 
     algorithms: frozenset[str] = field(default_factory=lambda: frozenset(ALGORITHMS))

@@ -29,6 +29,7 @@ from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.packets import packet_options, sprays
 from windtunnel.network.simulate.paths import latencies, route_options, with_endpoints
+from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -49,9 +50,14 @@ class Machine:
         return route_options(self.cluster, comm, self.settings, self.seed)
 
     @property
+    def ports(self) -> int:
+        """Ports of a NIC, over which every connection is split (ports.py)."""
+        return self.cluster.fabric.nic_ports
+
+    @property
     def flows(self) -> int:
-        """Hash values that one connection uses side by side: queue pairs of a connection, or the fabric's own."""
-        return max(self.settings.qps, self.cluster.fabric.flows_per_connection)
+        """Flows of one connection side by side, each with a hash of its own: on each port its queue pairs, or the fabric's own."""
+        return self.ports * max(self.settings.qps, self.cluster.fabric.flows_per_connection)
 
     @property
     def sprays(self) -> bool:
@@ -137,12 +143,14 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
 
 def connections_of(on: Machine, plan: AxisCall) -> AxisCall:
     """The plan with each lane between nodes over as many connections as the machine uses side by side, each with its own hash."""
-    if on.flows == 1 or on.sprays:
+    flows = on.ports if on.sprays else on.flows
+    if flows == 1:
         return plan
     site = on.graph.node_site[on.graph.endpoint]
-    lanes, old, part = split(plan.lanes, site[plan.lanes.src] != site[plan.lanes.dst], on.flows)
-    way = plan.way[old] * np.uint64(on.flows) + part.astype(np.uint64)
-    return replace(plan, lanes=lanes, way=way, paths=route(on.graph, lanes.src, lanes.dst, way, plan.options))
+    lanes, old, part = split(plan.lanes, site[plan.lanes.src] != site[plan.lanes.dst], flows)
+    way = plan.way[old] * np.uint64(flows) + part.astype(np.uint64)
+    paths = route_by_port(on.graph, lanes.src, lanes.dst, way, plan.options, part, ports=on.ports)
+    return replace(plan, lanes=lanes, way=way, paths=paths)
 
 
 def demand_of(on: Machine, plan: AxisCall) -> Floats:
@@ -156,7 +164,9 @@ def demand_of(on: Machine, plan: AxisCall) -> Floats:
     pair, index = np.unique(plan.lanes.src.astype(np.int64) * on.graph.endpoints + plan.lanes.dst, return_inverse=True)
     src, dst = np.repeat(pair // on.graph.endpoints, on.flows), np.repeat(pair % on.graph.endpoints, on.flows)
     each = np.repeat(np.bincount(index, nbytes) / on.flows, on.flows)
-    return loads(on.graph, route(on.graph, src, dst, np.arange(len(src)), plan.options), each)
+    number = np.arange(len(src))
+    paths = route_by_port(on.graph, src, dst, number.astype(np.uint64), plan.options, number % on.flows, ports=on.ports)
+    return loads(on.graph, paths, each)
 
 
 def _tile(one: Lanes, where: Int32s, count: int) -> Lanes:

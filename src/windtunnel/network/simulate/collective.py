@@ -141,12 +141,12 @@ def route_call(
         )
     pattern = lowered.pattern
     between = lowered.call.node_of(pattern.src) != lowered.call.node_of(pattern.dst)
-    # A message is striped over the NICs that its GPU drives, and over the queue pairs of each.
-    nics = nics_each(links.graph, links.ranks) if between.any() else 1
-    pairs = nics * settings.qps * paths
+    # A message is striped over the NICs that its GPU drives, the ports of each, and the queue pairs of each port.
+    nics, ports = (nics_each(links.graph, links.ranks), cluster.fabric.nic_ports) if between.any() else (1, 1)
+    pairs = nics * ports * settings.qps * paths
     lanes, old, part = split(lowered.lanes, between, pairs)
     key = pattern.channel[old] * pairs + part
-    taken = lane_paths(links, lanes, key, route_options(cluster, comm, settings, seed), part % nics if nics > 1 else None)
+    taken = lane_paths(links, lanes, key, route_options(cluster, comm, settings, seed), part, nics, ports)
     own, extra = latencies(links.graph, taken)
     return RoutedCall(lowered, links, lanes, taken, own, extra, old)
 

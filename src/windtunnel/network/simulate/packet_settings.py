@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.engine.packet import Loss, Marking, PacketOptions, Recovery, Spread
+from windtunnel.network.congestion import Congestion, load_congestion
 from windtunnel.network.fabrics.faults import Flap
-from windtunnel.network.simulate.congestion import Congestion, load_congestion
 
 SPREADS = {"spray": Spread.ROUND, "spray-random": Spread.RANDOM, "adaptive": Spread.ADAPTIVE, "flowlet": Spread.FLOWLET}
 """Routing -> how each switch chooses for a packet; every other routing keeps a flow on its path."""

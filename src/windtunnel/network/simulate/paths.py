@@ -17,6 +17,7 @@ from windtunnel.network.fabrics import cluster_graph
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.mesh_rings import MOST_IN_MESH, MeshRings, mesh_rings
 from windtunnel.network.nccl.settings import Settings
+from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -142,32 +143,14 @@ def nics_each(graph: Graph, ranks: Int32s) -> int:
     return max(1, int(np.diff(graph.nic_start)[ranks].min()))
 
 
-def lane_paths(links: PlacedRanks, lanes: Lanes, key: Int32s, options: RouteOptions, nic: Int32s | None = None) -> Paths:
-    """PlacedRanks of each lane; `key` [K] tells connections of the same two endpoints apart.
-
-    `nic` [K]: by which of its GPU's NICs each lane leaves. The router hashes a connection to one of equally near NICs, so keys are
-    tried until it is that one.
-    """
-    keys = key.astype(np.uint64)
-    paths = route(links.graph, lanes.src, lanes.dst, keys, options)
-    if nic is not None:
-        paths = _leaving_by(nic, links, lanes, keys, options, paths)
-    return _relayed(links, lanes, keys, options, paths) if links.through else paths
-
-
-def _leaving_by(
-    nic: Int32s, links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64], options: RouteOptions, paths: Paths
+def lane_paths(
+    links: PlacedRanks, lanes: Lanes, key: Int32s, options: RouteOptions, part: Int32s, nics: int = 1, ports: int = 1
 ) -> Paths:
-    """The paths for `keys` that are changed until each leaves by its NIC."""
-    step = np.uint64(int(keys.max(initial=0)) + 1)
-    for _ in range(_TRIES):
-        wrong = np.nonzero(_nic(links.graph, paths) % (int(nic.max()) + 1) != nic)[0]
-        wrong = wrong[_nic(links.graph, paths)[wrong] >= 0]
-        if not len(wrong):
-            break
-        keys[wrong] += step
-        paths = route(links.graph, lanes.src, lanes.dst, keys, options)
-    return paths
+    """Links of each lane; `key` [K] tells connections of the same two endpoints apart, `part` [K] numbers those of one message over
+    the GPU's `nics` and the `ports` of each (ports.py)."""
+    keys = key.astype(np.uint64)
+    paths = route_by_port(links.graph, lanes.src, lanes.dst, keys, options, part, nics, ports)
+    return _relayed(links, lanes, keys, options, paths) if links.through else paths
 
 
 def _relayed(links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64], options: RouteOptions, paths: Paths) -> Paths:
@@ -180,22 +163,6 @@ def _relayed(links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64], opt
     for i, k in enumerate(at.tolist()):
         lane_paths[k] = np.concatenate([half.links[half.start[i] : half.start[i + 1]] for half in halves])
     return Paths(np.cumsum([0, *map(len, lane_paths)]).astype(np.int64), np.concatenate(lane_paths).astype(np.int32))
-
-
-_TRIES = 64
-
-
-def _nic(graph: Graph, paths: Paths) -> Int32s:
-    """Which of its GPU's NICs each path leaves by, -1: none."""
-    index = np.full(graph.nodes, -1, dtype=np.int32)
-    owner = np.repeat(np.arange(len(graph.nic_start) - 1), np.diff(graph.nic_start))
-    index[graph.nics] = np.arange(len(graph.nics)) - graph.nic_start[owner]
-    kind = graph.node_kind[graph.link_from[paths.links]]
-    at = np.nonzero(kind == NodeKind.NIC)[0]
-    path = np.repeat(np.arange(len(paths)), np.diff(paths.start))[at]
-    found = np.full(len(paths), -1, dtype=np.int32)
-    found[path[::-1]] = index[graph.link_from[paths.links[at[::-1]]]]
-    return found
 
 
 def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
