@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from windtunnel.base.errors import EngineError, FileError, PlanError, SpecError, UnknownName, WindtunnelError
     from windtunnel.formats import Imported, import_job
     from windtunnel.memory import StageMemory, memory_of
-    from windtunnel.network.doors import flows, sweep
+    from windtunnel.network.api import flows, sweep
     from windtunnel.predict.prediction import KernelRow, Prediction, Span
     from windtunnel.reality.report import Report
     from windtunnel.reality.validate import validate
@@ -78,8 +78,8 @@ _HOME = {
     "Imported": "formats:Imported",
     "build": "workload:build",
     "memory_of": "memory:memory_of",
-    "sweep": "network.doors:sweep",
-    "flows": "network.doors:flows",
+    "sweep": "network.api:sweep",
+    "flows": "network.api:flows",
     "Prediction": "predict.prediction:Prediction",
     "StageMemory": "memory.result:StageMemory",
     "KernelRow": "predict.prediction:KernelRow",

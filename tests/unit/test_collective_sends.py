@@ -11,11 +11,11 @@ import pytest
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.engine.lanes import ALL
 from windtunnel.network import flat_group
-from windtunnel.network.joining import join
-from windtunnel.network.lowering import lanes_of, lanes_of_sends
-from windtunnel.network.sends import Sends, csv_of, from_rows, read_sends, rows_of
-from windtunnel.network.timing import seconds
-from windtunnel.network.transfers import transfers
+from windtunnel.network.lanes.build import lanes_of, lanes_of_sends
+from windtunnel.network.lanes.join_sends import join
+from windtunnel.network.lanes.listing import transfers
+from windtunnel.network.lanes.send_files import Sends, csv_of, from_rows, read_sends, rows_of
+from windtunnel.network.lanes.timing import seconds
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 

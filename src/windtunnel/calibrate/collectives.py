@@ -18,11 +18,11 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.calibrate.recipes import fits
 from windtunnel.calibrate.record import FitRecord, compared
 from windtunnel.network import flat_group
-from windtunnel.network.achieved import achieved
-from windtunnel.network.calibration import NETS, NODES, Net, Node
-from windtunnel.network.collective import Setup, prepare
-from windtunnel.network.group import Group
-from windtunnel.network.settings import parse_settings
+from windtunnel.network.closed.collective import Setup, prepare
+from windtunnel.network.closed.cost import achieved
+from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
+from windtunnel.network.groups.shape import Group
+from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.reality.collectives import call_of
 from windtunnel.reality.rows import CollectiveRow
 from windtunnel.reality.skipped import Skipped
@@ -59,8 +59,8 @@ class Accuracy:
 
 
 def refit(
-    samples: Sequence[Sample], nodes: Mapping[str, Node] = NODES, nets: Mapping[str, Net] = NETS
-) -> tuple[dict[str, Node], dict[str, Net]]:
+    samples: Sequence[Sample], nodes: Mapping[str, NodeConstants] = NODES, nets: Mapping[str, NetConstants] = NETS
+) -> tuple[dict[str, NodeConstants], dict[str, NetConstants]]:
     """All stages of `catalog/calibration/fits.toml` on clean samples.
 
     Each family and size band weighs alike, sizes from 1 MiB on two and a half times.
@@ -121,8 +121,11 @@ def _band(size: float) -> str:
 
 
 def fit(
-    samples: Sequence[Sample], free: Sequence[str], nodes: Mapping[str, Node] = NODES, nets: Mapping[str, Net] = NETS
-) -> tuple[dict[str, Node], dict[str, Net]]:
+    samples: Sequence[Sample],
+    free: Sequence[str],
+    nodes: Mapping[str, NodeConstants] = NODES,
+    nets: Mapping[str, NetConstants] = NETS,
+) -> tuple[dict[str, NodeConstants], dict[str, NetConstants]]:
     """The constants with the `free` ones refitted: a name is `hopper/launch` or `infiniband/tree_hop.1` (part 1 of a triple).
 
     Raises SpecError without samples or on a name that no table has.
@@ -181,7 +184,7 @@ class _Call:
         return cls(sample, ready, ready.open or (ready.choose(sample.bytes),))
 
     def predict(self, tables: Mapping[str, Any]) -> float:
-        links, s = self.ready.wires, self.sample
+        links, s = self.ready.links, self.sample
         node, net = tables[links.generation], tables[links.fabric]
         return min(
             achieved(s.comm, s.bytes, s.group, links, self.ready.graph, algorithm, protocol, node, net).seconds

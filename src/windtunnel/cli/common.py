@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from windtunnel.base.errors import FileError, UnknownName
+from windtunnel.base.errors import FileError
 
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field, such as plan.tp=4 of a job; repeatable.")
@@ -42,15 +42,6 @@ Gpu = Annotated[
 ]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="Number format of kernel tables that do not state it, such as bf16.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no report.")]
-
-FIDELITIES = ("closed", "flow", "packet")
-
-
-def network_of(name: str) -> str:
-    """The fidelity `name`, or UnknownName with those that there are."""
-    if name not in FIDELITIES:
-        raise UnknownName("--network", name, FIDELITIES)
-    return name
 
 
 def write(text: str, path: str, option: str) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.common import Json, Network, Sets, busy, network_of, writable, write_json
+from windtunnel.base.fidelity import check_fidelity
+from windtunnel.cli.common import Json, Network, Sets, busy, writable, write_json
 from windtunnel.cli.source import job_of
 from windtunnel.predict import predict
 from windtunnel.report.compare import compare, render
@@ -25,7 +26,7 @@ def command(
     network: Network = "closed",
     json: Json = None,
 ) -> None:
-    fidelity = network_of(network)
+    fidelity = check_fidelity(network)
     writable(("--json", json))
     jobs = [job_of(name, [*(sets or []), *(own or [])]).job for name, own in ((a, set_a), (b, set_b))]
     with busy("predicting both"):

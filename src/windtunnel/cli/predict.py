@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.common import (
     Json,
     Megatron,
@@ -16,7 +17,6 @@ from windtunnel.cli.common import (
     Seed,
     Sets,
     busy,
-    network_of,
     notes,
     writable,
     write_json,
@@ -50,7 +50,7 @@ def command(
     skip: Annotated[bool, typer.Option("--skip", help="packet: answer repeated patterns of transfers from memory.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    fidelity = network_of(network)
+    fidelity = check_fidelity(network)
     writable(("--json", json), ("--trace", trace), ("--html", html))
     for option, path in (("--trace", trace), ("--html", html)):
         if path == "-":

@@ -81,7 +81,7 @@ def run(
 
 def _wrong_column(program: Program) -> str:
     """Which column has another type than its annotation says."""
-    expected = {"Longs": np.int64, "Ints": np.int32, "Floats": np.float64, "Bytes": np.uint8}
+    expected = {"Int64s": np.int64, "Int32s": np.int32, "Floats": np.float64, "Uint8s": np.uint8}
     for field in fields(program):
         want = expected.get(str(field.type))
         got = getattr(program, field.name)

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.graph import Floats, Graph, Ints, Longs, Paths
+from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.routes import RouteOptions, route
 
@@ -180,9 +181,9 @@ class PacketResult:
     acked: Floats
     fct: Floats
     stats: dict[str, float]
-    link_data: Longs
-    link_control: Longs
-    link_peak: Longs
+    link_data: Int64s
+    link_control: Int64s
+    link_peak: Int64s
     link_paused: Floats
     end: float
     partitions: int
@@ -321,7 +322,7 @@ def _without(graph: Graph, down: set[int]) -> Graph:
 
 
 def _columns(paths: Paths, lanes: Lanes, rows: npt.ArrayLike | None) -> dict[str, npt.NDArray[Any]]:
-    path: Ints = np.arange(len(lanes), dtype=np.int32) if rows is None else np.ascontiguousarray(rows, np.int32)
+    path: Int32s = np.arange(len(lanes), dtype=np.int32) if rows is None else np.ascontiguousarray(rows, np.int32)
     out = {name: getattr(lanes, name) for name in lanes.__dataclass_fields__}
     return {**out, "path": path, "path_start": paths.start, "path_links": paths.links}
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from windtunnel.network.collisions import collisions
-from windtunnel.network.members import members
-from windtunnel.network.plans import Machine, Plan, plan_of
+from windtunnel.network.groups.ranks import members
+from windtunnel.network.simulate.axis_calls import AxisCall as Plan
+from windtunnel.network.simulate.axis_calls import Machine, plan_of
+from windtunnel.network.simulate.collisions import collisions
 from windtunnel.predict.costs import Network
 from windtunnel.predict.live import Call, name_of
 from windtunnel.predict.unequal.ranks import places_of

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from windtunnel.compute import Estimate, Factors, Profile, estimate, in_modules
 from windtunnel.network import CommEstimate, Group, collective, group
-from windtunnel.network.settings import Settings, parse_settings
+from windtunnel.network.nccl.settings import Settings, parse_settings
 from windtunnel.predict.hosts import host_seconds
 from windtunnel.predict.jitter import slowdown
 from windtunnel.spec.job import Job

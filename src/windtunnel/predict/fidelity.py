@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s as Longs
 from windtunnel.engine import _core
-from windtunnel.engine.graph import Longs
-from windtunnel.network.plans import Machine, machine, with_slow_nics
-from windtunnel.network.traffic import Traffic
+from windtunnel.network.simulate.axis_calls import Machine, machine, with_slow_nics
+from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.carried import Seen
 from windtunnel.predict.costs import Costs, Network
 from windtunnel.predict.live import Call, Live

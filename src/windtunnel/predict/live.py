@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.predict.costs import Network
 from windtunnel.workload import Axis, Comm
 
 Longs = npt.NDArray[np.int64]
 
-NETWORKS = ("closed", "flow", "packet")
+NETWORKS = tuple(FIDELITIES)
 """Fidelities of a step: closed form; fluid flows on the link graph; packets on it."""
 
 FIRST_KEY = 1 << 48

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s as Longs
 from windtunnel.engine import flow
 from windtunnel.engine._core import FlowNetwork
 from windtunnel.engine.flow import Demands, Variables
-from windtunnel.engine.graph import Longs
-from windtunnel.network.plans import Machine, demand_of
-from windtunnel.network.traffic import Traffic, traffic
+from windtunnel.network.simulate.axis_calls import Machine, demand_of
+from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.predict.carried import Seen, collided, plans, slowed
 from windtunnel.predict.costs import Network
 from windtunnel.predict.live import Call

@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s as Longs
 from windtunnel.base.errors import SpecError
 from windtunnel.engine._core import PacketNetwork, ReplayNetwork
-from windtunnel.engine.graph import Longs, Paths
+from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import packet_network, run_packets
-from windtunnel.network.packets import packet_size, settled
-from windtunnel.network.plans import Machine, connections_of
-from windtunnel.network.traffic import Traffic, traffic
+from windtunnel.network.simulate.axis_calls import Machine, connections_of
+from windtunnel.network.simulate.packets import packet_size, settled
+from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.predict.carried import Seen, collided, plans, slowed
 from windtunnel.predict.costs import Network
 from windtunnel.predict.live import Call

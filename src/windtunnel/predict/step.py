@@ -105,7 +105,7 @@ def predict(
         kernels=kernel_rows(workload, costs, pacing, step),
         collectives=collective_rows(workload, costs, lowered, pacing),
         critical_path=critical_path(lowered, timeline),
-        assumptions=assumptions(job),
+        assumptions=assumptions(job, network),
         warnings=warnings(job, memory) + (unanswered(job, profile, sources) if isinstance(profile, Profile) else ()),
         parameters=parameter_count(job.model),
         init_time_s=startup(job).seconds,

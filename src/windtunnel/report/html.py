@@ -10,7 +10,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.compute import PROVENANCES
-from windtunnel.network.traffic import Traffic
+from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.unequal.result import Unequally
 from windtunnel.report import words as say

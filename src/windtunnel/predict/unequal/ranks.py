@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.errors import PlanError
-from windtunnel.network.members import members
+from windtunnel.network.groups.ranks import members
 from windtunnel.spec import Cluster, Job
 from windtunnel.spec.unequal import Unequal, Where
 from windtunnel.workload import Axis

@@ -11,7 +11,7 @@ import numpy as np
 from windtunnel.base.units import show_time
 from windtunnel.engine import HopKind, Timeline, run
 from windtunnel.memory import StageMemory, memory_of
-from windtunnel.network.traffic import Traffic
+from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.category import Category
 from windtunnel.predict.costs import Costs
 from windtunnel.predict.live import Live
