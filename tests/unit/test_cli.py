@@ -221,7 +221,7 @@ def test_memory_prices_each_change_as_predict_does(capsys: pytest.CaptureFixture
     assert times and times == sorted(times)
     first = json.loads(answer(capsys, "predict", JOB, *wide, "--set", data["advice"][0]["set"], "--json", "-")[1])
     assert first["step_time_s"] == times[0]
-    assert f"({times[0] / data['step_time_s'] - 1.0:+.1%})" in answer(capsys, "memory", JOB, *wide)[1].replace("\n", " ")
+    assert f"({times[0] / data['step_time_s'] - 1.0:+.1%} a token)" in answer(capsys, "memory", JOB, *wide)[1].replace("\n", " ")
 
 
 def test_memory_writes_a_snapshot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
-"""From a model and a machine to a plan. Today: a first plan that fits, found by a stated rule."""
+"""From one job to better ones: a first plan for a model, priced advice, changes that make a job fit."""
 
-from windtunnel.search.start import START_TOKENS, Start, start
+from windtunnel.search.advice import Advice, advise
+from windtunnel.search.change import Change
+from windtunnel.search.fixes import Fix, fixes
+from windtunnel.search.start import Start, start
 
-__all__ = ["START_TOKENS", "Start", "start"]
+__all__ = ["Advice", "Change", "Fix", "Start", "advise", "fixes", "start"]

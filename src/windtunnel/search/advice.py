@@ -209,6 +209,10 @@ def _stages(job: Job) -> Iterator[Change]:
             yield Change.of(plan__stages=tuple(stages))
 
 
+def _slowest(job: Job) -> Iterator[Change]:
+    yield Change.of(cluster__slow_nodes=0.0)
+
+
 def _data(job: Job) -> Iterator[Change]:
     if job.runtime.data.overlap != "step":
         yield Change.of(runtime__data__overlap="step")
@@ -235,6 +239,7 @@ CANDIDATES: dict[str, Callable[[Job], Iterator[Change]]] = {
     "recompute": _recompute,
     "optimizer": _optimizer,
     "other_stages": _stages,
+    "slowest_gpu": _slowest,
     "exposed_data": _data,
     "exposed_offload": _offload,
     "exposed_cpu_update": _offload,

@@ -14,7 +14,7 @@ from itertools import product
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.search.change import Change, changed, memory_after, spare
-from windtunnel.spec import Job
+from windtunnel.spec import Job, Model
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.plan import Plan
@@ -39,12 +39,13 @@ AGAIN = {"none": 1.0, "selective": 1.02, "ops": 1.15, "full": 1.33}
 class Fix:
     """A change with which the job fits, bytes left on the fullest GPU, seconds of a step, and the price of a token over today's.
 
-    `price`: 0.05 is 5 % dearer a token than the job as it is would be, if it fitted.
+    `price`: 0.05 is 5 % dearer a token than the job as it is would be, if it fitted; 0 where that cannot be predicted.
     """
 
     change: Change
     spare: float
     step_time_s: float
+    tokens_per_s: float
     price: float
 
     @property
@@ -63,7 +64,7 @@ def fixes(job: Job) -> tuple[Fix, ...]:
     if not isinstance(job.model, GraphModel):
         found += [fix for change in _layouts(job) if (fix := _priced(job, change, now)) is not None]
     best: list[Fix] = []
-    for fix in sorted(found, key=lambda one: (round(one.price, 3), len(one.change.sets))):
+    for fix in sorted(found, key=lambda one: (-one.tokens_per_s, len(one.change.sets))):
         if not any(set(other.change.sets) <= set(fix.change.sets) for other in best):
             best.append(fix)
     singles = [fix for fix in best if fix.single]
@@ -90,7 +91,8 @@ def _priced(job: Job, change: Change, now: float | None) -> Fix | None:
     except WindtunnelError:
         return None
     price = now / prediction.tokens_per_s - 1.0 if now else 0.0
-    return Fix(change, spare(prediction.memory), prediction.step_time_s, price) if prediction.fits else None
+    rate = prediction.tokens_per_s
+    return Fix(change, spare(prediction.memory), prediction.step_time_s, rate, price) if prediction.fits else None
 
 
 def _smallest_that_fits(job: Job) -> Iterator[Change]:
@@ -179,7 +181,8 @@ def _degree(axis: str) -> Callable[[Job], Iterator[Change]]:
                 stages = () if uneven == job.plan.stages else (("plan.stages", uneven),)
                 yield Change((("plan.pp", degree), ("plan.dp", None), *stages))
             else:
-                yield Change(((f"plan.{axis}", degree), ("plan.dp", None)))
+                beside = (("plan.sequence_parallel", True),) if axis == "tp" and isinstance(job.model, Model) else ()
+                yield Change(((f"plan.{axis}", degree), ("plan.dp", None), *beside))
 
     return family
 
@@ -220,18 +223,18 @@ def _layouts(job: Job) -> list[Change]:
     """The PRICED layouts that fit and promise the shortest step: tp, cp, pp and ep, with the weakest recompute that fits."""
     fitting: list[tuple[float, float, Change]] = []
     least, memory = _weights(job), job.cluster.gpu.memory
-    candidates = sorted(_divisions(job), key=lambda one: one[0])[:LAYOUTS]
     done: set[tuple[object, ...]] = set()
-    for guess, division, change in candidates:
-        after = changed(job, change)
-        if division in done or after is None or least(after.plan) > memory:
+    counted = 0
+    for guess, division, change in sorted(_divisions(job), key=lambda one: one[0]):
+        if division in done or (after := changed(job, change)) is None or least(after.plan) > memory:
             continue
         stages = memory_after(after)
         if stages is not None and all(stage.fits for stage in stages):
             done.add(division)
             fitting.append((guess, spare(stages), change))
-            if len(fitting) >= 2 * PRICED:
-                break
+        counted += 1
+        if counted >= LAYOUTS or len(fitting) >= 2 * PRICED:
+            break
     roomy = [one for one in fitting if one[1] >= HEADROOM * memory]
     return [change for _, _, change in (roomy or fitting)[:PRICED]]
 
