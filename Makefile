@@ -99,7 +99,7 @@ laws: setup
 	$(BIN)/python -m pytest tests/laws tests/engines -q -n auto --hypothesis-profile=fresh
 
 # The C++ tests and fuzzers under ASan and UBSan, then under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
-SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=6
+SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo
 ROUNDS ?= 1000
 
 sanitize: setup
