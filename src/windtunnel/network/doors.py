@@ -8,7 +8,8 @@ from windtunnel.base.errors import UnknownName
 from windtunnel.network.collective import sweep as closed_sweep
 from windtunnel.network.fabrics import parse_fabric
 from windtunnel.network.flow_list import load_flows
-from windtunnel.network.flows import FlowOptions, FlowsResult, run_flows
+from windtunnel.network.flows import FlowOptions, run_flows
+from windtunnel.network.flows import FlowsResult as FlowsResult
 from windtunnel.network.packet_flows import PacketSettings
 from windtunnel.network.run import engine_sweep
 from windtunnel.network.sends import Sends
