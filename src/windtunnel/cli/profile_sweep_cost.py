@@ -10,6 +10,7 @@ from windtunnel.compute import estimate
 from windtunnel.profile.kernels import KernelCase
 from windtunnel.profile.timing import Protocol
 from windtunnel.spec import GPU, load_runtime
+from windtunnel.workload.identity import Module
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 
 KINDS = {
@@ -78,7 +79,7 @@ def _row(case: KernelCase) -> Op:
         case.name,
         kind,
         PHASES[case.phase],
-        "",
+        Module.NONE,
         DTYPES.index(dtype),
         case.batch or 1,
         case.m or 1,

@@ -163,13 +163,6 @@ class RankBuilder:
         """Template of each instance so far, -1 for a rendezvous."""
         return np.array(self.rows[:: self._STRIDE], np.int64)
 
-    def waits_by_instance(self) -> Longs:
-        """[n, w] instances that each instance waits for, -1 where it waits for fewer than w."""
-        counts = np.array(self.rows[3 :: self._STRIDE], np.int64)
-        out = np.full((len(counts), max(1, int(counts.max(initial=0)))), -1, np.int64)
-        out[np.arange(out.shape[1]) < counts[:, None]] = self.waits
-        return out
-
     def sync_host(self, instance: int) -> None:
         """Lets the host enqueue nothing more until `instance`, which is there already, has ended."""
         self.rows[self._STRIDE * instance + 2] |= HOST_SYNC

@@ -108,8 +108,8 @@ def _loss(prediction: Prediction, part: Part) -> str:
         hint = "memory has room: try a weaker plan.recompute" if fitting else "memory is nearly full, so it may be needed"
         return f"Recomputing activations costs {cost}; {hint}."
     if part.key == idle_key(Category.CPU_UPDATE):
-        advice = "" if plan.offload.overlap else " try plan.offload.overlap=true, or"
-        return f"The update by the CPU costs {cost}:{advice} try a smaller plan.offload.optimizer_fraction."
+        sooner = "" if plan.offload.overlap else "plan.offload.overlap=true, or "
+        return f"The update by the CPU costs {cost}: try {sooner}a smaller plan.offload.optimizer_fraction."
     if part.group == OPTIMIZER:
         if plan.sharding == "none" and job.dp * plan.cp > 1:
             return f"The optimizer costs {cost}: plan.sharding=zero1 splits it over {job.dp * plan.cp} ranks."

@@ -9,7 +9,7 @@ from windtunnel.engine import Timeline
 from windtunnel.predict.category import MOVING, idle_key
 from windtunnel.predict.prediction import KernelRow
 from windtunnel.predict.price.calls import CallKey
-from windtunnel.predict.price.costs import Costs, calls_of
+from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.runs.step_run import StepRun
 from windtunnel.workload import Kind, Phase, Workload
 
@@ -95,12 +95,12 @@ def collective_rows(ran: StepRun) -> tuple[dict[str, object], ...]:
     book, counts = ran.costs[stage].calls, executions(ran.workload, stage)
     labels: dict[CallKey, str] = {}
     inside: dict[CallKey, float] = {}
-    for row, key in calls_of(ops):
+    for row, key in ran.costs[stage].call_of.items():
         labels.setdefault(key, ops.names[row])
         inside[key] = inside.get(key, 0.0) + float(counts[row])
     rows = []
     for key in ran.calls():
-        price, group = book.price(*key), book.group(key.axis)
+        price, group = book.price_of(key), book.group(key.axis)
         axis, call = key.axis.name.lower(), key.comm.name.lower()
         rows.append(
             {

@@ -94,7 +94,8 @@ class KernelTimeline(OnDemand[Span]):
         network = program.engine.network() if program.engine is not None else None
         recorded = run(lowered.program, record_ops=range(lowered.stages), critical_path=False, network=network).recorded
         launched = ops.launches > 0
-        categories = [Category(int(c)).key.replace("_", " ") for c in lowered.categories]
+        keys = {int(category): category.key.replace("_", " ") for category in Category}
+        categories = [keys[c] for c in lowered.categories.tolist()]
         streams = [Stream(int(s)).name.lower() for s in ops.stream]
         spans = []
         columns = (recorded.rank, recorded.instance, recorded.op, recorded.start, recorded.end)

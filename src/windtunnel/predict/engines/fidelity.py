@@ -14,9 +14,8 @@ from windtunnel.predict.engines.flow import FlowStep
 from windtunnel.predict.engines.packet import PacketStep
 from windtunnel.predict.engines.traffic import Executions
 from windtunnel.predict.price.calls import CallBook, CallKey
-from windtunnel.predict.price.costs import Costs, calls_of
+from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
-from windtunnel.workload import Workload
 
 Progress = Callable[[float], object]
 SlowNics = Sequence[tuple[Int64s, float]]
@@ -59,14 +58,14 @@ class Fidelity:
         """`calls` over the engine."""
         return ENGINES[self.name](self.machine, book, list(calls), self.skip)
 
-    def reprice(self, workload: Workload, costs: Costs) -> Costs:
+    def reprice(self, costs: Costs) -> Costs:
         """Costs in which calls inside layers that leave a scale-up domain take what the engine says, all groups of the job at once.
 
         These calls are rows of the workload and do not meet others on the links.
         """
         live = NetworkCalls(costs.calls)
         rows: dict[CallKey, list[int]] = {}
-        for row, key in calls_of(workload.ops):
+        for row, key in costs.call_of.items():
             if live.crosses(key.axis):
                 rows.setdefault(key, []).append(row)
         if not rows:

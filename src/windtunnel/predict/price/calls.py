@@ -46,13 +46,16 @@ class CallBook:
 
     def price(self, comm: Comm, axis: Axis, size: float) -> CommEstimate:
         """Estimate of one call."""
-        key = CallKey(comm, axis, size)
-        if key not in self._known:
-            self._known[key] = self._estimate(key)
-        estimate = self._known[key]
-        seconds = self.measured.get(key)
-        if seconds is None:
+        return self.price_of(CallKey(comm, axis, size))
+
+    def price_of(self, key: CallKey) -> CommEstimate:
+        """The same for a key."""
+        estimate = self._known.get(key)
+        if estimate is None:
+            estimate = self._known[key] = self._estimate(key)
+        if key not in self.measured:
             return estimate
+        seconds = self.measured[key]
         scale = estimate.seconds / seconds if seconds > 0.0 else 1.0
         return replace(estimate, seconds=seconds, bus_bandwidth=estimate.bus_bandwidth * scale)
 
@@ -71,4 +74,4 @@ class SlowestBook(CallBook):
     kinds: tuple[CallBook, ...] = ()
 
     def _estimate(self, key: CallKey) -> CommEstimate:
-        return max((kind.price(*key) for kind in self.kinds), key=lambda estimate: estimate.seconds)
+        return max((kind.price_of(key) for kind in self.kinds), key=lambda estimate: estimate.seconds)

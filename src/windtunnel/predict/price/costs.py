@@ -21,14 +21,15 @@ from windtunnel.workload.ops import OpTable
 class Costs:
     """Columns over the rows of the workload: device `seconds`, `host` seconds to enqueue, and what the seconds rest on.
 
-    `calls` prices communication. `slowdown`: the factor on computation for the slowest GPU. `data`: seconds at the begin of the
-    step for which the first stage waits for its batch.
+    `calls` prices communication, `call_of` has the call of each communication row. `slowdown`: the factor on computation for the
+    slowest GPU. `data`: seconds at the begin of the step for which the first stage waits for its batch.
     """
 
     seconds: Floats
     host: Floats
     estimate: Estimate
     calls: CallBook
+    call_of: dict[int, CallKey]
     slowdown: float
     data: float = 0.0
 
@@ -47,16 +48,16 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
         estimated = in_modules(workload, kernels, profile.modules)
     slower = 1.0 if job.unequal is not None and job.unequal.names_speeds else slowdown(job.cluster)
     seconds = estimated.seconds * slower
-    calls = CallBook(job)
-    for row, key in calls_of(ops):
-        seconds[row] = calls.price(*key).seconds
+    calls, call_of = CallBook(job), dict(_calls(ops))
+    for row, key in call_of.items():
+        seconds[row] = calls.price_of(key).seconds
     host = host_seconds(workload) / job.cluster.node.host_speed
     if runtime.launch_blocking:  # no launch is ahead of the device: its cost stands before the kernel
         seconds, host = seconds + host, np.zeros(len(ops))
-    return Costs(seconds, host, estimated, calls, slower)
+    return Costs(seconds, host, estimated, calls, call_of, slower)
 
 
-def calls_of(ops: OpTable) -> Iterator[tuple[int, CallKey]]:
+def _calls(ops: OpTable) -> Iterator[tuple[int, CallKey]]:
     """(row, call) of every communication row."""
     rows = np.nonzero(ops.kind == Kind.COMM)[0]
     for row, comm, axis, size in zip(

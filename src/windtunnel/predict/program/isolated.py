@@ -9,7 +9,7 @@ import numpy as np
 
 from windtunnel.engine import ProgramBuilder, run
 from windtunnel.predict.category import Category, categories
-from windtunnel.predict.price.costs import Costs, calls_of
+from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.tax import beside, tax_of
 from windtunnel.workload import Kind, Stream, Workload
 
@@ -56,9 +56,10 @@ def alone(workload: Workload, costs: Costs, rows: Sequence[int], module_host: fl
     )
     builder.rank().add(template)
     computes, call = (ops.kind[index] != Kind.COMM) & (costs.seconds[index] > 0.0), ops.kind[index] == Kind.COMM
-    overlapped = index[beside(waits.astype(np.int64), computes, call, ops.stream[index] == Stream.COMPUTE)]
-    keys = dict(calls_of(ops))
-    builder.compute_tax = tax_of(costs.calls, (keys[row] for row in overlapped.tolist()))
+    place, slot = np.nonzero(waits >= 0)
+    awaited = waits[place, slot].astype(np.int64)
+    overlapped = index[beside(place, awaited, computes, call, ops.stream[index] == Stream.COMPUTE)]
+    builder.compute_tax = tax_of(costs.calls, (costs.call_of[row] for row in overlapped.tolist()))
     busy = float(costs.seconds[index][ops.kind[index] != Kind.COMM].sum())
     return Alone(run(builder.build()).makespan, busy, float(host.sum()))
 

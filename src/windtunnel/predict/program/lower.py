@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from windtunnel.engine import Program, ProgramBuilder
 from windtunnel.predict.category import Category, Task
+from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.pipeline import PipelineTransfers, overlaps
@@ -23,7 +24,7 @@ from windtunnel.predict.program.sharding import Sharding, sharding_for
 from windtunnel.predict.program.stage import HOST, PASSES, UPDATE, Stage
 from windtunnel.predict.program.tax import compute_tax
 from windtunnel.predict.program.templates import Templates
-from windtunnel.workload import Axis, Comm, Workload
+from windtunnel.workload import Axis, Workload
 from windtunnel.workload.passes.optimizer import sharded
 from windtunnel.workload.schedules import Order, table
 
@@ -40,7 +41,7 @@ class Lowered:
 
     program: Program
     labels: tuple[npt.NDArray[np.int32], ...]
-    calls: tuple[Counter[tuple[Comm, Axis, float]], ...]
+    calls: tuple[Counter[CallKey], ...]
     rows: tuple[npt.NDArray[np.int64] | None, ...]
     categories: npt.NDArray[np.int32]
     partners: tuple[dict[tuple[int, int], tuple[int, int]], ...]
@@ -65,15 +66,15 @@ def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) ->
         stage = Stage(index, builder.rank(), templates, workload, costs, live)
         write_step(stage, transfers)
         stages.append(stage)
-    builder.compute_tax = compute_tax(stages)
     return finished(builder, stages)
 
 
 def finished(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[str, ...] = ("",)) -> Lowered:
     """The program of `stages`, which share their templates' rows."""
     templates = stages[0].templates
+    program = builder.build()
     return Lowered(
-        builder.build(),
+        replace(program, compute_tax=compute_tax(program, stages)),
         tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages),
         tuple(s.calls for s in stages),
         tuple(templates.rows),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
@@ -18,7 +16,6 @@ from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
 
-T = TypeVar("T", int, Int64s)
 Streams = tuple[tuple[int, int], tuple[int, int]]
 """[whether stages are walked in reverse][whether it is a gradient]"""
 
@@ -64,11 +61,14 @@ class PipelineTransfers:
         self.copies = job.copies
         held = {part: stage for stage, parts in enumerate(job.places) for part in parts}
         self.crosses = np.array([job.copies > 1 or held[k] != held[k + 1] for k in range(self.boundaries)], np.bool_)
+        # plain lists, which are quicker to look up one by one
+        self._places, self._backs, self._crosses = self.places.tolist(), self.backs.tolist(), self.crosses.tolist()
         # a host that waits for one transfer before it posts the next would stop where neighbours send to each other at once
         self.sync = runtime.p2p_sync and not overlaps(job) and job.plan.schedule_name in ("gpipe", "1f1b", "interleaved")
-        self.size, self.seconds = workload.boundary, 0.0
+        self.size, self.seconds, self.gathered = workload.boundary, 0.0, 0.0  # gathered: bytes that tp gathers after each transfer
         if self.stages > 1:
             if job.plan.tp > 1 and not job.plan.sequence_parallel and runtime.p2p_scatter:
+                self.gathered = self.size
                 self.seconds = costs.calls.price(Comm.ALL_GATHER, Axis.TP, self.size).seconds
                 self.size /= job.plan.tp
             gather = self.seconds
@@ -85,16 +85,16 @@ class PipelineTransfers:
                 continue
             first = chunk * half if self.copies > 1 else 0
             for gradient in (0, 1):
-                keys = self._key(boundary, gradient, first) + np.arange(half)
+                own = keys.transfer(boundary, gradient, first, self.micro_batches, self.group) + np.arange(half)
                 back = bool(gradient) != bool(self.backs[chunk])
                 call = NetworkCall(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, gather, self.only)
-                live.bind(keys, call)
+                live.bind(own, call)
 
     def _over(self, stage: Stage, action: Action, ahead: bool) -> int | None:
         """The boundary over which the action's result is sent (or, `ahead`, over which what it needs comes), or None."""
         gradient = int(action.direction != Pass.FORWARD)
-        boundary = int(self.places[stage.index, action.chunk]) - (1 - gradient if ahead else gradient)
-        inside = action.direction != Pass.WEIGHT_GRADIENT and 0 <= boundary < self.boundaries and self.crosses[boundary]
+        boundary: int = self._places[stage.index][action.chunk] - (1 - gradient if ahead else gradient)
+        inside = action.direction != Pass.WEIGHT_GRADIENT and 0 <= boundary < self.boundaries and self._crosses[boundary]
         return boundary if inside else None
 
     def send(self, stage: Stage, action: Action, after: int) -> int | None:
@@ -108,7 +108,10 @@ class PipelineTransfers:
     def receive(self, stage: Stage, action: Action) -> int | None:
         """The transfer that `action` needs first, or None where it needs none; posted as soon as the host gets there."""
         boundary = self._over(stage, action, ahead=True)
-        return None if boundary is None else self._meet(stage, action, boundary, _RECEIVED, _RECEIVE, (), self.sync)
+        if boundary is None:
+            return None
+        stage.received += 1
+        return self._meet(stage, action, boundary, _RECEIVED, _RECEIVE, (), self.sync)
 
     def _meet(
         self, stage: Stage, action: Action, boundary: int, kind: int, streams: Streams, waits: tuple[int, ...], sync: bool
@@ -116,8 +119,8 @@ class PipelineTransfers:
         gradient = int(action.direction != Pass.FORWARD)
         return stage.meet(
             (kind, action.micro_batch, action.chunk),
-            streams[self.backs[action.chunk]][gradient],
-            self._key(boundary, gradient, action.micro_batch),
+            streams[self._backs[action.chunk]][gradient],
+            keys.transfer(boundary, gradient, action.micro_batch, self.micro_batches, self.group),
             self.seconds,
             2,
             waits,
@@ -166,19 +169,19 @@ class PipelineTransfers:
         for at, which, boundary, streams, said_as in ways:
             place = at[which]
             stream[place] = np.array(streams)[self.backs[chunk[which]], gradient[which]]
-            key[place] = self._key(boundary[which], gradient[which], micro_batch[which])
+            key[place] = keys.transfer(boundary[which], gradient[which], micro_batch[which], self.micro_batches, self.group)
             labels[place] = np.stack([np.full(len(place), said_as), micro_batch[which], chunk[which]], axis=1)
         waits[sent[sends], 0] = run[turn[sends]] + base
         flags[received[receives]] = HOST_SYNC if self.sync else 0
         stage.labels += labels.ravel().tolist()
         stage.sent += int(sends.sum())
+        stage.received += int(receives.sum())
         stage.rank.extend(template, flags, waits, stream, key, self.seconds, 2, stage.call_host, _WAITING, _MOVING)
         return base + int(run[-1])
 
     def count(self, stage: Stage) -> None:
-        """Books the sends of a stage among its communication calls."""
+        """Books the sends of a stage, and the gathers after what it receives, among its communication calls."""
         if stage.sent:
             stage.calls[CallKey(Comm.SEND_RECV, Axis.PP, self.size)] = stage.sent
-
-    def _key(self, boundary: T, direction: T, micro_batch: T) -> T:
-        return keys.transfer(boundary, direction, micro_batch, self.micro_batches, self.group)
+        if stage.received and self.gathered:
+            stage.calls[CallKey(Comm.ALL_GATHER, Axis.TP, self.gathered)] = stage.received

@@ -50,7 +50,7 @@ class Stage:
         self.labels: list[int] = []  # flat, three numbers an instance
         self.calls: Counter[CallKey] = Counter()
         self.collectives: list[tuple[int, CallKey]] = []  # instances that are collectives between passes
-        self.sent = 0  # pipeline transfers
+        self.sent = self.received = 0  # pipeline transfers
         host = workload.job.runtime.host
         self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
 
@@ -110,7 +110,7 @@ class Stage:
         key = CallKey(call, axis, size)
         self.calls[key] += 1
         self.collectives.append((len(self.rank), key))
-        return self.costs.calls.price(*key).seconds
+        return self.costs.calls.price_of(key).seconds
 
     def twin(self, size: float, waits: tuple[int, ...]) -> int:
         """Append the all-reduce of gradients with the stage that holds the other copy of this one's parameters; returns its

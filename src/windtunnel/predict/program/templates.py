@@ -8,7 +8,7 @@ from windtunnel.base.arrays import Bools, Int32s, Int64s
 from windtunnel.engine import COPY, ProgramBuilder
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.calls import CallKey
-from windtunnel.predict.price.costs import Costs, calls_of
+from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.passes import PassRows, beside, half, in_a_row
 from windtunnel.predict.program.tax import beside as beside_computation
 from windtunnel.spec.common import DTYPE_BYTES
@@ -47,8 +47,9 @@ class Templates:
         self.parts: dict[tuple[int, Pass], PassRows] = {}
         self.rows: list[Int64s | None] = [] if rows is None else rows  # by template: rows of the workload, None for others
         self.inline: dict[int, tuple[bool, bool]] = {}  # by template: whether it is on the compute stream, and whether it computes
-        self.calls: dict[int, set[CallKey]] = {}  # by template: its calls that run beside its computation
-        self.call_of = dict(calls_of(ops))
+        self.passes: dict[int, PassRows] = {}  # by template, of those that are passes
+        self.beside: dict[int, set[CallKey]] = {}
+        self.call_of = costs.call_of
         runtime = workload.job.runtime
         self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
         elements = sum(workload.stage_parameters), sum(workload.stage_quantised)
@@ -160,18 +161,30 @@ class Templates:
             sync=np.where(live, self.sync[rows], 0).astype(np.uint8),
             group=0 if self.group is None else self.group[rows],
         )
-        call = live & (self.is_comm[rows] > 0)
-        computes = live & ~call & (self.costs.seconds[rows] > 0.0)
-        overlapped = beside_computation(piece.waits.astype(np.int64), computes, call, self.stream[rows] == Stream.COMPUTE)
-        self.calls[number] = {self.call_of[row] for row in np.unique(rows[overlapped]).tolist()}
-        self.inline[number] = True, bool(computes.any())
+        self.passes[number] = piece
+        self.inline[number] = True, bool((live & (self.is_comm[rows] == 0) & (self.costs.seconds[rows] > 0.0)).any())
         return number
 
-    def calls_beside(self, templates: Int64s) -> set[CallKey]:
-        """Calls inside any of `templates` that run beside computation of the same template."""
-        return {call for number in np.unique(templates).tolist() for call in self.calls.get(number, ())}
+    def calls_in(self, template: int) -> set[CallKey]:
+        """Calls inside a template."""
+        piece = self.passes.get(template)
+        if piece is None:
+            return set()
+        return {self.call_of[row] for row in np.unique(piece.rows[piece.live & (self.is_comm[piece.rows] > 0)]).tolist()}
 
-    def on_compute_stream(self, templates: Int64s) -> tuple[Bools, Bools]:
+    def calls_beside(self, template: int) -> set[CallKey]:
+        """Calls inside a template that run beside its computation."""
+        if template not in self.beside:
+            piece = self.passes[template]
+            rows, call = piece.rows, piece.live & (self.is_comm[piece.rows] > 0)
+            computes = piece.live & ~call & (self.costs.seconds[rows] > 0.0)
+            place, slot = np.nonzero(piece.waits >= 0)
+            awaited = piece.waits[place, slot].astype(np.int64)
+            overlapped = beside_computation(place, awaited, computes, call, self.stream[rows] == Stream.COMPUTE)
+            self.beside[template] = {self.call_of[row] for row in np.unique(rows[overlapped]).tolist()}
+        return self.beside[template]
+
+    def on_compute_stream(self, templates: Int32s) -> tuple[Bools, Bools]:
         """[n] whether each of the templates, -1 for a rendezvous, is on the compute stream, and whether it computes."""
         numbers, place = np.unique(templates, return_inverse=True)
         flags = np.array([self.inline.get(number, (False, False)) for number in numbers.tolist()], np.bool_).reshape(-1, 2)

@@ -14,7 +14,6 @@ from windtunnel.predict.program.pipeline import PipelineTransfers
 from windtunnel.predict.program.rendezvous import RendezvousKeys, UnequalStage
 from windtunnel.predict.program.speeds import DISPATCH, Speeds, columns
 from windtunnel.predict.program.stage import Stage
-from windtunnel.predict.program.tax import compute_tax
 from windtunnel.predict.program.templates import Templates
 from windtunnel.predict.ranks.folding import Replicas
 from windtunnel.predict.ranks.places import Ranks
@@ -62,7 +61,6 @@ def lower_unequal(
             write_step(made, transfers[pace.kinds])
             apart.stretch(made.rank, made.labels)
             stages.append(made)
-    builder.compute_tax = compute_tax(stages)
     return finished(builder, stages, tuple(name_of(group) for group in groups))
 
 

@@ -38,7 +38,7 @@ def engine_program(workload: Workload, costs: Costs, setting: Setting) -> StepPr
     from windtunnel.predict.engines.fidelity import EngineRun, Fidelity  # slow to import
 
     fidelity = Fidelity.of(setting.network, costs.calls, setting.seed, setting.skip)
-    priced, live = fidelity.reprice(workload, costs), NetworkCalls(costs.calls)
+    priced, live = fidelity.reprice(costs), NetworkCalls(costs.calls)
     lowered = lower(workload, priced, live)
     return StepProgram(workload, priced, lowered, EngineRun(fidelity, live))
 

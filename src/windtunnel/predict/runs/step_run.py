@@ -11,7 +11,7 @@ from windtunnel.network.traffic import Traffic
 from windtunnel.predict.category import COMPUTE, HOST_PART, OVERLAP_SLOWDOWN, SLOWEST_GPU, Category, idle_key
 from windtunnel.predict.prediction import UnequalResult
 from windtunnel.predict.price.calls import CallKey
-from windtunnel.predict.price.costs import Costs, calls_of
+from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.lower import Lowered
 from windtunnel.workload import Stream, Workload
 
@@ -53,9 +53,8 @@ class StepRun:
 
     def calls(self) -> Iterator[CallKey]:
         """Every communication call of the step once: inside layers, then between passes."""
-        inside = (key for _, key in calls_of(self.workload.ops))
         between = (key for counts in self.lowered.calls for key in counts)
-        yield from dict.fromkeys((*inside, *between))
+        yield from dict.fromkeys((*self.costs[0].call_of.values(), *between))
 
 
 def breakdown(timeline: Timeline, costs: Costs, rank: int) -> Breakdown:

@@ -107,7 +107,7 @@ def drawn_program(workload: Workload, mixed: MixedCosts, draw: Draw, setting: Se
         groups = fold(job, unequal, ranks, draw)
         closed = mixed.first
         fidelity = Fidelity.of(setting.network, closed.calls, setting.seed, setting.skip, slow)
-        priced, live = fidelity.reprice(workload, closed), NetworkCalls(closed.calls)
+        priced, live = fidelity.reprice(closed), NetworkCalls(closed.calls)
         over = MixedCosts(workload, priced, lambda other: with_engine_seconds(priced, closed, mixed.of_cluster(other.job.cluster)))
         lowered = lower_unequal(workload, over, unequal, ranks, groups, draw.number, live)
         engine = EngineRun(fidelity, live)
@@ -127,7 +127,7 @@ def _run(program: DrawnProgram, setting: Setting) -> DrawnRun:
 
 
 def _unequal(job: Job) -> Unequal:
-    return job.unequal or Unequal()
+    return job.unequal if job.unequal is not None else Unequal.model_validate({})
 
 
 def _mean(parts: Sequence[Breakdown], weights: Sequence[float]) -> Breakdown:
