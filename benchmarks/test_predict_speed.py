@@ -8,8 +8,8 @@ import pytest
 
 from windtunnel.engine import run
 from windtunnel.predict import predict
-from windtunnel.predict.costs import price
-from windtunnel.predict.lower import lower
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.lower import lower
 from windtunnel.spec import Job, check, load_job
 from windtunnel.workload import build
 

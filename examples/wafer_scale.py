@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import windtunnel as wt
 from windtunnel.network.closed.dimensions import Dimension, Schedule, split, walk
-from windtunnel.predict.metrics import executions
+from windtunnel.predict.answer.metrics import executions
 from windtunnel.spec import check
 from windtunnel.workload import Axis, Comm, Kind, build
 

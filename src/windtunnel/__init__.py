@@ -6,31 +6,30 @@
     p = wt.predict(job)
     p.report()
 
-Every public name is in `__all__` and is imported on first use, so that `import windtunnel` costs nothing.
+Every public name is in `__all__`; all but `predict`, which imports what it needs when it is called, are imported on first use, so
+that `import windtunnel` costs nothing.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+import windtunnel.predict  # noqa: F401 - the room, so that no later import binds its name over the verb's
+from windtunnel.api import predict
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from windtunnel.base.errors import EngineError, FileError, PlanError, SpecError, UnknownName, WindtunnelError
     from windtunnel.formats import Imported, import_job
     from windtunnel.memory import StageMemory, memory_of
-    from windtunnel.network.api import flows, sweep
-    from windtunnel.predict.prediction import KernelRow, Prediction, Span
+    from windtunnel.network.api import FlowsResult, flows, sweep
+    from windtunnel.predict.prediction import KernelRow, Prediction, ReplicaClass, Span, UnequalResult
     from windtunnel.reality.report import Report
     from windtunnel.reality.validate import validate
     from windtunnel.records import Dataset
     from windtunnel.report.answer import Answer
-    from windtunnel.report.answer import answer as predict
     from windtunnel.spec import (
         GPU,
         Cluster,
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     )
     from windtunnel.spec import dump_job as dump
     from windtunnel.spec import load_job as load
-    from windtunnel.workload import build
+    from windtunnel.workload import Workload, build
 
 _HOME = {
     "load": "spec:load_job",
@@ -77,6 +76,9 @@ _HOME = {
     "import_job": "formats:import_job",
     "Imported": "formats:Imported",
     "build": "workload:build",
+    "Workload": "workload:Workload",
+    "Dataset": "records:Dataset",
+    "FlowsResult": "network.api:FlowsResult",
     "memory_of": "memory:memory_of",
     "sweep": "network.api:sweep",
     "flows": "network.api:flows",
@@ -84,6 +86,9 @@ _HOME = {
     "StageMemory": "memory.result:StageMemory",
     "KernelRow": "predict.prediction:KernelRow",
     "Span": "predict.prediction:Span",
+    "ReplicaClass": "predict.prediction:ReplicaClass",
+    "UnequalResult": "predict.prediction:UnequalResult",
+    "Traffic": "network.traffic:Traffic",
     "Answer": "report.answer:Answer",
     "validate": "reality.validate:validate",
     "Report": "reality.report:Report",
@@ -100,9 +105,11 @@ __all__ = [
     "GPU",
     "Answer",
     "Cluster",
+    "Dataset",
     "EngineError",
     "Fabric",
     "FileError",
+    "FlowsResult",
     "Host",
     "Imported",
     "Job",
@@ -113,14 +120,18 @@ __all__ = [
     "Plan",
     "PlanError",
     "Prediction",
+    "ReplicaClass",
     "Report",
     "Runtime",
     "ScaleUp",
     "Span",
     "SpecError",
     "StageMemory",
+    "Traffic",
+    "UnequalResult",
     "UnknownName",
     "WindtunnelError",
+    "Workload",
     "__version__",
     "build",
     "check",
@@ -140,31 +151,7 @@ __all__ = [
 ]
 
 
-class _Room(ModuleType):
-    """The package `windtunnel.predict`, which may also be called: `wt.predict(job)`."""
-
-    def __call__(self, job: Job, network: str = "closed", seed: int = 1, profile: Dataset | str | Path | None = None) -> Answer:
-        """See `windtunnel.report.answer.answer`."""
-        made: Answer = import_module("windtunnel.report.answer").answer(job, network, seed, profile)
-        return made
-
-
-class _Door(ModuleType):
-    """The package itself. The import system binds a room's name here when anything in the room is imported; for `predict`, which is
-    a room and the first verb that a newcomer types, that binding must stay callable whatever was imported first."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name == "predict" and isinstance(value, ModuleType):
-            value.__class__ = _Room
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Door
-
-
 def __getattr__(name: str) -> Any:
-    if name == "predict":
-        return import_module("windtunnel.predict")
     if name not in _HOME:
         raise AttributeError(f"module 'windtunnel' has no attribute {name!r}")
     module, _, attribute = _HOME[name].partition(":")

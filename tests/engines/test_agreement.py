@@ -16,8 +16,8 @@ from random_jobs import examples, jobs
 
 from windtunnel.engine import Program, run
 from windtunnel.engine.program import HOST_SYNC, JOIN
-from windtunnel.predict.costs import price
-from windtunnel.predict.lower import lower
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.lower import lower
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import build
 

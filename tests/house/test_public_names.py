@@ -11,9 +11,10 @@ import pytest
 import windtunnel as wt
 
 NAMES = """
-GPU Answer Cluster EngineError Fabric FileError Host Imported Job KernelRow Model Nic Node Plan PlanError Prediction Report
-Runtime ScaleUp Span SpecError StageMemory UnknownName WindtunnelError __version__ build check dump flows import_job load
-load_cluster load_model match_gpu memory_of names predict schema sweep validate
+GPU Answer Cluster Dataset EngineError Fabric FileError FlowsResult Host Imported Job KernelRow Model Nic Node Plan PlanError
+Prediction ReplicaClass Report Runtime ScaleUp Span SpecError StageMemory Traffic UnequalResult UnknownName WindtunnelError
+Workload __version__ build check dump flows import_job load load_cluster load_model match_gpu memory_of names predict schema
+sweep validate
 """.split()  # noqa: SIM905
 
 
@@ -25,7 +26,7 @@ def run(code: str) -> str:
 
 def test_names_are_these() -> None:
     assert sorted(wt.__all__) == sorted(NAMES)
-    assert len(NAMES) <= 42
+    assert len(NAMES) <= 48
     assert dir(wt) == sorted(NAMES)
 
 
@@ -45,15 +46,23 @@ def test_importing_it_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "first", ["", "import windtunnel.predict.prediction", "from windtunnel.predict import prediction", "wt.Prediction"]
+    "first",
+    [
+        "",
+        "import windtunnel.predict.prediction",
+        "from windtunnel.predict import prediction",
+        "from windtunnel.predict.step import predict",
+        "wt.Prediction",
+    ],
 )
-def test_predict_stays_callable_whatever_came_first(first: str) -> None:
-    assert run(f"import windtunnel as wt\n{first}\nprint(callable(wt.predict), wt.predict.__name__)") == "True windtunnel.predict"
+def test_predict_is_the_verb_whatever_came_first(first: str) -> None:
+    for code in (f"import windtunnel as wt\n{first}", f"{first.replace('wt.Prediction', '')}\nimport windtunnel as wt"):
+        assert run(f"{code}\nprint(type(wt.predict).__name__, wt.predict.__module__)") == "function windtunnel.api"
 
 
-def test_predict_stays_a_package() -> None:
-    assert isinstance(wt.predict, ModuleType)
-    assert run("import windtunnel.predict.prediction as p; print(p.Prediction.__name__)") == "Prediction"
+def test_the_room_behind_the_verb_opens() -> None:
+    assert run("from windtunnel.predict.prediction import Prediction; print(Prediction.__name__)") == "Prediction"
+    assert isinstance(sys.modules["windtunnel.predict"], ModuleType)
 
 
 def test_names_mean_what_they_say() -> None:

@@ -11,10 +11,10 @@ from random_jobs import changed, examples, jobs
 
 from windtunnel.engine import Program, run
 from windtunnel.predict import predict
+from windtunnel.predict.answer.metrics import executions
 from windtunnel.predict.category import COMPUTE
-from windtunnel.predict.costs import price
-from windtunnel.predict.lower import lower
-from windtunnel.predict.metrics import executions
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.lower import lower
 from windtunnel.spec import Job
 from windtunnel.spec.offload import Offload
 from windtunnel.workload import Comm, Kind, Phase, Stream, build

@@ -15,8 +15,8 @@ from windtunnel.memory.habits import habits
 from windtunnel.network.closed.collective import prepare
 from windtunnel.predict import predict
 from windtunnel.predict.category import COMPUTE
-from windtunnel.predict.costs import Costs, price
-from windtunnel.predict.lower import lower
+from windtunnel.predict.price.costs import Costs, price
+from windtunnel.predict.program.lower import lower
 from windtunnel.spec import Job, check, load_job
 from windtunnel.spec.offload import NO_OFFLOAD
 from windtunnel.workload import Kind, build

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.engine import run
-from windtunnel.predict.costs import price
-from windtunnel.predict.lower import lower
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.lower import lower
 from windtunnel.spec import check, load_job
 from windtunnel.workload import build
 

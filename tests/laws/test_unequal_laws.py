@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from random_jobs import examples, jobs
 
 from windtunnel.predict import predict
-from windtunnel.predict.unequal.draws import draws_of
-from windtunnel.predict.unequal.folding import fold
-from windtunnel.predict.unequal.ranks import ranks_of
+from windtunnel.predict.ranks.draws import draws_of
+from windtunnel.predict.ranks.folding import fold
+from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.spec import Job, check
 from windtunnel.spec.unequal import Unequal
 

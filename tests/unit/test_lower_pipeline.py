@@ -13,10 +13,10 @@ from jobs import make_job
 
 from windtunnel.engine import Program, run
 from windtunnel.predict import predict
-from windtunnel.predict.costs import price
-from windtunnel.predict.lower import lower
-from windtunnel.predict.sharding import Sharding, sharding_for
-from windtunnel.predict.stage import Stage
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.lower import lower
+from windtunnel.predict.program.sharding import Sharding, sharding_for
+from windtunnel.predict.program.stage import Stage
 from windtunnel.workload import Comm, build
 
 T = FORWARD + BACKWARD
@@ -121,7 +121,7 @@ def test_passes_at_once_are_the_passes_one_by_one(fields: dict[str, Any], monkey
         policy.whole_passes = False
         return policy
 
-    monkeypatch.setattr(sys.modules["windtunnel.predict.lower"], "sharding_for", one_by_one)
+    monkeypatch.setattr(sys.modules["windtunnel.predict.program.lower"], "sharding_for", one_by_one)
     singly = lower(workload, costs)
     for field in dataclasses.fields(Program):  # templates may be numbered in another order, so theirs are compared by what they do
         if not field.name.startswith(("template", "op_")):

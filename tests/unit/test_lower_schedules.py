@@ -13,10 +13,10 @@ from schedule_clock import Times, run
 
 from windtunnel.memory.walk import activation_walk, block_needs
 from windtunnel.predict import predict
-from windtunnel.predict.costs import price
-from windtunnel.predict.live import Live
-from windtunnel.predict.lower import lower
-from windtunnel.predict.pieces import Piece, beside, half
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.calls import Live
+from windtunnel.predict.program.lower import lower
+from windtunnel.predict.program.passes import Piece, beside, half
 from windtunnel.workload import Axis, Comm, Phase, Stream, build
 from windtunnel.workload.ops import Kind, Op, OpTable
 from windtunnel.workload.schedules import SCHEDULES

@@ -9,9 +9,9 @@ from free_parts import calls_take, even_job, even_layers
 
 from windtunnel.engine import run
 from windtunnel.predict import predict
-from windtunnel.predict.costs import price
-from windtunnel.predict.lower import lower
 from windtunnel.predict.prediction import Prediction, Span
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.lower import lower
 from windtunnel.workload import Comm, build
 
 SEND = 2.0**-12

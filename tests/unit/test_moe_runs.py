@@ -10,7 +10,7 @@ from jobs import make_job
 
 from windtunnel.base.errors import PlanError
 from windtunnel.predict import predict
-from windtunnel.predict.hosts import host_seconds
+from windtunnel.predict.price.host import host_seconds
 from windtunnel.spec import Host
 from windtunnel.spec.job import Job
 from windtunnel.workload import Workload, build

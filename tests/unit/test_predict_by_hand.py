@@ -7,8 +7,8 @@ import pytest
 from free_parts import even_job
 
 from windtunnel.predict import Prediction, predict
-from windtunnel.predict.costs import price
-from windtunnel.predict.metrics import executions
+from windtunnel.predict.answer.metrics import executions
+from windtunnel.predict.price.costs import price
 from windtunnel.spec import Host, Job
 from windtunnel.workload import Kind, build
 

@@ -10,7 +10,7 @@ from windtunnel.network.groups.ranks import members
 from windtunnel.network.groups.shape import group
 from windtunnel.network.simulate.axis_calls import demand_of, machine, plan_of
 from windtunnel.predict import NETWORKS, predict
-from windtunnel.predict.fidelity import ENGINES
+from windtunnel.predict.engines.fidelity import ENGINES
 from windtunnel.spec import check, load_job
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm

@@ -13,7 +13,7 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.compute import Profile
 from windtunnel.compute.modules import parts, shape_of
 from windtunnel.predict import predict
-from windtunnel.predict.costs import Costs, price
+from windtunnel.predict.price.costs import Costs, price
 from windtunnel.records import Dataset, write, write_shape
 from windtunnel.report.json import to_json
 from windtunnel.report.terminal import profile_lines

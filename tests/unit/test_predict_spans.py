@@ -6,9 +6,9 @@ import pytest
 
 from windtunnel.engine import run
 from windtunnel.predict import predict
-from windtunnel.predict.costs import price
-from windtunnel.predict.lower import lower
-from windtunnel.predict.spans import launches
+from windtunnel.predict.answer.timeline import launches
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.lower import lower
 from windtunnel.spec import load_job
 from windtunnel.workload import build
 

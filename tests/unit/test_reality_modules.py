@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from windtunnel.compute import estimate
-from windtunnel.predict.alone import alone
-from windtunnel.predict.costs import price
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.isolated import alone
 from windtunnel.reality.layers import layer_scores, layer_seconds
 from windtunnel.reality.measurements import LAYERS
 from windtunnel.reality.module_rows import job_of, predicted, score_module_rows

@@ -11,8 +11,8 @@ from windtunnel.base.errors import PlanError
 from windtunnel.memory import memory_of
 from windtunnel.network.groups.ranks import rows_of
 from windtunnel.predict import predict
-from windtunnel.predict.costs import price
-from windtunnel.predict.lower import lower
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.lower import lower
 from windtunnel.spec import Job, load_runtime
 from windtunnel.workload import Axis, Comm, Phase, build
 from windtunnel.workload.passes.fsdp import INT4, INT8, blocks_ahead

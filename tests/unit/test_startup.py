@@ -6,7 +6,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.predict import predict
-from windtunnel.predict.startup import startup
+from windtunnel.predict.answer.startup import startup
 from windtunnel.spec import Job, check, load_job
 
 

@@ -15,14 +15,14 @@ from rich.console import Console
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.engine import run
 from windtunnel.predict import Prediction, predict
-from windtunnel.predict.costs import price
-from windtunnel.predict.lower import lower
-from windtunnel.predict.unequal.costs import KindCosts
-from windtunnel.predict.unequal.draws import Draw, draws_of
-from windtunnel.predict.unequal.folding import MEETING, Replicas, fold
-from windtunnel.predict.unequal.lowering import lower_apart
-from windtunnel.predict.unequal.ranks import ranks_of
-from windtunnel.predict.unequal.speeds import packed
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.price.mixed import KindCosts
+from windtunnel.predict.program.lower import lower
+from windtunnel.predict.program.speeds import packed
+from windtunnel.predict.program.unequal import lower_apart
+from windtunnel.predict.ranks.draws import Draw, draws_of
+from windtunnel.predict.ranks.folding import MEETING, Replicas, fold
+from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.report.html import page
 from windtunnel.report.json import to_json
 from windtunnel.report.terminal import report

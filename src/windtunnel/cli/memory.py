@@ -18,7 +18,7 @@ from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, o
 from windtunnel.memory import replay as play
 from windtunnel.memory import snapshot as take_snapshot
 from windtunnel.predict import predict
-from windtunnel.predict.spans import pass_times
+from windtunnel.predict.answer.timeline import pass_times
 from windtunnel.search import Fix, fixes
 from windtunnel.spec import Job
 from windtunnel.workload import Workload, build

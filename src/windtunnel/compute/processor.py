@@ -94,8 +94,8 @@ OPERATORS: dict[tuple[Kind, Role | None], tuple[Operator, ...]] = {
     (Kind.OPTIMIZER, Role.ADAM_UPDATE): (Operator("adamw_fused"), Operator("adamw_foreach")),
 }
 """Kind and role (None: any) of a row -> the operators that it may be. The dataset's logits are read once forward and twice
-backward, its norm moves three arrays backward, where the graph's fused kernels move four, three and four. 0: the gradient of an embedding
-is a whole table, which an eager operator writes (`table_bytes`)."""
+backward, its norm moves three arrays backward, where the graph's fused kernels move four, three and four. 0: the gradient of an
+embedding is a whole table, which an eager operator writes (`table_bytes`)."""
 
 
 def table_bytes(width: Array, m: Array, n: Array, k: Array) -> Array:

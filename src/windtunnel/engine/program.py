@@ -78,6 +78,8 @@ class Program:
 class RankBuilder:
     """Instances of one rank, in program order. Indices that `add` returns are what later `waits` name."""
 
+    _STRIDE = 4  # numbers of an instance in `rows`
+
     def __init__(self) -> None:
         # flat lists of plain numbers, so that a long program leaves nothing for the garbage collector to walk
         self.rows: list[int] = []  # four an instance: template, times, flags, number of waits
@@ -151,6 +153,19 @@ class RankBuilder:
         self.hosts += [host] * count
         self.keys += np.stack([key[meets], same * participants], axis=1).ravel().tolist()
         self.seconds += [seconds] * count
+
+    @property
+    def templates(self) -> Int64s:
+        """Template of each instance so far, -1 for a rendezvous."""
+        return np.array(self.rows[:: self._STRIDE], np.int64)
+
+    def sync_host(self, instance: int) -> None:
+        """Lets the host enqueue nothing more until `instance`, which is there already, has ended."""
+        self.rows[self._STRIDE * instance + 2] |= HOST_SYNC
+
+    def scale(self, rows: Int64s) -> None:
+        """Gives each instance so far [n] its row of the builder's factors."""
+        self.scales = rows
 
     def _append(self, template: int, times: int, flags: int, waits: Iterable[int]) -> int:
         before = len(self.waits)

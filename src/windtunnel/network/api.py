@@ -9,7 +9,8 @@ from windtunnel.base.fidelity import CLOSED
 from windtunnel.network.closed.collective import sweep as closed_sweep
 from windtunnel.network.fabrics import parse_fabric
 from windtunnel.network.flows.flow_list import load_flows
-from windtunnel.network.flows.run import FlowOptions, FlowsResult, run_flows
+from windtunnel.network.flows.run import FlowOptions, run_flows
+from windtunnel.network.flows.run import FlowsResult as FlowsResult
 from windtunnel.network.lanes.send_files import Sends
 from windtunnel.network.simulate.collective import engine_sweep
 from windtunnel.network.simulate.packet_settings import PacketSettings

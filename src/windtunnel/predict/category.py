@@ -28,8 +28,10 @@ class Group(StrEnum):
 
 
 class Category(IntEnum):
-    """Computation by class, then what computation may wait for. `axis`: the parallel axis that a call belongs to, or ""."""
+    """Computation by class, then what computation may wait for. `key`: its stable name in data; `axis`: the parallel axis that a
+    call belongs to, or ""."""
 
+    key: str
     group: Group
     label: str
     axis: str
@@ -59,15 +61,15 @@ class Category(IntEnum):
     SLOWER_RANKS = 16, Group.WAITING, "waiting for slower ranks"
     DATA = 17, Group.DATA, "waiting for data"
 
-    @property
-    def key(self) -> str:
-        """Its stable name in data."""
-        return self.name.lower()
+
+for _category in Category:
+    _category.key = _category.name.lower()
 
 
 class Task(IntEnum):
-    """What an instance of the program does. Its `key` is the category of its span in a timeline."""
+    """What an instance of the program does. `key`: its stable name in data, the category of its span in a timeline."""
 
+    key: str
     FORWARD = 0
     BACKWARD = 1
     SEND = 2
@@ -89,14 +91,12 @@ class Task(IntEnum):
     DATA_LOADING = 18
 
     @property
-    def key(self) -> str:
-        """Its stable name in data: words with spaces."""
-        return self.name.lower().replace("_", " ")
-
-    @property
     def group(self) -> Group:
         return _TASK_GROUPS.get(self, Group.COMPUTE)
 
+
+for _task in Task:
+    _task.key = _task.name.lower().replace("_", " ")
 
 _TASK_GROUPS = {
     Task.SEND: Group.COMMUNICATION,

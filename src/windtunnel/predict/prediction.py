@@ -1,4 +1,4 @@
-"""The answer: what a prediction says. Plain data, so that doors and reports need nothing else."""
+"""What a prediction says: plain data, which pickles, hashes and compares by value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from windtunnel.memory import StageMemory
 from windtunnel.network.simulate.traffic import Traffic
-from windtunnel.predict.unequal.result import Unequally
 from windtunnel.spec.job import Job
 
 
@@ -43,11 +42,51 @@ class Span:
 
 
 @dataclass(frozen=True)
+class ReplicaClass:
+    """Equal replicas. By pipeline stage: `gpus` (names; several where ranks of one group differ), `slow` (time of a kernel over
+    that of a good GPU), `computing_s`, `waiting_s` (for slower ranks at calls between replicas), `bubble_s` (in the pipeline).
+    `breakdown` is that of the stage that sets the class's pace and adds up to the step.
+    """
+
+    name: str
+    replicas: tuple[int, ...]
+    micro_batches: int
+    gpus: tuple[str, ...]
+    slow: tuple[float, ...]
+    computing_s: tuple[float, ...]
+    waiting_s: tuple[float, ...]
+    bubble_s: tuple[float, ...]
+    breakdown: dict[str, float]
+
+
+@dataclass(frozen=True)
+class UnequalResult:
+    """A step of unequal ranks beside one of equal ones.
+
+    `equal_step_time_s`: were all ranks as the job's cluster has them, without pauses and chance. `culprit` says in words who is
+    waited for. `steps`: (share of all steps, seconds) of each drawn step; classes, timeline, critical path and kernels are those
+    of the step nearest to the mean. `class_of_replica` [dp] indexes `classes`.
+    """
+
+    equal_step_time_s: float
+    culprit: str
+    classes: tuple[ReplicaClass, ...]
+    class_of_replica: tuple[int, ...]
+    steps: tuple[tuple[float, float], ...]
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the longest drawn step."""
+        return max(seconds for _, seconds in self.steps)
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What `predict` returns. Seconds, bytes, FLOP/s, US dollars, joules unless a name says otherwise.
 
     `breakdown` splits the step of the slowest stage into non-overlapping parts that add up to `step_time_s`;
-    `by_stage` has the same keys for every stage.
+    `by_stage` has the same keys for every stage. `timeline`, `kernel_timeline` and the stages' memory curves are computed when they
+    are first read.
     """
 
     job: Job
@@ -82,8 +121,11 @@ class Prediction:
     sources: dict[str, float] = field(default_factory=dict)  # share of the step's seconds by table of constants or dataset
     profile: str | None = None  # the dataset that answered for measured kernels and layers
     parameters: float = 0.0
-    unequal: Unequally | None = None  # who waits for whom; None where all ranks are equal
+    unequal: UnequalResult | None = None  # who waits for whom; None where all ranks are equal
     init_time_s: float = 0.0  # until communication groups stand, once a start
     traffic: Traffic | None = None  # what the links carried; None where the network is a closed form
     timeline: Sequence[Span] = field(default=(), repr=False)  # a pass of a virtual stage, a transfer, an optimizer step
     kernel_timeline: Sequence[Span] = field(default=(), repr=False)  # the kernels and collectives inside them
+
+    def __hash__(self) -> int:
+        return hash((self.job, self.network, self.step_time_s))

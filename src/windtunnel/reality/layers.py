@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.predict.alone import alone
-from windtunnel.predict.costs import price
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.isolated import alone
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.scores import Score
 from windtunnel.spec import check, load_job

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.compute import Measured, Modules, Profile
 from windtunnel.compute.modules import parts, shape_of
-from windtunnel.predict.alone import alone
-from windtunnel.predict.costs import price
+from windtunnel.predict.price.costs import price
+from windtunnel.predict.program.isolated import alone
 from windtunnel.reality.bench import bench, on_host
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.scores import Score

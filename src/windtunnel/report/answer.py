@@ -1,8 +1,7 @@
 """A prediction that can show itself: what `windtunnel.predict` returns.
 
 `predict/` sits below `report/` and must not know it, so `Prediction` stays plain data and the methods live in this subclass,
-above both.
-Fields, equality of data and `isinstance(answer, Prediction)` are unchanged.
+above both. It has the same fields, and is equal to another one with the same data.
 """
 
 from __future__ import annotations
@@ -13,15 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.predict.prediction import Prediction, Span
-from windtunnel.spec.job import Job
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from windtunnel.records import Dataset
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Answer(Prediction):
     """A `Prediction` with `report`, `to_json`, `write_trace` and `write_html`."""
 
@@ -53,10 +49,3 @@ class Answer(Prediction):
         from windtunnel.report.html import write_html
 
         write_html(self, path)
-
-
-def answer(job: Job, network: str = "closed", seed: int = 1, profile: Dataset | str | Path | None = None) -> Answer:
-    """How long one step of `job` takes, whether it fits, and where the time goes; see `windtunnel.predict.predict`."""
-    from windtunnel.predict import predict
-
-    return Answer.of(predict(job, network, seed=seed, profile=profile))

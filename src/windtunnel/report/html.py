@@ -11,8 +11,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.compute import PROVENANCES
 from windtunnel.network.simulate.traffic import Traffic
-from windtunnel.predict.prediction import Prediction
-from windtunnel.predict.unequal.result import Unequally
+from windtunnel.predict.prediction import Prediction, UnequalResult
 from windtunnel.report import words as say
 from windtunnel.report.fabric_picture import fabric
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
@@ -274,7 +273,7 @@ def _collectives(prediction: Prediction) -> str:
 _HEAD = '<h2 style="margin-top:20px">{}</h2>'
 
 
-def _unequal(told: Unequally, step: float) -> str:
+def _unequal(told: UnequalResult, step: float) -> str:
     """Who waits for whom: a sentence, the map, a table."""
     heads = [(head, False) for head in HEADS]
     rows: list[list[Cell]] = [[(text, None) for text in cells(one, told)] for one in told.classes[:MOST_ROWS]]

@@ -9,7 +9,7 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from windtunnel.predict.unequal.result import Class, Unequally
+from windtunnel.predict.prediction import ReplicaClass, UnequalResult
 from windtunnel.report import words as say
 from windtunnel.report.table import listing
 
@@ -19,7 +19,7 @@ MOST = 12
 HEADS = ("replicas", "computes", "waits for slower", "in the bubble", "what")
 
 
-def sentence(told: Unequally, step: float) -> str:
+def sentence(told: UnequalResult, step: float) -> str:
     """What differing ranks cost, and who is waited for."""
     base = told.equal_step_time_s
     share = step / base - 1.0 if base > 0.0 else 0.0
@@ -32,7 +32,7 @@ def sentence(told: Unequally, step: float) -> str:
     return f"A step takes {more}.{whom}{spread}"
 
 
-def cells(one: Class, told: Unequally) -> list[str]:
+def cells(one: ReplicaClass, told: UnequalResult) -> list[str]:
     """A row of HEADS."""
     slow = max(range(len(one.slow)), key=lambda s: (one.slow[s], -s))
     what = [f"stage {slow} {one.slow[slow] - 1.0:+.1%}"] if abs(one.slow[slow] - 1.0) > 5e-4 else []
@@ -49,13 +49,13 @@ def cells(one: Class, told: Unequally) -> list[str]:
     ]
 
 
-def listed(told: Unequally) -> list[Class]:
+def listed(told: UnequalResult) -> list[ReplicaClass]:
     """The largest group, then those that wait least."""
     first, *rest = told.classes
     return [first, *sorted(rest, key=lambda one: (max(one.waiting_s), one.replicas))[: MOST - 1]]
 
 
-def unequal(told: Unequally, step: float) -> RenderableType:
+def unequal(told: UnequalResult, step: float) -> RenderableType:
     """For the terminal."""
     table = listing(*((head, "left" if head in (HEADS[0], HEADS[-1]) else "right") for head in HEADS), wraps=HEADS[-1:])
     shown = listed(told)
@@ -67,14 +67,14 @@ def unequal(told: Unequally, step: float) -> RenderableType:
     return Group(*lines)
 
 
-def maps(told: Unequally) -> str:
+def maps(told: UnequalResult) -> str:
     """SVG drawings, a column a replica and a row a stage: how long each computes, and how long it waits for slower ranks."""
     computing = _map(told, "computes", "#dc2626", lambda one: one.computing_s)
     waiting = _map(told, "waits for slower ranks", "#a16207", lambda one: one.waiting_s)
     return computing + waiting
 
 
-def _map(told: Unequally, what: str, colour: str, of: Callable[[Class], Sequence[float]]) -> str:
+def _map(told: UnequalResult, what: str, colour: str, of: Callable[[ReplicaClass], Sequence[float]]) -> str:
     values = [of(one) for one in told.classes]
     low, high = min(min(v) for v in values), max(max(v) for v in values)
     stages, replicas = len(values[0]), len(told.class_of_replica)

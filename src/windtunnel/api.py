@@ -1,0 +1,53 @@
+"""The Python door above all rooms: verbs that need several of them. Rooms are imported when a verb is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from windtunnel.compute import Factors, Profile
+    from windtunnel.records import Dataset
+    from windtunnel.report.answer import Answer
+    from windtunnel.spec import Job
+
+
+def predict(
+    job: Job,
+    network: str = "closed",
+    seed: int = 1,
+    profile: Profile | Dataset | str | Path | None = None,
+    *,
+    kernels: str | Path | None = None,
+    factors: Factors | None = None,
+    skip: bool = False,
+    progress: Callable[[float], object] | None = None,
+) -> Answer:
+    """How long one step of `job` takes, whether it fits, and where the time goes.
+
+    `network`: closed, flow or packet; `seed` draws the ways of flows. `profile`: measurements of the job's GPU, a dataset or its
+    file, used before fitted curves. `kernels`: a .json file of curves that `windtunnel profile fit` wrote, in place of the
+    catalogue's; `factors`: training factors in place of the stored ones. `skip`: packet; answer repeated patterns of transfers from
+    memory. `progress` is told the share of a packet step that is over. Raises WindtunnelError for what cannot be predicted.
+    """
+    from windtunnel.predict.step import predict as run
+    from windtunnel.report.answer import Answer
+
+    if kernels is not None:
+        job = _with_kernels(job, str(kernels))
+    return Answer.of(run(job, network, factors, seed, skip, progress, profile))
+
+
+def _with_kernels(job: Job, path: str) -> Job:
+    """The job with a GPU whose kernels take the curves of a file."""
+    from windtunnel.base.errors import SpecError
+    from windtunnel.compute.kernel_file import is_path, load
+
+    if not is_path(path):
+        raise SpecError("kernels", path, "a .json file that `windtunnel profile fit` wrote")
+    load(path)
+    gpu = job.cluster.gpu.model_copy(update={"kernels_from": path})
+    cluster = job.cluster.model_copy(update={"node": job.cluster.node.model_copy(update={"gpu": gpu})})
+    return job.model_copy(update={"cluster": cluster})

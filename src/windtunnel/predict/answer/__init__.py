@@ -1,0 +1,1 @@
+"""What is read off the run of a step."""

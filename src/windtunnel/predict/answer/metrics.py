@@ -1,0 +1,121 @@
+"""A run -> where its time went: overlap, kernels, collectives, and what the seconds rest on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windtunnel.compute import PROVENANCES, describe
+from windtunnel.engine import Timeline
+from windtunnel.predict.category import MOVING, idle_key
+from windtunnel.predict.prediction import KernelRow
+from windtunnel.predict.price.calls import CallKey
+from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.runs.step_run import StepRun
+from windtunnel.workload import Kind, Phase, Workload
+
+MODELLED_NETWORK = 0.15
+"""Relative error assumed for the part of a step that is no kernel: communication, waiting, host."""
+
+
+def overlapped(timeline: Timeline, stage: int, parts: dict[str, float]) -> dict[str, float]:
+    """Seconds of communication that ran beside computation, by category: busy time of its streams less what was exposed."""
+    streams = timeline.busy[stage, 1:].sum(axis=0)
+    hidden = {}
+    for category in MOVING:
+        seconds = float(streams[category]) - parts.get(idle_key(category), 0.0)
+        if seconds > 1e-12:
+            hidden[category.key] = seconds
+    return hidden
+
+
+def executions(workload: Workload, stage: int) -> np.ndarray:
+    """How often each row runs on one GPU of a stage in a step."""
+    counts = np.zeros(len(workload.ops))
+    for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True):
+        for index, times in chunk.blocks:
+            block = workload.blocks[index]
+            for rows in (block.forward, block.backward):
+                counts[rows.start : rows.stop] += times * runs
+    counts[workload.optimizer[stage].start : workload.optimizer[stage].stop] = 1
+    return counts
+
+
+def kernel_rows(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[KernelRow, ...]:
+    """One row per distinct computation of a stage, longest first."""
+    ops, counts = workload.ops, executions(workload, stage)
+    totals = counts * costs.seconds
+    rows = []
+    for r in np.argsort(-totals, kind="stable"):
+        if counts[r] == 0 or ops.kind[r] == Kind.COMM or ops.launches[r] == 0:
+            continue
+        rows.append(
+            KernelRow(
+                ops.names[r],
+                ops.modules[r],
+                Kind(int(ops.kind[r])).name.lower(),
+                Phase(int(ops.phase[r])).name.lower(),
+                describe(ops, int(r)),
+                int(counts[r] * ops.launches[r]),
+                float(costs.seconds[r]),
+                float(totals[r]),
+                float(totals[r] / step),
+                PROVENANCES[int(costs.estimate.provenance[r])],
+                float(costs.estimate.relative_error[r]),
+            )
+        )
+    return tuple(rows)
+
+
+def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[dict[str, float], dict[str, float], float]:
+    """Shares of the step's seconds resting on each kind of evidence and on each source, and the relative error that they imply.
+
+    Errors of one kernel class on one GPU are not independent (one calibration), so they add up linearly.
+    """
+    ops, counts = workload.ops, executions(workload, stage)
+    compute = ops.kind != Kind.COMM
+    seconds = counts * costs.seconds
+    shares = {
+        name: float(seconds[compute & (costs.estimate.provenance == code)].sum()) / step for code, name in enumerate(PROVENANCES)
+    }
+    rest = max(0.0, 1.0 - sum(shares.values()))
+    shares["modelled"] += rest
+    error = float((seconds * costs.estimate.relative_error)[compute].sum()) / step + rest * MODELLED_NETWORK
+    by_source = np.bincount(costs.estimate.source[compute], seconds[compute], len(costs.estimate.sources)) / step
+    sources: dict[str, float] = {}
+    for name, share in zip(costs.estimate.sources, by_source.tolist(), strict=True):
+        if share > 0.0:
+            sources[name] = sources.get(name, 0.0) + share
+    return {name: share for name, share in shares.items() if share > 0.0}, sources, error
+
+
+def collective_rows(ran: StepRun) -> tuple[dict[str, object], ...]:
+    """One row per distinct communication call of the step: size, group, what NCCL would choose, time and bus bandwidth; counts are
+    those of the pacing stage."""
+    stage, ops = ran.pacing, ran.workload.ops
+    book, counts = ran.costs[stage].calls, executions(ran.workload, stage)
+    labels: dict[CallKey, str] = {}
+    inside: dict[CallKey, float] = {}
+    for row, key in ran.costs[stage].call_of.items():
+        labels.setdefault(key, ops.names[row])
+        inside[key] = inside.get(key, 0.0) + float(counts[row])
+    rows = []
+    for key in ran.calls():
+        price, group = book.price_of(key), book.group(key.axis)
+        axis, call = key.axis.name.lower(), key.comm.name.lower()
+        rows.append(
+            {
+                "name": labels.get(key, f"{axis} {call}"),
+                "axis": axis,
+                "op": call,
+                "bytes": key.size,
+                "ranks": group.ranks,
+                "nodes": group.nodes,
+                "algorithm": price.algorithm,
+                "protocol": price.protocol,
+                "channels": price.channels,
+                "time_us": price.seconds * 1e6,
+                "busbw_GBs": price.bus_bandwidth / 1e9,
+                "count": int(inside.get(key, 0.0) or ran.lowered.calls[stage][key]),
+            }
+        )
+    return tuple(sorted(rows, key=lambda row: (str(row["axis"]), str(row["name"]), float(str(row["bytes"])))))

@@ -1,0 +1,114 @@
+"""What a prediction took for granted, and what its reader should know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windtunnel.base.fidelity import CLOSED
+from windtunnel.compute import Profile
+from windtunnel.memory import StageMemory
+from windtunnel.network.fabrics.check import unread_fields
+from windtunnel.predict.answer.startup import startup
+from windtunnel.spec.graph_model import GraphModel
+from windtunnel.spec.job import Job
+from windtunnel.spec.unequal import Unequal
+
+LONG_START = 60.0
+"""Seconds of setting up groups that are worth a warning."""
+
+
+def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
+    """Sentences that hold for this job's prediction."""
+    plan, runtime = job.plan, job.runtime
+    notes = [
+        "MFU counts full (not causal) attention and the logits; its peak is "
+        f"{job.cluster.gpu.peak[runtime.precision] / 1e12:g} TFLOP/s ({runtime.precision}, dense)."
+    ]
+    if job.model.experts is not None:
+        load = min(runtime.moe_imbalance, runtime.moe_capacity or runtime.moe_imbalance)
+        notes.append(
+            f"A token goes to {job.model.top_k} of {job.model.experts} experts, which count in FLOPs; the busiest expert "
+            f"rank takes {load:g} times the mean."
+        )
+    if isinstance(job.model, GraphModel):
+        notes.append(
+            f"The model is a graph of kernels as PyTorch runs them one by one, {job.model.batch} samples a micro batch; "
+            "switches that fuse kernels of decoders change nothing."
+        )
+    elif job.padded_vocab != job.model.vocab:
+        notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
+    if job.unequal is not None:
+        notes += _unequal(job.unequal)
+    if job.cluster.gpus > 1 and not (job.unequal and job.unequal.names_speeds):
+        notes.append(
+            f"{job.cluster.slow_nodes:.1%} of nodes run {job.cluster.slow_node_factor - 1:.0%} slow, and a step "
+            "waits for its slowest GPU."
+        )
+    unread = unread_fields(job.cluster.fabric, network)
+    if unread:
+        notes.append(
+            f"--network {network} does not read {', '.join(f'cluster.fabric.{name}' for name in unread)}; --network packet does."
+        )
+    if plan.dp is None and job.dp > 1:
+        notes.append(f"Data parallelism fills the cluster: dp = {job.dp}.")
+    return tuple(notes)
+
+
+def _unequal(unequal: Unequal) -> list[str]:
+    """How ranks that differ are treated."""
+    notes = ["Ranks that compute in one tensor, context or expert group go at the pace of the slowest of them."]
+    if unequal.names_speeds:
+        notes.append("The job says which GPUs are slow, so the cluster's average of slow nodes does not count.")
+    if unequal.jitter or unequal.documents or unequal.experts or unequal.pauses or unequal.links:
+        notes.append(f"What chance decides is drawn from the job's seed; the step is the mean over {unequal.draws} such steps.")
+    if unequal.pauses:
+        notes.append("A host may be 1,024 launches ahead of its GPU, which hides pauses that are shorter than that.")
+    return notes
+
+
+def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
+    """What is wrong or doubtful about running this job."""
+    notes = []
+    short = max(memory, key=lambda stage: stage.missing)
+    if not short.fits:
+        notes.append(
+            f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more than its GPU has."
+            if short.short == "GPU memory"
+            else f"Does not fit: stage {short.stage} needs {short.missing / 2**30:.1f} GiB more {short.short} for each of its GPUs."
+        )
+    domain, span = job.cluster.node.domain, job.plan.ep * job.plan.etp
+    if span <= domain < job.cluster.gpus and domain % span:
+        notes.append(
+            f"Groups of {span} expert ranks straddle scale-up domains of {domain} GPUs. If the scheduler uses "
+            f"{domain // span * span} of each, write --set cluster.node.scale_up.size={domain // span * span}."
+        )
+    ready = startup(job)
+    if ready.seconds > LONG_START:
+        notes.append(
+            f"Each start waits {ready.seconds:,.0f} s for communication groups: {ready.groups:,} groups make "
+            f"{ready.operations:.2g} operations on the {job.runtime.startup.store} store. Try "
+            + ("runtime.startup.sync=members." if job.runtime.startup.sync == "all_ranks" else "runtime.startup.store=tcp_libuv.")
+        )
+    if plan_crosses_node(job):
+        notes.append(
+            f"Tensor parallelism {job.plan.tp} is wider than the scale-up domain of {job.cluster.node.scale_up.size} GPUs."
+        )
+    return tuple(notes)
+
+
+def unanswered(job: Job, profile: Profile, sources: Mapping[str, float]) -> tuple[str, ...]:
+    """That a profile holds nothing of this job, with the usual reasons."""
+    if any(source.startswith(f"{profile.name}: ") for source in sources):
+        return ()
+    table = profile.modules.data.table
+    found = [f"{name} {', '.join(sorted(table[name].unique().to_pylist()))}" for name in ("mode", "dtype")]
+    held = ", ".join(found)
+    return (
+        f"{profile.name} has none of this job's kernels, sub-modules or layers, nor neighbours of them. It holds {held}; "
+        f"the job runs mode {job.runtime.launch}, dtype {job.runtime.precision}.",
+    )
+
+
+def plan_crosses_node(job: Job) -> bool:
+    """Whether a tensor-parallel group leaves the scale-up domain."""
+    return job.plan.tp > job.cluster.node.scale_up.size

@@ -1,0 +1,61 @@
+"""A run -> the prediction that is read off it."""
+
+from __future__ import annotations
+
+from windtunnel.predict.answer.metrics import collective_rows, evidence, kernel_rows, overlapped
+from windtunnel.predict.answer.money import DAY, bill
+from windtunnel.predict.answer.notes import assumptions, unanswered, warnings
+from windtunnel.predict.answer.startup import startup
+from windtunnel.predict.answer.timeline import KernelTimeline, critical_path, timeline_of, with_curves
+from windtunnel.predict.prediction import Prediction
+from windtunnel.predict.runs.setting import Setting
+from windtunnel.predict.runs.step_run import StepRun
+from windtunnel.workload import Workload, hardware_flops, model_flops, parameter_count
+
+
+def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
+    """What the run of a step of `workload` says."""
+    job, step, stage, profile = workload.job, ran.step, ran.pacing, setting.profile
+    tokens = float(job.plan.global_batch * job.plan.seq)
+    gpus, model, hardware = job.cluster.gpus, model_flops(job), hardware_flops(workload)
+    timeline = timeline_of(ran)
+    memory = with_curves(ran.workload.job, ran.memory, timeline)
+    shares, sources, error = evidence(ran.workload, ran.costs[stage], stage, step)
+    paid = bill(job, step, tokens)
+    return Prediction(
+        job=job,
+        network=setting.network,
+        step_time_s=step,
+        tokens_per_s=tokens / step,
+        tokens_per_s_per_gpu=tokens / step / gpus,
+        model_tflops_per_gpu=model / step / gpus / 1e12,
+        hardware_tflops_per_gpu=hardware / step / gpus / 1e12,
+        mfu=model / (ran.peak * step),
+        hfu=hardware / (ran.peak * step),
+        breakdown=ran.by_stage[stage],
+        by_stage=ran.by_stage,
+        overlapped=overlapped(ran.timeline, stage, ran.by_stage[stage]),
+        memory=memory,
+        fits=all(stage.fits for stage in memory),
+        provenance=shares,
+        sources=sources,
+        profile=profile.name if profile is not None else None,
+        relative_error=error,
+        kernels=kernel_rows(ran.workload, ran.costs[stage], stage, step),
+        collectives=collective_rows(ran),
+        critical_path=critical_path(ran.lowered, ran.timeline),
+        assumptions=assumptions(job),
+        warnings=warnings(job, memory) + (unanswered(job, profile, sources) if profile is not None else ()),
+        parameters=parameter_count(job.model),
+        init_time_s=startup(job).seconds,
+        traffic=ran.traffic,
+        timeline=timeline,
+        kernel_timeline=KernelTimeline(job, setting, ran.draw),
+        tokens_per_day=tokens / step * DAY,
+        energy_j_per_step=paid.energy_j_per_step,
+        cost_per_step=paid.cost_per_step,
+        days=paid.days,
+        cost=paid.cost,
+        energy_j=paid.energy_j,
+        unequal=ran.unequal,
+    )

@@ -1,0 +1,229 @@
+"""What happened when: passes and transfers, the kernels inside them, memory over time, and the critical path of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int32s
+from windtunnel.engine import Hop, HopKind, Timeline, run
+from windtunnel.memory import StageMemory, curve
+from windtunnel.predict.answer.on_demand import OnDemand
+from windtunnel.predict.category import Category, Task
+from windtunnel.predict.prediction import Span
+from windtunnel.predict.program.lower import Lowered
+from windtunnel.predict.program.stage import PASSES, Label
+from windtunnel.predict.runs.run import program_of
+from windtunnel.predict.runs.setting import Setting
+from windtunnel.predict.runs.step_run import StepRun
+from windtunnel.spec.job import Job
+from windtunnel.workload import Kind, Phase, Stream, build
+from windtunnel.workload.schedules import Action
+
+Row = tuple[Label, float, float]
+"""Label of an instance, begin and end in seconds."""
+
+NAMES = tuple(task.key for task in Task)
+
+OF_PASSES = frozenset(PASSES.tolist())
+
+STREAMS = {
+    Task.FORWARD: "compute",
+    Task.BACKWARD: "compute",
+    Task.BACKWARD_INPUT: "compute",
+    Task.BACKWARD_WEIGHT: "compute",
+    Task.UPDATE: "compute",
+    Task.SEND: "send",
+    Task.RECEIVE: "receive",
+    Task.GATHER: "parameter gather",
+    Task.REDUCE: "gradient reduce",
+    Task.TIED_EMBEDDING: "world",
+    Task.GRADIENT_NORM: "world",
+    Task.OFFLOAD: "offload",
+    Task.FETCH: "fetch",
+    Task.TO_STORAGE: "to storage",
+    Task.FROM_STORAGE: "from storage",
+    Task.CPU_UPDATE: "CPU",
+    Task.DATA_LOADING: "data",
+}
+"""Track of each task."""
+
+
+class StageTimes(NamedTuple):
+    """Instances of one stage in program order: `labels` [n, 3] (task, micro batch, virtual stage), `begin`, `end` [n] in seconds,
+    and when the host enqueued each, `launch_begin`, `launch_end` [n]; NaN for transfers. `partners`: see `Lowered`."""
+
+    labels: Int32s
+    begin: Floats
+    end: Floats
+    launch_begin: Floats
+    launch_end: Floats
+    partners: dict[tuple[int, int], tuple[int, int]]
+
+
+class StepTimeline(OnDemand[Span]):
+    """Every pass, transfer and collective of every stage, and when its host launched the passes."""
+
+    def __init__(self, stages: tuple[StageTimes, ...]) -> None:
+        self.stages = stages
+
+    def _make(self) -> tuple[Span, ...]:
+        spans = []
+        for stage, times in enumerate(self.stages):
+            for (task, micro_batch, chunk), start, end in _rows(times):
+                if task != Task.HOST:
+                    track = STREAMS[Task(task)]
+                    spans.append(Span(stage, track, _title(task, micro_batch), NAMES[task], start, end, micro_batch, chunk))
+            for (task, micro_batch, chunk), start, end in _launches(times):
+                spans.append(Span(stage, "host launch", _title(task, micro_batch), "host", start, end, micro_batch, chunk))
+        return tuple(spans)
+
+
+class KernelTimeline(OnDemand[Span]):
+    """Every kernel and collective inside the passes of every stage: the step runs once more with its operators recorded."""
+
+    def __init__(self, job: Job, setting: Setting, draw: int | None) -> None:
+        self.job, self.setting, self.draw = job, replace(setting, progress=None), draw
+
+    def _make(self) -> tuple[Span, ...]:
+        program = program_of(self.job, self.setting, self.draw)
+        lowered, ops = program.lowered, program.workload.ops
+        network = program.engine.network() if program.engine is not None else None
+        recorded = run(lowered.program, record_ops=range(lowered.stages), critical_path=False, network=network).recorded
+        launched = ops.launches > 0
+        keys = {int(category): category.key.replace("_", " ") for category in Category}
+        categories = [keys[c] for c in lowered.categories.tolist()]
+        streams = [Stream(int(s)).name.lower() for s in ops.stream]
+        spans = []
+        columns = (recorded.rank, recorded.instance, recorded.op, recorded.start, recorded.end)
+        for rank, instance, op, start, end in zip(*(column.tolist() for column in columns), strict=True):
+            template = int(lowered.program.template[lowered.program.rank_start[rank] + instance])
+            rows = lowered.rows[template] if template >= 0 else None
+            if rows is None or rows[op] < 0 or not (launched[rows[op]] or ops.kind[rows[op]] == Kind.COMM):
+                continue
+            row = rows[op]
+            task, micro_batch, chunk = lowered.labels[rank][instance].tolist()
+            if task == Task.FORWARD_AND_BACKWARD and ops.phase[row] != Phase.FORWARD:
+                chunk, micro_batch = lowered.partners[rank][chunk, micro_batch]
+            spans.append(Span(rank, streams[row], ops.names[row], categories[row], start, end, micro_batch, chunk))
+        return tuple(spans)
+
+
+class MemoryCurve(OnDemand[tuple[float, float]]):
+    """(second in the step, allocated bytes) of one stage after each of its passes."""
+
+    def __init__(self, job: Job, memory: StageMemory, times: StageTimes) -> None:
+        self.job, self.memory, self.times = job, memory, times
+
+    def _make(self) -> tuple[tuple[float, float], ...]:
+        return curve(build(self.job), self.memory, list(_pass_ends(self.times)))
+
+
+def timeline_of(ran: StepRun) -> StepTimeline:
+    """The timeline of the stages that a run shows."""
+    lowered, timeline, program = ran.lowered, ran.timeline, ran.lowered.program
+    starts = program.template_start[:-1]
+    host = np.add.reduceat(np.append(program.op_host, 0.0), starts)
+    waits = np.add.reduceat(np.append(program.op_sync, 0), starts) > 0
+    return StepTimeline(tuple(_times(lowered, timeline, stage, host, waits) for stage in range(lowered.stages)))
+
+
+def _times(lowered: Lowered, timeline: Timeline, stage: int, host: Floats, waits: np.ndarray) -> StageTimes:
+    """Of one stage; a launch lasts from its first kernel to its last: waits for the device inside a pass count. `host` seconds of
+    each template, and whether the host `waits` in it."""
+    rows = timeline.of_rank(stage)
+    template = lowered.program.template[rows]
+    launch = np.where(template < 0, np.nan, timeline.host_begin[rows])
+    following = np.append(timeline.host_begin[rows][1:], timeline.host_end[stage])
+    own = np.minimum(launch + host[template] * lowered.program.times[rows], following)
+    until = np.where(waits[template], following, own)
+    copies = (timeline.begin[rows].copy(), timeline.end[rows].copy())
+    return StageTimes(lowered.labels[stage], *copies, launch, until, lowered.partners[stage])
+
+
+def with_curves(job: Job, memory: tuple[StageMemory, ...], timeline: StepTimeline) -> tuple[StageMemory, ...]:
+    """The stages' memory with what is allocated after each pass. `job` is that of the workload that ran."""
+    return tuple(replace(stage, curve=MemoryCurve(job, stage, timeline.stages[stage.stage])) for stage in memory)
+
+
+def pass_times(timeline: Sequence[Span], order: Sequence[Action], stage: int) -> list[tuple[float, float]]:
+    """Begin and end of a stage's passes in the `order` of its schedule, then of its update; two at once take a half each."""
+    spans: dict[tuple[str, int, int], tuple[float, float]] = {}
+    for span in timeline:
+        if span.stage == stage and span.stream == "compute":
+            key = (span.category, span.micro_batch, span.chunk)
+            begin, end = spans.get(key, (span.start, span.end))
+            spans[key] = (min(begin, span.start), max(end, span.end))
+    times = [spans[NAMES[PASSES[a.direction]], a.micro_batch, a.chunk] for a in order]
+    for at, action in enumerate(order[:-1]):
+        if action.beside_next and times[at] == times[at + 1]:
+            begin, end = times[at]
+            times[at], times[at + 1] = (begin, (begin + end) / 2.0), ((begin + end) / 2.0, end)
+    return [*times, spans[Task.UPDATE.key, -1, -1]]
+
+
+def critical_path(lowered: Lowered, timeline: Timeline) -> tuple[dict[str, object], ...]:
+    """What the step's end waited for, back to its start: stretches on one stage in time order, with stage, seconds, number of
+    instances, and `what` they were, longest first.
+
+    Seconds add up to the step; `parts` splits them by what they went to.
+    """
+    rows: list[dict[str, object]] = []
+    parts: dict[str, float] = {}
+    count = 0
+    for hop, following in zip(timeline.path, (*timeline.path[1:], None), strict=True):
+        what = _what(lowered, hop)
+        parts[what] = parts.get(what, 0.0) + hop.seconds
+        count += 1
+        if following is None or following.rank != hop.rank:
+            longest = sorted(parts, key=lambda name: (-parts[name], name))
+            seconds = sum(parts.values())
+            row: dict[str, object] = {
+                "stage": hop.rank % lowered.stages,
+                "what": ", ".join(longest),
+                "seconds": seconds,
+                "count": count,
+                "parts": parts,
+            }
+            if len(lowered.pipelines) > 1:
+                row["replicas"] = lowered.pipelines[hop.rank // lowered.stages]
+            rows.append(row)
+            parts, count = {}, 0
+    return tuple(rows)
+
+
+def _what(lowered: Lowered, hop: Hop) -> str:
+    return Task.HOST.key if hop.kind is HopKind.HOST else NAMES[lowered.labels[hop.rank][hop.instance, 0]]
+
+
+def _pass_ends(times: StageTimes) -> Iterator[float]:
+    """Ends of the passes in schedule order; a pass that runs in pieces ends with its last."""
+    passes = [(label, end) for label, _, end in _rows(times) if label[0] in OF_PASSES]
+    for (label, end), (following, _) in zip(passes, [*passes[1:], ((-1, -1, -1), 0.0)], strict=True):
+        if label != following:
+            yield end
+
+
+def _launches(times: StageTimes) -> Iterator[Row]:
+    """When the host enqueued each pass."""
+    for label, since, until in zip(times.labels.tolist(), times.launch_begin.tolist(), times.launch_end.tolist(), strict=True):
+        if until > since:
+            yield (label[0], label[1], label[2]), since, until
+
+
+def _rows(times: StageTimes) -> Iterator[Row]:
+    """Of every instance; two passes at once are two rows with the same times."""
+    for (task, micro_batch, chunk), begin, end in zip(times.labels.tolist(), times.begin.tolist(), times.end.tolist(), strict=True):
+        if task == Task.FORWARD_AND_BACKWARD:
+            other, of = times.partners[chunk, micro_batch]
+            yield (int(Task.FORWARD), micro_batch, chunk), begin, end
+            yield (int(Task.BACKWARD), of, other), begin, end
+        else:
+            yield (task, micro_batch, chunk), begin, end
+
+
+def _title(task: int, micro_batch: int) -> str:
+    return f"{NAMES[task]} {micro_batch}" if micro_batch >= 0 else NAMES[task]

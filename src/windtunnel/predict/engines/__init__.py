@@ -1,0 +1,1 @@
+"""Calls of a step over a network engine, flow or packet."""

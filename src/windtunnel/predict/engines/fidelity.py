@@ -1,0 +1,99 @@
+"""A step over a network engine: which calls run over it, and what they then took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.engine import _core
+from windtunnel.network.simulate.axis_calls import Machine, machine, with_slow_nics
+from windtunnel.network.simulate.traffic import Traffic
+from windtunnel.predict.engines.flow import FlowStep
+from windtunnel.predict.engines.packet import PacketStep
+from windtunnel.predict.engines.traffic import Executions
+from windtunnel.predict.price.calls import CallBook, CallKey
+from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
+
+Progress = Callable[[float], object]
+SlowNics = Sequence[tuple[Int64s, float]]
+"""Ranks whose NICs run at this share of their rate."""
+
+
+class EngineStep(Protocol):
+    """The calls of a step, ready to run over an engine. `ran` is a network that `network` made, after the run that it was for."""
+
+    def network(self, key: Int64s, plan: Int64s, progress: Progress | None = None) -> _core.Network | None: ...
+    def alone(self) -> list[float]: ...
+    def seen(self, ran: Any) -> Executions: ...
+    def traffic(self, ran: Any, seconds: float, seen: Executions) -> Traffic: ...
+
+
+ENGINES: dict[str, Callable[[Machine, CallBook, list[NetworkCall], bool], EngineStep]] = {
+    "flow": lambda on, book, calls, skip: FlowStep(on, book, calls),
+    "packet": PacketStep,
+}
+"""The engines among `predict.NETWORKS`."""
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """A network engine under one job; `machine` is the cluster's graph."""
+
+    name: str
+    machine: Machine
+    skip: bool = False
+
+    @classmethod
+    def of(cls, name: str, book: CallBook, seed: int, skip: bool, slow: SlowNics = ()) -> Fidelity:
+        """`seed` draws the ways of flows; `slow` NICs stand in the graph."""
+        on = machine(book.job.cluster, book.job.cluster.gpus, book.settings, seed)
+        for ranks, rate in slow:
+            on = with_slow_nics(on, ranks, rate)
+        return cls(name, on, skip)
+
+    def step(self, book: CallBook, calls: Iterable[NetworkCall]) -> EngineStep:
+        """`calls` over the engine."""
+        return ENGINES[self.name](self.machine, book, list(calls), self.skip)
+
+    def reprice(self, costs: Costs) -> Costs:
+        """Costs in which calls inside layers that leave a scale-up domain take what the engine says, all groups of the job at once.
+
+        These calls are rows of the workload and do not meet others on the links.
+        """
+        live = NetworkCalls(costs.calls)
+        rows: dict[CallKey, list[int]] = {}
+        for row, key in costs.call_of.items():
+            if live.crosses(key.axis):
+                rows.setdefault(key, []).append(row)
+        if not rows:
+            return costs
+        alone = self.step(costs.calls, [NetworkCall(*key, None) for key in rows]).alone()
+        seconds = costs.seconds.copy()
+        for at, value in zip(rows.values(), alone, strict=True):
+            seconds[at] = value
+        return replace(costs, seconds=seconds, calls=costs.calls.with_measured(dict(zip(rows, alone, strict=True))))
+
+
+class EngineRun:
+    """The engine's calls of one lowered program."""
+
+    def __init__(self, fidelity: Fidelity, live: NetworkCalls) -> None:
+        self.live, self.step = live, fidelity.step(live.book, live.calls)
+
+    def network(self, progress: Progress | None = None) -> _core.Network | None:
+        """A network for one run of the program; `progress` is told the share of its transfers that is over, where that is slow."""
+        return self.step.network(*self.live.table(), progress)
+
+    def finish(self, ran: _core.Network, seconds: float) -> tuple[Traffic, dict[CallKey, float]]:
+        """What the links carried in a step of so many seconds, and the mean seconds of each call."""
+        seen = self.step.seen(ran)
+        total: dict[CallKey, tuple[int, float]] = {}
+        for call, (times, mean) in zip(self.live.calls, seen, strict=True):
+            key = CallKey(call.comm, call.axis, call.size)
+            before = total.get(key, (0, 0.0))
+            total[key] = before[0] + times, before[1] + times * mean
+        means = {key: summed / times for key, (times, summed) in total.items() if times}
+        return self.step.traffic(ran, seconds, seen), means

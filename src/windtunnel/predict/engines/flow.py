@@ -1,0 +1,64 @@
+"""A step over the flow engine: calls that leave a scale-up domain are fluids on the cluster's graph, and all of them meet there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.engine import flow
+from windtunnel.engine._core import FlowNetwork
+from windtunnel.engine.flow import Demands, Variables
+from windtunnel.network.simulate.axis_calls import Machine, demand_of
+from windtunnel.network.simulate.traffic import Traffic, traffic
+from windtunnel.predict.engines.traffic import Executions, collided, plans, slowed
+from windtunnel.predict.price.calls import CallBook
+from windtunnel.predict.program.calls import NetworkCall
+
+
+class FlowStep:
+    """The calls of a step as plans of a flow network."""
+
+    engine = "flow"
+
+    def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> None:
+        self.on, self.calls = on, list(calls)
+        self.plans = plans(on, book, self.calls)
+        loads = [demand_of(on, plan) for plan in self.plans]
+        links = [np.nonzero(load)[0] for load in loads]
+        none = np.zeros(0)
+        self.demands = Demands(
+            np.concatenate([[0], np.cumsum([len(at) for at in links])]).astype(np.int64),
+            np.concatenate([none, *links]).astype(np.int32),
+            np.concatenate([none, *(load[at] for load, at in zip(loads, links, strict=True))]),
+        )
+        self.variables = Variables(
+            begin=np.zeros(len(self.plans)),
+            size=np.ones(len(self.plans)),
+            weight=np.array([1.0 / max(1.0, float(p.lanes.bytes.max())) for p in self.plans]),  # each connection counts the same
+            bound=np.array([1.0 / max(p.seconds - p.latency, 1e-12) for p in self.plans]),
+            latency=np.array([max(0.0, p.latency - p.wait) + p.extra for p in self.plans]),
+            delay=np.array([p.wait + call.extra for p, call in zip(self.plans, self.calls, strict=True)]),
+        )
+
+    def network(self, key: Int64s, plan: Int64s, progress: object = None) -> FlowNetwork:
+        """A network for one run of a program in which transfers `key` are runs of the calls `plan`."""
+        starts = np.arange(len(self.plans) + 1, dtype=np.int64)
+        return flow.network(self.on.graph.link_rate, self.demands, starts, self.variables, key, plan.astype(np.int32))
+
+    def alone(self) -> list[float]:
+        """Seconds of each call with nothing else on the links."""
+        none = np.zeros(0, np.int64)
+        return flow.report(self.network(none, none)).alone.tolist() if self.plans else []
+
+    def seen(self, ran: FlowNetwork) -> Executions:
+        """Of each call, how often it ran and its mean seconds."""
+        use = flow.report(ran)
+        return [(int(n), float(total) / n if n else 0.0) for n, total in zip(use.starts.tolist(), use.total.tolist(), strict=True)]
+
+    def traffic(self, ran: FlowNetwork, seconds: float, seen: Executions) -> Traffic:
+        """What the run did to the links."""
+        use = flow.report(ran).use
+        return traffic(self.on.placed.graph, self.engine, use.bytes, seconds, use.full, collided(self.on, self.plans),
+                       slowest=slowed(self.calls, self.plans, seen))  # fmt: skip

@@ -1,0 +1,115 @@
+"""A step packet by packet: calls that leave a scale-up domain are lanes, and their packets meet in the cluster's switches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s as Longs
+from windtunnel.base.errors import SpecError
+from windtunnel.engine._core import PacketNetwork, ReplayNetwork
+from windtunnel.engine.graph import Paths
+from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.packet import packet_network, run_packets
+from windtunnel.network.simulate.axis_calls import Machine, connections_of
+from windtunnel.network.simulate.packets import packet_size, settled
+from windtunnel.network.simulate.traffic import Traffic, traffic
+from windtunnel.predict.engines.traffic import Executions, collided, plans, slowed
+from windtunnel.predict.price.calls import CallBook
+from windtunnel.predict.program.calls import NetworkCall
+
+Progress = Callable[[float], object]
+SKIP = 0.01
+"""With `skip`: by how much of a transfer's time the starts of two patterns may differ that count as the same."""
+MOST_HOPS = 2e11
+"""Packet-hops of a step beyond which it is refused: about half a day."""
+SPEED = 6e6
+"""Packet-hops a second, roughly, for the estimate in messages."""
+
+
+class PacketStep:
+    """The calls of a step as plans of a packet network."""
+
+    engine = "packet"
+
+    def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall], skip: bool = False) -> None:
+        self.on, self.calls, self.skip = on, list(calls), SKIP if skip else None
+        self.plans = [connections_of(on, plan) for plan in plans(on, book, self.calls)]
+
+    def hops(self, launches: Longs, mtu: int) -> float:
+        """Packet-hops, ACKs included, of that many launches of each call."""
+        each = [float((p.lanes.bytes * np.diff(p.paths.start)).sum()) for p in self.plans]
+        return 2.0 * float(np.dot(launches, each)) / mtu if each else 0.0
+
+    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> PacketNetwork | ReplayNetwork | None:
+        """A network for one run of a program in which transfers `key` are runs of the calls `plan`; `progress` is told their share
+        that is over, now and then. None where nothing is sent.
+
+        SpecError for a step of more than MOST_HOPS packet-hops.
+        """
+        if not self.plans:  # no call leaves a scale-up domain
+            return None
+        launches = np.bincount(plan, minlength=len(self.plans))
+        mtu = packet_size(float(np.dot(launches, [float(p.lanes.bytes.sum()) for p in self.plans])))
+        hops = self.hops(launches, mtu)
+        if hops > MOST_HOPS and self.skip is None:
+            raise SpecError(
+                "--network",
+                "packet",
+                f"at most {MOST_HOPS:.0e} packet-hops a step",
+                f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow, or add --skip.",
+            )
+        lanes = _joined([settled(self.on.graph, p.paths, p.lanes, mtu) for p in self.plans], [call.extra for call in self.calls])
+        starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
+        paths = _joined_paths([p.paths for p in self.plans])
+        return packet_network(
+            self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.on.packets(mtu), skip=self.skip, progress=progress
+        )
+
+    def alone(self) -> list[float]:
+        """Seconds of each call with nothing else on the links."""
+        found = []
+        for p, call in zip(self.plans, self.calls, strict=True):
+            mtu = packet_size(float(p.lanes.bytes.sum()))
+            lanes = settled(self.on.graph, p.paths, p.lanes, mtu)
+            found.append(float(run_packets(self.on.graph, p.paths, lanes, self.on.packets(mtu)).delivered.max()) + call.extra)
+        return found
+
+    def seen(self, ran: PacketNetwork | ReplayNetwork) -> Executions:
+        """Of each call, how often it ran and its mean seconds."""
+        raw = ran.report()
+        return [(int(n), float(t) / n if n else 0.0) for n, t in zip(raw["starts"].tolist(), raw["total"].tolist(), strict=True)]
+
+    def traffic(self, ran: PacketNetwork | ReplayNetwork, seconds: float, seen: Executions) -> Traffic:
+        """What the run did to the links."""
+        raw = ran.report()
+        moved = raw["link_data"].astype(np.float64) + raw["link_control"]
+        events = {name: float(number) for name, number in raw["stats"].items() if name not in ("events", "cpu_s")}
+        replay = raw.get("replay", {})
+        events |= {f"{name} by replay": float(replay[name]) for name in ("skipped_share", "error_share") if name in replay}
+        return traffic(self.on.placed.graph, self.engine, moved, seconds, None, collided(self.on, self.plans), events,
+                       slowed(self.calls, self.plans, seen))  # fmt: skip
+
+
+def _joined(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:
+    """Lanes of all plans, one plan after the other; what a lane waits for is numbered within its plan."""
+
+    def column(name: str) -> np.ndarray:
+        return np.concatenate([getattr(p, name) for p in parts])
+
+    depth = np.concatenate([[0], np.cumsum([len(p.dep_lane) for p in parts])])
+    starts = [p.dep_start[:-1] + at for p, at in zip(parts, depth, strict=False)]
+    return Lanes(
+        src=column("src"), dst=column("dst"), bytes=column("bytes"), slice=column("slice"), window=column("window"),
+        delay=column("delay"), rate=column("rate"),
+        begin=np.concatenate([p.begin + more for p, more in zip(parts, extra, strict=True)]), group=column("group"),
+        dep_start=np.append(np.concatenate(starts), depth[-1]).astype(np.int64),
+        dep_lane=column("dep_lane"), dep_lead=column("dep_lead"), hold=column("hold"),
+    )  # fmt: skip
+
+
+def _joined_paths(parts: Sequence[Paths]) -> Paths:
+    base = np.concatenate([[0], np.cumsum([len(p.links) for p in parts])])
+    start = np.append(np.concatenate([p.start[:-1] + at for p, at in zip(parts, base, strict=False)]), base[-1])
+    return Paths(start.astype(np.int64), np.concatenate([p.links for p in parts]).astype(np.int32))

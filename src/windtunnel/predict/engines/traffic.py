@@ -1,0 +1,57 @@
+"""What engines have in common: the traffic of a step's calls, and the statistics reported about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from windtunnel.network.groups.ranks import members
+from windtunnel.network.simulate.axis_calls import AxisCall, Machine, plan_of
+from windtunnel.network.simulate.collisions import collisions
+from windtunnel.predict.price.calls import CallBook
+from windtunnel.predict.program.calls import NetworkCall, name_of
+from windtunnel.predict.ranks.places import places_of
+
+Executions = Sequence[tuple[int, float]]
+"""Of each call, how often it ran and its mean seconds."""
+
+MOST_SLOWED = 12
+"""Calls that are listed as slowed."""
+LARGEST = 8
+"""Calls of the largest sizes whose collisions are measured: these set the step, and each takes tens of milliseconds."""
+
+
+def plans(on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> list[AxisCall]:
+    """The traffic of each call."""
+    made = []
+    for call in calls:
+        rows = members(book.job, call.axis, call.stage)
+        if call.only is not None:
+            rows = rows[np.isin(places_of(book.job).replica[rows], call.only).all(axis=1)]
+        made.append(plan_of(on, call.comm, call.size, rows[:, ::-1] if call.back else rows, book.group(call.axis)))
+    return made
+
+
+def slowed(calls: Sequence[NetworkCall], plans: Sequence[AxisCall], seen: Executions) -> tuple[dict[str, object], ...]:
+    """Calls that took longest over what the closed form has for them alone, the worst first."""
+    rows = [
+        (mean / max(plan.seconds + call.extra, 1e-12), name_of(call), times, mean)
+        for call, plan, (times, mean) in zip(calls, plans, seen, strict=True) if times
+    ]  # fmt: skip
+    rows.sort(key=lambda row: (-row[0], row[1]))
+    return tuple(
+        {"name": name, "count": times, "seconds": mean, "slowdown": ratio} for ratio, name, times, mean in rows[:MOST_SLOWED]
+    )
+
+
+def collided(on: Machine, plans: Sequence[AxisCall]) -> dict[str, float]:
+    """Hash collisions of the call that has most of them: load over an even spread, of the worst link and of the mean byte."""
+    if on.sprays or on.flows > 1:
+        return {}
+    most = (1.0, 1.0)
+    for size in sorted({float(p.lanes.bytes.sum()) for p in plans})[-LARGEST:]:
+        plan = next(p for p in plans if float(p.lanes.bytes.sum()) == size)
+        found = collisions(on.graph, plan.paths, plan.lanes.src, plan.lanes.dst, plan.lanes.bytes, plan.options)
+        most = max(most, (found.worst_factor, found.mean_factor))
+    return {"worst": most[0], "mean": most[1]}

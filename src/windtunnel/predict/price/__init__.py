@@ -1,0 +1,1 @@
+"""Seconds of every kernel and every call of a workload."""

@@ -1,0 +1,77 @@
+"""Prices of communication calls: each (call, axis, bytes) of a job by the network's closed form, or as an engine measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from windtunnel.network import CommEstimate, Group, collective, group
+from windtunnel.network.nccl.settings import Settings, parse_settings
+from windtunnel.spec.job import Job
+from windtunnel.workload import Axis, Comm
+
+
+class CallKey(NamedTuple):
+    """A communication call: what, over which ranks, with a total buffer of `size` bytes."""
+
+    comm: Comm
+    axis: Axis
+    size: float
+
+
+@dataclass(frozen=True)
+class CallBook:
+    """Answers what a call of `job` costs.
+
+    A price depends on the job and the call alone. `measured`: seconds that a network engine found, in place of the closed form's.
+    """
+
+    job: Job
+    measured: Mapping[CallKey, float] = field(default_factory=dict)
+    _groups: dict[Axis, Group] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[CallKey, CommEstimate] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """NCCL's variables of the job."""
+        return parse_settings(self.job.runtime.nccl, "runtime.nccl")
+
+    def group(self, axis: Axis) -> Group:
+        """The group of ranks behind an axis."""
+        if axis not in self._groups:
+            self._groups[axis] = group(self.job, axis)
+        return self._groups[axis]
+
+    def price(self, comm: Comm, axis: Axis, size: float) -> CommEstimate:
+        """Estimate of one call."""
+        return self.price_of(CallKey(comm, axis, size))
+
+    def price_of(self, key: CallKey) -> CommEstimate:
+        """The same for a key."""
+        estimate = self._known.get(key)
+        if estimate is None:
+            estimate = self._known[key] = self._estimate(key)
+        if key not in self.measured:
+            return estimate
+        seconds = self.measured[key]
+        scale = estimate.seconds / seconds if seconds > 0.0 else 1.0
+        return replace(estimate, seconds=seconds, bus_bandwidth=estimate.bus_bandwidth * scale)
+
+    def _estimate(self, key: CallKey) -> CommEstimate:
+        return collective(self.job.cluster, key.comm, key.size, self.group(key.axis), settings=self.settings)
+
+    def with_measured(self, seconds: Mapping[CallKey, float]) -> CallBook:
+        """The same book with `seconds` of an engine for some calls."""
+        return replace(self, measured={**self.measured, **seconds})
+
+
+@dataclass(frozen=True)
+class SlowestBook(CallBook):
+    """Prices of a group whose ranks differ: those of the kind of rank for which a call takes longest."""
+
+    kinds: tuple[CallBook, ...] = ()
+
+    def _estimate(self, key: CallKey) -> CommEstimate:
+        return max((kind.price_of(key) for kind in self.kinds), key=lambda estimate: estimate.seconds)

@@ -1,0 +1,84 @@
+"""Seconds for every row of a workload: device time from `compute`, calls from `network`, host time from the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.compute import Estimate, Factors, Profile, estimate, in_modules
+from windtunnel.predict.price.calls import CallBook, CallKey
+from windtunnel.predict.price.host import host_seconds
+from windtunnel.spec import Cluster
+from windtunnel.workload import Axis, Comm, Kind, Workload
+from windtunnel.workload.ops import OpTable
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Columns over the rows of the workload: device `seconds`, `host` seconds to enqueue, and what the seconds rest on.
+
+    `calls` prices communication, `call_of` has the call of each communication row. `slowdown`: the factor on computation for the
+    slowest GPU. `data`: seconds at the begin of the step for which the first stage waits for its batch.
+    """
+
+    seconds: Floats
+    host: Floats
+    estimate: Estimate
+    calls: CallBook
+    call_of: dict[int, CallKey]
+    slowdown: float
+    data: float = 0.0
+
+
+def price(workload: Workload, factors: Factors | None = None, profile: Profile | None = None) -> Costs:
+    """Cost of every row; `factors` replace the stored training factors, `profile` the curves wherever it has measurements.
+
+    Compute seconds carry the wait for the slowest GPU of the job (`Costs.slowdown`), unless the job says which GPUs are slow.
+    """
+    job, ops = workload.job, workload.ops
+    runtime = job.runtime
+    if profile is None:
+        estimated = estimate(ops, job.cluster.gpu, runtime, factors)
+    else:
+        kernels = estimate(ops, job.cluster.gpu, runtime, factors, profile.kernels)
+        estimated = in_modules(workload, kernels, profile.modules)
+    slower = 1.0 if job.unequal is not None and job.unequal.names_speeds else slowdown(job.cluster)
+    seconds = estimated.seconds * slower
+    calls, call_of = CallBook(job), dict(_calls(ops))
+    for row, key in call_of.items():
+        seconds[row] = calls.price_of(key).seconds
+    host = host_seconds(workload) / job.cluster.node.host_speed
+    if runtime.launch_blocking:  # no launch is ahead of the device: its cost stands before the kernel
+        seconds, host = seconds + host, np.zeros(len(ops))
+    return Costs(seconds, host, estimated, calls, call_of, slower)
+
+
+def _calls(ops: OpTable) -> Iterator[tuple[int, CallKey]]:
+    """(row, call) of every communication row."""
+    rows = np.nonzero(ops.kind == Kind.COMM)[0]
+    for row, comm, axis, size in zip(
+        rows.tolist(), ops.comm[rows].tolist(), ops.axis[rows].tolist(), ops.bytes[rows].tolist(), strict=True
+    ):
+        yield row, CallKey(Comm(comm), Axis(axis), size)
+
+
+def expected_maximum(ranks: int) -> float:
+    """Expected largest of `ranks` standard normal draws, in sigmas; Blom 1958: the quantile at (n - 0.375) / (n + 0.25)."""
+    if ranks < 2:
+        return 0.0
+    return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
+
+
+def slowdown(cluster: Cluster) -> float:
+    """Expected factor on compute time of a step that ends with the slowest of the cluster's GPUs.
+
+    Good GPUs are normal with `gpu_spread`; each node is slow with probability `slow_nodes`, and one slow node sets the pace.
+    """
+    nodes = -(-cluster.gpus // cluster.node.gpus)
+    good = 1.0 + cluster.gpu_spread * expected_maximum(cluster.gpus)
+    any_slow = 1.0 - (1.0 - cluster.slow_nodes) ** nodes
+    return (1.0 - any_slow) * good + any_slow * max(good, cluster.slow_node_factor)

@@ -1,0 +1,56 @@
+"""Costs of ranks that differ: of each kind of rank, and of ranks of several kinds that compute together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from windtunnel.predict.price.calls import SlowestBook
+from windtunnel.predict.price.costs import Costs
+from windtunnel.spec import Cluster, Job
+from windtunnel.workload import Workload
+
+Price = Callable[[Workload], Costs]
+
+
+@dataclass
+class MixedCosts:
+    """Costs of a workload by kind of rank, each priced once. `first` are those of the job's own cluster."""
+
+    workload: Workload
+    first: Costs
+    price: Price
+    _each: dict[Cluster, Costs] = field(default_factory=dict)
+    _several: dict[tuple[Cluster, ...], Costs] = field(default_factory=dict)
+
+    def of(self, clusters: tuple[Cluster, ...], kinds: int) -> Costs:
+        """Costs of ranks of all kinds whose bit is set in `kinds`: in every row the slowest."""
+        present = tuple(dict.fromkeys(cluster for k, cluster in enumerate(clusters) if kinds >> k & 1))
+        if len(present) == 1:
+            return self.of_cluster(present[0])
+        if present not in self._several:
+            each = [self.of_cluster(cluster) for cluster in present]
+            calls = SlowestBook(self.workload.job, kinds=tuple(costs.calls for costs in each))
+            seconds = np.maximum.reduce([costs.seconds for costs in each])
+            self._several[present] = replace(each[0], seconds=seconds, calls=calls)
+        return self._several[present]
+
+    def of_cluster(self, cluster: Cluster) -> Costs:
+        """Costs where all ranks are as `cluster` has them."""
+        if cluster == self.workload.job.cluster:
+            return self.first
+        if cluster not in self._each:
+            self._each[cluster] = self.price(replace(self.workload, job=on(self.workload.job, cluster)))
+        return self._each[cluster]
+
+
+def on(job: Job, cluster: Cluster) -> Job:
+    """The job with all ranks as `cluster` has them."""
+    return job.model_copy(update={"cluster": cluster})
+
+
+def with_engine_seconds(measured: Costs, closed: Costs, other: Costs) -> Costs:
+    """`other` with the seconds of `measured` in the rows for which an engine changed those of `closed`."""
+    return replace(other, seconds=np.where(measured.seconds != closed.seconds, measured.seconds, other.seconds))

@@ -1,0 +1,109 @@
+"""Parameters are sharded: gathered block by block ahead of use, gradients reduce-scattered (ZeRO-3, FSDP, HSDP, MiCS, ZeRO++)."""
+
+from __future__ import annotations
+
+from windtunnel.predict.category import Task
+from windtunnel.predict.program.offload import OffloadCopies
+from windtunnel.predict.program.shards import WEIGHTS, gather, held, label_of, scatter, shares, whole
+from windtunnel.predict.program.stage import HOST, REDUCE, Stage
+from windtunnel.workload.passes.fsdp import blocks_ahead, persistent
+from windtunnel.workload.schedules import Action, Order, Pass
+
+
+class FullySharded:
+    """Parameters are gathered block by block, some blocks ahead of use; gradients are reduce-scattered in every backward pass, or
+    in the last one where they accumulate whole. MiCS combines its replicas' shards in the last one."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.copies = stage, OffloadCopies(stage)
+        self.whole_passes = False
+        job = stage.workload.job
+        plan = job.plan
+        self.reshard = plan.shards_parameters and job.runtime.reshard_after_forward
+        self.ahead = blocks_ahead(stage.workload, stage.index)
+        self.done: list[int] = []  # computation of blocks, in program order
+        self.pending: list[int] = []
+        self.chunks = stage.workload.stages[stage.index]
+        self.local, self.boundary = plan.gradient_accumulation == "local", plan.sharding == "mics"
+        self.last = {a.chunk: a.micro_batch for a in stage.workload.schedule[stage.index] if a.direction in WEIGHTS}
+
+    def run(self, turn: Order, waits: tuple[int, ...]) -> int:
+        """A pair runs one after the other: both gather, and only so many blocks may be gathered at once."""
+        last = -1
+        for action in turn:
+            last, waits = self._run(action, waits), ()
+        return last
+
+    def _run(self, action: Action, waits: tuple[int, ...]) -> int:
+        flat = [b for b, times in self.chunks[action.chunk].blocks for _ in range(times)]
+        forward, weight = action.direction is Pass.FORWARD, action.direction is Pass.WEIGHT_GRADIENT
+        if not forward:
+            flat.reverse()
+        if not flat:
+            return self.stage.run(self.pass_template(action), label_of(action), waits)
+        gathers = forward or self.reshard and not weight  # the weight gradient needs no weights
+        needed: list[int | None] = []
+        last = -1
+        for place, block in enumerate(flat):
+            while gathers and len(needed) < min(len(flat), place + 1 + self.ahead):
+                needed.append(self._gather(flat[len(needed)], action))
+            template = self.stage.templates.pieces(((block, 1),), action.direction, place == 0)
+            position = place if forward else len(flat) - 1 - place
+            gathered = needed[place] if gathers else None
+            awaited = waits + ((gathered,) if gathered is not None else ()) + self.copies.before(action, position)
+            last = self.stage.run(template, label_of(action), awaited)
+            self.copies.after(action, position, last)
+            self.done.append(last)
+            waits = ()
+            if action.direction in WEIGHTS:
+                self._scatter(block, last, action.micro_batch == self.last[action.chunk])
+        return last
+
+    def pass_template(self, action: Action, beside: Action | None = None) -> int:
+        return whole(self.stage, action, beside)
+
+    def reduce(self, last: int) -> tuple[int, ...]:
+        return (last, self.pending[-1]) if self.pending else (last,)
+
+    def finish(self, update: int) -> None:
+        """Parameters are gathered when they are used, but for those that stay whole."""
+        blocks = self.stage.workload.blocks
+        small = sum(persistent(self.stage.workload.job, blocks[b]) * times for chunk in self.chunks for b, times in chunk.blocks)
+        if small:
+            width = self.stage.templates.gather_width
+            gathered = gather(self.stage, (Task.GATHER, -1, -1), (small, 0.0), width, (update,))
+            if gathered is not None:
+                self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
+
+    def _gather(self, block: int, action: Action) -> int | None:
+        """Gather a block's parameters. Those gathered ahead and those in use may be alive, so it waits for the computation before
+        the one that is next."""
+        label = (Task.GATHER, action.micro_batch, action.chunk)
+        dense, experts = held(self.stage, ((block, 1),))
+        small = persistent(self.stage.workload.job, self.stage.workload.blocks[block])
+        size = (max(0.0, dense + self.stage.workload.blocks[block].frozen - small), experts)
+        if self.copies.gathers_in_switch:
+            return self.copies.load_gathered(size, tuple(self.done[-1:]))
+        fetched = self.copies.fetch_parameters(size, tuple(self.done[-2:-1]))  # one block ahead of its gather
+        backward = action.direction is not Pass.FORWARD
+        waits = (*self.done[-1:], *fetched)
+        parts = shares(self.stage, block) * (2 if backward and self._gathers_again(block) else 1)
+        gathered = gather(self.stage, label, size, self.stage.templates.gather_width, waits, backward=backward, parts=parts)
+        return gathered if gathered is not None or not fetched else fetched[-1]
+
+    def _gathers_again(self, block: int) -> bool:
+        """Whether recomputing a block and its backward pass gather apart: DeepSpeed frees what does not fit among the live ones."""
+        most, of = self.stage.workload.job.runtime.live_parameters, self.stage.workload.blocks[block]
+        return of.working > 0.0 and most is not None and of.parameters > most
+
+    def _scatter(self, block: int, after: int, last: bool) -> None:
+        if self.local and not last:
+            return
+        size = held(self.stage, ((block, 1),))
+        if self.copies.reduces_in_switch:
+            self.pending.append(self.copies.store_reduced(size, after))
+            return
+        done = scatter(self.stage, REDUCE, size, (after,), last or not self.boundary, shares(self.stage, block))
+        if done is not None:
+            self.pending.append(done)
+        self.copies.send_gradients(size, after if done is None else done)

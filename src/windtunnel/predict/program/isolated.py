@@ -1,0 +1,73 @@
+"""Some of a workload's rows on one GPU by themselves: what a benchmark of one layer or one module measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.engine import ProgramBuilder, run
+from windtunnel.predict.category import Category, categories
+from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program.tax import beside, tax_of
+from windtunnel.workload import Kind, Stream, Workload
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Seconds of one execution from the first launch to the last end, of the device's busy time, and of the host."""
+
+    seconds: float
+    device: float
+    host: float
+
+
+def alone(workload: Workload, costs: Costs, rows: Sequence[int], module_host: float = 0.0, calls: bool = True) -> Alone:
+    """`rows` of `workload`, ascending, launched in order on their streams by the engine, behind an idle device.
+
+    `module_host` is what the host spends before the first launch, seconds. Without `calls`, communication is left out: one GPU that
+    computes a tensor-parallel slice. Raises ValueError where nothing remains.
+    """
+    ops = workload.ops
+    index = np.asarray(rows, np.int64)
+    if not calls:
+        index = index[ops.kind[index] != Kind.COMM]
+    if not len(index):
+        raise ValueError("no computation among these rows")
+    # Waits name rows relative to the start of their pass; see `passes.link`.
+    starts = _starts(workload)[index]
+    place = {int(row): here for here, row in enumerate(index)}
+    waits = np.full((len(index), 2), -1, np.int32)
+    for here, row in enumerate(index):
+        kept = [place[int(starts[here]) + w] for w in workload.waits[row] if int(starts[here]) + w in place]
+        waits[here, : len(kept[:2])] = kept[:2]
+    host = costs.host[index].copy()
+    host[0] += module_host
+    builder = ProgramBuilder(categories=len(Category))
+    template = builder.add_template(
+        stream=ops.stream[index].astype(np.int32),
+        seconds=costs.seconds[index],
+        host=host,
+        category=categories(ops)[index],
+        comm=(ops.kind[index] == Kind.COMM).astype(np.uint8),
+        wait0=waits[:, 0].copy(),
+        wait1=waits[:, 1].copy(),
+    )
+    builder.rank().add(template)
+    computes, call = (ops.kind[index] != Kind.COMM) & (costs.seconds[index] > 0.0), ops.kind[index] == Kind.COMM
+    place, slot = np.nonzero(waits >= 0)
+    awaited = waits[place, slot].astype(np.int64)
+    overlapped = index[beside(place, awaited, computes, call, ops.stream[index] == Stream.COMPUTE)]
+    builder.compute_tax = tax_of(costs.calls, (costs.call_of[row] for row in overlapped.tolist()))
+    busy = float(costs.seconds[index][ops.kind[index] != Kind.COMM].sum())
+    return Alone(run(builder.build()).makespan, busy, float(host.sum()))
+
+
+def _starts(workload: Workload) -> np.ndarray:
+    """First row of the pass that each row belongs to."""
+    starts = np.zeros(len(workload.ops), np.int64)
+    passes = [part for block in workload.blocks for part in (block.forward, block.backward)]
+    for part in [*passes, *workload.optimizer]:
+        starts[part.start : part.stop] = part.start
+    return starts

@@ -1,0 +1,183 @@
+"""Workload + costs -> engine program, one rank per pipeline stage: data-, tensor- and context-parallel ranks are equal and fold.
+
+What a stage does in a step, in program order: gather parameters if they are sharded, the passes of its schedule with their
+transfers, gradient reduction, update, parameter gather. Which of these overlap is the runtime's choice and the engine's result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.engine import Program, ProgramBuilder
+from windtunnel.predict.category import Category, Task
+from windtunnel.predict.price.calls import CallKey
+from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program.calls import NetworkCalls
+from windtunnel.predict.program.pipeline import PipelineTransfers, overlaps
+from windtunnel.predict.program.sharding import Sharding, sharding_for
+from windtunnel.predict.program.stage import HOST, PASSES, UPDATE, Stage
+from windtunnel.predict.program.tax import compute_tax
+from windtunnel.predict.program.templates import Templates
+from windtunnel.workload import Axis, Workload
+from windtunnel.workload.passes.optimizer import sharded
+from windtunnel.workload.schedules import Order, table
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The engine program and what its parts are.
+
+    `labels[s]` [I, 3] name stage s's instances (`stage.Label`); `calls[s]` counts its communication calls between passes; `rows[t]`
+    are the workload's rows that template t is made of (-1 for one that only waits; None for waits and transfers); `categories` [R]
+    are the rows' categories. `partners[s]`: (virtual stage, micro batch) of a forward pass that runs beside a backward pass -> that
+    pass's.
+    """
+
+    program: Program
+    labels: tuple[npt.NDArray[np.int32], ...]
+    calls: tuple[Counter[CallKey], ...]
+    rows: tuple[npt.NDArray[np.int64] | None, ...]
+    categories: npt.NDArray[np.int32]
+    partners: tuple[dict[tuple[int, int], tuple[int, int]], ...]
+
+    pipelines: tuple[str, ...] = ("",)
+    """Names of the groups of replicas whose stages follow each other among the program's ranks: one if all replicas are equal."""
+
+    @property
+    def stages(self) -> int:
+        """Ranks of the first group, one a pipeline stage: those that reports show."""
+        return len(self.labels) // len(self.pipelines)
+
+
+def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) -> Lowered:
+    """The program of one step of every stage; with `live`, calls that leave a scale-up domain end when a network says so."""
+    job = workload.job
+    builder = ProgramBuilder(categories=len(Category))
+    templates = Templates(workload, costs, builder)
+    transfers = PipelineTransfers(workload, costs, live)
+    stages = []
+    for index in range(job.plan.pp):
+        stage = Stage(index, builder.rank(), templates, workload, costs, live)
+        write_step(stage, transfers)
+        stages.append(stage)
+    return finished(builder, stages)
+
+
+def finished(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[str, ...] = ("",)) -> Lowered:
+    """The program of `stages`, which share their templates' rows."""
+    templates = stages[0].templates
+    program = builder.build()
+    return Lowered(
+        replace(program, compute_tax=compute_tax(program, stages)),
+        tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages),
+        tuple(s.calls for s in stages),
+        tuple(templates.rows),
+        templates.category,
+        tuple(_partners(s.workload.schedule[s.index]) for s in stages),
+        pipelines,
+    )
+
+
+def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
+    if not table(order)[:, 3].any():
+        return {}
+    return {(a.chunk, a.micro_batch): (b.chunk, b.micro_batch) for a, b in pairwise(order) if a.beside_next}
+
+
+def write_step(stage: Stage, transfers: PipelineTransfers) -> None:
+    """Appends all that a stage does in a step."""
+    workload = stage.workload
+    overlap = overlaps(workload.job)
+    _wait_for_data(stage)
+    sharding = sharding_for(stage)
+    if sharding.whole_passes and not (stage.apart and stage.apart.pauses):
+        order = workload.schedule[stage.index]
+        actions = table(order)
+        last = transfers.passes(stage, actions, _runs(order, actions, sharding), overlap)
+    else:
+        last = _one_by_one(stage, transfers, sharding, overlap)
+    _read_back(stage)
+    transfers.count(stage)
+    _finish(stage, sharding, sharding.reduce(last))
+
+
+def _runs(order: Order, actions: npt.NDArray[np.int64], sharding: Sharding) -> npt.NDArray[np.int64]:
+    """Template of each action, -1 for the second of a pair."""
+    direction, chunk, _, beside = actions.T
+    width = int(chunk.max()) + 1
+    after = np.append(chunk[1:], 0) * beside  # of a pair: the second one's
+    kind = ((direction * width + chunk) * 2 + beside) * width + after
+    runs = np.full(len(order), -1, np.int64)
+    opens = np.flatnonzero(np.append(True, beside[:-1] == 0))
+    _, first, which = np.unique(kind[opens], return_index=True, return_inverse=True)
+    pairs = [(order[at], order[at + 1] if beside[at] else None) for at in opens[first].tolist()]
+    runs[opens] = np.array([sharding.pass_template(*pair) for pair in pairs])[which]
+    return runs
+
+
+def _one_by_one(stage: Stage, transfers: PipelineTransfers, sharding: Sharding, overlap: bool) -> int:
+    """Passes between which parameters are gathered or gradients combined; returns the last one."""
+    actions = stage.workload.schedule[stage.index]
+    last, at = -1, 0
+    sent: tuple[int, ...] = ()
+    while at < len(actions):
+        turn = actions[at : at + 1 + actions[at].beside_next]
+        if stage.apart is not None:
+            stage.pause(at / len(actions), (at + len(turn)) / len(actions))
+        at += len(turn)
+        received = tuple(r for action in turn if (r := transfers.receive(stage, action)) is not None)
+        last = sharding.run(turn, received + (() if overlap else sent))
+        sent = tuple(s for action in turn if (s := transfers.send(stage, action, last)) is not None)
+    return last
+
+
+def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
+    """Tied embeddings, gradient norm over all stages, update, parameter gather."""
+    job, index, templates = stage.workload.job, stage.index, stage.templates
+    plan = job.plan
+    if stage.apart is not None:  # what is waited for here is booked here, and not with the meeting that follows
+        stage.run(templates.nothing(0.0), HOST, reduced)
+    if job.copies > 1:
+        held, experts = stage.workload.stage_parameters[index], stage.workload.stage_experts[index]
+        own = held if plan.sharding == "none" else sharded(job, held, experts)
+        reduced = (stage.twin(own * templates.reduce_width, reduced),)
+    if job.model.shares_embedding and not job.ends_meet and index in (0, plan.pp - 1):
+        size = job.padded_vocab // plan.tp * job.model.hidden * templates.reduce_width
+        reduced = (stage.sync(Task.TIED_EMBEDDING, Axis.EMBEDDING, size, 2, reduced, Category.GRADIENT_REDUCE),)
+    waits = (stage.run(templates.optimizer(index, after_norm=False), UPDATE, reduced),)
+    if job.cluster.gpus > 1:
+        waits = (stage.sync(Task.GRADIENT_NORM, Axis.WORLD, 8.0, plan.pp, waits, Category.STEP_SYNC, host_sync=True),)
+    if job.runtime.host.step:
+        stage.run(templates.nothing(job.runtime.host.step), HOST)
+    update = stage.run(templates.optimizer(index, after_norm=True), UPDATE, waits)
+    sharding.finish(sharding.copies.update(update, waits))
+
+
+def _wait_for_data(stage: Stage) -> None:
+    """Where the model begins, the device waits until the step's batch is there."""
+    seconds = stage.costs.data
+    if seconds > 0.0 and 0 in stage.workload.job.places[stage.index]:
+        loaded = stage.run(stage.templates.data(seconds), (int(Task.DATA_LOADING), -1, -1))
+        stage.run(stage.templates.nothing(0.0), HOST, (loaded,))
+
+
+def _read_back(stage: Stage) -> None:
+    """Where `data.read_back` is on, the host waits for the device before each forward pass that takes a batch: those of the
+    model's first and last part."""
+    job = stage.workload.job
+    ends = {0, job.plan.pp * job.plan.vpp - 1}
+    chunks = [chunk for chunk, part in enumerate(job.places[stage.index]) if part in ends]
+    if not job.runtime.data.read_back or not chunks:
+        return
+    labels = np.array(stage.labels, np.int64).reshape(-1, 3)
+    passes = np.flatnonzero(np.isin(labels[:, 0], (*PASSES, Task.FORWARD_AND_BACKWARD)))
+    forward = np.isin(labels[:, 0], (Task.FORWARD, Task.FORWARD_AND_BACKWARD)) & np.isin(labels[:, 2], chunks)
+    for before, here in pairwise(passes.tolist()):
+        if forward[here] and (labels[here] != labels[before]).any():  # a pass in pieces has one label
+            stage.rank.sync_host(before)

@@ -1,0 +1,107 @@
+"""Rows of a pass, cut in halves, put in a row, or run beside those of another pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.workload import Kind, Stream
+from windtunnel.workload.ops import OpTable, Phase
+
+
+@dataclass(frozen=True)
+class PassRows:
+    """n rows of a workload in the order in which they are enqueued.
+
+    `waits` [n, 2]: earlier places in the piece whose end the row awaits, -1 for none. Rows that are not `live` take no time and are
+    there for what they wait for. `host` [n]: seconds of the framework's host before the row, beside its own launch.
+    """
+
+    rows: Int64s
+    waits: npt.NDArray[np.int32]
+    live: npt.NDArray[np.bool_]
+    host: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def half(ops: OpTable, piece: PassRows, weight: bool) -> PassRows:
+    """The weight gradients of a backward pass, or all of it but them.
+
+    Calls stay between the same computations: a row that is left out keeps its place, without taking time, where it begins or ends
+    the piece or waits for a call that is kept; other rows that awaited it await the computation before it.
+    """
+    live = np.isin(ops.phase[piece.rows], (Phase.WGRAD, Phase.GRADIENT_SYNC)) == weight
+    compute = ops.kind[piece.rows] != Kind.COMM
+    last = len(piece) - 1
+    kept: list[int] = []
+    place = np.full(len(piece), -1, np.int64)  # in the half: of the row itself, or of the computation that stands for it
+    waits: list[tuple[int, int]] = []
+    before = -1
+    for row, awaited in enumerate(piece.waits.tolist()):
+        mine = [w for w in awaited if w >= 0 and (compute[w] or live[w])]
+        joins = compute[row] and any(not compute[w] for w in mine)
+        if live[row] or row in (0, last) or joins:
+            place[row] = len(kept)
+            found = [int(place[w]) for w in mine]
+            first, second, *_ = *found, -1, -1
+            waits.append((first, second))
+            kept.append(row)
+            before = int(place[row]) if compute[row] else before
+        elif compute[row]:
+            place[row] = before
+    rows = np.array(kept, np.int64)
+    return PassRows(piece.rows[rows], np.array(waits, np.int32).reshape(-1, 2), live[rows], piece.host[rows])
+
+
+def in_a_row(parts: list[PassRows], block_host: float, pass_host: float) -> PassRows:
+    """One after the other; the host spends `block_host` before each and `pass_host` before the first."""
+    if not parts:
+        return PassRows(np.zeros(0, np.int64), np.zeros((0, 2), np.int32), np.zeros(0, np.bool_), np.zeros(0))
+    sizes = [len(part) for part in parts]
+    starts = np.cumsum([0, *sizes[:-1]])
+    waits = np.concatenate([part.waits for part in parts])
+    waits = np.where(waits >= 0, waits + np.repeat(starts, sizes)[:, None], waits).astype(np.int32)
+    host = np.concatenate([part.host for part in parts])
+    host[starts] += block_host
+    host[0] += pass_host
+    return PassRows(np.concatenate([part.rows for part in parts]), waits, np.concatenate([part.live for part in parts]), host)
+
+
+def beside(one: PassRows, other: PassRows, streams: npt.NDArray[np.int32], seconds: npt.NDArray[np.float64]) -> PassRows:
+    """Both at the same time: of the two next rows the one goes first that can start first; of two that can start together, a call,
+    then the one whose pass is further behind. `streams`, `seconds` are columns of the workload's rows."""
+    passes = (one, other)
+    stream = [streams[p.rows].tolist() for p in passes]
+    cost = [np.where(p.live, seconds[p.rows], 0.0).tolist() for p in passes]
+    awaited = [p.waits.tolist() for p in passes]
+    total = [sum(c) or 1.0 for c in cost]
+    ends: tuple[list[float], list[float]] = ([], [])
+    places: tuple[list[int], list[int]] = ([], [])
+    done = [0.0, 0.0]
+    free: dict[int, float] = {}
+    order: list[tuple[int, int]] = []
+
+    def bid(p: int) -> tuple[float, bool, float, int]:
+        row = len(ends[p])
+        start = max([free.get(stream[p][row], 0.0), *(ends[p][w] for w in awaited[p][row] if w >= 0)])
+        return start, stream[p][row] == Stream.COMPUTE, done[p] / total[p], p
+
+    while open_passes := [p for p in (0, 1) if len(ends[p]) < len(passes[p])]:
+        start, _, _, p = min(bid(p) for p in open_passes)
+        row = len(ends[p])
+        end = start + cost[p][row]
+        free[stream[p][row]] = end
+        ends[p].append(end)
+        done[p] += cost[p][row]
+        places[p].append(len(order))
+        order.append((p, row))
+    rows = [passes[p].rows[row] for p, row in order]
+    waits = [[places[p][w] if w >= 0 else -1 for w in awaited[p][row]] for p, row in order]
+    live = [passes[p].live[row] for p, row in order]
+    host = [passes[p].host[row] for p, row in order]
+    return PassRows(np.array(rows, np.int64), np.array(waits, np.int32), np.array(live, np.bool_), np.array(host))

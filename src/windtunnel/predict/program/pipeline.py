@@ -1,0 +1,187 @@
+"""Pipeline transfers: activations to the next virtual stage, gradients to the one before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.engine import HOST_SYNC
+from windtunnel.predict.category import Category, Task
+from windtunnel.predict.price.calls import CallKey
+from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program import keys
+from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
+from windtunnel.predict.program.stage import PASSES, Stage
+from windtunnel.spec.job import Job
+from windtunnel.workload import Axis, Comm, Stream, Workload
+from windtunnel.workload.schedules import Action, Pass
+
+Streams = tuple[tuple[int, int], tuple[int, int]]
+"""[whether stages are walked in reverse][whether it is a gradient]"""
+
+_SEND: Streams = (
+    (int(Stream.SEND_FORWARD), int(Stream.SEND_BACKWARD)),
+    (int(Stream.SEND_FORWARD_BACK), int(Stream.SEND_BACKWARD_BACK)),
+)
+_RECEIVE: Streams = (
+    (int(Stream.RECV_FORWARD), int(Stream.RECV_BACKWARD)),
+    (int(Stream.RECV_FORWARD_BACK), int(Stream.RECV_BACKWARD_BACK)),
+)
+_SENT, _RECEIVED = int(Task.SEND), int(Task.RECEIVE)
+_WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFER)
+
+
+def overlaps(job: Job) -> bool:
+    """Whether passes go on while results are sent: plain 1F1B and GPipe wait for each transfer; with virtual stages or halves,
+    frameworks post them and go on."""
+    return job.runtime.overlap_p2p and job.plan.schedule_name not in ("gpipe", "1f1b")
+
+
+class PipelineTransfers:
+    """Posts sends and receives. Boundary k lies between parts k and k + 1 of the model; nothing is sent over a boundary inside a
+    stage. Parts that follow each other on stages in reverse order (a V's second leg, a second copy) use streams of their own."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        costs: Costs,
+        live: NetworkCalls | None = None,
+        group: int = 0,
+        only: tuple[int, ...] | None = None,
+    ) -> None:
+        """`group`: number of the group of equal replicas; `only`: replicas these transfers belong to, if replicas differ."""
+        self.group, self.only = group, only
+        job, runtime = workload.job, workload.job.runtime
+        self.stages, self.micro_batches = job.plan.pp, job.micro_batches
+        self.boundaries = job.plan.pp * job.plan.vpp - 1
+        self.places = np.array(job.places, np.int64)  # [stage, chunk]
+        self.backs = np.zeros(self.places.shape[1], np.int64)  # by chunk: whether its parts run from the last stage to the first
+        if self.stages > 1:
+            self.backs = (self.places[0] > self.places[1]).astype(np.int64)
+        self.copies = job.copies
+        held = {part: stage for stage, parts in enumerate(job.places) for part in parts}
+        self.crosses = np.array([job.copies > 1 or held[k] != held[k + 1] for k in range(self.boundaries)], np.bool_)
+        # plain lists, which are quicker to look up one by one
+        self._places, self._backs, self._crosses = self.places.tolist(), self.backs.tolist(), self.crosses.tolist()
+        # a host that waits for one transfer before it posts the next would stop where neighbours send to each other at once
+        self.sync = runtime.p2p_sync and not overlaps(job) and job.plan.schedule_name in ("gpipe", "1f1b", "interleaved")
+        self.size, self.seconds, self.gathered = workload.boundary, 0.0, 0.0  # gathered: bytes that tp gathers after each transfer
+        if self.stages > 1:
+            if job.plan.tp > 1 and not job.plan.sequence_parallel and runtime.p2p_scatter:
+                self.gathered = self.size
+                self.seconds = costs.calls.price(Comm.ALL_GATHER, Axis.TP, self.size).seconds
+                self.size /= job.plan.tp
+            gather = self.seconds
+            self.seconds += costs.calls.price(Comm.SEND_RECV, Axis.PP, self.size).seconds
+            if live is not None and live.crosses(Axis.PP):
+                self._announce(live, gather)
+
+    def _announce(self, live: NetworkCalls, gather: float) -> None:
+        """Says which transfer goes from which stage to which."""
+        half = self.micro_batches // self.copies
+        senders = sorted((part, chunk, stage) for stage, held in enumerate(self.places.tolist()) for chunk, part in enumerate(held))
+        for boundary, chunk, stage in senders:
+            if boundary == self.boundaries or not self.crosses[boundary]:
+                continue
+            first = chunk * half if self.copies > 1 else 0
+            for gradient in (0, 1):
+                own = keys.transfer(boundary, gradient, first, self.micro_batches, self.group) + np.arange(half)
+                back = bool(gradient) != bool(self.backs[chunk])
+                call = NetworkCall(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, gather, self.only)
+                live.bind(own, call)
+
+    def _over(self, stage: Stage, action: Action, ahead: bool) -> int | None:
+        """The boundary over which the action's result is sent (or, `ahead`, over which what it needs comes), or None."""
+        gradient = int(action.direction != Pass.FORWARD)
+        boundary: int = self._places[stage.index][action.chunk] - (1 - gradient if ahead else gradient)
+        inside = action.direction != Pass.WEIGHT_GRADIENT and 0 <= boundary < self.boundaries and self._crosses[boundary]
+        return boundary if inside else None
+
+    def send(self, stage: Stage, action: Action, after: int) -> int | None:
+        """The transfer that follows `action`, or None where the result stays."""
+        boundary = self._over(stage, action, ahead=False)
+        if boundary is None:
+            return None
+        stage.sent += 1
+        return self._meet(stage, action, boundary, _SENT, _SEND, (after,), False)
+
+    def receive(self, stage: Stage, action: Action) -> int | None:
+        """The transfer that `action` needs first, or None where it needs none; posted as soon as the host gets there."""
+        boundary = self._over(stage, action, ahead=True)
+        if boundary is None:
+            return None
+        stage.received += 1
+        return self._meet(stage, action, boundary, _RECEIVED, _RECEIVE, (), self.sync)
+
+    def _meet(
+        self, stage: Stage, action: Action, boundary: int, kind: int, streams: Streams, waits: tuple[int, ...], sync: bool
+    ) -> int:
+        gradient = int(action.direction != Pass.FORWARD)
+        return stage.meet(
+            (kind, action.micro_batch, action.chunk),
+            streams[self._backs[action.chunk]][gradient],
+            keys.transfer(boundary, gradient, action.micro_batch, self.micro_batches, self.group),
+            self.seconds,
+            2,
+            waits,
+            _WAITING,
+            _MOVING,
+            sync,
+        )
+
+    def passes(self, stage: Stage, actions: Int64s, runs: Int64s, overlap: bool) -> int:
+        """All actions of a schedule and their transfers at once, as runs of templates; returns the last run.
+
+        `actions` [n, 4] is `schedules.table`; `runs` [n]: the action's template, or -1 where the run before it (of a pair) is its
+        own too. The same program as the loop in `lower._one_by_one` builds, for the thousands of passes between which nothing else
+        happens.
+        """
+        direction, chunk, micro_batch, _ = actions.T
+        gradient = (direction != Pass.FORWARD).astype(np.int64)
+        here = self.places[stage.index, chunk]
+        beyond, ahead = here - gradient, here - 1 + gradient  # boundaries that are sent over and received over
+        crosses = np.append(self.crosses, False)  # the last one stands for those past either end
+        moves = direction != Pass.WEIGHT_GRADIENT
+        sends, receives = (moves & crosses[np.where((b >= 0) & (b < self.boundaries), b, -1)] for b in (beyond, ahead))
+        # a turn is what one run does; in order: its receives, the run, its sends
+        opens = runs >= 0
+        turn = np.cumsum(opens) - 1
+        first = np.flatnonzero(opens)
+        heard, said = (np.add.reduceat(which.astype(np.int64), first) for which in (receives, sends))
+        size = heard + 1 + said
+        base, total = len(stage.rank), int(size.sum())
+        start = np.cumsum(size) - size
+        run = start + heard
+        paired = ~opens
+        received = start[turn] + np.where(paired, np.append(False, receives[:-1]), 0)
+        sent = run[turn] + 1 + np.where(paired, np.append(False, sends[:-1]), 0)
+        template, flags, stream, key = (np.full(total, fill, np.int64) for fill in (-1, 0, 0, 0))
+        waits = np.full((total, 4), -1, np.int64)  # of a run: what it receives, then what the turn before it sent
+        labels = np.empty((total, 3), np.int64)
+        template[run] = runs[first]
+        waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives] + base
+        if not overlap:
+            followed = sends & (turn + 1 < len(run))
+            waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed] + base
+        kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])
+        labels[run] = np.stack([kind, micro_batch, chunk], axis=1)[first]
+        ways = ((sent, sends, beyond, _SEND, _SENT), (received, receives, ahead, _RECEIVE, _RECEIVED))
+        for at, which, boundary, streams, said_as in ways:
+            place = at[which]
+            stream[place] = np.array(streams)[self.backs[chunk[which]], gradient[which]]
+            key[place] = keys.transfer(boundary[which], gradient[which], micro_batch[which], self.micro_batches, self.group)
+            labels[place] = np.stack([np.full(len(place), said_as), micro_batch[which], chunk[which]], axis=1)
+        waits[sent[sends], 0] = run[turn[sends]] + base
+        flags[received[receives]] = HOST_SYNC if self.sync else 0
+        stage.labels += labels.ravel().tolist()
+        stage.sent += int(sends.sum())
+        stage.received += int(receives.sum())
+        stage.rank.extend(template, flags, waits, stream, key, self.seconds, 2, stage.call_host, _WAITING, _MOVING)
+        return base + int(run[-1])
+
+    def count(self, stage: Stage) -> None:
+        """Books the sends of a stage, and the gathers after what it receives, among its communication calls."""
+        if stage.sent:
+            stage.calls[CallKey(Comm.SEND_RECV, Axis.PP, self.size)] = stage.sent
+        if stage.received and self.gathered:
+            stage.calls[CallKey(Comm.ALL_GATHER, Axis.TP, self.gathered)] = stage.received

@@ -1,0 +1,140 @@
+"""Every rank holds its stage's parameters: gradients are combined once a step or after every pass (DDP, ZeRO-1 and ZeRO-2)."""
+
+from __future__ import annotations
+
+import math
+
+from windtunnel.predict.category import Category, Task
+from windtunnel.predict.program.offload import OffloadCopies
+from windtunnel.predict.program.shards import WEIGHTS, Held, Pieces, gather, held, label_of, scatter, shared, whole
+from windtunnel.predict.program.stage import HOST, Stage
+from windtunnel.workload import Axis, Comm, Stream
+from windtunnel.workload.schedules import Action, Order, Pass
+
+
+class Replicated:
+    """Every rank holds all parameters of its stage; gradients are combined once a step, bucket by bucket in the last backward
+    or after it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.copies = stage, OffloadCopies(stage)
+        job = stage.workload.job
+        self.chunks = stage.workload.stages[stage.index]
+        self.ranks = job.dp * job.plan.cp
+        self.all_ranks = Axis.SHARD if job.shard_ranks == self.ranks else Axis.DP  # with context parallelism, both axes together
+        self.sharded = job.plan.sharding != "none"
+        self.whole: Held = (
+            stage.workload.stage_parameters[stage.index] - stage.workload.stage_experts[stage.index],
+            stage.workload.stage_experts[stage.index],
+        )
+        several = self.ranks > 1 or self.whole[1] > 0.0 and job.expert_dp > 1
+        self.several = several
+        self.overlap_reduce = job.runtime.overlap_grad_reduce and several
+        self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and several
+        # ZeRO-2 keeps a shard of the gradients, so every backward pass has to reduce
+        own = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch
+        self.partitions = (own or job.plan.gradient_accumulation == "reduced") and several or self.copies.leaves
+        self.empty = [not chunk.blocks for chunk in self.chunks]
+        self.pending: list[int] = []
+        self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions or self.copies.of_layers)
+        actions = () if self.whole_passes else stage.workload.schedule[stage.index]
+        self.last = {a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS}  # by chunk: whose gradients come last
+        self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}
+        self.gathers: dict[tuple[int, int], tuple[int, ...]] = {}
+        if self.overlap_gather:
+            for chunk in (c for c, empty in enumerate(self.empty) if not empty):
+                for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
+                    last = gather(stage, (Task.GATHER, -1, chunk), held(stage, pieces), stage.templates.weight_width, ())
+                    self.gathers[chunk, group] = () if last is None else (last,)
+
+    def run(self, turn: Order, waits: tuple[int, ...]) -> int:
+        """A pair in which parameters are gathered or gradients combined runs one after the other."""
+        if not any(self._stops(action) for action in turn):
+            beside = turn[1] if len(turn) > 1 else None
+            kind, *names = label_of(turn[0])
+            label = (int(Task.FORWARD_AND_BACKWARD) if beside else kind, names[0], names[1])
+            return self.stage.run(self.pass_template(turn[0], beside), label, waits)
+        last = -1
+        for action in turn:
+            last, waits = self._in_groups(action, waits), ()
+        return last
+
+    def _stops(self, action: Action) -> bool:
+        return self._gathers(action) or self._combines(action) or self.copies.of_layers and not self.empty[action.chunk]
+
+    def _gathers(self, action: Action) -> bool:
+        if not self.overlap_gather or action.direction is not Pass.FORWARD or self.empty[action.chunk]:
+            return False
+        return action.micro_batch == self.first[action.chunk]
+
+    def _combines(self, action: Action) -> bool:
+        last = self.overlap_reduce and action.micro_batch == self.last[action.chunk]
+        return action.direction in WEIGHTS and (self.partitions or last) and not self.empty[action.chunk]
+
+    def _in_groups(self, action: Action, waits: tuple[int, ...]) -> int:
+        stage, direction, chunk = self.stage, action.direction, action.chunk
+        step = 1 if direction is Pass.FORWARD else -1
+        at = 0 if step > 0 else sum(times for _, times in self.chunks[chunk].blocks) - 1
+        last, first = -1, True
+        for group, pieces in enumerate(self._groups(chunk, direction)):
+            gathered = self.gathers[chunk, group] if self._gathers(action) else ()
+            for part in [(piece,) for piece in pieces[::step]] if self.copies.of_layers else [pieces]:
+                awaited = waits + gathered + self.copies.before(action, at)
+                last = stage.run(stage.templates.pieces(part, direction, first), label_of(action), awaited)
+                self.copies.after(action, at, last)
+                waits, gathered, first, at = (), (), False, at + step
+            if self._combines(action) and (call := self._combine(held(stage, pieces), (last,), chunk)) != last:
+                self.pending.append(call)  # blocks without parameters have no call
+        return last
+
+    def pass_template(self, action: Action, beside: Action | None = None) -> int:
+        return whole(self.stage, action, beside)
+
+    def reduce(self, last: int) -> tuple[int, ...]:
+        if self.pending:
+            return (last, self.pending[-1])
+        return (self._combine(self.whole, (last,), -1),) if self.several or self.copies.offload.updated_away else (last,)
+
+    def finish(self, update: int) -> None:
+        if not self.sharded or self.overlap_gather:
+            return
+        bucket = self.stage.workload.job.runtime.gather_bucket or math.inf
+        gathered = gather(self.stage, (Task.GATHER, -1, -1), self.whole, self.stage.templates.weight_width, (update,), bucket)
+        if gathered is not None:  # the step ends with it: its time is nobody else's
+            self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
+
+    def _combine(self, size: Held, waits: tuple[int, ...], chunk: int) -> int:
+        """Combines gradients; returns the last call, or what they wait for if there is none."""
+        job = self.stage.workload.job
+        label = (Task.REDUCE, -1, chunk)
+        if self.sharded and job.runtime.reduce_with == "reduce_scatter":
+            reduced = scatter(self.stage, label, size, waits)
+            done = waits[-1] if reduced is None else reduced
+            self.copies.send_gradients(size, done)
+            return done
+        done = waits[-1]
+        for axis, _, elements, _ in shared(self.stage, size):
+            over, ranks = (self.all_ranks, self.ranks) if axis is Axis.SHARD else (Axis.EXPERT_DP, job.expert_dp)
+            if elements and ranks > 1:
+                bytes_ = elements * self.stage.templates.reduce_width
+                done = self.stage.comm(label, Comm.ALL_REDUCE, over, bytes_, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
+        self.copies.send_gradients(size, done)
+        return done
+
+    def _groups(self, chunk: int, direction: Pass) -> list[Pieces]:
+        """The blocks of a virtual stage in model order (backward: reversed), cut where a bucket is full."""
+        blocks = self.stage.workload.blocks
+        flat = [b for b, times in self.chunks[chunk].blocks for _ in range(times)]
+        if direction is not Pass.FORWARD:
+            flat.reverse()
+        width = self.stage.templates.reduce_width
+        groups: list[list[int]] = [[]]
+        full = 0.0
+        for block in flat:
+            if groups[-1] and full >= self.stage.workload.job.runtime.bucket:
+                groups.append([])
+                full = 0.0
+            groups[-1].append(block)
+            full += blocks[block].parameters * width
+        order = [g if direction is Pass.FORWARD else g[::-1] for g in groups]
+        return [tuple((b, 1) for b in g) for g in order]

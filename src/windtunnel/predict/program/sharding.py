@@ -1,0 +1,40 @@
+"""How a stage's passes and its data-parallel communication interleave: replicated, ZeRO-1/2 or fully sharded."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from windtunnel.predict.program.fully_sharded import FullySharded
+from windtunnel.predict.program.offload import OffloadCopies
+from windtunnel.predict.program.replicated import Replicated
+from windtunnel.predict.program.stage import Stage
+from windtunnel.workload.schedules import Action, Order
+
+
+class Sharding(Protocol):
+    """Runs passes and, at the end of the step, combines gradients."""
+
+    copies: OffloadCopies
+    whole_passes: bool
+    """Whether every pass of the step is one run of `pass_template`, so that all can be appended at once."""
+
+    def pass_template(self, action: Action, beside: Action | None = None) -> int:
+        """Template of a whole pass of a virtual stage, or of a forward pass and the backward pass `beside` it."""
+
+    def run(self, turn: Order, waits: tuple[int, ...]) -> int:
+        """Append one pass, or a forward pass and the backward pass beside it; returns the instance that transfers wait for."""
+
+    def reduce(self, last: int) -> tuple[int, ...]:
+        """Append what is left of gradient reduction after pass `last`; returns what the update waits for."""
+
+    def finish(self, update: int) -> None:
+        """Append what follows the update."""
+
+
+def sharding_for(stage: Stage) -> Sharding:
+    """The policy that the plan and the runtime ask for."""
+    plan, runtime = stage.workload.job.plan, stage.workload.job.runtime
+    # FSDP's SHARD_GRAD_OP is ZeRO-2 that frees parameters between steps, and so gathers them again before they are used
+    if plan.shards_parameters or (plan.sharding == "zero2" and runtime.reduce_every_micro_batch and runtime.overlap_param_gather):
+        return FullySharded(stage)
+    return Replicated(stage)

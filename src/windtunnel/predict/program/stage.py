@@ -1,0 +1,136 @@
+"""One stage's program while it is being written, and what its instances are called."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windtunnel.engine import RankBuilder
+from windtunnel.predict.category import Category, Task
+from windtunnel.predict.price.calls import CallKey
+from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program import keys
+from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
+from windtunnel.predict.program.templates import Templates
+from windtunnel.workload import Axis, Comm, Stream, Workload
+
+if TYPE_CHECKING:
+    from windtunnel.predict.program.rendezvous import UnequalStage
+
+
+PASSES = np.array([Task.FORWARD, Task.BACKWARD, Task.BACKWARD_INPUT, Task.BACKWARD_WEIGHT], np.int64)
+"""Task of each `schedules.Pass`."""
+
+Label = tuple[int, int, int]
+"""Task, micro batch and virtual stage of an instance; -1 where it has none."""
+
+REDUCE: Label = (int(Task.REDUCE), -1, -1)
+UPDATE: Label = (int(Task.UPDATE), -1, -1)
+HOST: Label = (int(Task.HOST), -1, -1)
+
+
+class Stage:
+    """Builds the program of one stage and keeps its labels."""
+
+    def __init__(
+        self,
+        index: int,
+        rank: RankBuilder,
+        templates: Templates,
+        workload: Workload,
+        costs: Costs,
+        live: NetworkCalls | None = None,
+        apart: UnequalStage | None = None,
+    ) -> None:
+        self.live, self.apart = live, apart
+        self.group = 0 if apart is None else apart.number  # of equal replicas, each with keys of its own
+        self.index, self.rank, self.templates, self.workload, self.costs = index, rank, templates, workload, costs
+        self.labels: list[int] = []  # flat, three numbers an instance
+        self.calls: Counter[CallKey] = Counter()
+        self.collectives: list[tuple[int, CallKey]] = []  # instances that are collectives between passes
+        self.sent = self.received = 0  # pipeline transfers
+        host = workload.job.runtime.host
+        self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
+
+    @property
+    def only(self) -> tuple[int, ...] | None:
+        """The replicas that this stage stands for, where they are not all."""
+        return None if self.apart is None else self.apart.replicas
+
+    def run(self, template: int, label: Label, waits: tuple[int, ...] = ()) -> int:
+        """Append rows of a template; returns the instance."""
+        self.labels += label
+        return self.rank.add(template, waits)
+
+    def pause(self, begin: float, end: float) -> None:
+        """Append the host's pauses between these places in the order of passes, from 0 to 1."""
+        for place, seconds in self.apart.pauses if self.apart is not None else ():
+            if begin <= place < end:
+                self.run(self.templates.nothing(seconds), HOST)
+
+    def meet(
+        self,
+        label: Label,
+        stream: int,
+        key: int,
+        seconds: float,
+        ranks: int,
+        waits: tuple[int, ...],
+        waiting: int,
+        moving: int,
+        host_sync: bool,
+    ) -> int:
+        """Append a transfer among `ranks` stages; returns its instance. Its time is booked as `waiting`, then `moving`."""
+        self.labels += label
+        return self.rank.add_rendezvous(stream, ((key, seconds, ranks),), waits, self.call_host, waiting, moving, host_sync)
+
+    def comm(
+        self, label: Label, call: Comm, axis: Axis, size: float, stream: Stream, waits: tuple[int, ...], category: Category
+    ) -> int:
+        """Append a collective among equal ranks (its duration is all there is to it); returns its instance.
+
+        Where replicas are not equal, those of a group of `axis` meet.
+        """
+        seconds = self._count(call, axis, size)
+        crosses = self.live is not None and self.live.crosses(axis)
+        if self.apart is not None and len(others := self.apart.partners(axis)) > 1:
+            key, fresh = self.apart.key(axis)
+            if self.live is not None and crosses and fresh:
+                self.live.bind(np.array([key]), NetworkCall(call, axis, size, self.index))
+            return self.meet(label, stream, key, seconds, len(others), waits, int(Category.SLOWER_RANKS), int(category), False)
+        if self.live is not None and crosses:
+            key = self.live.key(NetworkCall(call, axis, size, self.index, only=self.only))
+            return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False)
+        return self.run(self.templates.transfer(stream, seconds, category), label, waits)
+
+    def _count(self, call: Comm, axis: Axis, size: float) -> float:
+        """Books a call, which is the next instance; returns its seconds."""
+        key = CallKey(call, axis, size)
+        self.calls[key] += 1
+        self.collectives.append((len(self.rank), key))
+        return self.costs.calls.price_of(key).seconds
+
+    def twin(self, size: float, waits: tuple[int, ...]) -> int:
+        """Append the all-reduce of gradients with the stage that holds the other copy of this one's parameters; returns its
+        instance."""
+        other = self.workload.job.plan.pp - 1 - self.index
+        seconds = self._count(Comm.ALL_REDUCE, Axis.EMBEDDING, size)
+        key = keys.twins(self.index, other, self.group)
+        return self.meet(REDUCE, Stream.WORLD, key, seconds, 2, waits, Category.GRADIENT_REDUCE, Category.GRADIENT_REDUCE, False)
+
+    def sync(
+        self, kind: Task, axis: Axis, size: float, stages: int, waits: tuple[int, ...], category: Category, host_sync: bool = False
+    ) -> int:
+        """Append an all-reduce that stages meet for, or this one alone if `stages` is 1; returns its instance."""
+        label = (int(kind), -1, -1)
+        if stages == 1:
+            return self.comm(label, Comm.ALL_REDUCE, axis, size, Stream.WORLD, waits, category)
+        seconds = self._count(Comm.ALL_REDUCE, axis, size)
+        key = keys.stages(kind, self.group)
+        if axis is Axis.WORLD and self.apart is not None:
+            key, stages = keys.everyone(kind), stages * len(self.apart.partners(axis))
+        if self.live is not None and self.live.crosses(axis) and self.index == 0:
+            self.live.bind(np.array([key]), NetworkCall(Comm.ALL_REDUCE, axis, size, 0, only=self.only))
+        return self.meet(label, Stream.WORLD, key, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync)

@@ -1,0 +1,85 @@
+"""The compute tax: the share of a GPU's SMs that communication holds while it runs beside computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Int64s
+from windtunnel.engine import Program
+from windtunnel.predict.price.calls import CallBook, CallKey
+from windtunnel.workload import Axis, Comm
+
+if TYPE_CHECKING:
+    from windtunnel.predict.program.stage import Stage
+
+MOST = 0.5
+"""Largest share that calls are taken to hold; assumed."""
+DEFAULT = 0.1
+"""For accelerators whose compute units are not known; assumed."""
+CHAIN = 3
+"""Calls that wait for each other one after the other, such as a reduce-scatter and the all-reduce between replicas."""
+
+
+def beside(place: Int64s, awaited: Int64s, computes: Bools, calls: Bools, inline: Bools) -> Int64s:
+    """Which of n tasks in program order are calls that may run while something computes.
+
+    Task `place[i]` awaits the end of the earlier task `awaited[i]`. `computes` [n]: takes time on the compute stream. `inline` [n]:
+    is on that stream, whose tasks run in order. A call runs between the end of the last task that it awaits and the start of the
+    first task on the compute stream that awaits it; it is beside what computes between these two.
+    """
+    n = len(calls)
+    task = np.arange(n)
+    after = np.where(inline, task, -1)  # of each task: the last one on the compute stream that has ended when it begins
+    until = np.where(inline, task, n)  # and the first one that begins only when it has ended
+    mine, theirs = ~inline[place], ~inline[awaited]
+    back, ahead = (place[mine], awaited[mine]), (place[theirs], awaited[theirs])
+    for _ in range(CHAIN):
+        np.maximum.at(after, back[0], after[back[1]])
+        np.minimum.at(until, ahead[1], until[ahead[0]])
+    done = np.concatenate([[0], np.cumsum(computes)])  # computing tasks before each place
+    return np.flatnonzero(calls & ~inline & (done[until] > done[after + 1]))
+
+
+def compute_tax(program: Program, stages: Sequence[Stage]) -> float:
+    """The tax of a program with a rank for each stage: of all calls beside computation, the one that holds most SMs counts."""
+    cluster = stages[0].workload.job.cluster
+    if not cluster.gpu.sms:
+        return DEFAULT
+    most = 0
+    for rank, stage in enumerate(stages):
+        book = stage.costs.calls
+        rows = slice(int(program.rank_start[rank]), int(program.rank_start[rank + 1]))
+        template = program.template[rows]
+        for number in np.unique(template).tolist():  # inside passes
+            if any(sms_of(book, call) > most for call in stage.templates.calls_in(number)):
+                most = max((most, *(sms_of(book, call) for call in stage.templates.calls_beside(number))))
+        held = {call: sms_of(book, call) for call in stage.calls}
+        larger = [(at, call) for at, call in stage.collectives if held[call] > most]
+        if larger:  # between passes
+            at = np.array([instance for instance, _ in larger])
+            is_call = np.zeros(len(template), np.bool_)
+            is_call[at] = True
+            starts = program.wait_start[rows.start : rows.stop + 1]
+            place = np.repeat(np.arange(len(template)), np.diff(starts))
+            awaited = program.waits[starts[0] : starts[-1]].astype(np.int64)
+            inline, computes = stage.templates.on_compute_stream(template)
+            overlapping = set(beside(place, awaited, computes, is_call, inline).tolist())
+            most = max((most, *(held[call] for instance, call in larger if instance in overlapping)))
+    return min(MOST, most / cluster.gpu.sms)
+
+
+def tax_of(book: CallBook, calls: Iterable[CallKey]) -> float:
+    """The tax of calls that run beside computation."""
+    sms = book.job.cluster.gpu.sms
+    return min(MOST, max((sms_of(book, call) for call in calls), default=0) / sms) if sms else DEFAULT
+
+
+def sms_of(book: CallBook, call: CallKey) -> int:
+    """SMs that a call holds: NCCL runs one block, and so one SM, a channel; DeepEP and HybridEP hold the number they are told."""
+    own = book.job.runtime.moe_dispatch_sms
+    if own is not None and call.axis is Axis.EP and call.comm is Comm.ALL_TO_ALL:
+        return own
+    return book.price_of(call).channels

@@ -1,0 +1,191 @@
+"""Engine templates: a pass of a block, or of a whole virtual stage, as rows with streams, costs and waits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Int32s, Int64s
+from windtunnel.engine import COPY, ProgramBuilder
+from windtunnel.predict.category import Category, categories
+from windtunnel.predict.price.calls import CallKey
+from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program.passes import PassRows, beside, half, in_a_row
+from windtunnel.predict.program.tax import beside as beside_computation
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.workload import Kind, Stream, Workload
+from windtunnel.workload.blocks.quantise import gather_width
+from windtunnel.workload.identity import Role
+from windtunnel.workload.schedules import Pass
+
+Blocks = tuple[tuple[int, int], ...]
+"""Blocks of the workload in model order, each with how often it repeats."""
+
+
+class Templates:
+    """Makes and remembers templates of one workload. Equal virtual stages share theirs, whatever stage they are on."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        costs: Costs,
+        program: ProgramBuilder,
+        rows: list[Int64s | None] | None = None,
+        group: Int32s | None = None,
+    ) -> None:
+        """`rows` is shared by all that write templates into one program; `group`: columns of its factors by row."""
+        self.workload, self.costs, self.program = workload, costs, program
+        self.group = group
+        ops = workload.ops
+        self.category = categories(ops)
+        self.stream = ops.stream.astype(np.int32)
+        self.is_comm = (ops.kind == Kind.COMM).astype(np.uint8)
+        self.sync = ops.sync.astype(np.uint8)
+        self.host_speed = workload.job.cluster.node.host_speed
+        pairs = [(w + (-1, -1))[:2] for w in workload.waits]
+        self.waits = np.array(pairs, np.int32).reshape(-1, 2)
+        self.known: dict[tuple[object, ...], int] = {}
+        self.parts: dict[tuple[int, Pass], PassRows] = {}
+        self.rows: list[Int64s | None] = [] if rows is None else rows  # by template: rows of the workload, None for others
+        self.inline: dict[int, tuple[bool, bool]] = {}  # by template: whether it is on the compute stream, and whether it computes
+        self.passes: dict[int, PassRows] = {}  # by template, of those that are passes
+        self.beside: dict[int, set[CallKey]] = {}
+        self.call_of = costs.call_of
+        runtime = workload.job.runtime
+        self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
+        elements = sum(workload.stage_parameters), sum(workload.stage_quantised)
+        self.weight_width = gather_width(workload.job, DTYPE_BYTES[runtime.weight_dtype], *elements)
+        self.gather_width = gather_width(workload.job, runtime.compute_width, *elements)
+
+    def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
+        """A pass through `blocks` in model order; backward walks them in reverse.
+
+        The framework's host cost of a layer is on each block's first row, and where the piece opens a pass, that of a micro batch.
+        A weight gradient's are booked with the input gradient's.
+        """
+        key = (blocks, direction, opens)
+        if key not in self.known:
+            self.known[key] = self._add(self._pass(blocks, direction, opens))
+        return self.known[key]
+
+    def pair(self, ahead: Blocks, back: Blocks) -> int:
+        """A forward pass through `ahead` beside a backward pass through `back`, as rows of one template.
+
+        On each stream the row goes first that can start first: so calls of one pass run beside computation of the other.
+        """
+        key = (ahead, back)
+        if key not in self.known:
+            passes = (self._pass(ahead, Pass.FORWARD, True), self._pass(back, Pass.BACKWARD, True))
+            self.known[key] = self._add(beside(*passes, self.stream, self.costs.seconds))
+        return self.known[key]
+
+    def _pass(self, blocks: Blocks, direction: Pass, opens: bool) -> PassRows:
+        parts: list[PassRows] = []
+        for index, times in blocks if direction is Pass.FORWARD else reversed(blocks):
+            parts += [self._part(index, direction)] * times
+        host = self.workload.job.runtime.host
+        weight = direction is Pass.WEIGHT_GRADIENT
+        slower = 0.0 if weight else 1.0 / self.host_speed
+        return in_a_row(parts, host.layer * slower, host.micro_batch * slower if opens else 0.0)
+
+    def _part(self, block: int, direction: Pass) -> PassRows:
+        """A pass of one block."""
+        if (block, direction) not in self.parts:
+            found = self.workload.blocks[block]
+            rows = found.forward if direction is Pass.FORWARD else found.backward
+            piece = self._piece(rows)
+            if direction in (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT):
+                piece = half(self.workload.ops, piece, weight=direction is Pass.WEIGHT_GRADIENT)
+            self.parts[block, direction] = piece
+        return self.parts[block, direction]
+
+    def _piece(self, rows: range) -> PassRows:
+        index = np.arange(rows.start, rows.stop)
+        return PassRows(index, self.waits[index], np.ones(len(index), np.bool_), np.zeros(len(index)))
+
+    def optimizer(self, stage: int, after_norm: bool) -> int:
+        """Rows of a stage's update, up to the gradient norm or after it."""
+        rows = self.workload.optimizer[stage]
+        roles = self.workload.ops.role
+        cut = next(r for r in rows if roles[r] == Role.GRADIENT_NORM) + 1
+        return self._add(self._piece(range(cut, rows.stop) if after_norm else range(rows.start, cut)))
+
+    def transfer(self, stream: Stream, seconds: float, category: Category) -> int:
+        """A collective among equal ranks: one row on its own stream."""
+        host = self.workload.job.runtime.host
+        return self._one("transfer", int(stream), seconds, (host.launch + host.collective) / self.host_speed, int(category), 1)
+
+    def aside(self, stream: Stream, seconds: float, category: Category) -> int:
+        """Work that takes nothing from the GPU's compute units: a copy engine's, a disk's or the CPU's."""
+        launch = self.workload.job.runtime.host.launch / self.host_speed
+        return self._one("aside", int(stream), seconds, launch, int(category), COPY)
+
+    def data(self, seconds: float) -> int:
+        """The wait for a batch, beside the device."""
+        return self._one("data", int(Stream.DATA), seconds, 0.0, int(Category.DATA), 0)
+
+    def nothing(self, host: float) -> int:
+        """A row that only costs host time."""
+        return self._one("nothing", int(Stream.COMPUTE), 0.0, host / self.host_speed, int(Category.MEMORY_BOUND), 0)
+
+    def _one(self, *row: object) -> int:
+        if row not in self.known:
+            _, stream, seconds, host, category, comm = row
+            none = np.full(1, -1, np.int32)
+            self.rows.append(None)
+            self.known[row] = number = self.program.add_template(
+                stream=np.array([stream], np.int32),
+                seconds=np.array([seconds]),
+                host=np.array([host]),
+                category=np.array([category], np.int32),
+                comm=np.array([comm], np.uint8),
+                wait0=none,
+                wait1=none,
+            )
+            self.inline[number] = stream == Stream.COMPUTE, False
+        return self.known[row]
+
+    def _add(self, piece: PassRows) -> int:
+        if not len(piece):  # a virtual stage without layers
+            return self.nothing(0.0)
+        rows, live = piece.rows, piece.live
+        self.rows.append(np.where(live, rows, -1))
+        blocking = self.workload.job.runtime.launch_blocking
+        number = self.program.add_template(
+            stream=self.stream[rows],
+            seconds=np.where(live, self.costs.seconds[rows], 0.0) + (piece.host if blocking else 0.0),
+            host=np.where(live, self.costs.host[rows], 0.0) + (0.0 if blocking else piece.host),
+            category=self.category[rows],
+            comm=np.where(live, self.is_comm[rows], 0).astype(np.uint8),
+            wait0=piece.waits[:, 0].copy(),
+            wait1=piece.waits[:, 1].copy(),
+            sync=np.where(live, self.sync[rows], 0).astype(np.uint8),
+            group=0 if self.group is None else self.group[rows],
+        )
+        self.passes[number] = piece
+        self.inline[number] = True, bool((live & (self.is_comm[rows] == 0) & (self.costs.seconds[rows] > 0.0)).any())
+        return number
+
+    def calls_in(self, template: int) -> set[CallKey]:
+        """Calls inside a template."""
+        piece = self.passes.get(template)
+        if piece is None:
+            return set()
+        return {self.call_of[row] for row in np.unique(piece.rows[piece.live & (self.is_comm[piece.rows] > 0)]).tolist()}
+
+    def calls_beside(self, template: int) -> set[CallKey]:
+        """Calls inside a template that run beside its computation."""
+        if template not in self.beside:
+            piece = self.passes[template]
+            rows, call = piece.rows, piece.live & (self.is_comm[piece.rows] > 0)
+            computes = piece.live & ~call & (self.costs.seconds[rows] > 0.0)
+            place, slot = np.nonzero(piece.waits >= 0)
+            awaited = piece.waits[place, slot].astype(np.int64)
+            overlapped = beside_computation(place, awaited, computes, call, self.stream[rows] == Stream.COMPUTE)
+            self.beside[template] = {self.call_of[row] for row in np.unique(rows[overlapped]).tolist()}
+        return self.beside[template]
+
+    def on_compute_stream(self, templates: Int32s) -> tuple[Bools, Bools]:
+        """[n] whether each of the templates, -1 for a rendezvous, is on the compute stream, and whether it computes."""
+        numbers, place = np.unique(templates, return_inverse=True)
+        flags = np.array([self.inline.get(number, (False, False)) for number in numbers.tolist()], np.bool_).reshape(-1, 2)
+        return flags[place, 0], flags[place, 1]

@@ -1,0 +1,1 @@
+"""Where ranks sit, how they differ, and which of them are equal."""

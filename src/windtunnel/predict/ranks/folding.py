@@ -1,0 +1,155 @@
+"""Replicas into groups: those that take the same time and meet the same others stay folded into one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windtunnel.predict.ranks.draws import Draw
+from windtunnel.predict.ranks.places import Ids, Ranks, joined, units_of
+from windtunnel.spec import Job
+from windtunnel.spec.differ import micro_batches
+from windtunnel.spec.unequal import Unequal
+from windtunnel.workload import Axis
+
+PARTIAL = (Axis.SHARD, Axis.REPLICA, Axis.NEAR, Axis.FAR, Axis.EXPERT_DP, Axis.EXPERT_SHARD, Axis.EXPERT_REPLICA)
+"""Axes whose calls some replicas of a stage meet for, depending on the plan."""
+MEETING = (Axis.DP, Axis.WORLD, *PARTIAL)
+"""Axes whose calls replicas meet for."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What one stage of a group runs at: the slowest of its ranks in each respect.
+
+    `kinds`: bit k is set where a rank of `Ranks.clusters[k]` is among them. `pauses`: (place in the order of passes from 0 to 1,
+    seconds) of the host.
+    """
+
+    kinds: int = 1
+    slow: float = 1.0
+    product: float = 1.0
+    pauses: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Equal replicas: their data-parallel indices, what each stage runs at, how many micro batches each runs, and `members`, the
+    ranks of a stage that go at one pace. `partners[axis]`: groups, itself among them, that it meets on the axis."""
+
+    indices: tuple[int, ...]
+    paces: tuple[Pace, ...]
+    micro_batches: int
+    members: int
+    partners: dict[Axis, tuple[int, ...]]
+
+
+def fold(job: Job, unequal: Unequal, ranks: Ranks, draw: Draw) -> list[Replicas]:
+    """Groups of the job's replicas, the largest first.
+
+    Ranks of a replica meet in every layer, and so do replicas that exchange tokens: those go at the pace of their slowest.
+    """
+    places, stages = ranks.places, job.plan.pp
+    unit = units_of(job, places)
+    count = int(unit.max()) + 1
+    home = unit[places.replica] * stages + places.stage  # [W] unit and stage
+    slow, product = np.zeros(count * stages), np.zeros(count * stages)
+    np.maximum.at(slow, home, ranks.slow)
+    np.maximum.at(product, home, ranks.slow * ranks.product)
+    kinds = np.zeros(count * stages, np.int64)
+    np.bitwise_or.at(kinds, home, 1 << ranks.kind)
+    pauses: dict[int, tuple[tuple[float, float], ...]] = {}
+    for rank, place, seconds in draw.pauses:
+        at = int(home[rank])
+        pauses[at] = tuple(sorted({*pauses.get(at, ()), (place, seconds)}))
+    known = {found: n for n, found in enumerate(sorted(set(pauses.values())), start=1)}
+    paused = np.zeros(count * stages)
+    for at, found in pauses.items():
+        paused[at] = known[found]
+    batches = np.array(micro_batches(job, unequal))
+    first = np.unique(unit, return_index=True)[1]
+    columns = [a.reshape(count, stages) for a in (slow, product, kinds.astype(float), paused)]
+    colour = np.unique(np.column_stack([*columns, batches[first]]), axis=0, return_inverse=True)[1].ravel()
+    if unequal.jitter or unequal.documents or unequal.experts:  # equal ones are drawn apart
+        colour = colour * count + np.arange(count) % min(count, unequal.unfold)
+    meets = {axis: _units(unit, joined(job, places, axis)) for axis in PARTIAL}
+    apart = np.unique(np.column_stack([columns[2], batches[first]]), axis=0, return_inverse=True)[1].ravel()
+    lag = slow.reshape(count, stages).sum(axis=1)
+    colour = _limited(_refined(colour, meets), lag, columns[3].max(axis=1) > 0.0, apart, unequal.unfold)
+    groups = [np.flatnonzero(colour == c) for c in np.unique(colour)]
+    groups.sort(key=lambda units: (-len(units), int(units[0])))
+    made = []
+    for units in groups:
+        rows = int(units[lag[units].argmax()]) * stages + np.arange(stages)
+        paces = tuple(Pace(int(kinds[at]), float(slow[at]), float(product[at]), pauses.get(at, ())) for at in rows.tolist())
+        inside = np.flatnonzero(np.isin(unit, units))
+        members = job.plan.tp * job.plan.cp * int((unit == units[0]).sum())
+        made.append(Replicas(tuple(inside.tolist()), paces, int(batches[inside[0]]), members, {}))
+    number = np.zeros(count, np.int64)
+    for n, units in enumerate(groups):
+        number[units] = n
+    return [replace(group, partners=_partners(n, number, meets, len(groups))) for n, group in enumerate(made)]
+
+
+def _units(unit: Ids, label: Ids) -> Ids:
+    """[units] for each unit the smallest label of its replicas, joined through them."""
+    of = np.full(int(unit.max()) + 1, len(unit))
+    np.minimum.at(of, unit, label)
+    while True:  # a label whose replicas lie in several units joins these
+        least = np.full(len(unit), len(unit))
+        np.minimum.at(least, label, of[unit])
+        found = of.copy()
+        np.minimum.at(found, unit, least[label])
+        if (found == of).all():
+            return of
+        of = found
+
+
+def _refined(colour: Ids, meets: dict[Axis, Ids]) -> Ids:
+    """Colours split until units of one colour meet the same colours on every axis."""
+    while True:
+        columns = [colour]
+        for label in meets.values():
+            seen: dict[int, set[int]] = {}
+            for at, c in zip(label.tolist(), colour.tolist(), strict=True):
+                seen.setdefault(at, set()).add(c)
+            sets = {at: tuple(sorted(found)) for at, found in seen.items()}
+            numbers = {found: n for n, found in enumerate(sorted(set(sets.values())))}
+            columns.append(np.array([numbers[sets[at]] for at in label.tolist()]))
+        finer = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].ravel()
+        if finer.max() == np.unique(colour).size - 1:
+            return np.asarray(finer, np.int64)
+        colour = np.asarray(finer, np.int64)
+
+
+def _limited(colour: Ids, lag: np.ndarray, paused: np.ndarray, apart: Ids, most: int) -> Ids:
+    """At most about `most` colours: the fastest are put together, and take the pace of the slowest of them.
+
+    By unit: `lag` is how slow it is, `paused` whether it pauses and so stays by itself; units of other numbers `apart` never join.
+    """
+    colours, first = np.unique(colour, return_index=True)
+    if len(colours) <= most:
+        return colour
+    joined_to: dict[int, int] = {}
+    target = colours.copy()
+    for at in np.argsort(-lag[first], kind="stable")[most - 1 :].tolist():
+        if not paused[first[at]]:
+            target[at] = joined_to.setdefault(int(apart[first[at]]), int(colours[at]))
+    return np.asarray(target[np.searchsorted(colours, colour)], np.int64)
+
+
+def _partners(group: int, number: Ids, meets: dict[Axis, Ids], count: int) -> dict[Axis, tuple[int, ...]]:
+    """Groups that `group` meets on each axis, through others too."""
+    everyone = tuple(range(count))
+    found: dict[Axis, tuple[int, ...]] = {Axis.DP: everyone, Axis.WORLD: everyone}
+    for axis, label in meets.items():
+        reached = {group}
+        while True:
+            labels = np.unique(label[np.isin(number, list(reached))])
+            wider = set(np.unique(number[np.isin(label, labels)]).tolist())
+            if wider == reached:
+                break
+            reached = wider
+        found[axis] = tuple(sorted(reached))
+    return found

@@ -1,0 +1,73 @@
+"""Steps of equal ranks: each call at its closed-form price, or those that leave a scale-up domain over a network engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from windtunnel.engine import run
+from windtunnel.memory import memory_of
+from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program.calls import NetworkCalls
+from windtunnel.predict.program.lower import Lowered, lower
+from windtunnel.predict.runs.setting import Setting
+from windtunnel.predict.runs.step_run import StepRun, breakdown
+from windtunnel.workload import Workload
+
+if TYPE_CHECKING:
+    from windtunnel.predict.engines.fidelity import EngineRun
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """A step that is ready to run; `engine` carries the calls that run over a network engine."""
+
+    workload: Workload
+    costs: Costs
+    lowered: Lowered
+    engine: EngineRun | None = None
+
+
+def closed_program(workload: Workload, costs: Costs) -> StepProgram:
+    """A step whose calls take their closed form's seconds."""
+    return StepProgram(workload, costs, lower(workload, costs))
+
+
+def engine_program(workload: Workload, costs: Costs, setting: Setting) -> StepProgram:
+    """A step whose calls that leave a scale-up domain run over a network engine."""
+    from windtunnel.predict.engines.fidelity import EngineRun, Fidelity  # slow to import
+
+    fidelity = Fidelity.of(setting.network, costs.calls, setting.seed, setting.skip)
+    priced, live = fidelity.reprice(costs), NetworkCalls(costs.calls)
+    lowered = lower(workload, priced, live)
+    return StepProgram(workload, priced, lowered, EngineRun(fidelity, live))
+
+
+def run_closed(workload: Workload, costs: Costs) -> StepRun:
+    """The run of a `closed_program`."""
+    return _run(closed_program(workload, costs), Setting())
+
+
+def run_engine(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
+    """The run of an `engine_program`; its costs then have the seconds that the engine found for each call."""
+    return _run(engine_program(workload, costs, setting), setting)
+
+
+def _run(program: StepProgram, setting: Setting) -> StepRun:
+    workload, costs, job = program.workload, program.costs, program.workload.job
+    network = None if program.engine is None else program.engine.network(setting.progress)
+    timeline, traffic = run(program.lowered.program, network=network), None
+    if program.engine is not None and network is not None:
+        traffic, means = program.engine.finish(network, timeline.makespan)
+        costs = replace(costs, calls=costs.calls.with_measured(means))
+    return StepRun(
+        workload=workload,
+        costs=(costs,) * job.plan.pp,
+        lowered=program.lowered,
+        timeline=timeline,
+        memory=memory_of(job, workload),
+        by_stage=tuple(breakdown(timeline, costs, stage) for stage in range(job.plan.pp)),
+        step=timeline.makespan,
+        peak=job.cluster.gpus * job.cluster.gpu.peak[job.runtime.precision],
+        traffic=traffic,
+    )

@@ -1,0 +1,31 @@
+"""How a step is run: the arguments of `predict` beside the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windtunnel.compute import Factors, Profile
+from windtunnel.predict.price.costs import Costs, price
+from windtunnel.predict.runs.loading import with_data
+from windtunnel.workload import Workload
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Over which network (one of `predict.NETWORKS`) and with which seed a step runs, and what its kernels' prices rest on.
+
+    `skip`: a packet engine answers repeated patterns of transfers from memory. `factors` replace the stored training factors;
+    `profile` has measurements of the job's GPU. `progress` is told the share of packets' transfers that is over.
+    """
+
+    network: str = "closed"
+    seed: int = 1
+    skip: bool = False
+    factors: Factors | None = None
+    profile: Profile | None = None
+    progress: Callable[[float], object] | None = None
+
+    def price(self, workload: Workload) -> Costs:
+        """Costs of a workload, and the time for which its step stalls for data."""
+        return with_data(workload, price(workload, self.factors, self.profile))

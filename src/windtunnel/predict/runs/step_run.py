@@ -1,0 +1,73 @@
+"""One run of a step, however it was run, and where its time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from windtunnel.engine import HOST, TAIL, Timeline
+from windtunnel.memory import StageMemory
+from windtunnel.network.simulate.traffic import Traffic
+from windtunnel.predict.category import COMPUTE, HOST_PART, OVERLAP_SLOWDOWN, SLOWEST_GPU, Category, idle_key
+from windtunnel.predict.prediction import UnequalResult
+from windtunnel.predict.price.calls import CallKey
+from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program.lower import Lowered
+from windtunnel.workload import Stream, Workload
+
+Breakdown = dict[str, float]
+"""Seconds by key of `category.STEP_PARTS`; they add up to the step."""
+
+LAST = (Category.PIPELINE_BUBBLE, Category.SLOWER_RANKS, Category.OTHER_STAGES)
+"""Waits whose keys end a breakdown."""
+ALWAYS = (Category.MATMUL.key, idle_key(Category.PIPELINE_BUBBLE), HOST_PART.key)
+"""Keys that a breakdown has even if they are 0."""
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """A step that was run: closed form, over a network engine, or of unequal ranks.
+
+    `costs[stage]` and `by_stage[stage]` are those of each pipeline stage (of unequal ranks: of the first group of replicas, and
+    means over all drawn steps), `step` its seconds, `peak` the FLOP/s of all GPUs. `traffic`: what a network engine carried.
+    `draw`: number of the drawn step that program and timeline are of, where ranks are not equal.
+    """
+
+    workload: Workload
+    costs: tuple[Costs, ...]
+    lowered: Lowered
+    timeline: Timeline
+    memory: tuple[StageMemory, ...]
+    by_stage: tuple[Breakdown, ...]
+    step: float
+    peak: float
+    traffic: Traffic | None = None
+    unequal: UnequalResult | None = None
+    draw: int | None = None
+
+    @property
+    def pacing(self) -> int:
+        """The stage that waits least for others: it sets the pace."""
+        waits = (idle_key(Category.PIPELINE_BUBBLE), idle_key(Category.OTHER_STAGES))
+        return min(range(len(self.by_stage)), key=lambda s: (sum(self.by_stage[s].get(key, 0.0) for key in waits), s))
+
+    def calls(self) -> Iterator[CallKey]:
+        """Every communication call of the step once: inside layers, then between passes."""
+        between = (key for counts in self.lowered.calls for key in counts)
+        yield from dict.fromkeys((*self.costs[0].call_of.values(), *between))
+
+
+def breakdown(timeline: Timeline, costs: Costs, rank: int) -> Breakdown:
+    """Seconds of one rank's compute stream by what they went to."""
+    busy, idle, stretch = timeline.busy[rank, int(Stream.COMPUTE)], timeline.idle[rank], timeline.stretch[rank]
+    waited = 1.0 - 1.0 / costs.slowdown
+    computing = {c: float(busy[c] - stretch[c]) for c in COMPUTE}
+    parts = {c.key: seconds * (1.0 - waited) for c, seconds in computing.items()}
+    parts[OVERLAP_SLOWDOWN.key] = float(stretch.sum())
+    parts[SLOWEST_GPU.key] = sum(computing.values()) * waited
+    waits = {c: float(idle[c]) for c in Category if c not in COMPUTE}
+    parts |= {idle_key(c): seconds for c, seconds in waits.items() if c not in LAST}
+    parts[HOST_PART.key] = float(idle[HOST])
+    parts |= {idle_key(c): waits[c] for c in LAST}
+    parts[idle_key(Category.OTHER_STAGES)] += float(idle[TAIL]) + float(sum(idle[c] for c in COMPUTE))
+    return {key: seconds for key, seconds in parts.items() if seconds > 0.0 or key in ALWAYS}
