@@ -27,7 +27,8 @@ from windtunnel.engine.routes import RouteOptions, route
 Progress = Callable[[float], bool | None]
 
 _SECONDS_AND_BYTES = (
-    "buffer", "buffer_time", "inner_buffer", "alpha", "reserve", "resume", "xoff", "xon", "credit", "nack_interval", "flowlet_gap", "sample",
+    "buffer", "buffer_time", "inner_buffer", "alpha", "reserve", "resume", "xoff", "xon", "credit", "nack_interval", "flowlet_gap",
+    "sample",
 )  # fmt: skip
 
 

@@ -24,9 +24,9 @@ PAUSED = ("roce", "ethernet")
 
 
 BUFFER_TIME = 25.8e-6
-"""Seconds in which all ports of a switch together fill its shared buffer: 165 MB of a 51.2 Tb/s Tomahawk 5, the least of the last three
-(Tomahawk 4: 114 MB, 25.6 Tb/s, 35.5 us; Tomahawk 3: 64 MB, 12.8 Tb/s, 40 us; data sheets, from memory). A graph has one node where a
-fabric has several chips, so that a node has as much buffer as its ports call for."""
+"""Seconds in which all ports of a switch together fill its shared buffer: 165 MB of a 51.2 Tb/s Tomahawk 5, the least of the last
+three (Tomahawk 4: 114 MB, 25.6 Tb/s, 35.5 us; Tomahawk 3: 64 MB, 12.8 Tb/s, 40 us; data sheets, from memory). A graph has one node
+where a fabric has several chips, so that a node has as much buffer as its ports call for."""
 
 
 def packet_size(total: float) -> int:
