@@ -272,7 +272,8 @@ def _about(rows: list[dict[str, object]], network: str) -> list[str]:
     if not packets:
         return [words]
     told = [f"{words}, packets of {' or '.join(map(str, packets))} B (longer ones for long messages)"]
-    counts = {name: sum(int(str(row[name])) for row in rows) for name in ("pfc_pauses", "ecn_marks", "cnps", "drops")}
+    events = ("pfc_pauses", "host_pauses", "ecn_marks", "cnps", "drops")
+    counts = {name: sum(int(str(row[name])) for row in rows) for name in events}
     if any(counts.values()):
         told.append("# " + ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items()))
     skipped = max(float(str(row["skipped_share"])) for row in rows)

@@ -27,7 +27,8 @@ from windtunnel.engine.routes import RouteOptions, route
 Progress = Callable[[float], bool | None]
 
 _SECONDS_AND_BYTES = (
-    "buffer", "inner_buffer", "alpha", "reserve", "resume", "xoff", "xon", "credit", "nack_interval", "flowlet_gap", "sample",
+    "buffer", "buffer_time", "inner_buffer", "alpha", "reserve", "resume", "xoff", "xon", "credit", "nack_interval", "flowlet_gap",
+    "sample",
 )  # fmt: skip
 
 
@@ -97,7 +98,8 @@ class PacketOptions:
     """SI units: s, B, B/s. Defaults are a lossless RoCE fabric without congestion control; docs/packet.md has the equations.
 
     `header` is added to each data packet's `mtu` on the wire; `control` is the size of ACK, CNP, pause and credit frames.
-    `buffer` of a switch is shared by its ports, `inner_buffer` is that of other nodes that forward. `alpha`: dynamic threshold (per
+    `buffer` of a switch is shared by its ports; a switch whose ports fill it in less than `buffer_time` seconds has as much as they
+    fill in that time. `inner_buffer`: of other nodes that forward. `alpha`: dynamic threshold (per
     ingress with PAUSE, per egress with DROP); `xoff` > 0: fixed thresholds per ingress instead; `headroom` None: what cable and
     packets under way need; `credit` 0: twice a round trip on the cable. `algorithm` and `parameters`: see `engine.control`.
     `timeouts`: consecutive retransmission timeouts, the last repeats; after `retries` without progress the run fails.
@@ -110,6 +112,7 @@ class PacketOptions:
     control: int = 64
     loss: Loss = Loss.PAUSE
     buffer: float = 32e6
+    buffer_time: float = 0.0
     inner_buffer: float = 4e6
     alpha: float = 0.125
     reserve: float = 4096

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import warnings
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
-from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.files import read_text
 from windtunnel.base.rng import Draws
 from windtunnel.base.units import parse_size, parse_time
 
 COLUMNS = ("src", "dst", "bytes", "start_s")
 MOST_BYTES = 1e15
 MOST_FLOWS = 100_000_000
+MOST_FILE = 2**32
+"""Bytes of a file of flows; a flow has some 40."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,7 @@ def load_flows(text: str, endpoints: int) -> Flows:
 
 def read_flows(path: str, endpoints: int) -> Flows:
     """Flows of a CSV file; about a second for a million of them."""
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise FileError("--flows", path, "a CSV file that can be read", f"{getattr(error, 'strerror', None) or error}.") from error
+    text = read_text(path, MOST_FILE, "a CSV file of flows").removeprefix("\ufeff")
     header, _, body = text.partition("\n")
     names = [column.strip() for column in header.strip().split(",")]
     for column in names:
@@ -107,21 +106,20 @@ def read_flows(path: str, endpoints: int) -> Flows:
 
 def _numbers(body: str, width: int) -> npt.NDArray[np.float64] | None:
     """[rows, width]; None where a row is not numbers of that width."""
-    lines = re.sub(r"\n[ \t]*(?=\n)", "", "\n" + body.replace("\r", "").strip("\n \t"))[1:]
-    if not lines.strip():
+    from pyarrow import ArrowInvalid, csv, float64  # slow to import, and only files need it
+
+    if not body.strip():
         return np.zeros((0, width))
-    letters = np.frombuffer(f"{lines}\n".encode(), np.uint8)
-    ends = np.flatnonzero(letters == ord("\n"))
-    rows, commas = len(ends), np.searchsorted(np.flatnonzero(letters == ord(",")), ends)
-    if (commas != np.arange(1, rows + 1) * (width - 1)).any():
+    names = [str(column) for column in range(width)]
+    try:
+        table = csv.read_csv(
+            io.BytesIO("".join(f"{line}\n" for line in body.split("\n") if line.strip()).encode()),
+            read_options=csv.ReadOptions(column_names=names),
+            convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, float64()), null_values=[]),
+        )
+    except ArrowInvalid:
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # what numpy says of text that is not a number
-        try:
-            flat = np.fromstring(lines.replace("\n", ","), dtype=np.float64, sep=",")
-        except (DeprecationWarning, ValueError):
-            return None
-    return flat.reshape(rows, width) if len(flat) == rows * width else None
+    return np.column_stack([column.to_numpy() for column in table.columns])
 
 
 def _bad_row(path: str, body: str, width: int) -> SpecError:

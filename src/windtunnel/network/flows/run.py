@@ -44,7 +44,7 @@ ROUTINGS: dict[str, Policy | None] = {
 """Name -> how a flow's links are chosen; None: packet by packet, on the way."""
 NICS = {"nearest": NicChoice.NEAREST, "rail": NicChoice.RAIL, "pxn": NicChoice.PXN}
 UNTIL = ("delivered", "acked")
-STATS = ("data_packet_hops", "ack_packet_hops", "events", "drops", "pfc_pauses", "ecn_marks")
+STATS = ("data_packet_hops", "ack_packet_hops", "events", "drops", "pfc_pauses", "host_pauses", "ecn_marks")
 """Counters that every network reports; 0 where it has no such thing."""
 
 

@@ -14,17 +14,24 @@ import io
 import json
 import math
 import tomllib
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.base.files import read_text
 from windtunnel.network.lanes.listing import TransferList
 from windtunnel.network.lanes.msccl import read_msccl
 
 FIELDS = ("step", "src", "dst", "bytes", "after", "channel", "delay_s", "rate", "begin_s")
 MOST_SENDS = 1_000_000
+MOST_WAITS = 5_000_000
+"""Pairs of sends of which one waits for the other; `step` makes as many as there are sends of earlier steps into each rank."""
+MOST_BYTES = 2**28
+_MOST_RANKS, _MOST_CHANNELS, _MOST_SIZE, _MOST_SECONDS = 2**20, 2**20, 2**50, 1e6
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class Sends:
         if self.size is None or self.size == size or self.size <= 0:
             return self
         part = size / self.size
+        if (most := max(s.bytes for s in self.sends) * part) > _MOST_SIZE:
+            raise SpecError("size", self.size, f"a size for which no send has more than {_MOST_SIZE} bytes", f"One has {most:.3g}.")
         sends = tuple(replace(s, bytes=max(1, math.ceil(s.bytes * part))) for s in self.sends)
         return Sends(sends, self.ranks, size)
 
@@ -70,16 +79,15 @@ def read_sends(path: str) -> Sends:
     kind = Path(path).suffix.lower()
     if kind not in (".csv", ".json", ".toml", ".xml"):
         raise FileError("--algorithm", path, "a file that ends in .csv, .json, .toml or .xml")
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError("--algorithm", path, "a readable text file", str(error)) from None
+    text = read_text(path, MOST_BYTES, "a text file with an algorithm")
     if kind == ".xml":
         connections, ranks, whole = read_msccl(text, path)
         return checked([Send(*row) for row in connections], ranks, whole)
     try:
         rows, size = _csv(text) if kind == ".csv" else _table(json.loads(text) if kind == ".json" else tomllib.loads(text), path)
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError, csv.Error, RecursionError) as error:
+    except SpecError:
+        raise
+    except (ValueError, csv.Error, RecursionError) as error:  # ValueError: no such syntax, or a number of thousands of digits
         raise FileError("--algorithm", path, f"{kind[1:].upper()}", str(error)) from None
     return from_rows(rows, size)
 
@@ -98,12 +106,12 @@ def from_rows(rows: Sequence[Mapping[str, Any]], size: float | None = None) -> S
         Send(
             _end(row, "src", at),
             _end(row, "dst", at),
-            _whole(row, "bytes", at),
+            _whole(row, "bytes", at, most=_MOST_SIZE),
             tuple(waits[at]),
-            _whole(row, "channel", at, 0),
-            _real(row, "delay_s", at),
-            _real(row, "rate", at),
-            _real(row, "begin_s", at),
+            _whole(row, "channel", at, 0, most=_MOST_CHANNELS),
+            _real(row, "delay_s", at, 0.0, _MOST_SECONDS),
+            _real(row, "rate", at, 1.0, 1e15),
+            _real(row, "begin_s", at, 0.0, _MOST_SECONDS),
         )
         for at, row in enumerate(rows)
     ]
@@ -131,39 +139,40 @@ def checked(sends: Sequence[Send], ranks: int, size: float | None) -> Sends:
                     f"sends that end at rank {send.src}, where this one starts",
                     f"Send {other} ends at rank {sends[other].dst}.",
                 )
-    _no_circle(sends)
+    _check_order(sends)
     return Sends(tuple(sends), ranks, size)
 
 
-def _no_circle(sends: Sequence[Send]) -> None:
-    left = [len(send.after) for send in sends]
-    waiting: list[list[int]] = [[] for _ in sends]
-    for at, send in enumerate(sends):
-        for other in send.after:
-            waiting[other].append(at)
-    ready = [at for at, count in enumerate(left) if count == 0]
-    for at in ready:
-        for other in waiting[at]:
-            left[other] -= 1
-            if left[other] == 0:
-                ready.append(other)
-    if len(ready) < len(sends):
-        stuck = next(at for at, count in enumerate(left) if count)
+def _check_order(sends: Sequence[Send]) -> None:
+    """SpecError if sends wait for each other in a circle."""
+    order = TopologicalSorter({at: send.after for at, send in enumerate(sends)})
+    try:
+        order.prepare()
+    except CycleError as error:
+        circle = error.args[1]
         raise SpecError(
-            f"sends[{stuck}].after",
-            list(sends[stuck].after),
+            f"sends[{circle[0]}].after",
+            list(sends[circle[0]].after),
             "sends that do not wait for it in turn",
-            "These sends wait for each other in a circle.",
-        )
+            f"These sends wait for each other in a circle: {', '.join(map(str, circle[:8]))}{', …' if len(circle) > 8 else ''}.",
+        ) from None
 
 
 def _after_steps(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """Numbers of the sends of earlier steps that end where each one starts: of the latest such step, and what that waits for."""
-    ending: dict[int, list[tuple[int, int]]] = {}
+    into: dict[int, list[tuple[int, int]]] = {}  # rank -> (step, number) of the sends that end there
     steps = [_whole(row, "step", at, 0) for at, row in enumerate(rows)]
     for at, row in enumerate(rows):
-        ending.setdefault(_end(row, "dst", at), []).append((steps[at], at))
-    return [[other for step, other in ending.get(_end(row, "src", at), []) if step < steps[at]] for at, row in enumerate(rows)]
+        into.setdefault(_end(row, "dst", at), []).append((steps[at], at))
+    for ended in into.values():
+        ended.sort()
+    sources = [into.get(_end(row, "src", at), []) for at, row in enumerate(rows)]
+    counts = [bisect_left(ended, (step, -1)) for ended, step in zip(sources, steps, strict=True)]
+    if sum(counts) > MOST_WAITS:
+        raise SpecError(
+            "sends.step", sum(counts), f"steps by which sends wait for at most {MOST_WAITS} others in all", "Write `after` instead."
+        )
+    return [sorted(at for _, at in ended[:count]) for ended, count in zip(sources, counts, strict=True)]
 
 
 def _csv(text: str) -> tuple[list[dict[str, Any]], float | None]:
@@ -194,12 +203,9 @@ def _table(data: object, path: str) -> tuple[list[dict[str, Any]], float | None]
 
 
 def _size(value: object) -> float:
-    try:
-        size = float(str(value))
-    except ValueError:
-        size = math.nan
-    if not math.isfinite(size) or size <= 0:
-        raise SpecError("size", value, "a positive number of bytes")
+    size = _number(value)
+    if not 1.0 <= size <= _MOST_SIZE:
+        raise SpecError("size", value, f"a number of bytes from 1 to {_MOST_SIZE}")
     return size
 
 
@@ -208,32 +214,43 @@ def _end(row: Mapping[str, Any], name: str, at: int) -> int:
     text = str(row.get(name, "")).strip()
     if text.startswith("s") and text[1:].isdecimal() and text.isascii() and len(text) < 9:
         return -1 - int(text[1:])
-    return _whole(row, name, at)
+    return _whole(row, name, at, most=_MOST_RANKS)
 
 
-def _whole(row: Mapping[str, Any], name: str, at: int, default: int | None = None) -> int:
+def _whole(row: Mapping[str, Any], name: str, at: int, default: int | None = None, most: int = 10**15) -> int:
     value = row.get(name)
     if value is None or value == "":
         if default is None:
             raise SpecError(f"sends[{at}].{name}", value, "a whole number")
         return default
-    text = str(value).strip()
-    if isinstance(value, bool) or not text.isascii() or not text.isdecimal() or len(text) > 15:
-        raise SpecError(f"sends[{at}].{name}", value, "a whole number, not negative")
-    return int(text)
+    number = -1
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and (text := value.strip()).isascii() and text.isdecimal() and len(text) <= 16:
+        number = int(text)
+    if not 0 <= number <= most:
+        raise SpecError(f"sends[{at}].{name}", value, f"a whole number from 0 to {most}")
+    return number
 
 
-def _real(row: Mapping[str, Any], name: str, at: int) -> float | None:
+def _real(row: Mapping[str, Any], name: str, at: int, least: float, most: float) -> float | None:
     value = row.get(name)
     if value is None or value == "":
         return None
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = math.nan
-    if not number >= 0 or isinstance(value, bool):
-        raise SpecError(f"sends[{at}].{name}", value, "a number, not negative")
+    number = _number(value)
+    if not least <= number <= most and not (name == "rate" and number == math.inf):
+        raise SpecError(f"sends[{at}].{name}", value, f"a number from {least:g} to {most:g}")
     return number
+
+
+def _number(value: object) -> float:
+    """The number that a value is, or NaN."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return math.nan
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def _numbers(value: object, at: int) -> list[int]:

@@ -279,7 +279,7 @@ def engine_sweep(
 
 
 def _of_packets(ran: CallResult) -> dict[str, object]:
-    counts = {name: int(ran.stats[name]) for name in ("pfc_pauses", "ecn_marks", "cnps", "drops")}
+    counts = {name: int(ran.stats[name]) for name in ("pfc_pauses", "host_pauses", "ecn_marks", "cnps", "drops")}
     skipped = {"skipped_share": ran.stats["skipped_share"], "skip_error_us": 1e6 * ran.stats["skip_error_s"]}
     return {"mtu": ran.mtu, "packet_hops": int(ran.stats["data_packet_hops"]), **counts, **skipped}
 

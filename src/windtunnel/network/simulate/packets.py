@@ -23,6 +23,12 @@ PAUSED = ("roce", "ethernet")
 """Fabrics that pause (PFC) and run DCQCN; the others grant credits and run no congestion control, unless the catalogue says so."""
 
 
+BUFFER_TIME = 25.8e-6
+"""Seconds in which all ports of a switch together fill its shared buffer: 165 MB of a 51.2 Tb/s Tomahawk 5, the least of the last
+three (Tomahawk 4: 114 MB, 25.6 Tb/s, 35.5 us; Tomahawk 3: 64 MB, 12.8 Tb/s, 40 us; data sheets, from memory). A graph has one node
+where a fabric has several chips, so that a node has as much buffer as its ports call for."""
+
+
 def packet_size(total: float) -> int:
     """Bytes of a packet in a run that sends `total` bytes: 4 KiB, doubled up to 32 KiB while there are more than a million."""
     size = SMALLEST
@@ -54,7 +60,12 @@ def packet_options(cluster: Cluster, mtu: int, settings: Settings = DEFAULT, see
     NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT are the retransmission timeout, 4.096 us x 2^n, and its repeats.
     """
     options, _ = fabric_settings(cluster).options(routing_of(cluster), mtu, seed, "fabric.congestion")
-    return replace(options, timeouts=(4.096e-6 * 2.0**settings.ib_timeout,), retries=max(1, settings.ib_retries))
+    return replace(
+        options,
+        buffer_time=BUFFER_TIME,
+        timeouts=(4.096e-6 * 2.0**settings.ib_timeout,),
+        retries=max(1, settings.ib_retries),
+    )
 
 
 def settled(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:

@@ -22,8 +22,8 @@ from windtunnel.predict.program.calls import NetworkCall
 Progress = Callable[[float], object]
 SKIP = 0.01
 """With `skip`: by how much of a transfer's time the starts of two patterns may differ that count as the same."""
-MOST_HOPS = 2e11
-"""Packet-hops of a step beyond which it is refused: about half a day."""
+MOST_HOPS = 2e10
+"""Packet-hops of a step beyond which it is refused: about an hour."""
 SPEED = 6e6
 """Packet-hops a second, roughly, for the estimate in messages."""
 
