@@ -186,7 +186,9 @@ class _Candidates:
         """One candidate. Raises SpecError where its fields contradict each other."""
         largest = max(layout or (self.model.layers // (self.plan["pp"] * vpp),))
         some = math.ceil(quarters * largest / 4) if quarters < 4 and recompute != "offload" else None
-        listed = tuple((self.row.recompute_modules or "").split(";")) if self.row.recompute_modules else self.habits.recompute_modules
+        listed = (
+            tuple((self.row.recompute_modules or "").split(";")) if self.row.recompute_modules else self.habits.recompute_modules
+        )
         named: Any = listed or _modules(self.model) if recompute == "modules" else ("core_attn",)
         how: Any = {"modules": "selective", "offload": "none"}.get(recompute, recompute)
         leaving = math.ceil(quarters * largest / 8) if recompute == "offload" else 0
