@@ -109,7 +109,7 @@ def machine(place: Place) -> Cluster | Skipped:
     try:
         gpu = gpu_named(place.gpu)
     except UnknownName as error:
-        return Skipped(f"GPU {place.gpu!r} is not in the catalogue. {error.hint or 'Known: ' + error.allowed}")
+        return Skipped(f"GPU {place.gpu!r} is not in the catalogue; known: {error.allowed}. {error.hint}".rstrip(". ") + ".")
     kind = KINDS.get((place.fabric or "none").lower())
     if kind is None:
         return Skipped(f"fabric {place.fabric!r} is not modelled")
