@@ -15,10 +15,6 @@ def _steps(first: float, last: float, step: float, scale: float = 1.0) -> tuple[
 
 
 GRIDS: dict[str, tuple[float, ...]] = {
-    "throttle": _steps(0.0, 1.0, 0.1),
-    "matmul": _steps(0.9, 1.4, 0.02),
-    "attention": _steps(0.8, 1.5, 0.1),
-    "memory": _steps(0.9, 1.6, 0.05),
     "launch": _steps(4, 40, 2, 1e-6),
     "layer": _steps(0, 1500, 100, 1e-6),
     "micro_batch": _steps(0, 2000, 250, 1e-6),

@@ -77,13 +77,15 @@ def _figure(value: float | None, sign: str = "") -> str:
 def _rows(rows: Sequence[Score], several: bool) -> Table:
     table = listing(
         ("row", "left"),
+        ("what", "left"),
         *(QUANTITY if several else ()),
         ("measured", "right"),
         ("predicted", "right"),
         ("error", "right"),
-        wraps=("row", "quantity"),
+        wraps=("row", "what", "quantity"),
     )
     for score in rows:
         found = (shown(score, score.measured), shown(score, score.predicted), f"{score.error_pct or 0.0:+.1f} %")
-        table.add_row(*(Text(c) for c in (score.id, *([score.quantity] if several else []), *found)))
+        words = (score.id, score.job or label(score.family), *([score.quantity] if several else []))
+        table.add_row(*(Text(cell) for cell in (*words, *found)))
     return table

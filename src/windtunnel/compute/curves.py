@@ -19,11 +19,11 @@ LARGEST = 1e30
 Number = Annotated[float, Field(ge=0.0, le=LARGEST, allow_inf_nan=False, strict=True)]
 """Zero or more."""
 
-Positive = Annotated[float, Field(ge=1e-12, le=LARGEST, allow_inf_nan=False, strict=True)]
+Positive = Annotated[float, Field(ge=1e-6, le=LARGEST, allow_inf_nan=False, strict=True)]
 """A divisor, a share or a factor: above zero."""
 
 BeyondOne = Annotated[float, Field(gt=1.0, le=LARGEST, allow_inf_nan=False, strict=True)]
-Exponent = Annotated[float, Field(ge=0.01, le=100.0, allow_inf_nan=False, strict=True)]
+Exponent = Annotated[float, Field(ge=0.1, le=16.0, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(ge=1, le=2**30, strict=True)]
 STRICT = ConfigDict(extra="forbid")
 """Files with a key too many are refused."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from windtunnel.base.errors import nearest
 from windtunnel.reality import publications
 from windtunnel.reality.mixture import mixture_of, released_of
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.software import dates_of
+from windtunnel.spec import names
 from windtunnel.spec.model import Lora, Model
 
 DEFAULT_VOCAB = 51200
@@ -28,14 +30,14 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
     arch, architectures = row.arch or "", publications.architectures()
     if arch == "moe" or row.experts or row.attention not in (None, "mha"):
         return mixture_of(row, assumed)
-    if arch not in architectures and (released := released_of(row, assumed)) is not None:
+    if (arch not in architectures or row.layers is row.hidden is None) and (released := released_of(row, assumed)) is not None:
         return released
     if arch not in architectures:
-        return Skipped(
-            f"the layers of {row.model!r} are not in the row, and the catalogue has no model of that name"
-            if row.model
-            else f"architecture {arch or 'not published'!r} without a model's name"
-        )
+        if not row.model:
+            return Skipped(f"architecture {arch or 'not published'!r} without a model's name")
+        near = nearest(row.model, names("models"))
+        hint = f" (the nearest is {near})" if near else ""
+        return Skipped(f"the layers of {row.model!r} are not in the row, and the catalogue has no model of that name{hint}")
     layers, hidden, ffn, seq = row.layers or _usual_layers(row), row.hidden, row.ffn, row.seq
     heads = row.heads if row.heads is not None else _usual_heads(hidden or 0, row.tp or 1)
     if not (layers and hidden and heads and ffn and seq):

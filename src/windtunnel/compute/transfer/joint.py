@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
-from windtunnel.compute.curves import STRICT, AttentionCurve, GemmCurve, Number, Positive
+from windtunnel.compute.curves import STRICT, AttentionCurve, GemmCurve, Number
 from windtunnel.compute.kernel_file import FOLDER, first_mistake
 
 FILE = FOLDER / "transfer" / "joint.json"
@@ -34,7 +34,7 @@ class Joint:
     gemm: GemmCurve
     attention: dict[str, AttentionCurve]
     exposed: Number
-    energy: Positive  # J/FLOP at 7 nm, see `law`
+    energy: Annotated[float, Field(gt=0.0, le=1.0, strict=True)]  # J/FLOP at 7 nm, see `law`
     fitted_on: tuple[str, ...]
 
 
