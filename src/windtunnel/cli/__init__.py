@@ -52,7 +52,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_PLAIN, _plain)
 
 
-app = bare(VERBS)
+app = bare(VERBS, completion=True)
 
 
 def _version(asked: bool) -> None:

@@ -32,6 +32,13 @@ MOST_SIZES = 1000
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMG]?)(?:(i?)B)?", re.IGNORECASE)
 
 
+EXAMPLES = """\b
+Examples:
+  windtunnel collective --cluster h100-ib --gpus 64 --op all_reduce --bytes 1M:1G:4
+  windtunnel collective -c h100-ib -n 64 -e NCCL_ALGO=Ring -b 256M --network packet
+"""
+
+
 def command(
     cluster: Annotated[str, typer.Option("--cluster", "-c", metavar="CLUSTER", help="Catalogue name or file.")],
     op: Annotated[str, typer.Option("--op", help=", ".join(OPS))] = "all_reduce",

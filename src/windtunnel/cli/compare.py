@@ -12,6 +12,12 @@ from windtunnel.cli.source import job_of
 from windtunnel.predict import predict
 from windtunnel.report.compare import compare, render
 
+EXAMPLES = """\b
+Examples:
+  windtunnel compare llama2-70b-64xh100 llama2-70b-64xh100 --set-b plan.tp=8
+  windtunnel compare gpt3-175b-64 gpt3-175b-64 --set-b cluster=b200-ib
+"""
+
 
 def command(
     a: Annotated[str, typer.Argument(metavar="A", help="A job.")],

@@ -18,6 +18,12 @@ from windtunnel.network.flows.flow_list import load_flows
 from windtunnel.network.flows.run import NICS, ROUTINGS, UNTIL, FlowOptions, run_flows
 from windtunnel.network.simulate.packet_settings import RECOVERIES, PacketSettings
 
+EXAMPLES = """\b
+Examples:
+  windtunnel flows --fabric fat_tree:k=8,link=400Gb/s --flows permutation:seed=1,bytes=10MiB --network packet
+  windtunnel flows --fabric rail:servers=16 --flows flows.csv --network flow --json -
+"""
+
 
 def command(
     fabric: Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, busy, writable, write_json
+from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, busy, writable, write_json
 from windtunnel.cli.source import job_of
 from windtunnel.formats.flags import flags_of, framework_name
 from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, why
@@ -99,10 +99,16 @@ def _highest(moments: Sequence[OverTime]) -> Table:
     return table
 
 
+EXAMPLES = """\b
+Examples:
+  windtunnel memory llama3-8b-8xh100 --set plan.seq=32768
+  windtunnel memory config.json --on h100-ib --set cluster.gpus=64 --json -
+  windtunnel memory llama3-8b-8xh100 --picture memory.svg
+"""
+
+
 def command(
-    job: Annotated[
-        str | None, typer.Argument(metavar="JOB", help="Catalogue name, job file, config.json or Megatron-LM flags.")
-    ] = None,
+    job: Source = None,
     sets: Sets = None,
     json: Json = None,
     on: On = None,

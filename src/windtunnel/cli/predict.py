@@ -16,6 +16,7 @@ from windtunnel.cli.common import (
     Quiet,
     Seed,
     Sets,
+    Source,
     busy,
     notes,
     writable,
@@ -25,11 +26,17 @@ from windtunnel.cli.progress import bar
 from windtunnel.cli.source import job_of
 from windtunnel.predict import predict
 
+EXAMPLES = """\b
+Examples:
+  windtunnel predict megascale-175b-12288 --html page.html
+  windtunnel predict llama3.1-70b --on h100-ib --set cluster.gpus=512 --set plan.tp=4 --set plan.pp=4
+  windtunnel predict config.json --on llama3-8b-8xh100 --json -
+  windtunnel predict llama2-70b-64xh100 --network flow --set cluster.fabric.oversubscription=2
+"""
+
 
 def command(
-    job: Annotated[
-        str | None, typer.Argument(metavar="JOB", help="Catalogue name, job file, config.json or Megatron-LM flags.")
-    ] = None,
+    job: Source = None,
     sets: Sets = None,
     network: Network = "closed",
     json: Json = None,

@@ -10,6 +10,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from windtunnel.cli.common import Dtype, Gpu, Json, Quiet, notes, writable, write, write_json
 from windtunnel.reality.validate import validate
 
+EXAMPLES = """\b
+Examples:
+  windtunnel validate
+  windtunnel validate --family H100-NeMo
+  windtunnel validate my_runs.csv --html page.html
+"""
+
 
 def command(
     tables: Annotated[

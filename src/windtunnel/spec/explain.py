@@ -106,7 +106,7 @@ _WORDS = {
 def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
     """What to write for an unknown field: the same word where it exists, another tool's word, or the nearest name here."""
     if "model" in noun.model_fields and "plan" in noun.model_fields:
-        homes = [path for path in _paths(noun) if path.rpartition(".")[2] == key]
+        homes = [path for path in paths(noun) if path.rpartition(".")[2] == key]
         wanted = [_WORDS[key.lower()]] if key.lower() in _WORDS else sorted(homes, key=lambda path: (path.count("."), path))[:3]
         if wanted:
             return f"Did you mean {' or '.join(map(repr, wanted))}?"
@@ -114,13 +114,13 @@ def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
     return f"Did you mean {near!r}?" if near else "No such field."
 
 
-def _paths(noun: type[BaseModel], head: str = "", depth: int = 3) -> list[str]:
+def paths(noun: type[BaseModel], head: str = "", depth: int = 3) -> list[str]:
     """Dotted paths of the fields of `noun` and of the nouns in it."""
     paths = []
     for name, info in noun.model_fields.items():
         paths.append(head + name)
         if depth:
-            paths += [path for inner in _models(info.annotation) for path in _paths(inner, f"{head}{name}.", depth - 1)]
+            paths += [path for inner in _models(info.annotation) for path in paths(inner, f"{head}{name}.", depth - 1)]
     return list(dict.fromkeys(paths))
 
 
