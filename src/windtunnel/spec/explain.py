@@ -116,12 +116,12 @@ def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
 
 def paths(noun: type[BaseModel], head: str = "", depth: int = 3) -> list[str]:
     """Dotted paths of the fields of `noun` and of the nouns in it."""
-    paths = []
+    listed = []
     for name, info in noun.model_fields.items():
-        paths.append(head + name)
+        listed.append(head + name)
         if depth:
-            paths += [path for inner in _models(info.annotation) for path in paths(inner, f"{head}{name}.", depth - 1)]
-    return list(dict.fromkeys(paths))
+            listed += [path for inner in _models(info.annotation) for path in paths(inner, f"{head}{name}.", depth - 1)]
+    return list(dict.fromkeys(listed))
 
 
 def _fields_at(noun: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
