@@ -9,12 +9,13 @@ comes first.
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from windtunnel.base.errors import SpecError
+from windtunnel.network.closed.dimensions import themis
 from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, whole
 from windtunnel.workload.ops import Comm
 
@@ -22,26 +23,17 @@ _CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
 
 
 def orders(dims: tuple[int, ...], speeds: tuple[float, ...], chunks: int) -> list[tuple[int, ...]]:
-    """Order of dimensions in which each chunk is reduced. Without speeds, or with one dimension, always innermost first."""
-    plain = tuple(range(len(dims)))
-    if not speeds or len(dims) > 6:
-        return [plain] * chunks
-    load, found = [0.0] * len(dims), []
-    for _ in range(chunks):
-        loads = {order: _loaded(load, order, dims, speeds) for order in itertools.permutations(plain)}
-        order = min(loads, key=lambda o: (max(loads[o]), sum(loads[o]), o))
-        load = loads[order]
-        found.append(order)
-    return found
+    """Order of dimensions in which each chunk is reduced: by Themis with `speeds`; without, always innermost first."""
+    if not speeds:
+        return [tuple(range(len(dims)))] * chunks
 
+    def work(order: Sequence[int]) -> Iterator[tuple[int, float]]:
+        left = 1.0
+        for dim in order:
+            yield dim, left * (dims[dim] - 1) / dims[dim] / speeds[dim]
+            left /= dims[dim]
 
-def _loaded(load: list[float], order: tuple[int, ...], dims: tuple[int, ...], speeds: tuple[float, ...]) -> list[float]:
-    """Loads of the dimensions after one more chunk in this order."""
-    after, left = list(load), 1.0
-    for dim in order:
-        after[dim] += left * (dims[dim] - 1) / dims[dim] / speeds[dim]
-        left /= dims[dim]
-    return after
+    return themis(len(dims), chunks, work)
 
 
 def hierarchical(call: CollectiveCall) -> Pattern:
