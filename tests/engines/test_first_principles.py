@@ -1,8 +1,8 @@
 """The closed form against packets that know none of its constants: NCCL's ring and its slices on the links' own rates.
 
-Lanes usually carry the closed form's rate and delays, so that a call alone on its links takes the closed form's time by construction.
-Here they carry neither: no launch, no hop, no share of a link that a protocol reaches. What is left is what the links allow, and the
-closed form may not be faster than that. What it says beyond its latency is the bytes' time; of that the links explain most.
+Lanes usually carry the closed form's rate and delays, so that a call alone on its links takes the closed form's time by
+construction. Here they carry neither: no launch, no hop, no share of a link that a protocol reaches. What is left is what the links
+allow, and the closed form may not be faster than that. Of what it says beyond its latency the links explain most.
 """
 
 from __future__ import annotations
