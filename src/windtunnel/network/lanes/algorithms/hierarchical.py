@@ -38,7 +38,7 @@ def orders(dims: tuple[int, ...], speeds: tuple[float, ...], chunks: int) -> lis
     return themis(len(dims), chunks, work)
 
 
-class Stage(NamedTuple):
+class ChunkStage(NamedTuple):
     """A chunk's pass through a dimension: reducing (`adds`) or gathering, after the dimensions `done` and before those `left`."""
 
     chunk: int
@@ -48,20 +48,20 @@ class Stage(NamedTuple):
     left: tuple[int, ...]
 
 
-def _stages(comm: Comm, dims: tuple[int, ...], order_of_chunks: list[tuple[int, ...]]) -> list[Stage]:
+def _stages(comm: Comm, dims: tuple[int, ...], order_of_chunks: list[tuple[int, ...]]) -> list[ChunkStage]:
     """Stages chunk by chunk: through the dimensions in the chunk's order, and back."""
-    stages: list[Stage] = []
+    stages: list[ChunkStage] = []
     for chunk, order in enumerate(order_of_chunks):
         there = [(dim, order[:i], order[i + 1 :]) for i, dim in enumerate(order) if dims[dim] > 1]
         if comm != Comm.ALL_GATHER:
-            stages += [Stage(chunk, dim, True, done, left) for dim, done, left in there]
+            stages += [ChunkStage(chunk, dim, True, done, left) for dim, done, left in there]
         if comm != Comm.REDUCE_SCATTER:
-            stages += [Stage(chunk, dim, False, done, left) for dim, done, left in there[::-1]]
+            stages += [ChunkStage(chunk, dim, False, done, left) for dim, done, left in there[::-1]]
     return stages
 
 
 def _dependencies(
-    stages: list[Stage], dims: tuple[int, ...], stride: Int64s, coordinate: list[Int64s], rank: Int64s
+    stages: list[ChunkStage], dims: tuple[int, ...], stride: Int64s, coordinate: list[Int64s], rank: Int64s
 ) -> tuple[Int64s, Int64s, Int64s]:
     """(lane, lane that it waits for, lead): on the ring of its stage, on earlier stages of its chunk, and on the chunk before it in
     the dimension, since a dimension takes one chunk at a time."""
