@@ -1,4 +1,4 @@
-"""The network room's two questions as one call each, with names instead of nouns: `windtunnel.sweep` and `windtunnel.flows`."""
+"""The public calls of this room, `windtunnel.sweep` and `windtunnel.flows`; they take names as the command line does."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from windtunnel.network.groups.bandwidth import GroupLinks, group_links, uplink_
 from windtunnel.network.groups.shape import Group, flat_group
 from windtunnel.network.nccl.channels import ChannelSearch, graph
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
-from windtunnel.network.nccl.tuner import Piece, pieces
+from windtunnel.network.nccl.tuner import SizeRange, pieces
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -38,7 +38,7 @@ class CommEstimate:
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything about a group on a cluster that does not depend on the size of the message."""
+    """What a call needs besides its size: links, channels and constants of a group on a cluster."""
 
     comm: Comm
     group: Group
@@ -74,10 +74,10 @@ class Setup:
         return tuple((a, p) for a in names for p in ("LL", "LL128", "Simple") if p in self.settings.protocols)
 
     @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[SizeRange, ...]:
         """The selection by size, cut again where the chunk of a switch reduction changes."""
         if self.comm in _SENDS or self.open:
-            return (Piece(0.0, "p2p" if self.comm in _SENDS else "ring", "Simple"),)
+            return (SizeRange(0.0, "p2p" if self.comm in _SENDS else "ring", "Simple"),)
         found = []
         chosen = pieces(self.comm, self.group, self.links, self.graph, self.settings)
         for piece, following in zip(chosen, (*chosen[1:], None), strict=True):
@@ -85,7 +85,7 @@ class Setup:
             if piece.algorithm in ("nvls", "nvls_tree"):
                 cuts = nvls_cuts(self.graph.nvls, self.group.per_node, self.group.nodes, piece.algorithm)
                 end = following.start if following else math.inf
-                found += [Piece(cut, piece.algorithm, piece.protocol) for cut in cuts if piece.start < cut < end]
+                found += [SizeRange(cut, piece.algorithm, piece.protocol) for cut in cuts if piece.start < cut < end]
         return tuple(found)
 
     @cached_property
@@ -94,8 +94,8 @@ class Setup:
 
     @cached_property
     def ceilings(self) -> list[float]:
-        """For each piece, the least that any later piece starts with: a message takes no longer than a larger one, where NCCL's
-        switch from one algorithm to the next comes late."""
+        """Upper bound of each range, so that time never falls with size: the least seconds at which any later range begins. NCCL
+        switches from one algorithm to the next later than it should."""
         found = [math.inf]
         for piece in reversed(self.pieces[1:]):
             found.append(min(found[-1], self.cost(piece.start, piece.algorithm, piece.protocol).seconds))

@@ -1,4 +1,4 @@
-"""What a selected algorithm takes: latency of its steps, its traffic over the rate it reaches, and the fill of its pipeline.
+"""Seconds of a selected algorithm: latency of its steps, traffic over the rate that it reaches, and the fill of its pipeline.
 
 seconds = launch + steps x hop + bytes x traffic / rate + fill. Traffic factors are those of the algorithms; launch, hops, the part
 of a link that each protocol reaches and the fill are fitted constants (`calibration.py`), a few per GPU generation and fabric.
@@ -21,7 +21,7 @@ _ON_WIRE, _ON_WIRE_RCCL = (0.5, 120.0 / 128.0, 1.0), (0.5, 56.0 / 64.0, 1.0)
 
 
 class Cost(NamedTuple):
-    """Seconds in all, and what of them does not depend on the size."""
+    """Total seconds, and the size-independent part of them."""
 
     seconds: float
     latency: float

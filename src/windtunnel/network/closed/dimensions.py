@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -91,7 +91,9 @@ def walk(dimensions: Sequence[Dimension], comm: Comm, size: float, schedule: Sch
         raise SpecError("chunks", chunks, "a number from 1")
     if comm is Comm.ALL_TO_ALL and schedule == "themis":
         schedule = "plain"  # every dimension moves the same share whatever the order
-    orders = _orders(dimensions, size / chunks, chunks) if schedule == "themis" else [tuple(range(len(dimensions)))] * chunks
+    orders = [tuple(range(len(dimensions)))] * chunks
+    if schedule == "themis":
+        orders = themis(len(dimensions), chunks, lambda order: _shrinking(dimensions, order, size / chunks))
     return _serve(len(dimensions), [PHASES[comm](dimensions, order, size / chunks) for order in orders])
 
 
@@ -116,14 +118,17 @@ PHASES: dict[Comm, Callable[[Sequence[Dimension], Sequence[int], float], list[tu
 }
 
 
-def _orders(dimensions: Sequence[Dimension], size: float, chunks: int) -> list[tuple[int, ...]]:
-    """Themis: each chunk visits the dimensions from the least to the most loaded so far; the first one moves most."""
-    load = [0.0] * len(dimensions)
+def themis(dimensions: int, chunks: int, work: Callable[[Sequence[int]], Iterable[tuple[int, float]]]) -> list[tuple[int, ...]]:
+    """Themis: the order in which each chunk visits the dimensions, from the least to the most loaded so far; the first moves most.
+
+    `work(order)` gives (dimension, load) of each dimension that a chunk puts on it in that order.
+    """
+    load = [0.0] * dimensions
     orders = []
     for _ in range(chunks):
-        order = tuple(sorted(range(len(dimensions)), key=lambda d: (load[d], d)))
-        for d, seconds in _shrinking(dimensions, order, size):
-            load[d] += seconds
+        order = tuple(sorted(range(dimensions), key=lambda d: (load[d], d)))
+        for d, more in work(order):
+            load[d] += more
         orders.append(order)
     return orders
 

@@ -1,6 +1,6 @@
 """Plain flows over a fabric, by formula, fluid, or packet by packet: `run_flows(graph, flows, options) -> FlowsResult`.
 
-Routes, sizes and the answer are the same for every network; what differs is who is asked for the times. A flow of zero bytes, and a
+Routes and sizes are the same at every fidelity; the times differ. A flow of zero bytes, and a
 flow to its own endpoint, needs no network: it ends as it starts, in each of them.
 """
 

@@ -1,4 +1,4 @@
-"""The links that a group really uses: rates each way in B/s, extra latency in seconds."""
+"""Links of a group: rates each way in B/s, and latency beyond one leaf in seconds."""
 
 from __future__ import annotations
 

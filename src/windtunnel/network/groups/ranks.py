@@ -1,4 +1,4 @@
-"""Which GPUs form the groups of an axis: rank numbers, from the plan's sizes and its placement order (innermost axis first)."""
+"""Ranks of each group of an axis, from the plan's sizes and its placement order (innermost axis first)."""
 
 from __future__ import annotations
 

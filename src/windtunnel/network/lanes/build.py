@@ -1,8 +1,9 @@
-"""A collective as lanes: an algorithm's pattern with the speed that the library reaches put on it.
+"""Builds the lanes of a collective: an algorithm's pattern, with the rate and the delays that the library reaches.
 
 The closed form says what a call takes alone: launch, steps and fill, and its bytes at a rate inside a node and one between nodes.
 Lanes get that rate shared out among them, and what is left of the closed form's seconds as a delay before each slice, by the hops
-of its algorithm and protocol. So a call that is alone on its links takes the closed form's time in every engine.
+of its algorithm and protocol. So a call that is alone on its links takes the closed form's time in every engine: by construction,
+which is no check of the closed form.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ one slice for each slice, or is the whole of another lane. Otherwise each is a l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 
@@ -86,30 +87,21 @@ def _waits(
 
 
 def _groups(lanes: int, pairs: Int64s) -> Int32s:
-    """Lanes that wait for each other slice by slice are one group; all are one if the groups then wait in a circle."""
-    parent = list(range(lanes))
+    """Group of each lane: lanes that wait for each other slice by slice are one; all are one if groups then wait in a circle."""
+    group = np.arange(lanes)
+    together = pairs[pairs[:, 2] != ALL]
+    if len(together):
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
 
-    def root(lane: int) -> int:
-        while parent[lane] != lane:
-            parent[lane] = parent[parent[lane]]
-            lane = parent[lane]
-        return lane
-
-    for lane, on, lead in pairs.tolist():
-        if lead != ALL:
-            parent[root(lane)] = root(on)
-    _, group = np.unique([root(lane) for lane in range(lanes)], return_inverse=True)
-    count = int(group.max()) + 1
-    edges = {(int(group[a]), int(group[b])) for a, b, _ in pairs.tolist() if group[a] != group[b]}
-    waiting: list[list[int]] = [[] for _ in range(count)]
-    left = [0] * count
-    for a, b in edges:
-        waiting[b].append(a)
-        left[a] += 1
-    ready = [g for g in range(count) if left[g] == 0]
-    for g in ready:
-        for other in waiting[g]:
-            left[other] -= 1
-            if left[other] == 0:
-                ready.append(other)
-    return group.astype(np.int32) if len(ready) == count else np.zeros(lanes, dtype=np.int32)
+        graph = coo_array((np.ones(len(together)), (together[:, 0], together[:, 1])), shape=(lanes, lanes))
+        _, group = connected_components(graph, directed=False)
+    waits: dict[int, set[int]] = {}
+    for waiting, on in group[pairs[:, :2]].tolist():
+        if waiting != on:
+            waits.setdefault(waiting, set()).add(on)
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError:
+        return np.zeros(lanes, dtype=np.int32)
+    return np.asarray(np.unique(group, return_inverse=True)[1], dtype=np.int32)

@@ -8,6 +8,8 @@ move nothing).
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from windtunnel.base.errors import FileError, SpecError
@@ -20,6 +22,25 @@ CHUNK = 4096
 """Bytes that stand for one chunk; the program scales with the call."""
 
 Row = tuple[int, int, int, tuple[int, ...], int]  # src, dst, bytes, after, channel
+Block = tuple[int, int]  # GPU, thread block
+Step = tuple[int, int, int]  # GPU, thread block, place in it
+Connection = tuple[int, int, int]  # src, dst, channel
+
+
+class _Program(NamedTuple):
+    """Steps of each thread block, and the block itself, by (GPU, block)."""
+
+    path: str
+    ranks: int
+    blocks: dict[Block, ElementTree.Element]
+    steps: dict[Block, list[ElementTree.Element]]
+
+    def peer(self, block: Block, way: str) -> int:
+        """Rank that the block sends to or receives from, -1 for none; `way` is send or recv."""
+        return _number(self.blocks[block], way, -1, self.ranks - 1)
+
+    def channel(self, block: Block) -> int:
+        return _number(self.blocks[block], "chan", 0, 1024)
 
 
 def read_msccl(text: str, path: str) -> tuple[list[Row], int, float]:
@@ -33,69 +54,88 @@ def read_msccl(text: str, path: str) -> tuple[list[Row], int, float]:
     if root.tag != "algo":
         raise FileError("--algorithm", path, "a program of MSCCL: <algo>", f"The file starts with <{root.tag}>.")
     ranks, per_loop = _number(root, "ngpus", 1, 65536), _number(root, "nchunksperloop", 1, 10**6)
-    blocks: dict[tuple[int, int], ElementTree.Element] = {}
-    for gpu in root.iter("gpu"):
-        for block in gpu.iter("tb"):
-            blocks[_number(gpu, "id", 0, ranks - 1), _number(block, "id", 0, 10**6)] = block
-    sends: list[tuple[int, int, int, int, tuple[int, int]]] = []  # src, dst, bytes, channel, (block's key is its GPU and id)
-    sent: dict[tuple[int, int, int], list[int]] = {}  # connection -> numbers of its sends
-    steps: dict[tuple[int, int], list[ElementTree.Element]] = {}
-    send_at: dict[tuple[int, int, int], int] = {}
-    for key, block in blocks.items():
-        gpu_id, channel, peer = key[0], _number(block, "chan", 0, 1024), _number(block, "send", -1, ranks - 1)
-        steps[key] = sorted(block.iter("step"), key=lambda s: _number(s, "s", 0, 10**6))
-        for at, step in enumerate(steps[key]):
+    blocks = {
+        (_number(gpu, "id", 0, ranks - 1), _number(block, "id", 0, 10**6)): block
+        for gpu in root.iter("gpu")
+        for block in gpu.iter("tb")
+    }
+    steps = {key: sorted(block.iter("step"), key=lambda s: _number(s, "s", 0, 10**6)) for key, block in blocks.items()}
+    program = _Program(path, ranks, blocks, steps)
+    sends, sent, send_at = _sends(program)
+    if not sends:
+        raise SpecError(path, 0, "a program that sends something")
+    waits = _waits(program, _received(program, sent), sent, send_at)
+    return (
+        [(src, dst, nbytes, waits[at], channel) for at, (src, dst, nbytes, channel) in enumerate(sends)],
+        ranks,
+        float(per_loop * CHUNK),
+    )
+
+
+def _sends(program: _Program) -> tuple[list[tuple[int, int, int, int]], dict[Connection, list[int]], dict[Step, int]]:
+    """((src, dst, bytes, channel) of each send, numbers of the sends of each connection, number of the send of a step)."""
+    sends: list[tuple[int, int, int, int]] = []
+    sent: dict[Connection, list[int]] = {}
+    send_at: dict[Step, int] = {}
+    for key, steps in program.steps.items():
+        peer, channel = program.peer(key, "send"), program.channel(key)
+        for at, step in enumerate(steps):
             kind = step.get("type", "")
             if kind not in _KNOWN:
-                raise SpecError(f"{path}: step", kind, ", ".join(sorted(_KNOWN)))
-            if kind in _SENDING:
-                if peer < 0:
-                    raise SpecError(f"{path}: gpu {gpu_id} tb {key[1]}", peer, "a peer to send to")
-                sent.setdefault((gpu_id, peer, channel), []).append(len(sends))
-                send_at[(*key, at)] = len(sends)
-                sends.append((gpu_id, peer, _number(step, "cnt", 1, 10**9) * CHUNK, channel, key))
-    seen: dict[tuple[int, int, int], dict[tuple[int, int, int], int]] = {}
+                raise SpecError(f"{program.path}: step", kind, ", ".join(sorted(_KNOWN)))
+            if kind not in _SENDING:
+                continue
+            if peer < 0:
+                raise SpecError(f"{program.path}: gpu {key[0]} tb {key[1]}", peer, "a peer to send to")
+            sent.setdefault((key[0], peer, channel), []).append(len(sends))
+            send_at[(*key, at)] = len(sends)
+            sends.append((key[0], peer, _number(step, "cnt", 1, 10**9) * CHUNK, channel))
+    return sends, sent, send_at
+
+
+def _received(program: _Program, sent: dict[Connection, list[int]]) -> dict[Step, tuple[Connection, int]]:
+    """Of each step that receives: the connection, and which of its sends."""
+    received: dict[Step, tuple[Connection, int]] = {}
+    for key, steps in program.steps.items():
+        connection, count = (program.peer(key, "recv"), key[0], program.channel(key)), 0
+        for at, step in enumerate(steps):
+            if step.get("type") not in _RECEIVING:
+                continue
+            if connection[0] < 0 or count >= len(sent.get(connection, [])):
+                where = f"{program.path}: gpu {key[0]} tb {key[1]} step {at}"
+                raise SpecError(where, connection[0], "a peer that sends to it as often")
+            received[(*key, at)] = connection, count
+            count += 1
+    return received
+
+
+def _waits(
+    program: _Program, received: dict[Step, tuple[Connection, int]], sent: dict[Connection, list[int]], send_at: dict[Step, int]
+) -> dict[int, tuple[int, ...]]:
+    """Sends that must have arrived before each send: of every connection the last that a step before it has received."""
+    before = {
+        (*key, at): _before((*key, at), program.steps, program.path) for key, s in program.steps.items() for at in range(len(s))
+    }
+    try:
+        order = list(TopologicalSorter(before).static_order())
+    except CycleError as error:
+        gpu, block, at = error.args[1][0]
+        where = f"{program.path}: gpu {gpu} tb {block} step {at}"
+        raise SpecError(where, error.args[1][1], "steps that do not wait in a circle") from None
+    seen: dict[Step, dict[Connection, int]] = {}
     waits: dict[int, tuple[int, ...]] = {}
-    got: dict[tuple[int, int, int], int] = {}  # step -> which send of its connection it receives
-    for key, block in blocks.items():
-        source, count = (_number(block, "recv", -1, ranks - 1), key[0], _number(block, "chan", 0, 1024)), 0
-        for at, step in enumerate(steps[key]):
-            if step.get("type") in _RECEIVING:
-                if source[0] < 0 or count >= len(sent.get(source, [])):
-                    raise SpecError(f"{path}: gpu {key[0]} tb {key[1]} step {at}", source[0], "a peer that sends to it as often")
-                got[(*key, at)] = count
-                count += 1
-    for first in [(*key, at) for key in blocks for at in range(len(steps[key]))]:
-        stack = [first]
-        while stack:
-            now = stack[-1]
-            if now in seen:
-                stack.pop()
-                continue
-            before = _before(now, steps, path)
-            missing = [b for b in before if b not in seen]
-            if missing:
-                if len(stack) > len(seen) + 10**5 or any(b in stack for b in missing):
-                    where = f"{path}: gpu {now[0]} tb {now[1]} step {now[2]}"
-                    raise SpecError(where, missing[0], "steps that do not wait in a circle")
-                stack.extend(missing)
-                continue
-            known: dict[tuple[int, int, int], int] = {}
-            for b in before:
-                for connection, most in seen[b].items():
-                    known[connection] = max(known.get(connection, -1), most)
-            if now in got:
-                block = blocks[now[:2]]
-                connection = (_number(block, "recv", -1, ranks - 1), now[0], _number(block, "chan", 0, 1024))
-                known[connection] = max(known.get(connection, -1), got[now])
-            if now in send_at:
-                waits[send_at[now]] = tuple(sorted(sent[connection][most] for connection, most in known.items()))
-            seen[now] = known
-            stack.pop()
-    rows = [(src, dst, nbytes, waits[i], channel) for i, (src, dst, nbytes, channel, _) in enumerate(sends)]
-    if not rows:
-        raise SpecError(path, 0, "a program that sends something")
-    return rows, ranks, float(per_loop * CHUNK)
+    for step in order:
+        known: dict[Connection, int] = {}
+        for earlier in before[step]:
+            for connection, last in seen[earlier].items():
+                known[connection] = max(known.get(connection, -1), last)
+        if step in received:
+            connection, number = received[step]
+            known[connection] = max(known.get(connection, -1), number)
+        if step in send_at:
+            waits[send_at[step]] = tuple(sorted(sent[connection][last] for connection, last in known.items()))
+        seen[step] = known
+    return waits
 
 
 def _before(

@@ -1,7 +1,7 @@
 """What NCCL's tuner believes: the tables of NCCL 2.30.7 (`src/graph/tuning.cc`, `src/graph/search.cc`), as data.
 
 Latencies in microseconds and bandwidths in GB/s (1e9), as NCCL writes them; triples are (LL, LL128, Simple). These numbers decide
-which algorithm and protocol NCCL *selects*; what a selected one then takes is in `network/achieved.py`.
+which algorithm and protocol NCCL *selects*; what a selected one then takes is in `network/closed/cost.py`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _LARGEST = 2.0**60
 _REDUCING = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
 
 
-class Piece(NamedTuple):
+class SizeRange(NamedTuple):
     """From `start` bytes on (to the next piece) NCCL selects this algorithm and protocol."""
 
     start: float
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
     protocol: str
 
 
-def pieces(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> tuple[Piece, ...]:
+def pieces(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> tuple[SizeRange, ...]:
     """The selection over all sizes: NCCL's times are straight lines in the size between the points where a correction changes, so
     the smallest of them is found by crossing lines and no size has to be tried."""
     candidates = options(comm, group, links, graph, settings)
@@ -39,7 +39,7 @@ def pieces(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, se
         edges.update(64.0 * 2.0**k for k in range(1, 24))
     if plateau:
         edges.add(plateau)
-    found: list[Piece] = []
+    found: list[SizeRange] = []
     points = sorted(edges)
     for low, high in itertools.pairwise(points):
         lines = _lines(candidates, low, plateau, links.generation)
@@ -50,7 +50,7 @@ def pieces(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, se
         for start, index in starts:
             algorithm, protocol = candidates[index][:2]
             if not found or (found[-1].algorithm, found[-1].protocol) != (algorithm, protocol):
-                found.append(Piece(start, algorithm, protocol))
+                found.append(SizeRange(start, algorithm, protocol))
     return tuple(found)
 
 

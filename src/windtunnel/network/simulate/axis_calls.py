@@ -1,4 +1,4 @@
-"""All groups of an axis at once, as traffic on a cluster's graph: what a network engine needs to run a call of folded ranks.
+"""Calls of all groups of an axis at once, as traffic on a cluster's graph.
 
 Groups of an axis are equal, so the lanes of one are made once and laid over the endpoints of each. For the flow engine the lanes of
 all groups advance together: ranks that are folded into one wait for the slowest of them anyway, and so a call is one variable,

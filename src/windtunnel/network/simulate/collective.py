@@ -257,25 +257,25 @@ def engine_sweep(
             )
         except _Stopped:
             break
-        busy = ran.seconds if ran.seconds > 0 else float("inf")
-        rows.append(
-            {
-                "size": size,
-                "time_us": ran.seconds * 1e6,
-                "algbw_GBs": size / busy * 1e-9,
-                "busbw_GBs": size * bus_factor(comm, gpus) / busy * 1e-9,
-                "algorithm": ran.lowered.algorithm,
-                "protocol": ran.lowered.protocol,
-                "channels": int(ran.lowered.pattern.channel.max()) + 1,
-                "provenance": ready.provenance,
-                "relative_error": ready.relative_error,
-                "lanes": len(ran.lowered.lanes),
-            }
-            | (_of_packets(ran) if ran.mtu else {})
-        )
+        rows.append(_row(ran, comm, size, gpus) | {"provenance": ready.provenance, "relative_error": ready.relative_error})
         if progress is not None and progress(len(rows) / len(wanted)):
             break
     return rows
+
+
+def _row(ran: CallResult, comm: Comm, size: float, gpus: int) -> dict[str, object]:
+    """One line of nccl-tests' table, with what the engine did."""
+    seconds = ran.seconds if ran.seconds > 0 else float("inf")
+    return {
+        "size": size,
+        "time_us": ran.seconds * 1e6,
+        "algbw_GBs": size / seconds * 1e-9,
+        "busbw_GBs": size * bus_factor(comm, gpus) / seconds * 1e-9,
+        "algorithm": ran.lowered.algorithm,
+        "protocol": ran.lowered.protocol,
+        "channels": int(ran.lowered.pattern.channel.max()) + 1,
+        "lanes": len(ran.lowered.lanes),
+    } | (_of_packets(ran) if ran.mtu else {})
 
 
 def _of_packets(ran: CallResult) -> dict[str, object]:

@@ -1,10 +1,9 @@
-"""How far hashing falls short of an even spread (ECMP collisions): how long a link's flows need, over how long they would have
-to.
+"""ECMP collisions: time of a link under hashing over its time under an even spread.
 
-What a link's flows need is their bytes over its rate. What they would have to is the longer of two: the bytes that the link
-would carry if every switch split every flow evenly over its equal next links, and the longest of its flows alone (a single flow
-on a link is no collision, and two that share an up-link of twice their rate are none either). A factor of 2 means twice as long
-as need be.
+Time under hashing: the bytes of the flows on the link over its rate. Time under an even spread: the larger of two, the bytes that
+the link would carry if every switch split every flow evenly over its equal next links, and the longest of its flows alone. So a
+single flow on a link is no collision, and neither are two that share an up-link of twice their rate. A factor of 2 means that the
+link takes twice as long as under an even spread.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ EDGES = (0.5, 0.9, 1.1, 1.5, 2.0, 3.0)
 
 @dataclass(frozen=True)
 class Collisions:
-    """`links`: those on which flows could fall, but for a host's or NIC's only one. Factors as the module says; below 1 is luck.
+    """`links`: those on which flows could fall, but for a host's or NIC's only one. A factor below 1: less than the even share.
 
     `worst_link` has the highest factor, `worst_flows` flows where an even spread has `worst_flows_even`; `mean_factor` is what the
     average byte meets. `histogram`: links by factor, in the bins of EDGES.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.engine.packet import Loss, Marking, PacketOptions, Recovery, Spread
 from windtunnel.network.congestion import Congestion, load_congestion
-from windtunnel.network.fabrics.faults import Flap
+from windtunnel.network.fabrics.faults import CableFlap
 
 SPREADS = {"spray": Spread.ROUND, "spray-random": Spread.RANDOM, "adaptive": Spread.ADAPTIVE, "flowlet": Spread.FLOWLET}
 """Routing -> how each switch chooses for a packet; every other routing keeps a flow on its path."""
@@ -33,7 +33,7 @@ class PacketSettings:
     header: int = 0
     ack_every: int = 1
     threads: int = 1
-    flaps: tuple[Flap, ...] = ()
+    flaps: tuple[CableFlap, ...] = ()
     convergence: float = 1e-3
     thresholds: tuple[float, float] | None = None
     sample: float = 0.0

@@ -1,4 +1,4 @@
-"""How a collective is run packet by packet: options of a cluster's fabric, and packets as long as the message bears."""
+"""Collectives packet by packet: options of a cluster's fabric, the size of packets, and lanes adjusted to them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def packet_options(cluster: Cluster, mtu: int, settings: Settings = DEFAULT, see
 
 
 def settled(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
-    """Lanes whose delay is a whole hop, as it was measured, with that hop laid around what their packets really do.
+    """Lanes whose packets take what the engine simulates out of the fitted hop, so that it is not counted twice.
 
     A measured hop holds the latency of the cables, and whatever the library's own channels, which go at the same pace side by side,
     make each other wait on the way. Packets are longer than what links interleave, so they wait a little longer. A slice therefore
@@ -79,7 +79,7 @@ def settled(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
                 front of it, if that one takes longer over all links than the pace leaves between the two
         beside  one packet of each other lane of the call on each link; no more than one packet's time at the lane's own pace
         delay'  = delay - latency - max(0, way + beside - last packet / rate)
-        hold    = delay - delay' + latency between switches, which hops were measured without
+        hold    = delay - delay' + latency between switches, which the fitted hop does not contain
     """
     lanes = narrowed(graph, paths, lanes)
     own, extra = latencies(graph, paths)

@@ -1,4 +1,4 @@
-"""Where a call's ranks sit in a cluster's graph, which switches add for it, and the links that its lanes take."""
+"""A call's ranks on a cluster's graph: endpoints, switches that reduce, and the links of each lane."""
 
 from __future__ import annotations
 
@@ -166,8 +166,8 @@ def _relayed(links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64], opt
 
 
 def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
-    """(own, extra) seconds of each path: what a fitted hop contains, which was measured below one leaf, and what the links between
-    switches add."""
+    """(own, extra) latency of each path in seconds: of links that a fitted hop contains, since it was measured below one leaf, and of
+    links between switches, which come on top."""
     between = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
     own = path_sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
     extra = path_sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)

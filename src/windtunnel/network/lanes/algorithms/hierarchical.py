@@ -9,12 +9,15 @@ comes first.
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
+from windtunnel.network.closed.dimensions import themis
 from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, whole
 from windtunnel.workload.ops import Comm
 
@@ -22,26 +25,68 @@ _CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
 
 
 def orders(dims: tuple[int, ...], speeds: tuple[float, ...], chunks: int) -> list[tuple[int, ...]]:
-    """Order of dimensions in which each chunk is reduced. Without speeds, or with one dimension, always innermost first."""
-    plain = tuple(range(len(dims)))
-    if not speeds or len(dims) > 6:
-        return [plain] * chunks
-    load, found = [0.0] * len(dims), []
-    for _ in range(chunks):
-        loads = {order: _loaded(load, order, dims, speeds) for order in itertools.permutations(plain)}
-        order = min(loads, key=lambda o: (max(loads[o]), sum(loads[o]), o))
-        load = loads[order]
-        found.append(order)
-    return found
+    """Order of dimensions in which each chunk is reduced: by Themis with `speeds`; without, always innermost first."""
+    if not speeds:
+        return [tuple(range(len(dims)))] * chunks
+
+    def work(order: Sequence[int]) -> Iterator[tuple[int, float]]:
+        left = 1.0
+        for dim in order:
+            yield dim, left * (dims[dim] - 1) / dims[dim] / speeds[dim]
+            left /= dims[dim]
+
+    return themis(len(dims), chunks, work)
 
 
-def _loaded(load: list[float], order: tuple[int, ...], dims: tuple[int, ...], speeds: tuple[float, ...]) -> list[float]:
-    """Loads of the dimensions after one more chunk in this order."""
-    after, left = list(load), 1.0
-    for dim in order:
-        after[dim] += left * (dims[dim] - 1) / dims[dim] / speeds[dim]
-        left /= dims[dim]
-    return after
+class ChunkStage(NamedTuple):
+    """A chunk's pass through a dimension: reducing (`adds`) or gathering, after the dimensions `done` and before those `left`."""
+
+    chunk: int
+    dim: int
+    adds: bool
+    done: tuple[int, ...]
+    left: tuple[int, ...]
+
+
+def _stages(comm: Comm, dims: tuple[int, ...], order_of_chunks: list[tuple[int, ...]]) -> list[ChunkStage]:
+    """Stages chunk by chunk: through the dimensions in the chunk's order, and back."""
+    stages: list[ChunkStage] = []
+    for chunk, order in enumerate(order_of_chunks):
+        there = [(dim, order[:i], order[i + 1 :]) for i, dim in enumerate(order) if dims[dim] > 1]
+        if comm != Comm.ALL_GATHER:
+            stages += [ChunkStage(chunk, dim, True, done, left) for dim, done, left in there]
+        if comm != Comm.REDUCE_SCATTER:
+            stages += [ChunkStage(chunk, dim, False, done, left) for dim, done, left in there[::-1]]
+    return stages
+
+
+def _dependencies(
+    stages: list[ChunkStage], dims: tuple[int, ...], stride: Int64s, coordinate: list[Int64s], rank: Int64s
+) -> tuple[Int64s, Int64s, Int64s]:
+    """(lane, lane that it waits for, lead): on the ring of its stage, on earlier stages of its chunk, and on the chunk before it in
+    the dimension, since a dimension takes one chunk at a time."""
+    n = len(rank)
+    waits, on, leads = [], [], []
+    before = [
+        rank + ((coordinate[dim] - 1) % d - coordinate[dim]) * int(s) for dim, (s, d) in enumerate(zip(stride, dims, strict=True))
+    ]
+
+    def wait(at: int, other: int, dim: int, lead: int) -> None:
+        waits.append(at * n + rank)
+        on.append(other * n + before[dim])
+        leads.append(np.full(n, lead, dtype=np.int64))
+
+    for at, stage in enumerate(stages):
+        wait(at, at, stage.dim, 1)
+        queue = None
+        for other, earlier in enumerate(stages[:at]):
+            if earlier.chunk == stage.chunk:
+                wait(at, other, earlier.dim, ALL)
+            elif (earlier.dim, earlier.adds) == (stage.dim, stage.adds):
+                queue = other
+        if queue is not None:
+            wait(at, queue, stage.dim, ALL)
+    return np.concatenate(waits), np.concatenate(on), np.concatenate(leads)
 
 
 def hierarchical(call: CollectiveCall) -> Pattern:
@@ -59,35 +104,10 @@ def hierarchical(call: CollectiveCall) -> Pattern:
     stride = np.cumprod([1, *dims[:-1]])
     rank = np.arange(n)
     coordinate = [rank // int(s) % d for s, d in zip(stride, dims, strict=True)]
-    stages: list[tuple[int, int, bool, tuple[int, ...], tuple[int, ...]]] = []  # chunk, dimension, adds, reduced before, left to do
-    for chunk, order in enumerate(orders(dims, call.speeds, chunks)):
-        if comm != Comm.ALL_GATHER:
-            stages += [(chunk, dim, True, order[:i], order[i + 1 :]) for i, dim in enumerate(order) if dims[dim] > 1]
-        backwards = list(enumerate(order))[::-1]
-        if comm != Comm.REDUCE_SCATTER:
-            stages += [(chunk, dim, False, order[:i], order[i + 1 :]) for i, dim in backwards if dims[dim] > 1]
-    waits, on, leads = [], [], []
-    before = []
-    for dim, (s, d) in enumerate(zip(stride, dims, strict=True)):
-        before.append(rank + ((coordinate[dim] - 1) % d - coordinate[dim]) * int(s))
-    for at, (chunk, dim, adds, _, _) in enumerate(stages):
-        waits.append(at * n + rank)
-        on.append(at * n + before[dim])
-        leads.append(np.full(n, 1, dtype=np.int64))
-        queue = None
-        for other, (chunk2, dim2, adds2, _, _) in enumerate(stages[:at]):
-            if chunk2 == chunk:
-                waits.append(at * n + rank)
-                on.append(other * n + before[dim2])
-                leads.append(np.full(n, ALL, dtype=np.int64))
-            elif dim2 == dim and adds2 == adds:
-                queue = other  # one chunk at a time in a dimension
-        if queue is not None:
-            waits.append(at * n + rank)
-            on.append(queue * n + before[dim])
-            leads.append(np.full(n, ALL, dtype=np.int64))
+    stages = _stages(comm, dims, orders(dims, call.speeds, chunks))
+    waits, on, leads = _dependencies(stages, dims, stride, coordinate, rank)
     lanes = len(stages) * n
-    start, lane, lead = deps(lanes, np.concatenate(waits), np.concatenate(on), np.concatenate(leads))
+    start, lane, lead = deps(lanes, waits, on, leads)
     src = np.tile(rank, len(stages)).astype(np.int32)
     dst = np.concatenate(
         [rank + ((coordinate[dim] + 1) % dims[dim] - coordinate[dim]) * int(stride[dim]) for _, dim, _, _, _ in stages]
