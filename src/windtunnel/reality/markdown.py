@@ -71,7 +71,11 @@ def _headline(report: Report) -> str:
         "Families on which constants were fitted stand apart: their error is "
         "no test of foresight.",
     ]
-    return "\n\n".join([*lines, _table(report.headline, "rows")])
+    shares = ", ".join(f"{each.share_pct:.0f} % of {each.rows:,} ({each.which})" for each in report.coverage)
+    claims = (
+        f"Step times within the relative error that their prediction states: {shares}; one sigma would be 68 %." if shares else ""
+    )
+    return "\n\n".join(part for part in (*lines, _table(report.headline, "rows"), claims) if part)
 
 
 def _families(report: Report) -> str:
@@ -83,10 +87,19 @@ def _families(report: Report) -> str:
     ):
         chosen = [family for family in report.families if family.fitted is fitted]
         if chosen:
-            parts += [f"### {title}", _table(chosen, "family", {name: f"{name} (*)" for name in recalled})]
+            names = {family.family: _named(report, family, family.family in recalled) for family in chosen}
+            parts += [f"### {title}", _table(chosen, "family", names)]
+    if any(report.label(family) == "rules in view" for family in report.families):
+        parts.append(
+            "(rules in view): no constant was fitted on these rows, but a rule of their publication was settled with them in view."
+        )
     if recalled:
         parts.append("(*) holds rows whose number was recalled and not read again; they are left out of the figures in short.")
     return "\n\n".join(parts)
+
+
+def _named(report: Report, family: Family, recalled: bool) -> str:
+    return family.family + (" (*)" if recalled else "") + (" (rules in view)" if report.label(family) == "rules in view" else "")
 
 
 def _table(lines: Iterable[Family], first: str, names: dict[str, str] | None = None) -> str:

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windtunnel.reality.bars import Line
+from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.scores import Family, Score, summary
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """`rows` step times, of which `share_pct` percent lie within their stated relative error; one sigma would be 68 %."""
+
+    which: str
+    rows: int
+    share_pct: float
 
 
 @dataclass(frozen=True)
@@ -20,6 +30,8 @@ class Report:
     ignored_columns: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     bars: tuple[Line, ...] = ()
+    in_view: Fitted = frozenset()
+    """Families of no fit whose publication's rules were settled with them in view."""
 
     @property
     def headline(self) -> tuple[Family, ...]:
@@ -43,13 +55,35 @@ class Report:
             groups[score.family, score.quantity].append(score)
         return tuple(summary(*key, scores, fitted=any(score.fitted for score in scores)) for key, scores in groups.items())
 
+    @property
+    def coverage(self) -> tuple[Coverage, ...]:
+        """How many step times lie within the relative error that their prediction states, test-only rows and fitted ones apart."""
+        found = []
+        for fitted in (False, True):
+            claims = [
+                abs(error) <= score.claimed_pct
+                for score in self.rows
+                if score.fitted is fitted and score.claimed_pct is not None and score.quantity == "step_time_s"
+                if (error := score.error_pct) is not None
+            ]
+            if claims:
+                found.append(Coverage("fitted" if fitted else "test only", len(claims), 100.0 * sum(claims) / len(claims)))
+        return tuple(found)
+
+    def label(self, family: Family) -> str:
+        """What a family's error is worth as a test: "fitted", "rules in view" or nothing."""
+        if family.fitted:
+            return "fitted"
+        return "rules in view" if (family.family, family.quantity) in self.in_view else ""
+
     def as_dict(self) -> dict[str, Any]:
         """The shape that `validate --json` prints."""
         return {
             "rows": [score.as_dict() for score in self.rows],
-            "families": [family.as_dict() for family in self.families],
+            "families": [family.as_dict() | {"label": self.label(family)} for family in self.families],
             "headline": [family.as_dict() for family in self.headline],
             "bars": [line.as_dict() for line in self.bars],
+            "within_stated_error": [vars(each) for each in self.coverage],
             "sources": list(self.sources),
             "ignored_columns": list(self.ignored_columns),
         }

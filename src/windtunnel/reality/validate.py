@@ -85,7 +85,7 @@ def validate(
     ignored = tuple(dict.fromkeys(name for table in tables for name in table.ignored))
     rows = [row for table in tables for row in table.training]
     bars = tuple(of_scores(rows, scores)) if family is None else ()
-    return Report(tuple(scores), ignored, tuple(path.name for path in listed), bars)
+    return Report(tuple(scores), ignored, tuple(path.name for path in listed), bars, measurements.families_in_view())
 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:
