@@ -16,7 +16,7 @@ from windtunnel.network.closed.collective import prepare
 from windtunnel.predict import predict
 from windtunnel.predict.category import COMPUTE
 from windtunnel.predict.price.costs import Costs, price
-from windtunnel.predict.program.lower import lower
+from windtunnel.predict.program.lower import Lowered, lower
 from windtunnel.spec import Job, check, load_job
 from windtunnel.spec.offload import NO_OFFLOAD
 from windtunnel.workload import Kind, build
@@ -41,13 +41,13 @@ def machine_with_known_units(job: Job) -> Job:
     return job.model_copy(update={"cluster": job.cluster.model_copy(update={"node": node.model_copy(update={"gpu": gpu})})})
 
 
-def step(job: Job, tax: float | None = None) -> tuple[float, Costs, float]:
-    """Step time with the job's own or the given share of SMs that collectives hold; costs; that share."""
+def step(job: Job, tax: float | None = None) -> tuple[float, Costs, Lowered, float]:
+    """Step time with the job's own or the given share of SMs that collectives hold; costs; program; that share."""
     workload = build(job)
     costs = price(workload)
-    program = lower(workload, costs).program
-    tax = program.compute_tax if tax is None else tax
-    return run(replace(program, compute_tax=tax)).makespan, costs, tax
+    lowered = lower(workload, costs)
+    tax = lowered.program.compute_tax if tax is None else tax
+    return run(replace(lowered.program, compute_tax=tax)).makespan, costs, lowered, tax
 
 
 @examples(200)
@@ -57,18 +57,18 @@ def test_faster_hardware_is_never_slower(job: Job, what: str, factor: float) -> 
     protocol or number of channels may make a call up to `MISTAKE` slower, and more channels hold more SMs (that share is kept).
     """
     job = machine_with_known_units(job)
-    before, slow, tax = step(job)
+    before, slow, lowered, tax = step(job)
     better = scaled(job, what, factor)
-    after, fast, _ = step(better, tax)
+    after, fast, *_ = step(better, tax)
     computing = build(job).ops.kind != Kind.COMM
     assert (fast.seconds <= slow.seconds * (1 + ROUNDING))[computing].all()
     no_call_slower = True
-    for (call, axis, size), old in slow.network.prices.items():
-        new = fast.network.prices[call, axis, size]
+    for call, axis, size in {*slow.call_of.values(), *(key for calls in lowered.calls for key in calls)}:
+        old, new = slow.calls.price(call, axis, size), fast.calls.price(call, axis, size)
         assert new.seconds <= old.seconds * MISTAKE
         no_call_slower &= new.seconds <= old.seconds
         if old.algorithm != "none":  # the algorithm by itself, without the choice
-            group = slow.network.group(axis)
+            group = slow.calls.group(axis)
             alone = [prepare(one.cluster, call, group) for one in (job, better)]
             if alone[0].graph.running == alone[1].graph.running and alone[0].graph.nvls == alone[1].graph.nvls:
                 seconds = [setup.cost(size, old.algorithm, old.protocol).seconds for setup in alone]
@@ -83,8 +83,8 @@ def test_faster_hardware_makes_catalogue_jobs_faster(name: str, what: str) -> No
     """One exception: NCCL puts a faster NVLink to use with more channels, and each holds an SM. That costs an H100 FSDP job 1 %."""
     job = load_job(name)
     better = scaled(job, what, 1.25)
-    tax = step(job)[2]
-    assert step(better)[2] == tax or what == "scale_up"
+    tax = step(job)[3]
+    assert step(better)[3] == tax or what == "scale_up"
     assert step(better, tax)[0] <= predict(job).step_time_s * (1 + ROUNDING)
     assert predict(better).step_time_s <= predict(job).step_time_s * 1.02
 

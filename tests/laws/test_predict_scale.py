@@ -21,10 +21,11 @@ def work(gpus: int, sharding: str) -> dict[str, int]:
     job = check(load_job("megascale-175b-12288", [f"plan.{k}={v}" for k, v in plan.items()] + [f"cluster.gpus={gpus}"]))
     workload = build(job)
     costs = price(workload)
-    program = lower(workload, costs).program
+    lowered = lower(workload, costs)
+    program = lowered.program
     return {
         "rows": len(workload.ops),
-        "calls": len(costs.network.prices),
+        "calls": len({*costs.call_of.values(), *(call for calls in lowered.calls for call in calls)}),
         "instances": len(program.template),
         "ranks": program.ranks,
         "operators": run(program).ops,

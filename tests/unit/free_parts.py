@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from jobs import make_job
 
-from windtunnel.predict import costs
-from windtunnel.spec import Host, Job
-from windtunnel.workload import Comm, Kind, Phase
+from windtunnel.predict.price import calls, costs
+from windtunnel.spec import Cluster, Host, Job
+from windtunnel.workload import Comm, Kind, OpTable, Phase
 
 FORWARD, BACKWARD = 2.0**-10, 2.0**-9
 """Seconds of a layer's forward and backward pass in `even_layers`: exact in binary, so that sums are."""
@@ -30,7 +31,7 @@ def even_layers(monkeypatch: pytest.MonkeyPatch, weight: float = 0.0) -> None:
     device takes any."""
     true = costs.estimate
 
-    def fake(ops, gpu, runtime, factors=None):  # type: ignore[no-untyped-def]
+    def fake(ops: OpTable, *rest: Any) -> Any:
         seconds = np.zeros(len(ops))
         for phase, total in ((Phase.FORWARD, FORWARD), (Phase.DGRAD, BACKWARD - weight), (Phase.WGRAD, weight)):
             rows = [
@@ -39,16 +40,16 @@ def even_layers(monkeypatch: pytest.MonkeyPatch, weight: float = 0.0) -> None:
                 if ops.phase[r] == phase and ops.modules[r] in ("attention", "mlp") and ops.kind[r] != Kind.COMM
             ]
             seconds[rows[0]] = total
-        return replace(true(ops, gpu, runtime), seconds=seconds)
+        return replace(true(ops, *rest), seconds=seconds)
 
     monkeypatch.setattr(costs, "estimate", fake)
 
 
 def calls_take(monkeypatch: pytest.MonkeyPatch, seconds: dict[Comm, float] | None = None) -> None:
     """Every communication call takes the given seconds, or none."""
-    true = costs.collective
+    true = calls.collective
 
-    def fake(cluster, call, size, group, settings=None):  # type: ignore[no-untyped-def]
-        return replace(true(cluster, call, size, group, settings=settings), seconds=(seconds or {}).get(call, 0.0))
+    def fake(cluster: Cluster, call: Comm, *rest: Any, **named: Any) -> Any:
+        return replace(true(cluster, call, *rest, **named), seconds=(seconds or {}).get(call, 0.0))
 
-    monkeypatch.setattr(costs, "collective", fake)
+    monkeypatch.setattr(calls, "collective", fake)

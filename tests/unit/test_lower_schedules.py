@@ -14,9 +14,9 @@ from schedule_clock import Times, run
 from windtunnel.memory.walk import activation_walk, block_needs
 from windtunnel.predict import predict
 from windtunnel.predict.price.costs import price
-from windtunnel.predict.program.calls import Live
+from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.lower import lower
-from windtunnel.predict.program.passes import Piece, beside, half
+from windtunnel.predict.program.passes import PassRows, beside, half
 from windtunnel.workload import Axis, Comm, Phase, Stream, build
 from windtunnel.workload.ops import Kind, Op, OpTable
 from windtunnel.workload.schedules import SCHEDULES
@@ -90,9 +90,9 @@ def _table(*rows: tuple[Phase, bool]) -> OpTable:
     ])  # fmt: skip
 
 
-def _piece(*waits: tuple[int, int]) -> Piece:
+def _piece(*waits: tuple[int, int]) -> PassRows:
     n = len(waits)
-    return Piece(np.arange(n), np.array(waits, np.int32), np.ones(n, np.bool_), np.zeros(n))
+    return PassRows(np.arange(n), np.array(waits, np.int32), np.ones(n, np.bool_), np.zeros(n))
 
 
 def test_halves_keep_what_calls_wait_for() -> None:
@@ -113,7 +113,7 @@ def test_calls_of_one_pass_run_beside_computation_of_the_other() -> None:
     """Compute, call, compute, a second each: alone three seconds, both at the same time four."""
     waits = ((-1, -1), (0, -1), (1, -1))
     one, other = _piece(*waits), _piece(*waits)
-    other = Piece(other.rows + 3, other.waits, other.live, other.host)
+    other = PassRows(other.rows + 3, other.waits, other.live, other.host)
     streams = np.array([0, 1, 0, 0, 2, 0], np.int32)
     merged = beside(one, other, streams, np.ones(6))
     assert merged.rows.tolist() == [0, 1, 3, 2, 4, 5] or merged.rows.tolist() == [0, 1, 3, 4, 2, 5]
@@ -169,7 +169,7 @@ def test_transfers_both_ways_over_a_network(name: str, vpp: int) -> None:
     of its first do."""
     job = make_job(pp=4, vpp=vpp, tp=8, layers=8, global_batch=8, schedule=name)
     workload = build(job)
-    live = Live(price(workload).network)
+    live = NetworkCalls(price(workload).calls)
     lower(workload, price(workload), live)
     keys, plans = live.table()
     crossing = 4 * vpp - 1 - (vpp == 2)

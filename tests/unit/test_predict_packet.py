@@ -7,7 +7,8 @@ from jobs import make_job
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.api import sweep
-from windtunnel.predict import over_packet, predict
+from windtunnel.predict import predict
+from windtunnel.predict.engines import packet as over_packet
 from windtunnel.spec import check, load_cluster, load_job
 from windtunnel.spec.job import Job
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from windtunnel.engine import run
 from windtunnel.predict import predict
-from windtunnel.predict.answer.timeline import launches
+from windtunnel.predict.answer.timeline import launches, timeline_of
 from windtunnel.predict.price.costs import price
-from windtunnel.predict.program.lower import lower
+from windtunnel.predict.runs.equal import run_closed
 from windtunnel.spec import load_job
 from windtunnel.workload import build
 
@@ -16,13 +15,12 @@ from windtunnel.workload import build
 @pytest.mark.parametrize("name", ["megatron-22b-8", "gpt3-175b-64", "bloom-176b-384", "llama3-8b-8xh100", "mpt-30b-64xa100"])
 def test_the_last_launch_ends_when_the_engines_host_does(name: str) -> None:
     workload = build(load_job(name))
-    lowered = lower(workload, price(workload))
-    timeline = run(lowered.program)
-    for stage in range(len(lowered.labels)):
-        rows = list(launches(lowered, timeline, stage))
+    ran = run_closed(workload, price(workload))
+    for stage, times in enumerate(timeline_of(ran).stages):
+        rows = list(launches(times))
         assert all(start <= end for _, start, end in rows)
         assert all(before[2] <= after[1] for before, after in zip(rows, rows[1:], strict=False))
-        assert rows[-1][2] == pytest.approx(float(timeline.host_end[stage]), rel=1e-12)
+        assert rows[-1][2] == pytest.approx(float(ran.timeline.host_end[stage]), rel=1e-12)
 
 
 def test_no_pass_starts_before_its_launch_begins() -> None:

@@ -16,10 +16,10 @@ from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.engine import run
 from windtunnel.predict import Prediction, predict
 from windtunnel.predict.price.costs import price
-from windtunnel.predict.price.mixed import KindCosts
+from windtunnel.predict.price.mixed import MixedCosts
 from windtunnel.predict.program.lower import lower
 from windtunnel.predict.program.speeds import packed
-from windtunnel.predict.program.unequal import lower_apart
+from windtunnel.predict.program.unequal import lower_unequal
 from windtunnel.predict.ranks.draws import Draw, draws_of
 from windtunnel.predict.ranks.folding import MEETING, Replicas, fold
 from windtunnel.predict.ranks.places import ranks_of
@@ -85,9 +85,9 @@ def test_equal_replicas_apart_take_what_they_take_folded(name: str) -> None:
     differing = Unequal(spread=0.1)  # any: the ranks below are equal
     ranks = ranks_of(job, Unequal(), np.zeros(0, np.bool_))
     groups = fold(job, Unequal(), ranks, Draw(1.0, 0, np.zeros(0, np.bool_)))
-    kinds = KindCosts(workload, costs, price)
+    kinds = MixedCosts(workload, costs, price)
     for into in (1, 2):
-        apart = run(lower_apart(workload, kinds, differing, ranks, split(groups, into), 0).program)
+        apart = run(lower_unequal(workload, kinds, differing, ranks, split(groups, into), 0).program)
         assert apart.makespan == pytest.approx(folded.makespan, rel=1e-12)
         stages = job.plan.pp
         assert apart.rank_end == pytest.approx(np.tile(folded.rank_end, into), rel=1e-12)

@@ -77,7 +77,7 @@ class StepTimeline(OnDemand[Span]):
                 if task != Task.HOST:
                     track = STREAMS[Task(task)]
                     spans.append(Span(stage, track, _title(task, micro_batch), NAMES[task], start, end, micro_batch, chunk))
-            for (task, micro_batch, chunk), start, end in _launches(times):
+            for (task, micro_batch, chunk), start, end in launches(times):
                 spans.append(Span(stage, "host launch", _title(task, micro_batch), "host", start, end, micro_batch, chunk))
         return tuple(spans)
 
@@ -207,7 +207,7 @@ def _pass_ends(times: StageTimes) -> Iterator[float]:
             yield end
 
 
-def _launches(times: StageTimes) -> Iterator[Row]:
+def launches(times: StageTimes) -> Iterator[Row]:
     """When the host enqueued each pass."""
     for label, since, until in zip(times.labels.tolist(), times.launch_begin.tolist(), times.launch_end.tolist(), strict=True):
         if until > since:

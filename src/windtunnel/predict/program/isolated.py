@@ -56,9 +56,9 @@ def alone(workload: Workload, costs: Costs, rows: Sequence[int], module_host: fl
     )
     builder.rank().add(template)
     computes, call = (ops.kind[index] != Kind.COMM) & (costs.seconds[index] > 0.0), ops.kind[index] == Kind.COMM
-    place, slot = np.nonzero(waits >= 0)
-    awaited = waits[place, slot].astype(np.int64)
-    overlapped = index[beside(place, awaited, computes, call, ops.stream[index] == Stream.COMPUTE)]
+    waiting, slot = np.nonzero(waits >= 0)
+    awaited = waits[waiting, slot].astype(np.int64)
+    overlapped = index[beside(waiting, awaited, computes, call, ops.stream[index] == Stream.COMPUTE)]
     builder.compute_tax = tax_of(costs.calls, (costs.call_of[row] for row in overlapped.tolist()))
     busy = float(costs.seconds[index][ops.kind[index] != Kind.COMM].sum())
     return Alone(run(builder.build()).makespan, busy, float(host.sum()))
