@@ -8,10 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.cli.common import On, Sets, writable, write
-from windtunnel.cli.source import Loaded, job_of
+from windtunnel.cli.source import Loaded, folded, job_of
 from windtunnel.formats import Imported, import_job
-from windtunnel.spec import dump_job
+from windtunnel.report.words import tokens
+from windtunnel.spec import Model, dump_job
+from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.toml import toml_lines
+from windtunnel.workload import active_parameters, parameter_count
 
 EXAMPLES = """\b
 Examples:
@@ -47,9 +50,22 @@ def written(what: str, found: Imported | Loaded, job: str | None, out: str) -> N
         nouns: dict[str, Any] = {"model": found.model, "plan": found.plan, "runtime": found.runtime}
         tables = {k: v.model_dump(mode="json", exclude_none=True) for k, v in nouns.items() if v is not None}
         job = "\n".join(toml_lines(tables)).lstrip() + "\n"
-    notes = (("ignored", found.ignored), ("assumed", found.assumed), ("missing", missing))
-    lines = [f"# from {_flat(what)}"] + [f"# {word}: {_flat(line)}" for word, listed in notes for line in listed]
+    model = found.model if isinstance(found, Imported) else found.job.model
+    notes = {"parameters": (counted(model),), "ignored": folded(found.ignored), "assumed": found.assumed, "missing": missing}
+    lines = [f"# from {_flat(what)}"] + [f"# {word}: {_flat(line)}" for word, listed in notes.items() for line in listed]
     write("\n".join(lines) + "\n\n" + (job or ""), out, "--out")
+
+
+def counted(model: Model | GraphModel) -> str:
+    """Parameters of a model, and of a mixture those that a token meets."""
+    total = parameter_count(model)
+    text = f"{tokens(total)}"
+    if not isinstance(model, GraphModel):
+        if (active := active_parameters(model)) < total:
+            text += f", {tokens(active)} of them active"
+        if model.mtp_layers:
+            text += f"; without the {model.mtp_layers} MTP layers, which published counts leave out too"
+    return text
 
 
 def _flat(text: str) -> str:

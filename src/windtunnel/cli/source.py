@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName, nearest
 from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
+from windtunnel.formats.imported import harmless
 from windtunnel.spec import Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.degrees import stated_in
 from windtunnel.spec.files import read_table
@@ -19,6 +21,13 @@ from windtunnel.spec.resolve import merge
 
 JOB_SUFFIXES = (".toml", ".yaml", ".yml")
 HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
+
+
+def folded(ignored: Sequence[str]) -> list[str]:
+    """Ignored keys, those that change nothing in one line at the end."""
+    without = [key for key in ignored if harmless(key)]
+    line = [f"{', '.join(without)} (without effect on time or memory)"] if without else []
+    return [key for key in ignored if not harmless(key)] + line
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class Loaded:
     def tell(self) -> None:
         """What gave way, was ignored and was assumed, on standard error."""
         told(self.changed, "changed to follow --set")
-        told(self.ignored, f"ignored in {self.format}")
+        told(folded(self.ignored), f"ignored in {self.format}")
         told(self.assumed, f"assumed, since {self.format} does not say")
 
 

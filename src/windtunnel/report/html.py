@@ -87,7 +87,7 @@ def _header(prediction: Prediction) -> str:
     how = (
         f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp} · vpp {plan.vpp} · dp {job.dp}{experts} · "
         f"{plan.global_batch} × {plan.seq} tokens a step, "
-        f"{job.micro_batches} micro batches of {plan.micro_batch} · {plan.schedule_name} · recompute {plan.recompute} · "
+        f"{say.micro_batches(job.micro_batches)} of {plan.micro_batch} · {plan.schedule_name} · recompute {plan.recompute} · "
         f"sharding {plan.sharding}"
     )
     return (

@@ -18,6 +18,8 @@ from windtunnel.report.reason import reasons
 from windtunnel.report.table import listing
 from windtunnel.report.traffic import traffic
 from windtunnel.report.unequal import unequal
+from windtunnel.spec.graph_model import GraphModel
+from windtunnel.workload import active_parameters
 
 BLOCKS = "▏▎▍▌▋▊▉█"
 
@@ -55,16 +57,23 @@ def headline(prediction: Prediction, width: int) -> RenderableType:
     title = Text()
     title.append(say.clean(job.name), style="bold")
     title.append("" if job.model.name == job.name else f"  {say.clean(job.model.name)}")
-    title.append(f", {say.tokens(prediction.parameters)} parameters" if prediction.parameters else "")
+    title.append(f", {parameters_of(prediction)} parameters" if prediction.parameters else "")
     title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {job.runtime.framework} {job.runtime.precision}")
     layout = f"tp {plan.tp} · cp {plan.cp} · pp {plan.pp}" + (f" · vpp {plan.vpp}" if plan.vpp > 1 else "") + f" · dp {job.dp}"
     layout += (f" · ep {plan.ep}" if plan.ep > 1 else "") + (f" · etp {plan.etp}" if plan.etp > 1 else "")
+    batch = f"{plan.global_batch} x {plan.seq} tokens a step, {say.micro_batches(job.micro_batches)} of {plan.micro_batch}"
     shape = Text(
-        f"{layout} · {plan.global_batch} x {plan.seq} tokens a step, {job.micro_batches} micro batches of {plan.micro_batch} · "
-        f"{plan.schedule_name}, recompute {plan.recompute}, sharding {plan.sharding}",
+        f"{layout} · {batch} · {plan.schedule_name}, recompute {plan.recompute}, sharding {plan.sharding}",
         style="dim",
     )
     return Group(Text(), title, shape, Text(), _cards(figures(prediction), width))
+
+
+def parameters_of(prediction: Prediction) -> str:
+    """`671 billion (37.5 billion active)`; the second only of mixtures."""
+    total, model = prediction.parameters, prediction.job.model
+    active = total if isinstance(model, GraphModel) else active_parameters(model)
+    return say.tokens(total) + (f" ({say.tokens(active)} active)" if active < total else "")
 
 
 def figures(prediction: Prediction) -> list[tuple[str, str, str]]:
@@ -379,12 +388,16 @@ def profile_lines(prediction: Prediction) -> list[str]:
 
 
 def evidence_sentence(prediction: Prediction) -> str:
-    """How much of the step rests on measurements, and how far off the sum may be."""
-    measured = sum(prediction.provenance.get(k, 0.0) for k in ("measured", "interpolated"))
+    """How much of the step rests on measured kernels, and how far off the sum may be."""
+    share = prediction.provenance
+    measured = sum(share.get(k, 0.0) for k in ("measured", "interpolated"))
     error = f"Stated relative error of the step time: ±{100 * prediction.relative_error:.0f} %."
-    if measured <= 0.0:
-        return f"No ground truth: nothing in this step rests on measurements of this hardware, all of it is modelled. {error}"
-    return f"{say.percent(measured, 0)} of the step rests on measurements of this GPU or between them. {error}"
+    if measured > 0.0:
+        return f"{say.percent(measured, 0)} of the step rests on measurements of this GPU or between them. {error}"
+    fitted = prediction.job.cluster.gpu
+    if share.get("modelled", 0.0) > 0.5:
+        return f"No kernel of this job was measured: curves that were fitted to kernels of {fitted.name} answer. {error}"
+    return f"No kernel of {fitted.name} was measured: figures are carried over from other GPUs or assumed. {error}"
 
 
 def _section(title: str, body: RenderableType) -> RenderableType:

@@ -39,7 +39,7 @@ def cells(one: ReplicaClass, told: UnequalResult) -> list[str]:
     if len({name for other in told.classes for name in other.gpus}) > 1:
         what += [say.clean(name) for name in dict.fromkeys(one.gpus)]
     if len({other.micro_batches for other in told.classes}) > 1:
-        what.append(f"{one.micro_batches} micro batches")
+        what.append(say.micro_batches(one.micro_batches))
     return [
         one.name,
         say.seconds(max(one.computing_s)),

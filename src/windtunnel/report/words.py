@@ -50,6 +50,11 @@ def count(value: float) -> str:
     return UNKNOWN
 
 
+def micro_batches(number: int) -> str:
+    """`1 micro batch`, `32 micro batches`."""
+    return f"{number:,} micro batch{'' if number == 1 else 'es'}"
+
+
 def tokens(value: float) -> str:
     """`300 billion` from 3e11."""
     for scale, unit in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):

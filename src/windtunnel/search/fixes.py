@@ -279,7 +279,7 @@ def _divisions(job: Job) -> Iterator[tuple[float, tuple[object, ...], Change]]:
 
 
 def _guess(job: Job, tp: int, cp: int, pp: int, ep: int) -> float:
-    """Relative time of a step: bubble, calls inside layers, calls that leave a scale-up domain. Only orders layouts for prediction."""
+    """Relative time of a step, to order layouts: bubble, calls inside layers, calls that leave a scale-up domain."""
     plan, domain = job.plan, job.cluster.node.domain
     dp = job.cluster.gpus // (tp * cp * pp)
     bubble = 1.0 + (pp - 1) * plan.micro_batch * dp / plan.global_batch
