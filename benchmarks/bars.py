@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from windtunnel.base.errors import WindtunnelError
+from windtunnel.calibrate.training import rows_of
 from windtunnel.reality.bars import NO_BAR, measure
-from windtunnel.reality.fit import rows_of
 from windtunnel.reality.validate import score_training
 
 

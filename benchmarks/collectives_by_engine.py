@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.network import flat_group
-from windtunnel.network.run import NETWORKS, run_collective
+from windtunnel.network.simulate.collective import run_collective
 from windtunnel.reality.architecture import Skipped
 from windtunnel.reality.collectives import call_of
 from windtunnel.reality.rows import read
@@ -21,7 +22,7 @@ from windtunnel.reality.rows import read
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--network", default=",".join(NETWORKS))
+    parser.add_argument("--network", default=",".join(FIDELITIES))
     parser.add_argument("--nodes", default="1,2")
     asked = parser.parse_args()
     engines, nodes = asked.network.split(","), {int(n) for n in asked.nodes.split(",")}

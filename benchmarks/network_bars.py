@@ -29,7 +29,7 @@ def packet(name: str, cc: str = "dcqcn", threads: int = 1, seed: int = 1, **more
 
     from windtunnel.engine.packet import plain_lanes, run_packets
     from windtunnel.engine.routes import RouteOptions, route
-    from windtunnel.network.packet_flows import PacketSettings
+    from windtunnel.network.simulate.packet_settings import PacketSettings
 
     graph, flows = flows_of(name)
     options = replace(PacketSettings(cc=cc, threads=threads).options("ecmp", 4096, seed)[0], **more)
@@ -59,7 +59,7 @@ def all_to_all() -> dict[str, float]:
     from windtunnel.engine.flow import Demands, Variables, run
     from windtunnel.engine.routes import route
     from windtunnel.network.fabrics import parse_fabric
-    from windtunnel.network.flow_list import load_flows
+    from windtunnel.network.flows.flow_list import load_flows
 
     graph = parse_fabric("fat_tree:k=16,link=400Gb/s,latency=1us")
     flows = load_flows("all_to_all:bytes=64KiB", graph.endpoints)
@@ -87,8 +87,8 @@ def agreement() -> dict[str, float]:
     import numpy as np
 
     from windtunnel.network.fabrics import parse_fabric
-    from windtunnel.network.flow_list import make_flows
-    from windtunnel.network.flows import FlowOptions, run_flows
+    from windtunnel.network.flows.flow_list import make_flows
+    from windtunnel.network.flows.run import FlowOptions, run_flows
 
     found = {}
     for rate in ("100Gb/s", "400Gb/s"):
@@ -106,9 +106,9 @@ def incast(
 ) -> dict[str, float]:
     """Last end of an incast over bytes / rate of the receiver's link: the worst of `seeds` hashes."""
     from windtunnel.network.fabrics import parse_fabric
-    from windtunnel.network.flow_list import load_flows
-    from windtunnel.network.flows import FlowOptions, run_flows
-    from windtunnel.network.packet_flows import PacketSettings
+    from windtunnel.network.flows.flow_list import load_flows
+    from windtunnel.network.flows.run import FlowOptions, run_flows
+    from windtunnel.network.simulate.packet_settings import PacketSettings
 
     graph = parse_fabric(f"fat_tree:k=8,link={rate}Gb/s,latency=1us")
     flows = load_flows(f"incast:dst=0,senders={senders},seed=1,bytes={size}", 128)
@@ -176,7 +176,7 @@ def agree() -> None:
 def ring(skip: bool) -> dict[str, float]:
     """All-reduce of 1 GiB over 1,024 GPUs of a rail-optimised RoCE fabric, as a ring."""
     from windtunnel.network import flat_group
-    from windtunnel.network.run import run_collective
+    from windtunnel.network.simulate.collective import run_collective
     from windtunnel.spec import load_cluster
     from windtunnel.workload.ops import Comm
 

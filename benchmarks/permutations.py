@@ -54,7 +54,7 @@ PEERS: dict[str, tuple[tuple[Peer, float, float], ...]] = {  # mean and p99, us:
 def flows_of(name: str) -> tuple[Any, Any]:
     """(graph, flows) of a workload."""
     from windtunnel.network.fabrics import parse_fabric
-    from windtunnel.network.flow_list import load_flows
+    from windtunnel.network.flows.flow_list import load_flows
 
     fabric, pattern = FLOWS[name]
     folder = os.environ.get("FLOWS")
@@ -68,7 +68,7 @@ def draws(name: str, peer: Peer, seeds: int) -> np.ndarray[Any, Any]:
 
     from windtunnel.engine.packet import plain_lanes, run_packets
     from windtunnel.engine.routes import RouteOptions, route
-    from windtunnel.network.packet_flows import PacketSettings
+    from windtunnel.network.simulate.packet_settings import PacketSettings
 
     graph, flows = flows_of(name)
     lanes = plain_lanes(flows.src, flows.dst, flows.bytes, flows.start)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.compute import estimate
-from windtunnel.compute.kernel_file import read_kernels
-from windtunnel.compute.kernels import FOLDER
+from windtunnel.compute.kernel_file import FOLDER, read_kernels
 from windtunnel.spec import load_gpu, load_runtime
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from windtunnel.engine.closed import closed_flows
 from windtunnel.engine.routes import NicChoice, RouteOptions, route
-from windtunnel.network.collisions import collisions
 from windtunnel.network.fabrics import cluster_graph, parse_fabric
-from windtunnel.network.flow_list import load_flows
+from windtunnel.network.flows.flow_list import load_flows
+from windtunnel.network.simulate.collisions import collisions
 from windtunnel.spec import load_cluster
 
 

@@ -15,11 +15,12 @@ namespace {
 
 nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32_t>& op_stream, const Column<double>& op_seconds,
              const Column<double>& op_host, const Column<std::int32_t>& op_category, const Column<std::uint8_t>& op_comm,
-             const Column<std::uint8_t>& op_sync, const Column<std::int32_t>& op_wait0, const Column<std::int32_t>& op_wait1, const Column<std::int64_t>& rank_start,
-             const Column<std::int32_t>& tmpl, const Column<std::int32_t>& times, const Column<std::uint8_t>& flags,
-             const Column<std::int64_t>& wait_start, const Column<std::int32_t>& waits, const Column<std::int32_t>& rv_stream,
-             const Column<double>& rv_host, const Column<std::int32_t>& rv_cat_wait, const Column<std::int32_t>& rv_cat_transfer,
-             const Column<std::int64_t>& part_start, const Column<std::int64_t>& part_key, const Column<double>& part_seconds,
+             const Column<std::uint8_t>& op_sync, const Column<std::int32_t>& op_wait0, const Column<std::int32_t>& op_wait1,
+             const Column<std::int64_t>& rank_start, const Column<std::int32_t>& tmpl, const Column<std::int32_t>& times,
+             const Column<std::uint8_t>& flags, const Column<std::int64_t>& wait_start, const Column<std::int32_t>& waits,
+             const Column<std::int32_t>& rv_stream, const Column<double>& rv_host, const Column<std::int32_t>& rv_cat_wait,
+             const Column<std::int32_t>& rv_cat_transfer, const Column<std::int64_t>& part_start,
+             const Column<std::int64_t>& part_key, const Column<double>& part_seconds,
              const Column<std::int32_t>& part_participants, const Column<std::uint8_t>& record,
              const Column<std::int32_t>& op_group, const Column<std::int32_t>& scale, const Column<double>& scales,
              std::int32_t groups, std::int32_t categories, double compute_tax, std::int64_t host_window, bool critical_path,
@@ -80,11 +81,11 @@ NB_MODULE(_core, m) {
   nb::class_<wt::net::Network>(m, "Network",
                                "What a program's transfers run over; made by a network engine, and used up by one run.");
   m.def("run", &run, nb::kw_only(), column("template_start"), column("op_stream"), column("op_seconds"), column("op_host"),
-        column("op_category"), column("op_comm"), column("op_sync"), column("op_wait0"), column("op_wait1"), column("rank_start"), column("template"),
-        column("times"), column("flags"), column("wait_start"), column("waits"), column("rv_stream"), column("rv_host"),
-        column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"), column("part_seconds"),
-        column("part_participants"), column("record"), column("op_group"), column("scale"), column("scales"), "groups"_a,
-        "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
+        column("op_category"), column("op_comm"), column("op_sync"), column("op_wait0"), column("op_wait1"), column("rank_start"),
+        column("template"), column("times"), column("flags"), column("wait_start"), column("waits"), column("rv_stream"),
+        column("rv_host"), column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"),
+        column("part_seconds"), column("part_participants"), column("record"), column("op_group"), column("scale"),
+        column("scales"), "groups"_a, "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
         "network"_a.none() = nb::none(), "Executes a program given as columns; see windtunnel.engine.program.Program.");
   bind_control(m);
   bind_fabric(m);

@@ -53,6 +53,7 @@ Options options_of(const nb::dict& d) {
   field(d, "control", o.control);
   o.loss = code<Loss>(d, "loss");
   field(d, "buffer", o.buffer);
+  field(d, "buffer_time", o.buffer_time);
   field(d, "inner_buffer", o.inner_buffer);
   field(d, "alpha", o.alpha);
   field(d, "reserve", o.reserve);
@@ -189,6 +190,7 @@ nb::dict stats_of(const Stats& s) {
   out["drops"] = s.drops;
   out["losses"] = s.losses;
   out["pfc_pauses"] = s.pauses;
+  out["host_pauses"] = s.inner_pauses;
   out["ecn_marks"] = s.marks;
   out["cnps"] = s.notifications;
   out["retransmits"] = s.retransmits;

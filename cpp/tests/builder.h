@@ -117,8 +117,8 @@ class Builder {
  private:
   struct Columns {
     std::vector<std::int64_t> template_start{0}, rank_start{0}, wait_start{0}, part_start{0}, key;
-    std::vector<std::int32_t> op_stream, op_category, op_wait0, op_wait1, op_group, scale, tmpl, times, waits, rv_stream, rv_cat_wait,
-        rv_cat_transfer, participants;
+    std::vector<std::int32_t> op_stream, op_category, op_wait0, op_wait1, op_group, scale, tmpl, times, waits, rv_stream,
+        rv_cat_wait, rv_cat_transfer, participants;
     std::vector<double> op_seconds, op_host, rv_host, seconds;
     std::vector<std::uint8_t> op_comm, op_sync, flags, record;
   };

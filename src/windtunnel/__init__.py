@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from windtunnel.base.errors import EngineError, FileError, PlanError, SpecError, UnknownName, WindtunnelError
     from windtunnel.formats import Imported, import_job
     from windtunnel.memory import StageMemory, memory_of
-    from windtunnel.network.doors import FlowsResult, flows, sweep
+    from windtunnel.network.api import FlowsResult, flows, sweep
     from windtunnel.predict.prediction import KernelRow, Prediction, ReplicaClass, Span, UnequalResult
     from windtunnel.reality.report import Report
     from windtunnel.reality.validate import validate
@@ -78,10 +78,10 @@ _HOME = {
     "build": "workload:build",
     "Workload": "workload:Workload",
     "Dataset": "records:Dataset",
-    "FlowsResult": "network.doors:FlowsResult",
+    "FlowsResult": "network.api:FlowsResult",
     "memory_of": "memory:memory_of",
-    "sweep": "network.doors:sweep",
-    "flows": "network.doors:flows",
+    "sweep": "network.api:sweep",
+    "flows": "network.api:flows",
     "Prediction": "predict.prediction:Prediction",
     "StageMemory": "memory.result:StageMemory",
     "KernelRow": "predict.prediction:KernelRow",

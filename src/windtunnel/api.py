@@ -43,7 +43,7 @@ def predict(
 def _with_kernels(job: Job, path: str) -> Job:
     """The job with a GPU whose kernels take the curves of a file."""
     from windtunnel.base.errors import SpecError
-    from windtunnel.compute.kernels import is_path, load
+    from windtunnel.compute.kernel_file import is_path, load
 
     if not is_path(path):
         raise SpecError("kernels", path, "a .json file that `windtunnel profile fit` wrote")

@@ -10,9 +10,9 @@ import pytest
 from windtunnel.engine.graph import NodeKind
 from windtunnel.engine.packet import run_packets
 from windtunnel.network import flat_group
-from windtunnel.network.packets import packet_options, settled
-from windtunnel.network.run import run_collective, wire
-from windtunnel.network.settings import parse_settings
+from windtunnel.network.nccl.settings import parse_settings
+from windtunnel.network.simulate.collective import route_call, run_collective
+from windtunnel.network.simulate.packets import packet_options, settled
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 
@@ -55,16 +55,16 @@ def test_a_packet_of_any_length_tells_the_same_of_a_call_alone() -> None:
 def test_what_meets_on_a_link_is_not_hidden_by_holds() -> None:
     """A ring over NICs of an eighth of their rate is bound by them, whatever its hops were fitted with."""
     cluster = load_cluster("h100-ib")
-    wired = wire(cluster, Comm.ALL_REDUCE, 2.0**25, flat_group(cluster, 16), algorithm="ring")
-    graph = wired.links.graph
+    routed = route_call(cluster, Comm.ALL_REDUCE, 2.0**25, flat_group(cluster, 16), algorithm="ring")
+    graph = routed.links.graph
     nics = np.isin(graph.link_from, graph.nics) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
     slow = replace(graph, link_rate=np.where(nics, graph.link_rate / 8, graph.link_rate))
     took = []
     for links in (graph, slow):
-        lanes = settled(links, wired.paths, wired.lanes, 4096)
-        took.append(float(run_packets(links, wired.paths, lanes, packet_options(cluster, 4096)).delivered.max()))
-    moved = np.repeat(wired.lanes.bytes, np.diff(wired.paths.start))
-    crossing = np.bincount(wired.paths.links, weights=moved, minlength=graph.links)
+        lanes = settled(links, routed.paths, routed.lanes, 4096)
+        took.append(float(run_packets(links, routed.paths, lanes, packet_options(cluster, 4096)).delivered.max()))
+    moved = np.repeat(routed.lanes.bytes, np.diff(routed.paths.start))
+    crossing = np.bincount(routed.paths.links, weights=moved, minlength=graph.links)
     assert took[1] >= float((crossing / slow.link_rate).max())
     assert took[1] > 2 * took[0]
 
@@ -84,15 +84,17 @@ def test_seeds_draw_other_paths_and_the_same_one_the_same() -> None:
     cluster = load_cluster("h100-ib")
     group = flat_group(cluster, 64 * 8)
     settings = parse_settings({"NCCL_ALGO": "Ring"})
-    paths = [wire(cluster, Comm.ALL_TO_ALL, 2.0**30, group, settings=settings, seed=seed).paths.links for seed in (1, 1, 2)]
+    paths = [route_call(cluster, Comm.ALL_TO_ALL, 2.0**30, group, settings=settings, seed=seed).paths.links for seed in (1, 1, 2)]
     assert (paths[0] == paths[1]).all()
     assert len(paths[0]) != len(paths[2]) or (paths[0] != paths[2]).any()
 
 
 def test_messages_are_striped_over_the_nics_of_a_gpu() -> None:
     cluster = load_cluster("aws-p5")
-    wired = wire(cluster, Comm.ALL_REDUCE, 2.0**28, flat_group(cluster, 16))
-    graph = wired.links.graph
-    load = np.bincount(wired.paths.links, weights=np.repeat(wired.lanes.bytes, np.diff(wired.paths.start)), minlength=graph.links)
+    routed = route_call(cluster, Comm.ALL_REDUCE, 2.0**28, flat_group(cluster, 16))
+    graph = routed.links.graph
+    load = np.bincount(
+        routed.paths.links, weights=np.repeat(routed.lanes.bytes, np.diff(routed.paths.start)), minlength=graph.links
+    )
     nics = np.isin(graph.link_from, graph.nics) & ~np.isin(graph.node_kind[graph.link_to], [2, 4])
     assert load[nics].min() == pytest.approx(load[nics].max(), rel=0.01)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import EngineError
-from windtunnel.engine import COPY, HOST, TAIL, Cause, HopKind, ProgramBuilder, run
+from windtunnel.engine import COPY, HOST, TAIL, Cause, HopKind, ProgramBuilder, Timeline, run
 
 
 def pipeline(stages: int, micro_batches: int, forward: float, backward: float, hop: float) -> ProgramBuilder:
@@ -90,7 +90,13 @@ def test_the_tail_is_the_rest_of_the_step() -> None:
     assert timeline.rank_end.tolist() == [5.0, 1.0]
 
 
-def test_expand_gives_the_operators_of_one_instance() -> None:
+def times_of(timeline: Timeline, rank: int, instance: int) -> tuple[list[float], list[float]]:
+    recorded = timeline.recorded
+    rows = (recorded.rank == rank) & (recorded.instance == instance)
+    return recorded.start[rows].tolist(), recorded.end[rows].tolist()
+
+
+def test_recorded_ranks_have_the_times_of_each_operator() -> None:
     builder = ProgramBuilder(categories=2)
     template = builder.add_template([1.0, 2.0], category=[0, 1])
     rank = builder.rank()
@@ -98,11 +104,9 @@ def test_expand_gives_the_operators_of_one_instance() -> None:
     second = rank.add(template, times=2)
     builder.rank().add(template)
     timeline = run(builder.build(), record_ops=[0])
-    starts, ends = timeline.expand(0, second)
-    assert starts.tolist() == [3.0, 4.0, 6.0, 7.0]
-    assert ends.tolist() == [4.0, 6.0, 7.0, 9.0]
-    assert timeline.expand(1, 0)[0].size == 0
-    assert run(builder.build(), record_ops="all").expand(1, 0)[1].tolist() == [1.0, 3.0]
+    assert times_of(timeline, 0, second) == ([3.0, 4.0, 6.0, 7.0], [4.0, 6.0, 7.0, 9.0])
+    assert times_of(timeline, 1, 0) == ([], [])
+    assert times_of(run(builder.build(), record_ops="all"), 1, 0)[1] == [1.0, 3.0]
 
 
 def test_the_compute_tax_stretches_the_overlap_only() -> None:

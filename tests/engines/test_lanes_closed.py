@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from windtunnel.network import collective, flat_group
-from windtunnel.network.lowering import lanes_of
-from windtunnel.network.timing import seconds
+from windtunnel.network.lanes.build import lanes_of
+from windtunnel.network.lanes.timing import seconds
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 

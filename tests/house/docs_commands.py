@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FENCE = re.compile(r"^(```|~~~)\s*([\w-]*)[^\n]*\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^(```|~~~)[ \t]*([\w-]*)[^\n]*\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`(windtunnel [^`\n]+)`")
 SHELL = ("", "sh", "bash", "shell", "console", "text")
 PLACEHOLDER = re.compile(r"(?:^|[\s=])(?:JOB|CSV|FILE|NAME|A|B|VERB|KEY=VALUE|<[^>]*>)(?=\s|$)|\.\.\.|…|\[|\$|\bX\b")

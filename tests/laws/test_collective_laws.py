@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from collective_oracle import payload, verify
 from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import EngineError, SpecError
-from windtunnel.network.algorithms import LOWERINGS, Call
-from windtunnel.network.algorithms.pattern import Pattern
-from windtunnel.network.verify import payload, verify
+from windtunnel.network.lanes.algorithms import LOWERINGS, CollectiveCall
+from windtunnel.network.lanes.algorithms.pattern import Pattern
 from windtunnel.workload.ops import Comm
 
 CALLS = [c for c in Comm if c is not Comm.NONE]
 
 
-def _made(name: str, call: Call) -> Pattern | None:
+def _made(name: str, call: CollectiveCall) -> Pattern | None:
     try:
         return LOWERINGS[name](call)
     except SpecError:
@@ -31,7 +31,7 @@ def test_every_rank_ends_with_what_the_call_promises(name: str) -> None:
             for per_node in {1, 3, 4, n} if n < 16 else {1, 4, 8, 16}:
                 here = min(per_node, n)
                 leaves = tuple(node // 2 for node in range(-(-n // here)))
-                call = Call(comm, n, here, 1000.0 * n, channels=2, nics=2, chunks=2, leaves=leaves, at_once=3)
+                call = CollectiveCall(comm, n, here, 1000.0 * n, channels=2, nics=2, chunks=2, leaves=leaves, at_once=3)
                 pattern = _made(name, call)
                 if pattern is not None:
                     verify(pattern, call)
@@ -52,7 +52,9 @@ def test_every_rank_ends_with_what_the_call_promises(name: str) -> None:
 def test_any_size_and_order_of_events(
     name: str, comm: Comm, n: int, per_node: int, channels: int, size: int, root: int, seed: int
 ) -> None:
-    call = Call(comm, n, min(per_node, n), float(size), channels=channels, nics=2, step=64 * 1024.0, chunks=3, root=root % n)
+    call = CollectiveCall(
+        comm, n, min(per_node, n), float(size), channels=channels, nics=2, step=64 * 1024.0, chunks=3, root=root % n
+    )
     pattern = _made(name, call)
     if pattern is not None and int(pattern.slices.sum()) < 4000:
         verify(pattern, call, seed)
@@ -65,14 +67,14 @@ def test_any_size_and_order_of_events(
     size=st.integers(1, 2**22),
 )
 def test_the_pieces_are_the_buffer_and_little_more(name: str, n: int, channels: int, size: int) -> None:
-    pattern = _made(name, Call(Comm.ALL_REDUCE, n, n, float(size), channels=channels, chunks=2))
+    pattern = _made(name, CollectiveCall(Comm.ALL_REDUCE, n, n, float(size), channels=channels, chunks=2))
     if pattern is not None:
         total = payload(pattern).sum()
         assert size <= total <= size + pattern.pieces  # a byte of rounding each
 
 
 def test_a_missing_dependency_is_found() -> None:
-    call = Call(Comm.ALL_REDUCE, 4, 4, 4000.0)
+    call = CollectiveCall(Comm.ALL_REDUCE, 4, 4, 4000.0)
     pattern = LOWERINGS["ring"](call)
     loose = Pattern(
         **{
@@ -88,7 +90,7 @@ def test_a_missing_dependency_is_found() -> None:
 
 
 def test_lanes_in_a_circle_are_found() -> None:
-    call = Call(Comm.ALL_REDUCE, 4, 4, 4000.0)
+    call = CollectiveCall(Comm.ALL_REDUCE, 4, 4, 4000.0)
     pattern = LOWERINGS["ring"](call)
     with pytest.raises(EngineError, match="never come"):
         verify(Pattern(**{**pattern.__dict__, "dep_lead": np.zeros(4, dtype=np.int64)}), call)

@@ -13,8 +13,8 @@ from windtunnel.base.errors import EngineError
 from windtunnel.engine.closed import closed_flows
 from windtunnel.engine.graph import Graph, NodeKind, Paths
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route, spread
-from windtunnel.network.collisions import alone, loads
 from windtunnel.network.fabrics import cluster_graph, graph_of, parse_fabric
+from windtunnel.network.simulate.collisions import alone, loads
 from windtunnel.spec import load_cluster
 
 BUILT = [

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windtunnel.network import Group, bus_factor, collective, flat_group
-from windtunnel.network.collective import prepare
-from windtunnel.network.wires import wires
+from windtunnel.network.closed.collective import prepare
+from windtunnel.network.groups.bandwidth import group_links
 from windtunnel.workload.ops import Comm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
@@ -56,7 +56,7 @@ def test_never_below_the_links(cluster, comm, shape, size):
     S(n+1)/n on NVLink), and a tree sends a buffer once out of each of two nodes (bound S on the NICs), twice on more (2S). A ring
     that leaves a full mesh takes a link less of each of its GPUs there (`chain`)."""
     g = _shape(cluster, shape)
-    found, links = collective(cluster, comm, size, g), wires(cluster, g)
+    found, links = collective(cluster, comm, size, g), group_links(cluster, g)
     moved = size * bus_factor(comm, g.ranks)
     outside = size * min(2, g.nodes - 1) / links.line if g.nodes > 1 else 0.0
     if found.algorithm in ("ring", "pat"):

@@ -12,7 +12,7 @@ from random_jobs import RECOMPUTES, changed, examples, jobs, scaled
 from windtunnel.engine import run
 from windtunnel.memory import StageMemory, activation_walk, memory_of
 from windtunnel.memory.habits import habits
-from windtunnel.network.collective import prepare
+from windtunnel.network.closed.collective import prepare
 from windtunnel.predict import predict
 from windtunnel.predict.category import COMPUTE
 from windtunnel.predict.price.costs import Costs, price

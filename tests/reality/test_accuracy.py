@@ -10,8 +10,8 @@ import pytest
 from windtunnel.reality import measurements
 from windtunnel.reality.collectives import call_of, score_collective
 from windtunnel.reality.jobs import Draft, draft
-from windtunnel.reality.report import Family, summary
 from windtunnel.reality.rows import TrainingRow, read
+from windtunnel.reality.scores import Family, summary
 from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.validate import score_training
 

@@ -89,13 +89,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["predict", JOB, "--set", "plan.tp=7"], "plan."),
         (["predict", JOB, "--network", "flows"], "Did you mean 'flow'"),
         (["predict", JOB, "--network", "clsed"], "Did you mean 'closed'"),
-        (["predict", JOB, "--on", "selene"], "--on"),
+        (["predict", JOB, "--on", "selenium"], "--on"),
         (["predict", JOB, "--html", "-"], "--html"),
         (["predict", JOB, "--model", "a.json", "--megatron", "--x"], "--megatron"),
         (["predict", "no/such/file.toml"], "no such file"),
         (["predict", "--megatron", FLAGS], "--on"),
         (["predict", "--megatron", FLAGS, "--on", "selen"], "Did you mean 'selene'"),
-        (["memory", "nothing"], "job: got 'nothing'"),
+        (["memory", "nothing"], "JOB: got 'nothing'"),
         (["memory", JOB, "--stage", "1"], "--stage: got 1"),
         (["memory", JOB, "--snapshot", "no/such/folder/x.pickle"], "--snapshot"),
         (["memory", JOB, "--set", "runtime.alloc_conf=expandable_segment:True"], "expandable_segments"),
@@ -221,7 +221,7 @@ def test_memory_prices_each_change_as_predict_does(capsys: pytest.CaptureFixture
     assert times and times == sorted(times)
     first = json.loads(answer(capsys, "predict", JOB, *wide, "--set", data["advice"][0]["set"], "--json", "-")[1])
     assert first["step_time_s"] == times[0]
-    assert f"({times[0] / data['step_time_s'] - 1.0:+.1%})" in answer(capsys, "memory", JOB, *wide)[1].replace("\n", " ")
+    assert f"({times[0] / data['step_time_s'] - 1.0:+.1%} a token)" in answer(capsys, "memory", JOB, *wide)[1].replace("\n", " ")
 
 
 def test_memory_writes_a_snapshot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_profile_s_device_is_the_machine(tmp_path: Path, capsys: pytest.Captur
     assert answer["breakdown"]["host"] == pytest.approx(0.0, abs=1e-9)
     sets = [part for change in ("plan.seq=128", "plan.global_batch=1", "runtime.precision=bf16") for part in ("--set", change)]
     assert main(["predict", "examples/inputs/llama-3.1-8b/config.json", "--on", str(path), *sets, "--quiet"]) == 0
-    assert main(["predict", TINY, "--on", "h100-ib"]) == 2
+    assert main(["predict", TINY, "--on", "h100-ibb"]) == 2
     assert main(["predict", TINY, "--on", str(tmp_path / "none.parquet")]) == 2
 
 

@@ -35,7 +35,7 @@ def test_flows_that_have_ended_are_told(tmp_path: Path) -> None:
     flows, found, series = tmp_path / "f.csv", tmp_path / "out.json", tmp_path / "s.csv"
     flows.write_text("src,dst,bytes,start_s\n0,1,4096,0\n2,3,4000000000000,0\n")
     ran = stopped(
-        "network.flows",
+        "network.flows.run",
         "packet_flows",
         1,
         "flows",
@@ -65,7 +65,7 @@ def test_flows_that_have_ended_are_told(tmp_path: Path) -> None:
 def test_rows_of_a_sweep_that_have_ended_are_told(tmp_path: Path) -> None:
     found = tmp_path / "out.json"
     ran = stopped(
-        "network.run",
+        "network.simulate.collective",
         "run_packets",
         2,
         "collective",

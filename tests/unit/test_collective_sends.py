@@ -11,11 +11,11 @@ import pytest
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.engine.lanes import ALL
 from windtunnel.network import flat_group
-from windtunnel.network.joining import join
-from windtunnel.network.lowering import lanes_of, lanes_of_sends
-from windtunnel.network.sends import Sends, csv_of, from_rows, read_sends, rows_of
-from windtunnel.network.timing import seconds
-from windtunnel.network.transfers import transfers
+from windtunnel.network.lanes.build import lanes_of, lanes_of_sends
+from windtunnel.network.lanes.join_sends import join
+from windtunnel.network.lanes.listing import transfers
+from windtunnel.network.lanes.send_files import Sends, csv_of, from_rows, read_sends, rows_of
+from windtunnel.network.lanes.timing import seconds
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 
@@ -61,11 +61,11 @@ def test_steps_wait_for_earlier_ones_that_end_where_they_start() -> None:
 @pytest.mark.parametrize(("rows", "words"), [
     ([{"src": 0, "dst": 0, "bytes": 8}], "to another one"),
     ([{"src": 0, "dst": 1, "bytes": 0}], "at least 1"),
-    ([{"src": 0, "dst": -1, "bytes": 8}], "not negative"),
+    ([{"src": 0, "dst": -1, "bytes": 8}], "from 0"),
     ([{"src": 0, "dst": 1, "bytes": 8, "after": "7"}], "from 0 to 0"),
     ([{"src": 0, "dst": 1, "bytes": 8}, {"src": 0, "dst": 1, "bytes": 8, "after": [0]}], "end at rank 0"),
     ([{"src": 0, "dst": 1, "bytes": 8, "after": [1]}, {"src": 1, "dst": 0, "bytes": 8, "after": [0]}], "in a circle"),
-    ([{"src": 0, "dst": 1, "bytes": 8, "rate": "nan"}], "not negative"),
+    ([{"src": 0, "dst": 1, "bytes": 8, "rate": "nan"}], "from 1"),
     ([], "sends"),
 ])  # fmt: skip
 def test_sends_that_cannot_be_run_are_named(rows: list[dict[str, object]], words: str) -> None:

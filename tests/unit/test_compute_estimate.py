@@ -7,8 +7,10 @@ import pytest
 
 from windtunnel.compute import Provenance, describe, estimate
 from windtunnel.compute.attention import attention_seconds
+from windtunnel.compute.choose import choose
+from windtunnel.compute.curves import AttentionCurve, MemoryCurve
 from windtunnel.compute.device import Device, device
-from windtunnel.compute.kernels import AttentionCurve, MemoryCurve, available, choose, load
+from windtunnel.compute.kernel_file import available, load
 from windtunnel.compute.memory import memory_seconds
 from windtunnel.compute.training import training_factor
 from windtunnel.spec.cluster import GPU

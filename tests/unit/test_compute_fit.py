@@ -11,19 +11,19 @@ import pytest
 from fit_rows import COMMON, CPU, attention, moved, product, tiny_cpu
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.calibrate.kernels.classes import memory_predict
+from windtunnel.calibrate.kernels.fit import fit
+from windtunnel.calibrate.kernels.memory_classes import derived
+from windtunnel.calibrate.kernels.samples import samples
+from windtunnel.calibrate.kernels.solve import held_out, statistics, thinned
 from windtunnel.compute import Provenance, estimate
-from windtunnel.compute.classes import gemm_predict, grows, memory_predict, with_residual
+from windtunnel.compute.choose import choose
+from windtunnel.compute.curves import Choice, KernelCurves
 from windtunnel.compute.device import device
 from windtunnel.compute.estimate import _modelled
-from windtunnel.compute.families import derived
-from windtunnel.compute.fit import bare, fit
-from windtunnel.compute.fitting import held_out, statistics, thinned
-from windtunnel.compute.kernel_file import parse, read_kernels, text
-from windtunnel.compute.kernels import Choice, Kernels, available, choose, load
+from windtunnel.compute.fitted_gpu import gpu_of
+from windtunnel.compute.kernel_file import available, load, parse, read_kernels, text
 from windtunnel.compute.processor import PRODUCT
-from windtunnel.compute.reference import gpu_of
-from windtunnel.compute.residual import LIMIT
-from windtunnel.compute.samples import samples
 from windtunnel.compute.training import TrainingFactor
 from windtunnel.reality.kernel_rows import score_rows
 from windtunnel.records import About, dataset
@@ -124,8 +124,8 @@ def test_few_rows_of_a_processor_fit_a_rate_alone() -> None:
     assert gpu.architecture == "cpu" and choose(gpu).provenance is Provenance.ASSUMED  # without its file: neutral constants
 
 
-def _modelled_on(kernels: Kernels, ops: list[Op]) -> list[float]:
-    choice, dev = Choice(kernels, Provenance.MODELLED, 0.0), device(gpu_of(kernels), kernels)
+def _modelled_on(kernels: KernelCurves, ops: list[Op]) -> list[float]:
+    choice, dev = Choice(kernels, Provenance.MODELLED), device(gpu_of(kernels), kernels)
     return list(_modelled(OpTable.of(ops), choice, dev, load_runtime("torchtitan"), TrainingFactor())[0])
 
 
@@ -177,39 +177,25 @@ def test_held_out_never_sees_the_group() -> None:
     assert statistics(np.array([0.1, -0.1, 0.3])).median_pct == pytest.approx(10.0)
 
 
-def test_trees_are_small_and_products_keep_growing() -> None:
-    gpu, kernels = load_gpu("a100-sxm-80gb"), bare()
-    kernels = replace(kernels, peak=3.12e14, achievable=2.7e14)
-    dev = device(gpu, kernels)
-    draw = np.random.default_rng(1)
-    table = [
-        product(int(m), n, 4096, 1e-5 + m * n * 4096 / 1e14, dtype="bf16")
-        for n in (1024, 2048, 4096, 8192)
-        for m in 2.0 ** draw.uniform(6, 14, 60)
-    ]
-    rows = samples([dataset(About(gpu=gpu.id), table)])
-    model = gemm_predict(kernels.gemm, dev, rows)
-    rows = replace(rows, seconds=model * np.exp(0.1 * np.sign(np.sin(rows.m / 300.0))))
-    fitted = with_residual(kernels.gemm, dev, rows)
-    assert fitted.residual is not None and grows(fitted, dev)
-    better = np.abs(np.log(gemm_predict(fitted, dev, rows) / rows.seconds)).mean()
-    assert better < 0.9 * np.abs(np.log(model / rows.seconds)).mean()
-    assert np.abs(np.log(gemm_predict(fitted, dev, rows) / model)).max() <= LIMIT + 1e-9
-
-
 def test_files_come_back_and_bad_ones_are_named(tmp_path: Path) -> None:
     for name in available():
         kernels = load(name)
-        assert parse(json.loads(text(kernels))) == kernels
+        assert parse(text(kernels)) == kernels
     good = json.loads(text(load("b200-sxm-180gb")))
     path = tmp_path / "x.json"
     for change, said in (
-        ({"format": 2}, "format 2"),
-        ({"extra": 1}, "unknown extra"),
+        ({"format": 2}, "format 2: should be 1"),
+        ({"extra": 1}, "extra: unknown"),
         ({"reference": {**good["reference"], "peak": -1}}, "reference.peak -1"),
-        ({"gemm": {**good["gemm"], "constants": {}}}, "no blend, fraction"),
-        ({"gemm": {**good["gemm"], "constants": {**good["gemm"]["constants"], "blend": 0}}}, "blend 0, not above 0"),
-        ({"gemm": {**good["gemm"], "provenance": "guessed"}}, "guessed"),
+        ({"reference": {**good["reference"], "peak": 0}}, "reference.peak 0: should be greater than"),
+        ({"reference": {**good["reference"], "peak": True}}, "reference.peak True: should be a valid number"),
+        ({"reference": {**good["reference"], "sms": 10**400}}, "reference.sms"),
+        ({"gemm": {**good["gemm"], "constants": {}}}, "no gemm.constants.fraction"),
+        ({"gemm": {**good["gemm"], "constants": {**good["gemm"]["constants"], "blend": 0}}}, "gemm.constants.blend 0"),
+        ({"gemm": {**good["gemm"], "constants": {**good["gemm"]["constants"], "latency": float("inf")}}}, "gemm.constants.latency"),
+        ({"gemm": {**good["gemm"], "constants": {**good["gemm"]["constants"], "tiles": [[float("inf"), 1]]}}}, "tiles.0.0"),
+        ({"gemm": {**good["gemm"], "constants": {**good["gemm"]["constants"], "residual": {}}}}, "residual: unknown"),
+        ({"gemm": {**good["gemm"], "provenance": "guessed"}}, "guessed.*not measured, interpolated"),
         ({"memory": {}}, "no memory.elementwise"),
     ):
         path.write_text(json.dumps({**good, **change}), encoding="utf-8")
@@ -218,16 +204,17 @@ def test_files_come_back_and_bad_ones_are_named(tmp_path: Path) -> None:
     path.write_text(json.dumps(good)[:500], encoding="utf-8")
     with pytest.raises(FileError):
         read_kernels(path)
-    with pytest.raises(FileError, match="No such file"):
+    with pytest.raises(FileError, match="no such file"):
         read_kernels(tmp_path / "nowhere.json")
 
 
 def test_catalogue_keeps_its_bars() -> None:
-    """Held-out errors that the files state; the exception is named in docs/kernels.md: B200's products repeat no better."""
+    """Held-out errors that the files state, of the equations that predict() uses; docs/kernels.md names the exception: B200's
+    products repeat no better."""
     for name in available():
         kernels = load(name)
         gemm = kernels.tables["gemm"].held_out["all"]
-        assert gemm.median_pct <= 5.0 and (gemm.p90_pct <= 15.0 or name == "b200-sxm-180gb")
+        assert gemm.median_pct <= 6.0 and (gemm.p90_pct <= 18.0 or name == "b200-sxm-180gb")
         for key, table in kernels.tables.items():
             if key.startswith("attention."):
                 assert all(part.median_pct <= 7.0 for part in table.held_out.values())

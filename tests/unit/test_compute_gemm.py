@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from windtunnel.compute.curves import GemmCurve
 from windtunnel.compute.device import Device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.compute.kernels import GemmCurve
 
 BF16 = 3
 # 100 SMs at 1 TFLOP/s each, 1 TB/s.

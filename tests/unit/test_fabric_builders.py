@@ -194,7 +194,7 @@ def test_placements() -> None:
         ("rail:node=nothing", "nodes?"),
         ("ib", "cluster:name="),
         ("cluster:name=nothing", "cluster"),
-        ("nowhere.toml", "read"),
+        ("nowhere.toml", "no such file"),
     ],
 )
 def test_wrong_parameters_are_told(text: str, told: str) -> None:

@@ -15,11 +15,11 @@ from windtunnel.base.rng import Draws
 from windtunnel.cli import main
 from windtunnel.engine.closed import closed_flows
 from windtunnel.engine.routes import Policy, RouteOptions, route, spread
-from windtunnel.network.collisions import collisions
 from windtunnel.network.fabrics import apply_faults, graph_of, parse_fabric, parse_fault, parse_flap
-from windtunnel.network.flow_list import load_flows, make_flows, read_flows
-from windtunnel.network.flows import ROUTINGS, FlowOptions, FlowsResult, run_flows
-from windtunnel.network.packet_flows import PacketSettings
+from windtunnel.network.flows.flow_list import load_flows, make_flows, read_flows
+from windtunnel.network.flows.run import ROUTINGS, FlowOptions, FlowsResult, run_flows
+from windtunnel.network.simulate.collisions import collisions
+from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.report.flows import flows_json
 
 TREE = parse_fabric("fat_tree:k=4,link=8Gb/s,latency=1us")  # 1 GB/s
@@ -194,7 +194,7 @@ def test_a_run_that_is_stopped_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path
         progress(0.5)
         raise AssertionError("the run went on")
 
-    monkeypatch.setattr("windtunnel.network.flows.run_fluid", reports)
+    monkeypatch.setattr("windtunnel.network.flows.run.run_fluid", reports)
     shares = []
     flows = make_flows([0, 1, 2], [1, 1, 3], [5, 0, 7], 0.0, TREE.endpoints)
     stopped = run_flows(TREE, flows, FlowOptions("flow"), lambda share: shares.append(share) is None)

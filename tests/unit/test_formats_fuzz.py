@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_columns import TRAINING
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.formats import from_config, from_deepspeed, from_torchtitan, import_job
@@ -15,7 +16,7 @@ from windtunnel.formats.hf_families import COMMON_KEYS
 from windtunnel.formats.huggingface import FAMILIES
 from windtunnel.formats.megatron_flags import KINDS, OLD_NAMES
 from windtunnel.reality.jobs import draft
-from windtunnel.reality.rows import TRAINING_NEEDS, parse
+from windtunnel.reality.rows import parse
 from windtunnel.spec import load_job
 
 KEYS = [
@@ -118,10 +119,10 @@ CELLS = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(CELLS, min_size=len(TRAINING_NEEDS), max_size=len(TRAINING_NEEDS)))
+@given(st.lists(CELLS, min_size=len(TRAINING), max_size=len(TRAINING)))
 def test_rows_of_a_table(cells: list[str]) -> None:
     quoted = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells)
-    table = parse(",".join(TRAINING_NEEDS) + "\n" + quoted + "\n")
+    table = parse(",".join(TRAINING) + "\n" + quoted + "\n")
     for row in table.training:
         draft(row)
 
@@ -150,7 +151,7 @@ GOOD = (
     "bf16",
     "0.5",
 )
-ROW = dict(zip(TRAINING_NEEDS, GOOD, strict=True))
+ROW = dict(zip(TRAINING, GOOD, strict=True))
 
 
 @settings(max_examples=400, deadline=None)
@@ -174,4 +175,4 @@ def test_any_table(text: str) -> None:
     with suppress(WindtunnelError):
         parse(text)
     with suppress(WindtunnelError):
-        parse(",".join(TRAINING_NEEDS) + "\n" + text)
+        parse(",".join(TRAINING) + "\n" + text)

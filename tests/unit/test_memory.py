@@ -8,8 +8,7 @@ import pytest
 from jobs import make_job
 
 from windtunnel.base.errors import SpecError
-from windtunnel.memory import activation_walk, curve, memory_of, shortfall
-from windtunnel.memory.result import USABLE
+from windtunnel.memory import activation_walk, curve, memory_of
 from windtunnel.memory.walk import block_needs
 from windtunnel.spec import Job
 from windtunnel.workload import build
@@ -164,21 +163,6 @@ def test_parts_add_up() -> None:
     for m in memory_of(job, build(job)):
         parts = m.weights + m.gradients + m.optimizer + m.activations + m.logits + m.buffers + m.workspace
         assert m.allocated == pytest.approx(parts) and m.reserved == pytest.approx(parts + m.fragmentation)
-
-
-def test_shortfall_names_a_change_that_makes_it_fit() -> None:
-    big = make_job(layers=96, hidden=4096, heads=32, ffn=16384, dp=8, gpus=8)
-    memory = memory_of(big, build(big))
-    missing, advice = shortfall(big, memory)
-    assert missing == pytest.approx(max(m.total for m in memory) - USABLE * memory[0].capacity)
-    assert "zero3" in [a.value for a in advice] and all(a.spare > 0 for a in advice)
-    small = make_job()
-    assert shortfall(small, memory_of(small, build(small))) == (0.0, ())
-    # a step as long as the job has ranks for sharding: what keeps them all comes last
-    priced = shortfall(big, memory, lambda job: float(job.shard_ranks))[1]
-    assert {(a.path, a.value) for a in priced} == {(a.path, a.value) for a in advice}
-    seconds = [a.seconds for a in priced if a.seconds is not None]
-    assert len(seconds) == len(priced) and seconds == sorted(seconds)
 
 
 def test_fits_and_free_count_from_the_same_room() -> None:

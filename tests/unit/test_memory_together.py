@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jobs import make_job
 
 from windtunnel.cli import main
-from windtunnel.memory import memory_of, shortfall, together, why
+from windtunnel.memory import memory_of, why
 from windtunnel.predict import predict
-from windtunnel.spec import Job, check, load_job
+from windtunnel.search import Fix, fixes
+from windtunnel.spec import check, load_job
 from windtunnel.workload import build
 
 MOE = {
@@ -23,31 +25,42 @@ MOE = {
 }
 
 
-def seconds(job: Job) -> float:
-    return predict(job).step_time_s
+def typed(fix: Fix) -> list[str]:
+    return list(fix.change.sets)
 
 
-def test_every_plan_told_fits_as_typed_and_the_fastest_is_first() -> None:
-    job = check(load_job(MOE))
-    memory = memory_of(job, build(job))
-    assert shortfall(job, memory)[1] == (), "no single change is enough"
-    found = together(job, seconds)
-    assert found and [entry.seconds for entry in found] == sorted(entry.seconds or 0.0 for entry in found)
-    for entry in found:
-        p = predict(check(load_job(MOE, [f"{path}={value}" for path, value in entry.changes])))
-        assert p.fits and p.step_time_s == entry.seconds
-        assert -max(stage.missing for stage in p.memory) == pytest.approx(entry.spare)
+@pytest.mark.parametrize(
+    ("job", "overrides"),
+    [(MOE, []), ("llama3-8b-8xh100", ["plan.seq=32768"]), ("llama2-70b-64xh100", ["plan.micro_batch=4"])],
+    ids=["experts", "long", "wide"],
+)
+def test_every_fix_fits_as_typed_and_the_cheapest_is_first(job: str | dict[str, Any], overrides: list[str]) -> None:
+    found = fixes(check(load_job(job, overrides)))
+    assert found and [fix.price for fix in found] == pytest.approx(sorted(fix.price for fix in found), abs=1e-3)
+    for fix in found:
+        p = predict(check(load_job(job, [*overrides, *typed(fix)])))
+        assert p.fits and p.step_time_s == pytest.approx(fix.step_time_s, rel=1e-12)
+        assert -max(stage.missing for stage in p.memory) == pytest.approx(fix.spare)
 
 
-def test_micro_batch_and_runtime_stay() -> None:
-    for entry in together(check(load_job(MOE)), seconds):
-        assert {path for path, _ in entry.changes} <= {
-            f"plan.{name}" for name in ("tp", "pp", "ep", "dp", "sequence_parallel", "sharding", "stages", "recompute")
-        }
+def test_context_parallelism_is_found_for_a_long_sequence() -> None:
+    """8B at 32k tokens on 8 H100: cp needs less time than tp, whose calls lie in every layer."""
+    found = {tuple(typed(fix)): fix for fix in fixes(check(load_job("llama3-8b-8xh100", ["plan.seq=32768"])))}
+    best = next(iter(found))
+    assert any(text.startswith("plan.cp=") for text in best)
+    by_tp = [fix.price for sets, fix in found.items() if sets[0].startswith("plan.tp=")]
+    assert all(found[best].price < price for price in by_tp)
+
+
+def test_a_chunked_loss_is_enough_where_logits_are_the_largest_part() -> None:
+    """131,072 tokens x 128,256 words of logits in fp32 are 67 GB: without them the job fits, at next to no price."""
+    job = check(load_job("llama3-8b-8xh100", ["plan.seq=131072", "cluster=b200-ib", "plan.cp=2"]))
+    chunked = [fix for fix in fixes(job) if "runtime.cross_entropy=chunked" in typed(fix)]
+    assert chunked and chunked[0].price < 0.03
 
 
 def test_where_nothing_fits_nothing_is_told() -> None:
-    assert together(check(load_job(MOE, ["cluster.gpus=8", "plan.global_batch=64"])), seconds) == ()
+    assert fixes(check(load_job(MOE, ["cluster.gpus=8", "plan.global_batch=64"]))) == ()
 
 
 def test_the_reason_names_experts_and_the_optimizer() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network import collective, flat_group
-from windtunnel.network.connections import split
-from windtunnel.network.lowering import lanes_of
-from windtunnel.network.settings import DEFAULT, IGNORED, KNOWN, as_set, parse_settings
-from windtunnel.network.timing import seconds
+from windtunnel.network.lanes.build import lanes_of
+from windtunnel.network.lanes.queue_pairs import split
+from windtunnel.network.lanes.timing import seconds
+from windtunnel.network.nccl.settings import DEFAULT, IGNORED, KNOWN, as_set, parse_settings
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 

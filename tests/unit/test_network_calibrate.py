@@ -10,9 +10,9 @@ import pytest
 from network_machines import machine
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.calibrate.collectives import RECIPE, Sample, accuracy, fit, refit
 from windtunnel.network import collective, flat_group
-from windtunnel.network.calibrate import RECIPE, Sample, accuracy, fit, refit
-from windtunnel.network.calibration import NETS, NODES
+from windtunnel.network.closed.fitted import NETS, NODES
 from windtunnel.reality.collectives import call_of
 from windtunnel.reality.measurements import FOLDER
 from windtunnel.reality.rows import read

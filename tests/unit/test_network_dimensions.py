@@ -7,7 +7,7 @@ import math
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.dimensions import Dimension, split, walk
+from windtunnel.network.closed.dimensions import Dimension, split, walk
 from windtunnel.workload.ops import Comm
 
 GB = 1e9

@@ -9,17 +9,17 @@ from network_machines import machine
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network import flat_group
-from windtunnel.network.meshes import mesh_rings
+from windtunnel.network.groups.bandwidth import _CUBE_RINGS, group_links
+from windtunnel.network.lanes.mesh_rings import mesh_rings
 from windtunnel.network.nccl.channels import graph, log2_floor
+from windtunnel.network.nccl.settings import DEFAULT, parse_settings
 from windtunnel.network.nccl.tuner import _lines, _lowest, options, pieces
-from windtunnel.network.settings import DEFAULT, parse_settings
-from windtunnel.network.wires import _CUBE_RINGS, wires
 from windtunnel.workload.ops import Comm
 
 
 def _graph(cluster, gpus, settings=DEFAULT, per_node=None):
     shape = flat_group(cluster, gpus, per_node)
-    links = wires(cluster, shape)
+    links = group_links(cluster, shape)
     return shape, links, graph(shape, links, settings)
 
 

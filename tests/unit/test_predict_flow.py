@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.network.group import group
-from windtunnel.network.members import members
-from windtunnel.network.plans import demand_of, machine, plan_of
+from windtunnel.network.groups.ranks import members
+from windtunnel.network.groups.shape import group
+from windtunnel.network.simulate.axis_calls import demand_of, machine, plan_of
 from windtunnel.predict import NETWORKS, predict
 from windtunnel.predict.engines.fidelity import ENGINES
 from windtunnel.spec import check, load_job

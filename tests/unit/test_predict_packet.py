@@ -6,9 +6,9 @@ import pytest
 from jobs import make_job
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.network.doors import sweep
+from windtunnel.network.api import sweep
+from windtunnel.predict import predict
 from windtunnel.predict.engines import packet as over_packet
-from windtunnel.predict.engines import predict
 from windtunnel.spec import check, load_cluster, load_job
 from windtunnel.spec.job import Job
 

@@ -28,3 +28,18 @@ def test_no_pass_starts_before_its_launch_begins() -> None:
     launched = [s.start for s in spans if s.stream == "host launch" and s.name.startswith(("forward", "backward"))]
     started = [s.start for s in spans if s.stream == "compute" and s.name.startswith(("forward", "backward"))]
     assert len(launched) == len(started) and all(a <= b for a, b in zip(launched, started, strict=True))
+
+
+def test_the_chunks_of_a_product_are_one_kernel() -> None:
+    """Overlapped with its collective, a product runs as runtime.tp_chunks launches; the table of kernels adds them up."""
+    chunked = predict(load_job("llama2-70b-64xh100"))
+    whole = predict(load_job("llama2-70b-64xh100", ["runtime.overlap_tp=false"]))
+    for p in (chunked, whole):
+        keys = [(k.name, k.module, k.kind, k.phase, k.shape, k.provenance) for k in p.kernels]
+        assert len(keys) == len(set(keys))
+        assert [k.seconds_total for k in p.kernels] == sorted((k.seconds_total for k in p.kernels), reverse=True)
+    (up,) = (k for k in chunked.kernels if k.name == "mlp up" and k.phase == "forward")
+    (alone,) = (k for k in whole.kernels if k.name == "mlp up" and k.phase == "forward")
+    assert up.count == 4 * alone.count
+    assert up.seconds_total == pytest.approx(up.seconds_each * up.count)
+    assert up == max((k for k in chunked.kernels if k.phase == "forward"), key=lambda k: k.seconds_total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.network import flat_group
-from windtunnel.network.wires import wires
+from windtunnel.network.groups.bandwidth import group_links
 from windtunnel.reality.collectives import Call, call_of
 from windtunnel.reality.rows import parse
 from windtunnel.workload.ops import Comm
@@ -57,5 +57,5 @@ def test_ranks_in_a_domain(line, per_domain):
 
 def test_a_mesh_keeps_its_links_whatever_the_row_uses_of_it():
     part, whole = _call("X,F,MI300X,4,1,4,xgmi,all_reduce,1048576,30,,,"), _call("X,F,mi300x,8,1,4,,all_reduce,1048576,30,,,")
-    one, two = (wires(c.cluster, flat_group(c.cluster, 4)) for c in (part, whole))
+    one, two = (group_links(c.cluster, flat_group(c.cluster, 4)) for c in (part, whole))
     assert one.pair == two.pair == 64e9 and one.intra == two.intra == 3 * 64e9

@@ -14,7 +14,8 @@ from windtunnel.reality.collective_tables import NCCL
 from windtunnel.reality.kernel_rows import gpu_of, score_rows
 from windtunnel.reality.labels import label, shared_gpu
 from windtunnel.reality.page import page
-from windtunnel.reality.report import Report, Score
+from windtunnel.reality.report import Report
+from windtunnel.reality.scores import Score
 from windtunnel.records import About, dataset, write
 from windtunnel.spec import load_gpu, load_runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.reality.framework_names import SPELLINGS, framework_named
+from windtunnel.reality.framework_names import framework_named
 from windtunnel.reality.gpu_names import gpu_named
+from windtunnel.reality.publications import releases, spellings
 from windtunnel.spec import names
 
 
@@ -39,17 +40,17 @@ def test_an_unknown_gpu_is_refused() -> None:
 
 
 def test_frameworks_by_other_names() -> None:
-    known = ("megatron",)
-    assert framework_named("torchtitan", None, known) == ("torchtitan", None)
-    assert framework_named("Megatron_LM", None, known) == ("megatron-lm", None)
-    name, why = framework_named("Megatron-Bridge", None, known)
+    assert framework_named("torchtitan", None) == ("torchtitan", None)
+    assert framework_named("Megatron_LM", None) == ("megatron-lm", None)
+    name, why = framework_named("Megatron-Bridge", None)
     assert name == "nemo" and why == "framework Megatron-Bridge is the catalogue's nemo"
-    name, why = framework_named("inhouse", "fsdp", known)
+    name, why = framework_named("inhouse", "fsdp")
     assert name == "fsdp" and why is not None and "not in the catalogue" in why
-    assert framework_named("inhouse", "zero1", known)[0] == "megatron"
+    assert framework_named("inhouse", "zero1")[0] == "megatron"
 
 
 def test_no_spelling_hides_an_entry() -> None:
-    spelled = [other for others in SPELLINGS.values() for other in others]
+    spelled = [other for others in spellings().values() for other in others]
     assert len(spelled) == len(set(spelled))
     assert not set(spelled) & set(names("frameworks")) - {"megatron-lm"}
+    assert set(spellings()) <= {*names("frameworks"), *releases()}

@@ -7,15 +7,23 @@ from typing import Any
 
 import pytest
 
-from windtunnel.reality.recipes import PARTIAL, mixture_recipe
+from windtunnel.reality import publications
 from windtunnel.reality.rows import TrainingRow
+from windtunnel.reality.software import context_of
 from windtunnel.spec import load_cluster, load_model
+
+PARTIAL = ["attn", "moe_router", "moe_preprocess"]
+"""Scope of Transformer Engine's graphs around dropless experts."""
 
 
 def recipe(version: tuple[int, int], cluster: str, model: str = "qwen3-30b-a3b", **columns: Any) -> dict[str, Any]:
     blank: dict[str, Any] = {field.name: None for field in fields(TrainingRow)}
-    row = TrainingRow(**blank | {"id": "T", "family": "f"} | columns)
-    return mixture_recipe(row, version, load_model(model), load_cluster(cluster))
+    row = TrainingRow(**blank | {"id": "T", "family": "f", "framework": "nemo"} | columns)
+    context = context_of(row, (2000 + version[0], version[1]), load_model(model), load_cluster(cluster))
+    fields_: dict[str, Any] = {}
+    for fact in publications.facts_for(context | {"built_framework": "nemo", "built_version": f"{version[0]}.{version[1]:02d}"}):
+        fields_ |= fact.runtime
+    return fields_
 
 
 def test_blackwell_by_container_and_precision() -> None:
@@ -49,3 +57,10 @@ def test_token_drop_is_padded_to_the_mean() -> None:
     hopper, blackwell = (recipe((25, 9), name, **columns) for name in ("h100-ib", "gb200-nvl72"))
     assert hopper == {"moe_capacity": 1.0, "moe_pad_to_capacity": True, "moe_dispatch": "alltoall"}
     assert blackwell == hopper | {"launch": "cuda_graph"}
+
+
+def test_hybrids_have_graphs_of_their_mixers() -> None:
+    columns = {"precision": "mxfp8", "ep": 8, "pp": 1}
+    assert recipe((26, 4), "gb200-nvl72", "nemotron-3-nano-30b-a3b", **columns)["graph_scope"][:2] == ["attn", "mamba"]
+    assert recipe((26, 4), "gb200-nvl72", "nemotron-3-super-120b-a12b", **columns)["graph_scope"] == ["attn", "mamba"]
+    assert recipe((26, 4), "h100-ib", "nemotron-3-nano-30b-a3b", precision="fp8", ep=8, pp=1)["graph_scope"] == ["mamba"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from row_columns import COLLECTIVE, TRAINING
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.reality.rows import COLLECTIVE_NEEDS, TRAINING_NEEDS, parse, read
+from windtunnel.reality.rows import parse, read
 
-HEADER = ",".join(TRAINING_NEEDS)
+HEADER = ",".join(TRAINING)
 ROW = "X1,F,megatron,gpt,24,1024,16,4096,1024,64,,a100-sxm-80gb,8,8,none,1,1,8,none,full,bf16,0.5"
 
 
@@ -40,7 +41,7 @@ def test_missing_columns_are_named() -> None:
     with pytest.raises(SpecError, match="missing: gbs"):
         parse(HEADER.replace(",gbs", "") + "\n")
     with pytest.raises(SpecError, match="missing: time_us"):
-        parse(",".join(COLLECTIVE_NEEDS[:-1]) + "\n")
+        parse(",".join(COLLECTIVE[:-1]) + "\n")
     for text in ("", "a,b\n1,2\n", "\n\n"):
         with pytest.raises(SpecError):
             parse(text)
@@ -51,7 +52,7 @@ def test_unknown_columns_are_listed() -> None:
 
 
 def test_kind_follows_from_the_columns() -> None:
-    calls = parse(",".join(COLLECTIVE_NEEDS) + "\nC1,F,h100-sxm-80gb,8,2,16,ib,all_reduce,1048576,100.5\n")
+    calls = parse(",".join(COLLECTIVE) + "\nC1,F,h100-sxm-80gb,8,2,16,ib,all_reduce,1048576,100.5\n")
     assert calls.kind == "collective" and calls.collective[0].bytes == 2**20 and calls.families == {"F"}
 
 

@@ -276,8 +276,8 @@ def test_no_override_escapes_as_another_exception(text: str, start: str) -> None
 
 CONTRADICTIONS: list[tuple[list[str], str, str]] = [
     (["plan.tp=5"], "plan.tp", "96"),
-    (["plan.tp=4"], "plan.dp", "64"),
-    (["plan.dp=2"], "plan.dp", "dp = 1"),
+    (["plan.tp=4", "plan.dp=1", "cluster.gpus=64"], "plan.dp", "64"),
+    (["plan.dp=2", "cluster.gpus=64"], "plan.dp", "dp = 1"),
     (["plan.dp=none", "cluster.gpus=60"], "cluster.gpus", "64"),
     (["plan.tp=5", "plan.dp=none", "cluster.gpus=40"], "plan.tp", "Divisors"),
     (["model.kv_heads=5"], "model.kv_heads", "heads"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from windtunnel.engine.graph import Graph, NodeKind
-from windtunnel.network.traffic import link_name, tiers, traffic
+from windtunnel.network.simulate.traffic import link_name, tiers, traffic
 from windtunnel.report.fabric_picture import colour, fabric
 from windtunnel.report.traffic import network_sentence
 

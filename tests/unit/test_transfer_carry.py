@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from windtunnel.calibrate.transfer import best_matmuls
+from windtunnel.calibrate.transfer.judge import stored_without
 from windtunnel.cli import main
 from windtunnel.compute import estimate
-from windtunnel.compute.kernels import Provenance, available, choose, load
-from windtunnel.compute.transfer import best_matmuls
+from windtunnel.compute.choose import choose
+from windtunnel.compute.curves import Provenance
+from windtunnel.compute.kernel_file import available, load
 from windtunnel.compute.transfer.carry import carried
 from windtunnel.compute.transfer.joint import stored
-from windtunnel.compute.transfer.judge import stored_without
 from windtunnel.compute.transfer.law import reach, sheet
 from windtunnel.spec import GPU, load_gpu
 from windtunnel.spec.runtime import Host, Runtime
@@ -27,7 +29,7 @@ def test_a_measured_gpu_keeps_its_own_file_and_a_changed_sheet_does_not() -> Non
     assert choose(H100).kernels is load("h100-sxm-80gb") and choose(H100).provenance is Provenance.MODELLED
     changed = choose(H100.model_copy(update={"memory_bandwidth": 6.7e12}))
     assert changed.provenance is Provenance.TRANSFERRED
-    assert changed.kernels.gemm == replace(load("h100-sxm-80gb").gemm, residual=None)  # what the equations miss is no other GPU's
+    assert changed.kernels.gemm == load("h100-sxm-80gb").gemm
 
 
 @pytest.mark.parametrize("name", available())
@@ -35,7 +37,7 @@ def test_transfer_onto_the_same_gpu_is_the_identity(name: str) -> None:
     gpu, own = load_gpu(name), load(name)
     twin = carried(own, gpu.model_copy(update={"achievable": {}})).kernels
     assert twin.gemm.fraction == pytest.approx(own.gemm.fraction, rel=1e-12)
-    assert replace(twin.gemm, fraction=own.gemm.fraction) == replace(own.gemm, residual=None)
+    assert replace(twin.gemm, fraction=own.gemm.fraction) == own.gemm
     assert (twin.attention, twin.memory) == (own.attention, own.memory)
 
 

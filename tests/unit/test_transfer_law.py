@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from windtunnel.compute.kernels import AttentionCurve, GemmCurve, load
+from windtunnel.compute.curves import AttentionCurve, GemmCurve
+from windtunnel.compute.kernel_file import load
 from windtunnel.compute.transfer.law import (
     Sheet,
     attention_moved,

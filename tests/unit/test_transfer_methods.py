@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import FileError
-from windtunnel.compute.kernels import AttentionCurve, GemmCurve
-from windtunnel.compute.transfer import (
+from windtunnel.calibrate.transfer import (
     BEST,
     METHODS,
     Case,
@@ -19,16 +18,17 @@ from windtunnel.compute.transfer import (
     Relative,
     background,
     case,
+    evaluate,
     leave_out,
     merged,
     pooled,
-    predict,
     published,
 )
+from windtunnel.calibrate.transfer.native import foreign, native
+from windtunnel.calibrate.transfer.rows import Rows, rows_of
+from windtunnel.compute.curves import AttentionCurve, GemmCurve
 from windtunnel.compute.transfer.joint import Stored, read, stored, text
 from windtunnel.compute.transfer.law import attention_with, gemm_held, sheet
-from windtunnel.compute.transfer.library import foreign, native
-from windtunnel.compute.transfer.rows import Rows, rows_of
 from windtunnel.records import About, dataset
 from windtunnel.spec import load_gpu
 
@@ -62,18 +62,18 @@ def world(gpu: str) -> Case:
     on = sheet(load_gpu(gpu))
     grid = [(m, n, k) for m in (1024.0, 2048.0, 4096.0, 8192.0) for n in (1024.0, 3072.0, 8192.0) for k in (1024.0, 4096.0, 7168.0)]
     gemm = products(*grid)
-    gemm = replace(gemm, seconds=predict.gemm(gemm_held(CURVE, on, TRUTH.energy), on, gemm))
+    gemm = replace(gemm, seconds=evaluate.gemm(gemm_held(CURVE, on, TRUTH.energy), on, gemm))
     ways = (("forward", 2.0), ("backward", 5.0))
     grid = [(heads, s, k) for heads in (8.0, 32.0, 128.0) for s in (1024.0, 4096.0) for k in (64.0, 128.0)]
     fused = rows_of([(way, "", heads, s, s, k, per * heads * s * s * k, 0.0, 1.0) for way, per in ways for heads, s, k in grid])
     curves = {way: attention_with(curve, way, on, TRUTH.exposed) for way, curve in FUSED.items()}
-    return Case(load_gpu(gpu), gemm, replace(fused, seconds=predict.attention(curves, on, fused)))
+    return Case(load_gpu(gpu), gemm, replace(fused, seconds=evaluate.attention(curves, on, fused)))
 
 
 def test_naive_and_two_formulas_by_hand() -> None:
     known = Known([Relative(sheet(A100), CURVE, FUSED)], TRUTH)
     rows = products((8192.0, 8192.0, 8192.0), (1.0, 16384.0, 16384.0), (16.0, 16.0, 16.0))
-    there = predict.gemm(CURVE, sheet(A100), rows)
+    there = evaluate.gemm(CURVE, sheet(A100), rows)
     found = METHODS["naive"]("gemm", rows, H100, known)
     assert found.source == "a100-sxm-80gb" and found.seconds == pytest.approx(there * 312 / 989.4)
     compute, memory, launch = METHODS["two_formula"]("gemm", rows, H100, known).seconds
@@ -87,10 +87,10 @@ def test_ours_takes_a_relative_of_the_same_architecture_else_the_shared_curves()
     other = replace(CURVE, fraction=0.6)
     known = Known([Relative(sheet(A100), other, FUSED), Relative(sheet(H100), CURVE, {})], TRUTH)
     twin = METHODS["ours"]("gemm", rows, A100, known)
-    assert twin.source == "a100-sxm-80gb" and twin.seconds == pytest.approx(predict.gemm(other, sheet(A100), rows))
+    assert twin.source == "a100-sxm-80gb" and twin.seconds == pytest.approx(evaluate.gemm(other, sheet(A100), rows))
     fresh = METHODS["ours"]("gemm", rows, B200.model_copy(update={"achievable": {}}), known)
     assert fresh.source == "a, b"
-    assert fresh.seconds == pytest.approx(predict.gemm(gemm_held(CURVE, sheet(B200), 1.4e-12), sheet(B200), rows))
+    assert fresh.seconds == pytest.approx(evaluate.gemm(gemm_held(CURVE, sheet(B200), 1.4e-12), sheet(B200), rows))
     capped = METHODS["ours"]("gemm", rows, B200.model_copy(update={"achievable": {"bf16": 500e12}}), known)
     assert (rows.flops / capped.seconds < 500e12).all() and (capped.seconds > fresh.seconds).all()
 

@@ -60,7 +60,7 @@ bool Part::admit_closely(Node& node, std::int32_t at, Ingress& in, std::int32_t 
   const std::int64_t shared = std::max<std::int64_t>(0, in.held - w_.reserve);
   if (in.paused || (in.headroom == 0 && shared < threshold(node))) return true;
   in.paused = true;
-  ++stats.pauses;
+  ++(w_.is_switch(at) ? stats.pauses : stats.inner_pauses);
   node.watched = true;
   if (++node.paused == 1)
     for (std::int32_t i = w_.out_start[at]; i < w_.out_start[at + 1]; ++i)

@@ -38,7 +38,8 @@ struct Options {
   std::int32_t header = 0;    // bytes added to every data packet on the wire
   std::int32_t control = 64;  // bytes of ACK, NACK, CNP, pause and credit frames
   Loss loss = Loss::kPause;
-  double buffer = 32e6;       // bytes of each switch, shared by its ports
+  double buffer = 32e6;       // bytes of each switch, shared by its ports; at least that, where the next line asks for more
+  double buffer_time = 0;     // s that the sum of a switch's ports takes to fill its buffer: a larger switch has a larger one
   double inner_buffer = 4e6;  // bytes of each other node that forwards; it always pauses its upstream and never drops
   double alpha = 0.125;       // of dynamic thresholds: per ingress with kPause, per egress with kDrop
   double reserve = 4096;      // bytes of each ingress before the shared pool
@@ -91,7 +92,8 @@ struct Stats {
   std::int64_t events = 0;
   std::int64_t drops = 0;
   std::int64_t losses = 0;  // by error rates and links that are down
-  std::int64_t pauses = 0;
+  std::int64_t pauses = 0;        // by switches
+  std::int64_t inner_pauses = 0;  // back-pressure of nodes inside servers, and of hosts
   std::int64_t marks = 0;
   std::int64_t notifications = 0;
   std::int64_t retransmits = 0;
@@ -101,7 +103,7 @@ struct Stats {
 
   void add(const Stats& o) {
     data_hops += o.data_hops, ack_hops += o.ack_hops, control_hops += o.control_hops, events += o.events, drops += o.drops;
-    losses += o.losses, pauses += o.pauses, marks += o.marks, notifications += o.notifications, retransmits += o.retransmits;
+    losses += o.losses, pauses += o.pauses, inner_pauses += o.inner_pauses, marks += o.marks, notifications += o.notifications, retransmits += o.retransmits;
     timeouts += o.timeouts, out_of_order += o.out_of_order, repeats += o.repeats;
   }
 };

@@ -27,6 +27,7 @@ void check(const Options& o) {
   range("header", o.header, 0, 4096);
   range("control frame", o.control, 1, 1024);
   range("buffer", o.buffer, 1, 1e12);
+  range("buffer time", o.buffer_time, 0, 1);
   range("inner buffer", o.inner_buffer, 1, 1e12);
   range("alpha", o.alpha, 1.0 / 65536, 65536);
   range("reserve", o.reserve, 0, 1e9);
@@ -136,10 +137,14 @@ void World::build_links() {
 void World::build_buffers() {
   nodes.resize(graph.nodes());
   ingress.resize(graph.links());
+  std::vector<double> ports(nodes.size(), 0.0);  // B/s into each node
+  for (std::size_t l = 0; l < ingress.size(); ++l) ports[info[l].to] += links[l].rate;
+  std::vector<std::int64_t> whole(nodes.size(), 0);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const bool outside = is_switch(static_cast<std::int32_t>(i));
     nodes[i].loss = outside ? options.loss : Loss::kPause;
-    nodes[i].pool = static_cast<std::int64_t>(outside ? options.buffer : options.inner_buffer);
+    const double shared = std::min(1e15, std::max(options.buffer, options.buffer_time * ports[i]));
+    nodes[i].pool = whole[i] = static_cast<std::int64_t>(outside ? shared : options.inner_buffer);
     nodes[i].fixed = outside ? static_cast<std::int64_t>(options.xoff) : 0;
     nodes[i].alpha = outside ? static_cast<std::int64_t>(options.alpha * 65536) : 65536;
   }
@@ -170,7 +175,7 @@ void World::build_buffers() {
   }
   for (std::size_t i = 0; i < nodes.size(); ++i)
     if (nodes[i].pool <= 0)
-      fail("packet engine: the buffer of node ", i, " (", options.buffer,
+      fail("packet engine: the buffer of node ", i, " (", whole[i],
            " B) is smaller than the reserves and headroom of its ports; it lacks ", 1 - nodes[i].pool, " B");
 }
 

@@ -22,6 +22,7 @@ VERBS: Verbs = {
     "flows": ("flows", "Plain flows over a fabric: when each one ends, and what the links did."),
     "validate": ("validate", "Predicted against measured, row by row and by family."),
     "profile": ("profile", "Measure a GPU, fit kernel models on measurements, carry them to GPUs that nobody measured."),
+    "fit": ("fit", "Fit constants to measurements: kernels, transfer, collectives, training, host."),
     "catalog": ("catalog", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
     "import": ("importing", "A Hugging Face config.json or Megatron-LM flags as a job file."),
     "export": ("exporting", "A job as a file that needs no catalogue."),
@@ -51,7 +52,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_PLAIN, _plain)
 
 
-app = bare(VERBS)
+app = bare(VERBS, completion=True)
 
 
 def _version(asked: bool) -> None:

@@ -18,6 +18,12 @@ from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_
 from windtunnel.spec.catalog import KINDS, entry
 from windtunnel.spec.toml import toml_lines
 
+EXAMPLES = """\b
+Examples:
+  windtunnel catalog models
+  windtunnel catalog gpus h100-sxm-80gb
+"""
+
 
 def command(
     kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help=", ".join(KINDS))] = None,

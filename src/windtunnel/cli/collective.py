@@ -10,18 +10,18 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.fidelity import FIDELITIES, check_fidelity
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.collective_listing import as_csv, as_json, listing
 from windtunnel.cli.common import Json, Sets, notes, writable, write, write_json
 from windtunnel.cli.progress import stoppable
 from windtunnel.network import flat_group
-from windtunnel.network.algorithms import LOWERINGS
-from windtunnel.network.doors import OPS, op_of, sweep
-from windtunnel.network.run import NETWORKS as FIDELITIES
-from windtunnel.network.run import wire
-from windtunnel.network.sends import Sends, read_sends
-from windtunnel.network.settings import KNOWN, as_set, parse_settings
-from windtunnel.network.transfers import transfers
+from windtunnel.network.api import OPS, op_of, sweep
+from windtunnel.network.lanes.algorithms import LOWERINGS
+from windtunnel.network.lanes.listing import transfers
+from windtunnel.network.lanes.send_files import Sends, read_sends
+from windtunnel.network.nccl.settings import KNOWN, as_set, parse_settings
+from windtunnel.network.simulate.collective import route_call
 from windtunnel.spec import load_cluster
 from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -30,6 +30,13 @@ SPLIT = frozenset({Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.G
 """Calls whose `count` column nccl-tests gives per rank."""
 MOST_SIZES = 1000
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMG]?)(?:(i?)B)?", re.IGNORECASE)
+
+
+EXAMPLES = """\b
+Examples:
+  windtunnel collective --cluster h100-ib --gpus 64 --op all_reduce --bytes 1M:1G:4
+  windtunnel collective -c h100-ib -n 64 -e NCCL_ALGO=Ring -b 256M --network packet
+"""
 
 
 def command(
@@ -74,8 +81,7 @@ def command(
     if env and "help" in env:
         write("\n".join(f"{name:<28} {does}" for name, does in KNOWN.items()), "-", "--env")
         return
-    if network not in FIDELITIES:
-        raise UnknownName("--network", network, list(FIDELITIES))
+    check_fidelity(network)
     writable(("--json", json), ("--csv", csv))
     name = op_of(op, "--op")
     machine, wanted = load_cluster(cluster, sets or ()), sizes_of(sizes)
@@ -178,7 +184,7 @@ def _show(
 ) -> None:
     """Lists the transfers of one call."""
     settings = parse_settings(variables, "--env")
-    wired = wire(
+    routed = route_call(
         as_set(machine, settings),
         OPS[op],
         size,
@@ -189,7 +195,7 @@ def _show(
         seed=seed,
         dims=dims,
     )
-    lowered = wired.lowered
+    lowered = routed.lowered
     found = transfers(lowered.lanes, lowered.pattern.channel, lowered.ends)
     if csv is not None:
         write(as_csv(lowered, found), csv, "--csv")
@@ -273,7 +279,8 @@ def _about(rows: list[dict[str, object]], network: str) -> list[str]:
     if not packets:
         return [words]
     told = [f"{words}, packets of {' or '.join(map(str, packets))} B (longer ones for long messages)"]
-    counts = {name: sum(int(str(row[name])) for row in rows) for name in ("pfc_pauses", "ecn_marks", "cnps", "drops")}
+    events = ("pfc_pauses", "host_pauses", "ecn_marks", "cnps", "drops")
+    counts = {name: sum(int(str(row[name])) for row in rows) for name in events}
     if any(counts.values()):
         told.append("# " + ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items()))
     skipped = max(float(str(row["skipped_share"])) for row in rows)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from windtunnel.network.lowering import Lowered
-from windtunnel.network.sends import csv_of, rows_of
-from windtunnel.network.transfers import Transfers
+from windtunnel.network.lanes.build import CallLanes
+from windtunnel.network.lanes.listing import TransferList
+from windtunnel.network.lanes.send_files import csv_of, rows_of
 
 MOST_LINES = 200
 
 
-def listing(lowered: Lowered, found: Transfers, op: str) -> str:
+def listing(lowered: CallLanes, found: TransferList, op: str) -> str:
     """A table of the first transfers."""
     lines = [
         f"# {op} of {lowered.call.size:.0f} B on {lowered.call.ranks} GPUs: {lowered.algorithm}, {lowered.protocol}, "
@@ -27,7 +27,7 @@ def listing(lowered: Lowered, found: Transfers, op: str) -> str:
     return "\n".join(lines)
 
 
-def as_json(lowered: Lowered, found: Transfers, op: str) -> dict[str, object]:
+def as_json(lowered: CallLanes, found: TransferList, op: str) -> dict[str, object]:
     """All that is listed; `sends` and `size` are what `--algorithm` reads from a JSON file."""
     rows = rows_of(found, lowered.call.ranks)
     return {
@@ -42,10 +42,10 @@ def as_json(lowered: Lowered, found: Transfers, op: str) -> dict[str, object]:
     }
 
 
-def as_csv(lowered: Lowered, found: Transfers) -> str:
+def as_csv(lowered: CallLanes, found: TransferList) -> str:
     """The CSV that `--algorithm` reads."""
     return f"# size={lowered.call.size:.0f}\n{csv_of(found, lowered.call.ranks)}"
 
 
-def _name(number: int, lowered: Lowered) -> str:
+def _name(number: int, lowered: CallLanes) -> str:
     return str(number) if number < lowered.call.ranks else f"s{number - lowered.call.ranks}"

@@ -12,17 +12,30 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from windtunnel.base.errors import FileError, UnknownName
+from windtunnel.base.errors import FileError
+from windtunnel.cli import complete
 
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field, such as plan.tp=4 of a job; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change a field, such as plan.tp=4 of a job; repeatable.", autocompletion=complete.fields
+    ),
+]
+Source = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="JOB",
+        help="A job or a model of the catalogue, a job file, a config.json, or Megatron-LM flags.",
+        autocompletion=complete.jobs,
+    ),
 ]
 On = Annotated[
     str | None,
     typer.Option(
         "--on",
         metavar="JOB|CLUSTER|PROFILE",
-        help="Machine (and, for a config.json, plan and runtime) of an imported job; a profile's .parquet: its device.",
+        help="A cluster: the machine of a model or a job. A job: its machine, plan and runtime. A profile's .parquet: its device.",
+        autocompletion=complete.machines,
     ),
 ]
 ModelFile = Annotated[
@@ -32,7 +45,9 @@ Megatron = Annotated[
     str | None, typer.Option("--megatron", metavar="FLAGS", help="Take model, plan and runtime from Megatron-LM flags.")
 ]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write JSON; - prints only that.")]
-Network = Annotated[str, typer.Option("--network", help="Network fidelity: closed, flow or packet.")]
+Network = Annotated[
+    str, typer.Option("--network", help="Network fidelity: closed, flow or packet.", autocompletion=complete.fidelities)
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Draw of the hashes by which flows choose among equal ways.")]
 Modes = Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")]
@@ -42,15 +57,6 @@ Gpu = Annotated[
 ]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="Number format of kernel tables that do not state it, such as bf16.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no report.")]
-
-FIDELITIES = ("closed", "flow", "packet")
-
-
-def network_of(name: str) -> str:
-    """The fidelity `name`, or UnknownName with those that there are."""
-    if name not in FIDELITIES:
-        raise UnknownName("--network", name, FIDELITIES)
-    return name
 
 
 def write(text: str, path: str, option: str) -> None:

@@ -6,10 +6,17 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.common import Json, Network, Sets, busy, network_of, writable, write_json
+from windtunnel.base.fidelity import check_fidelity
+from windtunnel.cli.common import Json, Network, Sets, busy, writable, write_json
 from windtunnel.cli.source import job_of
 from windtunnel.predict import predict
 from windtunnel.report.compare import compare, render
+
+EXAMPLES = """\b
+Examples:
+  windtunnel compare llama2-70b-64xh100 llama2-70b-64xh100 --set-b plan.tp=8
+  windtunnel compare gpt3-175b-64 gpt3-175b-64 --set-b cluster=b200-ib
+"""
 
 
 def command(
@@ -25,7 +32,7 @@ def command(
     network: Network = "closed",
     json: Json = None,
 ) -> None:
-    fidelity = network_of(network)
+    fidelity = check_fidelity(network)
     writable(("--json", json))
     jobs = [job_of(name, [*(sets or []), *(own or [])]).job for name, own in ((a, set_a), (b, set_b))]
     with busy("predicting both"):

@@ -7,17 +7,21 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.cli.common import Megatron, ModelFile, On, Sets, writable, write
+from windtunnel.cli.common import Megatron, ModelFile, On, Sets, Source, writable, write
 from windtunnel.cli.source import job_of
 from windtunnel.spec import dump_job
 
 FORMATS = ("toml", "json")
 
 
+EXAMPLES = """\b
+Examples:
+  windtunnel export llama3-8b-8xh100 --set plan.micro_batch=2 -o job.toml
+"""
+
+
 def command(
-    job: Annotated[
-        str | None, typer.Argument(metavar="JOB", help="Catalogue name, job file, config.json or Megatron-LM flags.")
-    ] = None,
+    job: Source = None,
     sets: Sets = None,
     form: Annotated[str, typer.Option("--format", help=", ".join(FORMATS))] = "toml",
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where it goes.")] = "-",

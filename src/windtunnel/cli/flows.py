@@ -8,14 +8,21 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
+from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.base.units import parse_size, parse_time
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.common import Json, Quiet, busy, writable, write
 from windtunnel.cli.progress import stoppable
 from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault, parse_flap
-from windtunnel.network.flow_list import load_flows
-from windtunnel.network.flows import NETWORKS, NICS, ROUTINGS, UNTIL, FlowOptions, run_flows
-from windtunnel.network.packet_flows import RECOVERIES, PacketSettings
+from windtunnel.network.flows.flow_list import load_flows
+from windtunnel.network.flows.run import NICS, ROUTINGS, UNTIL, FlowOptions, run_flows
+from windtunnel.network.simulate.packet_settings import RECOVERIES, PacketSettings
+
+EXAMPLES = """\b
+Examples:
+  windtunnel flows --fabric fat_tree:k=8,link=400Gb/s --flows permutation:seed=1,bytes=10MiB --network packet
+  windtunnel flows --fabric rail:servers=16 --flows flows.csv --network flow --json -
+"""
 
 
 def command(
@@ -31,7 +38,7 @@ def command(
             help="File with the columns src,dst,bytes,start_s, or permutation:..., incast:..., all_to_all:..., ring:...",
         ),
     ],
-    network: Annotated[str, typer.Option("--network", help=", ".join(NETWORKS))] = "closed",
+    network: Annotated[str, typer.Option("--network", help=", ".join(FIDELITIES))] = "closed",
     routing: Annotated[str, typer.Option("--routing", help=", ".join(ROUTINGS))] = "ecmp",
     nic: Annotated[str, typer.Option("--nic", help="NICs between servers, as NCCL picks them: " + ", ".join(NICS))] = "nearest",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of every hash and draw.")] = 1,

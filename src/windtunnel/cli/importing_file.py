@@ -13,6 +13,12 @@ from windtunnel.formats import Imported, import_job
 from windtunnel.spec import dump_job
 from windtunnel.spec.toml import toml_lines
 
+EXAMPLES = """\b
+Examples:
+  windtunnel import config.json
+  windtunnel import pretrain.sh --on h100-ib --set cluster.gpus=64 -o job.toml
+"""
+
 
 def command(
     source: Annotated[

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, busy, writable, write_json
+from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, busy, writable, write_json
 from windtunnel.cli.source import job_of
-from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, shortfall, together, why
+from windtunnel.formats.flags import flags_of, framework_name
+from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, why
 from windtunnel.memory import replay as play
 from windtunnel.memory import snapshot as take_snapshot
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import pass_times
+from windtunnel.search import Fix, fixes
 from windtunnel.spec import Job
 from windtunnel.workload import Workload, build
 
@@ -45,10 +48,6 @@ Picture = Annotated[
 Stage = Annotated[
     int | None, typer.Option("--stage", min=0, help="Stage of the snapshot (left out: the fullest) or of the picture (all).")
 ]
-
-
-def _step_time(job: Job) -> float:
-    return predict(job).step_time_s
 
 
 def _beside(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
@@ -100,10 +99,16 @@ def _highest(moments: Sequence[OverTime]) -> Table:
     return table
 
 
+EXAMPLES = """\b
+Examples:
+  windtunnel memory llama3-8b-8xh100 --set plan.seq=32768
+  windtunnel memory config.json --on h100-ib --set cluster.gpus=64 --json -
+  windtunnel memory llama3-8b-8xh100 --picture memory.svg
+"""
+
+
 def command(
-    job: Annotated[
-        str | None, typer.Argument(metavar="JOB", help="Catalogue name, job file, config.json or Megatron-LM flags.")
-    ] = None,
+    job: Source = None,
     sets: Sets = None,
     json: Json = None,
     on: On = None,
@@ -124,49 +129,79 @@ def command(
     if stage is not None and stage >= loaded.job.plan.pp:
         raise SpecError("--stage", stage, f"a pipeline stage, 0 to {loaded.job.plan.pp - 1}")
     with busy(f"counting the memory of {loaded.job.name}"):
-        workload = build(loaded.job)
-        stages = memory_of(loaded.job, workload)
-        missing, advice = shortfall(loaded.job, stages, _step_time)
-        several = together(loaded.job, _step_time) if missing and not advice else ()
-        now = _step_time(loaded.job) if advice else None
-        replayed = play(workload, stages) if replay else ()
-        moments = _over_time(loaded.job, workload, stages, stage) if picture is not None else []
+        found = _counted(loaded.job, replay, picture is not None, stage)
         if picture is not None:
             from windtunnel.report.memory_picture import write
 
-            write(moments, loaded.job.name, picture)
+            write(found.moments, loaded.job.name, picture)
         if snapshot is not None:
-            chosen = max(stages, key=lambda s: s.allocated) if stage is None else stages[stage]
-            Path(snapshot).write_bytes(dumps(take_snapshot(workload, chosen.stage)))
-    fits = all(stage.fits for stage in stages)
+            chosen = max(found.stages, key=lambda s: s.allocated) if stage is None else found.stages[stage]
+            Path(snapshot).write_bytes(dumps(take_snapshot(found.workload, chosen.stage)))
     loaded.tell()
     if json is not None:
-        rows = [{k: v for k, v in vars(stage).items() if k != "curve"} for stage in stages]
-        answer = {
-            "job": loaded.job,
-            "memory": rows,
-            "fits": fits,
-            "shortfall_bytes": missing,
-            "step_time_s": now,
-            "advice": [{"set": f"{a.path}={a.value}", "spare_bytes": a.spare, "step_time_s": a.seconds} for a in advice],
-            "why": why(workload, stages),
-            "together": [
-                {"set": [f"{path}={value}" for path, value in t.changes], "spare_bytes": t.spare, "step_time_s": t.seconds}
-                for t in several
-            ],
-        }
-        if replay:
-            answer["replay"] = [
-                vars(found) | {"stage": m.stage, "fragmentation": found.fragmentation}
-                for m, found in zip(stages, replayed, strict=True)
-            ]
-        if moments:
-            from windtunnel.report.memory_picture import plain
+        write_json(_plain(loaded.job, found), json)
+    if not quiet and json != "-":
+        _print(loaded.job, found)
 
-            answer["over_time"] = [plain(one) for one in moments]
-        write_json(answer, json)
-    if quiet or json == "-":
-        return
+
+@dataclass(frozen=True)
+class _Found:
+    """All that the verb tells: `fixes` where the job does not fit, `replayed` and `moments` where they were asked for."""
+
+    workload: Workload
+    stages: tuple[StageMemory, ...]
+    fixes: tuple[Fix, ...]
+    replayed: tuple[Pooled, ...]
+    moments: list[OverTime]
+
+    @property
+    def fits(self) -> bool:
+        return all(stage.fits for stage in self.stages)
+
+    @property
+    def missing(self) -> float:
+        """Bytes that the fullest stage lacks."""
+        return max(0.0, *(stage.missing for stage in self.stages))
+
+
+def _counted(job: Job, replay: bool, picture: bool, stage: int | None) -> _Found:
+    workload = build(job)
+    stages = memory_of(job, workload)
+    fitting = () if all(one.fits for one in stages) else fixes(job)
+    replayed = play(workload, stages) if replay else ()
+    return _Found(workload, stages, fitting, replayed, _over_time(job, workload, stages, stage) if picture else [])
+
+
+def _plain(job: Job, found: _Found) -> dict[str, object]:
+    """The answer as data with stable keys."""
+    answer: dict[str, object] = {
+        "job": job,
+        "memory": [{k: v for k, v in vars(stage).items() if k != "curve"} for stage in found.stages],
+        "fits": found.fits,
+        "shortfall_bytes": found.missing,
+        "step_time_s": predict(job).step_time_s if found.fixes else None,
+        "advice": [{"set": f.change.sets[0]} | _fix(job, f) for f in found.fixes if f.single],
+        "why": why(found.workload, found.stages),
+        "together": [{"set": list(f.change.sets)} | _fix(job, f) for f in found.fixes if not f.single],
+    }
+    if found.replayed:
+        answer["replay"] = [
+            vars(pooled) | {"stage": one.stage, "fragmentation": pooled.fragmentation}
+            for one, pooled in zip(found.stages, found.replayed, strict=True)
+        ]
+    if found.moments:
+        from windtunnel.report.memory_picture import plain
+
+        answer["over_time"] = [plain(one) for one in found.moments]
+    return answer
+
+
+def _fix(job: Job, fix: Fix) -> dict[str, object]:
+    flags = list(flags_of(fix.change.apply(job), fix.change.fields))
+    return {"spare_bytes": fix.spare, "step_time_s": fix.step_time_s, "price": fix.price, "flags": flags}
+
+
+def _print(job: Job, found: _Found) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -174,38 +209,32 @@ def command(
     from windtunnel.report.terminal import memory
 
     console = Console()
-    console.print(Text(f"{loaded.job.name}: fullest GPU of each pipeline stage", style="bold"))
-    console.print(memory(stages, console.width))
-    if replay:
-        console.print(_beside(stages, replayed))
-        if any(found.failed for found in replayed):
-            console.print(
-                Text(
-                    "In the replay the allocator finds no room in one piece. "
-                    "Try --set runtime.alloc_conf=expandable_segments:True.",
-                    style="yellow",
-                )
-            )
-    if moments:
-        console.print(_highest(moments))
-    if fits:
-        free = -max(s.missing for s in stages)
+    console.print(Text(f"{job.name}: fullest GPU of each pipeline stage", style="bold"))
+    console.print(memory(found.stages, console.width))
+    if found.replayed:
+        console.print(_beside(found.stages, found.replayed))
+        if any(pooled.failed for pooled in found.replayed):
+            settings = "--set runtime.alloc_conf=expandable_segments:True"
+            console.print(Text(f"In the replay the allocator finds no room in one piece. Try {settings}.", style="yellow"))
+    if found.moments:
+        console.print(_highest(found.moments))
+    if found.fits:
+        free = -max(s.missing for s in found.stages)
         left = f"{say.size(free)} free" if free else "nothing to spare"
         console.print(Text(f"Fits, with {left} on the fullest stage.", style="green"))
         return
-    short = max(stages, key=lambda s: s.missing).short
+    short = max(found.stages, key=lambda s: s.missing).short
     where = "" if short == "GPU memory" else f"of {short} "
-    console.print(Text(f"DOES NOT FIT: {say.size(missing)} {where}missing on the fullest stage.", style="bold red"))
-    for sentence in why(workload, stages):
+    console.print(Text(f"DOES NOT FIT: {say.size(found.missing)} {where}missing on the fullest stage.", style="bold red"))
+    for sentence in why(found.workload, found.stages):
         console.print(Text(f"  {sentence}"))
-    for a in advice:
-        price = f"; a step takes {say.seconds(a.seconds)} ({a.seconds / now - 1.0:+.1%})" if a.seconds and now else ""
-        console.print(Text(f"  --set {a.path}={a.value} makes it fit, with {say.size(a.spare)} free{price}"))
-    if several:
-        console.print(Text("No single change of the plan makes it fit. Several do together, the fastest first:"))
-    for t in several:
-        typed = " ".join(f"--set {path}={value}" for path, value in t.changes)
-        took = f"; a step takes {say.seconds(t.seconds)}" if t.seconds else ""
-        console.print(Text(f"  {typed}\n    {say.size(t.spare)} free{took}"), soft_wrap=True)
-    if not advice and not several:
-        console.print(Text("No plan of this micro batch and framework fits: use more GPUs, or plan.micro_batch=1."))
+    if not found.fixes:
+        console.print(Text("No change that was tried makes it fit: use more GPUs, or plan.micro_batch=1."))
+        return
+    console.print(Text("What makes it fit, cheapest first (time a token, against this plan if it fitted):"))
+    for fix in found.fixes:
+        console.print(Text(f"  {' '.join(f'--set {text}' for text in fix.change.sets)}"), soft_wrap=True)
+        if flags := flags_of(fix.change.apply(job), fix.change.fields):
+            console.print(Text(f"    {framework_name(job)}: {' '.join(flags)}", style="dim"), soft_wrap=True)
+        spare = f"{say.size(max(0.0, fix.spare))} free" if fix.spare >= 2.0**20 else "nothing to spare"
+        console.print(Text(f"    {spare}; a step takes {say.seconds(fix.step_time_s)} ({fix.price:+.1%} a token)"))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.common import (
     Json,
     Megatron,
@@ -15,8 +16,8 @@ from windtunnel.cli.common import (
     Quiet,
     Seed,
     Sets,
+    Source,
     busy,
-    network_of,
     notes,
     writable,
     write_json,
@@ -25,11 +26,17 @@ from windtunnel.cli.progress import bar
 from windtunnel.cli.source import job_of
 from windtunnel.predict import predict
 
+EXAMPLES = """\b
+Examples:
+  windtunnel predict megascale-175b-12288 --html page.html
+  windtunnel predict llama3.1-70b --on h100-ib --set cluster.gpus=512 --set plan.tp=4 --set plan.pp=4
+  windtunnel predict config.json --on llama3-8b-8xh100 --json -
+  windtunnel predict llama2-70b-64xh100 --network flow --set cluster.fabric.oversubscription=2
+"""
+
 
 def command(
-    job: Annotated[
-        str | None, typer.Argument(metavar="JOB", help="Catalogue name, job file, config.json or Megatron-LM flags.")
-    ] = None,
+    job: Source = None,
     sets: Sets = None,
     network: Network = "closed",
     json: Json = None,
@@ -50,7 +57,7 @@ def command(
     skip: Annotated[bool, typer.Option("--skip", help="packet: answer repeated patterns of transfers from memory.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    fidelity = network_of(network)
+    fidelity = check_fidelity(network)
     writable(("--json", json), ("--trace", trace), ("--html", html))
     for option, path in (("--trace", trace), ("--html", html)):
         if path == "-":
@@ -58,7 +65,7 @@ def command(
 
             raise SpecError(option, "-", "a file name", "Only --json prints to standard output.")
     if kernels is not None:
-        from windtunnel.compute.kernels import is_path, load
+        from windtunnel.compute.kernel_file import is_path, load
 
         if not is_path(kernels):
             from windtunnel.base.errors import SpecError

@@ -9,9 +9,9 @@ VERBS: Verbs = {
     "sweep": ("profile_sweep", "Measure kernels one by one: products, attention, norms, optimizers, copies, launches."),
     "import": ("profile_import", "Other people's measurements as a dataset."),
     "export": ("profile_export", "A dataset as CSV."),
-    "fit": ("profile_fit", "Kernel constants from datasets of one GPU."),
+    "fit": ("fit_kernels", "Kernel constants from datasets of one GPU."),
     "show": ("profile_show", "What a dataset holds."),
     "gains": ("profile_gains", "What compiling and CUDA graphs gain, shape by shape."),
-    "transfer": ("profile_transfer", "Each measured GPU predicted from the others: three methods beside each other."),
+    "transfer": ("fit_transfer", "Each measured GPU predicted from the others: three methods beside each other."),
 }
 """The verbs of `windtunnel profile`; see `cli/verbs.py`."""

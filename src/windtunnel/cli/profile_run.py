@@ -12,7 +12,7 @@ import typer
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.units import show_time
 from windtunnel.cli.common import Device, Modes, On, Quiet, Sets, Threads, notes, told, writable, write_json
-from windtunnel.cli.profile_sweep import duration, numbers
+from windtunnel.cli.profile_sizes import duration, numbers, of_model, refuse_cpu, words
 from windtunnel.cli.progress import stoppable
 
 if TYPE_CHECKING:
@@ -26,6 +26,13 @@ TIP = (
     "On a CPU the parts of layers of a millisecond or less seldom add up: take a wider model or a longer sequence, add "
     "--threads 1, or allow more with --tolerance 0.4."
 )
+
+
+EXAMPLES = """\b
+Examples:
+  windtunnel profile run llama3-8b-8xh100 -o layers.parquet
+  windtunnel profile run --model llama3.2-1b --seq 2048 -o layers.parquet --quick
+"""
 
 
 def command(
@@ -80,9 +87,9 @@ def command(
     if output is None:
         raise SpecError("-o", Nothing(), "the file to write", "Add -o profile.parquet.")
     writable(("-o", output), ("--timeline", timeline))
-    settings = Settings(warmup=warmup, repeats=repeats, levels=_words(level), modes=_words(modes), tolerance=tolerance)
+    settings = Settings(warmup=warmup, repeats=repeats, levels=words(level), modes=words(modes), tolerance=tolerance)
     if libraries:
-        settings = replace(settings, libraries=_words(libraries))
+        settings = replace(settings, libraries=words(libraries))
     if quick:
         settings = replace(settings, warmup=1 if warmup is None else warmup, repeats=repeats or 3, layers=(1, 2), attempts=1)
     if layers:
@@ -100,6 +107,8 @@ def command(
             model, sets, job, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp}, dtype or ("bf16" if place.cuda else "fp32")
         )
     cases = [replace(case, experts=experts, top_k=top_k, expert_ffn=expert_ffn) for case in cases]
+    if device == "auto" and not place.cuda:
+        refuse_cpu([case.model for case in cases])
     with stoppable(f"profiling on {place.name}") as report:
         outcome = run(cases, place, output, settings, resume=resume, budget=seconds, report=report)
     if timeline is not None:
@@ -109,10 +118,6 @@ def command(
     _told(outcome, asked=bool(libraries), cpu=not place.cuda)
     if not quiet:
         _show(output)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _of_job(job: str | None, sets: list[str] | None, on: str | None) -> Case:
@@ -129,34 +134,6 @@ def _of_job(job: str | None, sets: list[str] | None, on: str | None) -> Case:
     loaded = job_of(job, sets, on)
     loaded.tell()
     return of_job(loaded.job)
-
-
-def of_model(name: str, sets: list[str] | None, job: str | None, options: dict[str, str], dtype: str) -> list[Case]:
-    from windtunnel.cli.source import is_foreign
-    from windtunnel.formats import import_job
-    from windtunnel.profile.case import Case, checked
-    from windtunnel.spec import load_model
-
-    if job is not None:
-        raise SpecError("--model", name, "either a JOB or --model")
-    for text in sets or ():
-        if not text.strip().startswith("model."):
-            raise SpecError(
-                "--set", text, "a field of the model, such as model.hidden=256", "Sizes of the batch have their own options."
-            )
-    changes = [text.strip().removeprefix("model.") for text in sets or ()]
-    loaded = load_model(import_job(Path(name)).model.model_dump(exclude_none=True) if is_foreign(name) else name, changes)
-    if changes and not any(change.startswith("name=") for change in changes):
-        loaded = loaded.model_copy(update={"name": f"{loaded.name}-changed"})
-    if not options["--seq"]:
-        raise SpecError("--seq", Nothing(), "tokens of a sequence", "For example --seq 2048.")
-    sizes = {option: numbers(option, text) for option, text in options.items()}
-    return [
-        checked(Case(loaded, seq, batch, tp, dtype))
-        for tp in sizes["--tp"]
-        for batch in sizes["--micro-batch"]
-        for seq in sizes["--seq"]
-    ]
 
 
 def _told(outcome: Outcome, asked: bool, cpu: bool) -> None:

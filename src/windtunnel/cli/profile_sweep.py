@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,17 +11,24 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.base.units import show_time
 from windtunnel.cli.common import Device, Modes, On, Sets, Threads, writable
+from windtunnel.cli.profile_sizes import duration, numbers, of_model, refuse_cpu, words
 from windtunnel.cli.progress import stoppable
 
 if TYPE_CHECKING:
     from windtunnel.profile.kernels import KernelCase
     from windtunnel.profile.sweep import Outcome
 
-UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1.0}
 NAMING = 0.12
 """Share of a budget kept for the names of the kernels."""
 
 DRY_GPU = "h100-sxm-80gb"
+
+
+EXAMPLES = """\b
+Examples:
+  windtunnel profile sweep llama3-8b-8xh100 -o kernels.parquet --budget 8m
+  windtunnel profile sweep --dry-run
+"""
 
 
 def command(
@@ -71,17 +77,21 @@ def command(
             if given != default:
                 raise SpecError(option, given, "nothing beside a JOB or --model, which says what is measured")
         cases = _of_share(
-            job, sets, on, model, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp or "1"}, dtypes, _words(classes), cuda
+            job, sets, on, model, {"--seq": seq, "--micro-batch": micro_batch, "--tp": tp or "1"}, dtypes, words(classes), cuda
         )
     else:
         from windtunnel.profile.kernels import scope_of
         from windtunnel.profile.sweep import plan
 
-        scope = scope_of(_words(models), numbers("--tp", tp), numbers("--tokens", tokens), formats(dtypes), cuda)
-        cases = plan(scope, _words(classes), _words(modes))
+        scope = scope_of(words(models), numbers("--tp", tp), numbers("--tokens", tokens), formats(dtypes), cuda)
+        cases = plan(scope, words(classes), words(modes))
     if there is None:
         _told(cases, gpu, seconds)
         return
+    if device == "auto" and not there.cuda and job is not None:
+        from windtunnel.cli.source import job_of
+
+        refuse_cpu([job_of(job, sets, on).job.model])
     from windtunnel.profile.datasheet import about
     from windtunnel.profile.power import meter
     from windtunnel.profile.session import Session
@@ -111,7 +121,6 @@ def _of_share(
     cuda: bool,
 ) -> list[KernelCase]:
     """The kernels of one GPU's share of a job, or of a model."""
-    from windtunnel.cli.profile_run import of_model
     from windtunnel.cli.source import job_of
     from windtunnel.profile.case import of_job
     from windtunnel.profile.job_cases import job_plan
@@ -130,39 +139,11 @@ def _of_share(
         share = of_job(loaded.job.model_copy(update={"runtime": runtime.model_copy(update={"precision": wide})}))
         products = "fp8" if runtime.precision in ("mxfp8", "nvfp4") else runtime.precision
         return job_plan(share, cuda, products, classes, runtime.fused_optimizer)
-    first = _words(dtypes)[0] if dtypes else "bf16" if cuda else "fp32"
+    first = words(dtypes)[0] if dtypes else "bf16" if cuda else "fp32"
     found: dict[str, KernelCase] = {}
     for share in of_model(model, sets, job, sizes, "bf16" if first == "fp8" else first):
         found |= {case.key: case for case in job_plan(share, cuda, first, classes)}
     return list(found.values())
-
-
-def duration(text: str | None) -> float | None:
-    """Seconds of `8m`, `90s`, `2h` or `45`; None for nothing. SpecError for anything else."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(s|m|min|h|)\s*", text)
-    if match is None or float(match[1]) <= 0:
-        raise SpecError("--budget", text, "a time such as 8m, 90s or 2h")
-    return float(match[1]) * UNITS[match[2]]
-
-
-def numbers(option: str, text: str) -> tuple[int, ...]:
-    """`4096,8192` as it stands, `2048:16384` doubling; empty for nothing. SpecError for anything else."""
-    first, colon, last = text.partition(":")
-    found = (first, last) if colon else _words(text)
-    if not all(word.strip().isdigit() and int(word) > 0 for word in found):
-        raise SpecError(option, text, "whole numbers such as 4096,8192, or a range such as 2048:16384")
-    if not colon:
-        return tuple(int(word) for word in found)
-    low, high = int(first), int(last)
-    if low > high:
-        raise SpecError(option, text, "a range from a smaller to a larger number", f"Type {high}:{low}.")
-    made = []
-    while low <= high:
-        made.append(low)
-        low *= 2
-    return tuple(made)
 
 
 def formats(text: str) -> tuple[str, ...]:
@@ -170,14 +151,10 @@ def formats(text: str) -> tuple[str, ...]:
     from windtunnel.base.errors import UnknownName
     from windtunnel.profile.device import DTYPES
 
-    for name in _words(text):
+    for name in words(text):
         if name not in DTYPES:
             raise UnknownName("--dtypes", name, list(DTYPES))
-    return _words(text)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+    return words(text)
 
 
 def _told(cases: list[KernelCase], gpu: str, budget: float | None) -> None:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName
+from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName, nearest
 from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
-from windtunnel.spec import Job, Noun, check, dump_job, load_cluster, load_job, load_model, names
+from windtunnel.spec import Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
+from windtunnel.spec.degrees import stated_in
 from windtunnel.spec.files import read_table
 from windtunnel.spec.graph_model import GraphModel
+from windtunnel.spec.load import override
+from windtunnel.spec.resolve import merge
 
 JOB_SUFFIXES = (".toml", ".yaml", ".yml")
 HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
@@ -27,9 +30,11 @@ class Loaded:
     built: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
     def tell(self) -> None:
-        """What was ignored and assumed, on standard error."""
+        """What gave way, was ignored and was assumed, on standard error."""
+        told(self.changed, "changed to follow --set")
         told(self.ignored, f"ignored in {self.format}")
         told(self.assumed, f"assumed, since {self.format} does not say")
 
@@ -46,21 +51,54 @@ def job_of(
             raise SpecError("--on", on, "either a JOB or --on beside an imported model")
         return _imported(Path(model) if model is not None else str(megatron), on or source, overrides, flags=megatron is not None)
     if source is None:
-        raise SpecError("JOB", Nothing(), "a catalogue name or a file", f"For example: {_example()}.")
-    if source not in names("jobs") and is_foreign(source):
+        raise SpecError("JOB", Nothing(), "a name of the catalogue or a file", f"For example: {_example()}.")
+    if source in names("jobs"):
+        return _job(source, on, overrides)
+    if source in names("models"):
+        return on_machine(Imported("the catalogue's model", load_model(source)), on, overrides)
+    _check_path(source)
+    if is_foreign(source):
         return _imported(Path(source), on, overrides)
-    if on is not None and (made := model_file(source)) is not None:
-        return on_machine(made, on, overrides)
-    if on is None:
-        return Loaded(check(load_job(source, overrides)))
-    if not is_profile(on):
-        raise SpecError(
-            "--on",
-            on,
-            "a JOB that is a config.json, a model file or Megatron-LM flags",
-            "A job names its own machine; use --set cluster=...",
+    model_alone = model_file(source)
+    return _job(source, on, overrides) if model_alone is None else on_machine(model_alone, on, overrides)
+
+
+def _check_path(source: str) -> None:
+    """UnknownName for a word that is no name of the catalogue, FileError for a path that is no file, each with what to type."""
+    path = Path(source)
+    try:
+        kind = "file" if path.is_file() else "directory" if path.is_dir() else "missing" if not path.exists() else "special"
+    except (OSError, ValueError) as error:
+        raise FileError(
+            "JOB", source, "a name of the catalogue or a file", f"{getattr(error, 'strerror', None) or error}."
+        ) from None
+    wanted = "a job or a model of the catalogue, or a file that describes one"
+    if kind == "directory":
+        inside = [name for name in ("config.json", "job.toml", "train.toml") if (path / name).is_file()]
+        raise FileError(
+            "JOB", source, wanted, f"It is a directory. Did you mean {path / inside[0]}?" if inside else "It is a directory."
         )
-    from windtunnel.compute.kernels import is_path
+    if kind == "special":
+        raise FileError("JOB", source, wanted, "It is a device or a pipe.")
+    if kind == "missing":
+        known = [*names("jobs"), *names("models")]
+        if "/" not in source and "\\" not in source and not path.suffix or nearest(source, known) == source:
+            near = [name for name in known if name.startswith(source)] or [near for near in [nearest(source, known)] if near]
+            hint = f"Did you mean {', '.join(map(repr, near[:4]))}?" if near else ""
+            raise FileError("JOB", source, wanted, f"{hint} `windtunnel catalog models` and `catalog jobs` list the names.".strip())
+        raise FileError("JOB", source, wanted, "There is no such file.")
+
+
+def _job(source: str, on: str | None, overrides: list[str]) -> Loaded:
+    """A job of the catalogue or of a file; `on` moves it to another machine."""
+    changes: list[str] = []
+    if on is None:
+        return Loaded(check(load_job(source, overrides, changes)), changed=tuple(changes))
+    if on in names("clusters"):
+        return Loaded(check(load_job(source, [f"cluster={on}", *overrides], changes)), changed=tuple(changes))
+    if not is_profile(on):
+        raise UnknownName("--on", on, names("clusters"))
+    from windtunnel.compute.kernel_file import is_path
     from windtunnel.reality.bench import on_bench
     from windtunnel.reality.kernel_rows import gpu_of, gpu_under
     from windtunnel.records import read_any
@@ -103,20 +141,50 @@ def model_file(source: str) -> Imported | None:
 
 
 def on_machine(first: Imported, base: str | None, overrides: list[str]) -> Loaded:
-    """An imported model as a job on the machine (and, of a job, with the plan and runtime) of `base`."""
+    """An imported model on the machine of `base`: with the plan and runtime of a job, or with a first plan on a bare cluster."""
     if base is None:
         raise _no_machine(first)
-    early = overrides
-    if isinstance(first.model, GraphModel):  # its shapes decide these
-        early = [f"plan.micro_batch={first.model.batch}", f"plan.seq={first.model.tokens}", *overrides]
-    table = tomllib.loads(dump_job(_base(base, early, first)))
+    if isinstance(first.model, GraphModel):  # its shapes fix these
+        overrides = [f"plan.micro_batch={first.model.batch}", f"plan.seq={first.model.tokens}", *overrides]
+    elif not _is_job(base):
+        return _first_plan(first, first.model, base, overrides)
+    table = tomllib.loads(dump_job(_base(base, overrides, first)))
     table.update(_dumped(model=first.model), name=first.model.name, source=f"{first.format}, on {base}")
     return Loaded(check(load_job(table, overrides)), first.format, first.built, first.ignored, first.assumed)
 
 
+def _is_job(base: str) -> bool:
+    """Whether `--on` names a job, by name or in a file."""
+    if base in names("jobs"):
+        return True
+    if base in names("clusters") or is_profile(base) or not Path(base).suffix:
+        return False
+    table = read_table(Path(base))
+    return bool({"model", "base", "plan"} & set(table)) and "node" not in table
+
+
+def _first_plan(first: Imported, model: Model, base: str, overrides: list[str]) -> Loaded:
+    """A model on a bare cluster: what the overrides leave open of the plan is chosen by `windtunnel.search.start`."""
+    from windtunnel.search import start
+
+    stated: dict[str, Any] = {}
+    for text in overrides:
+        stated = merge(stated, override(text))
+    table = {"name": model.name, **_dumped(model=model), "runtime": {"framework": "megatron-core"}, "cluster": _cluster(base)}
+    table["source"] = f"{first.format}, on {base}"
+    load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, overrides)  # a wrong field is refused before a plan is looked for
+    begun = start(table, load_model(merge(_dumped(model=model)["model"], stated.get("model", {}))), overrides, stated_in(stated))
+    why = "the first plan that fits: fewest nodes, then least model parallelism" if begun.fits else "no plan that fits was found"
+    assumed = (f"{', '.join(begun.assumed)} ({why})",) if begun.assumed else ()
+    return Loaded(begun.job, first.format, first.built, first.ignored, (*first.assumed, *assumed))
+
+
 def _no_machine(first: Imported) -> SpecError:
     return SpecError(
-        "--on", Nothing(), "a job or a cluster of the catalogue", f"{first.format} names no machine; for example --on {_example()}."
+        "--on",
+        Nothing(),
+        "a job or a cluster of the catalogue",
+        f"A model needs a machine, for example --on h100-ib, or --on {_example()} for its plan too.",
     )
 
 
@@ -163,29 +231,29 @@ def _dumped(**nouns: Noun) -> dict[str, Any]:
 
 def _base(base: str, overrides: list[str], first: Imported) -> Job:
     """The job whose machine is used; around a bare cluster, a job of what was imported. Not checked: the plan is not final yet."""
-    if base in names("jobs"):
-        return load_job(base, overrides)
-    if base in names("clusters"):
-        cluster: Any = base
-    elif is_profile(base):
-        from windtunnel.reality.bench import bench
-        from windtunnel.reality.kernel_rows import gpu_of
-        from windtunnel.records import read_any
-
-        cluster = _dumped(cluster=bench(gpu_of(read_any(base).about)))["cluster"]
-    elif Path(base).suffix:
-        cluster = read_table(Path(base))
-        if {"model", "base", "plan"} & set(cluster) and "node" not in cluster:
-            return load_job(Path(base), overrides)
-        cluster = _dumped(cluster=load_cluster(Path(base)))["cluster"]
-    else:
-        raise UnknownName("--on", base, [*names("jobs"), *names("clusters")])
+    if _is_job(base):
+        return load_job(base if base in names("jobs") else Path(base), overrides)
     runtime: Any = {"framework": "fsdp" if isinstance(first.model, GraphModel) else "megatron-core"}
     if first.runtime is not None:
         runtime = {"base": "none", **_dumped(runtime=first.runtime)["runtime"]}
     plan = {} if first.plan is None else _dumped(plan=first.plan)["plan"]
-    table = {"name": first.model.name, **_dumped(model=first.model), "plan": plan, "runtime": runtime, "cluster": cluster}
+    table = {"name": first.model.name, **_dumped(model=first.model), "plan": plan, "runtime": runtime, "cluster": _cluster(base)}
     return load_job(table, overrides)
+
+
+def _cluster(base: str) -> Any:
+    """The cluster that `--on` names, as a job's table has it: a name, or the fields of a file or of a profile's device."""
+    if base in names("clusters"):
+        return base
+    if is_profile(base):
+        from windtunnel.reality.bench import bench
+        from windtunnel.reality.kernel_rows import gpu_of
+        from windtunnel.records import read_any
+
+        return _dumped(cluster=bench(gpu_of(read_any(base).about)))["cluster"]
+    if Path(base).suffix:
+        return _dumped(cluster=load_cluster(Path(base)))["cluster"]
+    raise UnknownName("--on", base, [*names("jobs"), *names("clusters")])
 
 
 def _example() -> str:

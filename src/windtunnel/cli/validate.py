@@ -10,6 +10,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from windtunnel.cli.common import Dtype, Gpu, Json, Quiet, notes, writable, write, write_json
 from windtunnel.reality.validate import validate
 
+EXAMPLES = """\b
+Examples:
+  windtunnel validate
+  windtunnel validate --family H100-NeMo
+  windtunnel validate my_runs.csv --html page.html
+"""
+
 
 def command(
     tables: Annotated[
@@ -64,7 +71,8 @@ def _founding(path: str) -> str:
     """What a file of curves was fitted on, in a line."""
     from pathlib import Path
 
-    from windtunnel.compute.kernels import PROVENANCES, load
+    from windtunnel.compute.curves import PROVENANCES
+    from windtunnel.compute.kernel_file import load
 
     found = load(path)
     counts = [

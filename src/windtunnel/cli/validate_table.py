@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.reality.labels import NAMES, label, quantities, shared_gpu, shown
-from windtunnel.reality.report import Family, Report, Score
+from windtunnel.reality.report import Report
+from windtunnel.reality.scores import Family, Score
 from windtunnel.report.table import listing
 
 QUANTITY: tuple[tuple[str, JustifyMethod], ...] = (("quantity", "left"),)
@@ -26,7 +27,12 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
         out.print(Text(gpu))
     out.print(Text(f"Error of predicted against measured{of}, in percent of measured", style="bold"))
     scored_families = [line for line in report.families if line.n]  # of the others the list of reasons tells
-    out.print(_families([*report.headline, *scored_families], len(report.headline), gpu, not only))
+    families = [*report.headline, *scored_families]
+    out.print(_families(families, list(map(report.label, families)), len(report.headline), gpu, not only))
+    for each in report.coverage:
+        out.print(
+            Text(f"Within the relative error that they state: {each.share_pct:.0f} % of {each.rows:,} step times, {each.which}")
+        )
     scored = [s for s in report.rows if s.error_pct is not None]
     largest = sorted(scored, key=lambda s: -abs(s.error_pct or 0.0))[:worst]
     if largest:
@@ -41,8 +47,8 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
         out.print(Text("\nColumns not used: " + ", ".join(report.ignored_columns), style="dim"))
 
 
-def _families(families: Sequence[Family], heads: int, gpu: str, several: bool) -> Table:
-    """`several`: the families are of several quantities."""
+def _families(families: Sequence[Family], notes: Sequence[str], heads: int, gpu: str, several: bool) -> Table:
+    """`notes`: what each family's error is worth as a test; `several`: the families are of several quantities."""
     table = listing(
         ("family", "left"),
         *(QUANTITY if several else ()),
@@ -56,7 +62,7 @@ def _families(families: Sequence[Family], heads: int, gpu: str, several: bool) -
     )
     for at, line in enumerate(families):
         cells = [
-            (label(line.family, gpu) if at >= heads else line.family) + (" (fitted)" if line.fitted and at >= heads else ""),
+            (label(line.family, gpu) if at >= heads else line.family) + (f" ({notes[at]})" if notes[at] and at >= heads else ""),
             *([line.quantity] if several else []),
             f"{line.n:,}",
             _figure(line.mape_pct),
@@ -76,13 +82,15 @@ def _figure(value: float | None, sign: str = "") -> str:
 def _rows(rows: Sequence[Score], several: bool) -> Table:
     table = listing(
         ("row", "left"),
+        ("what", "left"),
         *(QUANTITY if several else ()),
         ("measured", "right"),
         ("predicted", "right"),
         ("error", "right"),
-        wraps=("row", "quantity"),
+        wraps=("row", "what", "quantity"),
     )
     for score in rows:
         found = (shown(score, score.measured), shown(score, score.predicted), f"{score.error_pct or 0.0:+.1f} %")
-        table.add_row(*(Text(c) for c in (score.id, *([score.quantity] if several else []), *found)))
+        words = (score.id, score.job or label(score.family), *([score.quantity] if several else []))
+        table.add_row(*(Text(cell) for cell in (*words, *found)))
     return table

@@ -30,7 +30,7 @@ class _Commands(dict[str, Any]):
             made = typer.main.get_command(application(found.VERBS, text, getattr(found, "OTHERWISE", None)))
         else:
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-            one.command(name, help=text)(found.command)
+            one.command(name, help=text, epilog=getattr(found, "EXAMPLES", None))(found.command)
             made = typer.main.get_command(one)
         made.name = name
         self[name] = made
@@ -71,11 +71,11 @@ def group_of(verbs: Verbs, otherwise: str | None = None) -> type[TyperGroup]:
     return Group
 
 
-def bare(verbs: Verbs, otherwise: str | None = None) -> typer.Typer:
-    """A Typer application over `verbs`, without a callback."""
+def bare(verbs: Verbs, otherwise: str | None = None, completion: bool = False) -> typer.Typer:
+    """A Typer application over `verbs`, without a callback; `completion` adds --install-completion and --show-completion."""
     return typer.Typer(
         cls=group_of(verbs, otherwise),
-        add_completion=False,
+        add_completion=completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,8 +1,8 @@
 """Operator -> seconds: tile/wave model of matrix products, fused attention, and kernels that move bytes."""
 
+from windtunnel.compute.curves import PROVENANCES, Provenance
 from windtunnel.compute.describe import describe
 from windtunnel.compute.estimate import Estimate, estimate
-from windtunnel.compute.kernels import PROVENANCES, Provenance
 from windtunnel.compute.measured import Measured
 from windtunnel.compute.modules import Modules, in_modules
 from windtunnel.compute.profile import Profile

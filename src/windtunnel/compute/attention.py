@@ -7,7 +7,7 @@
 one's (2 under a causal mask); `keys` the mean number of key positions of a query; `pad` the head size that kernels are built for
 (multiples of 32 to 128, of 64 above) over the head size; `mask` is 1 without a mask, `causal` when half of the square is masked, in
 proportion between.
-The form follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §3.2); constants are fitted by `fit.py`.
+The form follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §3.2); constants are fitted by `calibrate.kernels`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.compute.curves import AttentionCurve
 from windtunnel.compute.device import Device
-from windtunnel.compute.kernels import AttentionCurve
 
 Array = npt.NDArray[np.float64]
 FULL = {"forward": 4.0, "backward": 10.0}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.compute.kernels import Kernels
+from windtunnel.compute.curves import KernelCurves
 from windtunnel.records import work
 from windtunnel.spec.cluster import GPU
 from windtunnel.workload.ops import DTYPES
@@ -56,7 +56,7 @@ class Device:
     l2: float  # bytes
 
 
-def device(gpu: GPU, kernels: Kernels, recipe: str = "") -> Device:
+def device(gpu: GPU, kernels: KernelCurves, recipe: str = "") -> Device:
     """`Device` of `gpu` under the curves of `kernels`, which already hold how far half precision falls short of peak.
 
     8- and 4-bit products fall short by another share: that of the best measured matmuls of this GPU, else what `OVER_WIDE` says of

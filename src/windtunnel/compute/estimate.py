@@ -1,4 +1,4 @@
-"""Operator table -> seconds on one GPU, with how each number is founded."""
+"""Operator table -> seconds on one GPU, and the basis of each number."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from windtunnel.compute.alignment import unaligned_seconds
 from windtunnel.compute.attention import attention_seconds
+from windtunnel.compute.choose import choose
+from windtunnel.compute.curves import Choice, GemmCurve, KernelCurves, Provenance
 from windtunnel.compute.device import ELEMENT, NARROW, Device, device
 from windtunnel.compute.gemm import gemm_bytes, gemm_seconds
-from windtunnel.compute.kernels import Choice, GemmCurve, Kernels, Provenance, choose, without_trees
 from windtunnel.compute.library import attention_factor, attention_library, memory_class
 from windtunnel.compute.measured import Measured, of_graph
 from windtunnel.compute.memory import memory_seconds
@@ -40,7 +41,7 @@ CLASSES = {
 LOW = [DTYPES.index(name) for name in NARROW]
 
 LIBRARY = "@"
-"""In the name of a row, before the library whose own kernel it is; see `families.key_of`."""
+"""In the name of a row, before the library whose own kernel it is; see `memory_classes.key_of`."""
 
 NARROW_ERROR = 0.1
 """Relative error that a product in 8 or 4 bits has on top of its curve's, which 16-bit samples made: rates over bf16 of published
@@ -70,14 +71,11 @@ def estimate(
 ) -> Estimate:
     """Device seconds of every row of `ops` on `gpu`; see `Estimate`. `factors` stand in for the stored training factors.
 
-    With `factors` empty the rows are kernels in a loop, as datasets hold them; only there a fitted GPU's trees count
-    (`residual.py`), since published training runs do not bear them out. Where `measured` has the same kernel its time counts,
-    between neighbours the model scaled to both; the training factors apply to kernels timed in loops, not to those timed inside a
-    running layer (`Measured.in_run`). Raises FileError if a constants file is broken.
+    With `factors` empty the rows are kernels in a loop, as datasets hold them. Where `measured` has the same kernel, its time
+    counts; between two measured neighbours, the model scaled to both. Training factors apply to kernels timed in loops, not to
+    those timed inside a running layer (`Measured.in_run`). Raises FileError if a constants file is broken.
     """
     choice = choose(gpu)
-    if factors is None or factors or choice.provenance is not Provenance.MODELLED:
-        choice = replace(choice, kernels=without_trees(choice.kernels))
     dev = device(gpu, choice.kernels, runtime.recipe)
     in_training = training_factor(gpu.architecture, factors)
     seconds, table, names, founded = _modelled(ops, choice, dev, runtime, in_training)
@@ -189,7 +187,7 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
     return seconds, table, names, founded
 
 
-def _operators(ops: OpTable, kernels: Kernels) -> Iterator[tuple[str, Operator, npt.NDArray[np.bool_]]]:
+def _operators(ops: OpTable, kernels: KernelCurves) -> Iterator[tuple[str, Operator, npt.NDArray[np.bool_]]]:
     """(key, operator, rows) of the rows that one operator of a processor is."""
     where: dict[tuple[str, Operator], list[int]] = {}
     for row in np.nonzero(np.isin(ops.kind, list({kind for kind, _ in OPERATORS})))[0]:
@@ -238,4 +236,4 @@ def _source(choice: Choice, key: str) -> str:
 
 def _founding(choice: Choice, key: str) -> tuple[float, Provenance]:
     found = choice.kernels.tables[key]
-    return float(np.hypot(found.error, choice.penalty)), Provenance(max(found.provenance, choice.provenance))
+    return found.error, Provenance(max(found.provenance, choice.provenance))

@@ -7,13 +7,13 @@ For each tile shape (r, c) and each split s of k that a BLAS library might choos
     memory  = (bytes + result (1/store - 1)) / (bandwidth * memory)
     t = (compute^p + memory^p)^(1/p)
     x = (t / settle)^sharp
-    seconds = (latency + t (1 + throttle x / (1 + x))) exp(residual)
+    seconds = latency + t (1 + throttle x / (1 + x))
 
-and the fastest choice counts, as the library's own heuristic looks for it. Never faster than peak. `residual`: see `residual.py`.
+and the fastest choice counts, as the library's own heuristic looks for it. Never faster than peak.
 `result` is the bytes of the result written once: tiles store it at `store` times the rate of reading, which decides where k is
 small.
 Source of the form: tile and wave quantisation as NVIDIA's "Matrix Multiplication Background User's Guide" describes it; constants
-are fitted by `fit.py`.
+are fitted by `calibrate.kernels`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.compute.curves import GemmCurve
 from windtunnel.compute.device import ELEMENT, RESULT, Device
-from windtunnel.compute.kernels import GemmCurve
-from windtunnel.compute.residual import correction, features
 
 Array = npt.NDArray[np.float64]
 SPLITS = (1.0, 2.0, 3.0, 4.0, 8.0)
@@ -74,8 +73,6 @@ def _seconds(
     joined = (best**curve.blend + memory**curve.blend) ** (1.0 / curve.blend)
     floor = 2.0 * batch * m * n * k / dev.peak[dtype]
     seconds = curve.latency + held(joined, curve.throttle, curve.settle, curve.sharp)
-    if curve.residual is not None:
-        seconds = seconds * np.exp(correction(curve.residual, features(b, r, c, d, seconds, dev.sms)))
     return np.asarray(np.maximum(seconds, floor), dtype=np.float64)
 
 

@@ -1,100 +1,186 @@
 """The JSON file of one GPU's kernel constants: strict reading, and writing.
 
-    {"format": 1, "id": …, "architecture": …, "reference": {peak, achievable, sms, l2, power, narrow, bandwidth},
-     "gemm": CLASS, "grouped_gemm": CLASS or absent, "memory": {name: CLASS}, "attention": {library: CLASS}, "about": {…},
-     "datasheet": {…} or absent}
+    {"format": 1, "id": ..., "architecture": ..., "reference": {peak, achievable, sms, l2, power, narrow, bandwidth},
+     "gemm": CLASS, "grouped_gemm": CLASS or absent, "memory": {name: CLASS}, "attention": {library: CLASS}, "about": {...},
+     "datasheet": {...} or absent}
 
-A CLASS is {error, provenance, source, constants, held_out, trained}; the last two are error statistics of the fit, absent where
-a class
-was not fitted on this GPU. Attention's constants (and statistics) are given forward and backward.
+A CLASS is {error, provenance, source, constants, held_out, trained}. The last two are error statistics of the fit, absent where the
+class was not fitted on this GPU. Attention's constants and statistics are given forward and backward.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, fields
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from windtunnel.base.errors import FileError
-from windtunnel.compute.kernels import AttentionCurve, GemmCurve, Kernels, MemoryCurve, Provenance, Statistics, Table
-from windtunnel.compute.residual import FEATURES, Residual
+from windtunnel.base.files import MIB, read_text
+from windtunnel.compute.curves import (
+    PROVENANCES,
+    AttentionCurve,
+    Basis,
+    ErrorStatistics,
+    GemmCurve,
+    KernelCurves,
+    MemoryCurve,
+    Number,
+    Positive,
+    Provenance,
+)
 
+FOLDER = Path(__file__).resolve().parent.parent / "catalog" / "kernels"
 FORMAT = 1
-WAYS = ("forward", "backward")
-TOP = {"format", "id", "architecture", "reference", "gemm", "grouped_gemm", "memory", "attention", "about", "datasheet"}
-OPTIONAL = {"grouped_gemm", "about", "datasheet"}
-CLASS = {"error", "provenance", "source", "constants", "held_out", "trained"}
-POSITIVE = ("fraction", "efficiency", "memory", "store", "blend", "settle", "cache", "backward", "dgrad", "wgrad", "rows", "sharp")
-REFERENCE = ("peak", "achievable", "sms", "l2", "power", "narrow", "bandwidth")
+LARGEST_FILE = 16 * MIB
+WANTED = "a file that `windtunnel fit kernels` wrote"
 
 
-def read_kernels(path: Path) -> Kernels:
-    """A file's constants; FileError if it is missing, is not JSON, or has an unknown, missing or impossible value."""
+def _provenance(name: object) -> object:
+    """The code of a provenance that a file names in lower case."""
+    if not isinstance(name, str) or name not in PROVENANCES:
+        raise ValueError("not " + ", ".join(PROVENANCES))
+    return Provenance(PROVENANCES.index(name))
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Class(_Strict):
+    """One kernel class without its constants."""
+
+    error: Number
+    provenance: Annotated[Provenance, BeforeValidator(_provenance)]
+    source: str
+    held_out: dict[str, ErrorStatistics] = {}
+    trained: dict[str, ErrorStatistics] = {}
+
+    @property
+    def basis(self) -> Basis:
+        return Basis(self.error, self.provenance, self.source, self.held_out, self.trained)
+
+
+class _GemmClass(_Class):
+    constants: GemmCurve
+
+
+class _MemoryClass(_Class):
+    constants: MemoryCurve
+
+
+class _Directions(_Strict):
+    forward: AttentionCurve
+    backward: AttentionCurve
+
+
+class _AttentionClass(_Class):
+    constants: _Directions
+
+
+class _Reference(_Strict):
+    """The GPU that the constants were fitted on: fields of `KernelCurves`."""
+
+    peak: Positive
+    achievable: Positive
+    sms: Positive
+    l2: Positive
+    power: Number
+    narrow: Positive
+    bandwidth: Positive
+
+
+class _File(_Strict):
+    format: Literal[1]
+    id: Annotated[str, Field(min_length=1)]
+    architecture: str
+    reference: _Reference
+    gemm: _GemmClass
+    grouped_gemm: _GemmClass | None = None
+    memory: dict[str, _MemoryClass]
+    attention: Annotated[dict[str, _AttentionClass], Field(min_length=1)]
+    about: dict[str, Any] = {}
+    datasheet: dict[str, Any] = {}
+
+
+def is_path(name: str | None) -> bool:
+    """Whether `kernels_from` is a user's file and not a name of the catalogue."""
+    return name is not None and name.endswith(".json")
+
+
+@lru_cache(maxsize=1)
+def available() -> tuple[str, ...]:
+    """Names of the catalogue's files."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
+
+
+@lru_cache(maxsize=32)
+def load(name: str) -> KernelCurves:
+    """The constants of a file, by its name in the catalogue or by its path. Raises FileError as `read_kernels` does."""
+    return read_kernels(Path(name) if is_path(name) else FOLDER / f"{name}.json")
+
+
+def read_kernels(path: Path) -> KernelCurves:
+    """A file's constants. Raises FileError if it cannot be read, or has an unknown, missing or impossible value."""
+    return parse(read_text(path, LARGEST_FILE, WANTED), str(path))
+
+
+def parse(content: str, path: str = "kernels") -> KernelCurves:
+    """Constants from the JSON text of a file; `path` names it in a FileError."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        raise FileError(str(path), said or str(error), "a file that `windtunnel profile fit` wrote") from None
-    try:
-        return parse(data)
-    except (KeyError, TypeError, ValueError) as error:
-        said = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise FileError(str(path), said, "a file that `windtunnel profile fit` wrote") from None
-
-
-def parse(data: Any) -> Kernels:
-    """Constants from a decoded file. Raises KeyError, TypeError or ValueError, named by where in the file it is wrong."""
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ValueError(f"format {data.get('format') if isinstance(data, dict) else data!r}, not {FORMAT}")
-    _keys("the file", data, TOP, OPTIONAL)
-    reference = _table("reference", data["reference"])
-    _keys("reference", reference, set(REFERENCE), set())
-    numbers = {name: _number(f"reference.{name}", reference[name]) for name in REFERENCE}
-    tables: dict[str, Table] = {}
-
-    def take(section: Any, key: str) -> dict[str, Any]:
-        found = _table(key, section)
-        _keys(key, found, CLASS, {"held_out", "trained"})
-        provenance = str(found["provenance"]).upper()
-        if provenance not in Provenance.__members__:
-            raise ValueError(f"{key}.provenance {found['provenance']!r}")
-        stats = {name: _statistics(f"{key}.{name}", found.get(name, {})) for name in ("held_out", "trained")}
-        tables[key] = Table(_number(f"{key}.error", found["error"]), Provenance[provenance], str(found["source"]), **stats)
-        return _table(f"{key}.constants", found["constants"])
-
-    gemm = _curve("gemm", GemmCurve, take(data["gemm"], "gemm"))
-    grouped = _curve("grouped_gemm", GemmCurve, take(data["grouped_gemm"], "grouped_gemm")) if "grouped_gemm" in data else None
-    memory = {name: _curve(name, MemoryCurve, take(section, name)) for name, section in _table("memory", data["memory"]).items()}
-    attention = {}
-    for library, section in _table("attention", data["attention"]).items():
-        ways = take(section, f"attention.{library}")
-        _keys(f"attention.{library}.constants", ways, set(WAYS), set())
-        attention[library] = {way: _curve(f"attention.{library}.{way}", AttentionCurve, _table(way, ways[way])) for way in WAYS}
-    if "elementwise" not in memory or not attention:
-        raise ValueError("no memory.elementwise" if attention else "no attention")
-    return Kernels(
-        id=str(data["id"]),
-        architecture=str(data["architecture"]),
-        gemm=gemm,
-        grouped=grouped,
-        memory=memory,
-        attention=attention,
+        file = _File.model_validate_json(content)
+    except ValidationError as error:
+        raise FileError(path, first_mistake(error), WANTED) from None
+    if "elementwise" not in file.memory:
+        raise FileError(path, "no memory.elementwise", WANTED)
+    tables = {"gemm": file.gemm.basis, **{name: section.basis for name, section in file.memory.items()}}
+    if file.grouped_gemm is not None:
+        tables["grouped_gemm"] = file.grouped_gemm.basis
+    tables |= {f"attention.{library}": section.basis for library, section in file.attention.items()}
+    return KernelCurves(
+        id=file.id,
+        architecture=file.architecture,
+        gemm=file.gemm.constants,
+        grouped=None if file.grouped_gemm is None else file.grouped_gemm.constants,
+        memory={name: section.constants for name, section in file.memory.items()},
+        attention={
+            library: {"forward": section.constants.forward, "backward": section.constants.backward}
+            for library, section in file.attention.items()
+        },
         tables=tables,
-        datasheet=_table("datasheet", data.get("datasheet", {})),
-        about=_table("about", data.get("about", {})),
-        **numbers,
+        datasheet=file.datasheet,
+        about=file.about,
+        **file.reference.model_dump(),
     )
 
 
-def document(kernels: Kernels) -> dict[str, Any]:
-    """The reverse of `parse`, numbers to four digits."""
+def first_mistake(error: ValidationError) -> str:
+    """Where the first mistake of a file is, and what it is."""
+    first = error.errors()[0]
+    where, kind = ".".join(map(str, first["loc"])), first["type"]
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{where}: unknown"
+    if kind in ("missing", "missing_argument"):
+        return f"no {where}"
+    if kind == "json_invalid":
+        return str(first["msg"])
+    try:
+        value = repr(first["input"])
+    except ValueError:  # an integer of thousands of digits
+        value = "too large to print"
+    what = str(first["msg"]).removeprefix("Input ").removeprefix("Value error, ")
+    return f"{where} {value[:40]}: {what}"
+
+
+def document(kernels: KernelCurves) -> dict[str, Any]:
+    """The content of the file, numbers to four digits; `parse` reads it back."""
 
     def section(key: str, constants: Any) -> dict[str, Any]:
         table = kernels.tables[key]
-        found = {
+        section_of = {
             "error": _short(table.error),
             "provenance": table.provenance.name.lower(),
             "source": table.source,
@@ -102,30 +188,30 @@ def document(kernels: Kernels) -> dict[str, Any]:
         }
         for name in ("held_out", "trained"):
             if stats := getattr(table, name):
-                found[name] = {part: {**{k: _short(v) for k, v in asdict(value).items()}} for part, value in stats.items()}
-        return found
+                section_of[name] = {part: {k: _short(v) for k, v in asdict(value).items()} for part, value in stats.items()}
+        return section_of
 
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "format": FORMAT,
         "id": kernels.id,
         "architecture": kernels.architecture,
-        "reference": {name: _short(getattr(kernels, name), 9) for name in REFERENCE},
+        "reference": {name: _short(getattr(kernels, name), 9) for name in _Reference.model_fields},
         "gemm": section("gemm", _constants(kernels.gemm)),
     }
     if kernels.grouped is not None:
-        found["grouped_gemm"] = section("grouped_gemm", _constants(kernels.grouped))
-    found["memory"] = {name: section(name, _constants(curve)) for name, curve in kernels.memory.items()}
-    found["attention"] = {
+        content["grouped_gemm"] = section("grouped_gemm", _constants(kernels.grouped))
+    content["memory"] = {name: section(name, _constants(curve)) for name, curve in kernels.memory.items()}
+    content["attention"] = {
         library: section(f"attention.{library}", {way: _constants(curve) for way, curve in ways.items()})
         for library, ways in kernels.attention.items()
     }
     for name in ("datasheet", "about"):
         if value := getattr(kernels, name):
-            found[name] = dict(value)
-    return found
+            content[name] = dict(value)
+    return content
 
 
-def text(kernels: Kernels) -> str:
+def text(kernels: KernelCurves) -> str:
     """The file's text: indented JSON in which lists of numbers and short tables stay on one line."""
     return _indented(document(kernels), 0) + "\n"
 
@@ -156,62 +242,3 @@ def _constants(curve: Any) -> dict[str, Any]:
 def _short(value: float, digits: int = 4) -> float:
     short = float(f"{value:.{digits}g}")
     return int(short) if short == int(short) and abs(short) < 1e15 else short
-
-
-def _curve(where: str, kind: Any, values: Mapping[str, Any]) -> Any:
-    """A curve from its constants: every one known and given (unless it has a default), positive or zero."""
-    known = {f.name: f.default for f in fields(kind)}
-    _keys(where, values, set(known), {name for name, default in known.items() if default is not MISSING})
-    given: dict[str, Any] = {
-        name: _number(f"{where}.{name}", value) for name, value in values.items() if name not in ("tiles", "residual")
-    }
-    if "tiles" in values:
-        given["tiles"] = tuple((int(a), int(b)) for a, b in values["tiles"])
-        if not given["tiles"] or min(min(tile) for tile in given["tiles"]) < 1:
-            raise ValueError(f"{where}.tiles {values['tiles']}")
-    if "residual" in values:
-        given["residual"] = _residual(f"{where}.residual", values["residual"])
-    for name in POSITIVE:
-        if given.get(name, 1.0) <= 0.0:
-            raise ValueError(f"{where}.{name} {given[name]}, not above 0")
-    return kind(**given)
-
-
-def _residual(where: str, value: Any) -> Residual:
-    found = _table(where, value)
-    _keys(where, found, {"feature", "above", "value"}, set())
-    feature, above, leaves = (
-        tuple(tuple(_number(where, x, signed=True) for x in tree) for tree in found[name]) for name in ("feature", "above", "value")
-    )
-    fit = all(len(a) == len(b) and len(c) == 2 ** len(a) and len(a) < 8 for a, b, c in zip(feature, above, leaves, strict=True))
-    if not fit or any(not 0 <= f < len(FEATURES) or f != int(f) for tree in feature for f in tree):
-        raise ValueError(f"{where}: trees whose questions and values do not match")
-    return Residual(tuple(tuple(int(f) for f in tree) for tree in feature), above, leaves)
-
-
-def _statistics(where: str, parts: Any) -> dict[str, Statistics]:
-    names = {f.name for f in fields(Statistics)}
-    found = {}
-    for part, values in _table(where, parts).items():
-        _keys(f"{where}.{part}", values, names, set())
-        found[part] = Statistics(**{name: _number(f"{where}.{part}.{name}", value, signed=True) for name, value in values.items()})
-    return found
-
-
-def _keys(where: str, found: Mapping[str, Any], known: set[str], optional: set[str]) -> None:
-    if unknown := sorted(set(found) - known):
-        raise ValueError(f"{where}: unknown {', '.join(unknown)}")
-    if missing := sorted(known - optional - set(found)):
-        raise ValueError(f"{where}: no {', '.join(missing)}")
-
-
-def _table(where: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{where} is {type(value).__name__}, not a table")
-    return value
-
-
-def _number(where: str, value: Any, signed: bool = False) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or (value < 0 and not signed):
-        raise ValueError(f"{where} {value!r}, not a number{'' if signed else ' of 0 or more'}")
-    return value

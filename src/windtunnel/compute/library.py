@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.compute.kernels import Kernels
+from windtunnel.compute.curves import KernelCurves
 from windtunnel.spec.runtime import Runtime
 
 PREFERENCE = {"torchtitan": ("fa2", "cudnn", "fa3"), "fsdp": ("fa2", "cudnn", "fa3")}
@@ -21,8 +21,8 @@ def attention_factor(runtime: Runtime) -> float:
     return FA1_OVER_FA2 if runtime.attention_library == "fa1" else 1.0
 
 
-def attention_library(runtime: Runtime, kernels: Kernels) -> str:
-    """Key of `Kernels.attention` that `runtime` uses."""
+def attention_library(runtime: Runtime, kernels: KernelCurves) -> str:
+    """Key of `KernelCurves.attention` that `runtime` uses."""
     if runtime.attention_library is not None:
         wanted = "fa2" if runtime.attention_library == "fa1" else runtime.attention_library
         if wanted in kernels.attention:

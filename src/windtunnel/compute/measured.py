@@ -63,7 +63,7 @@ _SAME_TRAFFIC = 1.6
 
 
 @dataclass(frozen=True)
-class Kernels:
+class KernelShapes:
     """Columns over kernels, of a graph or of a dataset. A row is `unit` equal executions, each with `moved` B and `launches`."""
 
     op: Ints
@@ -79,8 +79,8 @@ class Kernels:
     launches: Floats
     unit: Floats
 
-    def take(self, rows: Ints) -> Kernels:
-        return Kernels(**{name: column[rows] for name, column in vars(self).items()})
+    def take(self, rows: Ints) -> KernelShapes:
+        return KernelShapes(**{name: column[rows] for name, column in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Measured:
     seconds: Floats = field(init=False, repr=False)
     error: Floats = field(init=False, repr=False)
     in_run: Flags = field(init=False, repr=False)
-    kernels: Kernels = field(init=False, repr=False)
+    kernels: KernelShapes = field(init=False, repr=False)
     _mode: Ints = field(init=False, repr=False)
     _library: npt.NDArray[np.object_] = field(init=False, repr=False)
     _tables: dict[tuple[str, str | None, bool], tuple[_Table, _Table]] = field(init=False, repr=False)
@@ -180,7 +180,7 @@ class Measured:
         hit = (exact >= 0) & self._alike(wanted, exact)
         return Found(np.where(hit, exact, low), np.where(hit, exact, high), np.where(hit, 0.0, weight), hit)
 
-    def _alike(self, wanted: Kernels, rows: Ints) -> Flags:
+    def _alike(self, wanted: KernelShapes, rows: Ints) -> Flags:
         mine = self.kernels.take(np.maximum(rows, 0))
         each, theirs = (x.moved / np.maximum(x.m * x.n, 1) for x in (wanted, mine))
         both = _BY_SHAPE[wanted.op] & (wanted.m * wanted.n > 0) & (mine.m * mine.n > 0) & (mine.moved > 0)
@@ -230,7 +230,7 @@ class _Table:
         middle = order[begin + (count - 1) // 2]
         return cls(key[middle], place[middle], rows[middle], shape[middle])
 
-    def exact(self, wanted: Kernels) -> Ints:
+    def exact(self, wanted: KernelShapes) -> Ints:
         """The row of equal shape, or -1."""
         if not len(self.key):
             return np.full(len(wanted.op), -1, np.int64)
@@ -238,7 +238,7 @@ class _Table:
         at = np.minimum(np.searchsorted(self.key, _hash(shape)), len(self.key) - 1)
         return np.where((self.shape[at] == shape).all(axis=1), self.row[at], -1)
 
-    def between(self, wanted: Kernels) -> tuple[Ints, Ints, Floats]:
+    def between(self, wanted: KernelShapes) -> tuple[Ints, Ints, Floats]:
         """Neighbours of each row on its axis, or -1, and how far it lies from the lower to the upper one by logarithm."""
         none = np.full(len(wanted.op), -1, np.int64)
         if not len(self.key):
@@ -263,7 +263,7 @@ class _Table:
         return np.where(good, self.row[lower], -1), np.where(good, self.row[upper], -1), weight
 
 
-def of_graph(ops: OpTable) -> Kernels:
+def of_graph(ops: OpTable) -> KernelShapes:
     """The kernels of a graph's rows; communication and rows that cannot be looked up have op -1."""
     op = _CODE[ops.kind]
     launches = np.where(ops.kind == Kind.GROUPED_GEMM, 1.0, np.maximum(ops.launches, 1))
@@ -281,10 +281,10 @@ def of_graph(ops: OpTable) -> Kernels:
     unit = np.where(_ONE_BY_ONE[op], launches, 1.0)
     share = np.where(op == ATTENTION, share / full, 1.0)
     dtype = ops.dtype.astype(np.int64)
-    return Kernels(op, way, dtype, batch, ops.m, ops.n, ops.k, mask, share, ops.bytes / unit, launches / unit, unit)
+    return KernelShapes(op, way, dtype, batch, ops.m, ops.n, ops.k, mask, share, ops.bytes / unit, launches / unit, unit)
 
 
-def of_dataset(table: pa.Table) -> Kernels:
+def of_dataset(table: pa.Table) -> KernelShapes:
     """The kernels of a dataset's kernel rows, as `of_graph` has them. Sizes that a row leaves out are 0, its batch 1."""
     op = _codes(table, "op", OPS)
     phase = _codes(table, "phase", PHASES)
@@ -303,7 +303,7 @@ def of_dataset(table: pa.Table) -> Kernels:
     mask = np.where(op == ATTENTION, _mask(stated, m, n), 0)
     unit = np.where(_ONE_BY_ONE[op], launches, 1.0)
     share = np.where(op == ATTENTION, stated, 1.0)
-    return Kernels(
+    return KernelShapes(
         op, way, _codes(table, "dtype", DTYPES), batch, m, n, k, mask, share, _numbers(table, "bytes") / unit, launches / unit, unit
     )
 
@@ -314,7 +314,7 @@ def _mask(share: Floats, m: Ints, n: Ints) -> Ints:
     return np.where(share >= 0.95, 0, np.where(causal & (m == n), 1, 2 + np.round(100.0 * share))).astype(np.int64)
 
 
-def _shape(x: Kernels) -> Ints:
+def _shape(x: KernelShapes) -> Ints:
     """[R, 8] what makes two kernels the same."""
     product = _PRODUCT[x.op] | (x.op == ATTENTION)
     bytes_only = ~_BY_SHAPE[x.op] & ~product
@@ -336,7 +336,7 @@ def _shape(x: Kernels) -> Ints:
     ).astype(np.int64)
 
 
-def _line(x: Kernels) -> tuple[Ints, Floats]:
+def _line(x: KernelShapes) -> tuple[Ints, Floats]:
     """[R, 7] what neighbours have in common, and [R] the size in which they differ; -1 for what has no axis."""
     product, attention = _PRODUCT[x.op], x.op == ATTENTION
     weight = x.way == _WGRAD

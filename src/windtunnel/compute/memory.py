@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.compute.curves import MemoryCurve
 from windtunnel.compute.device import Device
-from windtunnel.compute.kernels import MemoryCurve
 
 Array = npt.NDArray[np.float64]
 RESIDENT = 2.0

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.compute.curves import Provenance
 from windtunnel.compute.estimate import Estimate
-from windtunnel.compute.kernels import Provenance
 from windtunnel.compute.measured import NOISE, UNSTATED
 from windtunnel.records.shapes import Value, read_shape
 from windtunnel.spec.job import Job

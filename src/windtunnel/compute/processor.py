@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.compute.families import DERIVED
-from windtunnel.compute.kernels import AttentionCurve, GemmCurve, Kernels, MemoryCurve, Provenance, Table
+from windtunnel.compute.curves import AttentionCurve, Basis, GemmCurve, KernelCurves, MemoryCurve, Provenance
+from windtunnel.compute.memory_classes import DERIVED
 from windtunnel.spec.cluster import GPU
 from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Kind
@@ -52,11 +52,11 @@ def is_processor(architecture: str) -> bool:
     return architecture.lower() in ARCHITECTURES
 
 
-def neutral(gpu: GPU) -> Kernels:
+def neutral(gpu: GPU) -> KernelCurves:
     """Constants of a processor that nobody has fitted."""
     best = next((gpu.peak[name] for name in ("bf16", "fp16", "fp32") if name in gpu.peak), max(gpu.peak.values()))
     names = ("elementwise", "softmax_native", *DERIVED)
-    return Kernels(
+    return KernelCurves(
         id="a processor",
         architecture=gpu.architecture,
         peak=best,
@@ -69,7 +69,7 @@ def neutral(gpu: GPU) -> Kernels:
         gemm=PRODUCT,
         memory=dict.fromkeys(names, MOVING),
         attention={"aten": {"forward": FORWARD, "backward": BACKWARD}},
-        tables={name: Table(0.5, Provenance.ASSUMED, SOURCE) for name in ("gemm", "attention.aten", *names)},
+        tables={name: Basis(0.5, Provenance.ASSUMED, SOURCE) for name in ("gemm", "attention.aten", *names)},
     )
 
 
@@ -103,8 +103,8 @@ def table_bytes(width: Array, m: Array, n: Array, k: Array) -> Array:
     return width * (m * n + k * n)
 
 
-def operator_of(kind: int, role: int, kernels: Kernels) -> tuple[str, Operator] | None:
-    """(key of `Kernels.memory`, operator) of a row, where exactly one of the operators that it may be was fitted."""
+def operator_of(kind: int, role: int, kernels: KernelCurves) -> tuple[str, Operator] | None:
+    """(key of `KernelCurves.memory`, operator) of a row, where exactly one of the operators that it may be was fitted."""
     for listed in (OPERATORS.get((Kind(kind), Role(role))), OPERATORS.get((Kind(kind), None))):
         found = [(f"{each.name}@aten", each) for each in listed or () if f"{each.name}@aten" in kernels.memory]
         if len(found) == 1:

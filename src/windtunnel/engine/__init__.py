@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -80,14 +80,13 @@ def run(
 
 
 def _wrong_column(program: Program) -> str:
-    """Which column has another type than its annotation says."""
-    expected = {"Longs": np.int64, "Ints": np.int32, "Floats": np.float64, "Bytes": np.uint8}
-    for field in fields(program):
-        want = expected.get(str(field.type))
-        got = getattr(program, field.name)
-        if want is None:
+    """Which column is not an array of its field's element type."""
+    for name, annotation in get_type_hints(Program).items():
+        if get_origin(annotation) is not np.ndarray:
             continue
+        (want,) = get_args(get_args(annotation)[1])  # NDArray[X] is ndarray[shape, dtype[X]]
+        got = getattr(program, name)
         if not isinstance(got, np.ndarray) or got.dtype != want or got.ndim != 1 or not got.flags.c_contiguous:
             shown = f"{got.dtype}{list(got.shape)}" if isinstance(got, np.ndarray) else type(got).__name__
-            return f"program.{field.name} must be a contiguous one-dimensional array of {np.dtype(want)}, not {shown}"
+            return f"program.{name} must be a contiguous one-dimensional array of {np.dtype(want)}, not {shown}"
     return "program.categories and host_window must be whole numbers, compute_tax a number"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.graph import Floats, Graph, Paths
+from windtunnel.engine.graph import Graph, Paths
 
 
 def closed_flows(graph: Graph, paths: Paths, bytes: npt.ArrayLike, start: npt.ArrayLike) -> Floats:

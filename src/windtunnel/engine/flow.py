@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.graph import Floats, Graph, Ints, Longs, Paths
+from windtunnel.engine.graph import Graph, Paths
 
 TOLERANCE = 1e-9
 """Ends that lie together by this share of a flow's age are one event: ties up to rounding."""
@@ -27,8 +28,8 @@ _NO_FLOATS, _NO_INTS, _NO_LONGS = np.empty(0, np.float64), np.empty(0, np.int32)
 class Demands:
     """R rows: row r puts `demand[i]` bytes a unit on `links[i]`, i in start[r]:start[r+1]. Without `demand`: 1, as for flows."""
 
-    start: Longs
-    links: Ints
+    start: Int64s
+    links: Int32s
     demand: Floats = field(default_factory=lambda: _NO_FLOATS)
 
     def __len__(self) -> int:
@@ -51,13 +52,13 @@ class Variables:
 
     begin: Floats
     size: Floats
-    row: Ints = field(default_factory=lambda: _NO_INTS)
+    row: Int32s = field(default_factory=lambda: _NO_INTS)
     weight: Floats = field(default_factory=lambda: _NO_FLOATS)
     bound: Floats = field(default_factory=lambda: _NO_FLOATS)
     latency: Floats = field(default_factory=lambda: _NO_FLOATS)
     delay: Floats = field(default_factory=lambda: _NO_FLOATS)
-    dep_start: Longs = field(default_factory=lambda: _NO_LONGS)
-    deps: Ints = field(default_factory=lambda: _NO_INTS)
+    dep_start: Int64s = field(default_factory=lambda: _NO_LONGS)
+    deps: Int32s = field(default_factory=lambda: _NO_INTS)
 
     def __len__(self) -> int:
         return len(self.size)
@@ -68,7 +69,7 @@ class Changes:
     """Links whose capacity changes while flows run, in order of time; 0: what is on the link stands still."""
 
     time: Floats = field(default_factory=lambda: _NO_FLOATS)
-    link: Ints = field(default_factory=lambda: _NO_INTS)
+    link: Int32s = field(default_factory=lambda: _NO_INTS)
     capacity: Floats = field(default_factory=lambda: _NO_FLOATS)
 
 
@@ -103,7 +104,7 @@ class PlanUse:
     launches and of the slowest one, and what it takes with nothing else on the links."""
 
     use: LinkUse
-    starts: Longs
+    starts: Int64s
     total: Floats
     longest: Floats
     alone: Floats
@@ -156,10 +157,10 @@ def run(
 def network(
     capacity: Floats,
     demands: Demands,
-    plan_start: Longs,
+    plan_start: Int64s,
     variables: Variables,
-    key: Longs,
-    key_plan: Ints,
+    key: Int64s,
+    key_plan: Int32s,
     changes: Changes | None = None,
     tolerance: float = TOLERANCE,
 ) -> _core.FlowNetwork:
@@ -221,9 +222,9 @@ def _floats(column: Floats | Sequence[float]) -> Floats:
     return np.ascontiguousarray(column, np.float64)
 
 
-def _longs(column: Longs | Sequence[int]) -> Longs:
+def _longs(column: Int64s | Sequence[int]) -> Int64s:
     return np.ascontiguousarray(column, np.int64)
 
 
-def _ints(column: Ints | Sequence[int]) -> Ints:
+def _ints(column: Int32s | Sequence[int]) -> Int32s:
     return np.ascontiguousarray(column, np.int32)

@@ -10,15 +10,9 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int32]
-Shorts = npt.NDArray[np.int16]
-Longs = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from windtunnel.base.arrays import Floats, Int16s, Int32s, Int64s, Uint8s
 
 
 class NodeKind(IntEnum):
@@ -43,18 +37,18 @@ class Graph:
     if the endpoint sits on the fabric itself. `rail` [H]: index of the endpoint's rail, -1 for none.
     """
 
-    node_kind: Bytes
-    node_site: Ints
-    link_from: Ints
-    link_to: Ints
+    node_kind: Uint8s
+    node_site: Int32s
+    link_from: Int32s
+    link_to: Int32s
     link_rate: Floats
     link_latency: Floats
-    link_axis: Shorts
-    link_up: Bytes
-    endpoint: Ints
-    nic_start: Longs
-    nics: Ints
-    rail: Ints
+    link_axis: Int16s
+    link_up: Uint8s
+    endpoint: Int32s
+    nic_start: Int64s
+    nics: Int32s
+    rail: Int32s
     names: tuple[str, ...] = ()  # [N] for people; not passed to the core
 
     @property
@@ -82,8 +76,8 @@ class Graph:
 class Paths:
     """Links of P paths: those of path p are `links[start[p]:start[p+1]]`, in order."""
 
-    start: Longs
-    links: Ints
+    start: Int64s
+    links: Int32s
 
     def __len__(self) -> int:
         return len(self.start) - 1

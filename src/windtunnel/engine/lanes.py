@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from windtunnel.engine.graph import Floats, Ints, Longs
+from windtunnel.base.arrays import Floats, Int32s, Int64s
 
 ALL = int(np.iinfo(np.int64).min)
 
@@ -25,18 +25,18 @@ class Lanes:
     `group` [K]: lanes of one group advance together (pipelined); the flow engine makes one variable of each.
     """
 
-    src: Ints
-    dst: Ints
-    bytes: Longs
-    slice: Longs
-    window: Ints
+    src: Int32s
+    dst: Int32s
+    bytes: Int64s
+    slice: Int64s
+    window: Int32s
     delay: Floats
     rate: Floats  # inf: as fast as the links
     begin: Floats
-    group: Ints
-    dep_start: Longs  # [K+1]
-    dep_lane: Ints
-    dep_lead: Longs
+    group: Int32s
+    dep_start: Int64s  # [K+1]
+    dep_lane: Int32s
+    dep_lead: Int64s
     hold: Floats = field(default_factory=lambda: np.empty(0))  # packets only
 
     def __len__(self) -> int:

@@ -17,16 +17,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.graph import Floats, Graph, Ints, Longs, Paths
+from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.routes import RouteOptions, route
 
 Progress = Callable[[float], bool | None]
 
 _SECONDS_AND_BYTES = (
-    "buffer", "inner_buffer", "alpha", "reserve", "resume", "xoff", "xon", "credit", "nack_interval", "flowlet_gap", "sample",
+    "buffer", "buffer_time", "inner_buffer", "alpha", "reserve", "resume", "xoff", "xon", "credit", "nack_interval", "flowlet_gap",
+    "sample",
 )  # fmt: skip
 
 
@@ -96,7 +98,8 @@ class PacketOptions:
     """SI units: s, B, B/s. Defaults are a lossless RoCE fabric without congestion control; docs/packet.md has the equations.
 
     `header` is added to each data packet's `mtu` on the wire; `control` is the size of ACK, CNP, pause and credit frames.
-    `buffer` of a switch is shared by its ports, `inner_buffer` is that of other nodes that forward. `alpha`: dynamic threshold (per
+    `buffer` of a switch is shared by its ports; a switch whose ports fill it in less than `buffer_time` seconds has as much as they
+    fill in that time. `inner_buffer`: of other nodes that forward. `alpha`: dynamic threshold (per
     ingress with PAUSE, per egress with DROP); `xoff` > 0: fixed thresholds per ingress instead; `headroom` None: what cable and
     packets under way need; `credit` 0: twice a round trip on the cable. `algorithm` and `parameters`: see `engine.control`.
     `timeouts`: consecutive retransmission timeouts, the last repeats; after `retries` without progress the run fails.
@@ -109,6 +112,7 @@ class PacketOptions:
     control: int = 64
     loss: Loss = Loss.PAUSE
     buffer: float = 32e6
+    buffer_time: float = 0.0
     inner_buffer: float = 4e6
     alpha: float = 0.125
     reserve: float = 4096
@@ -180,9 +184,9 @@ class PacketResult:
     acked: Floats
     fct: Floats
     stats: dict[str, float]
-    link_data: Longs
-    link_control: Longs
-    link_peak: Longs
+    link_data: Int64s
+    link_control: Int64s
+    link_peak: Int64s
     link_paused: Floats
     end: float
     partitions: int
@@ -321,7 +325,7 @@ def _without(graph: Graph, down: set[int]) -> Graph:
 
 
 def _columns(paths: Paths, lanes: Lanes, rows: npt.ArrayLike | None) -> dict[str, npt.NDArray[Any]]:
-    path: Ints = np.arange(len(lanes), dtype=np.int32) if rows is None else np.ascontiguousarray(rows, np.int32)
+    path: Int32s = np.arange(len(lanes), dtype=np.int32) if rows is None else np.ascontiguousarray(rows, np.int32)
     out = {name: getattr(lanes, name) for name in lanes.__dataclass_fields__}
     return {**out, "path": path, "path_start": paths.start, "path_links": paths.links}
 

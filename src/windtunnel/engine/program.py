@@ -19,12 +19,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
 from windtunnel.base.errors import EngineError
-
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float64]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -43,31 +39,31 @@ class Program:
     v of the `rv_` columns. Waits name earlier operators of the template, and earlier instances of the rank. Seconds throughout.
     """
 
-    template_start: Longs  # [T+1]
-    op_stream: Ints  # [O] 0..63; stream 0 is the one whose idle time is accounted
+    template_start: Int64s  # [T+1]
+    op_stream: Int32s  # [O] 0..63; stream 0 is the one whose idle time is accounted
     op_seconds: Floats  # [O]
     op_host: Floats  # [O] host seconds to enqueue
-    op_category: Ints  # [O] 0..categories-1
-    op_comm: Bytes  # [O] 1: a communication kernel, see `compute_tax`; COPY
-    op_sync: Bytes  # [O] 1: the host enqueues nothing more until the operator has ended
-    op_wait0: Ints  # [O] -1: none
-    op_wait1: Ints  # [O]
-    rank_start: Longs  # [R+1]
-    template: Ints  # [I]
-    times: Ints  # [I] repetitions, one after the other
-    flags: Bytes  # [I] HOST_SYNC, JOIN
-    wait_start: Longs  # [I+1]
-    waits: Ints
-    rv_stream: Ints  # [V]
+    op_category: Int32s  # [O] 0..categories-1
+    op_comm: Uint8s  # [O] 1: a communication kernel, see `compute_tax`; COPY
+    op_sync: Uint8s  # [O] 1: the host enqueues nothing more until the operator has ended
+    op_wait0: Int32s  # [O] -1: none
+    op_wait1: Int32s  # [O]
+    rank_start: Int64s  # [R+1]
+    template: Int32s  # [I]
+    times: Int32s  # [I] repetitions, one after the other
+    flags: Uint8s  # [I] HOST_SYNC, JOIN
+    wait_start: Int64s  # [I+1]
+    waits: Int32s
+    rv_stream: Int32s  # [V]
     rv_host: Floats  # [V]
-    rv_cat_wait: Ints  # [V]
-    rv_cat_transfer: Ints  # [V]
-    part_start: Longs  # [V+1]
-    part_key: Longs  # [P]
+    rv_cat_wait: Int32s  # [V]
+    rv_cat_transfer: Int32s  # [V]
+    part_start: Int64s  # [V+1]
+    part_key: Int64s  # [P]
     part_seconds: Floats  # [P]
-    part_participants: Ints  # [P] >= 1
-    op_group: Ints  # [O] column of `scales` by which an operator's seconds are multiplied
-    scale: Ints  # [I] row of `scales`; empty: every factor is 1
+    part_participants: Int32s  # [P] >= 1
+    op_group: Int32s  # [O] column of `scales` by which an operator's seconds are multiplied
+    scale: Int32s  # [I] row of `scales`; empty: every factor is 1
     scales: Floats  # [rows x groups], flat
     groups: int
     categories: int
@@ -92,7 +88,7 @@ class RankBuilder:
         self.hosts: list[float] = []  # one a rendezvous
         self.keys: list[int] = []  # two a part: key, participants
         self.seconds: list[float] = []  # one a part
-        self.scales: Longs | None = None  # [instances] rows of the builder's factors that stretch them; None: the first for all
+        self.scales: Int64s | None = None  # [instances] rows of the builder's factors that stretch them; None: the first for all
 
     def __len__(self) -> int:
         return len(self.rows) // 4
@@ -131,11 +127,11 @@ class RankBuilder:
 
     def extend(
         self,
-        template: Longs,
-        flags: Longs,
-        waits: Longs,
-        stream: Longs,
-        key: Longs,
+        template: Int64s,
+        flags: Int64s,
+        waits: Int64s,
+        stream: Int64s,
+        key: Int64s,
         seconds: float,
         participants: int,
         host: float,
@@ -159,7 +155,7 @@ class RankBuilder:
         self.seconds += [seconds] * count
 
     @property
-    def templates(self) -> Longs:
+    def templates(self) -> Int64s:
         """Template of each instance so far, -1 for a rendezvous."""
         return np.array(self.rows[:: self._STRIDE], np.int64)
 
@@ -167,7 +163,7 @@ class RankBuilder:
         """Lets the host enqueue nothing more until `instance`, which is there already, has ended."""
         self.rows[self._STRIDE * instance + 2] |= HOST_SYNC
 
-    def scale(self, rows: Longs) -> None:
+    def scale(self, rows: Int64s) -> None:
         """Gives each instance so far [n] its row of the builder's factors."""
         self.scales = rows
 
@@ -185,20 +181,20 @@ class ProgramBuilder:
         self.categories, self.compute_tax, self.host_window = categories, compute_tax, host_window
         self._ranks: list[RankBuilder] = []
         self._sizes: list[int] = []
-        self._columns: list[tuple[Ints, Floats, Floats, Ints, Bytes, Bytes, Ints, Ints, Ints]] = []
+        self._columns: list[tuple[Int32s, Floats, Floats, Int32s, Uint8s, Uint8s, Int32s, Int32s, Int32s]] = []
         self._factors: list[Floats] = []
 
     def add_template(
         self,
         seconds: Sequence[float] | Floats,
-        category: Sequence[int] | Ints | int = 0,
-        stream: Sequence[int] | Ints | int = 0,
+        category: Sequence[int] | Int32s | int = 0,
+        stream: Sequence[int] | Int32s | int = 0,
         host: Sequence[float] | Floats | float = 0.0,
-        comm: Sequence[bool] | Bytes | bool = False,
-        wait0: Sequence[int] | Ints | int = -1,
-        wait1: Sequence[int] | Ints | int = -1,
-        sync: Sequence[bool] | Bytes | bool = False,
-        group: Sequence[int] | Ints | int = 0,
+        comm: Sequence[bool] | Uint8s | bool = False,
+        wait0: Sequence[int] | Int32s | int = -1,
+        wait1: Sequence[int] | Int32s | int = -1,
+        sync: Sequence[bool] | Uint8s | bool = False,
+        group: Sequence[int] | Int32s | int = 0,
     ) -> int:
         """A list of operators that run in this order; one value stands for all. Returns the template's number.
 
@@ -209,10 +205,10 @@ class ProgramBuilder:
         """
         n = len(seconds)
 
-        def ints(value: Sequence[int] | Ints | int) -> Ints:
+        def ints(value: Sequence[int] | Int32s | int) -> Int32s:
             return np.full(n, value, np.int32) if isinstance(value, int) else np.asarray(value, np.int32)
 
-        def marks(value: Sequence[bool] | Bytes | bool) -> Bytes:
+        def marks(value: Sequence[bool] | Uint8s | bool) -> Uint8s:
             return np.full(n, value, np.uint8) if isinstance(value, bool) else np.asarray(value, np.uint8)
 
         hosts = np.full(n, host, np.float64) if isinstance(host, (int, float)) else np.asarray(host, np.float64)
@@ -233,7 +229,7 @@ class ProgramBuilder:
         self._columns.append(columns)
         return len(self._sizes) - 1
 
-    def add_factors(self, factors: Floats) -> Longs:
+    def add_factors(self, factors: Floats) -> Int64s:
         """Rows [n, groups] of factors that instances may name; returns their numbers. The first row of a program has to be ones."""
         first = sum(len(rows) for rows in self._factors)
         self._factors.append(np.asarray(factors, np.float64))
@@ -253,7 +249,7 @@ class ProgramBuilder:
         meetings = np.array([n for r in ranks for n in r.meetings], np.int64).reshape(-1, 4)
         keys = np.array([n for r in ranks for n in r.keys], np.int64).reshape(-1, 2)
 
-        def ints(column: npt.NDArray[np.generic]) -> Ints:
+        def ints(column: npt.NDArray[np.generic]) -> Int32s:
             return np.ascontiguousarray(column, np.int32)
 
         return Program(
@@ -275,9 +271,9 @@ class ProgramBuilder:
         )  # fmt: skip
 
 
-def _scales(rank: RankBuilder) -> Longs:
+def _scales(rank: RankBuilder) -> Int64s:
     return np.zeros(len(rank), np.int64) if rank.scales is None else rank.scales
 
 
-def _offsets(sizes: Sequence[int] | Longs) -> Longs:
+def _offsets(sizes: Sequence[int] | Int64s) -> Int64s:
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(np.int64)

@@ -13,9 +13,10 @@ from typing import TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats, Int32s
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.graph import Floats, Graph, Ints, Paths
+from windtunnel.engine.graph import Graph, Paths
 
 
 class Policy(IntEnum):
@@ -86,8 +87,8 @@ def spread(
 
 
 class _Flows(TypedDict):
-    src: Ints
-    dst: Ints
+    src: Int32s
+    dst: Int32s
     key: npt.NDArray[np.uint64]
     policy: int
     nic: int

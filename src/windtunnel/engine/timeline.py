@@ -8,8 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float64]
+from windtunnel.base.arrays import Floats, Int32s
 
 HOST = -2
 """Column of `Timeline.idle`: the host had not enqueued the next operator."""
@@ -57,10 +56,10 @@ class Hop:
 class OpTimes:
     """Operators of the recorded ranks, in program order; `op` is -1 for a rendezvous (from post to end). Seconds."""
 
-    rank: Ints
-    instance: Ints
-    repeat: Ints
-    op: Ints
+    rank: Int32s
+    instance: Int32s
+    repeat: Int32s
+    op: Int32s
     start: Floats
     end: Floats
 
@@ -91,8 +90,3 @@ class Timeline:
     def of_rank(self, rank: int) -> slice:
         """The rows of `rank` in `begin`, `end` and `transfer_begin`."""
         return slice(int(self.rank_start[rank]), int(self.rank_start[rank + 1]))
-
-    def expand(self, rank: int, instance: int) -> tuple[Floats, Floats]:
-        """Starts and ends [times * operators] of one instance; empty unless the rank was recorded."""
-        rows = (self.recorded.rank == rank) & (self.recorded.instance == instance)
-        return self.recorded.start[rows], self.recorded.end[rows]

@@ -1,6 +1,5 @@
 """Plan -> bytes: what the fullest GPU of every pipeline stage holds, when, and whether it fits."""
 
-from windtunnel.memory.advice import shortfall
 from windtunnel.memory.over_time import PARTS, OverTime, over_time
 from windtunnel.memory.replay import Pooled, replay
 from windtunnel.memory.result import StageMemory
@@ -8,7 +7,6 @@ from windtunnel.memory.snapshot import dumps, snapshot
 from windtunnel.memory.stage import curve, memory_of
 from windtunnel.memory.tiers import NAMES, TierMemory
 from windtunnel.memory.tiers import PARTS as TIER_PARTS
-from windtunnel.memory.together import Together, together
 from windtunnel.memory.walk import activation_walk
 from windtunnel.memory.why import why
 
@@ -20,15 +18,12 @@ __all__ = [
     "Pooled",
     "StageMemory",
     "TierMemory",
-    "Together",
     "activation_walk",
     "curve",
     "dumps",
     "memory_of",
     "over_time",
     "replay",
-    "shortfall",
     "snapshot",
-    "together",
     "why",
 ]

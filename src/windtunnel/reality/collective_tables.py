@@ -20,7 +20,7 @@ from windtunnel.profile.imports import gpu_of_path
 from windtunnel.reality.collectives import COMMS
 from windtunnel.reality.machine import Place, machine
 from windtunnel.reality.measurements import Fitted
-from windtunnel.reality.report import Score
+from windtunnel.reality.scores import Score
 from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Cluster
 from windtunnel.workload.ops import Comm

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.network import collective, flat_group
 from windtunnel.reality.machine import Place, machine
-from windtunnel.reality.report import Score
 from windtunnel.reality.rows import CollectiveRow
+from windtunnel.reality.scores import Score
 from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Cluster
 from windtunnel.workload.ops import Comm
@@ -19,6 +19,9 @@ COMMS = {comm.name.lower().replace("_", ""): comm for comm in Comm if comm is no
 
 WARM_UP_BYTES = 256
 """Below this the first call of a sweep is a warm-up artefact."""
+
+MOST_GPUS = 2**22
+"""No cluster is larger; a group's arrays hold an entry a GPU."""
 
 _MIB = 2**20
 _OUTLIER = re.compile(r"outlier at (\d+) ?MiB", re.IGNORECASE)
@@ -45,6 +48,8 @@ def call_of(row: CollectiveRow) -> Call | Skipped:
         return Skipped(f"collective {row.collective!r} is not modelled")
     if reason := _unclean(row):
         return Skipped(reason)
+    if row.gpus > MOST_GPUS:
+        return Skipped(f"{row.gpus} GPUs are more than a cluster has")
     nodes = row.nodes or 1
     if row.gpus % nodes:
         return Skipped(f"{row.gpus} GPUs do not spread evenly over {nodes} nodes")

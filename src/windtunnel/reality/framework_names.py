@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
+from windtunnel.reality import publications
 from windtunnel.spec import names
-
-SPELLINGS = {
-    "megatron": ("megatron-lm", "mcore", "primus", "pai-megatron", "megatron-llm"),
-    "megatron-deepspeed": ("bigscience", "gpt-neox", "neox"),
-    "nemo": ("megatron-bridge", "nemo-megatron", "nemo framework", "bionemo"),
-    "deepspeed": ("zero", "ds", "deepspeed-zero", "accelerate-deepspeed"),
-    "fsdp": (
-        "llm-foundry",
-        "composer",
-        "mosaicml",
-        "pytorch-fsdp",
-        "pytorch fsdp",
-        "fairscale",
-        "accelerate",
-        "huggingface",
-        "transformers",
-        "pytorch",
-        "torchtune",
-        "fms-fsdp",
-    ),
-    "torchtitan": ("fsdp2", "pytorch-fsdp2", "titan"),
-    "maxtext": ("jax", "axlearn", "paxml", "pax", "levanter", "t5x"),
-    "hai-llm": ("hai", "deepseek"),
-}
-"""Catalogue entry (or `software.RELEASES` key): other names that tables use for it, or for what descends from it."""
 
 DIVIDES_STATE = ("fsdp", "hsdp", "zero3", "zero2")
 
 
-def framework_named(said: str, sharding: str | None, known: tuple[str, ...]) -> tuple[str, str | None]:
-    """(name, None) where `known` or the catalogue has `said` or lists it as a spelling; else (what stands in for it, why).
+def framework_named(said: str, sharding: str | None) -> tuple[str, str | None]:
+    """(name, None) where the catalogue or a publication file has `said`; else (what stands in for it, why).
 
     Sharded parameters stand for FSDP, anything else for Megatron, from which most training frameworks descend.
     """
+    known = (*publications.releases(), *names("frameworks"))
     name = said.strip().lower().replace("_", "-")
-    if name in (*known, *names("frameworks")):
+    if name in known:
         return name, None
-    for entry, others in SPELLINGS.items():
-        if name in others and entry in (*known, *names("frameworks")):
+    for entry, others in publications.spellings().items():
+        if name in others and entry in known:
             return entry, f"framework {said} is the catalogue's {entry}"
     stand_in = "fsdp" if sharding in DIVIDES_STATE else "megatron"
     what = f"framework {said!r} is not in the catalogue" if said else "framework not published"

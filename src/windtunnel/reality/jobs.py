@@ -15,14 +15,15 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
+from windtunnel.reality import publications
 from windtunnel.reality.architecture import model_of
 from windtunnel.reality.framework_names import framework_named
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.machine import cluster_of
-from windtunnel.reality.recipes import recomputed
+from windtunnel.reality.publications import Habits
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
-from windtunnel.reality.software import RELEASES, catalogue_date, runtime_of, software_date
+from windtunnel.reality.software import catalogue_date, context_of, dates_of, runtime_of, software_date
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
 from windtunnel.spec.offload import Offload
 
@@ -42,30 +43,10 @@ ALL_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *OFFLOAD_LEVELS, *
 MIXTURE_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *LEVELS[2:])
 """With experts also the cheap modules by name: norms, experts' activations, up projections of latent attention."""
 
-OFFLOADS_SINCE = {"nemo": (25, 7)}
-"""Frameworks whose recipes offload activations of fully sharded jobs where the host is a chip-to-chip link away, and the version
-since which they do (NVIDIA-NeMo/Megatron-Bridge performance recipes: cpu_offloading_num_layers beside use_megatron_fsdp)."""
-
 MICRO_BATCHES = (1, 2, 4, 8)
-INTERLEAVES = ("megatron", "megascale", "nemo", "torchtitan", "meta")
-"""Frameworks that have the interleaved schedule; the others run 1F1B."""
-
-PRINTS_INTERLEAVE = ("nemo",)
-"""Publishers whose tables print virtual stages wherever there are some (97 of 104 rows with pipelines): a blank is none."""
 
 MOST_VIRTUAL_STAGES = 8
-"""Papers print 1 to 8 virtual stages: 3 (Korthikanti et al. 2022), 6 (MegaScale), up to 8 (Llama 3); finer cuts only add
-transfers."""
-
-SCHEDULE_OF = {"hai-llm": "dualpipe"}
-"""Frameworks with a pipeline schedule of their own (DeepSeek-V3, arXiv:2412.19437 section 3.2.1)."""
-
-LAYER_BY_LAYER = ("meta",)
-"""Frameworks whose virtual stages hold one layer each, the first and the last the embedding and the head alone (Llama 3,
-arXiv:2407.21783 section 3.3.2)."""
-
-_SEQUENCE_PARALLEL_SINCE = (2022, 5)
-_DISTRIBUTED_OPTIMIZER_SINCE = (2022, 1)
+"""Papers print 1 to 8 virtual stages; finer cuts only add transfers."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +65,7 @@ def draft(row: TrainingRow) -> Draft | Skipped:
     row = _with_known_framework(row, assumed)
     try:
         software = software_date(row) or catalogue_date(row)
+        row = _with_known_columns(row, software, assumed)
         model = model_of(row, software, assumed)
         if isinstance(model, Skipped):
             return model
@@ -95,7 +77,7 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         runtime = runtime_of(row, software, assumed, model, cluster)
         if isinstance(runtime, Skipped):
             return runtime
-        return _candidates(row, model, cluster, runtime, software, assumed)
+        return _Candidates.of(row, model, cluster, runtime, software, assumed).draft()
     except ValidationError as error:
         first = error.errors()[0]
         return Skipped(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
@@ -104,60 +86,114 @@ def draft(row: TrainingRow) -> Draft | Skipped:
 
 
 def _with_known_framework(row: TrainingRow, assumed: list[str]) -> TrainingRow:
-    name, why = framework_named(row.framework or "", row.sharding, tuple(RELEASES))
+    name, why = framework_named(row.framework or "", row.sharding)
     if why:
         assumed.append(why)
     return replace(row, framework=name)
 
 
+def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> TrainingRow:
+    """The row with columns that its publication is known to say elsewhere, or to print otherwise."""
+    for fact in publications.facts_for(publications.columns_of(row) | dates_of(row, software)):
+        blank = {name: value for name, value in fact.row.items() if getattr(row, name) is None}
+        if (blank or fact.corrects) and fact.assumed:
+            assumed.append(fact.assumed)
+        row = replace(row, **(blank | fact.corrects))
+    return row
+
+
 def _unsupported(row: TrainingRow) -> str | None:
     blank = [name for name in ("gbs", "gpu", "gpus", "tp", "pp", "precision") if not getattr(row, name)]
-    return f"{', '.join(blank)} not published" if blank else None
+    if blank:
+        return f"{', '.join(blank)} not published"
+    zero = [name for name in ("mbs", "vpp", "dp", "cp", "ep", "gpus_per_node", "shard_group") if getattr(row, name) == 0]
+    return f"{', '.join(zero)} is 0" if zero else None
 
 
-def _candidates(
-    row: TrainingRow, model: Model, cluster: Cluster, runtime: Runtime, software: tuple[int, int] | None, assumed: list[str]
-) -> Draft | Skipped:
-    tp, pp, cp, gpus, batch = row.tp or 1, row.pp or 1, row.cp or 1, row.gpus or 1, row.gbs or 1
-    dp = row.dp or max(1, gpus // (tp * pp * cp))
-    common: dict[str, Any] = {
-        "tp": tp,
-        "pp": pp,
-        "cp": cp,
-        "dp": dp,
-        "ep": row.ep or 1,
-        "global_batch": batch,
-        "seq": row.seq,
-        "sequence_parallel": _sequence_parallel(row, tp, software, assumed),
-    }
-    common |= _sharding(row, dp * cp, software, assumed)
-    if pp > 1 and row.framework in SCHEDULE_OF:
-        common["schedule"] = SCHEDULE_OF[row.framework]
-        assumed.append(f"schedule {common['schedule']}, the framework's own")
-    listed = recomputed(model, cluster) if row.framework == "nemo" and row.recompute is None else ()
-    if listed:
-        assumed.append(f"recompute of {', '.join(listed)}, as NVIDIA's recipes of hybrids list it")
-    blank: list[str] = []
-    jobs: list[Job] = []
-    refused: WindtunnelError | None = None
-    offloads = _offloads(runtime, cluster, common["sharding"])
-    for (recompute, quarters), micro_batch, vpp in _open(row, model, dp, blank, offloads, listed):
-        layout, rule = _stages(row, model, pp * vpp)
-        if layout == ():
-            refused = PlanError(
-                "plan.stages",
-                model.layers,
-                f"at least one layer in each of {pp * vpp} virtual stages",
-                "a stage that holds only the embedding or the head is not modelled in this version",
-            )
-            continue
-        largest = max(layout or (model.layers // (pp * vpp),))
+@dataclass(frozen=True)
+class _Candidates:
+    """What all candidate jobs of a row share. `plan`: fields of the plan that are not open."""
+
+    row: TrainingRow
+    model: Model
+    cluster: Cluster
+    runtime: Runtime
+    habits: Habits
+    plan: dict[str, Any]
+    assumed: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        row: TrainingRow,
+        model: Model,
+        cluster: Cluster,
+        runtime: Runtime,
+        software: tuple[int, int] | None,
+        assumed: list[str],
+    ) -> _Candidates:
+        tp, pp, cp, gpus = row.tp or 1, row.pp or 1, row.cp or 1, row.gpus or 1
+        dp = row.dp or max(1, gpus // (tp * pp * cp))
+        context = context_of(row, software, model, cluster) | {"version": runtime.version}
+        first = Habits(**publications.habits_for(context))
+        plan = {
+            "tp": tp,
+            "pp": pp,
+            "cp": cp,
+            "dp": dp,
+            "ep": row.ep or 1,
+            "global_batch": row.gbs or 1,
+            "seq": row.seq,
+            "sequence_parallel": _sequence_parallel(row, tp, first, assumed),
+        }
+        plan |= _sharding(row, dp * cp, first, assumed)
+        context["fully_sharded"] = plan["sharding"] in ("fsdp", "hsdp")
+        habits = Habits(**publications.habits_for(context))
+        if habits.schedule is not None:
+            plan["schedule"] = habits.schedule
+        for fact in publications.facts_for(context):
+            if fact.assumed and (fact.habits.schedule is not None or fact.habits.recompute_modules is not None):
+                assumed.append(fact.assumed)
+        return cls(row, model, cluster, runtime, habits, plan, assumed)
+
+    def draft(self) -> Draft | Skipped:
+        """Every combination of the open columns that makes a consistent job."""
+        blank: list[str] = []
+        jobs: list[Job] = []
+        refused: WindtunnelError | None = None
+        for (recompute, quarters), micro_batch, vpp in self.open(blank):
+            layout, rule = self.stages(self.plan["pp"] * vpp)
+            if layout == ():
+                refused = PlanError(
+                    "plan.stages",
+                    self.model.layers,
+                    f"at least one layer in each of {self.plan['pp'] * vpp} virtual stages",
+                    "a stage that holds only the embedding or the head is not modelled in this version",
+                )
+                continue
+            try:
+                jobs.append(self.job(recompute, quarters, micro_batch, vpp, layout))
+            except SpecError as error:
+                refused = error
+                continue
+            if rule and rule not in self.assumed:
+                self.assumed.append(rule)
+        if not jobs:
+            return Skipped(str(refused) if refused else "no micro batch of 1, 2, 4 or 8 divides the batch of a data-parallel rank")
+        return Draft(self.row, tuple(jobs), tuple(blank), tuple(self.assumed))
+
+    def job(self, recompute: Recompute, quarters: int, micro_batch: int, vpp: int, layout: tuple[int, ...] | None) -> Job:
+        """One candidate. Raises SpecError where its fields contradict each other."""
+        largest = max(layout or (self.model.layers // (self.plan["pp"] * vpp),))
         some = math.ceil(quarters * largest / 4) if quarters < 4 and recompute != "offload" else None
-        named: Any = listed or _modules(model) if recompute == "modules" else ("core_attn",)
+        listed = (
+            tuple((self.row.recompute_modules or "").split(";")) if self.row.recompute_modules else self.habits.recompute_modules
+        )
+        named: Any = listed or _modules(self.model) if recompute == "modules" else ("core_attn",)
         how: Any = {"modules": "selective", "offload": "none"}.get(recompute, recompute)
         leaving = math.ceil(quarters * largest / 8) if recompute == "offload" else 0
         plan = Plan(
-            **common,
+            **self.plan,
             recompute=how,
             recompute_modules=named,
             recompute_layers=some,
@@ -166,17 +202,66 @@ def _candidates(
             stages=layout,
             offload=Offload(activations=leaving),
         )
-        job = Job(name=row.id, model=model, plan=plan, runtime=runtime, cluster=cluster, source=row.source or "")
-        try:
-            jobs.append(check(job))
-        except SpecError as error:
-            refused = error
-            continue
-        if rule and rule not in assumed:
-            assumed.append(rule)
-    if not jobs:
-        return Skipped(str(refused) if refused else "no micro batch of 1, 2, 4 or 8 divides the batch of a data-parallel rank")
-    return Draft(row, tuple(jobs), tuple(blank), tuple(assumed))
+        source = self.row.source or ""
+        return check(Job(name=self.row.id, model=self.model, plan=plan, runtime=self.runtime, cluster=self.cluster, source=source))
+
+    def open(self, blank: list[str]) -> Iterator[tuple[Level, int, int]]:
+        """What may stand in the row's open columns, as (recompute, micro batch, virtual stages); names those columns in `blank`."""
+        row = self.row
+        levels = self.levels(blank)
+        per_rank = max(1, self.plan["global_batch"] // self.plan["dp"])
+        if row.mbs is None:
+            blank.append("micro batch")
+        sizes = (row.mbs,) if row.mbs is not None else tuple(size for size in MICRO_BATCHES if per_rank % size == 0)
+        interleaves = (row.vpp,) if row.vpp is not None else self.interleaves(blank)
+        return product(levels, sizes, interleaves)
+
+    def levels(self, blank: list[str]) -> tuple[Level, ...]:
+        """Levels of recompute that the row leaves open; one where it states its own."""
+        row, levels = self.row, MIXTURE_LEVELS if self.model.experts else LEVELS
+        if row.offload_layers:
+            most = max(1, self.model.layers // self.plan["pp"])
+            return (("offload", min(OFFLOAD_LEVELS[-1][1], math.ceil(8 * row.offload_layers / most))),)
+        if row.recompute == "selective" and row.recompute_modules:
+            return (("modules", 4),)
+        if row.recompute is None:
+            if self.habits.recompute_modules:
+                return (("modules", 4),)
+            blank.append("recompute")
+            return (*levels[:-4], *OFFLOAD_LEVELS, *levels[-4:]) if self.habits.offloads else levels
+        if row.recompute == "selective" and self.habits.selective is not None:
+            return ((self.habits.selective, 4),)
+        if row.recompute == "selective" and self.model.experts:
+            blank.append("modules of selective recompute")
+            return (("selective", 4), ("modules", 4))
+        if row.recompute in RECOMPUTE:
+            return ((row.recompute, 4),)
+        raise SpecError("recompute", row.recompute, ", ".join(RECOMPUTE))
+
+    def interleaves(self, blank: list[str]) -> tuple[int, ...]:
+        """Numbers of virtual stages that the row leaves open."""
+        pp, layers = self.plan["pp"], self.model.layers
+        if pp > 1 and self.habits.layer_per_virtual_stage and (layers + 2) % pp == 0:
+            return ((layers + 2) // pp,)
+        if pp == 1 or not self.habits.interleaves or "1f1b" in _words(self.row) or self.habits.prints_virtual_stages:
+            return (1,)
+        blank.append("virtual stages")
+        if layers % pp and (layers + 2) % pp:
+            return (1,)
+        share = (
+            layers // pp if layers % pp == 0 else (layers + 2) // pp
+        )  # embedding and head count as a layer each: `layout.uneven`
+        return tuple(count for count in range(1, min(share, MOST_VIRTUAL_STAGES) + 1) if share % count == 0)
+
+    def stages(self, stages: int) -> tuple[tuple[int, ...] | None, str | None]:
+        """Layers of each virtual stage where they do not divide evenly; () where there is no layout."""
+        layers = self.model.layers
+        if layers % stages == 0:
+            return None, None
+        if stages > layers + 2:
+            return (), None
+        layout = uneven(layers, stages, greedy=bool(self.habits.fills_stages), further=self.model.mtp_layers > 0)
+        return layout if layout else ((), None)
 
 
 def level_of(job: Job) -> Level:
@@ -189,55 +274,6 @@ def level_of(job: Job) -> Level:
     return named, 4 if some is None else math.ceil(4 * some / most)
 
 
-def _open(
-    row: TrainingRow, model: Model, dp: int, blank: list[str], offloads: bool, listed: tuple[str, ...] = ()
-) -> Iterator[tuple[Level, int, int]]:
-    """What may stand in the row's blanks; names them in `blank`. `listed`: modules of selective recompute that a recipe prints."""
-    levels = MIXTURE_LEVELS if model.experts else LEVELS
-    if listed:
-        levels = (("modules", 4),)
-    elif row.recompute is None:
-        blank.append("recompute")
-        levels = (*levels[:-4], *OFFLOAD_LEVELS, *levels[-4:]) if offloads else levels
-    elif row.recompute == "selective" and row.framework == "torchtitan":
-        levels = (("ops", 4),)  # its selective mode chooses by operator, not Megatron's attention core
-    elif row.recompute == "selective" and model.experts:
-        blank.append("modules of selective recompute")
-        levels = (("selective", 4), ("modules", 4))
-    elif row.recompute in RECOMPUTE:
-        levels = ((row.recompute, 4),)
-    else:
-        raise SpecError("recompute", row.recompute, ", ".join(RECOMPUTE))
-    per_rank = max(1, (row.gbs or 1) // dp)
-    if row.mbs is None:
-        blank.append("micro batch")
-    sizes = (row.mbs,) if row.mbs is not None else tuple(size for size in MICRO_BATCHES if per_rank % size == 0)
-    interleaves = (row.vpp,) if row.vpp is not None else _interleaves(row, model.layers, blank)
-    return product(levels, sizes, interleaves)
-
-
-def _offloads(runtime: Runtime, cluster: Cluster, sharding: str) -> bool:
-    """Whether the recipes of the row's software offload activations on its machine."""
-    since, link = OFFLOADS_SINCE.get(runtime.framework), cluster.node.host_link
-    version = tuple(int(part) for part in runtime.version.split(".")[:2] if part.isdigit())
-    return since is not None and version >= since and link is not None and link.kind == "c2c" and sharding in ("fsdp", "hsdp")
-
-
-def _interleaves(row: TrainingRow, layers: int, blank: list[str]) -> tuple[int, ...]:
-    pp = row.pp or 1
-    if pp > 1 and row.framework in LAYER_BY_LAYER and (layers + 2) % pp == 0:
-        return ((layers + 2) // pp,)
-    if pp == 1 or (row.framework or "") not in INTERLEAVES or "1f1b" in _words(row):
-        return (1,)
-    if row.framework in PRINTS_INTERLEAVE:
-        return (1,)
-    blank.append("virtual stages")
-    if layers % pp and (layers + 2) % pp:
-        return (1,)
-    share = layers // pp if layers % pp == 0 else (layers + 2) // pp  # embedding and head count as a layer each: `layout.uneven`
-    return tuple(count for count in range(1, min(share, MOST_VIRTUAL_STAGES) + 1) if share % count == 0)
-
-
 def _modules(model: Model) -> tuple[Any, ...]:
     return ("layernorm", "mla_up_proj", "moe_act") if model.latent else ("layernorm", "moe_act")
 
@@ -246,31 +282,20 @@ def _words(row: TrainingRow) -> str:
     return (row.notes or "").lower().replace("interleaved 1f1b", "interleaved")
 
 
-def _stages(row: TrainingRow, model: Model, stages: int) -> tuple[tuple[int, ...] | None, str | None]:
-    """Layers of each virtual stage where they do not divide evenly; () where there is no layout."""
-    layers = model.layers
-    if layers % stages == 0:
-        return None, None
-    if stages > layers + 2:
-        return (), None
-    made = uneven(layers, stages, greedy=row.framework == "megatron-deepspeed", further=model.mtp_layers > 0)
-    return made if made else ((), None)
-
-
-def _sequence_parallel(row: TrainingRow, tp: int, software: tuple[int, int] | None, assumed: list[str]) -> bool:
+def _sequence_parallel(row: TrainingRow, tp: int, habits: Habits, assumed: list[str]) -> bool:
     if row.seq_parallel is not None:
         return row.seq_parallel == "y" and tp > 1
     if tp == 1:
         return False
-    default = software is None or software >= _SEQUENCE_PARALLEL_SINCE
+    default = habits.sequence_parallel is not False
     assumed.append(f"sequence parallelism {'on' if default else 'off'} (not published; in the frameworks since 2022)")
     return default
 
 
-def _sharding(row: TrainingRow, ranks: int, software: tuple[int, int] | None, assumed: list[str]) -> dict[str, Any]:
+def _sharding(row: TrainingRow, ranks: int, habits: Habits, assumed: list[str]) -> dict[str, Any]:
     kind = row.sharding
     if kind is None:
-        kind = "none" if software is not None and software < _DISTRIBUTED_OPTIMIZER_SINCE else "zero1"
+        kind = habits.sharding or "zero1"
         assumed.append(f"sharding {kind} (not published)")
     if kind == "fsdp" and row.shard_group is not None and row.shard_group < ranks:
         return {"sharding": "hsdp", "shard_group": row.shard_group}

@@ -14,12 +14,12 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.compute import estimate
-from windtunnel.compute.families import key_of
-from windtunnel.compute.kernels import load
-from windtunnel.compute.reference import gpu_of as fitted_gpu
+from windtunnel.compute.fitted_gpu import gpu_of as fitted_gpu
+from windtunnel.compute.kernel_file import load
+from windtunnel.compute.memory_classes import key_of
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.module_rows import module_score
-from windtunnel.reality.report import Score
+from windtunnel.reality.scores import Score
 from windtunnel.records import About, Dataset, describe
 from windtunnel.records.work import BACKWARD, with_work
 from windtunnel.spec import GPU, load_gpu, load_runtime

@@ -9,8 +9,8 @@ from windtunnel.profile.imports import Imported, format_of, gpu_named, import_al
 from windtunnel.reality.collective_tables import collective_scores, is_collective_table
 from windtunnel.reality.kernel_rows import score_rows
 from windtunnel.reality.measurements import Fitted
-from windtunnel.reality.report import Score
 from windtunnel.reality.rows import header_of, read_text
+from windtunnel.reality.scores import Score
 
 
 def kernel_scores(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windtunnel.base.units import show_time
-from windtunnel.reality.report import Report, Score
+from windtunnel.reality.report import Report
+from windtunnel.reality.scores import Score
 
 UNITS = {"step_time_s": "s", "memory_gib": "GiB", "time_us": "µs", "mfu_pct": "%"}
 NAMES = {"step_time_s": "step time", "memory_gib": "memory", "time_us": "time", "mfu_pct": "MFU"}

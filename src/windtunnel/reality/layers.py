@@ -14,7 +14,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.isolated import alone
 from windtunnel.reality.measurements import Fitted
-from windtunnel.reality.report import Score
+from windtunnel.reality.scores import Score
 from windtunnel.spec import check, load_job
 from windtunnel.workload import build
 

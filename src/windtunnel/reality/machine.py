@@ -6,8 +6,10 @@ A machine that the row names (Selene, Eos, Jean Zay, …) is taken before a gene
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+
+from pydantic import ValidationError
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.reality.gpu_names import gpu_named
@@ -31,6 +33,9 @@ KINDS = {
     "ici": "none",
 }
 """Spellings of the `fabric` column."""
+
+GENERIC = ("infiniband", "roce", "efa", "ethernet")
+"""Kinds of fabric in the order in which they stand in for one that is not stated."""
 
 _NOT_A_NAME = re.compile(r"^(aws|ib|roce|efa|opa|pcie|\d+gb|[abhlmv]\d+\w*|gb\d+|nvl\d+|p\d\w*)$")
 
@@ -56,12 +61,34 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
     if row.gpus_per_node is None:
         assumed.append("8 GPUs in a node (not published)")
     text = " ".join(filter(None, (row.family, row.source, row.network_text)))
-    made = machine(
-        Place(row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus, text)
+    place = Place(
+        row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus, text
     )
+    made = machine(_networked(place, assumed))
     if isinstance(made, Cluster) and row.gpu.casefold() not in (made.gpu.id, *map(str.casefold, made.gpu.names)):
         assumed.append(f"GPU {row.gpu!r} is the catalogue's {made.gpu.id}")
     return made
+
+
+def _networked(place: Place, assumed: list[str]) -> Place:
+    """`place` with the NICs and fabric of the catalogue's own machine, where a job of several nodes does not state them."""
+    domain = max(place.gpus_per_node, place.scaleup_gpus or 0)
+    if place.gpus <= domain or (place.nics_per_node and place.nic_gbit_s):
+        return place
+    try:
+        gpu = gpu_named(place.gpu).id
+    except UnknownName:
+        return place  # `machine` refuses it
+    kinds = [KINDS.get(place.fabric.lower())] if place.fabric else GENERIC
+    for kind in kinds:
+        known = _known(place, gpu, kind) if kind else None
+        nic = known.node.nic if known else None
+        if known is None or nic is None:
+            continue
+        count, rate = place.nics_per_node or nic.count, place.nic_gbit_s or 8e-9 * nic.bandwidth
+        assumed.append(f"{count} NICs of {rate:g} Gb/s and {known.fabric.kind} (not stated: as {known.id})")
+        return replace(place, nics_per_node=count, nic_gbit_s=rate, fabric=place.fabric or known.fabric.kind)
+    return place
 
 
 def _share(row: TrainingRow, assumed: list[str]) -> int | None:
@@ -81,8 +108,8 @@ def machine(place: Place) -> Cluster | Skipped:
     """A cluster of `place.gpus` GPUs; `Skipped` for a GPU or fabric that the catalogue lacks."""
     try:
         gpu = gpu_named(place.gpu)
-    except UnknownName:
-        return Skipped(f"GPU {place.gpu!r} is not in the catalogue")
+    except UnknownName as error:
+        return Skipped(f"GPU {place.gpu!r} is not in the catalogue; known: {error.allowed}. {error.hint}".rstrip(". ") + ".")
     kind = KINDS.get((place.fabric or "none").lower())
     if kind is None:
         return Skipped(f"fabric {place.fabric!r} is not modelled")
@@ -99,13 +126,19 @@ def machine(place: Place) -> Cluster | Skipped:
         table: dict[str, object] = {"count": place.nics_per_node, "bandwidth": f"{place.nic_gbit_s}Gb/s", "source": "the row"}
         if node.nic:
             table["latency"] = node.nic.latency
-        nic = Nic.model_validate(table)
+        try:
+            nic = Nic.model_validate(table)
+        except ValidationError as error:
+            return Skipped(f"NICs: {error.errors()[0]['msg']}")
     scale_up = node.scale_up.model_copy(update={"size": place.scaleup_gpus or place.gpus_per_node})
     node = node.model_copy(update={"gpu": gpu, "gpus": place.gpus_per_node, "scale_up": scale_up, "nic": nic})
     if known:
         return known.model_copy(update={"node": node, "fabric": fabric, "gpus": place.gpus})
     name = f"{place.gpu}-{place.fabric or 'none'}"
-    return Cluster.model_validate({"id": name, "node": node, "fabric": fabric, "gpus": place.gpus, "source": "the row"})
+    try:
+        return Cluster.model_validate({"id": name, "node": node, "fabric": fabric, "gpus": place.gpus, "source": "the row"})
+    except ValidationError as error:
+        return Skipped(f"cluster: {error.errors()[0]['msg']}")
 
 
 def _known(place: Place, gpu: str, kind: str) -> Cluster | None:

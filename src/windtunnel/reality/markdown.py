@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from windtunnel.reality.bars import NO_BAR
-from windtunnel.reality.known import KNOWN
-from windtunnel.reality.report import Family, Report, Score
+from windtunnel.reality.publications import publications
+from windtunnel.reality.report import Report
+from windtunnel.reality.scores import Family, Score
 
 WORST = 15
 UNITS = {
@@ -16,18 +17,6 @@ UNITS = {
     "time_us": "collective time",
     "mfu_pct": "MFU (no step time published)",
 }
-
-PEERS: tuple[tuple[str, str, str, str], ...] = (
-    ("Korthikanti 2022 Table 5, 8 runs, 8–512 A100", "Calculon", "3.65 %", "its code run on them; its authors' test set (SC'23)"),
-    ("same", "SimuMax v1.2", "3.9 %", "its code run with a hand-made A100-SXM file, one virtual stage"),
-    ("same", "llm-analysis, efficiency 0.5", "11.4 %", "its code run on them, `using_flops`"),
-    ("vTrain's 109 multi-node runs, 64–512 A100", "vTrain", "14.73 %", "published (MICRO'24), with kernels profiled on an A100"),
-    ("same", "Calculon, shipped A100 file", "15.33 %", "its code run on them"),
-    ("same", "SimuMax, hand-made A100-SXM file", "13.73 %", "its code run on them, straggler factor off"),
-    ("vTrain's single-node runs", "vTrain", "8.37 %", "published (MICRO'24), over 1,440 points"),
-    ("same", "Calculon", "38.95 %", "its code run on them"),
-)
-"""(data, system, mean absolute error of the step time, how the figure came about)."""
 
 
 def markdown(report: Report, command: str = "windtunnel validate") -> str:
@@ -82,7 +71,11 @@ def _headline(report: Report) -> str:
         "Families on which constants were fitted stand apart: their error is "
         "no test of foresight.",
     ]
-    return "\n\n".join([*lines, _table(report.headline, "rows")])
+    shares = ", ".join(f"{each.share_pct:.0f} % of {each.rows:,} ({each.which})" for each in report.coverage)
+    claims = (
+        f"Step times within the relative error that their prediction states: {shares}; one sigma would be 68 %." if shares else ""
+    )
+    return "\n\n".join(part for part in (*lines, _table(report.headline, "rows"), claims) if part)
 
 
 def _families(report: Report) -> str:
@@ -94,10 +87,19 @@ def _families(report: Report) -> str:
     ):
         chosen = [family for family in report.families if family.fitted is fitted]
         if chosen:
-            parts += [f"### {title}", _table(chosen, "family", {name: f"{name} (*)" for name in recalled})]
+            names = {family.family: _named(report, family, family.family in recalled) for family in chosen}
+            parts += [f"### {title}", _table(chosen, "family", names)]
+    if any(report.label(family) == "rules in view" for family in report.families):
+        parts.append(
+            "(rules in view): no constant was fitted on these rows, but a rule of their publication was settled with them in view."
+        )
     if recalled:
         parts.append("(*) holds rows whose number was recalled and not read again; they are left out of the figures in short.")
     return "\n\n".join(parts)
+
+
+def _named(report: Report, family: Family, recalled: bool) -> str:
+    return family.family + (" (*)" if recalled else "") + (" (rules in view)" if report.label(family) == "rules in view" else "")
 
 
 def _table(lines: Iterable[Family], first: str, names: dict[str, str] | None = None) -> str:
@@ -125,7 +127,8 @@ def _peers() -> str:
         "| rows | system | error | how |",
         "|---|---|---:|---|",
     ]
-    rows += [f"| {data} | {system} | {error} | {how} |" for data, system, error, how in PEERS]
+    peers = [peer for publication in publications().values() for peer in publication.peers]
+    rows += [f"| {peer.data} | {peer.system} | {peer.error} | {peer.how} |" for peer in peers]
     return "\n".join(rows[:2]) + "\n\n" + "\n".join(rows[3:])
 
 
@@ -150,8 +153,9 @@ def _worst(report: Report) -> str:
 
 def _unexplained(report: Report) -> str:
     known = {score.family for score in report.rows}
-    told = [f"* **{title}.** {text}" for family, title, text in KNOWN if family in known]
-    return "\n\n".join(["## Known misses", "\n".join(told)]) if told else ""
+    misses = [miss for publication in publications().values() for miss in publication.misses if miss.family in known]
+    lines = [f"* **{miss.title}.** {miss.text}" for miss in misses]
+    return "\n\n".join(["## Known misses", "\n".join(lines)]) if lines else ""
 
 
 def _skipped(report: Report) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+from pydantic import RootModel, ValidationError
+
 from windtunnel.base.errors import FileError
 
 FOLDER = Path(__file__).resolve().parents[1] / "catalog" / "measurements"
@@ -22,16 +24,34 @@ def tables() -> tuple[Path, ...]:
 Fitted = frozenset[tuple[str, str]]
 """(family, quantity) of rows that took part in a fit."""
 
+FITTED_FILE = FOLDER / "fitted.toml"
 
-def fitted_families(path: Path = FOLDER / "fitted.toml") -> Fitted:
+
+class _File(RootModel[dict[str, list[str] | dict[str, list[str]]]]):
+    """For each quantity a list of families; under `in_view` the same for families whose rules were settled with them in view."""
+
+
+def fitted_families(path: Path = FITTED_FILE) -> Fitted:
     """What constants were fitted on, by family and quantity; all else is test only. `FileError` if the file is not as expected."""
+    return frozenset((name, quantity) for quantity, names in _read(path).items() if isinstance(names, list) for name in names)
+
+
+def families_in_view(path: Path = FITTED_FILE) -> Fitted:
+    """Families of no fit on which a publication's rule was settled with the rows in view. `FileError` as `fitted_families`."""
+    tables = _read(path).get("in_view", {})
+    if not isinstance(tables, dict):
+        raise FileError(str(path), "in_view", "a table of quantities")
+    return frozenset((name, quantity) for quantity, names in tables.items() for name in names)
+
+
+def _read(path: Path) -> dict[str, list[str] | dict[str, list[str]]]:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).root
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FileError(str(path), str(error), "a readable TOML file") from None
-    for quantity, names in data.items():
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise FileError(str(path), f"{quantity} = {names}", "for each quantity a list of families")
+    except ValidationError as error:
+        where = str(error.errors()[0]["loc"][0])
+        raise FileError(str(path), where, "for each quantity a list of families") from None
     if not data:
         raise FileError(str(path), "nothing", "for each quantity a list of families")
-    return frozenset((name, quantity) for quantity, names in data.items() for name in names)
+    return data

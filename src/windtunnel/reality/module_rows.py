@@ -22,7 +22,7 @@ from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.isolated import alone
 from windtunnel.reality.bench import bench, on_host
 from windtunnel.reality.measurements import Fitted
-from windtunnel.reality.report import Score
+from windtunnel.reality.scores import Score
 from windtunnel.reality.skipped import Skipped
 from windtunnel.records import Dataset, read_shape
 from windtunnel.spec import GPU, Job, Model, Plan, Runtime, check, load_model, load_runtime

@@ -11,7 +11,8 @@ from statistics import median
 
 from windtunnel.base.units import show_time
 from windtunnel.reality.labels import NAMES, UNITS, label, shared_gpu, shown
-from windtunnel.reality.report import Family, Report, Score
+from windtunnel.reality.report import Report
+from windtunnel.reality.scores import Family, Score
 from windtunnel.records import PHASES
 from windtunnel.report import html as house
 

@@ -1,96 +1,25 @@
-"""What a validation says: one score a row and quantity, and the summary of each family. Plain data.
-
-Errors are signed percentages of the measured value: 100 * (predicted - measured) / measured.
-"""
+"""What a validation says: all scores, the summary of each family and table, and the bars. Plain data."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from windtunnel.reality.bars import Line
+from windtunnel.reality.bars import Line
+from windtunnel.reality.measurements import Fitted
+from windtunnel.reality.scores import Family, Score, summary
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Score:
-    """One measured quantity of one row beside its prediction, or the reason why there is none.
+class Coverage:
+    """`rows` step times, of which `share_pct` percent lie within their stated relative error; one sigma would be 68 %."""
 
-    `measured` and `predicted` are in the quantity's unit (s, GiB, µs, %). `claimed_pct` is the relative error that the prediction
-    itself states. `source_seen` is false for numbers recalled and not read again; `fitted` says that constants of the
-    model were fitted on this family, so that its error is no test of foresight.
-    """
-
-    id: str
-    family: str
-    quantity: str
-    measured: float | None = None
-    predicted: float | None = None
-    skipped: str | None = None
-    assumptions: tuple[str, ...] = ()
-    source_seen: bool = True
-    fitted: bool = False
-    complete: bool = False
-    claimed_pct: float | None = None
-    job: str = ""
-    precision: str = ""
-    framework: str = ""
-    table: str = ""
-
-    @property
-    def error_pct(self) -> float | None:
-        """Signed error in percent, or None for a skipped row."""
-        if self.skipped is not None or self.measured is None or self.predicted is None:
-            return None
-        return 100.0 * (self.predicted - self.measured) / self.measured
-
-    def as_dict(self) -> dict[str, Any]:
-        made: dict[str, Any] = {
-            "id": self.id,
-            "family": self.family,
-            "quantity": self.quantity,
-            "measured": self.measured,
-            "source_seen": self.source_seen,
-            "fitted": self.fitted,
-            "complete": self.complete,
-            "assumptions": list(self.assumptions),
-        }
-        if self.skipped is not None:
-            return made | {"skipped": self.skipped}
-        return made | {"predicted": self.predicted, "error_pct": self.error_pct, "claimed_pct": self.claimed_pct, "job": self.job}
-
-
-@dataclass(frozen=True)
-class Family:
-    """Errors of one family's rows in one quantity: `n` scored rows, mean and median of |error|, mean error, largest |error|."""
-
-    family: str
-    quantity: str
-    n: int
-    mape_pct: float | None
-    median_abs_pct: float | None
-    bias_pct: float | None
-    max_abs_pct: float | None
-    skipped: int
-    fitted: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "family": self.family,
-            "quantity": self.quantity,
-            "n": self.n,
-            "mape_pct": self.mape_pct,
-            "median_abs_pct": self.median_abs_pct,
-            "bias_pct": self.bias_pct,
-            "max_abs_pct": self.max_abs_pct,
-            "skipped": self.skipped,
-            "fitted": self.fitted,
-        }
+    which: str
+    rows: int
+    share_pct: float
 
 
 @dataclass(frozen=True)
@@ -101,6 +30,8 @@ class Report:
     ignored_columns: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     bars: tuple[Line, ...] = ()
+    in_view: Fitted = frozenset()
+    """Families of no fit whose publication's rules were settled with them in view."""
 
     @property
     def headline(self) -> tuple[Family, ...]:
@@ -124,30 +55,38 @@ class Report:
             groups[score.family, score.quantity].append(score)
         return tuple(summary(*key, scores, fitted=any(score.fitted for score in scores)) for key, scores in groups.items())
 
+    @property
+    def coverage(self) -> tuple[Coverage, ...]:
+        """How many step times lie within the relative error that their prediction states, test-only rows and fitted ones apart."""
+        found = []
+        for fitted in (False, True):
+            claims = [
+                abs(error) <= score.claimed_pct
+                for score in self.rows
+                if score.fitted is fitted and score.claimed_pct is not None and score.quantity == "step_time_s"
+                if (error := score.error_pct) is not None
+            ]
+            if claims:
+                found.append(Coverage("fitted" if fitted else "test only", len(claims), 100.0 * sum(claims) / len(claims)))
+        return tuple(found)
+
+    def label(self, family: Family) -> str:
+        """What a family's error is worth as a test: "fitted", "rules in view" or nothing."""
+        if family.fitted:
+            return "fitted"
+        return "rules in view" if (family.family, family.quantity) in self.in_view else ""
+
     def as_dict(self) -> dict[str, Any]:
         """The shape that `validate --json` prints."""
         return {
             "rows": [score.as_dict() for score in self.rows],
-            "families": [family.as_dict() for family in self.families],
+            "families": [family.as_dict() | {"label": self.label(family)} for family in self.families],
             "headline": [family.as_dict() for family in self.headline],
             "bars": [line.as_dict() for line in self.bars],
+            "within_stated_error": [vars(each) for each in self.coverage],
             "sources": list(self.sources),
             "ignored_columns": list(self.ignored_columns),
         }
-
-
-def summary(family: str, quantity: str, scores: Iterable[Score], fitted: bool = False) -> Family:
-    """Errors of `scores`, which share a quantity; the figures are None where no row was scored."""
-    listed = list(scores)
-    errors = [error for score in listed if (error := score.error_pct) is not None]
-    if not errors:
-        return Family(family, quantity, 0, None, None, None, None, len(listed), fitted)
-    sizes = [abs(error) for error in errors]
-    if not all(math.isfinite(size) for size in sizes):
-        raise ValueError(f"{family}, {quantity}: a prediction is not finite")
-    return Family(
-        family, quantity, len(errors), fmean(sizes), median(sizes), fmean(errors), max(sizes), len(listed) - len(errors), fitted
-    )
 
 
 def _in_order(items: Iterable[_T]) -> list[_T]:

@@ -1,116 +1,135 @@
-"""Published measurements as tables: one CSV row is one training run or one collective call.
+"""Published measurements, or a user's own, as tables: one CSV row is one training run or one collective call.
 
-A table is recognised by its columns, never by its name. A blank cell means "not published" and becomes None, never 0; a cell
-that should be a number and is not puts the row aside with the reason, so that no row disappears without a word.
+A table is recognised by its columns, never by its name. A blank cell means "not published" and becomes None, never 0; a cell that
+should be a number and is not puts the row aside with the reason, so that no row disappears without a word. Columns that a person's
+table does not have take the defaults of `ABSENT`; `OTHER_NAMES` lists what people call columns.
 """
 
 from __future__ import annotations
 
-import csv
 import io
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+import pyarrow as pa
+import pyarrow.csv
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+
+from windtunnel.base import files
 from windtunnel.base.errors import FileError, SpecError
 
-LARGEST_FILE = 64 * 2**20
+LARGEST_FILE = 64 * files.MIB
 LONGEST_HEADER = 2**16
+LARGEST_WHOLE = 10**15
+WANTED = "a CSV table in UTF-8"
+
+
+def _none_if_blank(cell: object) -> object:
+    return None if cell == "" else cell
+
+
+Label = Annotated[str, Field(min_length=1)]
+Text = Annotated[str | None, BeforeValidator(_none_if_blank)]
+Whole = Annotated[Annotated[int, Field(ge=0, le=LARGEST_WHOLE)] | None, BeforeValidator(_none_if_blank)]
+Amount = Annotated[Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None, BeforeValidator(_none_if_blank)]
 
 
 @dataclass(frozen=True)
 class TrainingRow:
     """One training run: seconds, GiB, batches in sequences, NIC speed in Gbit/s per NIC each way, `params_b` in 1e9."""
 
-    id: str
-    family: str
-    framework: str | None
-    source: str | None
-    model: str | None
-    arch: str | None
-    attention: str | None
-    params_b: float | None
-    layers: int | None
-    hidden: int | None
-    heads: int | None
-    kv_heads: int | None
-    ffn: int | None
-    vocab: int | None
-    experts: int | None
-    topk: int | None
-    shared_experts: int | None
-    moe_ffn: int | None
-    dense_layers: int | None
-    seq: int | None
-    gbs: int | None
-    mbs: int | None
-    gpu: str | None
-    gpus: int | None
-    gpus_per_node: int | None
-    scaleup_gpus: int | None
-    nics_per_node: int | None
-    nic_gbit_s: float | None
-    fabric: str | None
-    tp: int | None
-    pp: int | None
-    vpp: int | None
-    dp: int | None
-    cp: int | None
-    ep: int | None
-    sharding: str | None
-    shard_group: int | None
-    seq_parallel: str | None
-    recompute: str | None
-    precision: str | None
-    overlap_tp: str | None
-    overlap_dp: str | None
-    overlap_pp: str | None
-    features: str | None
-    iter_time_s: float | None
-    tokens_s_gpu: float | None
-    tflops_gpu: float | None
-    tflops_kind: str | None
-    mfu_pct: float | None
-    hfu_pct: float | None
-    mem_gib: float | None
-    mem_kind: str | None
-    derived_fields: str | None
-    complete: str | None
-    verified: str | None
-    network_text: str | None
-    notes: str | None
+    id: Label
+    family: Label
+    framework: Text = None
+    source: Text = None
+    model: Text = None
+    arch: Text = None
+    attention: Text = None
+    params_b: Amount = None
+    layers: Whole = None
+    hidden: Whole = None
+    heads: Whole = None
+    kv_heads: Whole = None
+    ffn: Whole = None
+    vocab: Whole = None
+    experts: Whole = None
+    topk: Whole = None
+    shared_experts: Whole = None
+    moe_ffn: Whole = None
+    dense_layers: Whole = None
+    seq: Whole = None
+    gbs: Whole = None
+    mbs: Whole = None
+    gpu: Text = None
+    gpus: Whole = None
+    gpus_per_node: Whole = None
+    scaleup_gpus: Whole = None
+    nics_per_node: Whole = None
+    nic_gbit_s: Amount = None
+    fabric: Text = None
+    tp: Whole = None
+    pp: Whole = None
+    vpp: Whole = None
+    dp: Whole = None
+    cp: Whole = None
+    ep: Whole = None
+    sharding: Text = None
+    shard_group: Whole = None
+    seq_parallel: Text = None
+    recompute: Text = None
+    recompute_modules: Text = None
+    offload_layers: Whole = None
+    precision: Text = None
+    overlap_tp: Text = None
+    overlap_dp: Text = None
+    overlap_pp: Text = None
+    features: Text = None
+    iter_time_s: Amount = None
+    tokens_s_gpu: Amount = None
+    tflops_gpu: Amount = None
+    tflops_kind: Text = None
+    mfu_pct: Amount = None
+    hfu_pct: Amount = None
+    mem_gib: Amount = None
+    mem_kind: Text = None
+    derived_fields: Text = None
+    complete: Text = None
+    verified: Text = None
+    network_text: Text = None
+    notes: Text = None
 
 
 @dataclass(frozen=True)
 class CollectiveRow:
     """One collective call: `bytes` is the whole buffer as nccl-tests counts it, `time_us` microseconds."""
 
-    id: str
-    family: str
-    source: str | None
-    system: str | None
-    gpu: str | None
-    gpus_per_node: int | None
-    scaleup_gpus: int | None
-    nodes: int | None
-    gpus: int | None
-    nics_per_node: int | None
-    nic_gbit_s: float | None
-    fabric: str | None
-    collective: str | None
-    algo_proto: str | None
-    dtype: str | None
-    bytes: int | None
-    inplace: int | None
-    time_us: float | None
-    busbw_GBs: float | None
-    clean: str | None
-    quality: str | None
-    verified: str | None
-    network_text: str | None
-    notes: str | None
+    id: Label
+    family: Label
+    source: Text = None
+    system: Text = None
+    gpu: Text = None
+    gpus_per_node: Whole = None
+    scaleup_gpus: Whole = None
+    nodes: Whole = None
+    gpus: Whole = None
+    nics_per_node: Whole = None
+    nic_gbit_s: Amount = None
+    fabric: Text = None
+    collective: Text = None
+    algo_proto: Text = None
+    dtype: Text = None
+    bytes: Whole = None
+    inplace: Whole = None
+    time_us: Amount = None
+    busbw_GBs: Amount = None
+    clean: Text = None
+    quality: Text = None
+    verified: Text = None
+    network_text: Text = None
+    notes: Text = None
 
 
 @dataclass(frozen=True)
@@ -123,8 +142,8 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class Table:
-    """What one file holds. `ignored` are columns that this version does not know."""
+class MeasuredTable:
+    """What one file holds. `ignored`: columns that this version does not know; `assumed`: what stands in for absent ones."""
 
     path: str
     kind: Literal["training", "collective"]
@@ -132,6 +151,7 @@ class Table:
     collective: tuple[CollectiveRow, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
     ignored: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @property
     def row_families(self) -> tuple[str, ...]:
@@ -144,135 +164,205 @@ class Table:
         return frozenset(self.row_families) | {bad.family for bad in self.unreadable}
 
 
-TRAINING_NEEDS = (
-    "id",
-    "family",
-    "framework",
-    "arch",
-    "layers",
-    "hidden",
-    "heads",
-    "ffn",
-    "seq",
-    "gbs",
-    "mbs",
-    "gpu",
-    "gpus",
-    "gpus_per_node",
-    "fabric",
-    "tp",
-    "pp",
-    "dp",
-    "sharding",
-    "recompute",
-    "precision",
-    "iter_time_s",
-)
-COLLECTIVE_NEEDS = ("id", "family", "gpu", "gpus_per_node", "nodes", "gpus", "fabric", "collective", "bytes", "time_us")
-_LARGEST_INTEGER = 10**15
+MEASURED = ("iter_time_s", "mfu_pct", "mem_gib", "tokens_s_gpu")
+"""Columns of a training table that a prediction is set beside; one is enough."""
+
+TRAINING_NEEDS = {
+    "gpu": "the GPU, such as h100-sxm-80gb (`windtunnel catalog gpus`)",
+    "gpus": "GPUs of the whole job",
+    "gbs": "global batch in sequences",
+    "seq": "tokens of a sequence",
+}
+"""Columns without which no row is a job, and what to write in them."""
+
+MODEL_NEEDS = {
+    "model": "a model of `windtunnel catalog models`, or add arch, layers, hidden, heads, ffn and vocab",
+}
+
+COLLECTIVE_NEEDS = {
+    "gpu": TRAINING_NEEDS["gpu"],
+    "gpus": "GPUs of the call",
+    "collective": "all_reduce, all_gather, reduce_scatter, alltoall, ...",
+    "bytes": "bytes of the whole buffer, as nccl-tests counts them",
+    "time_us": "microseconds",
+}
+
+ABSENT: dict[str, Any] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "precision": "bf16"}
+"""What a training table without a column is taken to mean. A blank cell of a column that is there stays "not published"."""
+
+OTHER_NAMES = {
+    "step_time": "iter_time_s",
+    "step_time_s": "iter_time_s",
+    "iteration_time": "iter_time_s",
+    "seconds": "iter_time_s",
+    "mfu": "mfu_pct",
+    "tokens_per_second_per_gpu": "tokens_s_gpu",
+    "tokens_per_gpu": "tokens_s_gpu",
+    "memory_gib": "mem_gib",
+    "memory": "mem_gib",
+    "memory_kind": "mem_kind",
+    "global_batch": "gbs",
+    "global_batch_size": "gbs",
+    "batch": "gbs",
+    "micro_batch": "mbs",
+    "micro_batch_size": "mbs",
+    "seq_len": "seq",
+    "seq_length": "seq",
+    "sequence_length": "seq",
+    "dtype": "precision",
+    "num_gpus": "gpus",
+    "world_size": "gpus",
+    "name": "id",
+    "run": "id",
+    "tensor_parallel": "tp",
+    "pipeline_parallel": "pp",
+    "data_parallel": "dp",
+    "context_parallel": "cp",
+    "expert_parallel": "ep",
+    "virtual_stages": "vpp",
+    "num_layers": "layers",
+    "hidden_size": "hidden",
+}
+"""What people call a column -> its name here."""
 
 
-def read(path: str | Path) -> Table:
+def read(path: str | Path) -> MeasuredTable:
     """The table in `path`; `FileError` if it cannot be read, `SpecError` naming the missing columns if it is neither kind."""
     return parse(read_text(Path(path)), str(path))
 
 
+def read_text(path: Path) -> str:
+    """The file's text; `FileError` if it is missing, no regular file, larger than 64 MiB or not UTF-8."""
+    return files.read_text(path, LARGEST_FILE, WANTED)
+
+
 def header_of(text: str) -> list[str]:
     """The names in the first line."""
-    return _header(csv.reader(text[:LONGEST_HEADER].splitlines()[:1]))
+    first = text[:LONGEST_HEADER].lstrip("\ufeff").split("\n", 1)[0]
+    try:
+        return [name.strip() for name in _strings(first + "\n", "header")[0]]
+    except (FileError, IndexError):
+        return []
 
 
-def parse(text: str, path: str = "table") -> Table:
+def parse(text: str, path: str = "table") -> MeasuredTable:
     """The table in CSV `text`; `path` is only used in messages."""
-    reader = csv.reader(io.StringIO(text), strict=False)
-    try:
-        header = _header(reader)
-        kind, kinds, needs = _recognise(header, path)
-        ignored = tuple(name for name in header if name not in kinds)
-        good: list[Any] = []
-        bad: list[Unreadable] = []
-        seen: set[str] = set()
-        for number, cells in enumerate(reader, start=2):
-            if not any(cell.strip() for cell in cells):
-                continue
-            made = _row(kind, header, cells, number, kinds)
-            if isinstance(made, Unreadable):
-                bad.append(made)
-            elif made.id in seen:
-                bad.append(Unreadable(made.id, made.family, f"line {number}: the id {made.id!r} is already taken"))
-            else:
-                seen.add(made.id)
-                good.append(made)
-    except csv.Error as error:
-        raise FileError(path, str(error), "a CSV table") from None
+    lines = _strings(text.lstrip("\ufeff"), path)
+    header = _columns([name.strip() for name in (lines[0] if lines else [])])
+    kind = _recognise(header, path)
+    row_type: Any = TrainingRow if kind == "training" else CollectiveRow
+    known = {field.name for field in fields(row_type)}
+    absent = {name: value for name, value in ABSENT.items() if kind == "training" and name not in header}
+    good: list[Any] = []
+    bad: list[Unreadable] = []
+    seen: set[str] = set()
+    for number, cells in enumerate(lines[1:], start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        cells_by_name = {name: cell.strip() for name, cell in zip(header, cells, strict=False) if name in known}
+        if "id" not in header:
+            cells_by_name["id"] = f"line {number}"
+        if "family" not in header:
+            cells_by_name["family"] = Path(path).stem or "table"
+        row = _row(row_type, absent | cells_by_name, number, len(cells), len(header))
+        if isinstance(row, Unreadable):
+            bad.append(row)
+        elif row.id in seen:
+            bad.append(Unreadable(row.id, row.family, f"line {number}: the id {row.id!r} is already taken"))
+        else:
+            seen.add(row.id)
+            good.append(row)
+    ignored = tuple(name for name in header if name not in known)
+    assumed = tuple(f"{name} {value} (the table has no such column)" for name, value in absent.items())
     if kind == "training":
-        return Table(path, "training", training=tuple(good), unreadable=tuple(bad), ignored=ignored)
-    return Table(path, "collective", collective=tuple(good), unreadable=tuple(bad), ignored=ignored)
+        return MeasuredTable(path, "training", training=tuple(good), unreadable=tuple(bad), ignored=ignored, assumed=assumed)
+    return MeasuredTable(path, "collective", collective=tuple(good), unreadable=tuple(bad), ignored=ignored)
 
 
-def _header(lines: Iterator[list[str]]) -> list[str]:
-    return [name.strip().lstrip("\ufeff") for name in next(lines, [])]
+def _columns(header: list[str]) -> list[str]:
+    """The header of a training table in this module's words; that of a collective table as it is."""
+    if "collective" in header:
+        return header
+    known = {field.name for field in fields(TrainingRow)}
+    named = [name if name in known else OTHER_NAMES.get(name.lower().replace(" ", "_"), name) for name in header]
+    return [name if named.count(name) == 1 else own for name, own in zip(named, header, strict=True)]
 
 
-def read_text(path: Path) -> str:
-    """The file's text; `FileError` if it is missing, larger than 64 MiB or not UTF-8."""
+def _strings(text: str, path: str) -> list[list[str]]:
+    """All lines as cells of text, also those that are too short or too long."""
+    odd: dict[int, list[str]] = {}
+
+    def keep(row: pyarrow.csv.InvalidRow) -> str:
+        odd[row.number or 0] = [row.text or ""] * row.actual_columns
+        return "skip"
+
+    width = len(text.split("\n", 1)[0].split(",")) if text.strip() else 0
+    if not width:
+        return []
     try:
-        size = path.stat().st_size
-        if size > LARGEST_FILE:
-            raise FileError(str(path), f"{size} bytes", f"a table of at most {LARGEST_FILE} bytes")
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise FileError(str(path), "bytes that are not UTF-8", "a CSV table in UTF-8") from None
-    except OSError as error:
-        raise FileError(str(path), error.strerror or str(error), "a readable CSV table") from None
+        table = pyarrow.csv.read_csv(
+            io.BytesIO(text.encode()),
+            read_options=pyarrow.csv.ReadOptions(
+                autogenerate_column_names=True, use_threads=False, block_size=max(len(text.encode()), 1) + 1
+            ),
+            parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=keep),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types={f"f{index}": pa.string() for index in range(width + LONGEST_HEADER // 16)}, strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise FileError(path, str(error).splitlines()[0], WANTED) from None
+    whole = [list(cells) for cells in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+    for number, cells in sorted(odd.items()):
+        whole.insert(min(max(number - 1, 0), len(whole)), cells)
+    return whole
 
 
-def _recognise(header: Sequence[str], path: str) -> tuple[Literal["training", "collective"], dict[str, str], Sequence[str]]:
-    training, collective = _kinds(TrainingRow), _kinds(CollectiveRow)
-    lacks_training = [name for name in TRAINING_NEEDS if name not in header]
-    if not lacks_training:
-        return "training", training, TRAINING_NEEDS
-    lacks_collective = [name for name in COLLECTIVE_NEEDS if name not in header]
-    if not lacks_collective:
-        return "collective", collective, COLLECTIVE_NEEDS
-    what, lacks = ("training", lacks_training) if len(lacks_training) <= len(lacks_collective) else ("collective", lacks_collective)
-    if len(lacks) == len(TRAINING_NEEDS if what == "training" else COLLECTIVE_NEEDS):
-        what = "training or collective"
-    raise SpecError(path, ", ".join(header) or "(no header)", f"the columns of a {what} table; missing: {', '.join(lacks)}")
+def _recognise(header: Sequence[str], path: str) -> Literal["training", "collective"]:
+    """Which kind of table has these columns; SpecError naming what a table of the nearer kind lacks, and what to write there."""
+    lacks = {
+        "training": {name: what for name, what in TRAINING_NEEDS.items() if name not in header},
+        "collective": {name: what for name, what in COLLECTIVE_NEEDS.items() if name not in header},
+    }
+    if "collective" not in header:
+        if "model" not in header and not {"layers", "hidden"} <= set(header):
+            lacks["training"] |= MODEL_NEEDS
+        if not set(MEASURED) & set(header):
+            lacks["training"] |= {"iter_time_s": "seconds of a step; or mfu_pct, tokens_s_gpu, mem_gib"}
+    if not lacks["training"] and "collective" not in header:
+        return "training"
+    if not lacks["collective"]:
+        return "collective"
+    kind = "collective" if "collective" in header or ("time_us" in header and "bytes" in header) else "training"
+    missing = lacks[kind]
+    if len(missing) >= len(COLLECTIVE_NEEDS if kind == "collective" else TRAINING_NEEDS) and not set(header) & set(missing):
+        listed = f"training table: {', '.join(lacks['training'])}; of a collective table: {', '.join(lacks['collective'])}"
+        raise SpecError(path, ", ".join(header) or "(no header)", f"the columns of a table of measurements; missing of a {listed}")
+    hint = " ".join(f"Add a column {name}: {what}." for name, what in missing.items())
+    raise SpecError(path, ", ".join(header), f"the columns of a {kind} table; missing: {', '.join(missing)}", hint)
 
 
-def _kinds(of: type[TrainingRow] | type[CollectiveRow]) -> dict[str, str]:
-    return {item.name: str(item.type).split(" ")[0] for item in fields(of)}
+@lru_cache(maxsize=2)
+def _adapter(row_type: type) -> TypeAdapter[Any]:
+    return TypeAdapter(row_type)
 
 
-def _row(kind: str, header: Sequence[str], cells: Sequence[str], number: int, kinds: dict[str, str]) -> Any:
-    given = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
-    label, family = given.get("id") or f"line {number}", given.get("family") or ""
-    if len(cells) != len(header):
-        return Unreadable(label, family, f"line {number} has {len(cells)} cells, the header {len(header)}")
-    if not given["id"] or not family:
+@lru_cache(maxsize=2)
+def _wholes(row_type: type) -> frozenset[str]:
+    """Columns that hold whole numbers."""
+    return frozenset(name for name, hint in get_type_hints(row_type).items() if int in get_args(hint))
+
+
+def _row(row_type: type, cells: dict[str, Any], number: int, width: int, wanted: int) -> Any:
+    """A row, or why it is none."""
+    label, family = str(cells.get("id") or f"line {number}"), str(cells.get("family") or "")
+    if width != wanted:
+        return Unreadable(label, family, f"line {number} has {width} cells, the header {wanted}")
+    if not cells.get("id") or not family:
         return Unreadable(label, family, f"line {number}: id and family must not be blank")
-    values: dict[str, Any] = {}
-    for name, what in kinds.items():
-        cell = given.get(name, "")
-        try:
-            values[name] = _value(cell, what)
-        except ValueError:
-            wanted = "a whole number" if what == "int" else "a number"
-            return Unreadable(label, family, f"{name}: {cell[:40]!r} is not {wanted} of zero or more")
-    return TrainingRow(**values) if kind == "training" else CollectiveRow(**values)
-
-
-def _value(cell: str, what: str) -> str | int | float | None:
-    if not cell:
-        return None
-    if what == "str":
-        return cell
-    number = float(cell)
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(cell)
-    if what == "float":
-        return number
-    if number != int(number) or number > _LARGEST_INTEGER:
-        raise ValueError(cell)
-    return int(number)
+    try:
+        return _adapter(row_type).validate_python(cells)
+    except ValidationError as error:
+        column, cell = str(error.errors()[0]["loc"][0]), str(error.errors()[0]["input"])
+        kind = "a whole number" if column in _wholes(row_type) else "a number"
+        return Unreadable(label, family, f"{column}: {cell[:40]!r} is not {kind} of zero or more")

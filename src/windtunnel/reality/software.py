@@ -1,7 +1,8 @@
 """Which software ran: the framework's name from its column, the release from the date that the source carries.
 
-The date is read from the citation itself (an arXiv number, a container tag, a month, a file name with a date); the newest release
-that the catalogue knows and that is not younger than it is used, else the oldest.
+The date is read from the citation itself: an arXiv number, a container tag, a month, a file name with a date. Of the releases that
+the catalogue knows, the newest that is not younger is used, else the oldest. What publications say of their software comes from
+`publications`.
 """
 
 from __future__ import annotations
@@ -9,53 +10,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from windtunnel.reality.adapters import is_lora
-from windtunnel.reality.recipes import mixture_recipe
+from windtunnel.reality import publications
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.spec import Cluster, Model, Runtime, load_runtime, names
-
-RELEASES: dict[str, tuple[tuple[tuple[int, int], str, str], ...]] = {
-    "megatron": (
-        ((2019, 9), "megatron-lm", "2.0"),
-        ((2022, 5), "megatron-lm", "3.0"),
-        ((2023, 9), "megatron-lm", "23.09"),
-        ((2024, 4), "megatron-core", "0.8"),
-        ((2025, 6), "megatron-core", "0.12"),
-    ),
-}
-"""Frameworks whose catalogue entry changes its name over time: (first year and month, entry, version), oldest first.
-Core 0.6 of April 2024 had the overlaps of 0.8 (its release notes, from memory)."""
-
-_SHARDS_PARAMETERS = (2024, 1)
-"""Before that Megatron-LM did not shard parameters; runs with it that did so used DeepSpeed's ZeRO-3."""
-
-_COALESCED_SINCE, _COALESCES = (2021, 7), "0.5"
-"""When ZeRO-3 began to gather parameters together (DeepSpeed pull request 1188), and the release that has it."""
-
-_BF16_OPTIMIZER = {"megatron-deepspeed": (2022, 2, 28)}
-"""Frameworks that trained in fp16 alone until (year, month, day): DeepSpeed's BF16Optimizer, which keeps fp32 gradients, came with
-BLOOM's last planning runs (bigscience chronicles-prequel.md). Tables made of their runs print the final precision for all."""
-
-DATED = {"nemo": "{short:02d}.{month:02d}", "torchtitan": "{year}.{month:02d}"}
-"""Frameworks whose versions are dates."""
-
-BEFORE_MEGASCALE = ("megatron-lm", "23.09")
-"""The release that MegaScale's authors compare with, and changed step by step (arXiv:2402.15627, section 6.1)."""
-
-FEATURES: dict[str, dict[str, Any]] = {
-    "tp_overlap": {"overlap_tp": True},
-    "pp_overlap": {"overlap_p2p": True},
-    "dp_overlap": {"overlap_grad_reduce": True, "overlap_param_gather": True},
-    "efficient_operators": {"attention": "flash", "attention_library": "fa2"},
-    "data_pipeline": {"data": {"reader": "node", "overlap": "gradient_sync", "read_back": False}},
-    "lamb": {"optimizer": "lamb"},
-}
-"""What a row's `features` switch on in the runtime; those of the network are in `architecture`. Of the efficient operators that the
-paper lists, Megatron-LM had fused layer norm and GeLU before."""
-
-_BLOCKING = ("tr11-176B-ml", 320)
-"""BLOOM's jobs of 40 nodes and more hung unless CUDA_LAUNCH_BLOCKING=1 was set (chronicles-prequel.md, "Hanging Issue")."""
 
 _MONTHS = {
     name: number
@@ -67,111 +25,114 @@ _ARXIV = re.compile(r"arxiv:(\d\d)(\d\d)\.\d{4,5}", re.IGNORECASE)
 _YEAR_MONTH = re.compile(r"(?<!\d)(20[12]\d)-?(0[1-9]|1[0-2])(?!\d)")
 _MONTH_DAY = re.compile(r"(?<![\d-])(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?![\d-])")
 _YEAR = re.compile(r"(?<!\d)(20[12]\d)(?!\d)")
+MIDDLE = 6
+"""A year alone counts as its middle month."""
 
 
 def software_date(row: TrainingRow) -> tuple[int, int] | None:
-    """(year, month) that the row's source names, or None. A year alone counts as its middle."""
+    """(year, month) that the row's source names, or None."""
     text = row.source or ""
-    if found := _CONTAINER.search(text):
-        year, month = (part for part in found.groups() if part is not None)
+    if match := _CONTAINER.search(text):
+        year, month = (part for part in match.groups() if part is not None)
         return 2000 + int(year), int(month)
-    if found := _MONTH_YEAR.search(text):
-        return int(found.group(2)), _MONTHS[found.group(1).lower()]
-    if found := _ARXIV.search(text):
-        return 2000 + int(found.group(1)), max(1, min(12, int(found.group(2))))
-    if found := _YEAR_MONTH.search(text):
-        return int(found.group(1)), int(found.group(2))
-    if found := _YEAR.search(text):
-        return int(found.group(1)), 6
+    if match := _MONTH_YEAR.search(text):
+        return int(match.group(2)), _MONTHS[match.group(1).lower()]
+    if match := _ARXIV.search(text):
+        return 2000 + int(match.group(1)), max(1, min(12, int(match.group(2))))
+    if match := _YEAR_MONTH.search(text):
+        return int(match.group(1)), int(match.group(2))
+    if match := _YEAR.search(text):
+        return int(match.group(1)), MIDDLE
     return None
 
 
 def catalogue_date(row: TrainingRow) -> tuple[int, int] | None:
     """(year, month) of a framework that the catalogue knows in one version named by its year, for a source without a date."""
     release = release_of(row, None)
-    if release is None or release[0] in DATED or (row.framework or "").lower() in RELEASES:
+    if release is None or release[0] in publications.dated() or (row.framework or "").lower() in publications.releases():
         return None
-    found = _YEAR.search(load_runtime(release[0]).version)
-    return (int(found.group(1)), 6) if found else None
+    match = _YEAR.search(load_runtime(release[0]).version)
+    return (int(match.group(1)), MIDDLE) if match else None
+
+
+def dates_of(row: TrainingRow, software: tuple[int, int] | None) -> dict[str, str]:
+    """`date` and `day` of a context (`publications.FOUND_OUT`); empty without a date of the software."""
+    if software is None:
+        return {}
+    dates = {"date": f"{software[0]}-{software[1]:02d}"}
+    if match := _MONTH_DAY.search(row.notes or ""):
+        dates["day"] = f"{software[0]}-{match.group(1)}-{match.group(2)}"
+    return dates
 
 
 def runtime_of(
     row: TrainingRow, software: tuple[int, int] | None, assumed: list[str], model: Model, cluster: Cluster
 ) -> Runtime | Skipped:
-    """The framework's defaults at that date, with what the row states of precision, overlap, launch mode and features over them."""
+    """The framework's defaults at that date; over them what publications say of its recipes, then what the row states."""
     release = release_of(row, software)
     if release is None:
         return Skipped(f"framework {row.framework or 'not published'!r} is not in the catalogue")
-    fields: dict[str, Any] = {"precision": _precision(row, software, assumed)}
     name, version = release
-    features = set(filter(None, (row.features or "").split(";")))
-    if name == "megascale" and features and not features >= FEATURES.keys():  # some of its parts over the code that it began with
-        name, version = BEFORE_MEGASCALE
-    if version:
-        fields["version"] = version
-    if (name, version) == BEFORE_MEGASCALE and row.recompute != "selective":
-        fields |= {"attention": "flash", "attention_library": "fa1"}
-        assumed.append("FlashAttention 1 (not published; Megatron-LM's option then, which leaves selective recompute out)")
-    for feature in features & FEATURES.keys():
-        fields |= FEATURES[feature]
-    for column, names_of in (
+    context = context_of(row, software, model, cluster) | {"built_framework": name, "built_version": version}
+    recipe: dict[str, Any] = {}
+    for fact in publications.facts_for(context):
+        recipe |= fact.runtime
+        if fact.runtime:
+            fields = ", ".join(f"{field} {value}" for field, value in fact.runtime.items())
+            assumed.append(fact.assumed or f"{fields} (what is known of the publication)")
+    stated: dict[str, Any] = {"precision": row.precision} | ({"version": version} if version else {})
+    for column, switches in (
         ("overlap_tp", ("overlap_tp",)),
         ("overlap_dp", ("overlap_grad_reduce", "overlap_param_gather")),
         ("overlap_pp", ("overlap_p2p",)),
     ):
-        said = getattr(row, column)
-        if said in ("y", "n"):
-            fields |= dict.fromkeys(names_of, said == "y")
-    notes = (row.notes or "").lower()
-    if "torch.compile" in notes:
-        fields["launch"] = "compile"
-    elif re.search(r"\beager\b", notes):
-        fields["launch"] = "eager"
-    if row.framework == "nemo" and fields["precision"] == "fp8" and is_lora(row):
-        fields["fp8_weight_cache"] = False
-        assumed.append("8-bit weights without a transposed copy (disable_parameter_transpose_cache of NeMo's fine-tuning recipes)")
-    if _BLOCKING[0] in (row.source or "") and (row.gpus or 0) >= _BLOCKING[1]:
-        fields["launch_blocking"] = True
-        assumed.append("CUDA_LAUNCH_BLOCKING=1: the team's large jobs hung without it")
-    if name == "nemo" and version and model.experts is not None:
-        dated = software or (0, 0)
-        recipe = mixture_recipe(row, (dated[0] - 2000, dated[1]), model, cluster)
-        fields = recipe | fields
-        assumed.append(
-            "as NVIDIA's recipes of that container set it: " + ", ".join(f"{field} {value}" for field, value in recipe.items())
-        )
-    runtime = load_runtime(name, **fields)
+        answer = getattr(row, column)
+        if answer in ("y", "n"):
+            stated |= dict.fromkeys(switches, answer == "y")
+    runtime = load_runtime(name, **recipe | stated)
     assumed.append(f"software {name} {runtime.version}".rstrip())
     return _half(runtime)
 
 
-def _precision(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> str | None:
-    """The row's precision, or fp16 where its date (a note's month and day in the software's year) is before the framework had
-    bf16."""
-    since = _BF16_OPTIMIZER.get((row.framework or "").lower())
-    found = _MONTH_DAY.search(row.notes or "")
-    if row.precision != "bf16" or since is None or software is None or found is None:
-        return row.precision
-    if (software[0], int(found.group(1)), int(found.group(2))) >= since:
-        return row.precision
-    assumed.append(f"fp16 with 16-bit gradients: the run of {found.group()} is older than the framework's bf16 optimizer")
-    return "fp16"
+def context_of(row: TrainingRow, software: tuple[int, int] | None, model: Model, cluster: Cluster) -> dict[str, Any]:
+    """What facts may ask about once model and machine are known (`publications.FOUND_OUT`)."""
+    ep, vpp, pp = row.ep or 1, row.vpp or 1, row.pp or 1
+    experts = model.experts is not None
+    overlappable = ep > 1 and (vpp > 1 or pp == 1) and row.recompute != "full"
+    link = cluster.node.host_link
+    return {
+        **publications.columns_of(row),
+        **dates_of(row, software),
+        "lora": model.lora is not None,
+        "gpu_architecture": cluster.node.gpu.architecture,
+        "host_link": None if link is None else link.kind,
+        "experts_built": experts,
+        "hybrid": experts and any(kind.mixer == "mamba" for kind in model.kinds),
+        "narrow_experts": bool(model.moe_latent),
+        "linear_bias": model.linear_bias,
+        "router_groups": model.router_groups,
+        "overlappable": overlappable,
+        "beyond_domain": overlappable and vpp > 1 and ep > cluster.node.domain,
+    }
 
 
 def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str, str | None] | None:
     """(catalogue name, version or None for the entry's own) of the row's framework at that date; None if the catalogue lacks it."""
-    said = (row.framework or "").lower()
-    if said == "megatron" and row.sharding in ("fsdp", "zero3") and software is not None and software < _SHARDS_PARAMETERS:
-        return "deepspeed", _COALESCES if software >= _COALESCED_SINCE else "0.3"
-    if said in RELEASES:
-        releases = RELEASES[said]
+    name = (row.framework or "").lower()
+    context = publications.columns_of(row) | dates_of(row, software) | {"framework": name}
+    chosen = [fact.software for fact in publications.facts_for(context) if fact.software is not None]
+    if chosen:
+        return chosen[-1].framework, chosen[-1].version
+    if name in (known := publications.releases()):
+        releases = known[name]
         if software is None:
             return releases[-1][1:]
-        return [release[1:] for release in releases if release[0] <= software or release is releases[0]][-1]
-    if said not in names("frameworks"):
+        date = dates_of(row, software)["date"]
+        return [release[1:] for release in releases if release[0] <= date or release is releases[0]][-1]
+    if name not in names("frameworks"):
         return None
-    form = DATED.get(said)
-    return said, form.format(year=software[0], short=software[0] - 2000, month=software[1]) if form and software else None
+    form = publications.dated().get(name)
+    return name, form.format(year=software[0], short=software[0] - 2000, month=software[1]) if form and software else None
 
 
 def _half(runtime: Runtime) -> Runtime:

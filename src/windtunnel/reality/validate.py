@@ -1,9 +1,9 @@
 """Predicted against measured, for every row of one or more tables.
 
-A row is scored in each quantity that it measured: `step_time_s`, `memory_gib` (fullest stage; `reserved` or whole-device, as the
-row's `mem_kind` says), `mfu_pct` where only that is published and its count is known, `time_us` for collectives and kernels.
-Throughput and utilisation columns beside a step time say the same thing again and are not scored. What cannot be scored is listed
-with its reason.
+A row is scored in each quantity that it measured: `step_time_s`; `memory_gib` on the fullest stage (allocated, reserved or
+whole-device, as the row's `mem_kind` says); `mfu_pct` where only that is published and its count is known; `time_us` for
+collectives and kernels. Throughput and utilisation beside a step time say the same again and are not scored. What cannot be
+scored is listed with its reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from windtunnel.base.errors import FileError, UnknownName
+from windtunnel.base.errors import FileError, SpecError, nearest
 from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.reality import measurements
@@ -24,14 +24,18 @@ from windtunnel.reality.jobs import draft
 from windtunnel.reality.kernel_tables import kernel_scores
 from windtunnel.reality.layers import is_layer_table, layer_scores
 from windtunnel.reality.measurements import Fitted
-from windtunnel.reality.report import Report, Score
-from windtunnel.reality.rows import Table, TrainingRow, header_of, parse, read_text
+from windtunnel.reality.report import Report
+from windtunnel.reality.rows import MeasuredTable, TrainingRow, header_of, parse, read_text
+from windtunnel.reality.scores import Score
 from windtunnel.reality.skipped import Skipped
 
 Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""
 
 GIB = 2.0**30
+
+MEMORY_KINDS = {"allocated": "allocated", "reserved": "reserved", "device": "total"}
+"""`mem_kind` of a row -> field of `StageMemory`: what tensors hold, what PyTorch's allocator holds, what the driver shows."""
 
 
 def validate(
@@ -47,14 +51,14 @@ def validate(
 
     `gpu` and `dtype` are those of kernel tables that do not state them; `kernels` is a file that `profile fit` wrote, for them.
 
-    Raises `SpecError` for a table of unknown columns, `UnknownName` for a family that no row has. A row that the model refuses
+    Raises `SpecError` for a table of unknown columns, for a family that no row has. A row that the model refuses
     is skipped with the refusal; any other exception is a bug and is raised.
     """
     listed = [Path(path) for path in (paths if paths is not None else (*measurements.tables(), measurements.LAYERS))]
     if not listed:
         raise FileError("validate", "no table", "at least one CSV file")
     fitted = measurements.fitted_families()
-    tables: list[Table] = []
+    tables: list[MeasuredTable] = []
     timed: list[Score] = []
     for path in listed:
         found = kernel_scores(path, fitted, gpu, dtype, kernels)
@@ -66,7 +70,8 @@ def validate(
             tables.append(parse(text, str(path)))
     known = sorted({name for table in tables for name in table.families} | {score.family for score in timed})
     if family is not None and family not in known:
-        raise UnknownName("family", family, known)
+        near = nearest(family, known)
+        raise SpecError("--family", family, ", ".join(known) or "(the tables have none)", f"Did you mean {near!r}?" if near else "")
     total = sum(family in (None, name) for table in tables for name in table.row_families)
     scores = [score for score in timed if family in (None, score.family)]
     done = 0
@@ -80,14 +85,14 @@ def validate(
     ignored = tuple(dict.fromkeys(name for table in tables for name in table.ignored))
     rows = [row for table in tables for row in table.training]
     bars = tuple(of_scores(rows, scores)) if family is None else ()
-    return Report(tuple(scores), ignored, tuple(path.name for path in listed), bars)
+    return Report(tuple(scores), ignored, tuple(path.name for path in listed), bars, measurements.families_in_view())
 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:
     """The scores of one training run, one a measured quantity; `fitted` as `measurements.fitted_families` says it."""
     measured = _measured(row)
     if not measured:
-        return [_score(row, "step_time_s", None, fitted, skipped="no step time, memory or MFU published")]
+        return [_score(row, "step_time_s", None, fitted, skipped="no step time, tokens per second, memory or MFU published")]
     made = draft(row)
     chosen = made if isinstance(made, Skipped) else choose(made, predict)
     if isinstance(chosen, Skipped):
@@ -103,10 +108,11 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted
     return scores
 
 
-def _scores(table: Table, family: str | None, fitted: Fitted, predict: Predict) -> Iterator[tuple[str | None, list[Score]]]:
+def _scores(table: MeasuredTable, family: str | None, fitted: Fitted, predict: Predict) -> Iterator[tuple[str | None, list[Score]]]:
     for row in table.training:
         if family in (None, row.family):
-            yield row.id, score_training(row, predict, fitted)
+            scores = score_training(row, predict, fitted)
+            yield row.id, [replace(score, assumptions=(*table.assumed, *score.assumptions)) for score in scores]
     for call in table.collective:
         if family in (None, call.family):
             yield call.id, [score_collective(call, (call.family, "time_us") in fitted)]
@@ -117,14 +123,16 @@ def _scores(table: Table, family: str | None, fitted: Fitted, predict: Predict) 
 
 
 def _measured(row: TrainingRow) -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = []
+    quantities: list[tuple[str, float]] = []
     if row.iter_time_s:
-        found.append(("step_time_s", row.iter_time_s))
+        quantities.append(("step_time_s", row.iter_time_s))
+    elif row.tokens_s_gpu and row.gbs and row.seq and row.gpus:
+        quantities.append(("step_time_s", row.gbs * row.seq / (row.tokens_s_gpu * row.gpus)))
     elif row.mfu_pct:
-        found.append(("mfu_pct", row.mfu_pct))
+        quantities.append(("mfu_pct", row.mfu_pct))
     if row.mem_gib:
-        found.append(("memory_gib", row.mem_gib))
-    return found
+        quantities.append(("memory_gib", row.mem_gib))
+    return quantities
 
 
 def _predicted(row: TrainingRow, quantity: str, prediction: Prediction) -> float | Skipped:
@@ -132,12 +140,13 @@ def _predicted(row: TrainingRow, quantity: str, prediction: Prediction) -> float
         return prediction.step_time_s
     if quantity == "mfu_pct":
         peak = prediction.job.cluster.gpu.peak[prediction.job.runtime.precision]
+        if row.source is None:  # a user's own figure: the usual count
+            return 100.0 * prediction.mfu
         return mfu_pct(row, prediction.step_time_s, peak, prediction.job.model.window)
-    if row.mem_kind == "reserved":
-        return max(stage.reserved for stage in prediction.memory) / GIB
-    if row.mem_kind == "device":
-        return max(stage.total for stage in prediction.memory) / GIB
-    return Skipped("what the memory figure counts is not published (neither reserved nor device)")
+    part = MEMORY_KINDS.get(row.mem_kind or "")
+    if part is None:
+        return Skipped("what the memory figure counts is not published (mem_kind: allocated, reserved or device)")
+    return float(max(getattr(stage, part) for stage in prediction.memory)) / GIB
 
 
 def _score(

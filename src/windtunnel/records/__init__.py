@@ -1,6 +1,8 @@
 """Facts on disk, shared by what measures and what predicts: the schema of a kernel dataset, and its file (Parquet, or CSV)."""
 
-from windtunnel.records.dataset import About, Dataset, concat, dataset, read, write
+from windtunnel.records.build import concat, dataset
+from windtunnel.records.dataset import About, Dataset
+from windtunnel.records.parquet import read, write
 from windtunnel.records.repeats import merge
 from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, OPS, PHASES
 from windtunnel.records.shapes import read_shape, write_shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.records.dataset import Dataset, arrow_schema
 from windtunnel.records.plausible import plausible
 from windtunnel.records.repeats import agree
 from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, NAMES, OPS, PHASES, STATUSES
@@ -12,8 +13,6 @@ from windtunnel.records.tell import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from windtunnel.records.dataset import Dataset
 
 CHOICES = {"level": LEVELS, "phase": PHASES, "dtype": DTYPES, "mode": MODES, "status": STATUSES}
 ROUNDING = 1.001
@@ -24,14 +23,12 @@ def conform(table: pa.Table, path: str) -> pa.Table:
     """`table` with the schema's columns in order; FileError for a missing or unknown column, or one of another type."""
     import pyarrow as pa
 
-    from windtunnel.records.dataset import arrow_schema
-
     missing = [name for name in NAMES if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in NAMES]
     twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
     if missing or unknown or twice:
-        found = {"no column": missing, "unknown column": unknown, "twice": twice}
-        got = "; ".join(f"{what} {', '.join(names)}" for what, names in found.items() if names)
+        wrong = {"no column": missing, "unknown column": unknown, "twice": twice}
+        got = "; ".join(f"{what} {', '.join(names)}" for what, names in wrong.items() if names)
         raise FileError(
             path,
             got,
@@ -39,7 +36,9 @@ def conform(table: pa.Table, path: str) -> pa.Table:
             f"`windtunnel profile import {path} --gpu ID` takes tables with fewer columns or other units.",
         )
     try:
-        return table.select(list(NAMES)).cast(arrow_schema())
+        conforming = table.select(list(NAMES)).cast(arrow_schema())
+        conforming.validate(full=True)  # a damaged file may hold text that is not UTF-8
+        return conforming
     except (pa.ArrowException, ValueError) as error:
         raise FileError(path, str(error).splitlines()[0], "the column types of docs/profile.md") from error
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.records.dataset import About, Dataset
 from windtunnel.records.tell import tell
 from windtunnel.spec import GPU, load_gpu
 from windtunnel.spec.catalog import names
@@ -21,8 +22,6 @@ from windtunnel.spec.load import match_gpu
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from windtunnel.records.dataset import About, Dataset
 
 Array = npt.NDArray[np.float64]
 

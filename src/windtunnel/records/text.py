@@ -11,6 +11,7 @@ from pathlib import Path
 from windtunnel.base.errors import FileError
 from windtunnel.records.checks import check, conform
 from windtunnel.records.dataset import Dataset, about_of, about_text, arrow_schema
+from windtunnel.records.parquet import read
 
 MARK = "# windtunnel "
 
@@ -50,8 +51,6 @@ def from_csv(text: str, path: str) -> Dataset:
 
 def read_any(path: str | Path) -> Dataset:
     """A dataset from its Parquet file or its CSV, known by its first bytes."""
-    from windtunnel.records.dataset import read
-
     try:
         with Path(path).open("rb") as stream:
             start = stream.read(len(MARK))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-ELEMENT = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "mxfp8": 1.0 + 1.0 / 32, "nvfp4": 0.5 + 1.0 / 16}
+from windtunnel.base.dtypes import DTYPE_BYTES, SCALE_BYTES
+
+ELEMENT = {name: width + SCALE_BYTES.get(name, 0.0) for name, width in DTYPE_BYTES.items()}
 """B of an operand element; mxfp8 has one scale byte per 32 elements, nvfp4 one per 16."""
 
 PASSES = {

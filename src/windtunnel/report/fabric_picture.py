@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from windtunnel.network.traffic import Traffic
+from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.report import words as say
 
 _WIDE, _ROW, _BOX, _LEFT = 1160.0, 92.0, 30.0, 78.0

@@ -11,8 +11,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from windtunnel.base.units import show_size, show_time
-from windtunnel.network.collisions import EDGES, Collisions
-from windtunnel.network.flows import FlowsResult
+from windtunnel.network.flows.run import FlowsResult
+from windtunnel.network.simulate.collisions import EDGES, Collisions
 from windtunnel.report import words as say
 from windtunnel.report.json import dumps
 from windtunnel.report.table import listing

@@ -10,7 +10,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.compute import PROVENANCES
-from windtunnel.network.traffic import Traffic
+from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.prediction import Prediction, UnequalResult
 from windtunnel.report import words as say
 from windtunnel.report.fabric_picture import fabric

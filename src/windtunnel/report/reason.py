@@ -1,144 +1,114 @@
-"""Sentences that say why the step takes as long as it does and what to try first, all from the prediction's numbers.
-
-A sentence that names a change says at most what could be gained: the seconds that the part costs now. Whether the change pays off
-is for another prediction to say.
-"""
+"""Sentences that say why a step takes as long as it does and what to change first, each with its predicted price."""
 
 from __future__ import annotations
 
-from windtunnel.predict.category import Category, idle_key
+from collections.abc import Sequence
+
+from windtunnel.formats.flags import flags_of, framework_name
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
-from windtunnel.report.parts import (
-    BUBBLE,
-    COMMUNICATION,
-    COMPUTE,
-    CONTENTION,
-    DATA,
-    HOST,
-    MEMORY_PARTS,
-    OFFLOAD,
-    OPTIMIZER,
-    RECOMPUTE,
-    WAITING,
-    Part,
-    axis_of,
-    parts_of,
-)
+from windtunnel.report.parts import COMPUTE, CONTENTION, MEMORY_PARTS, RECOMPUTE, label_of, parts_of
+from windtunnel.search import Advice, Change, Fix, advise, fixes
+from windtunnel.search.change import changed
+from windtunnel.spec import Job
 
 WORTH_SAYING = 0.02
 """Parts below this share of the step are not worth a sentence."""
 
+SHOWN_FIXES = 2
+"""Ways to make the job fit that the report tells; `windtunnel memory` lists more."""
 
-def reasons(prediction: Prediction, limit: int = 3) -> list[str]:
-    """At most `limit` sentences, the most important first: memory that does not fit, then the largest losses."""
-    found = _memory(prediction)
-    losses = [p for p in parts_of(prediction.breakdown, prediction.step_time_s) if p.group != COMPUTE and p.share >= WORTH_SAYING]
-    for part in sorted(losses, key=lambda p: -p.seconds):
-        if sentence := _loss(prediction, part):
-            found.append(sentence)
-    found += _imbalance(prediction)
-    if not found:
-        share = sum(p.share for p in parts_of(prediction.breakdown, prediction.step_time_s) if p.group == COMPUTE)
-        found.append(
+
+def reasons(prediction: Prediction, limit: int = 4) -> list[str]:
+    """At most `limit` sentences, the most important first: memory that does not fit, then changes by their gain.
+
+    Predicts the job again for every change that it prices: 0.1 to 1 s.
+    """
+    if prediction.memory and not prediction.fits:
+        return sentences(prediction, advise(prediction), fixes(prediction.job))[:limit]
+    return sentences(prediction, advise(prediction))[:limit]
+
+
+def sentences(prediction: Prediction, advice: Sequence[Advice], fitting: Sequence[Fix] = ()) -> list[str]:
+    """What `reasons` says, from advice and fixes that are known."""
+    told = _memory(prediction, fitting)
+    told += [_advice(prediction, one) for one in advice]
+    advised = {one.part for one in advice}
+    parts = parts_of(prediction.breakdown, prediction.step_time_s)
+    for part in sorted(parts, key=lambda part: -part.seconds):
+        if part.key not in advised and part.group is not COMPUTE and part.share >= WORTH_SAYING:
+            what = (
+                "Computation beside overlapped communication runs slower: it" if part.group is CONTENTION else _capital(part.label)
+            )
+            told.append(f"{what} costs {_cost(prediction, part.seconds)}.")
+    if not advised & {"other_stages", "slow_ranks"}:
+        told += _imbalance(prediction)
+    if not told:
+        share = sum(part.share for part in parts if part.group is COMPUTE)
+        told.append(
             f"{say.percent(share, 0)} of the step is computation: faster kernels, a lower precision or a faster GPU are left."
         )
-    return found[:limit]
+    return told
 
 
-def _memory(prediction: Prediction) -> list[str]:
+def typed(job: Job, change: Change) -> str:
+    """A change as `--set`s, and as the flags of the job's framework in brackets where it has them."""
+    sets = " ".join(f"--set {text}" for text in change.sets)
+    after = changed(job, change)
+    flags = flags_of(after, change.fields) if after is not None else ()
+    return f"{sets} [{framework_name(job)}: {' '.join(flags)}]" if flags else sets
+
+
+def _advice(prediction: Prediction, advice: Advice) -> str:
+    job = prediction.job
+    if advice.part == "slow_ranks":
+        who = prediction.unequal.culprit if prediction.unequal else "ranks that the job names"
+        return (
+            f"Slow ranks cost {_cost(prediction, advice.cost_s)}: the step waits for {who}. Without them it takes {_new(advice)}."
+        )
+    label = label_of(advice.part)
+    if advice.part == "slowest_gpu":
+        share = say.percent(job.cluster.slow_nodes)
+        label = f"{label}, of all {job.cluster.gpus:,} ({share} of nodes are taken to be slow),"
+    costs = f"{_capital(label)} costs {_cost(prediction, advice.cost_s)}"
+    if advice.change is None:
+        return f"{costs}; nothing that was tried shortens it."
+    if advice.part == "slowest_gpu":
+        return f"{costs}. With no slow node the step takes {_new(advice)}."
+    step = f"{say.seconds(advice.step_time_s or 0.0)} a step, -{say.percent(advice.gain)} a token"
+    unless = "; it does not fit into memory then" if not advice.fits else ""
+    unless += "; a larger batch may train differently" if advice.trains_otherwise else ""
+    return f"{costs}. {typed(job, advice.change)} gives {step}{unless}."
+
+
+def _new(advice: Advice) -> str:
+    return f"{say.seconds(advice.step_time_s or 0.0)}, {say.percent(advice.gain)} less"
+
+
+def _cost(prediction: Prediction, seconds: float) -> str:
+    return f"{say.seconds(seconds)}, {say.percent(seconds / prediction.step_time_s)} of the step"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _memory(prediction: Prediction, fitting: Sequence[Fix]) -> list[str]:
+    """What is missing on the fullest stage, its largest part, and the cheapest changes that make the job fit."""
     if prediction.fits or not prediction.memory:
         return []
     worst = max(prediction.memory, key=lambda stage: stage.missing)
     if worst.short != "GPU memory":
         return [f"Stage {worst.stage} lacks {say.size(worst.missing)} of {worst.short} for each GPU: offload less."]
     largest = max(MEMORY_PARTS, key=lambda part: float(getattr(worst, part)))
-    return [
+    missing = (
         f"Stage {worst.stage} lacks {say.size(worst.missing)} of memory; the largest part is {largest} with "
-        f"{say.size(getattr(worst, largest))}. {_memory_remedy(prediction, largest)}"
-    ]
-
-
-def _memory_remedy(prediction: Prediction, largest: str) -> str:
-    plan = prediction.job.plan
-    if largest in ("activations", "logits"):
-        if largest == "activations" and plan.recompute != "full":
-            stronger = "selective" if plan.recompute == "none" else "full"
-            return f"Try plan.recompute={stronger}" + (", or a smaller plan.micro_batch." if plan.micro_batch > 1 else ".")
-        return "Try a smaller plan.micro_batch." if plan.micro_batch > 1 else "Try a larger plan.tp or plan.cp."
-    if largest in ("optimizer", "gradients", "weights"):
-        if plan.sharding == "none" and prediction.job.dp * plan.cp > 1:
-            kind = "zero1" if largest == "optimizer" else "zero3"
-            return f"Try plan.sharding={kind}: {prediction.job.dp * plan.cp} ranks hold the same copy."
-        return "Try a larger plan.tp or plan.pp: more GPUs hold one copy of the model."
-    return "Try a larger plan.tp or plan.pp."
-
-
-def _loss(prediction: Prediction, part: Part) -> str:
-    job, plan, runtime = prediction.job, prediction.job.plan, prediction.job.runtime
-    cost = f"{say.seconds(part.seconds)}, {say.percent(part.share)} of the step"
-    if part.group == BUBBLE:
-        advice = [f"more micro batches (now {job.micro_batches} over {plan.pp} stages; raise plan.global_batch)"]
-        if plan.schedule_name in ("gpipe", "1f1b"):
-            advice.append("virtual stages (plan.vpp)")
-        return f"The pipeline bubble costs {cost}: try {' or '.join(advice)}."
-    if part.group == WAITING:
-        remedy = {
-            "other_stages": " Try another split of the layers (plan.stages).",
-            "slower_ranks": f" It waits for {prediction.unequal.culprit}." if prediction.unequal else "",
-            "slowest_gpu": f" All {job.cluster.gpus:,} GPUs wait for the slowest: find and replace it.",
-        }
-        return f"{part.label[:1].upper()}{part.label[1:]} costs {cost}.{remedy.get(part.key, '')}"
-    if part.group == CONTENTION:
-        return f"Computation runs slower beside overlapped communication, which costs {cost}."
-    if part.group == OFFLOAD:
-        away = "plan.offload.activations" if plan.offload.activations else "plan.offload.optimizer"
-        return f"Exposed offload copies cost {cost}: offload less ({away})."
-    if part.group == COMMUNICATION:
-        return _communication(prediction, part, cost)
-    if part.group == HOST:
-        mode = {"eager": "runtime.launch=compile or cuda_graph", "compile": "runtime.launch=cuda_graph"}.get(runtime.launch, "")
-        return f"The GPU waits for the host during {cost}: try {mode or 'larger micro batches, so that kernels last longer'}."
-    if part.group == DATA:
-        share = "one reader a node (runtime.data.reader=node)" if runtime.data.reader != "node" else "more runtime.data.workers"
-        ahead = "runtime.data.overlap=step" if runtime.data.overlap != "step" else "a deeper runtime.data.prefetch, or more workers"
-        return f"The step waits {cost} for its data: try {ahead}, or {share}."
-    if part.group == RECOMPUTE:
-        fitting = all(s.total <= 0.8 * s.capacity for s in prediction.memory) and bool(prediction.memory)
-        hint = "memory has room: try a weaker plan.recompute" if fitting else "memory is nearly full, so it may be needed"
-        return f"Recomputing activations costs {cost}; {hint}."
-    if part.key == idle_key(Category.CPU_UPDATE):
-        sooner = "" if plan.offload.overlap else "plan.offload.overlap=true, or "
-        return f"The update by the CPU costs {cost}: try {sooner}a smaller plan.offload.optimizer_fraction."
-    if part.group == OPTIMIZER:
-        if plan.sharding == "none" and job.dp * plan.cp > 1:
-            return f"The optimizer costs {cost}: plan.sharding=zero1 splits it over {job.dp * plan.cp} ranks."
-        return f"The optimizer costs {cost}."
-    return f"{part.label[:1].upper()}{part.label[1:]} costs {cost}."
-
-
-def _communication(prediction: Prediction, part: Part, cost: str) -> str:
-    plan, runtime = prediction.job.plan, prediction.job.runtime
-    axis = axis_of(part.key)
-    what = f"Exposed communication ({part.label.removeprefix('exposed ')}) costs {cost}"
-    advice = ""
-    if axis == "tp":
-        inside = prediction.job.cluster.node.scale_up.size
-        if plan.tp > inside:
-            advice = f"plan.tp={plan.tp} leaves the scale-up domain of {inside} GPUs; keep it inside"
-        elif not runtime.overlap_tp:
-            advice = "try runtime.overlap_tp=true, or a smaller plan.tp if memory allows"
-        else:
-            advice = "try a smaller plan.tp if memory allows"
-    elif axis == "dp":
-        advice = "try runtime.overlap_grad_reduce=true" if not runtime.overlap_grad_reduce else "try a larger plan.global_batch"
-    elif axis == "shard":
-        advice = "try runtime.overlap_param_gather=true" if not runtime.overlap_param_gather else "try a smaller plan.shard_group"
-    elif axis == "pp":
-        advice = "try runtime.overlap_p2p=true" if not runtime.overlap_p2p else "try fewer virtual stages (plan.vpp)"
-    elif axis == "cp":
-        advice = "try a smaller plan.cp if memory allows"
-    return f"{what}: {advice}." if advice else f"{what}."
+        f"{say.size(getattr(worst, largest))}."
+    )
+    if not fitting:
+        return [f"{missing} No change that was tried makes the job fit: use more GPUs."]
+    ways = [f"{typed(prediction.job, fix.change)} fits, {say.seconds(fix.step_time_s)} a step" for fix in fitting[:SHOWN_FIXES]]
+    return [f"{missing} {'; '.join(ways)}."]
 
 
 def _imbalance(prediction: Prediction) -> list[str]:
@@ -149,8 +119,7 @@ def _imbalance(prediction: Prediction) -> list[str]:
     mean, slowest = sum(busy) / len(busy), max(busy)
     if mean <= 0.0 or slowest / mean - 1.0 < 0.05:
         return []
-    stage = busy.index(slowest)
     return [
-        f"Stage {stage} computes {say.percent(slowest / mean - 1.0, 0)} longer than the average stage "
-        f"({say.seconds(slowest)} against {say.seconds(mean)}): try another plan.stages."
+        f"Stage {busy.index(slowest)} computes {say.percent(slowest / mean - 1.0, 0)} longer than the average stage "
+        f"({say.seconds(slowest)} against {say.seconds(mean)}): the layers are spread unevenly (plan.stages)."
     ]

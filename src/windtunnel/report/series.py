@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from windtunnel.engine.packet import PacketSeries
-from windtunnel.network.flows import FlowsResult
+from windtunnel.network.flows.run import FlowsResult
 from windtunnel.report.flows import link_name
 
 SCHEMA = "windtunnel.series/1"

@@ -38,7 +38,7 @@ def render(prediction: Prediction, width: int = 100, rows: int = 10) -> Group:
     if prediction.unequal is not None:
         sections.append(_section("Ranks that differ", unequal(prediction.unequal, prediction.step_time_s)))
     if prediction.memory:
-        sections.append(_section("Memory of the fullest GPU, by stage", memory(prediction.memory, width)))
+        sections.append(_section("Memory of the fullest GPU, by stage", memory(prediction.memory, width - 2)))
     if prediction.kernels:
         sections.append(_section("Longest kernels of the slowest stage", kernels(prediction, rows, width)))
     if prediction.collectives:
@@ -194,7 +194,11 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
     """One row a stage in GiB, with a bar against the capacity; columns that are zero everywhere are left out."""
     gib = 2.0**30
     parts = [p for p in MEMORY_PARTS if any(getattr(s, p) >= 0.005 * gib for s in stages)]
-    wide = width >= 110
+    note = 0 if all(s.fits for s in stages) else 18  # " 67.45 GiB short" after the bar
+    columns = sum(_GAP + max(len(f"{max(getattr(s, p) for s in stages) / gib:.2f}"), len(_SHORT.get(p, p))) for p in parts)
+    narrow = width - note - sum(_GAP + len(text) for text in ("stage", "1000.0", "100"))
+    wide = narrow - columns >= 30
+    room = max(10, narrow - columns if wide else narrow)
     shown = _some(stages, 12 if wide else 8)
     table = listing(("stage", "right"))
     if wide:
@@ -203,9 +207,6 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
     table.add_column("total", justify="right", style="bold", no_wrap=True)
     table.add_column("of", justify="right", no_wrap=True)
     table.add_column("GiB", no_wrap=True)
-    used = 6 + sum(2 + max(6, len(_SHORT.get(p, p))) for p in parts) if wide else 6
-    note = 0 if all(s.fits for s in stages) else 18  # " 67.45 GiB short" after the bar
-    room = max(16, width - used - (26 if wide else 14) - note)
     full = max(1.0, max(s.total / s.capacity for s in stages))
     for stage in shown:
         cells: list[RenderableType] = [Text(str(stage.stage))]
@@ -240,6 +241,9 @@ def elsewhere(stages: Sequence[StageMemory]) -> list[Text]:
         lines.append(line)
     return lines
 
+
+_GAP = 2
+"""Columns between two cells of a table."""
 
 _SHORT = {"activations": "activ.", "gradients": "grads", "optimizer": "optim.", "fragmentation": "fragm.", "workspace": "worksp."}
 _LETTER = {

@@ -87,7 +87,7 @@ class Fabric(Noun):
 
     id: Name
     kind: Literal["infiniband", "roce", "efa", "opa", "ethernet", "ici", "none"]
-    topology: Literal["fat_tree", "rail", "torus", "none"] = "fat_tree"
+    topology: Literal["fat_tree", "rail", "none"] = "fat_tree"
     leaf_nodes: PositiveInt = Field(32, description="nodes that share one set of leaf switches")
     pod_nodes: PositiveInt = Field(1024, description="nodes below one set of spine switches")
     oversubscription: PositiveFloat = Field(1.0, description="down-link over up-link bandwidth at the leaf")

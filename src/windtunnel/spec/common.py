@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from windtunnel.base.dtypes import DTYPE_BYTES as DTYPE_BYTES  # also for those who import it from here
+
 PositiveInt = Annotated[int, Field(ge=1, le=10**9, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=10**9, strict=True)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
@@ -18,16 +20,6 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 """Number format of the linear layers' inputs; accumulation is fp32 in all of them."""
-
-DTYPE_BYTES: dict[str, float] = {
-    "fp32": 4.0,
-    "tf32": 4.0,
-    "fp16": 2.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "mxfp8": 1.0,
-    "nvfp4": 0.5,
-}
 
 
 def _known_precision(name: str) -> str:

@@ -59,8 +59,7 @@ def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
     kind, context = one["type"], one.get("ctx", {})
     if kind == "extra_forbidden":
         known = _fields_at(noun, one["loc"][:-1])
-        near = nearest(str(one["loc"][-1]), known)
-        return "the fields " + ", ".join(known), f"Did you mean {near!r}?" if near else "No such field."
+        return "the fields " + ", ".join(known), _instead(str(one["loc"][-1]), known, noun)
     if kind == "literal_error":
         words = re.findall(r"'([^']*)'", str(context.get("expected", "")))
         near = nearest(one["input"], words) if isinstance(one["input"], str) else None
@@ -71,6 +70,58 @@ def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
     if kind == "value_error":
         return str(context.get("error", one["msg"])), ""
     return _ALLOWED.get(kind, one["msg"]), ""
+
+
+_WORDS = {
+    "tensor_parallel": "plan.tp",
+    "tensor_model_parallel_size": "plan.tp",
+    "tensor_parallel_degree": "plan.tp",
+    "pipeline_parallel": "plan.pp",
+    "pipeline_model_parallel_size": "plan.pp",
+    "pipeline_parallel_degree": "plan.pp",
+    "context_parallel": "plan.cp",
+    "context_parallel_size": "plan.cp",
+    "context_parallel_degree": "plan.cp",
+    "expert_parallel": "plan.ep",
+    "expert_model_parallel_size": "plan.ep",
+    "data_parallel": "plan.dp",
+    "data_parallel_size": "plan.dp",
+    "world_size": "cluster.gpus",
+    "micro_batch_size": "plan.micro_batch",
+    "mbs": "plan.micro_batch",
+    "global_batch_size": "plan.global_batch",
+    "gbs": "plan.global_batch",
+    "seq_length": "plan.seq",
+    "seq_len": "plan.seq",
+    "activation_checkpointing": "plan.recompute",
+    "num_layers": "model.layers",
+    "hidden_size": "model.hidden",
+    "num_attention_heads": "model.heads",
+    "vocab_size": "model.vocab",
+    "dtype": "runtime.precision",
+}
+"""Words of Megatron-LM, torchtitan and Hugging Face -> the field of a job that means the same."""
+
+
+def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
+    """What to write for an unknown field: the same word where it exists, another tool's word, or the nearest name here."""
+    if "model" in noun.model_fields and "plan" in noun.model_fields:
+        homes = [path for path in paths(noun) if path.rpartition(".")[2] == key]
+        wanted = [_WORDS[key.lower()]] if key.lower() in _WORDS else sorted(homes, key=lambda path: (path.count("."), path))[:3]
+        if wanted:
+            return f"Did you mean {' or '.join(map(repr, wanted))}?"
+    near = nearest(key, known)
+    return f"Did you mean {near!r}?" if near else "No such field."
+
+
+def paths(noun: type[BaseModel], head: str = "", depth: int = 3) -> list[str]:
+    """Dotted paths of the fields of `noun` and of the nouns in it."""
+    listed = []
+    for name, info in noun.model_fields.items():
+        listed.append(head + name)
+        if depth:
+            listed += [path for inner in _models(info.annotation) for path in paths(inner, f"{head}{name}.", depth - 1)]
+    return list(dict.fromkeys(listed))
 
 
 def _fields_at(noun: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.spec.catalog import names
+from windtunnel.spec.catalog import entry, names
 from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
 from windtunnel.spec.common import Noun
+from windtunnel.spec.degrees import follow, names_another_cluster, stated_in
 from windtunnel.spec.explain import explain
 from windtunnel.spec.files import SUFFIXES, check_shape, read_table
 from windtunnel.spec.graph_model import GraphModel
@@ -36,27 +37,49 @@ _TEXT_FIELDS = frozenset(
 _KEY = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
-def load_job(source: Source, overrides: Sequence[str] = ()) -> Job:
+def load_job(source: Source, overrides: Sequence[str] = (), changes: list[str] | None = None) -> Job:
     """A job from a catalogue name, a .toml/.yaml/.json file or a table, with `path.to.field=value` overrides on top.
 
-    Raises SpecError, UnknownName or FileError, and nothing else. Contradictions between fields are `check(job)`'s business.
+    Degrees that the source pins follow the overrides (`spec.degrees`); `changes`, if given, receives one line for each that did.
+    Raises SpecError, UnknownName or FileError, and nothing else. `check(job)` finds contradictions between fields.
     """
     table = _table("jobs", source, "job")
     folder = Path(source).parent if isinstance(source, (str, Path)) else Path()
+    stated: dict[str, Any] = {}
     for text in overrides:
-        table = merge(table, _override(text))
+        stated = merge(stated, override(text))
+    gpus = _pinned_gpus(table) if names_another_cluster(stated) else None
+    table = merge(table, stated)
+    if gpus is not None and isinstance(table["cluster"], dict):
+        table["cluster"] = {"gpus": gpus, **table["cluster"]}
+    elif gpus is not None and table["cluster"] in names("clusters"):
+        table["cluster"] = {"base": table["cluster"], "gpus": gpus}
     check_shape("job", table)
     if isinstance(named := table.get("model"), str) and _looks_like_file(named):
         beside = folder / named
         table["model"] = _table("models", beside if beside.is_file() else Path(named), "model")
-    return _build(Job, resolve("jobs", table, "job"), "")
+    resolved = resolve("jobs", table, "job")
+    if stated and isinstance(resolved, dict):
+        followed = follow(resolved, stated_in(stated))
+        if changes is not None:
+            changes += followed
+    return _build(Job, resolved, "")
+
+
+def _pinned_gpus(table: dict[str, Any]) -> object:
+    """The number of GPUs that a job states for its own cluster, or None: it stays when the job moves to another cluster."""
+    own = table
+    while isinstance(own.get("base"), str) and "cluster" not in own and own["base"] in names("jobs"):
+        own = entry("jobs", own["base"], "base")
+    cluster = own.get("cluster")
+    return cluster.get("gpus") if isinstance(cluster, dict) else None
 
 
 def load_model(source: Source, overrides: Sequence[str] = ()) -> Model:
     """A model from a catalogue name, a file or a table, with overrides on top, such as `layers=4`."""
     table = _table("models", source, "model")
     for text in overrides:
-        table = merge(table, _override(text))
+        table = merge(table, override(text))
     check_shape("model", table)
     resolved = resolve("models", table, "model")
     graph = isinstance(resolved, dict) and resolved.get("kind") == "graph"
@@ -67,7 +90,7 @@ def load_cluster(source: Source, overrides: Sequence[str] = ()) -> Cluster:
     """A cluster from a catalogue name, a file or a table, with overrides on top, such as `fabric.hop_latency=2us`."""
     table = _table("clusters", source, "cluster")
     for text in overrides:
-        table = merge(table, _override(text))
+        table = merge(table, override(text))
     check_shape("cluster", table)
     return _build(Cluster, resolve("clusters", table, "cluster"), "cluster")
 
@@ -137,7 +160,7 @@ def _looks_like_file(text: str) -> bool:
     return "/" in text or "\\" in text or text.lower().endswith(SUFFIXES)
 
 
-def _override(text: object) -> dict[str, Any]:
+def override(text: object) -> dict[str, Any]:
     """`plan.tp=4` as nested tables; the value is a TOML value where it parses as one, else text."""
     key, equals, value = text.partition("=") if isinstance(text, str) else ("", "", "")
     key = key.strip()

@@ -1,4 +1,4 @@
-"""Constants of a GPU that nobody measured: what `kernels.choose` answers where there is no file for it."""
+"""Constants of a GPU that nobody measured: what `choose` answers where there is no file for it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from windtunnel.compute.kernels import AttentionCurve, Choice, Kernels, Provenance, Table
+from windtunnel.compute.curves import AttentionCurve, Basis, Choice, KernelCurves, Provenance
 from windtunnel.compute.transfer.joint import Stored, stored
 from windtunnel.compute.transfer.law import sheet, sheet_of
-from windtunnel.compute.transfer.ours import attention_for, gemm_for
+from windtunnel.compute.transfer.moved import attention_for, gemm_for
 from windtunnel.spec import load_gpu
 from windtunnel.spec.catalog import names
 from windtunnel.spec.cluster import GPU
@@ -22,14 +22,14 @@ SAME = 0.005
 """Figures of a data sheet nearer than this are the same: catalogues round."""
 
 
-def unchanged(gpu: GPU, found: Kernels) -> bool:
+def unchanged(gpu: GPU, found: KernelCurves) -> bool:
     """Whether `gpu` is as the GPU that `found` was fitted on: nothing of its sheet was changed that the laws look at."""
     mine, fitted = sheet(gpu), sheet_of(found)
     pairs = ((mine.peak, fitted.peak), (mine.bandwidth, fitted.bandwidth), (mine.sms, fitted.sms), (mine.power, fitted.power))
     return all(a is None or b is None or abs(a / b - 1.0) < SAME for a, b in pairs)
 
 
-def carried(found: Kernels, gpu: GPU, provenance: Provenance = Provenance.TRANSFERRED) -> Choice:
+def carried(found: KernelCurves, gpu: GPU, provenance: Provenance = Provenance.TRANSFERRED) -> Choice:
     """`found`'s constants moved to `gpu`: its own curves within an architecture, else shared ones with its memory-bound classes.
 
     The errors are those of leaving a measured GPU out (`Stored.error`); `assumed` adds those of other vendors' best matmuls.
@@ -52,10 +52,10 @@ def carried(found: Kernels, gpu: GPU, provenance: Provenance = Provenance.TRANSF
         attention={name: dict(ways) for name, ways in attention.items()},
         tables=_tables(found, laws, near, added),
     )
-    return Choice(kernels, provenance, 0.0)
+    return Choice(kernels, provenance)
 
 
-def _tables(found: Kernels, laws: Stored, near: bool, added: float) -> dict[str, Table]:
+def _tables(found: KernelCurves, laws: Stored, near: bool, added: float) -> dict[str, Basis]:
     side = "same" if near else "other"
     every = f"curves shared by {', '.join(laws.every.fitted_on)}"
     made = {}
@@ -66,7 +66,7 @@ def _tables(found: Kernels, laws: Stored, near: bool, added: float) -> dict[str,
             made[name] = replace(table, error=float(np.hypot(max(table.error, sigma), added)), held_out={}, trained={})
     if not near:
         for key, kind in (("gemm", "gemm"), (f"attention.{SHARED}", "attention")):
-            made[key] = Table(float(np.hypot(laws.error[f"{kind} other"], added)), Provenance.TRANSFERRED, every)
+            made[key] = Basis(float(np.hypot(laws.error[f"{kind} other"], added)), Provenance.TRANSFERRED, every)
     return made
 
 

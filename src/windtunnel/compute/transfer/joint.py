@@ -1,7 +1,7 @@
-"""Curves shared by all measured GPUs: what a GPU of an architecture that nobody measured takes.
+"""Curves shared by all measured GPUs: those that a GPU of an unmeasured architecture takes.
 
 `catalog/kernels/transfer/joint.json` holds them fitted on all GPUs with data, and once more without each of them, with the errors
-of predicting the one left out. `windtunnel profile transfer --write` makes the file.
+of predicting the one left out. `windtunnel fit transfer --write` makes the file.
 """
 
 from __future__ import annotations
@@ -11,22 +11,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from windtunnel.base.errors import FileError
-from windtunnel.compute.kernels import FOLDER, AttentionCurve, GemmCurve
+from windtunnel.base.files import MIB, read_text
+from windtunnel.compute.curves import STRICT, AttentionCurve, GemmCurve, Number
+from windtunnel.compute.kernel_file import FOLDER, first_mistake
 
 FILE = FOLDER / "transfer" / "joint.json"
+LARGEST_FILE = 16 * MIB
+WANTED = "a file that `windtunnel fit transfer --write` wrote"
 
 
 @dataclass(frozen=True)
 class Joint:
     """Shared constants. `gemm` is at full clock; `attention` (by direction) without the exponentials, of which `exposed` shows."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
     gemm: GemmCurve
-    attention: Mapping[str, AttentionCurve]
-    exposed: float
-    energy: float  # J/FLOP at 7 nm, see `law`
+    attention: dict[str, AttentionCurve]
+    exposed: Number
+    energy: Annotated[float, Field(gt=0.0, le=1.0, strict=True)]  # J/FLOP at 7 nm, see `law`
     fitted_on: tuple[str, ...]
 
 
@@ -39,45 +47,37 @@ class Stored:
     error: Mapping[str, float]  # gemm, attention, memory: each `same` and `other`; foreign
 
 
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    every: Joint = Field(alias="all")
+    without: dict[str, Joint]
+    error: dict[str, Number]
+
+
 @lru_cache(maxsize=1)
 def stored() -> Stored:
-    """The catalogue's file; FileError if it is broken."""
+    """The catalogue's file. Raises FileError as `read` does."""
     return read(FILE)
 
 
 def read(path: Path) -> Stored:
-    """A file that `profile transfer --write` wrote. Raises FileError."""
+    """A file that `fit transfer --write` wrote. Raises FileError."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return Stored(
-            _joint(data["all"]),
-            {name: _joint(each) for name, each in data["without"].items()},
-            {name: float(value) for name, value in data["error"].items()},
-        )
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise FileError(str(path), str(error), "a file that `windtunnel profile transfer --write` wrote") from error
+        file = _File.model_validate_json(read_text(path, LARGEST_FILE, WANTED))
+    except ValidationError as error:
+        raise FileError(str(path), first_mistake(error), WANTED) from None
+    return Stored(file.every, file.without, file.error)
 
 
-def text(found: Stored) -> str:
+def text(content: Stored) -> str:
     """The file's text, numbers to four digits."""
     data = {
-        "all": _table(found.every),
-        "without": {name: _table(each) for name, each in found.without.items()},
-        "error": {name: _short(value) for name, value in found.error.items()},
+        "all": _table(content.every),
+        "without": {name: _table(each) for name, each in content.without.items()},
+        "error": {name: _short(value) for name, value in content.error.items()},
     }
     return json.dumps(data, indent=1) + "\n"
-
-
-def _joint(data: Mapping[str, Any]) -> Joint:
-    gemm = dict(data["gemm"])
-    gemm["tiles"] = tuple((int(r), int(c)) for r, c in gemm["tiles"])
-    return Joint(
-        GemmCurve(**gemm),
-        {way: AttentionCurve(**data["attention"][way]) for way in ("forward", "backward")},
-        float(data["exposed"]),
-        float(data["energy"]),
-        tuple(data["fitted_on"]),
-    )
 
 
 def _table(joint: Joint) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from windtunnel.compute.attention import FULL
-from windtunnel.compute.kernels import AttentionCurve, GemmCurve, Kernels
+from windtunnel.compute.curves import AttentionCurve, GemmCurve, KernelCurves
 from windtunnel.spec import load_gpu
 from windtunnel.spec.catalog import names
 from windtunnel.spec.cluster import GPU
@@ -98,7 +98,7 @@ def sheet(gpu: GPU) -> Sheet:
     )
 
 
-def sheet_of(kernels: Kernels) -> Sheet:
+def sheet_of(kernels: KernelCurves) -> Sheet:
     """The sheet of the GPU that constants were fitted on; the clock is the catalogue's, where it has the GPU."""
     clock = load_gpu(kernels.id).clock_hz if kernels.id in names("gpus") else kernels.datasheet.get("clock_hz")
     return Sheet(
@@ -138,8 +138,7 @@ def gemm_moved(curve: GemmCurve, base: Sheet, on: Sheet, energy: float) -> GemmC
     """`base`'s curve on another GPU of its architecture.
 
     Where base at full clock would draw more than its limit, that part of its throttling is undone and the other's put in its place,
-    by base's own energy per FLOP; the rest stays, but for `residual`, which holds for base alone. A sheet without power is taken to
-    have base's for each FLOP/s.
+    by base's own energy per FLOP; the rest stays. A sheet without power is taken to have base's for each FLOP/s.
     """
     if base.sms and on.sms and base.clock and on.clock:
         rate = on.peak / (on.sms * on.clock) / (base.peak / (base.sms * base.clock))
@@ -149,7 +148,7 @@ def gemm_moved(curve: GemmCurve, base: Sheet, on: Sheet, energy: float) -> GemmC
         there, spent = min(over, 1.0 + curve.throttle), _energy(base, curve)
     left = reach(curve) * there / (1.0 + curve.throttle)
     here = max(1.0, strain(on, left, spent)) if on.power is not None else there
-    return replace(curve, fraction=curve.fraction * there / here, residual=None)
+    return replace(curve, fraction=curve.fraction * there / here)
 
 
 def exponentials(on: Sheet, way: str) -> float | None:

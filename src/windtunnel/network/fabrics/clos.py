@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from windtunnel.engine.graph import Ints, NodeKind
+from windtunnel.base.arrays import Int32s
+from windtunnel.engine.graph import NodeKind
 from windtunnel.network.fabrics.columns import Columns, numbered
 
 
@@ -17,7 +18,7 @@ def up_links(down: float, link: float, oversubscription: float) -> tuple[int, fl
     return links, total / links
 
 
-def leaves(columns: Columns, ports: Ints, servers: int, rail: bool, rate: float, latency: float, name: str = "leaf") -> Ints:
+def leaves(columns: Columns, ports: Int32s, servers: int, rail: bool, rate: float, latency: float, name: str = "leaf") -> Int32s:
     """Leaf switches for `ports` [S, n], `servers` of the S below one set; [groups, switches of a set].
 
     `rail`: port j of every server goes to switch j of its set; else one switch takes all ports of its servers.
@@ -31,7 +32,9 @@ def leaves(columns: Columns, ports: Ints, servers: int, rail: bool, rate: float,
     return switches
 
 
-def spines(columns: Columns, below: Ints, count: int, rate: float, latency: float, parallel: int = 1, name: str = "spine") -> Ints:
+def spines(
+    columns: Columns, below: Int32s, count: int, rate: float, latency: float, parallel: int = 1, name: str = "spine"
+) -> Int32s:
     """`count` switches over each row of `below` [pods, n], each joined to all of its row by `parallel` cables; [pods, count]."""
     pods = len(below)
     made = columns.nodes(NodeKind.SWITCH, numbered(name, pods, count) if pods > 1 else numbered(name, count)).reshape(pods, count)
@@ -40,7 +43,7 @@ def spines(columns: Columns, below: Ints, count: int, rate: float, latency: floa
     return made
 
 
-def cores(columns: Columns, pods: Ints, count: int, rate: float, latency: float, name: str = "core") -> Ints:
+def cores(columns: Columns, pods: Int32s, count: int, rate: float, latency: float, name: str = "core") -> Int32s:
     """Over `pods` [pods, spines]: for each spine position `count` switches that join that spine of every pod; [spines, count]."""
     width = pods.shape[1]
     made = columns.nodes(NodeKind.SWITCH, numbered(name, width, count)).reshape(width, count)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from windtunnel.base.arrays import Int32s
 from windtunnel.base.errors import SpecError
-from windtunnel.engine.graph import Graph, Ints
+from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.clos import cores, leaves, spines, up_links
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.parameters import Builder, count, word
@@ -31,10 +32,10 @@ class ClusterGraph:
     """
 
     graph: Graph
-    endpoint: Ints
-    node: Ints
-    leaf: Ints
-    pod: Ints
+    endpoint: Int32s
+    node: Int32s
+    leaf: Int32s
+    pod: Int32s
     domain: int
 
 
@@ -61,7 +62,7 @@ def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "
     return ClusterGraph(graph, place(placement, home, leaf, pod, graph.rail), home, leaf, pod, max(inside.gpus, inside.domain))
 
 
-def _fabric(columns: Columns, fabric: Fabric, rate: float, nics: Ints) -> None:
+def _fabric(columns: Columns, fabric: Fabric, rate: float, nics: Int32s) -> None:
     """Leaves, and the tiers above them that the job reaches; each port of a NIC (together `rate` B/s) has leaves of its own."""
     hop, rail = fabric.hop_latency, fabric.topology == "rail"
     ports = fabric.nic_ports

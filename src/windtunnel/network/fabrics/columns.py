@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.engine.graph import Graph, Ints, Longs, NodeKind
+from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.engine.graph import Graph, NodeKind
 
 Numbers = float | npt.NDArray[np.float64]
 
@@ -18,11 +19,11 @@ class Columns:
     def __init__(self) -> None:
         self.count = 0
         self._kind: list[npt.NDArray[np.uint8]] = []
-        self._site: list[Ints] = []
+        self._site: list[Int32s] = []
         self._names: list[str] = []
-        self._links: list[tuple[Ints, Ints, npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int16]]] = []
+        self._links: list[tuple[Int32s, Int32s, npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int16]]] = []
 
-    def nodes(self, kind: NodeKind | npt.NDArray[np.uint8], names: Sequence[str], site: int | Ints = -1) -> Ints:
+    def nodes(self, kind: NodeKind | npt.NDArray[np.uint8], names: Sequence[str], site: int | Int32s = -1) -> Int32s:
         """Adds one node for each name; their numbers. `kind` and `site` are for all of them, or one each."""
         count = len(names)
         first, self.count = self.count, self.count + count
@@ -52,7 +53,7 @@ class Columns:
         ends = np.ascontiguousarray(endpoint, np.int32)
         count = len(ends)
         flat = np.zeros(0, np.int32) if nics is None else np.asarray(nics, np.int32)
-        start: Longs
+        start: Int64s
         if nic_start is not None:
             start = np.ascontiguousarray(nic_start, np.int64)
         else:
@@ -77,7 +78,7 @@ class Columns:
         )
 
 
-def _woven(a: Ints, b: Ints) -> Ints:
+def _woven(a: Int32s, b: Int32s) -> Int32s:
     """a[0], b[0], a[1], b[1], ..."""
     both = np.empty(2 * len(a), np.int32)
     both[0::2], both[1::2] = a, b

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windtunnel.engine.graph import Graph, Ints, NodeKind
+from windtunnel.base.arrays import Int32s
+from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.columns import Columns, numbered
 from windtunnel.network.fabrics.parameters import MOST_NODES, Builder, count, rate, time
 
@@ -43,7 +44,7 @@ class Dragonfly(Builder):
         return columns.graph(hosts)
 
 
-def global_cables(builder: Builder, routers: Ints, h: int) -> tuple[Ints, Ints]:
+def global_cables(builder: Builder, routers: Int32s, h: int) -> tuple[Int32s, Int32s]:
     """Ends of the global cables between `routers` [groups, r], h ports each: every two groups get the same number of them."""
     groups, width = routers.shape
     if groups == 1:

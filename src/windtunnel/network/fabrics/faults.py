@@ -59,7 +59,7 @@ def parse_fault(text: str) -> Fault:
 
 
 @dataclass(frozen=True)
-class Flap:
+class CableFlap:
     """All cables that match go down at `down` seconds, and come back at `up`; infinity: they do not."""
 
     fault: Fault
@@ -67,7 +67,7 @@ class Flap:
     up: float = math.inf
 
 
-def parse_flap(text: str) -> Flap:
+def parse_flap(text: str) -> CableFlap:
     """The flap that a text describes; SpecError with the form otherwise."""
     form = "PATTERN:down=10us or PATTERN:down=10us,up=2ms, with share=1% and seed=1 after commas; PATTERN is a node, A--B or A->B"
     pattern, _, rest = text.rpartition(":")
@@ -84,10 +84,10 @@ def parse_flap(text: str) -> Flap:
             others.append(part)
     if "down" not in times or times.get("up", math.inf) <= times["down"]:
         raise SpecError("--flap", text, form)
-    return Flap(parse_fault(",".join([f"{pattern}:down", *others])), times["down"], times.get("up", math.inf))
+    return CableFlap(parse_fault(",".join([f"{pattern}:down", *others])), times["down"], times.get("up", math.inf))
 
 
-def flap_events(graph: Graph, flaps: Iterable[Flap]) -> list[tuple[float, int, bool]]:
+def flap_events(graph: Graph, flaps: Iterable[CableFlap]) -> list[tuple[float, int, bool]]:
     """(seconds, link, whether it comes up), in order of time; one link stands for its cable."""
     events: list[tuple[float, int, bool]] = []
     for flap in flaps:

@@ -14,17 +14,18 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.base.files import read_text
 from windtunnel.base.units import parse_bandwidth, parse_time
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.parameters import MOST_NODES
 
+MOST_BYTES = 2**30
 _KINDS = {kind.name.lower(): kind for kind in NodeKind}
 _NODE = {"name", "kind", "count", "site"}
 _LINK = {"from", "to", "rate", "latency", "one_way", "up", "axis"}
@@ -33,11 +34,9 @@ _END = {"node", "nics", "rail"}
 
 def load_graph(path: str) -> Graph:
     """The graph that a file describes; FileError if it cannot be read, SpecError with the entry that is wrong."""
+    text = read_text(path, MOST_BYTES, "a graph in TOML or JSON")
     try:
-        text = Path(path).read_text(encoding="utf-8")
         table = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
-    except OSError as error:
-        raise FileError("--fabric", path, "a file that can be read", f"{error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise FileError(path, "text that does not parse", "TOML, or JSON in a file that ends in .json", f"{error}.") from error
     if not isinstance(table, dict):
@@ -68,6 +67,8 @@ def graph_of(table: dict[str, Any], path: str = "fabric") -> Graph:
         node = _node(one.get("node"), index, f"{where}.node")
         ends.append(node)
         named = one.get("nics")
+        if named is not None and not isinstance(named, list):
+            raise SpecError(f"{where}.nics", named, "a list of nodes")
         nics += _nearest_nics(plain, node) if named is None else [_node(n, index, f"{where}.nics") for n in named]
         start.append(len(nics))
         rails.append(_whole(one.get("rail", -1), f"{where}.rail", -1))
@@ -84,7 +85,7 @@ def _nodes(columns: Columns, entries: list[Any], path: str) -> dict[str, int]:
         name, kind = entry.get("name"), entry.get("kind", "switch")
         if not isinstance(name, str) or not name:
             raise SpecError(f"{where}.name", name, "a name")
-        if kind not in _KINDS:
+        if not isinstance(kind, str) or kind not in _KINDS:
             raise UnknownName(f"{where}.kind", str(kind), list(_KINDS))
         count = entry.get("count")
         many = 0 if count is None else _whole(count, f"{where}.count", 1)

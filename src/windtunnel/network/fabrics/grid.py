@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
-from windtunnel.engine.graph import Ints, NodeKind
+from windtunnel.base.arrays import Int32s
+from windtunnel.engine.graph import NodeKind
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.parameters import MOST_NODES, Builder
 
 
-def accelerators(builder: Builder, columns: Columns, sizes: tuple[int, ...]) -> Ints:
+def accelerators(builder: Builder, columns: Columns, sizes: tuple[int, ...]) -> Int32s:
     """Adds one GPU for each point; their numbers in an array of shape `sizes`."""
     total = math.prod(sizes)
     if total > MOST_NODES:
@@ -21,12 +22,12 @@ def accelerators(builder: Builder, columns: Columns, sizes: tuple[int, ...]) -> 
     return columns.nodes(NodeKind.GPU, names).reshape(sizes, order="F")
 
 
-def lines(points: Ints, axis: int) -> Ints:
+def lines(points: Int32s, axis: int) -> Int32s:
     """[lines, size]: the points of each line along `axis`."""
     return np.moveaxis(points, axis, -1).reshape(-1, points.shape[axis])
 
 
-def chain(columns: Columns, along: Ints, rate: float, latency: float, axis: int, wrap: bool) -> None:
+def chain(columns: Columns, along: Int32s, rate: float, latency: float, axis: int, wrap: bool) -> None:
     """Cables between neighbours on each line of `along` [lines, size]; `wrap` joins the ends of lines of three and more."""
     columns.cables(along[:, :-1], along[:, 1:], rate, latency, axis)
     if wrap and along.shape[1] > 2:

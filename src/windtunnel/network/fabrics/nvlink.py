@@ -8,8 +8,9 @@ from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.parameters import Builder, count
 from windtunnel.network.fabrics.parameters import rate as rate_field
-from windtunnel.network.fabrics.server import PCIE_RATE, Inside, add_servers
+from windtunnel.network.fabrics.server import Inside, add_servers
 from windtunnel.network.fabrics.servers import ends
+from windtunnel.spec.pcie import PCIE_X16
 
 
 @dataclass(frozen=True)
@@ -23,5 +24,5 @@ class NvLink(Builder):
 
     def build(self) -> Graph:
         columns = Columns()
-        inside = Inside(self.gpus, self.gpus, "nvswitch", self.link, 18, 0, PCIE_RATE[5], PCIE_RATE[5])
+        inside = Inside(self.gpus, self.gpus, "nvswitch", self.link, 18, 0, PCIE_X16[5].peer, PCIE_X16[5].peer)
         return ends(columns, add_servers(columns, inside, self.domains))

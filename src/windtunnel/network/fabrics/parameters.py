@@ -21,7 +21,7 @@ MOST_NODES = 4_000_000
 
 
 @dataclass(frozen=True)
-class Kind:
+class ParameterKind:
     """How a parameter is read and what it may be."""
 
     read: Callable[[str], Any]
@@ -38,7 +38,7 @@ class Builder(ABC):
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            kind: Kind = f.metadata["kind"]
+            kind: ParameterKind = f.metadata["kind"]
             value = getattr(self, f.name)
             for one in value if isinstance(value, tuple) else (value,):
                 if isinstance(one, (int, float)) and not isinstance(one, bool) and not kind.low <= one <= kind.high:
@@ -72,33 +72,33 @@ class Builder(ABC):
         return SpecError(f"{self.NAME}.{parameter}", getattr(self, parameter), allowed, hint)
 
 
-def _field(kind: Kind, default: str, text: str) -> Any:
+def _field(kind: ParameterKind, default: str, text: str) -> Any:
     return field(default=kind.read(default), metadata={"kind": kind, "shown": default, "text": text})
 
 
 def count(default: int, text: str, low: int = 1, high: int = 1_000_000) -> Any:
     """A whole number."""
-    return _field(Kind(int, f"a whole number from {low} to {high}", low, high), str(default), text)
+    return _field(ParameterKind(int, f"a whole number from {low} to {high}", low, high), str(default), text)
 
 
 def ratio(default: str, text: str, low: float = 1e-3, high: float = 1e3) -> Any:
     """A plain number."""
-    return _field(Kind(float, f"a number from {low:g} to {high:g}", low, high), default, text)
+    return _field(ParameterKind(float, f"a number from {low:g} to {high:g}", low, high), default, text)
 
 
 def rate(default: str, text: str) -> Any:
     """A bandwidth each way, in B/s."""
-    return _field(Kind(lambda t: parse_bandwidth(t, "link"), "a bandwidth such as 400Gb/s or 50GB/s", 1.0), default, text)
+    return _field(ParameterKind(lambda t: parse_bandwidth(t, "link"), "a bandwidth such as 400Gb/s or 50GB/s", 1.0), default, text)
 
 
 def time(default: str, text: str) -> Any:
     """A time, in seconds."""
-    return _field(Kind(parse_time, "a time such as 1us", 0.0, 1.0), default, text)
+    return _field(ParameterKind(parse_time, "a time such as 1us", 0.0, 1.0), default, text)
 
 
 def flag(default: str, text: str) -> Any:
     """yes or no."""
-    return _field(Kind(lambda t: bool(("no", "yes").index(t.lower())), "yes or no"), default, text)
+    return _field(ParameterKind(lambda t: bool(("no", "yes").index(t.lower())), "yes or no"), default, text)
 
 
 def word(default: str, text: str, allowed: tuple[str, ...] = ()) -> Any:
@@ -109,24 +109,28 @@ def word(default: str, text: str, allowed: tuple[str, ...] = ()) -> Any:
             raise ValueError(given)
         return given
 
-    return _field(Kind(read, ", ".join(allowed) if allowed else "a name"), default, text)
+    return _field(ParameterKind(read, ", ".join(allowed) if allowed else "a name"), default, text)
 
 
 def sizes(default: str, text: str, low: int = 1, high: int = 65_536) -> Any:
     """Whole numbers with x between them, such as 4x4x2."""
-    kind = Kind(lambda t: tuple(int(part) for part in t.split("x")), f"sizes such as 4x4x2, each from {low} to {high}", low, high)
+    kind = ParameterKind(
+        lambda t: tuple(int(part) for part in t.split("x")), f"sizes such as 4x4x2, each from {low} to {high}", low, high
+    )
     return _field(kind, default, text)
 
 
 def rates(default: str, text: str) -> Any:
     """Bandwidths with + between them; one stands for all dimensions."""
-    kind = Kind(lambda t: tuple(parse_bandwidth(part, "link") for part in t.split("+")), "bandwidths such as 300GB/s+50GB/s", 1.0)
+    kind = ParameterKind(
+        lambda t: tuple(parse_bandwidth(part, "link") for part in t.split("+")), "bandwidths such as 300GB/s+50GB/s", 1.0
+    )
     return _field(kind, default, text)
 
 
 def times(default: str, text: str) -> Any:
     """Times with + between them; one stands for all dimensions."""
-    kind = Kind(lambda t: tuple(parse_time(part) for part in t.split("+")), "times such as 500ns+1us", 0.0, 1.0)
+    kind = ParameterKind(lambda t: tuple(parse_time(part) for part in t.split("+")), "times such as 500ns+1us", 0.0, 1.0)
     return _field(kind, default, text)
 
 
@@ -139,7 +143,7 @@ def words(default: str, text: str, allowed: tuple[str, ...]) -> Any:
             raise ValueError(given)
         return parts
 
-    return _field(Kind(read, f"names of {', '.join(allowed)} with + between them"), default, text)
+    return _field(ParameterKind(read, f"names of {', '.join(allowed)} with + between them"), default, text)
 
 
 def each(values: tuple[float, ...], dimensions: int, path: str) -> tuple[float, ...]:

@@ -8,8 +8,9 @@ from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.parameters import Builder, count
 from windtunnel.network.fabrics.parameters import rate as rate_field
-from windtunnel.network.fabrics.server import PCIE_RATE, Inside, add_servers
+from windtunnel.network.fabrics.server import Inside, add_servers
 from windtunnel.network.fabrics.servers import ends
+from windtunnel.spec.pcie import PCIE_X16
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,6 @@ class Pcie(Builder):
     cpu_link: float = rate_field("16GB/s", "between the sockets, each way")
 
     def build(self) -> Graph:
-        columns = Columns()
-        inside = Inside(self.gpus, self.gpus, "pcie", PCIE_RATE[self.gen], 1, 0, PCIE_RATE[self.gen], self.cpu_link)
+        columns, rate = Columns(), PCIE_X16[self.gen].peer
+        inside = Inside(self.gpus, self.gpus, "pcie", rate, 1, 0, rate, self.cpu_link)
         return ends(columns, add_servers(columns, inside, 1))

@@ -6,50 +6,50 @@ from collections.abc import Callable
 
 import numpy as np
 
+from windtunnel.base.arrays import Int32s
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.engine.graph import Ints
 
 
-def _packed(home: Ints, leaf: Ints, pod: Ints, rail: Ints, seed: int) -> Ints:
+def _packed(home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s, seed: int) -> Int32s:
     """Rank r on GPU r: node by node."""
     return np.arange(len(home), dtype=np.int32)
 
 
-def _rail(home: Ints, leaf: Ints, pod: Ints, rail: Ints, seed: int) -> Ints:
+def _rail(home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s, seed: int) -> Int32s:
     """All GPUs of rail 0, node by node, then those of rail 1, ...: neighbours share a rail."""
     return np.lexsort((np.arange(len(home)), rail)).astype(np.int32)
 
 
-def _pod(home: Ints, leaf: Ints, pod: Ints, rail: Ints, seed: int) -> Ints:
+def _pod(home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s, seed: int) -> Int32s:
     """One node of each pod in turn: the nodes of a group are spread over the pods."""
     return _dealt(home, pod)
 
 
-def _leaf(home: Ints, leaf: Ints, pod: Ints, rail: Ints, seed: int) -> Ints:
+def _leaf(home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s, seed: int) -> Int32s:
     """One node of each leaf in turn."""
     return _dealt(home, leaf)
 
 
-def _random(home: Ints, leaf: Ints, pod: Ints, rail: Ints, seed: int) -> Ints:
+def _random(home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s, seed: int) -> Int32s:
     """Nodes in random order, GPUs of a node together: what a scheduler without topology gives."""
     position = np.random.default_rng(seed).permutation(int(home.max()) + 1)
     return np.lexsort((np.arange(len(home)), position[home])).astype(np.int32)
 
 
-def _dealt(home: Ints, block: Ints) -> Ints:
+def _dealt(home: Int32s, block: Int32s) -> Int32s:
     """Nodes ordered by their place in their block, then by block."""
     first = np.concatenate([[0], np.cumsum(np.bincount(block[np.unique(home, return_index=True)[1]]))])
     within = home - first[block]
     return np.lexsort((np.arange(len(home)), block, within)).astype(np.int32)
 
 
-PLACEMENTS: dict[str, Callable[[Ints, Ints, Ints, Ints, int], Ints]] = {
+PLACEMENTS: dict[str, Callable[[Int32s, Int32s, Int32s, Int32s, int], Int32s]] = {
     "packed": _packed, "rail": _rail, "pod": _pod, "leaf": _leaf, "random": _random,
 }  # fmt: skip
 """Name -> (node, leaf, pod, rail of each GPU, seed) -> GPU of each rank."""
 
 
-def place(text: str, home: Ints, leaf: Ints, pod: Ints, rail: Ints) -> Ints:
+def place(text: str, home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s) -> Int32s:
     """GPU of each rank [ranks]: `packed`, `rail`, `leaf`, `pod`, `random:SEED`, or `list:4,0,1,...` with a GPU for each rank.
 
     A list may be shorter than the machine. Raises UnknownName for another word, SpecError for a seed or list that is wrong.
@@ -68,7 +68,7 @@ def place(text: str, home: Ints, leaf: Ints, pod: Ints, rail: Ints) -> Ints:
     return PLACEMENTS[name](home, leaf, pod, rail, seed)
 
 
-def _given(text: str, gpus: int) -> Ints:
+def _given(text: str, gpus: int) -> Int32s:
     try:
         found = np.array([int(part) for part in text.split(",")], np.int64)
     except (ValueError, OverflowError):

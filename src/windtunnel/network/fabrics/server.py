@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windtunnel.engine.graph import Ints, Longs, NodeKind
+from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.engine.graph import NodeKind
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.spec.cluster import Node
+from windtunnel.spec.pcie import nearest_pcie
 
-PCIE_RATE = {3: 13e9, 4: 26e9, 5: 52e9, 6: 104e9}
-"""B/s each way that a GPU or NIC moves through x16: line rate less headers of 256-byte packets and flow control (about 17 %)."""
 CPU_RATE = {"intel": 22e9, "amd": 16e9, "arm": 52e9, "other": 16e9}
 """B/s between sockets: NCCL's figures for peer traffic over UPI (Sapphire Rapids) and Infinity Fabric (src/graph/topo.h); Arm
 servers of this class join their chips by NVLink-C2C, which is not the limit: assumed to carry what PCIe gen 5 does."""
@@ -48,7 +48,7 @@ class Inside:
     def of(cls, node: Node) -> Inside:
         """The numbers of a catalogue node."""
         scale = node.scale_up
-        pcie = PCIE_RATE.get(node.pcie_gen, PCIE_RATE[min(max(node.pcie_gen, 3), 6)])
+        pcie = nearest_pcie(node.pcie_gen).peer
         if scale.kind == "pcie":
             pcie = min(pcie, scale.bandwidth)
         nics = node.nic.count if node.nic else 0
@@ -62,11 +62,11 @@ class Servers:
     `rail` [servers * g]: the GPU's rail, -1 without NICs.
     """
 
-    gpus: Ints
-    nics: Ints
-    nic_start: Longs
-    driven: Ints
-    rail: Ints
+    gpus: Int32s
+    nics: Int32s
+    nic_start: Int64s
+    driven: Int32s
+    rail: Int32s
 
 
 def add_servers(columns: Columns, inside: Inside, count: int) -> Servers:

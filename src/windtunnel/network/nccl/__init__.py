@@ -1,0 +1,1 @@
+"""NCCL as data and arithmetic: its variables, its tuner's tables, its channels and its choice."""

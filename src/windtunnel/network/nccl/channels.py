@@ -8,16 +8,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from windtunnel.network.group import Group
+from windtunnel.network.groups.bandwidth import GroupLinks
+from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.constants import INTRA_SPEEDS, MAX_CHANNELS, NET_COUNTED, NVLINK_COUNTED, NVLS_CHANNELS, OTHER_CHANNELS
-from windtunnel.network.settings import Settings
-from windtunnel.network.wires import Wires
+from windtunnel.network.nccl.settings import Settings
 
 
 @dataclass(frozen=True)
-class Graph:
-    """`channels` of the search with GB/s each, as the tuner multiplies them: `intra` and `inter` of a ring, `tree` inside a node;
-    `running` channels of the kernel; `nvls` channels of the switch reduction with `nvls_intra` GB/s each."""
+class ChannelSearch:
+    """What the search ends with, and the channels that then run.
+
+    `channels` of the search and GB/s of each, as the tuner multiplies them: `intra` and `inter` of a ring, `tree` inside a node.
+    `usual`: channels of a kernel by NCCL's own rules, `running`: those under the user's variables; `each`: GB/s that one of them
+    can move. `nvls`: channels of the switch reduction with `nvls_intra` GB/s each, `nvls_running` those that run.
+    """
 
     channels: int
     intra: float
@@ -26,47 +30,68 @@ class Graph:
     running: int
     nvls: int
     nvls_intra: float
+    usual: int
+    each: float
+    nvls_running: int
+
+    @property
+    def limit(self) -> float:
+        """B/s of a GPU that all running channels can move together; infinite with as many as NCCL takes by itself."""
+        return math.inf if self.running >= self.usual else self.running * self.each * 1e9
+
+    def reach(self, nics: float) -> float:
+        """Share of a group's NICs that its channels use: channel c leaves by NIC c modulo `nics`."""
+        return min(1.0, self.running / max(1.0, round(nics)))
 
 
-def graph(group: Group, wires: Wires, settings: Settings) -> Graph:
-    """Rings of `group` on `wires`."""
-    if not wires.nvidia:
-        running = min(max(OTHER_CHANNELS, settings.min_channels or 1), settings.max_channels or MAX_CHANNELS)
-        rates = wires.intra * 1e-9 / running, wires.line * 1e-9 / running
-        return Graph(running, rates[0], rates[1], rates[0], running, 0, 0.0)
-    counted = wires.intra * 1e-9 * (NVLINK_COUNTED[wires.generation] if wires.medium == "nvlink" else 0.92)
-    late = wires.generation in ("hopper", "blackwell")
+def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
+    """Rings of `group` on `links`."""
+    if not links.nvidia:
+        running = _within(OTHER_CHANNELS, settings)
+        rates = links.intra * 1e-9 / running, links.line * 1e-9 / running
+        each = links.intra * 1e-9 / OTHER_CHANNELS
+        return ChannelSearch(running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0)
+    counted = links.intra * 1e-9 * (NVLINK_COUNTED[links.generation] if links.medium == "nvlink" else 0.92)
+    late = links.generation in ("hopper", "blackwell")
     if group.nodes == 1:
-        channels, intra = _inside(counted, wires)
+        channels, intra = _inside(counted, links)
         inter = tree = intra
     else:
-        inter = wires.line * 1e-9 * NET_COUNTED / max(1.0, round(wires.nics))
-        channels = max(1, round(wires.nics))
+        inter = links.line * 1e-9 * NET_COUNTED / max(1.0, round(links.nics))
+        channels = max(1, round(links.nics))
         # A ring runs at one speed; of a tree the search may raise the speed inside the node, to twice that of the NIC.
         intra = inter = inter if group.per_node == 1 else min(inter, counted / channels)
         tree = inter if group.per_node == 1 else max(inter, min(2.0 * inter, counted / channels))
         if channels > MAX_CHANNELS // 2:
             fold = channels / (MAX_CHANNELS // 2)
             channels, intra, inter, tree = MAX_CHANNELS // 2, intra * fold, inter * fold, tree * fold
-    running = channels
-    speed = min(intra, inter)
-    if speed >= 25.0 and not (late and speed < 50.0 and channels > 4):
-        running *= 2
-    running = min(MAX_CHANNELS, running * 2)
-    if late and group.nodes > 1 and speed > 45.0 and running < 16 and group.per_node > 1:
-        running *= 2
-    running = max(running, settings.min_channels or 1)
-    running = min(running, settings.max_channels or MAX_CHANNELS, MAX_CHANNELS)
-    own = NVLS_CHANNELS.get(wires.generation, (0, 0))[0 if group.nodes == 1 else 1] if wires.nvls else 0
-    return Graph(channels, intra, inter, tree, running, own, counted / own if own else 0.0)
+    usual = channels
+    speed = each = min(intra, inter)
+    if speed >= 25.0 and not (late and speed < 50.0 and channels > 4):  # two channels then share what the search gave one
+        usual *= 2
+        each /= 2
+    usual = min(MAX_CHANNELS, usual * 2)
+    if late and group.nodes > 1 and speed > 45.0 and usual < 16 and group.per_node > 1:
+        usual *= 2
+    running = _within(usual, settings)
+    own = NVLS_CHANNELS.get(links.generation, (0, 0))[0 if group.nodes == 1 else 1] if links.nvls else 0
+    nvls_running = min(own, settings.max_ctas or MAX_CHANNELS)
+    if group.nodes > 1:  # between nodes no more channels than the rings have; as a share, since the usual rates were fitted so
+        nvls_running = min(nvls_running, math.ceil(own * min(1.0, running / usual)))
+    return ChannelSearch(channels, intra, inter, tree, running, own, counted / own if own else 0.0, usual, each, nvls_running)
 
 
-def _inside(counted: float, wires: Wires) -> tuple[int, float]:
+def _within(usual: int, settings: Settings) -> int:
+    """Channels that run where NCCL would take `usual` ones."""
+    return min(max(usual, settings.min_channels or 1), settings.max_channels or MAX_CHANNELS, MAX_CHANNELS)
+
+
+def _inside(counted: float, links: GroupLinks) -> tuple[int, float]:
     """(channels, GB/s each) inside one domain: the speed of the list that uses most of the links, the fastest at a tie."""
-    if wires.medium == "pci":
+    if links.medium == "pci":
         return 1, counted
     best = (0.0, 1, counted)
-    for speed in INTRA_SPEEDS[wires.generation]:
+    for speed in INTRA_SPEEDS[links.generation]:
         channels = int(counted / speed + 1e-6)
         if channels and channels * speed > best[0] * 1.001:
             best = (channels * speed, channels, speed)

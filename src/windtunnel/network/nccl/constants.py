@@ -1,7 +1,7 @@
 """What NCCL's tuner believes: the tables of NCCL 2.30.7 (`src/graph/tuning.cc`, `src/graph/search.cc`), as data.
 
 Latencies in microseconds and bandwidths in GB/s (1e9), as NCCL writes them; triples are (LL, LL128, Simple). These numbers decide
-which algorithm and protocol NCCL *selects*; what a selected one then takes is in `network/achieved.py`.
+which algorithm and protocol NCCL *selects*; what a selected one then takes is in `network/closed/cost.py`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ HOP_LATENCY: dict[str, dict[str, Triple]] = {
     },
 }
 
-GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
-# Each triple here is (1 node, 2 nodes, 3 or more nodes), by GPU generation.
+# Each triple here is (1 node, 2 nodes, 3 or more nodes), by GPU generation (`groups/bandwidth.py`).
 LL_MAX: dict[str, Triple] = {
     "volta": (39.0, 39.0, 20.4),
     "ampere": (87.7, 22.5, 19.0),
@@ -106,7 +105,6 @@ INTRA_SPEEDS: dict[str, tuple[float, ...]] = {
 }
 NVLS_CHANNELS: dict[str, tuple[int, int]] = {"hopper": (16, 16), "blackwell": (24, 32)}  # one node, several nodes
 NET_COUNTED = 0.96  # 12 GB/s per 100 Gb/s
-PCI_BANDWIDTH = {3: 12.0, 4: 24.0, 5: 48.0, 6: 96.0}  # x16, one direction
 MAX_CHANNELS = 64
 OTHER_CHANNELS = 64  # of RCCL on MI300X and later between nodes (ROCm/rocm-systems pull request 9406); of others assumed
 P2P_CHANNELS = (4, 32)  # that a message inside a domain starts with and may have; doubled while a part is larger than:

@@ -9,11 +9,11 @@ import itertools
 import math
 from typing import NamedTuple
 
-from windtunnel.network.group import Group
+from windtunnel.network.groups.bandwidth import GroupLinks
+from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl import constants as c
-from windtunnel.network.nccl.channels import Graph, log2_floor
-from windtunnel.network.settings import Settings
-from windtunnel.network.wires import Wires
+from windtunnel.network.nccl.channels import ChannelSearch, log2_floor
+from windtunnel.network.nccl.settings import Settings
 from windtunnel.workload.ops import Comm
 
 Option = tuple[str, str, float, float]  # algorithm, protocol, latency us, GB/s
@@ -21,7 +21,7 @@ _LARGEST = 2.0**60
 _REDUCING = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
 
 
-class Piece(NamedTuple):
+class SizeRange(NamedTuple):
     """From `start` bytes on (to the next piece) NCCL selects this algorithm and protocol."""
 
     start: float
@@ -29,20 +29,20 @@ class Piece(NamedTuple):
     protocol: str
 
 
-def pieces(comm: Comm, group: Group, wires: Wires, graph: Graph, settings: Settings) -> tuple[Piece, ...]:
+def pieces(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> tuple[SizeRange, ...]:
     """The selection over all sizes: NCCL's times are straight lines in the size between the points where a correction changes, so
     the smallest of them is found by crossing lines and no size has to be tried."""
-    candidates = options(comm, group, wires, graph, settings)
+    candidates = options(comm, group, links, graph, settings)
     plateau = 64.0 * graph.channels * group.ranks if comm == Comm.ALL_REDUCE and group.nodes > 1 else 0.0
     edges = {0.0, _LARGEST}
     if any(option[0] == c.TREE for option in candidates):
         edges.update(64.0 * 2.0**k for k in range(1, 24))
     if plateau:
         edges.add(plateau)
-    found: list[Piece] = []
+    found: list[SizeRange] = []
     points = sorted(edges)
     for low, high in itertools.pairwise(points):
-        lines = _lines(candidates, low, plateau, wires.generation)
+        lines = _lines(candidates, low, plateau, links.generation)
         first, last = _lowest(lines, low), _lowest(lines, high)
         starts = [(low, first)]
         if first != last:
@@ -50,7 +50,7 @@ def pieces(comm: Comm, group: Group, wires: Wires, graph: Graph, settings: Setti
         for start, index in starts:
             algorithm, protocol = candidates[index][:2]
             if not found or (found[-1].algorithm, found[-1].protocol) != (algorithm, protocol):
-                found.append(Piece(start, algorithm, protocol))
+                found.append(SizeRange(start, algorithm, protocol))
     return tuple(found)
 
 
@@ -87,50 +87,50 @@ def _cross(lines: list[tuple[float, float]], first: int, last: int, starts: list
     _cross(lines, between, last, starts)
 
 
-def options(comm: Comm, group: Group, wires: Wires, graph: Graph, settings: Settings) -> tuple[Option, ...]:
+def options(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> tuple[Option, ...]:
     """Every enabled (algorithm, protocol) with its latency and algorithm bandwidth before the corrections by size."""
     found = []
     for algorithm in c.ALGORITHMS:
-        if not _allowed(algorithm, comm, group, wires, graph, settings):
+        if not _allowed(algorithm, comm, group, links, graph, settings):
             continue
         for index, protocol in enumerate(c.PROTOCOLS):
             if protocol not in settings.protocols or algorithm not in (c.RING, c.TREE) and protocol != c.SIMPLE:
                 continue
-            if protocol != c.SIMPLE and group.nodes > 1 and wires.fabric in c.SIMPLE_ONLY and not settings.protocols_forced:
+            if protocol != c.SIMPLE and group.nodes > 1 and links.fabric in c.SIMPLE_ONLY and not settings.protocols_forced:
                 continue
-            if protocol == c.LL128 and not settings.protocols_forced and wires.medium != "nvlink" and group.per_node > 1:
+            if protocol == c.LL128 and not settings.protocols_forced and links.medium != "nvlink" and group.per_node > 1:
                 continue
-            bandwidth = _bandwidth(algorithm, protocol, comm, group, wires, graph)
+            bandwidth = _bandwidth(algorithm, protocol, comm, group, links, graph)
             if bandwidth > 0.0:
-                found.append((algorithm, protocol, _latency(algorithm, index, comm, group, wires), bandwidth))
+                found.append((algorithm, protocol, _latency(algorithm, index, comm, group, links), bandwidth))
     return tuple(found) or ((c.RING, c.SIMPLE, 0.0, 1.0),)
 
 
-def _allowed(algorithm: str, comm: Comm, group: Group, wires: Wires, graph: Graph, settings: Settings) -> bool:
+def _allowed(algorithm: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> bool:
     reduce = comm == Comm.ALL_REDUCE
     if algorithm not in settings.algorithms:
         return comm not in _REDUCING and algorithm == c.RING
-    if comm not in _REDUCING or not wires.nvidia and algorithm not in (c.RING, c.TREE):
+    if comm not in _REDUCING or not links.nvidia and algorithm not in (c.RING, c.TREE):
         return algorithm == c.RING
-    nvls, collnet = wires.nvls and settings.nvls and graph.nvls >= 2, wires.sharp and settings.collnet
+    nvls, collnet = links.nvls and settings.nvls and graph.nvls >= 2, links.sharp and settings.collnet
     if algorithm == c.NVLS:
         # A pair and a trio gain nothing from the switch (each GPU still sends its whole buffer once).
         return nvls and group.per_node > 2 and (group.nodes == 1 or collnet)
     if algorithm == c.NVLS_TREE:
         return nvls and reduce and group.nodes > 1 and group.per_node > 2
     if algorithm in (c.COLLNET_DIRECT, c.COLLNET_CHAIN):
-        return collnet and group.nodes > 1 and reduce and (algorithm == c.COLLNET_CHAIN or wires.nvls)
+        return collnet and group.nodes > 1 and reduce and (algorithm == c.COLLNET_CHAIN or links.nvls)
     if algorithm == c.PAT:
         return settings.pat and not reduce and group.per_node == 1 and group.nodes > 1
     return algorithm == c.RING or reduce
 
 
-def _bandwidth(algorithm: str, protocol: str, comm: Comm, group: Group, wires: Wires, graph: Graph) -> float:
-    n, ppn, generation = group.ranks, group.per_node, wires.generation
+def _bandwidth(algorithm: str, protocol: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch) -> float:
+    n, ppn, generation = group.ranks, group.per_node, links.generation
     at = 0 if group.nodes == 1 else 1 if group.nodes == 2 else 2
     few = group.nodes <= 2 or algorithm in (c.COLLNET_DIRECT, c.COLLNET_CHAIN)
     bus = graph.channels * (graph.inter if not few else graph.intra if algorithm == c.RING else graph.tree)
-    ll_max = c.LL_MAX[generation if group.nodes == 1 else "ampere" if wires.amd else "volta"][at]
+    ll_max = c.LL_MAX[generation if group.nodes == 1 else "ampere" if links.amd else "volta"][at]
     if algorithm == c.RING:
         if protocol == c.LL:
             bus = min(ll_max, 0.5 * bus)
@@ -169,17 +169,17 @@ def _steps(comm: Comm, n: int) -> int:
     return n - 1 if comm in (Comm.ALL_GATHER, Comm.REDUCE_SCATTER) else n
 
 
-def _latency(algorithm: str, protocol: int, comm: Comm, group: Group, wires: Wires) -> float:
+def _latency(algorithm: str, protocol: int, comm: Comm, group: Group, links: GroupLinks) -> float:
     n, ppn, nodes = group.ranks, group.per_node, group.nodes
     total = c.BASE_LATENCY[algorithm][protocol]
-    intra = c.HOP_LATENCY[wires.medium][algorithm][protocol]
-    far = (wires.hop + wires.stated) * 1e6
+    intra = c.HOP_LATENCY[links.medium][algorithm][protocol]
+    far = (links.hop + links.stated) * 1e6
     inter = c.HOP_LATENCY["net"][c.TREE if ppn == 1 and algorithm == c.RING else algorithm][protocol] + far
     depth = log2_floor(nodes)
     if protocol == 2:
         inter += far
     if algorithm == c.RING:
-        overhead = (0.0 if nodes == 1 else 2.0 if wires.amd else 1.0) * (3.0 if protocol == 2 else 1.0)
+        overhead = (0.0 if nodes == 1 else 2.0 if links.amd else 1.0) * (3.0 if protocol == 2 else 1.0)
         crossing = (2 if comm == Comm.ALL_REDUCE else 1) * (nodes - 1)
         steps = _steps(comm, n)
         if comm in (Comm.BROADCAST, Comm.REDUCE):

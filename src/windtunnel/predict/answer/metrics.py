@@ -41,29 +41,36 @@ def executions(workload: Workload, stage: int) -> np.ndarray:
 
 
 def kernel_rows(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[KernelRow, ...]:
-    """One row per distinct computation of a stage, longest first."""
+    """One row per distinct computation of a stage, longest first.
+
+    Rows of the graph with the same name, phase and shape are one: a product that is cut into chunks, layers of several kinds.
+    """
     ops, counts = workload.ops, executions(workload, stage)
     totals = counts * costs.seconds
+    same: dict[tuple[str, str, int, int, str, int], list[int]] = {}
+    for r in np.nonzero((counts > 0) & (ops.kind != Kind.COMM) & (ops.launches > 0))[0].tolist():
+        kind, phase, code = int(ops.kind[r]), int(ops.phase[r]), int(costs.estimate.provenance[r])
+        same.setdefault((ops.names[r], ops.modules[r], kind, phase, describe(ops, r), code), []).append(r)
     rows = []
-    for r in np.argsort(-totals, kind="stable"):
-        if counts[r] == 0 or ops.kind[r] == Kind.COMM or ops.launches[r] == 0:
-            continue
+    for (name, module, kind, phase, shape, code), of in same.items():
+        runs, seconds = float(counts[of].sum()), float(totals[of].sum())
+        error = float((totals[of] * costs.estimate.relative_error[of]).sum()) / seconds if seconds else 0.0
         rows.append(
             KernelRow(
-                ops.names[r],
-                ops.modules[r],
-                Kind(int(ops.kind[r])).name.lower(),
-                Phase(int(ops.phase[r])).name.lower(),
-                describe(ops, int(r)),
-                int(counts[r] * ops.launches[r]),
-                float(costs.seconds[r]),
-                float(totals[r]),
-                float(totals[r] / step),
-                PROVENANCES[int(costs.estimate.provenance[r])],
-                float(costs.estimate.relative_error[r]),
+                name,
+                module,
+                Kind(kind).name.lower(),
+                Phase(phase).name.lower(),
+                shape,
+                int((counts[of] * ops.launches[of]).sum()),
+                seconds / runs,
+                seconds,
+                seconds / step,
+                PROVENANCES[code],
+                error,
             )
         )
-    return tuple(rows)
+    return tuple(sorted(rows, key=lambda row: -row.seconds_total))
 
 
 def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[dict[str, float], dict[str, float], float]:

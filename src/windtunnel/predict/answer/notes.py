@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from windtunnel.base.fidelity import CLOSED
 from windtunnel.compute import Profile
 from windtunnel.memory import StageMemory
+from windtunnel.network.fabrics.check import unread_fields
 from windtunnel.predict.answer.startup import startup
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
@@ -15,7 +17,7 @@ LONG_START = 60.0
 """Seconds of setting up groups that are worth a warning."""
 
 
-def assumptions(job: Job) -> tuple[str, ...]:
+def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
     """Sentences that hold for this job's prediction."""
     plan, runtime = job.plan, job.runtime
     notes = [
@@ -41,6 +43,11 @@ def assumptions(job: Job) -> tuple[str, ...]:
         notes.append(
             f"{job.cluster.slow_nodes:.1%} of nodes run {job.cluster.slow_node_factor - 1:.0%} slow, and a step "
             "waits for its slowest GPU."
+        )
+    unread = unread_fields(job.cluster.fabric, network)
+    if unread:
+        notes.append(
+            f"--network {network} does not read {', '.join(f'cluster.fabric.{name}' for name in unread)}; --network packet does."
         )
     if plan.dp is None and job.dp > 1:
         notes.append(f"Data parallelism fills the cluster: dp = {job.dp}.")

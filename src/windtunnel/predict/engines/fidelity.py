@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.engine import _core
-from windtunnel.network.plans import Machine, machine, with_slow_nics
-from windtunnel.network.traffic import Traffic
+from windtunnel.network.simulate.axis_calls import Machine, machine, with_slow_nics
+from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.engines.flow import FlowStep
 from windtunnel.predict.engines.packet import PacketStep
 from windtunnel.predict.engines.traffic import Executions

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.engine import flow
 from windtunnel.engine._core import FlowNetwork
 from windtunnel.engine.flow import Demands, Variables
-from windtunnel.engine.graph import Longs
-from windtunnel.network.plans import Machine, demand_of
-from windtunnel.network.traffic import Traffic, traffic
+from windtunnel.network.simulate.axis_calls import Machine, demand_of
+from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.predict.engines.traffic import Executions, collided, plans, slowed
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall
@@ -42,7 +42,7 @@ class FlowStep:
             delay=np.array([p.wait + call.extra for p, call in zip(self.plans, self.calls, strict=True)]),
         )
 
-    def network(self, key: Longs, plan: Longs, progress: object = None) -> FlowNetwork:
+    def network(self, key: Int64s, plan: Int64s, progress: object = None) -> FlowNetwork:
         """A network for one run of a program in which transfers `key` are runs of the calls `plan`."""
         starts = np.arange(len(self.plans) + 1, dtype=np.int64)
         return flow.network(self.on.graph.link_rate, self.demands, starts, self.variables, key, plan.astype(np.int32))

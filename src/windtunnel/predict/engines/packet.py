@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s as Longs
 from windtunnel.base.errors import SpecError
 from windtunnel.engine._core import PacketNetwork, ReplayNetwork
-from windtunnel.engine.graph import Longs, Paths
+from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import packet_network, run_packets
-from windtunnel.network.packets import packet_size, settled
-from windtunnel.network.plans import Machine, connections_of
-from windtunnel.network.traffic import Traffic, traffic
+from windtunnel.network.simulate.axis_calls import Machine, connections_of
+from windtunnel.network.simulate.packets import packet_size, settled
+from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.predict.engines.traffic import Executions, collided, plans, slowed
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall
@@ -21,8 +22,8 @@ from windtunnel.predict.program.calls import NetworkCall
 Progress = Callable[[float], object]
 SKIP = 0.01
 """With `skip`: by how much of a transfer's time the starts of two patterns may differ that count as the same."""
-MOST_HOPS = 2e11
-"""Packet-hops of a step beyond which it is refused: about half a day."""
+MOST_HOPS = 2e10
+"""Packet-hops of a step beyond which it is refused: about an hour."""
 SPEED = 6e6
 """Packet-hops a second, roughly, for the estimate in messages."""
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from windtunnel.network.collisions import collisions
-from windtunnel.network.members import members
-from windtunnel.network.plans import Machine, Plan, plan_of
+from windtunnel.network.groups.ranks import members
+from windtunnel.network.simulate.axis_calls import AxisCall, Machine, plan_of
+from windtunnel.network.simulate.collisions import collisions
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall, name_of
 from windtunnel.predict.ranks.places import places_of
@@ -22,7 +22,7 @@ LARGEST = 8
 """Calls of the largest sizes whose collisions are measured: these set the step, and each takes tens of milliseconds."""
 
 
-def plans(on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> list[Plan]:
+def plans(on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> list[AxisCall]:
     """The traffic of each call."""
     made = []
     for call in calls:
@@ -33,7 +33,7 @@ def plans(on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> list[Pla
     return made
 
 
-def slowed(calls: Sequence[NetworkCall], plans: Sequence[Plan], seen: Executions) -> tuple[dict[str, object], ...]:
+def slowed(calls: Sequence[NetworkCall], plans: Sequence[AxisCall], seen: Executions) -> tuple[dict[str, object], ...]:
     """Calls that took longest over what the closed form has for them alone, the worst first."""
     rows = [
         (mean / max(plan.seconds + call.extra, 1e-12), name_of(call), times, mean)
@@ -45,7 +45,7 @@ def slowed(calls: Sequence[NetworkCall], plans: Sequence[Plan], seen: Executions
     )
 
 
-def collided(on: Machine, plans: Sequence[Plan]) -> dict[str, float]:
+def collided(on: Machine, plans: Sequence[AxisCall]) -> dict[str, float]:
     """Hash collisions of the call that has most of them: load over an even spread, of the worst link and of the mean byte."""
     if on.sprays or on.flows > 1:
         return {}

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from windtunnel.network import CommEstimate, Group, collective, group
-from windtunnel.network.settings import Settings, parse_settings
+from windtunnel.network.nccl.settings import Settings, parse_settings
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable
 
 from windtunnel.compute.cpu import cpu_seconds, update_bytes
+from windtunnel.memory.host_copies import HOST_ACHIEVED, host_memory_rate, legs, pool_collective
 from windtunnel.memory.state import gradients_leave
-from windtunnel.network.tiers import HOST_ACHIEVED, host_memory_rate, legs, pool_collective
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.program.shards import Held
 from windtunnel.predict.program.stage import HOST, Label, Stage

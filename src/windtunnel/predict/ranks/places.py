@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import PlanError
-from windtunnel.network.members import members
+from windtunnel.network.groups.ranks import members
 from windtunnel.predict.ranks.streams import Chance, stream, stream_of_path
 from windtunnel.spec import Cluster, Job
 from windtunnel.spec.unequal import Unequal, Where

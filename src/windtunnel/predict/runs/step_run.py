@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from windtunnel.engine import HOST, TAIL, Timeline
 from windtunnel.memory import StageMemory
-from windtunnel.network.traffic import Traffic
+from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.category import COMPUTE, HOST_PART, OVERLAP_SLOWDOWN, SLOWEST_GPU, Category, idle_key
 from windtunnel.predict.prediction import UnequalResult
 from windtunnel.predict.price.calls import CallKey

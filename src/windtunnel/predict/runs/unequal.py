@@ -12,7 +12,7 @@ from windtunnel.base.errors import PlanError
 from windtunnel.base.units import show_time
 from windtunnel.engine import HopKind, Timeline, run
 from windtunnel.memory import StageMemory, memory_of
-from windtunnel.network.traffic import Traffic
+from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.category import Category, idle_key
 from windtunnel.predict.prediction import ReplicaClass, UnequalResult
 from windtunnel.predict.price.calls import CallKey

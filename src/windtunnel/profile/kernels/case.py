@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from windtunnel.base.dtypes import DTYPE_BYTES
 from windtunnel.profile.device import Device
 from windtunnel.profile.session import key_of
 
@@ -151,5 +152,5 @@ COLUMNS = (
 )
 
 
-WIDTH = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+WIDTH = {name: int(DTYPE_BYTES[name]) for name in ("fp32", "tf32", "fp16", "bf16", "fp8")}
 """B of an element."""

@@ -1,0 +1,21 @@
+"""Network fidelities: how the time of traffic between GPUs is found. The one list of them; every room that runs one asks here."""
+
+from __future__ import annotations
+
+from windtunnel.base.errors import UnknownName
+
+CLOSED, FLOW, PACKET = "closed", "flow", "packet"
+
+FIDELITIES: dict[str, str] = {
+    CLOSED: "closed form: a formula for each call, alone on its links",
+    FLOW: "fluid flows that share the links of the fabric max-min fairly",
+    PACKET: "packets, with buffers, congestion control and flow control",
+}
+"""Name -> what it simulates, cheapest first."""
+
+
+def check_fidelity(name: str, path: str = "--network") -> str:
+    """`name`, if it is a fidelity; else UnknownName at `path`."""
+    if name not in FIDELITIES:
+        raise UnknownName(path, name, list(FIDELITIES))
+    return name

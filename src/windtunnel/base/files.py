@@ -1,0 +1,52 @@
+"""Text files that a user names: read with a limit, and refused with the reason.
+
+A directory, a device, a file that is too large and bytes that are not UTF-8 each raise FileError with their own words.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+
+MIB = 2**20
+
+
+def read_text(path: str | Path, limit: int, wanted: str = "a text file") -> str:
+    """The text of a regular file of at most `limit` bytes; `wanted` says in errors what the file should be.
+
+    Raises FileError, also for directories, devices and pipes, which have no size to check and may never end.
+    """
+    name = str(path)
+    try:
+        # A pipe that nobody writes to would block open() for ever.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(descriptor, "rb") as file:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
+                raise FileError(name, "a directory", wanted, "Name a file in it.")
+            if not stat.S_ISREG(mode):
+                raise FileError(name, _kind(mode), wanted, "Save its content as a file first.")
+            content = file.read(limit + 1)
+    except IsADirectoryError:
+        raise FileError(name, "a directory", wanted, "Name a file in it.") from None
+    except OSError as error:
+        reason = "no such file" if error.errno == errno.ENOENT else error.strerror or str(error)
+        raise FileError(name, reason, wanted) from None
+    except ValueError as error:  # a null byte in the name
+        raise FileError(name, str(error), wanted) from None
+    if len(content) > limit:
+        raise FileError(name, f"{max(os.path.getsize(path), limit + 1)} bytes", f"{wanted} of at most {limit} bytes")
+    try:
+        return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise FileError(name, f"bytes that are not UTF-8 (at byte {error.start})", wanted) from None
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"

@@ -1,0 +1,122 @@
+"""The catalogue's kernel constants from published measurements, and the table of their errors.
+
+`windtunnel fit published FOLDER` is its door. Every file comes from `profile.imports` and `calibrate.kernels.fit`, as a user's own
+does.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.calibrate.kernels.fit import Fit, bare, fit
+from windtunnel.calibrate.kernels.memory_classes import MemoryClass
+from windtunnel.calibrate.kernels.solve import statistics
+from windtunnel.compute.curves import Basis, KernelCurves, MemoryCurve, Provenance
+from windtunnel.compute.kernel_file import FOLDER
+from windtunnel.profile.imports import import_measurements
+from windtunnel.records import About, Dataset, dataset
+from windtunnel.spec import load_gpu
+
+VIDUR = "microsoft/vidur 7d47513 data/profiling/compute/{}, medians"
+SIMUMAX = "MooreThreads/SimuMax 4dcaae5 {}.json"
+LLMCOMPASS = "PrincetonUniversity/LLMCompass 2e015fd A100 sweeps"
+PUBLISHED = "catalog/kernels/published/attention.toml"
+
+STATED = {
+    "a100_pcie": {
+        "elementwise": (0.91 * 1600e9, 0.15, "bandwidth.default"),
+        "cross_entropy": (0.808 * 1600e9, 0.2, "bandwidth.ce"),
+    },
+    "b200_bf16_ceperm": {
+        "elementwise": (0.666 * 8e12, 0.15, "bandwidth.default"),
+        "cross_entropy": (0.3246 * 8e12, 0.2, "bandwidth.ce"),
+    },
+}
+"""SimuMax's system files state these rates in B/s without the rows behind them: (rate, relative error, key of the file)."""
+
+
+def imported(path: Path, gpu: str, source: str) -> Dataset:
+    """A folder or file as a dataset whose rows cite `source`."""
+    found = import_measurements(path, gpu).data
+    return replace(found, about=replace(found.about, source=source))
+
+
+def published_attention(path: Path = FOLDER / "published" / "attention.toml") -> Dataset:
+    """Published rates of fused attention, TFLOP/s by length, as rows."""
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    rows: list[dict[str, Any]] = []
+    for series in data["series"]:
+        way, head = series["way"], int(series["head"])
+        for library in ("fa2", "cudnn", "fa3"):
+            for seq, rate in zip(series.get("lengths", data["lengths"]), series.get(library, ()), strict=False):
+                batch = data["tokens"] // seq * data["width"] // head
+                flops = (4.0 if way == "forward" else 10.0) * batch * seq * seq * head * (0.5 if series["causal"] else 1.0)
+                rows.append(
+                    {
+                        "level": "kernel",
+                        "op": "attention",
+                        "name": "attention",
+                        "phase": way,
+                        "dtype": "fp16",
+                        "mode": "eager",
+                        "library": library,
+                        "batch": batch,
+                        "m": seq,
+                        "n": seq,
+                        "k": head,
+                        "causal": bool(series["causal"]),
+                        "flops": flops,
+                        "seconds": flops / (rate * 1e12),
+                        "status": "ok",
+                        "source": series["source"],
+                    }
+                )
+    return dataset(About(gpu=data["gpu"], source=PUBLISHED), rows)
+
+
+def stated(name: str, base: KernelCurves) -> dict[str, MemoryClass]:
+    """The classes whose rates a SimuMax file states, with the latency and cache gain of `base`'s pointwise kernels."""
+    gpu = load_gpu({"a100_pcie": "a100-pcie-80gb", "b200_bf16_ceperm": "b200-sxm-180gb"}[name])
+    plain, found = base.memory["elementwise"], {}
+    for kind, (rate, error, key) in STATED[name].items():
+        curve = MemoryCurve(rate / gpu.memory_bandwidth, plain.latency, plain.cache, reach=plain.reach)
+        found[kind] = MemoryClass(curve, Basis(error, Provenance.MODELLED, f"{SIMUMAX.format(name)}, Apache-2.0, {key}"))
+    return found
+
+
+def build(folder: Path) -> Iterator[Fit]:
+    """The fits, in the order in which one GPU lends constants to the next: H100, A100 PCIe, A100 SXM, B200."""
+    data = imported(folder / "vidur" / "compute" / "h100", "h100-sxm-80gb", VIDUR.format("h100"))
+    h100 = fit([data, published_attention()], bare())
+    yield h100
+    data = imported(folder / "simumax" / "a100_pcie.json", "a100-pcie-80gb", SIMUMAX.format("a100_pcie"))
+    pcie = fit([data], h100.kernels, stated("a100_pcie", h100.kernels))
+    yield pcie
+    data = imported(folder / "vidur" / "compute" / "a100", "a100-sxm-80gb", VIDUR.format("a100"))
+    yield fit([data, imported(folder / "llmcompass_a100", "a100-sxm-80gb", LLMCOMPASS)], pcie.kernels)
+    data = imported(folder / "simumax" / "b200_bf16_ceperm.json", "b200-sxm-180gb", SIMUMAX.format("b200_bf16_ceperm"))
+    yield fit([data], h100.kernels, stated("b200_bf16_ceperm", h100.kernels))
+
+
+def markdown(fits: Sequence[Fit]) -> str:
+    """The table of docs/kernels.md."""
+    rows = ["| GPU | what, held out | rows | median % | p90 % | bias % |", "|---|---|---:|---:|---:|---:|"]
+    for made in fits:
+        for what, errors in made.lines:
+            found = statistics(np.asarray(errors))
+            rows.append(
+                f"| {made.kernels.id} | {what} | {found.n:.0f} | {found.median_pct:.1f} | {found.p90_pct:.1f} "
+                f"| {found.bias_pct:+.1f} |"
+            )
+    return "\n".join(rows)
+
+
+def errors_of(fits: Sequence[Fit]) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    return [{"gpu": made.kernels.id, "what": what, **vars(statistics(np.asarray(e)))} for made in fits for what, e in made.lines]

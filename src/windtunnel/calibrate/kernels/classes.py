@@ -1,0 +1,164 @@
+"""One fit per kernel class: which constants, within which bounds, and what a curve predicts for measured rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.calibrate.kernels.samples import BACKWARD, Samples
+from windtunnel.calibrate.kernels.solve import Bounds, log_errors, solve, thinned
+from windtunnel.compute.attention import attention_seconds
+from windtunnel.compute.curves import AttentionCurve, GemmCurve, MemoryCurve
+from windtunnel.compute.device import Device
+from windtunnel.compute.gemm import gemm_seconds
+from windtunnel.compute.memory import memory_seconds
+
+Array = npt.NDArray[np.float64]
+
+GEMM_BOUNDS: Bounds = {
+    "fraction": (0.4, 0.95, 1.0),
+    "tile_cost": (2.0, 12.0, 60.0),
+    "prologue": (0.0, 100.0, 300.0),
+    "wave": (0.0, 0.5, 1.0),
+    "memory": (0.6, 0.85, 0.95),
+    "latency": (1e-6, 3e-6, 1e-5),
+    "split": (0.0, 3e-6, 2e-5),
+    "blend": (1.3, 3.0, 5.0),
+    "throttle": (0.0, 0.1, 1.0),
+    "settle": (5e-5, 3e-4, 5e-3),
+    "sharp": (0.7, 1.0, 4.0),
+    "store": (0.2, 0.9, 1.0),
+}
+LAYOUT_BOUNDS: Bounds = {"dgrad": (0.8, 1.0, 1.3), "wgrad": (0.8, 1.0, 1.3)}
+ATTENTION_BOUNDS: Bounds = {
+    "fraction": (0.1, 0.8, 1.0),
+    "wave": (0.0, 0.5, 1.5),
+    "setup": (0.0, 150.0, 1000.0),
+    "head": (0.0, 20.0, 150.0),
+    "causal": (1.0, 1.05, 1.5),
+    "latency": (2e-6, 6e-6, 3e-5),
+}
+MEMORY_BOUNDS: Bounds = {
+    "efficiency": (0.05, 0.8, 1.0),
+    "latency": (5e-7, 2e-6, 1e-4),
+    "cache": (1.0, 1.3, 4.0),
+    "reach": (1.05, 4.0, 6.0),
+    "row": (0.0, 5e-7, 1e-5),
+    "element": (0.0, 2e-10, 3e-9),
+}
+
+CPU_GEMM: Bounds = {
+    "fraction": (0.01, 0.85, 1.0),
+    "latency": (0.0, 5e-6, 1e-4),
+    "memory": (0.02, 0.5, 1.0),
+    "prologue": (0.0, 20.0, 300.0),
+    "blend": (1.0, 1.5, 3.0),
+}
+CPU_ATTENTION: Bounds = {"fraction": (0.005, 0.4, 1.0), "setup": (0.0, 20.0, 300.0), "latency": (0.0, 2e-5, 3e-4)}
+CPU_MEMORY: Bounds = {"efficiency": (0.002, 0.4, 1.0), "latency": (0.0, 1e-5, 3e-4), "cache": (1.0, 1.3, 8.0)}
+"""Those of a processor: operators, which may be far from the best product or copy and cost microseconds; no waves, no clock that
+falls. In the order in which more rows allow more of them."""
+
+CPU_ROWS = 4
+"""Rows of a processor's class for each constant that is fitted."""
+
+FEW = 40
+"""Rows below which only the constants are fitted that any row tells; the others stay a relative's."""
+
+LONG = 1e-5
+"""Seconds from which a kernel that moves bytes counts whole in the fit: a timer resolves shorter ones to a tenth at best."""
+
+INFERENCE = ("sarathi", "vllm", "sglang", "tensorrt_llm")
+"""Libraries whose own kernels no training framework runs."""
+
+SCALE = ("fraction", "latency", "memory")
+"""Those constants of a matrix product."""
+
+
+def _told(table: Bounds, rows: int) -> Bounds:
+    """The first constants of a processor's class, as many as its rows tell, but one."""
+    return dict(list(table.items())[: max(1, rows // CPU_ROWS)])
+
+
+def trains(library: str) -> bool:
+    """Whether kernels of this library are a training framework's."""
+    return library not in INFERENCE
+
+
+def gemm_predict(curve: GemmCurve, dev: Device, rows: Samples) -> Array:
+    """Seconds of products (a batch is one launch)."""
+    layout = np.where(rows.phase == "dgrad", curve.dgrad, np.where(rows.phase == "wgrad", curve.wgrad, 1.0))
+    return gemm_seconds(curve, dev, rows.batch, rows.m, rows.n, rows.k, rows.dtype, rows.moved, layout)
+
+
+def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, cpu: bool = False, starts: int = 3) -> GemmCurve:
+    """Constants of the tile/wave model; rows with fewer than 512 tokens count half, because training seldom runs them."""
+    rows = thinned(rows)
+    bounds = _told(CPU_GEMM, len(rows)) if cpu else dict(GEMM_BOUNDS)
+    if not cpu and len(rows) < FEW:
+        bounds = {name: bounds[name] for name in SCALE if name in bounds}
+    for name in LAYOUT_BOUNDS:
+        if np.count_nonzero(rows.phase == name) >= 8:
+            bounds[name] = LAYOUT_BOUNDS[name]
+    weight = np.where(rows.tokens < 512, 0.5, 1.0)
+    found = solve(start, bounds, lambda c: gemm_predict(c, dev, rows), rows.seconds, weight, starts)
+    return found if isinstance(found, GemmCurve) else start
+
+
+def attention_predict(curve: AttentionCurve, dev: Device, rows: Samples) -> Array:
+    """Seconds of attention rows of one direction."""
+    way = "backward" if len(rows) and rows.phase[0] in BACKWARD else "forward"
+    return attention_seconds(curve, dev, way, rows.batch, rows.m, rows.n, rows.size, rows.dtype, rows.work)
+
+
+def told(start: AttentionCurve, dev: Device, rows: Samples) -> tuple[str, ...]:
+    """The constants that rows of one direction can tell: lengths, head sizes and masks must differ, few blocks show the latency."""
+    names = ["fraction", "wave"]
+    if len(rows) >= 12:
+        share = rows.work / np.maximum(rows.batch * rows.m * rows.n * rows.size, 1.0)
+        names += ["setup"] if len(set(rows.m)) >= 3 else []
+        names += ["head"] if float(rows.size.max()) >= 1.5 * float(rows.size.min()) else []
+        names += ["causal"] if float(np.ptp(share)) > 0.1 * float(share.max()) else []
+        names += ["latency"] if np.count_nonzero(rows.batch * rows.m / start.rows < 4.0 * dev.sms) >= 4 else []
+    return tuple(names)
+
+
+def fit_attention(start: AttentionCurve, dev: Device, rows: Samples, names: tuple[str, ...], cpu: bool = False) -> AttentionCurve:
+    """Fits the constants in `names`; the others stay as in `start`."""
+    bounds = _told(CPU_ATTENTION, len(rows)) if cpu else {name: ATTENTION_BOUNDS[name] for name in names}
+    found = solve(start, bounds, lambda c: attention_predict(c, dev, rows), rows.seconds)
+    return found if isinstance(found, AttentionCurve) else start
+
+
+def memory_predict(curve: MemoryCurve, dev: Device, rows: Samples) -> Array:
+    """Seconds of rows that move bytes."""
+    return memory_seconds(curve, dev, rows.moved, np.isin(rows.phase, BACKWARD), rows.m, rows.n)
+
+
+def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, by_row: bool = True, cpu: bool = False) -> MemoryCurve:
+    """Bandwidth share, latency, cache gain and a block's time from forward rows; the backward factor is the median of what is left.
+
+    `by_row`: whether each of m rows of n elements is a block's work, as in norms.
+    """
+    backward = np.isin(rows.phase, BACKWARD)
+    ahead = thinned(rows if backward.all() else rows.take(~backward))
+    start = replace(start, backward=1.0, row=0.0, element=0.0)
+    names = ["efficiency", "latency"] if not cpu or len(ahead) >= CPU_ROWS else ["efficiency"]
+    if float(ahead.moved.min()) < dev.l2 < float(ahead.moved.max()) and len(ahead) >= 6:
+        names += ["cache", "reach"] if float(ahead.moved.max()) > 2.0 * dev.l2 and len(ahead) >= 20 else ["cache"]
+    if by_row and len(ahead) >= 20 and min(len(set(ahead.m)), len(set(ahead.n))) >= 2:
+        names += ["row", "element"]
+    found = solve(
+        start,
+        {name: CPU_MEMORY.get(name, MEMORY_BOUNDS[name]) if cpu else MEMORY_BOUNDS[name] for name in names},
+        lambda c: memory_predict(c, dev, ahead),
+        ahead.seconds,
+        np.minimum(1.0, ahead.seconds / LONG),
+    )
+    if not isinstance(found, MemoryCurve) or backward.all() or not backward.any():
+        return found if isinstance(found, MemoryCurve) else start
+    behind = rows.take(backward)
+    factor = float(np.exp(-np.median(log_errors(memory_predict(found, dev, behind), behind))))
+    return replace(found, backward=max(factor, 0.1))

@@ -1,0 +1,426 @@
+"""Kernel constants from datasets of one GPU: every class that has rows enough is fitted, the others are a relative's.
+
+`windtunnel profile fit` is its door. Errors are ln(predicted / measured) in per cent; "held out" are rows predicted by constants
+fitted without their group (a weight's shape whichever of its products runs, a width, a length).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.errors import SpecError
+from windtunnel.calibrate.kernels import classes
+from windtunnel.calibrate.kernels.memory_classes import MEMORY, MemoryClass, derived, named
+from windtunnel.calibrate.kernels.reference import reference, reference_gpu
+from windtunnel.calibrate.kernels.samples import BACKWARD, Samples, samples
+from windtunnel.calibrate.kernels.solve import held_out, log_errors, sigma, statistics
+from windtunnel.compute.choose import BY_ARCHITECTURE, DEFAULT
+from windtunnel.compute.curves import AttentionCurve, Basis, GemmCurve, KernelCurves, MemoryCurve, Provenance
+from windtunnel.compute.device import Device, device
+from windtunnel.compute.kernel_file import load
+from windtunnel.compute.library import default_attention
+from windtunnel.compute.processor import PRODUCT, is_processor, neutral
+from windtunnel.records import Dataset
+from windtunnel.spec.cluster import GPU
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+BETWEEN_SETS = 0.08
+"""No class claims less: two published sets on one GPU model differ by about twice this (data, clocks, cooling)."""
+
+CARRIED = 0.1
+"""Relative error that constants of another GPU add."""
+
+LEAST = {"gemm": 8, "grouped_gemm": 8, "attention": 6, "memory": 5}
+"""Rows without which a class is not fitted: two for each constant that is."""
+
+LEAST_CPU = {"gemm": 4, "grouped_gemm": 4, "attention": 3, "memory": 3}
+"""The same on a processor, of whose class a rate alone is fitted where rows are few."""
+
+TILES = {
+    "ampere": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
+    "hopper": ((128, 256), (256, 128), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
+    "blackwell": ((256, 256), (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64)),
+}
+"""Output tiles of the libraries' tensor-core kernels (CUTLASS profiler's default shapes for sm80, sm90, sm100)."""
+
+QUERY_ROWS = {("blackwell", "forward"): 256}
+"""Query rows of an attention block where they are not 128: two tiles of 128 in flight on sm100."""
+
+PLAIN = GemmCurve(
+    fraction=0.9,
+    tiles=TILES["ampere"],
+    tile_cost=12.0,
+    prologue=100.0,
+    wave=0.5,
+    memory=0.85,
+    latency=3e-6,
+    split=3e-6,
+    blend=3.0,
+    throttle=0.1,
+    settle=3e-4,
+    dgrad=1.0,
+    wgrad=1.03,
+)
+"""Start of a fit; layouts' factors, where no row has them, are the mean of A100 PCIe's and B200's."""
+
+LARGE, WIDE = 3e7, 8192
+"""Of times that hold the launch, those of sets beyond this many bytes tell the class's rate, on rows that one block holds whole."""
+
+BY_ROW = ("norm", "softmax")
+"""Classes whose kernels give a row to a block, in a dataset as in the graph of a job; other ops run over rows, heads or plain
+elements."""
+
+FIRST = AttentionCurve(fraction=0.7, rows=128, wave=0.5, setup=150.0, head=20.0, causal=1.05, latency=6e-6)
+"""Start of a fit of attention where no relative lends one."""
+
+
+class Use(NamedTuple):
+    """A class of kernels: its usable rows, how many a fit needs, and whose constants are used."""
+
+    what: str
+    rows: int
+    needed: int
+    used: str
+
+
+FITTED = "fitted"
+
+
+@dataclass
+class Fit:
+    """A fit in the making, and what it tells: (what, rows held out or not, errors), what each class rests on, what was assumed."""
+
+    kernels: KernelCurves
+    lines: list[tuple[str, Array]] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+
+def fit(
+    data: Sequence[Dataset],
+    relative: KernelCurves | None = None,
+    stated: Mapping[str, MemoryClass] | None = None,
+    only: Sequence[str] = (),
+    report: Callable[[float], object] = lambda share: None,
+) -> Fit:
+    """Constants of the one GPU of `data`.
+
+    `relative`: whose constants fill the gaps; left out, those of its architecture. `stated`: classes that move bytes whose share
+    of the
+    bandwidth somebody states without rows. `only`: classes that must be fitted (gemm, grouped_gemm, attention, or an op that moves
+    bytes); SpecError for one with too few rows, as for data of two GPUs or without a usable row.
+    """
+    gpus = sorted({each.about.gpu for each in data})
+    if len(gpus) != 1:
+        raise SpecError("datasets", ", ".join(gpus) or "none", "datasets of one GPU", "Fit each GPU into a file of its own.")
+    threads = sorted({each.about.settings.get("threads", "") for each in data})
+    if len(threads) > 1:
+        raise SpecError(
+            "about.settings.threads",
+            ", ".join(word or "not stated" for word in threads),
+            "the same in all datasets",
+            "Measure them with the same --threads.",
+        )
+    rows = samples(data)
+    _enough(rows, only, is_processor(data[0].about.architecture))
+    gpu, sheet, said = reference_gpu(data[0].about, rows)
+    relative = relative if relative is not None else relative_of(gpu)
+    about = {name: value for name, value in asdict(data[0].about).items() if value and name not in ("datasheet", "version")}
+    shell = replace(
+        relative,
+        id=gpu.id,
+        architecture=gpu.architecture,
+        datasheet=sheet,
+        about=about,
+        tables={},
+        memory={},
+        attention={},
+        grouped=None,
+        **reference(gpu, rows),
+    )
+    made = Fit(shell, messages=[f"assumed {what}" for what in said])
+    work = _Work(made, gpu, device(gpu, shell), rows, relative, _source(data), only)
+    work.products()
+    report(0.6)
+    work.attention()
+    report(0.8)
+    work.bytes_moved(stated or {})
+    report(1.0)
+    return made
+
+
+def bare() -> KernelCurves:
+    """A relative that has only starting values: a fit with it depends on its data alone."""
+    table = Basis(0.35, Provenance.ASSUMED, "starting values")
+    return KernelCurves(
+        id="none",
+        architecture="none",
+        peak=1.0,
+        achievable=1.0,
+        sms=1.0,
+        l2=1.0,
+        power=1.0,
+        narrow=1.0,
+        bandwidth=1.0,
+        gemm=PLAIN,
+        memory={"elementwise": MemoryCurve(0.8, 2e-6, 1.3)},
+        attention={"fa2": {"forward": FIRST, "backward": FIRST}},
+        tables={"gemm": table, "elementwise": table, "attention.fa2": table},
+    )
+
+
+def relative_of(gpu: GPU) -> KernelCurves:
+    """Whose constants fill the gaps of a GPU's data: those that it names, its architecture's, or the default; never its own. A
+    processor has no relative among GPUs, and takes neutral constants."""
+    if is_processor(gpu.architecture):
+        return neutral(gpu)
+    for name in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture), DEFAULT, BY_ARCHITECTURE["ampere"]):
+        if name is not None and name != gpu.id:
+            return load(name)
+    return load(DEFAULT)
+
+
+def _least(name: str, cpu: bool) -> int:
+    table = LEAST_CPU if cpu else LEAST
+    return table.get(name, table["memory"])
+
+
+def _enough(rows: Samples, only: Sequence[str], cpu: bool) -> None:
+    known = ("gemm", "grouped_gemm", "attention", *MEMORY)
+    for name in only:
+        if name not in known:
+            raise SpecError("--only", name, ", ".join(known))
+        found, least = len(rows.of(op=name)), _least(name, cpu)
+        if found < least:
+            raise SpecError("--only", f"{found} rows of {name}", f"at least {least} rows to fit it")
+    counts = {name: len(rows.of(op=name)) for name in known}
+    if not any(count >= _least(name, cpu) for name, count in counts.items()):
+        got = ", ".join(f"{count} of {name}" for name, count in counts.items() if count) or "no usable kernel row"
+        raise SpecError(
+            "datasets",
+            got,
+            f"at least {_least('gemm', cpu)} products, {_least('attention', cpu)} attention kernels of one direction, or "
+            f"{_least('memory', cpu)} kernels that move bytes",
+            "Measure a job's kernels: `windtunnel profile sweep JOB -o kernels.parquet`.",
+        )
+
+
+def _source(data: Sequence[Dataset]) -> str:
+    parts = [f"{each.about.source}{f', {each.about.licence}' if each.about.licence else ''}" for each in data]
+    return "; ".join(dict.fromkeys(part for part in parts if part)) or "measured"
+
+
+@dataclass
+class _Work:
+    """One fit's data and the three steps over it."""
+
+    made: Fit
+    gpu: GPU
+    dev: Device
+    rows: Samples
+    relative: KernelCurves
+    source: str
+    only: Sequence[str]
+
+    @property
+    def cpu(self) -> bool:
+        return is_processor(self.gpu.architecture)
+
+    def least(self, name: str) -> int:
+        """Rows without which a class is not fitted."""
+        return _least(name, self.cpu)
+
+    def use(self, what: str, rows: int, needed: int, used: str = FITTED) -> None:
+        self.made.uses.append(Use(what, rows, needed, used))
+
+    def put(self, key: str, table: Basis) -> None:
+        self.made.kernels.tables[key] = table
+
+    def products(self) -> None:
+        """Dense products, then grouped ones with the dense curve as their start."""
+        rows, least = self.rows.of(op="gemm"), self.least("gemm")
+        if np.count_nonzero(~rows.host) >= least:  # times from the host hold the launch
+            rows = rows.take(~rows.host)
+        tiles = TILES.get(self.gpu.architecture, self.relative.gemm.tiles)
+        if len(rows) < least:
+            curve = replace(self.relative.gemm, fraction=self._scaled(self.relative.gemm.fraction))
+            self._carry("gemm", len(rows), least)
+        else:
+            few = len(rows) < classes.FEW
+            start = PRODUCT if self.cpu else replace(self.relative.gemm if few else PLAIN, tiles=tiles)
+            curve = self._products("gemm", start, rows)
+            self.use("gemm", len(rows), least)
+        self.made.kernels = replace(self.made.kernels, gemm=curve)
+        rows = self.rows.of(op="grouped_gemm")
+        least = self.least("grouped_gemm")
+        if len(rows) >= least:
+            self.use("grouped_gemm", len(rows), least)
+            self.made.kernels = replace(self.made.kernels, grouped=self._products("grouped_gemm", curve, rows))
+        elif len(rows):
+            self.use("grouped_gemm", len(rows), least, "as gemm")
+
+    def _products(self, key: str, start: GemmCurve, rows: Samples) -> GemmCurve:
+        dev = self.dev
+
+        def fitted(part: Samples) -> GemmCurve:
+            return classes.fit_gemm(start, dev, part, self.cpu)
+
+        def predict(curve: GemmCurve, part: Samples) -> Array:
+            return classes.gemm_predict(curve, dev, part)
+
+        curve, errors = fitted(rows), _held(rows, fitted, predict)
+        parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "2048 tokens or more": rows.tokens >= 2048}
+        parts |= {phase: rows.phase == phase for phase in ("forward", "dgrad", "wgrad") if len(set(rows.phase)) > 1}
+        usual = rows.tokens >= 1024
+        self._table(key, errors, log_errors(predict(curve, rows), rows), parts, usual if usual.sum() > 4 else parts["all"])
+        return curve
+
+    def attention(self) -> None:
+        """Both directions of each library; what no row tells stays the relative's."""
+        rows, found, least = self.rows.of(op="attention"), {}, self.least("attention")
+        library = np.where(rows.library == "", default_attention(self.gpu.architecture), rows.library)
+        backward = np.isin(rows.phase, BACKWARD)
+        for name in sorted(set(library)):
+            lent = self.relative.attention.get(name) or next(iter(self.relative.attention.values()))
+            ways: dict[str, AttentionCurve] = {}
+            errors: dict[str, tuple[Array, Array]] = {}
+            for way in ("forward", "backward"):
+                part = rows.take((library == name) & (backward == (way == "backward")))
+                tall = lent[way].rows if self.cpu else QUERY_ROWS.get((self.gpu.architecture, way), 128)
+                start = replace(lent[way], rows=tall, fraction=self._scaled(lent[way].fraction))
+                if len(part) >= least:
+                    ways[way], errors[way] = self._attention(start, part)
+                    self.use(f"attention {name} {way}", len(part), least)
+                else:
+                    ways[way] = start
+                    if len(part) or ways.get("forward") is not start:
+                        self.use(f"attention {name} {way}", len(part), least, f"{self.relative.id}'s")
+            if errors:
+                found[name] = ways
+                held = {way: each[0] for way, each in errors.items()}
+                trained = {way: statistics(each[1]) for way, each in errors.items()}
+                self.put(
+                    f"attention.{name}",
+                    Basis(
+                        max(sigma(e) for e in held.values()) if len(held) == 2 else 0.15,
+                        Provenance.MODELLED,
+                        self.source,
+                        {way: statistics(e) for way, e in held.items()},
+                        trained,
+                    ),
+                )
+                table = self.made.kernels.tables[f"attention.{name}"]
+                self.put(f"attention.{name}", replace(table, error=max(table.error, BETWEEN_SETS)))
+                self.made.lines += [(f"attention {name} {way}", e) for way, e in held.items()]
+        if not found:
+            for name, lent in self.relative.attention.items():
+                found[name] = {way: replace(curve, fraction=self._scaled(curve.fraction)) for way, curve in lent.items()}
+                self._carry(f"attention.{name}", len(rows), least)
+        self.made.kernels = replace(self.made.kernels, attention=found)
+
+    def _attention(self, start: AttentionCurve, rows: Samples) -> tuple[AttentionCurve, tuple[Array, Array]]:
+        names = classes.told(start, self.dev, rows)
+
+        def fitted(part: Samples) -> AttentionCurve:
+            return classes.fit_attention(start, self.dev, part, names, self.cpu)
+
+        def predict(curve: AttentionCurve, part: Samples) -> Array:
+            return classes.attention_predict(curve, self.dev, part)
+
+        curve = fitted(rows)
+        return curve, (_held(rows, fitted, predict), log_errors(predict(curve, rows), rows))
+
+    def bytes_moved(self, stated: Mapping[str, MemoryClass]) -> None:
+        """A curve for every kernel by name and library, one for every class, and the rest derived or lent."""
+        found: dict[str, MemoryCurve] = {}
+        known: dict[str, MemoryClass] = dict(stated)
+        lent = self.relative.memory["elementwise"]
+        start = MemoryCurve(lent.efficiency, lent.latency, 1.0 if self.cpu else lent.cache)
+        rows = self.rows.take(np.isin(self.rows.op, MEMORY))
+        least = self.least("memory")
+        for key, part in named(rows):
+            if len(part) >= least:
+                curve, table = self._moved(key, start, part)
+                found[key] = curve
+                self.put(key, table)
+        for op in MEMORY:
+            part = rows.of(op=op)
+            part = part.take(np.array([classes.trains(library) for library in part.library], np.bool_)) if len(part) else part
+            plain = part.take(~part.host)
+            if len(plain) >= least:
+                known[op] = MemoryClass(*self._moved(op, start, plain, op in BY_ROW))
+            elif len(part) >= least:  # the launch in such times is the timing's own
+                large = part.take((part.moved > LARGE) & (part.n <= WIDE))
+                if len(large) >= least:
+                    curve, table = self._moved(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large, False)
+                    known.setdefault(op, MemoryClass(replace(curve, latency=0.0), table))
+            if len(part):
+                self.use(op, len(part), least, FITTED if op in known else "from other classes")
+        for name, (curve, table) in derived(known, self.relative).items():
+            found[name] = curve
+            self.put(name, table)
+        self.made.kernels = replace(self.made.kernels, memory=found)
+
+    def _moved(self, key: str, start: MemoryCurve, rows: Samples, by_row: bool = True) -> tuple[MemoryCurve, Basis]:
+        def fitted(part: Samples) -> MemoryCurve:
+            return classes.fit_memory(start, self.dev, part, by_row, self.cpu)
+
+        def predict(curve: MemoryCurve, part: Samples) -> Array:
+            return classes.memory_predict(curve, self.dev, part)
+
+        curve, errors = fitted(rows), _held(_split(rows), fitted, predict)
+        parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "above 10 us": rows.seconds > classes.LONG}
+        usual = parts["above 10 us"] if parts["above 10 us"].any() else parts["all"]
+        if self.cpu:  # an operator's time has no launch in it
+            parts = {"all": parts["all"]}
+        self._table(key, errors, log_errors(predict(curve, rows), rows), parts, usual)
+        return curve, self.made.kernels.tables.pop(key)
+
+    def _table(self, key: str, held: Array, trained: Array, parts: dict[str, Mask], usual: Mask) -> None:
+        if not (self.cpu and key in MEMORY):  # a processor's operators have curves of their own; their class stands in for others
+            self.made.lines += [
+                (f"{key}, {part}" if part != "all" else key, held[mask]) for part, mask in parts.items() if mask.any()
+            ]
+        self.put(
+            key,
+            Basis(
+                max(sigma(held[usual]), BETWEEN_SETS),
+                Provenance.MODELLED,
+                self.source,
+                {part: statistics(held[mask]) for part, mask in parts.items() if mask.any()},
+                {part: statistics(trained[mask]) for part, mask in parts.items() if mask.any()},
+            ),
+        )
+
+    def _carry(self, key: str, rows: int, least: int) -> None:
+        table = self.relative.tables[key]
+        founded = max(table.provenance, Provenance.TRANSFERRED)
+        self.put(key, Basis(float(np.hypot(table.error, CARRIED)), Provenance(founded), f"{self.relative.id}: {table.source}"))
+        self.use(key.replace(".", " "), rows, least, "assumed" if self.cpu else f"{self.relative.id}'s")
+
+    def _scaled(self, fraction: float) -> float:
+        """A relative's share of the peak, scaled by how far the two GPUs' best measured products fall short of their peaks."""
+        here, there = self.made.kernels, self.relative
+        return min(1.0, fraction * (here.achievable / here.peak) / (there.achievable / there.peak))
+
+
+def _split(rows: Samples) -> Samples:
+    """Groups by shape where one group would hold half of the rows: a sweep along two axes crosses in one width."""
+    _, counts = np.unique(rows.group.astype(str), return_counts=True)
+    if counts.max() <= 0.5 * len(rows):
+        return rows
+    return replace(rows, group=np.array([f"{g} {m:.0f}" for g, m in zip(rows.group, rows.m, strict=True)], np.object_))
+
+
+def _held(rows: Samples, fitted: Callable[[Samples], Any], predict: Callable[[Any, Samples], Array]) -> Array:
+    """Held-out errors; with fewer than three groups nothing can be left out, and the errors are those of the fit, doubled."""
+    if len(set(rows.group)) < 3:
+        return 2.0 * log_errors(predict(fitted(rows), rows), rows)
+    return held_out(rows, fitted, predict)

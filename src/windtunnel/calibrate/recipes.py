@@ -1,0 +1,71 @@
+"""Which published rows each fit uses, as `catalog/calibration/fits.toml` says."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from windtunnel.reality.rows import TrainingRow
+from windtunnel.spec.catalog import ROOT
+
+FILE = ROOT / "calibration" / "fits.toml"
+RECORDS = ROOT / "calibration" / "records"
+SHARDED = ("zero3", "fsdp")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrainingRecipe(_Strict):
+    """Rows of training runs that a fit may use, at most `rows` of a family, spread evenly over its table."""
+
+    families: tuple[str, ...]
+    frameworks: tuple[str, ...] = ("megatron", "megatron-deepspeed")
+    precisions: tuple[str, ...] = ("bf16", "fp16")
+    rows: int = 24
+    framework: str = ""  # entry of catalog/frameworks whose host costs are fitted
+
+    def takes(self, row: TrainingRow) -> bool:
+        """Whether a row may take part. Fully sharded Megatron does not: such runs used other code."""
+        sharded = (row.framework or "").startswith("megatron") and row.sharding in SHARDED
+        return (
+            row.family in self.families
+            and row.framework in self.frameworks
+            and row.precision in self.precisions
+            and bool(row.iter_time_s)
+            and not sharded
+        )
+
+
+class CollectiveStage(_Strict):
+    """Families, whether their groups span scale-up domains, and the constants that are free."""
+
+    families: tuple[str, ...]
+    between_domains: bool
+    constants: tuple[str, ...]
+
+
+class ByHand(_Strict):
+    """Constants that somebody set with rows in view, and the families of those rows."""
+
+    constants: str
+    families: tuple[str, ...]
+
+
+class Fits(_Strict):
+    """The whole file."""
+
+    host: TrainingRecipe
+    training: dict[str, TrainingRecipe]
+    by_hand: tuple[ByHand, ...]
+    collectives: tuple[CollectiveStage, ...]
+
+
+@lru_cache(maxsize=1)
+def fits(path: Path = FILE) -> Fits:
+    """The catalogue's recipes."""
+    return Fits.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))

@@ -1,0 +1,35 @@
+"""From the GPUs that were measured to one that was not: three methods, and what leaving each measured GPU out says of them."""
+
+from windtunnel.calibrate.transfer.best import Best, best_matmuls
+from windtunnel.calibrate.transfer.errors import errors
+from windtunnel.calibrate.transfer.judge import BEST, FOREIGN, METHODS, Background, Result, background, leave_out, pooled
+from windtunnel.calibrate.transfer.method import Known, Method, Predicted, Relative
+from windtunnel.calibrate.transfer.published import published
+from windtunnel.calibrate.transfer.rows import TOKENS, Case, Rows, case, merged
+from windtunnel.compute.transfer.joint import Joint, Stored
+
+__all__ = [
+    "BEST",
+    "FOREIGN",
+    "METHODS",
+    "TOKENS",
+    "Background",
+    "Best",
+    "Case",
+    "Joint",
+    "Known",
+    "Method",
+    "Predicted",
+    "Relative",
+    "Result",
+    "Rows",
+    "Stored",
+    "background",
+    "best_matmuls",
+    "case",
+    "errors",
+    "leave_out",
+    "merged",
+    "pooled",
+    "published",
+]

@@ -1,0 +1,51 @@
+"""Relative errors (1 sigma) that carried constants state, from what leaving GPUs out shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+
+from windtunnel.calibrate.transfer.best import Best
+from windtunnel.calibrate.transfer.fit import FEW
+from windtunnel.calibrate.transfer.judge import Result
+from windtunnel.compute.kernel_file import available, load
+from windtunnel.spec import load_gpu
+
+
+def errors(results: Sequence[Result], bests: Sequence[Best]) -> Mapping[str, float]:
+    """Sigma (what 68 % of the errors stay below; each GPU the same weight) by class and nearness of the relative.
+
+    Where no pair of one architecture was measured, that of others counts. Memory-bound classes: the share of bandwidth that plain
+    pointwise kernels reach, each GPU's against the others' mean. `foreign`: best matmuls of other vendors.
+    """
+    found: dict[str, float] = {}
+    for kind in ("gemm", "attention"):
+        for side in ("other", "same"):
+            some = [
+                r.errors for r in results if r.kind == kind and r.method == "ours" and r.n >= FEW and _near(r) == (side == "same")
+            ]
+            found[f"{kind} {side}"] = _sigma(some) if some else found[f"{kind} other"]
+    kernels = [load(name) for name in available()]
+    shares = {one.id: float(np.log(one.memory["elementwise"].efficiency)) for one in kernels}
+    for side in ("same", "other"):
+        misses = [
+            shares[one.id] - np.mean([shares[o.id] for o in others])
+            for one in kernels
+            if (others := [o for o in kernels if o.id != one.id and (o.architecture == one.architecture) == (side == "same")])
+        ]
+        found[f"memory {side}"] = _sigma([np.array(misses)])
+    found["foreign"] = _sigma([np.array([np.log(one.measured / one.ours)]) for one in bests if one.foreign])
+    return found
+
+
+def _near(result: Result) -> bool:
+    """Whether a prediction rests on one GPU of the same architecture."""
+    return "," not in result.source and load_gpu(result.source).architecture == load_gpu(result.gpu).architecture
+
+
+def _sigma(parts: Sequence[np.ndarray]) -> float:
+    """68 % quantile of absolute errors, each part spread over as many points as the others."""
+    points = np.linspace(0.0, 1.0, 201)
+    return float(np.quantile(list(chain.from_iterable(np.quantile(np.abs(part), points) for part in parts)), 0.68))

@@ -1,0 +1,47 @@
+"""Curves evaluated on rows: seconds on a GPU as its data sheet describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.calibrate.transfer.rows import Rows
+from windtunnel.compute.attention import attention_seconds
+from windtunnel.compute.curves import AttentionCurve, GemmCurve
+from windtunnel.compute.device import Device
+from windtunnel.compute.gemm import gemm_seconds
+from windtunnel.compute.transfer.law import Sheet
+from windtunnel.workload.ops import DTYPES
+
+Array = npt.NDArray[np.float64]
+HALF = DTYPES.index("bf16")
+SMS = 128.0
+CACHE = 50e6
+"""A sheet without SMs or L2: a large GPU of today."""
+
+
+def device_of(on: Sheet) -> Device:
+    """The device that curves see: every format at the half-precision peak, nothing held back."""
+    rate = np.full(len(DTYPES), on.peak)
+    return Device(rate, rate, on.bandwidth, on.sms or SMS, on.l2 or CACHE)
+
+
+def gemm(curve: GemmCurve, on: Sheet, rows: Rows) -> Array:
+    """Seconds of products; a batch is one launch."""
+    layout = np.select([rows.way == "dgrad", rows.way == "wgrad"], [curve.dgrad, curve.wgrad], 1.0)
+    half = np.full(len(rows), HALF, np.int8)
+    return gemm_seconds(curve, device_of(on), rows.batch, rows.m, rows.n, rows.k, half, rows.moved, layout)
+
+
+def attention(curves: Mapping[str, AttentionCurve], on: Sheet, rows: Rows) -> Array:
+    """Seconds of attention by its direction."""
+    seconds = np.zeros(len(rows))
+    for way, curve in curves.items():
+        mask = rows.way == way
+        some = rows.where(mask)
+        seconds[mask] = attention_seconds(
+            curve, device_of(on), way, some.batch, some.m, some.n, some.k, np.full(len(some), HALF, np.int8), some.flops
+        )
+    return seconds

@@ -1,0 +1,171 @@
+"""Leave GPUs out: predict each by every method from the others, and set that beside what was measured on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.errors import SpecError
+from windtunnel.calibrate.transfer import fit
+from windtunnel.calibrate.transfer.method import Known, Method, Relative
+from windtunnel.calibrate.transfer.naive import naive
+from windtunnel.calibrate.transfer.native import MADE_FOR, foreign, native
+from windtunnel.calibrate.transfer.ours import ours
+from windtunnel.calibrate.transfer.rows import Case, Rows
+from windtunnel.calibrate.transfer.two_formula import two_formula
+from windtunnel.compute.curves import Provenance
+from windtunnel.compute.kernel_file import available, load
+from windtunnel.compute.transfer.joint import Joint, stored
+from windtunnel.compute.transfer.law import sheet, sheet_of
+
+Array = npt.NDArray[np.float64]
+
+METHODS: dict[str, Method] = {"naive": naive, "two_formula": two_formula, "ours": ours}
+
+BEST = "ours_best"
+"""`ours` told the best matmul that was measured on the GPU."""
+
+FOREIGN = "older attention"
+POOLED = "both"
+
+
+@dataclass(frozen=True)
+class Result:
+    """Log errors ln(predicted / measured) of one class on one GPU by one method, as shares; `source`: the GPUs it rests on."""
+
+    gpu: str
+    kind: str
+    method: str
+    source: str
+    errors: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.errors)
+
+    @property
+    def median(self) -> float:
+        return float(np.median(np.abs(self.errors)))
+
+    @property
+    def p90(self) -> float:
+        return float(np.quantile(np.abs(self.errors), 0.9))
+
+    @property
+    def bias(self) -> float:
+        return float(np.mean(self.errors))
+
+
+Left = frozenset[str]
+Without = Callable[[Left], Joint]
+"""GPUs left out -> the curves that the others share."""
+
+
+@dataclass(frozen=True)
+class Background:
+    """Each GPU's own curves, and how the shared ones come about."""
+
+    relatives: Mapping[str, Relative]
+    without: Without
+
+
+def background(cases: Sequence[Case]) -> Background:
+    """Curves from the cases. With fewer than two GPUs' rows of a class, the catalogue's curves and its stored shared ones."""
+    enough = sum(len(case.gemm) >= fit.ENOUGH for case in cases) > 1 and sum(len(native(case)) >= fit.FEW for case in cases) > 1
+    if not enough:
+        return Background({name: lent(name) for name in available()}, stored_without)
+    relatives = {}
+    for case in cases:
+        on, fused = sheet(case.gpu), native(case)
+        gemm = fit.gemm_curve(on, case.gemm) if len(case.gemm) >= fit.ENOUGH else None
+        both = all((fused.way == way).sum() >= fit.FEW for way in fit.WAYS)
+        relatives[case.gpu.id] = Relative(on, gemm, fit.attention_curves(on, fused) if both else {})
+    own = {name: one.gemm for name, one in relatives.items() if one.gemm is not None}
+
+    def without(left: Left) -> Joint:
+        return fit.joint(
+            [case for case in cases if case.gpu.id not in left], {key: curve for key, curve in own.items() if key not in left}
+        )
+
+    return Background(relatives, without)
+
+
+def stored_without(left: Left) -> Joint:
+    """The catalogue's curves without one GPU; SpecError for more than one, which it does not hold."""
+    found = stored()
+    fitted = sorted(left & set(found.every.fitted_on))
+    if len(fitted) > 1:
+        raise SpecError("--leave", ", ".join(fitted), "one GPU without datasets", "Several at once need --data of the others.")
+    return found.without[fitted[0]] if fitted else found.every
+
+
+def lent(name: str) -> Relative:
+    """A catalogue file as a relative, with the library made for it."""
+    kernels = load(name)
+    known = [library for library in MADE_FOR.get(kernels.architecture, ()) if library in kernels.attention]
+    library = known[0] if known else next(iter(kernels.attention))
+    direct = kernels.tables[f"attention.{library}"].provenance <= Provenance.MODELLED
+    return Relative(sheet_of(kernels), kernels.gemm, kernels.attention[library], direct)
+
+
+def leave_out(cases: Sequence[Case], behind: Background, without: Without, together: Left = frozenset()) -> list[Result]:
+    """Every case with rows predicted without it, by every method; nothing measured on it enters, but its best matmul for `BEST`.
+
+    `together`: only these GPUs, and each without all of them. `without`: `behind.without`, or that with a memory. SpecError where
+    nothing is left.
+    """
+    found: list[Result] = []
+    for case in cases:
+        name = case.gpu.id
+        if (together and name not in together) or not len(case.gemm) + len(case.attention):
+            continue
+        left = together or frozenset((name,))
+        known = Known([one for key, one in behind.relatives.items() if key not in left], without(left))
+        blind = case.gpu.model_copy(update={"achievable": {}})
+        runs = [(method, blind, METHODS[method]) for method in METHODS]
+        if case.gpu.achievable:
+            runs.append((BEST, case.gpu, ours))
+        for kind, part, rows in _parts(case):
+            if not any(one.has(kind) for one in known.relatives):
+                continue
+            for method, gpu, run in runs:
+                answer = run(kind, rows, gpu, known)
+                found.append(Result(name, part, method, answer.source, np.log(answer.seconds / rows.seconds)))
+    return found
+
+
+def _parts(case: Case) -> Iterable[tuple[str, str, Rows]]:
+    for kind, part, rows in (
+        ("gemm", "gemm", case.gemm),
+        ("attention", "attention", native(case)),
+        ("attention", FOREIGN, foreign(case)),
+    ):
+        if len(rows):
+            yield kind, part, rows
+
+
+POINTS = np.linspace(0.0, 1.0, 1001)
+
+
+def pooled(results: Sequence[Result]) -> list[Result]:
+    """Products and attention together, by GPU and method; then over all GPUs ("all").
+
+    There every GPU counts the same, and one of fewer than `fit.FEW` rows not at all.
+    """
+    some = [r for r in results if r.kind in ("gemm", "attention")]
+    methods = dict.fromkeys(r.method for r in some)
+    by_gpu = [_together(gpu, method, some) for gpu in dict.fromkeys(r.gpu for r in some) for method in methods]
+    found = [one for one in by_gpu if one.n]
+    for method in methods:
+        parts = [np.quantile(one.errors, POINTS) for one in found if one.method == method and one.n >= fit.FEW]
+        if len(parts) > 1:
+            found.append(Result("all", POOLED, method, "", np.concatenate(parts)))
+    return found
+
+
+def _together(gpu: str, method: str, results: Sequence[Result]) -> Result:
+    parts = [r.errors for r in results if r.gpu == gpu and r.method == method]
+    return Result(gpu, POOLED, method, "", np.concatenate(parts) if parts else np.zeros(0))

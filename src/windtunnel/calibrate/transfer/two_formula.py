@@ -1,0 +1,29 @@
+"""Two formulas: what computes by the ratio of peak FLOP/s, what moves bytes by the ratio of bandwidth; launches stay.
+
+The form that SimAI's authors describe for GPUs that are not out yet ("SimAI-CP-Model"; their own code is not open).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windtunnel.calibrate.transfer.method import Known, Predicted, nearest
+from windtunnel.calibrate.transfer.rows import Rows
+from windtunnel.compute.transfer.law import sheet
+from windtunnel.spec.cluster import GPU
+
+
+def two_formula(kind: str, rows: Rows, gpu: GPU, known: Known) -> Predicted:
+    """Times of the nearest relative, each by what bounds it there: FLOP / peak against bytes / bandwidth.
+
+    The shortest kernel of the relative's curve is taken off first and added again unchanged.
+    """
+    on = sheet(gpu)
+    one = nearest(kind, on, known)
+    if kind == "gemm":
+        launch = np.full(len(rows), one.gemm.latency if one.gemm is not None else 0.0)
+    else:
+        launch = np.array([one.attention[way].latency for way in rows.way])
+    computes = rows.flops / one.on.peak >= rows.moved / one.on.bandwidth
+    ratio = np.where(computes, one.on.peak / on.peak, one.on.bandwidth / on.bandwidth)
+    return Predicted(launch + (one.seconds(kind, rows) - launch) * ratio, one.on.id)

@@ -1,0 +1,15 @@
+"""Every fit of constants to measurements, each with a record of the rows that it used and the errors that are left."""
+
+from __future__ import annotations
+
+from windtunnel.cli.verbs import Verbs
+
+VERBS: Verbs = {
+    "kernels": ("fit_kernels", "Kernel constants of one GPU, from datasets of `windtunnel profile`."),
+    "published": ("fit_published", "The catalogue's kernel constants, from published kernel measurements."),
+    "transfer": ("fit_transfer", "Curves that GPUs share; each measured GPU predicted from the others by three methods."),
+    "collectives": ("fit_collectives", "What collectives reach, by GPU generation and fabric, from nccl-tests tables."),
+    "training": ("fit_training", "Time of kernels in training over their time in a loop, by GPU architecture."),
+    "host": ("fit_host", "What a framework's process spends feeding its GPU."),
+}
+"""The verbs of `windtunnel fit`; see `cli/verbs.py`."""

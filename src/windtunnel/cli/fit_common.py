@@ -1,0 +1,42 @@
+"""What the verbs of `windtunnel fit` share: the tables they read and the record they write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windtunnel.base.errors import SpecError
+from windtunnel.cli.common import write_json
+
+if TYPE_CHECKING:
+    from windtunnel.calibrate.record import FitRecord
+
+Tables = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE]...", help="Tables of measurements, as `validate` reads; left out: the catalogue's."),
+]
+Record = Annotated[
+    str | None,
+    typer.Option("--record", metavar="FILE.json", help="Write what was fitted on which rows, with errors before and after."),
+]
+Write = Annotated[bool, typer.Option("--write", help="Store the constants and the record in the catalogue.")]
+
+
+def only_catalogue(tables: list[str] | None, write: bool) -> None:
+    """SpecError where constants of the catalogue would come from other rows than its own."""
+    if write and tables:
+        raise SpecError("--write", ", ".join(tables), "no FILE", "The catalogue's constants come from the catalogue's rows.")
+
+
+def show(record: FitRecord, record_file: str | None, json: str | None, quiet: bool) -> None:
+    """Print a record, and write it where the options say."""
+    if record_file is not None:
+        record.write(Path(record_file))
+    if json is not None:
+        write_json(record.as_dict(), json)
+    if json == "-" or quiet:
+        return
+    for line in record.lines():
+        typer.echo(line)

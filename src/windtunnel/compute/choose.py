@@ -1,0 +1,39 @@
+"""Which fitted constants a GPU uses."""
+
+from __future__ import annotations
+
+from windtunnel.compute.curves import Choice, Provenance
+from windtunnel.compute.kernel_file import available, is_path, load
+from windtunnel.compute.processor import is_processor, neutral
+from windtunnel.compute.transfer.carry import carried, unchanged
+from windtunnel.spec.cluster import GPU
+
+DEFAULT = "h100-sxm-80gb"
+"""Curves for an architecture that no file covers: the best documented recent GPU. Such estimates are `assumed`."""
+
+BY_ARCHITECTURE = {
+    "volta": "a100-sxm-80gb",
+    "ampere": "a100-sxm-80gb",
+    "ada": "a100-sxm-80gb",
+    "hopper": "h100-sxm-80gb",
+    "blackwell": "b200-sxm-180gb",
+}
+"""Architecture -> the GPU whose curves it takes when a GPU has no file of its own."""
+
+
+def choose(gpu: GPU) -> Choice:
+    """The constants for `gpu`: those of its own file, or another GPU's carried over by `transfer.carry`.
+
+    `GPU.kernels_from` names a user's file or the GPU to carry from; without it the architecture's GPU is taken, then `DEFAULT`. A
+    name that has no constants counts as none. A GPU whose data sheet a job changed is carried to like another GPU. Raises FileError
+    for a path that is not such a file.
+    """
+    own = load(str(gpu.kernels_from)) if is_path(gpu.kernels_from) else load(gpu.id) if gpu.id in available() else None
+    if own is not None and own.id == gpu.id and unchanged(gpu, own):
+        return Choice(own, Provenance.MODELLED)
+    if own is None and is_processor(gpu.architecture):
+        return Choice(neutral(gpu), Provenance.ASSUMED)
+    stems = [stem for stem in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture)) if stem in available()]
+    if own is None and stems:
+        own = load(str(stems[0]))
+    return carried(load(DEFAULT), gpu, Provenance.ASSUMED) if own is None else carried(own, gpu)

@@ -1,0 +1,226 @@
+"""Seconds of a selected algorithm: latency of its steps, traffic over the rate that it reaches, and the fill of its pipeline.
+
+seconds = launch + steps x hop + bytes x traffic / rate + fill. Traffic factors are those of the algorithms; launch, hops, the part
+of a link that each protocol reaches and the fill are fitted constants (`calibration.py`), a few per GPU generation and fabric.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from windtunnel.network.closed.fitted import NetConstants, NodeConstants
+from windtunnel.network.groups.bandwidth import GroupLinks
+from windtunnel.network.groups.shape import Group
+from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.channels import ChannelSearch
+from windtunnel.workload.ops import Comm
+
+_ON_WIRE, _ON_WIRE_RCCL = (0.5, 120.0 / 128.0, 1.0), (0.5, 56.0 / 64.0, 1.0)
+"""Data per byte sent: LL pairs each 4 bytes with a flag, LL128 gives 8 of 128 bytes to it, RCCL's 8 of 64 (its `device.h`)."""
+
+
+class Cost(NamedTuple):
+    """Total seconds, and the size-independent part of them."""
+
+    seconds: float
+    latency: float
+
+
+def achieved(
+    comm: Comm,
+    size: float,
+    group: Group,
+    links: GroupLinks,
+    graph: ChannelSearch,
+    algorithm: str,
+    protocol: str,
+    node: NodeConstants,
+    net: NetConstants,
+) -> Cost:
+    """Cost of a collective of `size` bytes in total with the selected algorithm and protocol."""
+    if comm == Comm.SEND_RECV:
+        return _send_recv(size, group, links, graph, node, net)
+    if comm == Comm.ALL_TO_ALL:
+        return _all_to_all(size, group, links, graph, node, net)
+    if comm in (Comm.GATHER, Comm.SCATTER):
+        return _rooted(size, group, links, graph, node, net)
+    if algorithm == c.RING:
+        return _ring(comm, size, group, links, graph, protocol, node, net)
+    if algorithm == c.TREE:
+        return _tree(size, group, links, graph, protocol, node, net)
+    if algorithm in (c.NVLS, c.NVLS_TREE):
+        return _nvls(comm, size, group, links, graph, algorithm, node, net)
+    if algorithm == c.PAT:
+        return _pat(size, group, links, graph, node, net)
+    return _collnet(size, group, links, graph, algorithm, node, net)
+
+
+def _ring(
+    comm: Comm,
+    size: float,
+    group: Group,
+    links: GroupLinks,
+    graph: ChannelSearch,
+    protocol: str,
+    node: NodeConstants,
+    net: NetConstants,
+) -> Cost:
+    n, nodes, p = group.ranks, group.nodes, c.PROTOCOLS.index(protocol)
+    rounds = 2 if comm == Comm.ALL_REDUCE else 1
+    steps, crossing = rounds * (n - 1), rounds * (nodes - 1)
+    chain = comm in (Comm.BROADCAST, Comm.REDUCE)
+    traffic = 1.0 if chain else rounds * (n - 1) / n
+    rate = links.chain * node.ring[p] if group.per_node > 1 else math.inf
+    latency = node.launch + (steps - crossing) * node.hop[p]
+    if nodes > 1:
+        rate = min(rate, links.inter * graph.reach(links.nics) * net.ring * _on_wire(links)[p])
+        latency += net.launch + crossing * (net.hop[p] + links.hop)
+    rate = min(rate, graph.limit * _on_wire(links)[p])
+    fill = 0.0
+    if protocol == c.SIMPLE:
+        # One slice per channel is under way before the first result can leave; a ring's chunk is two slices of at most 1 MiB. The
+        # constant was fitted with NCCL's own number of channels, so that number is meant here.
+        chunk = size / (graph.usual * (1 if chain else n))
+        fill = (node.fill if nodes == 1 else net.fill) * min(c.RING_SLICE, chunk / 2) * graph.usual / rate
+    return Cost(latency + size * traffic / rate + fill, latency)
+
+
+def _tree(
+    size: float, group: Group, links: GroupLinks, graph: ChannelSearch, protocol: str, node: NodeConstants, net: NetConstants
+) -> Cost:
+    p = c.PROTOCOLS.index(protocol)
+    rate = links.chain * node.tree[p] if group.per_node > 1 else math.inf
+    latency = node.launch + 2 * (group.per_node - 1) * node.tree_hop[p]
+    depth = math.log2(group.nodes)
+    if group.nodes > 1:
+        # Two trees, each with half of the bytes: a node sends the whole buffer once on two nodes, twice on more.
+        outside = links.inter * graph.reach(links.nics) * net.tree * _on_wire(links)[p] / min(2.0, group.nodes - 1.0)
+        rate = min(rate, outside)
+        latency += net.launch + 2 * depth * (net.tree_hop[p] + links.hop)
+    rate = min(rate, graph.limit * _on_wire(links)[p] / 2)  # each byte passes a GPU's channels on its way up and down
+    fill = 0.0
+    if protocol == c.SIMPLE:
+        stages = group.per_node - 1 + depth
+        fill = net.tree_fill * stages * min(c.STEP_BYTES[c.SIMPLE] * graph.usual, size / 4) / rate / 2 if rate < math.inf else 0.0
+    return Cost(latency + size / rate + fill, latency)
+
+
+def _on_wire(links: GroupLinks) -> tuple[float, float, float]:
+    return _ON_WIRE if links.nvidia else _ON_WIRE_RCCL
+
+
+def _nvls(
+    comm: Comm,
+    size: float,
+    group: Group,
+    links: GroupLinks,
+    graph: ChannelSearch,
+    algorithm: str,
+    node: NodeConstants,
+    net: NetConstants,
+) -> Cost:
+    here, nodes = group.per_node, group.nodes
+    # The switch pulls a GPU's whole buffer once, and the GPU multicasts its part of the sum: (1 + 1/n) per direction. Beyond eight
+    # ranks nothing more is gained: 64 and 72 of an NVL72 reach what 8 do.
+    heads = min(here, _NVLS_GAIN)
+    traffic = (heads + 1) / heads if comm == Comm.ALL_REDUCE else 1.0
+    chunk, loop = nvls_chunk(size, graph.nvls, here, nodes, algorithm)
+    rate = links.intra * node.nvls / traffic / (1.0 + node.nvls_overhead / chunk) * (graph.nvls_running / max(1, graph.nvls))
+    latency = node.launch + node.nvls_hop
+    if nodes > 1:
+        # Of two nodes each sends the buffer once and to one peer; on more, twice, and its NIC meets the flows of three.
+        outside = net.pair if nodes == 2 else net.tree / (min(2.0, nodes - 1.0) if algorithm == c.NVLS_TREE else 1.0)
+        rate = min(rate * node.nvls_tree, links.inter * graph.reach(links.nics) * outside)
+        latency += net.launch + 2 * math.log2(nodes) * (net.nvls_hop + links.hop) + node.nvls_head * max(0, here - _NVLS_GAIN)
+    fill = node.nvls_fill if nodes == 1 else node.nvls_fill + net.nvls_fill * (1.0 + math.log2(nodes)) / 2
+    return Cost(latency + size / rate + fill * min(loop, size) / rate, latency)
+
+
+def nvls_chunk(size: float, channels: int, heads: int, nodes: int, algorithm: str) -> tuple[float, float]:
+    """(chunk, bytes of one loop over channels and heads) by the thresholds of NCCL 2.30.7's `calcCollChunking`."""
+    smallest = _SMALLEST_CHUNK
+    for chunk, times in _chunk_rule(nodes, algorithm):
+        if size >= times * channels * heads * chunk:
+            return chunk, channels * heads * chunk
+        smallest = chunk / 2
+    return smallest, channels * heads * smallest
+
+
+def nvls_cuts(channels: int, heads: int, nodes: int, algorithm: str) -> list[float]:
+    """Sizes at which the chunk grows."""
+    return sorted(times * channels * heads * chunk for chunk, times in _chunk_rule(nodes, algorithm))
+
+
+_NVLS_GAIN = 8
+_KIB = 2.0**10
+_SMALLEST_CHUNK = 16 * _KIB
+
+
+def _chunk_rule(nodes: int, algorithm: str) -> tuple[tuple[float, float], ...]:
+    """(chunk, loops that the message must fill for it), largest first."""
+    if algorithm == c.NVLS:
+        return (128 * _KIB, 64.0), (64 * _KIB, 8.0), (32 * _KIB, 2.0)
+    wide = ((256 * _KIB, 32.0), (128 * _KIB, 16.0), (64 * _KIB, 4.0), (32 * _KIB, 1.0))
+    return wide if nodes < 4 else wide[2:]
+
+
+def _collnet(
+    size: float, group: Group, links: GroupLinks, graph: ChannelSearch, algorithm: str, node: NodeConstants, net: NetConstants
+) -> Cost:
+    """SHARP: the switches add, so a node sends the buffer once and gets the sum once."""
+    ppn = group.per_node
+    inside = links.intra * node.ring[2] / (2 * (ppn - 1) / ppn) if ppn > 1 else math.inf
+    outside = links.inter * graph.reach(links.nics) * net.ring
+    rate = min(inside if algorithm == c.COLLNET_DIRECT else links.intra * node.tree[2], outside, graph.limit)
+    hops = 2 if algorithm == c.COLLNET_DIRECT else 2 * (ppn - 1)
+    latency = node.launch + hops * node.hop[2] + net.launch + 2 * (net.hop[2] + links.hop)
+    return Cost(latency + size / rate + net.nvls_fill * min(graph.usual * c.STEP_BYTES[c.SIMPLE], size / 2) / rate, latency)
+
+
+def _pat(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
+    latency = node.launch + net.launch + math.ceil(math.log2(group.ranks)) * (net.hop[2] + links.hop)
+    rate = min(links.inter * graph.reach(links.nics) * net.ring, graph.limit)
+    traffic = (group.ranks - 1) / group.ranks
+    return Cost(latency + size * traffic / rate, latency)
+
+
+def _send_recv(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
+    """Every rank to the next one: the slowest message is inside the node, or leaves it through the one NIC of its rank."""
+    rate = min(links.pair * node.p2p, graph.limit)
+    if node.p2p_channel > 0.0 and links.hosts == 1:  # of a domain with several hosts NCCL doubles the channels 32 times sooner
+        few, most = c.P2P_CHANNELS
+        most = min(most, graph.running) if graph.running < graph.usual else most
+        rate = min(rate, node.p2p_channel * min(most, max(few, size / c.P2P_PART)))
+    latency = node.p2p_launch
+    if group.nodes > 1:
+        latency += net.p2p_launch + links.hop
+        rate = min(rate if group.per_node > 1 else graph.limit, links.inter / group.per_node * net.p2p)
+    return Cost(latency + size / rate, latency)
+
+
+def _rooted(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
+    """Gather and scatter are sends between the root and all others: the root's own links and its one NIC bound them."""
+    n, here = group.ranks, group.per_node
+    part, latency = size / n, node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]
+    inside = part * (here - 1) / min(links.intra * node.p2p, graph.limit) if here > 1 else 0.0
+    outside = 0.0
+    if group.nodes > 1:
+        outside = part * (n - here) / min(links.inter / here * net.p2p, graph.limit)
+        latency += net.p2p_launch + links.hop + math.ceil((n - here) / 8) * net.message
+    return Cost(latency + max(inside, outside), latency)
+
+
+def _all_to_all(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
+    """n-1 sends of size/n each from every rank; NVLink and NIC parts run side by side, eight peers at a time."""
+    n, here = group.ranks, group.per_node
+    part = size / n
+    moved = part * (here - 1)
+    lost = node.p2p_fill * moved / (node.p2p_fill + moved) if node.p2p_fill > 0.0 else 0.0
+    inside = (moved + lost) / min(links.intra * node.p2p, graph.limit) if here > 1 else 0.0
+    latency = node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]
+    outside = 0.0
+    if group.nodes > 1:
+        outside = part * (n - here) * here / min(links.inter * net.p2p, graph.limit * here)
+        latency += net.p2p_launch + links.hop + math.ceil((n - here) / 8) * net.message
+    return Cost(latency + max(inside, outside), latency)

@@ -1,0 +1,169 @@
+"""Collectives on machines of several network dimensions, each a ring, fully connected or a switch: closed forms.
+
+A collective walks the dimensions: a reduce-scatter leaves each with 1/n of its bytes, all-gathers go back in reverse. The buffer is
+cut in chunks, and each dimension serves one chunk at a time, so that dimensions work beside each other. `plain` sends all chunks
+through the dimensions in the same order (Won et al., "ASTRA-sim2.0", ISPASS 2023); `themis` gives each chunk the order in which the
+least loaded dimension moves most (Rashidi et al., "Themis", ISCA 2022).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from windtunnel.base.errors import SpecError
+from windtunnel.workload.ops import Comm
+
+Kind = Literal["ring", "fully_connected", "switch"]
+Schedule = Literal["plain", "themis"]
+CHUNKS = 64
+"""Chunks of a collective, as in ASTRA-sim's case studies; more hide less and cost more latency."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension: `size` accelerators in a line of it, `bandwidth` B/s of one accelerator each way into all its links of it,
+    `latency` seconds of a hop. Ring algorithms run on rings, direct ones where all are connected, halving on switches."""
+
+    kind: Kind
+    size: int
+    bandwidth: float
+    latency: float = 5e-7
+
+    def __post_init__(self) -> None:
+        if self.kind not in STEPS:
+            raise SpecError("dimension.kind", self.kind, ", ".join(STEPS))
+        if self.size < 1 or self.bandwidth <= 0.0 or self.latency < 0.0:
+            raise SpecError(
+                "dimension", (self.size, self.bandwidth, self.latency), "a size from 1, a bandwidth above 0, a latency from 0"
+            )
+
+    def scatter(self, size: float) -> float:
+        """Seconds of a reduce-scatter of `size` bytes on each, or an all-gather to as many: all algorithms send (n-1)/n of them."""
+        if self.size == 1:
+            return 0.0
+        return STEPS[self.kind](self.size) * self.latency + size * (self.size - 1) / self.size / self.bandwidth
+
+    def exchange(self, size: float) -> float:
+        """Seconds of an all-to-all of `size` bytes on each. On a ring bytes pass others' links, n/4 of them on average."""
+        if self.size == 1:
+            return 0.0
+        n = self.size
+        if self.kind != "ring":
+            return self.latency + size * (n - 1) / n / self.bandwidth
+        return n // 2 * self.latency + size / n * (n * n // 4) / self.bandwidth
+
+
+STEPS: dict[str, Callable[[int], int]] = {
+    "ring": lambda n: n - 1,
+    "fully_connected": lambda n: 1,
+    "switch": lambda n: math.ceil(math.log2(n)),
+}
+"""Steps of a reduce-scatter over n accelerators, by kind."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Seconds of a collective, and of each dimension's work in it."""
+
+    seconds: float
+    busy: tuple[float, ...]
+
+    @property
+    def utilisation(self) -> tuple[float, ...]:
+        """Share of the time in which each dimension works."""
+        return tuple(busy / self.seconds if self.seconds else 0.0 for busy in self.busy)
+
+
+def walk(dimensions: Sequence[Dimension], comm: Comm, size: float, schedule: Schedule = "plain", chunks: int = CHUNKS) -> Walk:
+    """`comm` (all-reduce, all-gather, reduce-scatter, all-to-all) of `size` bytes, the whole buffer, over all accelerators.
+
+    Raises SpecError for another call, and for a schedule or a number of chunks that there is not.
+    """
+    if comm not in PHASES:
+        raise SpecError("comm", comm.name.lower(), ", ".join(known.name.lower() for known in PHASES))
+    if schedule not in ("plain", "themis"):
+        raise SpecError("schedule", schedule, "plain, themis")
+    if chunks < 1:
+        raise SpecError("chunks", chunks, "a number from 1")
+    if comm is Comm.ALL_TO_ALL and schedule == "themis":
+        schedule = "plain"  # every dimension moves the same share whatever the order
+    orders = [tuple(range(len(dimensions)))] * chunks
+    if schedule == "themis":
+        orders = themis(len(dimensions), chunks, lambda order: _shrinking(dimensions, order, size / chunks))
+    return _serve(len(dimensions), [PHASES[comm](dimensions, order, size / chunks) for order in orders])
+
+
+def _shrinking(dimensions: Sequence[Dimension], order: Sequence[int], size: float) -> list[tuple[int, float]]:
+    """(dimension, seconds) of a reduce-scatter that walks `order`."""
+    phases = []
+    for d in order:
+        phases.append((d, dimensions[d].scatter(size)))
+        size /= dimensions[d].size
+    return phases
+
+
+def _exchange(dimensions: Sequence[Dimension], order: Sequence[int], size: float) -> list[tuple[int, float]]:
+    return [(d, dimensions[d].exchange(size)) for d in order]
+
+
+PHASES: dict[Comm, Callable[[Sequence[Dimension], Sequence[int], float], list[tuple[int, float]]]] = {
+    Comm.REDUCE_SCATTER: _shrinking,
+    Comm.ALL_GATHER: lambda dimensions, order, size: _shrinking(dimensions, order, size)[::-1],
+    Comm.ALL_REDUCE: lambda dimensions, order, size: [*(there := _shrinking(dimensions, order, size)), *there[::-1]],
+    Comm.ALL_TO_ALL: _exchange,
+}
+
+
+def themis(dimensions: int, chunks: int, work: Callable[[Sequence[int]], Iterable[tuple[int, float]]]) -> list[tuple[int, ...]]:
+    """Themis: the order in which each chunk visits the dimensions, from the least to the most loaded so far; the first moves most.
+
+    `work(order)` gives (dimension, load) of each dimension that a chunk puts on it in that order.
+    """
+    load = [0.0] * dimensions
+    orders = []
+    for _ in range(chunks):
+        order = tuple(sorted(range(dimensions), key=lambda d: (load[d], d)))
+        for d, more in work(order):
+            load[d] += more
+        orders.append(order)
+    return orders
+
+
+def _serve(count: int, jobs: Sequence[Sequence[tuple[int, float]]]) -> Walk:
+    """Chunks through dimensions that each serve one at a time, the one that came first."""
+    free, busy = [0.0] * count, [0.0] * count
+    ready = [(0.0, chunk, 0) for chunk in range(len(jobs))]
+    end = 0.0
+    while ready:
+        came, chunk, phase = heapq.heappop(ready)
+        dimension, seconds = jobs[chunk][phase]
+        done = max(came, free[dimension]) + seconds
+        free[dimension] = done
+        busy[dimension] += seconds
+        end = max(end, done)
+        if phase + 1 < len(jobs[chunk]):
+            heapq.heappush(ready, (done, chunk, phase + 1))
+    return Walk(end, tuple(busy))
+
+
+def split(dimensions: Sequence[Dimension], ranks: int) -> tuple[tuple[Dimension, ...], tuple[Dimension, ...]]:
+    """The innermost dimensions that hold groups of `ranks` accelerators, and what is left over for groups across them. A dimension
+    is cut in two where it has to be; a part of a ring keeps its rate. Raises SpecError where sizes do not divide."""
+    most = math.prod(d.size for d in dimensions)
+    if ranks > most:
+        raise SpecError("ranks", ranks, f"at most {most} accelerators")
+    inner: list[Dimension] = []
+    for place, dimension in enumerate(dimensions):
+        if ranks % dimension.size and dimension.size % ranks:
+            raise SpecError("ranks", ranks, f"a divisor or multiple of a dimension of {dimension.size}")
+        if ranks <= dimension.size:
+            rest = replace(dimension, size=dimension.size // ranks)
+            inner.append(replace(dimension, size=ranks))
+            return tuple(d for d in inner if d.size > 1), tuple(d for d in (rest, *dimensions[place + 1 :]) if d.size > 1)
+        inner.append(dimension)
+        ranks //= dimension.size
+    return tuple(inner), ()

@@ -1,0 +1,62 @@
+"""Whether a step can do what its fabric says, and which of its fields a fidelity does not read."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.fidelity import CLOSED, FLOW
+from windtunnel.network.congestion import load_congestion
+from windtunnel.network.fabrics.registry import BUILDERS
+from windtunnel.spec.catalog import names
+from windtunnel.spec.cluster import Fabric
+from windtunnel.spec.load import load_fabric
+
+_UNREAD = {
+    CLOSED: ("topology", "nic_ports", "planes", "uplink_ratio", "routing", "congestion", "flows_per_connection"),
+    FLOW: ("congestion",),
+}
+"""Fields that a fidelity does not read. In closed form `ecmp_efficiency` stands for what they do; a fluid has no packets."""
+
+
+@cache
+def _entries() -> dict[str, Fabric]:
+    return {name: load_fabric(name) for name in names("fabrics")}
+
+
+def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
+    """Raises SpecError for what no step can run: a builder other than the entry's, planes that the NIC's ports do not reach.
+
+    A step builds its graph for the nodes of the job, from `topology`, `leaf_nodes`, `pod_nodes` and the fields beside them.
+    `builder` is what `windtunnel flows --fabric` builds for the catalogue entry, so another one there would change nothing. Also
+    raises what `load_congestion` does.
+    """
+    if fabric.planes not in (1, fabric.nic_ports):
+        raise SpecError(
+            f"{path}.planes", fabric.planes, f"1, or nic_ports ({fabric.nic_ports})", "Each port of a NIC is in a plane of its own."
+        )
+    if fabric.congestion is not None:
+        load_congestion(fabric.congestion, path=f"{path}.congestion")
+    if fabric.builder is None:
+        return
+    entry = _entries().get(fabric.id)
+    known = {entry.builder} if entry is not None else {one.builder for one in _entries().values()}
+    if fabric.builder in known:
+        return
+    name = fabric.builder.partition(":")[0]
+    if name not in BUILDERS and not fabric.builder.endswith((".toml", ".json")) and name != "file":
+        raise UnknownName(f"{path}.builder", name, list(BUILDERS))
+    raise SpecError(
+        f"{path}.builder",
+        fabric.builder,
+        f"{entry.builder!r}, as the entry {fabric.id} has it" if entry is not None and entry.builder else "no builder, for a step",
+        f"A step builds its own graph: set {path} to an entry ({', '.join(_entries())}), or its topology, leaf_nodes, pod_nodes, "
+        "oversubscription, nic_ports and planes. Plain flows run on any builder: windtunnel flows --fabric.",
+    )
+
+
+def unread_fields(fabric: Fabric, network: str) -> tuple[str, ...]:
+    """Fields that differ from the catalogue's entry (or, without one, from the defaults) and that the fidelity does not read."""
+    entry = _entries().get(fabric.id)
+    usual = {name: field.default if entry is None else getattr(entry, name) for name, field in Fabric.model_fields.items()}
+    return tuple(name for name in _UNREAD.get(network, ()) if getattr(fabric, name) != usual[name])

@@ -1,0 +1,231 @@
+"""Plain flows over a fabric, by formula, fluid, or packet by packet: `run_flows(graph, flows, options) -> FlowsResult`.
+
+Routes and sizes are the same at every fidelity; the times differ. A flow of zero bytes, and a
+flow to its own endpoint, needs no network: it ends as it starts, in each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.base.errors import EngineError, SpecError, UnknownName
+from windtunnel.base.fidelity import CLOSED, FLOW, PACKET, check_fidelity
+from windtunnel.engine.closed import closed_flows
+from windtunnel.engine.flow import Demands, Variables, latency
+from windtunnel.engine.flow import run as run_fluid
+from windtunnel.engine.graph import Graph, Paths
+from windtunnel.engine.packet import PacketSeries
+from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
+from windtunnel.network.flows.flow_list import Flows
+from windtunnel.network.flows.packet import described, packet_flows
+from windtunnel.network.simulate.collisions import Collisions, collisions, loads
+from windtunnel.network.simulate.packet_settings import PacketSettings
+
+ACK = 64.0
+"""Bytes of an acknowledgement on the wire, for the way back where completion is counted at the sender."""
+Progress = Callable[[float], bool]
+"""Told the share that is done, now and then; answers whether to stop."""
+
+ROUTINGS: dict[str, Policy | None] = {
+    "ecmp": Policy.ECMP,
+    "ecmp-polarized": Policy.ECMP_POLARIZED,
+    "dimension-order": Policy.DIMENSION_ORDER,
+    "first": Policy.FIRST,
+    "spray": None,
+    "spray-random": None,
+    "flowlet": None,
+    "adaptive": None,
+}
+"""Name -> how a flow's links are chosen; None: packet by packet, on the way."""
+NICS = {"nearest": NicChoice.NEAREST, "rail": NicChoice.RAIL, "pxn": NicChoice.PXN}
+UNTIL = ("delivered", "acked")
+STATS = ("data_packet_hops", "ack_packet_hops", "events", "drops", "pfc_pauses", "host_pauses", "ecn_marks")
+"""Counters that every network reports; 0 where it has no such thing."""
+
+
+@dataclass(frozen=True)
+class FlowOptions:
+    """How flows are run. `mtu`: bytes of a full packet, which every switch stores before it sends it on.
+
+    `until`: a flow is complete when its last byte has arrived (`delivered`), or when its sender knows (`acked`), which is what
+    csg-htsim and ns-3 print. `packet`: what only the packet network asks for.
+    """
+
+    network: str = CLOSED
+    routing: str = "ecmp"
+    nic: str = "nearest"
+    seed: int = 1
+    mtu: int = 4096
+    until: str = "acked"
+    packet: PacketSettings = PacketSettings()
+
+    def route_options(self) -> RouteOptions:
+        """UnknownName for a routing or NIC choice that does not exist."""
+        if self.routing not in ROUTINGS:
+            raise UnknownName("--routing", self.routing, list(ROUTINGS))
+        if self.nic not in NICS:
+            raise UnknownName("--nic", self.nic, list(NICS))
+        if self.until not in UNTIL:
+            raise UnknownName("--until", self.until, list(UNTIL))
+        if not 64 <= self.mtu <= 65_536:
+            raise SpecError("--mtu", self.mtu, "64 to 65536 bytes")
+        return RouteOptions(ROUTINGS[self.routing] or Policy.ECMP, NICS[self.nic], self.seed)
+
+
+@dataclass(frozen=True)
+class NetworkAnswer:
+    """What a network says: `fct` [F] seconds (NaN: not finished), counters, bytes over each link [L], what it assumed."""
+
+    fct: Floats
+    stats: dict[str, float]
+    link_bytes: Floats
+    assumed: dict[str, object]
+    finished: bool = True
+    series: PacketSeries | None = None
+
+
+@dataclass(frozen=True)
+class FlowsResult:
+    """`fct` [F] seconds from a flow's start to its end; NaN where the run was stopped before.
+
+    `collisions` is None where packets choose their links one by one. `series` over time, of packets and if asked for; its lanes are
+    numbers of flows.
+    """
+
+    graph: Graph
+    flows: Flows
+    options: FlowOptions
+    fct: Floats
+    stats: dict[str, float]
+    link_bytes: Floats
+    collisions: Collisions | None
+    assumed: dict[str, object]
+    finished: bool
+    series: PacketSeries | None = None
+
+    def summary(self) -> dict[str, float | None]:
+        """min, p50, mean, p99 and max of the completion times, in seconds; None if no flow ended."""
+        ended = self.fct[~np.isnan(self.fct)]
+        if not len(ended):
+            return dict.fromkeys(("min", "p50", "mean", "p99", "max"))
+        p50, p99 = np.percentile(ended, [50, 99])
+        found = (ended.min(), p50, ended.mean(), p99, ended.max())
+        return {name: float(value) for name, value in zip(("min", "p50", "mean", "p99", "max"), found, strict=True)}
+
+    def makespan(self) -> float:
+        """Seconds from the first start to the last end; 0 if no flow ended."""
+        ends = (self.flows.start + self.fct)[~np.isnan(self.fct)]
+        return float(ends.max() - self.flows.start.min()) if len(ends) else 0.0
+
+    def hot_links(self, most: int = 20) -> list[dict[str, object]]:
+        """The links that are busiest: bytes, and the share of the run for which they were busy at their rate."""
+        g, span = self.graph, self.makespan()
+        busy = self.link_bytes / g.link_rate
+        top = np.lexsort((np.arange(g.links), -busy))[:most]
+        return [
+            {
+                "from": g.name(int(g.link_from[link])), "to": g.name(int(g.link_to[link])), "bytes": float(self.link_bytes[link]),
+                "rate_Bps": float(g.link_rate[link]), "utilisation": float(busy[link] / span) if span > 0 else 0.0,
+            }
+            for link in top.tolist()
+            if self.link_bytes[link] > 0
+        ]  # fmt: skip
+
+
+def run_flows(graph: Graph, flows: Flows, options: FlowOptions | None = None, progress: Progress | None = None) -> FlowsResult:
+    """Completion times of the flows. Raises UnknownName and SpecError for options, and where nothing connects two endpoints."""
+    chosen = options or FlowOptions()
+    check_fidelity(chosen.network)
+    routes = chosen.route_options()
+    if ROUTINGS[chosen.routing] is None and chosen.network != PACKET:
+        raise SpecError(
+            "--routing", chosen.routing, ", ".join(name for name, policy in ROUTINGS.items() if policy is not None),
+            f"The {chosen.network} network gives each flow one way; the packet network chooses for each packet.",
+        )  # fmt: skip
+    sends = (flows.bytes > 0) & (graph.endpoint[flows.src] != graph.endpoint[flows.dst])
+    some = Flows(flows.src[sends], flows.dst[sends], flows.bytes[sends], flows.start[sends], flows.source)
+    if not sends.any():
+        nothing = dict.fromkeys(STATS, 0.0)
+        return FlowsResult(graph, flows, chosen, np.zeros(len(flows)), nothing, np.zeros(graph.links), None, {}, True)
+    paths = _paths(graph, some, routes)
+    answer = _RUN[chosen.network](graph, some, paths, chosen, progress or (lambda share: False))
+    fct = np.zeros(len(flows))
+    fct[sends] = answer.fct
+    met = None
+    if ROUTINGS[chosen.routing] is not None:
+        met = collisions(graph, paths, some.src, some.dst, some.bytes, routes)
+    stats = {**dict.fromkeys(STATS, 0), **answer.stats}
+    series = answer.series
+    if series is not None:
+        series = replace(series, lanes=tuple(np.nonzero(sends)[0][list(series.lanes)].tolist()))
+    return FlowsResult(graph, flows, chosen, fct, stats, answer.link_bytes, met, answer.assumed, answer.finished, series)
+
+
+def _paths(graph: Graph, flows: Flows, routes: RouteOptions) -> Paths:
+    """Paths of the flows; SpecError with the names of the two nodes where nothing connects them."""
+    try:
+        return route(graph, flows.src, flows.dst, options=routes)
+    except EngineError as error:
+        cut = re.match(r"no way from endpoint (\d+) .* to endpoint (\d+) ", str(error))
+        if cut is None:
+            raise
+        ends = [f"{h} ({graph.name(int(graph.endpoint[int(h)]))})" for h in cut.groups()]
+        hint = "The fabric is partitioned: the links between them are missing or down."
+        got = f"a flow from {ends[0]} to {ends[1]}"
+        raise SpecError(flows.source, got, "endpoints that links which are up connect", hint) from None
+
+
+def _after(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions) -> Floats:
+    """[F] seconds from the end of the fluid to completion: propagation, the last packet in each switch, the ACK's way back."""
+    there, back = latency(graph, paths, flows.bytes.astype(np.float64), float(options.mtu), ACK)
+    return there + back if options.until == "acked" else there
+
+
+def _closed(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> NetworkAnswer:
+    fct = closed_flows(graph, paths, flows.bytes, flows.start) + _after(graph, flows, paths, options)
+    assumed: dict[str, object] = {
+        "sharing": "equal among the flows on each link, one link at a time",
+        "packets": f"store and forward of {options.mtu} B; no headers, no queues, no congestion control",
+    }
+    return NetworkAnswer(fct, {}, loads(graph, paths, flows.bytes), assumed)
+
+
+class _Stop(Exception):
+    """Ends a run from within its progress."""
+
+
+def _fluid(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> NetworkAnswer:
+    def told(share: float) -> None:
+        if progress(share):
+            raise _Stop
+
+    assumed: dict[str, object] = {
+        "sharing": "max-min fair, at once",
+        "packets": f"store and forward of {options.mtu} B; no headers, no queues, no congestion control",
+    }
+    variables = Variables(begin=flows.start, size=flows.bytes.astype(np.float64))
+    try:
+        done = run_fluid(graph.link_rate, Demands.of_paths(paths), variables, progress=told)
+    except _Stop:
+        return NetworkAnswer(np.full(len(flows), np.nan), {}, np.zeros(graph.links), assumed, finished=False)
+    stats = {name: done.stats[name] for name in ("events", "solves", "incremental", "full")}
+    return NetworkAnswer(done.delivered - flows.start + _after(graph, flows, paths, options), stats, done.use.bytes, assumed)
+
+
+def _packet(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> NetworkAnswer:
+    settings, control = options.packet.options(options.routing, options.mtu, options.seed)
+    routes, acked = options.route_options(), options.until == "acked"
+    fct, run = packet_flows(graph, flows, paths, options.packet, settings, routes, acked, progress)
+    stats = {**run.stats, "partitions": run.partitions}
+    moved = (run.link_data + run.link_control).astype(np.float64)
+    series = run.series if options.packet.sample > 0 else None
+    return NetworkAnswer(fct, stats, moved, described(graph, control, settings), not run.stopped, series)
+
+
+Network = Callable[[Graph, Flows, Paths, FlowOptions, Progress], NetworkAnswer]
+_RUN: dict[str, Network] = {CLOSED: _closed, FLOW: _fluid, PACKET: _packet}

@@ -1,0 +1,163 @@
+"""Links of a group: rates each way in B/s, and latency beyond one leaf in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windtunnel.base.errors import SpecError
+from windtunnel.network.groups.shape import Group
+from windtunnel.spec.cluster import Cluster, ScaleUp
+from windtunnel.spec.pcie import nearest_pcie
+from windtunnel.workload.ops import Comm
+
+GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
+"""NVIDIA's, as NCCL's tables have them."""
+
+# Switch links between two nodes, beyond the two inside a leaf that the fitted latencies contain.
+_EXTRA_LINKS = {"device": 0, "node": 0, "leaf": 0, "pod": 2, "core": 4}
+# Rings of single NVLinks that fit on the first n GPUs of an eight-GPU hybrid cube mesh (DGX-1V): two directions for each of the
+# edge-disjoint Hamiltonian cycles; a test counts them. Five GPUs have none, and NCCL goes through a neighbour.
+_CUBE_RINGS = {2: 1, 3: 2, 4: 4, 5: 2, 6: 2, 7: 4, 8: 6}
+_ACROSS_SOCKETS = 0.6  # of a ring that leaves a CPU's PCIe tree: all-reduce on 8 against 4 A100 PCIe (SimuMax, 0.4176 / 0.6924)
+_OWN_PORTS = ("ethernet", "ici")  # accelerators whose network ports are on the chip and not behind PCIe
+
+
+@dataclass(frozen=True)
+class GroupLinks:
+    """Rates of one group. `generation` and `fabric` are the keys of the fitted constants.
+
+    `intra`: per GPU inside the domain; `chain`: the same for a ring that goes on to other domains; `pair`: to one peer there;
+    `inter`: what the whole group has out of one domain; `line`: the same before the fabric's efficiency; `nics`: NIC devices of the
+    group; `hop`: seconds of a network hop beyond a leaf's own; `stated`: latency that the NIC's description tells NCCL's tuner,
+    which is a hint and not a measurement; `hosts`: servers of a domain.
+    """
+
+    generation: str
+    nvidia: bool
+    medium: str  # nvlink or pci
+    intra: float
+    chain: float
+    pair: float
+    inter: float
+    line: float
+    nics: float
+    hop: float
+    stated: float
+    fabric: str
+    nvls: bool
+    sharp: bool
+    amd: bool
+    hosts: int = 1
+
+
+_OTHERS = (("cdna4", "cdna4"), ("cdna2", "cdna2"), ("cdna", "cdna3"), ("gaudi", "gaudi"), ("tpu", "tpu"))
+
+
+def generation_of(architecture: str, nvidia: bool) -> str:
+    """The generation whose constants are used: NVIDIA's are those of NCCL's tuner, others go by the start of the name."""
+    name = architecture.lower()
+    if not nvidia:
+        return next((found for start, found in _OTHERS if name.startswith(start)), "other")
+    known = {"pascal": "volta", "turing": "volta", "ada": "ampere", "rubin": "blackwell", "grace_hopper": "hopper"}
+    if name in GENERATIONS:
+        return name
+    return known.get(name, next((g for g in GENERATIONS if name.startswith(g)), "hopper"))
+
+
+def net_of(kind: str, generation: str) -> str:
+    """Key of the fabric's fitted constants: EFA comes in a generation with each instance generation (p4, then p5 and later), and
+    RCCL has constants of its own."""
+    if kind == "efa" and generation in ("volta", "ampere"):
+        return "efa1"
+    return "rccl" if kind in ("infiniband", "roce", "ethernet") and generation.startswith("cdna") else kind
+
+
+def group_links(cluster: Cluster, group: Group) -> GroupLinks:
+    """Links of `group` on `cluster`. SpecError if it spans nodes that have no NIC."""
+    node, fabric = cluster.node, cluster.fabric
+    scale, nvidia = node.scale_up, node.gpu.vendor == "nvidia"
+    here, pcie = min(group.per_node, group.ranks), nearest_pcie(node.pcie_gen).peer
+    fast = scale.kind != "pcie" and here <= scale.size
+    if fast:
+        intra, pair = _scale_up(scale.kind, scale.bandwidth, scale.size, scale.links, here)
+    else:
+        pair = min(scale.bandwidth, pcie)
+        intra = pair * (_ACROSS_SOCKETS if here > 4 else 1.0)
+    # A ring over a full mesh takes n - 1 of its parts; without the closing edge in each domain all n fit.
+    mesh = fast and scale.kind in ("xgmi", "ethernet", "nvlink_mesh") and group.nodes > 1 and here > 1 and not _cube(scale)
+    chain = intra * here / (here - 1) if mesh else intra
+    line = inter = nics = hop = stated = 0.0
+    if group.nodes > 1:
+        if node.nic is None:
+            raise SpecError("cluster.node.nic", None, f"a NIC, since the group spans {group.nodes} nodes")
+        servers = node.domain / node.gpus
+        devices = min(node.nic.count, node.gpus)
+        rate = node.nic.count * node.nic.bandwidth / devices
+        # A rank drives the NIC beside it; with fewer NICs than GPUs the ranks of one domain share them.
+        line = min(node.nic.count * node.nic.bandwidth * servers / group.sharing, group.per_node * rate)
+        if scale.kind not in _OWN_PORTS:
+            line = min(line, group.per_node * pcie)
+        nics = max(1.0, line / rate)
+        inter = line * fabric.efficiency
+        if group.span in ("pod", "core"):
+            inter *= fabric.ecmp_efficiency
+        hop = _EXTRA_LINKS[group.span] * fabric.hop_latency
+        stated = node.nic.latency
+    nvls = fast and scale.in_switch_reduction and nvidia
+    generation = generation_of(node.gpu.architecture, nvidia)
+    return GroupLinks(
+        generation,
+        nvidia,
+        "nvlink" if fast else "pci",
+        intra,
+        chain,
+        pair,
+        inter,
+        line,
+        nics,
+        hop,
+        stated,
+        net_of(fabric.kind, generation),
+        nvls,
+        fabric.in_network_reduction,
+        node.cpu_vendor == "amd",
+        node.domain // node.gpus,
+    )
+
+
+def _cube(scale: ScaleUp) -> bool:
+    return scale.kind == "nvlink_mesh" and scale.size == 8 and scale.links == 6
+
+
+def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) -> tuple[float, float]:
+    """(rate that a ring has, rate to one peer), per GPU each way."""
+    if kind == "nvswitch" or ranks < 2:
+        return bandwidth, bandwidth
+    if kind == "ici":  # a torus: rings on all axes at once, one link to a neighbour
+        return bandwidth, bandwidth / links
+    if kind == "nvlink_mesh" and size == 8 and links == 6:
+        return bandwidth / 6 * _CUBE_RINGS.get(ranks, 6), bandwidth / 6
+    if size <= 2:
+        return bandwidth, bandwidth
+    # A full mesh: every peer owns an equal part of the links, and a ring over n of them reaches n - 1 parts.
+    part = bandwidth / max(size - 1, links if kind == "xgmi" else 0)
+    return part * (ranks - 1), part
+
+
+def uplink_share(cluster: Cluster, group: Group, comm: Comm) -> float:
+    """Fraction of the NIC rate that the links out of a leaf and out of a pod leave a group (0..1].
+
+    All groups of the axis send alike. A ring or tree laid out in order leaves each leaf once, so 1 / per_leaf of a leaf's traffic
+    goes up; of an all-to-all it is the part of the peers that sit elsewhere. Oversubscription cuts what is over the capacity.
+    """
+    fabric, share = cluster.fabric, 1.0
+    levels = (
+        (group.per_leaf, fabric.leaf_nodes, fabric.oversubscription, ("pod", "core")),
+        (group.per_pod, fabric.pod_nodes, fabric.pod_oversubscription, ("core",)),
+    )
+    for below, most, over, spans in levels:
+        if group.span in spans:
+            inside = below or float(max(1, min(most, group.nodes - 1)))
+            crossing = (group.nodes - inside) / max(1, group.nodes - 1) if comm == Comm.ALL_TO_ALL else 1.0 / inside
+            share = min(share, 1.0 / (over * crossing)) if crossing > 0.0 else share
+    return share

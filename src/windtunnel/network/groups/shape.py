@@ -1,0 +1,152 @@
+"""Which ranks take part in a collective, and where they sit: the shape of a communication group on nodes, leaves and pods.
+
+A rank's place follows from the plan's placement order (innermost axis first) and from the size of the node. Every group of an axis
+is looked at, and the shape returned is that of the group that spans most nodes, since equal groups wait for the slowest one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.base.errors import SpecError
+from windtunnel.network.groups.ranks import rows_of
+from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.job import Job
+from windtunnel.workload.ops import Axis
+
+Span = Literal["device", "node", "leaf", "pod", "core"]
+_ORDER: tuple[Span, ...] = ("node", "leaf", "pod", "core")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Shape of one communication group.
+
+    `ranks` GPUs over `nodes` domains (a node, or a scale-up domain that spans several), at most `per_node` of them in one domain;
+    `sharing` groups of the same axis send through the NICs of one domain at the same time; `gpus_per_node` GPUs in a domain;
+    `span` the farthest switch level that the group crosses. `per_leaf` and `per_pod`: domains of the group below one leaf and pod
+    (0: as many as fit); of a pair, how many of the GPUs there send for each one whose message leaves the leaf or pod.
+    """
+
+    ranks: int
+    per_node: int
+    nodes: int
+    sharing: int = 1
+    gpus_per_node: int = 8
+    span: Span = "node"
+    per_leaf: float = 0.0
+    per_pod: float = 0.0
+
+
+def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
+    """Shape of the group that a communication row of `axis` runs over.
+
+    PP is the pair of neighbouring stages (from `stage` to the next one, or the pair that is farthest apart), EMBEDDING the pair of
+    first and last stage; SHARD the innermost `job.shard_ranks` of dp x cp, REPLICA the rest of dp x cp. Raises SpecError for NONE.
+    """
+    plan, cluster = job.plan, job.cluster
+    return _shape(
+        Axis(axis),
+        plan.tp,
+        plan.cp,
+        plan.ep,
+        plan.etp,
+        job.dp,
+        plan.pp,
+        job.shard_ranks,
+        tuple(plan.placement),
+        cluster.gpus,
+        cluster.node.domain,
+        cluster.node.gpus,
+        cluster.fabric.leaf_nodes,
+        cluster.fabric.pod_nodes,
+        stage,
+        job.cp_sizes[0],
+        job.near_ranks,
+        job.expert_shard_ranks,
+    )
+
+
+def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing: int = 1) -> Group:
+    """Group of `gpus` consecutive GPUs, or of the first `per_node` of each domain (what nccl-tests runs)."""
+    domain = cluster.node.domain
+    here = min(gpus, domain, per_node or domain)
+    if gpus < 1 or here < 1:
+        raise SpecError("gpus", gpus, "at least 1")
+    ids = (np.arange(gpus) // here) * domain + np.arange(gpus) % here
+    return _describe(ids[None, :], sharing, domain, cluster.node.gpus, cluster.fabric.leaf_nodes, cluster.fabric.pod_nodes)
+
+
+@lru_cache(maxsize=4096)
+def _shape(
+    axis: Axis,
+    tp: int,
+    cp: int,
+    ep: int,
+    etp: int,
+    dp: int,
+    pp: int,
+    shard: int,
+    placement: tuple[str, ...],
+    gpus: int,
+    domain: int,
+    server: int,
+    leaf: int,
+    pod: int,
+    stage: int | None,
+    swap: int,
+    near: int,
+    experts: int,
+) -> Group:
+    if axis in (Axis.PP, Axis.EMBEDDING) and pp == 1:
+        return Group(1, 1, 1, 1, min(domain, tp * cp * dp), "device", 1.0, 1.0)
+    found = rows_of(axis, {"tp": tp, "cp": cp, "dp": dp, "pp": pp}, placement, shard, ep, stage, etp, swap, near, experts)
+    return _describe(found, None, domain, server, leaf, pod, pair=axis in (Axis.PP, Axis.EMBEDDING))
+
+
+def _describe(rows: Int64s, sharing: int | None, domain: int, server: int, leaf: int, pod: int, pair: bool = False) -> Group:
+    """Shape of the widest of the groups in `rows` (groups x ranks, rank ids)."""
+    ranks = rows.shape[1]
+    present = min(domain, int(rows.max()) + 1)
+    if ranks == 1:
+        return Group(1, 1, 1, 1, present, "device", 1.0, 1.0)
+    home = np.sort(rows // domain, axis=1)
+    changes = (home[:, 1:] != home[:, :-1]).sum(axis=1)
+    nodes = int(changes.max()) + 1
+    widest = home[changes == nodes - 1]
+    per_node = int(min(np.unique(row, return_counts=True)[1].max() for row in widest[:64]))
+    servers = rows // server
+    where: Span = "node"
+    below = [1.0, 1.0]
+    if nodes > 1:
+        level = 1
+        for index, size in ((2, leaf), (3, pod)):
+            block = servers // size
+            crosses = block.max(axis=1) != block.min(axis=1)
+            if crosses.any():
+                level = index
+            if pair:
+                leaving = np.bincount(block[crosses, 0]).max() if crosses.any() else 0
+                below[index - 2] = float(min(size * server, int(rows.max()) + 1) / max(1, leaving))
+            else:
+                home_block = widest[0] * domain // server // size
+                below[index - 2] = float(np.unique(home_block, return_counts=True)[1].max() / per_node)
+        where = _ORDER[level]
+        if sharing is None:
+            sharing = _sharing(rows // domain, pair)
+    return Group(ranks, per_node, nodes, sharing or 1, present, where, max(1.0, below[0]), max(1.0, below[1]))
+
+
+def _sharing(home: Int64s, pair: bool) -> int:
+    """Groups that leave one domain at the same time, at the busiest domain; of a pair only the sender counts."""
+    crossing = home[(home.max(axis=1) != home.min(axis=1))]
+    if pair:
+        sources = crossing[:, 0]
+        return int(np.unique(sources, return_counts=True)[1].max())
+    touched = np.concatenate([np.unique(row) for row in crossing]) if len(crossing) <= 4096 else crossing[:, 0]
+    return int(np.unique(touched, return_counts=True)[1].max())

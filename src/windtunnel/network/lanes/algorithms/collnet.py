@@ -1,0 +1,121 @@
+"""CollNet (SHARP): the fabric's switches add. Each node's heads send the buffer up once and get the sum once.
+
+Direct: every GPU of a node hands each head its part, the heads go out by their own NICs. Chain: as a tree's chain inside the
+node, one head a channel. Leaf switches add what their nodes send, a switch above them adds the leaves (NCCL 2.30.7,
+`src/device/all_reduce.h`; reduction tree as in the SHARP paper, Graham et al. 2016).
+
+Numbers: the switch of leaf group l and head h is n + nodes + l * heads + h; above several leaf groups, after all of those, one a
+head.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windtunnel.base.errors import SpecError
+from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.workload.ops import Comm
+
+
+def collnet_direct(call: CollectiveCall) -> Pattern:
+    """All-reduce; the heads are as many as the call's NICs in a node."""
+    return _collnet(call, direct=True)
+
+
+def collnet_chain(call: CollectiveCall) -> Pattern:
+    """All-reduce along a chain in each node, from the far end to the head and back."""
+    return _collnet(call, direct=False)
+
+
+def heads_of(call: CollectiveCall) -> list[int]:
+    """Local ranks that speak to the fabric."""
+    heads = max(1, min(call.nics, call.per_node))
+    return [head * call.per_node // heads for head in range(heads)]
+
+
+def _collnet(call: CollectiveCall, direct: bool) -> Pattern:
+    if call.comm != Comm.ALL_REDUCE or call.nodes < 2 or call.ranks % call.per_node:
+        raise SpecError("algorithm", "collnet", "an all_reduce over several nodes with as many ranks each")
+    n, here, nodes, channels = call.ranks, call.per_node, call.nodes, call.channels
+    heads = heads_of(call)
+    leaves = call.leaves or (0,) * nodes
+    groups = sorted(set(leaves))
+    parts = len(heads) if direct else 1
+    chunk, loops = cut(call.size, channels * parts, _chunk(call, parts, 1 if direct else here))
+    rows: list[tuple[int, int, int, bool]] = []  # src, dst, part, adds
+    after: list[tuple[int, int]] = []
+    starts = [0]
+
+    def lane(src: int, dst: int, part: int, adds: bool, waits: list[int]) -> int:
+        after.extend((len(rows), other) for other in waits)
+        rows.append((src, dst, part, adds))
+        return len(rows) - 1
+
+    for channel in range(channels):
+        for part in range(parts):
+            at = part if direct else channel % len(heads)
+            local = heads[at]
+            # Local ranks from the head on: all next to it (direct), or one behind the other (chain).
+            order = [(local + i) % here for i in range(here)]
+            up: dict[int, list[int]] = {group: [] for group in groups}
+            for node in range(nodes):
+                base = node * here
+                waits: list[int] = []
+                for i in range(here - 1, 0, -1):
+                    sent = lane(base + order[i], base + order[0 if direct else i - 1], part, True, [] if direct else waits)
+                    waits = [*waits, sent] if direct else [sent]
+                leaf = n + nodes + groups.index(leaves[node]) * len(heads) + at
+                up[leaves[node]].append(lane(base + local, leaf, part, True, waits))
+            if len(groups) > 1:
+                top = n + nodes + len(groups) * len(heads) + at
+                sums = [lane(n + nodes + k * len(heads) + at, top, part, True, up[group]) for k, group in enumerate(groups)]
+                up = {group: [lane(top, n + nodes + k * len(heads) + at, part, False, sums)] for k, group in enumerate(groups)}
+            for node in range(nodes):
+                base = node * here
+                leaf = n + nodes + groups.index(leaves[node]) * len(heads) + at
+                got = lane(leaf, base + local, part, False, up[leaves[node]])
+                for i in range(1, here):
+                    sent = lane(base + order[0 if direct else i - 1], base + order[i], part, False, [got])
+                    got = got if direct else sent
+        starts.append(len(rows))
+    lanes = len(rows)
+    table, on = np.array(rows, dtype=np.int64), np.array(after, dtype=np.int64).reshape(-1, 2)
+    dep_start, dep_lane, lead = deps(lanes, on[:, 0], on[:, 1], 0)
+    channel_of = np.repeat(np.arange(channels, dtype=np.int32), np.diff(starts))
+    bytes_ = np.full(lanes, chunk * loops, dtype=np.int64)
+    inside, between = (2 if direct else 2 * (here - 1)) if here > 1 else 0, 4 if len(groups) > 1 else 2
+
+    def carries(lane: int, slice: int) -> Cargo:
+        return (int((channel_of[lane] * loops + slice) * parts + table[lane, 2]),), bool(table[lane, 3])
+
+    def alone(local: float, net: float) -> float:
+        return (inside * local + between * net + (loops - 1) * max(local if inside else 0.0, net)) / loops
+
+    return Pattern(
+        table[:, 0].astype(np.int32),
+        table[:, 1].astype(np.int32),
+        bytes_,
+        np.full(lanes, chunk, dtype=np.int64),
+        whole(lanes, 8),
+        whole(lanes, 0),
+        channel_of,
+        bytes_.astype(np.float64),
+        dep_start,
+        dep_lane,
+        lead,
+        inside,
+        between,
+        alone,
+        channels * loops * parts,
+        carries,
+        lambda piece: 0,
+    )
+
+
+def _chunk(call: CollectiveCall, parts: int, levels: int) -> float:
+    """Bytes of a slice: a step, halved where few would be under way (`calcCollChunking`)."""
+    chunk = min(call.step, 256 * 1024.0)
+    for times, least in ((64, 128), (8, 64), (8, 32)):
+        while call.size / (call.channels * parts * chunk) < levels * times and chunk > least * 1024:
+            chunk /= 2
+    return chunk

@@ -1,0 +1,68 @@
+"""PAT: all-gather and reduce-scatter by shifted binomial trees, in log2 n rounds, for one GPU a node (NCCL from 2.23 on).
+
+All-gather, far distances first: in the round of distance d a rank passes the chunks that lie 0, 2d, 4d, … ranks behind it to the
+rank d ahead, as far as they have not been around. Reduce-scatter runs the same trees backwards, near distances first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windtunnel.base.errors import SpecError
+from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.workload.ops import Comm
+
+
+def pat(call: CollectiveCall) -> Pattern:
+    """Lanes of an all-gather or reduce-scatter: for each channel n for each of the log2 n rounds."""
+    if call.comm not in (Comm.ALL_GATHER, Comm.REDUCE_SCATTER) or call.nodes < call.ranks:
+        raise SpecError("algorithm", "pat", "all_gather or reduce_scatter with one rank a node")
+    n, channels, gathers = call.ranks, call.channels, call.comm == Comm.ALL_GATHER
+    rounds = (n - 1).bit_length()
+    distances = [1 << k for k in range(rounds)]
+    if gathers:
+        distances.reverse()
+    held = np.array([-(-(n - d) // (2 * d)) for d in distances], dtype=np.int64)  # chunks sent in a round
+    part, pieces = cut(call.size, channels * n, call.step)  # a chunk, in as many parts as do not fit in a step
+    together = max(1, int(call.step // (part * 1.0)))
+    lanes, each = channels * rounds * n, rounds * n
+    rank = np.tile(np.arange(n), channels * rounds)
+    turn = np.tile(np.repeat(np.arange(rounds), n), channels)
+    first = np.repeat(np.arange(channels) * each, each)
+    sign = 1 if gathers else -1
+    ahead = np.array(distances)[turn] * sign
+    waits, on = [], []
+    for earlier in range(rounds - 1):
+        late = np.nonzero(turn > earlier)[0]
+        waits.append(late)
+        on.append(first[late] + earlier * n + (rank[late] - sign * distances[earlier]) % n)
+    start, lane, lead = deps(lanes, np.concatenate([*waits, []]).astype(np.int64), np.concatenate([*on, []]).astype(np.int64), ALL)
+    bytes_ = held[turn] * pieces * part
+
+    def carries(lane: int, slice: int) -> Cargo:
+        channel, k, r = lane // each, lane % each // n, lane % n
+        d, units = distances[k], int(held[k]) * pieces
+        taken = range(slice * together, min(units, (slice + 1) * together))
+        # Behind the sender (all-gather), or behind the receiver, whose sums it passes on (reduce-scatter).
+        roots = [(r - 2 * d * (u // pieces)) % n if gathers else (r - d - 2 * d * (u // pieces)) % n for u in taken]
+        return [(channel * n + root) * pieces + u % pieces for root, u in zip(roots, taken, strict=True)], not gathers
+
+    return Pattern(
+        rank.astype(np.int32),
+        ((rank + ahead) % n).astype(np.int32),
+        bytes_,
+        np.full(lanes, together * part, dtype=np.int64),
+        whole(lanes, 8),
+        turn.astype(np.int32),
+        np.repeat(np.arange(channels, dtype=np.int32), each),
+        np.full(lanes, (n - 1) * pieces * part, dtype=np.float64),
+        start,
+        lane,
+        lead,
+        0,
+        rounds,
+        lambda local, net: net,
+        channels * n * pieces,
+        carries,
+        lambda piece: piece // pieces % n,
+    )

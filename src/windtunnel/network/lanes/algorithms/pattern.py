@@ -1,0 +1,145 @@
+"""What an algorithm file is given and what it gives back: who sends what to whom, in rank numbers, before speeds are put on it.
+
+Ranks 0..n-1 are ordered by node, `per_node` on each (the last may have fewer). Numbers from n on are switches that add or copy:
+n + i is the NVSwitch of node i; collnet.py numbers the switches of the fabric after those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.engine.lanes import ALL
+from windtunnel.network.nccl import constants as c
+from windtunnel.workload.ops import Comm
+
+COPY, ADD, MOVE = 0, 1, 2
+"""The receiver overwrites what it has of a piece; adds; adds, and the sender has it no more."""
+
+Cargo = tuple[Sequence[int], int]
+"""Pieces that a slice carries, and COPY, ADD or MOVE."""
+
+
+@dataclass(frozen=True)
+class CollectiveCall:
+    """One collective. `size` as nccl-tests counts it; `step` data bytes in one of the eight steps of a connection's buffer.
+
+    `nics` of a node that the call leaves by: channel i leaves by NIC i mod nics. `dims`: ranks in each dimension, innermost first
+    (hierarchical), `speeds` their B/s per rank. `leaves`: for each node the group of leaf switches it hangs on (CollNet).
+    `rings`: cycles of a node's local ranks, where its links do not allow any (a mesh).
+    `at_once`: peers with which a rank exchanges at the same time (all-to-all).
+    """
+
+    comm: Comm
+    ranks: int
+    per_node: int
+    size: float
+    protocol: str = c.SIMPLE
+    channels: int = 1
+    nics: int = 1
+    step: float = c.STEP_BYTES[c.SIMPLE]
+    root: int = 0
+    dims: tuple[int, ...] = ()
+    speeds: tuple[float, ...] = ()
+    chunks: int = 1
+    leaves: tuple[int, ...] = ()
+    rings: tuple[tuple[int, ...], ...] = ()
+    at_once: int = 8
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.ranks // self.per_node)
+
+    def exits(self) -> Int64s:
+        """[channels] local rank beside the NIC by which each channel leaves a node."""
+        nics = max(1, min(self.nics, self.per_node))
+        return (np.arange(self.channels, dtype=np.int64) % nics) * self.per_node // nics
+
+    def orders(self, start: Int64s) -> Int32s:
+        """[channels, ranks] ranks node by node, each node's from local rank `start` of the channel on, around."""
+        here, whole = self.per_node, self.ranks // self.per_node
+        local = (start[:, None] + np.arange(here)) % here
+        if self.rings and len(self.rings[0]) == here:
+            rings = np.array(self.rings)[np.arange(self.channels) % len(self.rings)]
+            first = np.argmax(rings == start[:, None], axis=1)[:, None]
+            local = np.take_along_axis(rings, (first + np.arange(here)) % here, axis=1)
+        order = (np.arange(whole)[None, :, None] * here + local[:, None, :]).reshape(self.channels, -1)
+        left = self.ranks - whole * here
+        if left:
+            tail = whole * here + (start[:, None] + np.arange(left)) % left
+            order = np.concatenate([order, tail], axis=1)
+        return order.astype(np.int32)
+
+    def node_of(self, rank: Int32s) -> Int32s:
+        """Node of each rank or NVSwitch; -1 for switches of the fabric."""
+        n, nodes = self.ranks, self.nodes
+        found = np.where(rank < n, rank // self.per_node, np.where(rank < n + nodes, rank - n, -1))
+        return found.astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """K lanes in columns; bytes are data, without a protocol's flags.
+
+    `pace` [K]: bytes that the lane could send while the algorithm moves all of its data at full speed; its share of the rate.
+    `one_speed`: every lane goes at the speed of the slowest kind (a ring). `local_steps`, `net_steps`: slices inside a node and
+    between nodes that follow each other on the longest way. `alone(local, net)`: seconds of the whole without any delay, where the
+    links inside a node and those between nodes would take `local` and `net` seconds for all of their bytes.
+    `carries(lane, slice)` says what is in a slice, out of `pieces` pieces that make up the call's data; `home(piece)` the rank that
+    has a piece at first (all-gather, all-to-all, send/recv) or last (reduce-scatter), `target(piece)` where an all-to-all takes it.
+    """
+
+    src: Int32s
+    dst: Int32s
+    bytes: Int64s
+    slice: Int64s
+    window: Int32s
+    group: Int32s
+    channel: Int32s
+    pace: Floats
+    dep_start: Int64s
+    dep_lane: Int32s
+    dep_lead: Int64s
+    local_steps: int
+    net_steps: int
+    alone: Callable[[float, float], float]
+    pieces: int
+    carries: Callable[[int, int], Cargo]
+    home: Callable[[int], int]
+    target: Callable[[int], int] | None = None
+    one_speed: bool = False
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def slices(self) -> Int64s:
+        """[K] slices of each lane."""
+        return -(-self.bytes // self.slice)
+
+
+def cut(size: float, parts: int, most: float) -> tuple[int, int]:
+    """(bytes of a chunk, chunks) for `size` bytes cut over `parts`, each part in equal chunks of at most `most` bytes."""
+    share = max(1, -int(-size // parts))
+    count = max(1, -int(-share // max(1.0, most)))
+    return -(-share // count), count
+
+
+def deps(lanes: int, lane: Int64s | Int32s, on: Int64s | Int32s, lead: Int64s | int) -> tuple[Int64s, Int32s, Int64s]:
+    """(dep_start, dep_lane, dep_lead) of pairs "`lane` waits for `on`" in any order."""
+    by = np.argsort(lane, kind="stable")
+    start = np.zeros(lanes + 1, dtype=np.int64)
+    np.cumsum(np.bincount(lane, minlength=lanes), out=start[1:])
+    leads = np.broadcast_to(np.asarray(lead, dtype=np.int64), (len(on),))
+    return start, np.asarray(on)[by].astype(np.int32), leads[by].copy()
+
+
+def whole(lanes: int, value: int) -> Int32s:
+    """[lanes] the same small number."""
+    return np.full(lanes, value, dtype=np.int32)
+
+
+__all__ = ["ADD", "ALL", "COPY", "MOVE", "CollectiveCall", "Cargo", "Pattern", "cut", "deps", "whole"]

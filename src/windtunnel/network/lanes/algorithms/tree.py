@@ -1,0 +1,157 @@
+"""NCCL's double binary tree: two trees over the nodes, half of the channels each, and a chain of the GPUs inside a node.
+
+Sums go up, results come down, slice after slice; in the second tree the leaves of the first are inner nodes. A node's GPU beside
+the channel's NIC speaks to the parent; the children of a node reach its first and second GPU (`src/graph/trees.cc`, `connect.cc`
+of NCCL 2.30.7).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.base.errors import SpecError
+from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.network.nccl import constants as c
+from windtunnel.workload.ops import Comm
+
+SWEEPS = {c.LL: 512 * 8.0, c.LL128: 640 * 15.0}
+"""Data that a block's threads pass on at a time where every line carries its own flag: the next rank need not wait for the step."""
+
+
+def binary_tree(nodes: int) -> list[int]:
+    """Parent of each node in NCCL's tree, -1 for the root (node 0): a node's lowest set bit is its height, and it hangs on the
+    node that has the next bit instead, or without that node one bit less."""
+    parents = [-1]
+    for node in range(1, nodes):
+        bit = node & -node
+        up = (node ^ bit) | (bit << 1)
+        parents.append(node ^ bit if up >= nodes else up)
+    return parents
+
+
+def double_tree(nodes: int) -> tuple[list[int], list[int]]:
+    """Both trees: the second is the first seen from the other end (even) or moved by one (odd); leaves become inner nodes."""
+    first = binary_tree(nodes)
+    if nodes % 2 == 0:
+        return first, [-1 if first[nodes - 1 - i] < 0 else nodes - 1 - first[nodes - 1 - i] for i in range(nodes)]
+    moved = [first[(i - 1) % nodes] for i in range(nodes)]
+    return first, [-1 if up < 0 else (up + 1) % nodes for up in moved]
+
+
+def depth(parents: list[int]) -> int:
+    """Edges from the root to the farthest node."""
+    deep, most = [-1] * len(parents), 0
+    for node in range(len(parents)):
+        way = []
+        at = node
+        while at >= 0 and deep[at] < 0:
+            way.append(at)
+            at = parents[at]
+        below = deep[at] if at >= 0 else -1
+        for step, seen in enumerate(reversed(way), 1):
+            deep[seen] = below + step
+        most = max(most, deep[node])
+    return most
+
+
+def tree_chunk(call: CollectiveCall) -> float:
+    """Bytes of a slice: NCCL halves a step where few of them would be under way (`calcCollChunking`)."""
+    chunk, levels = call.step, call.per_node - 1 + int(math.log2(max(1, call.nodes)))
+    if call.protocol == c.SIMPLE:
+        for times, least in ((8, 128), (4, 64), (1, 32)):
+            while call.size / (call.channels * chunk) < levels * times and chunk > least * 1024:
+                chunk /= 2
+    elif call.protocol == c.LL128:
+        steps = 1 + math.log2(max(1, call.nodes)) + 0.1 * call.per_node
+        for times, least in ((64, 128), (16, 32)):
+            while call.size / (call.channels * chunk) < steps * times / call.per_node and chunk > least * 1024:
+                chunk /= 2
+    return chunk
+
+
+def tree(call: CollectiveCall) -> Pattern:
+    """Lanes of an all-reduce: 2(n - 1) for each channel. SpecError for other calls."""
+    if call.comm != Comm.ALL_REDUCE:
+        raise SpecError("algorithm", "tree", "an algorithm that has this call", "NCCL's trees reduce; ring does all calls.")
+    n, channels = call.ranks, call.channels
+    order = call.orders(call.exits())
+    chunk, slices = cut(call.size, channels, min(tree_chunk(call), SWEEPS.get(call.protocol, math.inf)))
+    shapes = [_shape(n, call.per_node, which) for which in (0, 1)]
+    half = -(-channels // 2)
+    each = 2 * (n - 1)
+    src, dst, starts, on = [], [], [], []
+    for channel in range(channels):
+        shape = shapes[channel >= half]
+        src.append(order[channel, shape[0]])
+        dst.append(order[channel, shape[1]])
+        starts.append(np.diff(shape[2]))
+        on.append(shape[3] + channel * each)
+    lanes = channels * each
+    dep_start = np.concatenate([[0], np.cumsum(np.concatenate(starts))]).astype(np.int64)
+    dep_lane = np.concatenate(on).astype(np.int32)
+    bytes_ = np.full(lanes, slices * chunk, dtype=np.int64)
+    inside, between = 2 * (min(n, call.per_node) - 1), 2 * max(depth(p) for p in double_tree(call.nodes))
+
+    def carries(lane: int, slice: int) -> Cargo:
+        channel, at = divmod(lane, each)
+        return (channel * slices + slice,), at < n - 1
+
+    def alone(local: float, net: float) -> float:
+        slowest = max(local if inside else 0.0, net if between else 0.0)
+        return (inside * local + between * net + (slices - 1) * slowest) / slices
+
+    return Pattern(
+        np.concatenate(src),
+        np.concatenate(dst),
+        bytes_,
+        np.full(lanes, chunk, dtype=np.int64),
+        whole(lanes, 8),
+        whole(lanes, 0),
+        np.repeat(np.arange(channels, dtype=np.int32), each),
+        bytes_.astype(np.float64),
+        dep_start,
+        dep_lane,
+        np.zeros(len(dep_lane), dtype=np.int64),
+        inside,
+        between,
+        alone,
+        channels * slices,
+        carries,
+        lambda piece: 0,
+    )
+
+
+@lru_cache(maxsize=16)
+def _shape(ranks: int, per_node: int, which: int) -> tuple[Int32s, Int32s, Int64s, Int32s]:
+    """(src, dst, dep_start, dep_lane) of one channel in positions (node after node, the chain's first GPU first): n - 1 lanes up,
+    in the order of the position that sends, then those down, in the order of the position that receives."""
+    nodes = -(-ranks // per_node)
+    parents = double_tree(nodes)[which]
+    size = [min(per_node, ranks - per_node * i) for i in range(nodes)]
+    up = np.full(ranks, -1, dtype=np.int64)
+    for position in range(ranks):
+        if position % per_node:
+            up[position] = position - 1
+    children = [0] * nodes
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            up[node * per_node] = parent * per_node + min(children[parent], size[parent] - 1)
+            children[parent] += 1
+    root = int(np.argmin(up))
+    sends = np.nonzero(up >= 0)[0]
+    lane = np.full(ranks, -1, dtype=np.int64)  # lane up from this position; the one down to it comes ranks - 1 later
+    lane[sends] = np.arange(ranks - 1)
+    # Up: after everything that comes up to the sender. Down: after what came down to it; at the root after all that came up.
+    feeds = sends[up[sends] != root]
+    below = sends[up[sends] == root]
+    first = lane[up[feeds]], lane[feeds]
+    second = lane[feeds] + ranks - 1, lane[up[feeds]] + ranks - 1
+    third = np.repeat(lane[below] + ranks - 1, len(below)), np.tile(lane[below], len(below))
+    start, on, _ = deps(
+        2 * (ranks - 1), np.concatenate([first[0], second[0], third[0]]), np.concatenate([first[1], second[1], third[1]]), 0
+    )
+    return (np.concatenate([sends, up[sends]]).astype(np.int32), np.concatenate([up[sends], sends]).astype(np.int32), start, on)

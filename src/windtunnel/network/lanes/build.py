@@ -1,0 +1,330 @@
+"""Builds the lanes of a collective: an algorithm's pattern, with the rate and the delays that the library reaches.
+
+The closed form says what a call takes alone: launch, steps and fill, and its bytes at a rate inside a node and one between nodes.
+Lanes get that rate shared out among them, and what is left of the closed form's seconds as a delay before each slice, by the hops
+of its algorithm and protocol. So a call that is alone on its links takes the closed form's time in every engine: by construction,
+which is no check of the closed form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.arrays import Int32s, Int64s
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.engine.lanes import Lanes
+from windtunnel.network.closed.collective import Setup, prepare
+from windtunnel.network.closed.cost import achieved
+from windtunnel.network.groups.shape import Group
+from windtunnel.network.lanes.algorithms import LOWERINGS, OTHERS, CollectiveCall, Pattern
+from windtunnel.network.lanes.join_sends import join
+from windtunnel.network.lanes.send_files import Sends
+from windtunnel.network.lanes.timing import seconds
+from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.settings import DEFAULT, Settings
+from windtunnel.spec.cluster import Cluster
+from windtunnel.workload.ops import Comm
+
+_WIRE = {c.LL: 2.0, c.LL128: 128.0 / 120.0, c.SIMPLE: 1.0}
+"""Bytes sent for a byte of data: LL pairs each four with a flag, LL128 gives eight of 128 to it."""
+_SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
+_BATCH = 8  # peers of one channel's batch
+_HUGE = 1e30
+_MOST_SLICES = 300_000  # that are timed one by one where no formula is exact
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What the library reaches. Seconds: `launch` before the first slice, `local` and `net` for all of the call's bytes inside
+    nodes and between them, hops per slice of each kind; `total` the closed form's seconds, None where it has none for the
+    algorithm."""
+
+    launch: float
+    local: float
+    net: float
+    local_hop: float
+    net_hop: float
+    total: float | None
+
+
+@dataclass(frozen=True)
+class CallLanes:
+    """Lanes of one call. `seconds` what it takes alone; `latency` the part that does not move bytes; `call` and `pattern` what they
+    were made from. Endpoint of rank r is `ends[r]`, switches included."""
+
+    lanes: Lanes
+    pattern: Pattern
+    call: CollectiveCall
+    algorithm: str
+    protocol: str
+    seconds: float
+    latency: float
+    ends: Int32s
+
+
+def lanes_of(
+    cluster: Cluster,
+    comm: Comm,
+    size: float,
+    ranks: Int32s,
+    group: Group,
+    *,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    settings: Settings = DEFAULT,
+    switches: Int32s | None = None,
+    dims: Sequence[int] = (),
+    speeds: Sequence[float] = (),
+    chunks: int = 8,
+    leaves: Sequence[int] = (),
+    rings: tuple[tuple[int, ...], ...] = (),
+) -> CallLanes:
+    """Lanes of `comm` with `size` bytes in total (as nccl-tests counts them) over endpoints `ranks`, ordered by node.
+
+    `group` is their shape; what NCCL selects follows from it, unless `algorithm` (a name of `LOWERINGS`) and `protocol` say
+    otherwise. What links do to each other is left out of the rates: sharing of NICs, oversubscription and collisions are the
+    engine's. `switches`: endpoints of the nodes' NVSwitches, then of the fabric's (collnet.py), for algorithms that add there.
+    Raises SpecError on a call that the algorithm does not do and on missing switches, UnknownName on an unknown name.
+    """
+    if not math.isfinite(size) or size < 0:
+        raise SpecError("bytes", size, "a finite number of bytes, not negative")
+    if len(ranks) != group.ranks or len(ranks) < 2:
+        raise SpecError("ranks", len(ranks), f"{group.ranks} endpoints, at least 2")
+    setup = prepare(cluster, comm, group, settings)
+    chosen = setup.choose(size)
+    name = algorithm or chosen[0]
+    if name not in LOWERINGS:
+        raise UnknownName("algorithm", name, list(LOWERINGS))
+    how = protocol or (chosen[1] if name == chosen[0] else c.SIMPLE)
+    if how not in c.PROTOCOLS:
+        raise UnknownName("protocol", how, c.PROTOCOLS)
+    call = call_of(setup, comm, size, name, how, dims=tuple(dims), speeds=tuple(speeds), chunks=chunks, leaves=tuple(leaves))
+    if group.nodes > 1 and group.sharing > 1:  # NICs beside the group's GPUs, whoever else sends through them
+        call = replace(call, nics=max(1, round(prepare(cluster, comm, replace(group, sharing=1), settings).links.nics)))
+    if rings:
+        # Rings of a mesh share its links evenly if each has as many channels.
+        even = len(rings) * max(1, call.channels // len(rings)) if name == c.RING and group.nodes == 1 else call.channels
+        call = replace(call, rings=rings, channels=even)
+    pattern = LOWERINGS[name](call)
+    speed = speed_of(cluster, setup, call, name)
+    ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
+    if int(max(pattern.src.max(), pattern.dst.max())) >= len(ends):
+        raise SpecError("algorithm", name, "an algorithm without switches that add", "The graph offers no switch as an endpoint.")
+    lanes, seconds, latency = put_speed(pattern, call, speed, ends)
+    return CallLanes(lanes, pattern, call, name, how, seconds, latency, ends)
+
+
+def call_of(
+    setup: Setup,
+    comm: Comm,
+    size: float,
+    algorithm: str,
+    protocol: str,
+    *,
+    dims: tuple[int, ...] = (),
+    speeds: tuple[float, ...] = (),
+    chunks: int = 8,
+    leaves: tuple[int, ...] = (),
+) -> CollectiveCall:
+    """The call as algorithms take it: channels, buffer steps and NICs that NCCL would use for it."""
+    group, settings = setup.group, setup.settings
+    nics = max(1, round(setup.links.nics)) if group.nodes > 1 else group.per_node
+    at_once = _BATCH
+    if comm in _SENDS:
+        most = 1 << max(0, (setup.graph.running - 1).bit_length())
+        each = settings.channels_per_peer or (2 if group.nodes > 1 else max(2, most // 2))
+        at_once = _BATCH * max(1, most // each)
+    return CollectiveCall(
+        comm,
+        group.ranks,
+        group.per_node,
+        size,
+        protocol,
+        channels_of(setup, size, algorithm, protocol),
+        nics,
+        step_of(settings, protocol),
+        0,
+        dims,
+        speeds,
+        chunks,
+        leaves,
+        at_once=at_once,
+    )
+
+
+def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int:
+    """Channels of the kernel: fewer where a thread would have too little to do (`scheduleCollTasksToPlan` and its forerunners)."""
+    if algorithm in OTHERS or algorithm == "p2p":
+        return 1
+    if algorithm in (c.NVLS, c.NVLS_TREE):
+        return max(1, setup.graph.nvls_running)
+    least = c.THREAD_BYTES[protocol] * (setup.group.ranks if protocol == c.LL and algorithm == c.RING else 1)
+    threads = setup.settings.threads or c.THREADS[protocol]
+    return max(1, min(setup.graph.running, int(size // (threads * least))))
+
+
+def step_of(settings: Settings, protocol: str) -> float:
+    """Data bytes in one of the eight steps of a connection's buffer."""
+    given = settings.buffers.get(protocol)
+    return given / 8 / _WIRE[protocol] if given else c.STEP_BYTES[protocol]
+
+
+def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, algorithm: str) -> Speed:
+    """Speed of an algorithm on links that nothing else uses."""
+    group = setup.group
+    alone = replace(group, sharing=1, span="leaf") if group.nodes > 1 else group
+    ready = prepare(cluster, call.comm, alone, setup.settings)
+    p = c.PROTOCOLS.index(call.protocol)
+    launch = ready.node.launch + (ready.net.launch if group.nodes > 1 else 0.0)
+    hops = ready.node.hop[p], ready.net.hop[p]
+    if algorithm in OTHERS:
+        # Each rank drives its links as a ring would; a ring moves (n - 1)/n of the buffer twice for an all-reduce.
+        way = Comm.ALL_GATHER
+        moved = call.size * (group.ranks - 1) / group.ranks
+        local, net = _bytes_only(ready, call, c.RING, way)
+        scale = call.size / moved if moved else 0.0
+        return Speed(launch, local * scale, net * scale * group.per_node, *hops, None)
+    if algorithm == c.TREE:
+        hops = ready.node.tree_hop[p], ready.net.tree_hop[p]
+    elif algorithm in (c.NVLS, c.NVLS_TREE):
+        hops = ready.node.nvls_hop, ready.net.nvls_hop
+    elif algorithm == "p2p":
+        launch = ready.node.p2p_launch + (ready.net.p2p_launch if group.nodes > 1 else 0.0)
+        hops = ready.node.hop[2], ready.node.hop[2]
+    local, net = _bytes_only(ready, call, algorithm, call.comm)
+    chosen = ready.choose(call.size) == (algorithm, call.protocol)
+    cost = ready.seconds(call.size)[0] if chosen else ready.cost(call.size, algorithm, call.protocol)
+    return Speed(launch, local, net, *hops, cost.seconds)
+
+
+def _bytes_only(ready: Setup, call: CollectiveCall, algorithm: str, comm: Comm) -> tuple[float, float]:
+    """Seconds that the closed form has for the bytes on links inside a node, and on those between nodes, without fills: what is
+    left of its answer when the other links are endless."""
+    node = replace(ready.node, **_zero(ready.node, ("fill", "nvls_fill")))
+    net = replace(ready.net, **_zero(ready.net, ("fill", "tree_fill", "nvls_fill")))
+    inside = {f.name: _HUGE for f in fields(ready.links) if f.name in ("intra", "chain", "pair")}
+    found = []
+    for links in (replace(ready.links, inter=_HUGE), replace(ready.links, **inside)):  # type: ignore[arg-type]
+        cost = achieved(comm, call.size, ready.group, links, ready.graph, algorithm, call.protocol, node, net)
+        found.append(max(0.0, cost.seconds - cost.latency))
+    return found[0], found[1] if ready.group.nodes > 1 else 0.0
+
+
+def _zero(table: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {f.name: 0.0 for f in fields(table) if f.name in names}
+
+
+def put_speed(pattern: Pattern, call: CollectiveCall, speed: Speed, ends: Int32s) -> tuple[Lanes, float, float]:
+    """(lanes, seconds alone, seconds of that which do not move bytes)."""
+    local, net = speed.local, speed.net
+    if pattern.one_speed:
+        local = net = max(local, net)
+    busy = pattern.alone(local, net)
+    hops = pattern.local_steps * (speed.local_hop + 1e-9) + pattern.net_steps * (speed.net_hop + 1e-9)
+    total = speed.launch + busy + hops if speed.total is None else speed.total
+    left = total - speed.launch - busy
+    part = max(0.0, left) / hops if hops > 0 else 0.0
+    between = call.node_of(pattern.src) != call.node_of(pattern.dst)
+    taken = np.where(between, net, local)
+    rate = np.divide(pattern.pace, taken, out=np.full(len(pattern), np.inf), where=taken > 0)
+    wire = _WIRE[call.protocol]
+    slice_, bytes_ = on_wire(pattern, wire)
+    delay = np.where(between, speed.net_hop + 1e-9, speed.local_hop + 1e-9) * part
+    # A slice holds its credit while it waits out the delay, which the library's buffer does not make it do.
+    waiting = np.ceil(np.where(np.isinf(rate), 0.0, delay * np.minimum(rate, 1e15) * wire / slice_)).astype(np.int64)
+    window = np.where(pattern.window > 0, np.minimum(pattern.window + waiting, 2**30), 0).astype(np.int32)
+    lanes = Lanes(
+        ends[pattern.src],
+        ends[pattern.dst],
+        bytes_,
+        slice_,
+        window,
+        delay,
+        rate * wire,
+        np.full(len(pattern), speed.launch + min(0.0, left)).clip(min=0.0),
+        pattern.group,
+        pattern.dep_start,
+        pattern.dep_lane,
+        pattern.dep_lead,
+    )
+    if speed.total is None and len(pattern) and int(pattern.slices.sum()) <= _MOST_SLICES:
+        total = seconds(lanes)
+    bound = float((bytes_ / lanes.rate).max())
+    return lanes, total, max(0.0, total - bound)
+
+
+def on_wire(pattern: Pattern, wire: float) -> tuple[Int64s, Int64s]:
+    """(slice, bytes) with a protocol's flags; the count of slices stays."""
+    if wire == 1.0:
+        return pattern.slice, pattern.bytes
+    slices = pattern.slices
+    last = pattern.bytes - (slices - 1) * pattern.slice
+    slice_ = np.ceil(pattern.slice * wire).astype(np.int64)
+    return slice_, (slices - 1) * slice_ + np.ceil(last * wire).astype(np.int64)
+
+
+def lanes_of_sends(
+    cluster: Cluster,
+    comm: Comm,
+    size: float,
+    sends: Sends,
+    ranks: Int32s,
+    group: Group,
+    settings: Settings = DEFAULT,
+    switches: Int32s | None = None,
+) -> CallLanes:
+    """Lanes of an algorithm from a file, scaled to `size` where the file says what size it is for.
+
+    What a send leaves open is what a library takes for a step of Simple: its hop, and all of the rank's links of that kind.
+    SpecError if it has more ranks than `ranks`.
+    """
+    if sends.ranks > len(ranks):
+        raise SpecError("algorithm", sends.ranks, f"at most {len(ranks)} ranks", "The file names more ranks than the call has.")
+    scaled = sends.scaled(size)
+    setup = prepare(cluster, comm, group, settings)
+    call = call_of(setup, comm, size, OTHERS[0], c.SIMPLE)
+    speed = speed_of(cluster, setup, replace(call, size=max(call.size, 1.0)), OTHERS[0])
+    lines = join(scaled)
+    firsts = [scaled.sends[at] for at in lines.first]
+    src = np.array([s.src if s.src >= 0 else len(ranks) - 1 - s.src for s in firsts], dtype=np.int32)
+    dst = np.array([s.dst if s.dst >= 0 else len(ranks) - 1 - s.dst for s in firsts], dtype=np.int32)
+    ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
+    if (last := int(max(src.max(), dst.max()))) >= len(ends):
+        raise SpecError("algorithm", f"s{last - len(ranks)}", f"{len(ends) - len(ranks)} switches that add")
+    count = len(firsts)
+    pattern = Pattern(
+        src,
+        dst,
+        lines.bytes,
+        lines.slice,
+        np.zeros(count, dtype=np.int32),
+        lines.group,
+        np.array([s.channel for s in firsts], dtype=np.int32),
+        np.full(count, max(call.size, 1.0)),
+        lines.dep_start,
+        lines.dep_lane,
+        lines.dep_lead,
+        0,
+        0,
+        lambda local, net: 0.0,
+        0,
+        lambda lane, slice: ((), 0),
+        lambda piece: 0,
+    )
+    plain, _, _ = put_speed(pattern, call, replace(speed, total=None), ends)
+    between = call.node_of(src) != call.node_of(dst)
+    hop = np.where(between, speed.net_hop, speed.local_hop)
+    lanes = replace(
+        plain,
+        delay=np.array([h if s.delay_s is None else s.delay_s for h, s in zip(hop, firsts, strict=True)]),
+        rate=np.array([r if s.rate is None else s.rate for r, s in zip(plain.rate, firsts, strict=True)]),
+        begin=np.array([speed.launch if s.begin_s is None else s.begin_s for s in firsts]),
+    )
+    total = seconds(lanes)
+    bound = float((lanes.bytes / lanes.rate).max())
+    return CallLanes(lanes, pattern, call, "file", c.SIMPLE, total, max(0.0, total - bound), ends)

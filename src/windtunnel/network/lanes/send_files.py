@@ -1,0 +1,299 @@
+"""Any algorithm as a file of sends: read into lanes, or written from a listing.
+
+CSV with a header, or JSON or TOML with a list `sends`. A send has `src`, `dst` (a rank, or s0 for a switch that adds), `bytes`;
+`after`: numbers of the sends (rows, from 0) that must have arrived at its source, in CSV with blanks between; or `step`: it waits
+for all sends of earlier steps that end at its source. Optional: `channel` (sends of one source, destination and channel leave in
+order), `delay_s`, `rate` (B/s), `begin_s`. JSON and TOML may say the `size` of the call, and a CSV file in a first line
+`# size=1048576`: sends then scale with the size asked for. `.xml` is read as a program of MSCCL (msccl.py).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import tomllib
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.base.files import read_text
+from windtunnel.network.lanes.listing import TransferList
+from windtunnel.network.lanes.msccl import read_msccl
+
+FIELDS = ("step", "src", "dst", "bytes", "after", "channel", "delay_s", "rate", "begin_s")
+MOST_SENDS = 1_000_000
+MOST_WAITS = 5_000_000
+"""Pairs of sends of which one waits for the other; `step` makes as many as there are sends of earlier steps into each rank."""
+MOST_BYTES = 2**28
+_MOST_RANKS, _MOST_CHANNELS, _MOST_SIZE, _MOST_SECONDS = 2**20, 2**20, 2**50, 1e6
+
+
+@dataclass(frozen=True)
+class Send:
+    """One message. A number below zero is a switch that adds or copies: -1 - k is number k, NVSwitches of the nodes first.
+
+    `delay_s`, `rate`, `begin_s` None: what the library takes for a step, on links of the kind that it uses.
+    """
+
+    src: int
+    dst: int
+    bytes: int
+    after: tuple[int, ...] = ()
+    channel: int = 0
+    delay_s: float | None = None
+    rate: float | None = None
+    begin_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Sends:
+    """An algorithm of `ranks` ranks for a call of `size` bytes (None: just these bytes)."""
+
+    sends: tuple[Send, ...]
+    ranks: int
+    size: float | None = None
+
+    def scaled(self, size: float) -> Sends:
+        """The same for a call of another size; at least a byte a send. Unchanged where the file names no size."""
+        if self.size is None or self.size == size or self.size <= 0:
+            return self
+        part = size / self.size
+        if (most := max(s.bytes for s in self.sends) * part) > _MOST_SIZE:
+            raise SpecError("size", self.size, f"a size for which no send has more than {_MOST_SIZE} bytes", f"One has {most:.3g}.")
+        sends = tuple(replace(s, bytes=max(1, math.ceil(s.bytes * part))) for s in self.sends)
+        return Sends(sends, self.ranks, size)
+
+
+def read_sends(path: str) -> Sends:
+    """The algorithm in a file; its format by the ending (.csv, .json, .toml, .xml).
+
+    FileError if it cannot be read or parsed; SpecError that names the send on unknown ranks, sends that wait in a circle, and on a
+    send that waits for one that ends elsewhere.
+    """
+    kind = Path(path).suffix.lower()
+    if kind not in (".csv", ".json", ".toml", ".xml"):
+        raise FileError("--algorithm", path, "a file that ends in .csv, .json, .toml or .xml")
+    text = read_text(path, MOST_BYTES, "a text file with an algorithm")
+    if kind == ".xml":
+        connections, ranks, whole = read_msccl(text, path)
+        return checked([Send(*row) for row in connections], ranks, whole)
+    try:
+        rows, size = _csv(text) if kind == ".csv" else _table(json.loads(text) if kind == ".json" else tomllib.loads(text), path)
+    except SpecError:
+        raise
+    except (ValueError, csv.Error, RecursionError) as error:  # ValueError: no such syntax, or a number of thousands of digits
+        raise FileError("--algorithm", path, f"{kind[1:].upper()}", str(error)) from None
+    return from_rows(rows, size)
+
+
+def from_rows(rows: Sequence[Mapping[str, Any]], size: float | None = None) -> Sends:
+    """Sends from rows with the fields above; raises as `read_sends`."""
+    if not 0 < len(rows) <= MOST_SENDS:
+        raise SpecError("sends", len(rows), f"from 1 to {MOST_SENDS} sends")
+    for at, row in enumerate(rows):
+        for name in row:
+            if name not in FIELDS:
+                raise UnknownName(f"sends[{at}]", str(name), FIELDS)
+    by_step = not any("after" in row and row["after"] not in (None, "") for row in rows)
+    waits = _after_steps(rows) if by_step else [_numbers(row.get("after"), at) for at, row in enumerate(rows)]
+    found = [
+        Send(
+            _end(row, "src", at),
+            _end(row, "dst", at),
+            _whole(row, "bytes", at, most=_MOST_SIZE),
+            tuple(waits[at]),
+            _whole(row, "channel", at, 0, most=_MOST_CHANNELS),
+            _real(row, "delay_s", at, 0.0, _MOST_SECONDS),
+            _real(row, "rate", at, 1.0, 1e15),
+            _real(row, "begin_s", at, 0.0, _MOST_SECONDS),
+        )
+        for at, row in enumerate(rows)
+    ]
+    return checked(found, max(1, 1 + max(max(s.src, s.dst) for s in found)), size)
+
+
+def checked(sends: Sequence[Send], ranks: int, size: float | None) -> Sends:
+    """The sends, if they can be run: raises SpecError that names the first that cannot."""
+    for at, send in enumerate(sends):
+        if send.src == send.dst:
+            raise SpecError(f"sends[{at}]", send.src, "a send from one rank to another one")
+        if send.bytes < 1:
+            raise SpecError(f"sends[{at}].bytes", send.bytes, "at least 1")
+        if send.src >= ranks or send.dst >= ranks:
+            raise SpecError(f"sends[{at}]", f"{send.src} to {send.dst}", f"ranks from 0 to {ranks - 1}")
+        if send.rate is not None and send.rate <= 0:
+            raise SpecError(f"sends[{at}].rate", send.rate, "a positive number of bytes a second")
+        for other in send.after:
+            if not 0 <= other < len(sends):
+                raise SpecError(f"sends[{at}].after", other, f"a send from 0 to {len(sends) - 1}")
+            if sends[other].dst != send.src:
+                raise SpecError(
+                    f"sends[{at}].after",
+                    other,
+                    f"sends that end at rank {send.src}, where this one starts",
+                    f"Send {other} ends at rank {sends[other].dst}.",
+                )
+    _check_order(sends)
+    return Sends(tuple(sends), ranks, size)
+
+
+def _check_order(sends: Sequence[Send]) -> None:
+    """SpecError if sends wait for each other in a circle."""
+    order = TopologicalSorter({at: send.after for at, send in enumerate(sends)})
+    try:
+        order.prepare()
+    except CycleError as error:
+        circle = error.args[1]
+        raise SpecError(
+            f"sends[{circle[0]}].after",
+            list(sends[circle[0]].after),
+            "sends that do not wait for it in turn",
+            f"These sends wait for each other in a circle: {', '.join(map(str, circle[:8]))}{', …' if len(circle) > 8 else ''}.",
+        ) from None
+
+
+def _after_steps(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """Numbers of the sends of earlier steps that end where each one starts: of the latest such step, and what that waits for."""
+    into: dict[int, list[tuple[int, int]]] = {}  # rank -> (step, number) of the sends that end there
+    steps = [_whole(row, "step", at, 0) for at, row in enumerate(rows)]
+    for at, row in enumerate(rows):
+        into.setdefault(_end(row, "dst", at), []).append((steps[at], at))
+    for ended in into.values():
+        ended.sort()
+    sources = [into.get(_end(row, "src", at), []) for at, row in enumerate(rows)]
+    counts = [bisect_left(ended, (step, -1)) for ended, step in zip(sources, steps, strict=True)]
+    if sum(counts) > MOST_WAITS:
+        raise SpecError(
+            "sends.step", sum(counts), f"steps by which sends wait for at most {MOST_WAITS} others in all", "Write `after` instead."
+        )
+    return [sorted(at for _, at in ended[:count]) for ended, count in zip(sources, counts, strict=True)]
+
+
+def _csv(text: str) -> tuple[list[dict[str, Any]], float | None]:
+    size: float | None = None
+    lines = text.splitlines()
+    while lines and (not lines[0].strip() or lines[0].lstrip().startswith("#")):
+        note = lines.pop(0).strip().lstrip("#").strip()
+        if note.startswith("size="):
+            size = _size(note.removeprefix("size="))
+    rows: list[dict[str, Any]] = []
+    for row in csv.DictReader(io.StringIO("\n".join(lines))):
+        if None in row:
+            raise SpecError(f"sends[{len(rows)}]", row[None], "as many columns as the header")
+        rows.append({(k or "").strip(): (v or "").strip() for k, v in row.items()})
+    return rows, size
+
+
+def _table(data: object, path: str) -> tuple[list[dict[str, Any]], float | None]:
+    size = None
+    if isinstance(data, dict):
+        for name in data:
+            if name not in ("sends", "size"):
+                raise UnknownName(path, str(name), ["sends", "size"])
+        size, data = (_size(data["size"]) if data.get("size") is not None else None), data.get("sends")
+    if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
+        raise SpecError("sends", data, "a list of sends, each with src, dst, bytes")
+    return data, size
+
+
+def _size(value: object) -> float:
+    size = _number(value)
+    if not 1.0 <= size <= _MOST_SIZE:
+        raise SpecError("size", value, f"a number of bytes from 1 to {_MOST_SIZE}")
+    return size
+
+
+def _end(row: Mapping[str, Any], name: str, at: int) -> int:
+    """A rank, or a switch: `s0`."""
+    text = str(row.get(name, "")).strip()
+    if text.startswith("s") and text[1:].isdecimal() and text.isascii() and len(text) < 9:
+        return -1 - int(text[1:])
+    return _whole(row, name, at, most=_MOST_RANKS)
+
+
+def _whole(row: Mapping[str, Any], name: str, at: int, default: int | None = None, most: int = 10**15) -> int:
+    value = row.get(name)
+    if value is None or value == "":
+        if default is None:
+            raise SpecError(f"sends[{at}].{name}", value, "a whole number")
+        return default
+    number = -1
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and (text := value.strip()).isascii() and text.isdecimal() and len(text) <= 16:
+        number = int(text)
+    if not 0 <= number <= most:
+        raise SpecError(f"sends[{at}].{name}", value, f"a whole number from 0 to {most}")
+    return number
+
+
+def _real(row: Mapping[str, Any], name: str, at: int, least: float, most: float) -> float | None:
+    value = row.get(name)
+    if value is None or value == "":
+        return None
+    number = _number(value)
+    if not least <= number <= most and not (name == "rate" and number == math.inf):
+        raise SpecError(f"sends[{at}].{name}", value, f"a number from {least:g} to {most:g}")
+    return number
+
+
+def _number(value: object) -> float:
+    """The number that a value is, or NaN."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return math.nan
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _numbers(value: object, at: int) -> list[int]:
+    words = value if isinstance(value, list) else str(value if value is not None else "").replace(";", " ").split()
+    return [_whole({"after": word}, "after", at) for word in words]
+
+
+def rows_of(listing: TransferList, ranks: int) -> list[dict[str, Any]]:
+    """The listing as rows that `from_rows` reads back; each lane between two ranks has a channel there, what lies above `ranks` is
+    a switch. SpecError if it is not the whole.
+    """
+    if len(listing) < listing.total:
+        raise SpecError("transfers", listing.total, f"at most {len(listing)} to write them to a file", "Take fewer ranks or bytes.")
+    lines: dict[tuple[int, int], dict[int, int]] = {}
+    line = []
+    for src, dst, lane in zip(listing.src.tolist(), listing.dst.tolist(), listing.lane.tolist(), strict=True):
+        known = lines.setdefault((src, dst), {})
+        line.append(known.setdefault(lane, len(known)))
+
+    def end(number: int) -> int | str:
+        return number if number < ranks else f"s{number - ranks}"
+
+    return [
+        {
+            "step": int(listing.step[t]),
+            "src": end(int(listing.src[t])),
+            "dst": end(int(listing.dst[t])),
+            "bytes": int(listing.bytes[t]),
+            "after": listing.after[listing.after_start[t] : listing.after_start[t + 1]].tolist(),
+            "channel": line[t],
+            "delay_s": float(listing.delay[t]),
+            "rate": float(listing.rate[t]),
+            "begin_s": float(listing.begin[t]),
+        }
+        for t in range(len(listing))
+    ]
+
+
+def csv_of(listing: TransferList, ranks: int) -> str:
+    """The listing as the CSV that `read_sends` reads."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    for row in rows_of(listing, ranks):
+        writer.writerow({**row, "after": " ".join(map(str, row["after"]))})
+    return out.getvalue()

@@ -1,0 +1,182 @@
+"""Calls of all groups of an axis at once, as traffic on a cluster's graph.
+
+Groups of an axis are equal, so the lanes of one are made once and laid over the endpoints of each. For the flow engine the lanes of
+all groups advance together: ranks that are folded into one wait for the slowest of them anyway, and so a call is one variable,
+however many GPUs take part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.base.errors import SpecError
+from windtunnel.engine.graph import Graph, NodeKind, Paths
+from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.packet import PacketOptions
+from windtunnel.engine.routes import RouteOptions, route, spread
+from windtunnel.network.closed.collective import prepare
+from windtunnel.network.fabrics import ClusterGraph, cluster_graph
+from windtunnel.network.groups.shape import Group
+from windtunnel.network.lanes.build import lanes_of
+from windtunnel.network.lanes.queue_pairs import split
+from windtunnel.network.lanes.timing import slices_of
+from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.settings import DEFAULT, Settings
+from windtunnel.network.simulate.collisions import loads
+from windtunnel.network.simulate.packets import packet_options, sprays
+from windtunnel.network.simulate.paths import latencies, route_options, with_endpoints
+from windtunnel.network.simulate.ports import route_by_port
+from windtunnel.spec.cluster import Cluster
+from windtunnel.workload.ops import Comm
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A cluster's graph with one NVSwitch of each server as an endpoint: `switch` [servers], -1 where there is none."""
+
+    cluster: Cluster
+    placed: ClusterGraph
+    graph: Graph
+    switch: Int32s
+    settings: Settings = DEFAULT
+    seed: int = 1
+
+    def options(self, comm: Comm) -> RouteOptions:
+        """How flows of a call leave their servers and choose among equal ways."""
+        return route_options(self.cluster, comm, self.settings, self.seed)
+
+    @property
+    def ports(self) -> int:
+        """Ports of a NIC, over which every connection is split (ports.py)."""
+        return self.cluster.fabric.nic_ports
+
+    @property
+    def flows(self) -> int:
+        """Flows of one connection side by side, each with a hash of its own: on each port its queue pairs, or the fabric's own."""
+        return self.ports * max(self.settings.qps, self.cluster.fabric.flows_per_connection)
+
+    @property
+    def sprays(self) -> bool:
+        """Whether packets of one flow take all equal ways."""
+        return sprays(self.cluster)
+
+    def packets(self, mtu: int) -> PacketOptions:
+        """The fabric's congestion control and flow control."""
+        return packet_options(self.cluster, mtu, self.settings, self.seed)
+
+
+@dataclass(frozen=True)
+class AxisCall:
+    """A call of several equal groups: K lanes in all.
+
+    `seconds` the closed form's for one group alone; `latency` of these what moves no bytes, `wait` what of that comes before the
+    first byte; `extra` seconds of links between switches, which the closed form's hops do not contain; `way` [K] keys of the lanes'
+    connections.
+    """
+
+    lanes: Lanes
+    options: RouteOptions
+    way: npt.NDArray[np.uint64]
+    paths: Paths
+    seconds: float
+    latency: float
+    wait: float
+    extra: float
+
+
+def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, placement: str = "packed") -> Machine:
+    """The graph of the nodes that `gpus` ranks fill."""
+    placed = cluster_graph(cluster, -(-gpus // cluster.node.gpus), placement)
+    graph = placed.graph
+    nodes = np.nonzero((graph.node_kind == NodeKind.NVSWITCH) & (graph.node_site >= 0))[0]
+    sites = int(graph.node_site.max(initial=-1)) + 1
+    switch = np.full(sites, -1, np.int32)
+    distinct, first = np.unique(graph.node_site[nodes], return_index=True)
+    switch[distinct] = graph.endpoints + np.arange(len(distinct), dtype=np.int32)
+    return Machine(cluster, placed, with_endpoints(graph, nodes[first]), switch, settings, seed)
+
+
+def with_slow_nics(on: Machine, ranks: Int64s, rate: float) -> Machine:
+    """The machine with the nearest NICs of these ranks at `rate` of their own rate, both ways."""
+    graph = on.graph
+    ends = on.placed.endpoint[ranks]
+    slow = np.zeros(graph.nodes, np.bool_)
+    slow[graph.nics[graph.nic_start[ends[graph.nic_start[ends + 1] > graph.nic_start[ends]]]]] = True
+    outside = (graph.node_site[graph.link_from] < 0) | (graph.node_site[graph.link_to] < 0)
+    hit = outside & (slow[graph.link_from] | slow[graph.link_to])
+    return replace(on, graph=replace(graph, link_rate=np.where(hit, graph.link_rate * rate, graph.link_rate)))
+
+
+def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) -> AxisCall:
+    """The call of `size` bytes that every group makes; `rows` [groups, ranks] are rank numbers.
+
+    SpecError where NCCL would let the fabric's switches add (SHARP), which is not modelled for whole jobs.
+    """
+    count, ranks = rows.shape
+    chosen = prepare(on.cluster, comm, group, on.settings).choose(size)[0]
+    if chosen in (c.COLLNET_DIRECT, c.COLLNET_CHAIN) or chosen == c.NVLS and group.nodes > 1:
+        raise SpecError("runtime.nccl.NCCL_COLLNET_ENABLE", 1, "0 for a whole job over the flow or packet engine")
+    local = np.arange(ranks, dtype=np.int32)
+    homes = -(-ranks // group.per_node)
+    lowered = lanes_of(
+        on.cluster, comm, size, local, group, settings=on.settings, switches=np.arange(ranks, ranks + homes, dtype=np.int32)
+    )
+    ends = on.placed.endpoint[np.sort(rows, axis=1) if comm != Comm.SEND_RECV else rows]
+    sites = on.graph.node_site[on.graph.endpoint[ends[:, :: group.per_node]]]
+    where = np.concatenate([ends, on.switch[sites]], axis=1).astype(np.int32)
+    one = lowered.lanes
+    lanes = _tile(one, where, count)
+    if (np.minimum(lanes.src, lanes.dst) < 0).any():
+        raise SpecError("cluster.node.scale_up", on.cluster.node.scale_up.kind, "NVSwitches, for an algorithm that adds in them")
+    options = on.options(comm)
+    way = np.tile(lowered.pattern.channel.astype(np.uint64), count)
+    paths = route(on.graph, lanes.src, lanes.dst, way, options)
+    _, above = latencies(on.graph, paths)
+    steps = float(slices_of(one).max()) if len(one.dep_lane) and not (one.group == np.arange(len(one))).all() else 1.0
+    wait = float(one.begin.min(initial=np.inf))
+    return AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, steps * float(above.max(initial=0.0)))
+
+
+def connections_of(on: Machine, plan: AxisCall) -> AxisCall:
+    """The plan with each lane between nodes over as many connections as the machine uses side by side, each with its own hash."""
+    flows = on.ports if on.sprays else on.flows
+    if flows == 1:
+        return plan
+    site = on.graph.node_site[on.graph.endpoint]
+    lanes, old, part = split(plan.lanes, site[plan.lanes.src] != site[plan.lanes.dst], flows)
+    way = plan.way[old] * np.uint64(flows) + part.astype(np.uint64)
+    paths = route_by_port(on.graph, lanes.src, lanes.dst, way, plan.options, part, ports=on.ports)
+    return replace(plan, lanes=lanes, way=way, paths=paths)
+
+
+def demand_of(on: Machine, plan: AxisCall) -> Floats:
+    """Bytes that the plan puts on each link [L]: on the lanes' paths; in equal parts on several hash values of each pair of
+    endpoints where connections have several; evenly over all equal ways where the fabric sprays."""
+    nbytes = plan.lanes.bytes.astype(np.float64)
+    if on.sprays:
+        return spread(on.graph, plan.lanes.src, plan.lanes.dst, nbytes, plan.way, plan.options)
+    if on.flows == 1:
+        return loads(on.graph, plan.paths, nbytes)
+    pair, index = np.unique(plan.lanes.src.astype(np.int64) * on.graph.endpoints + plan.lanes.dst, return_inverse=True)
+    src, dst = np.repeat(pair // on.graph.endpoints, on.flows), np.repeat(pair % on.graph.endpoints, on.flows)
+    each = np.repeat(np.bincount(index, nbytes) / on.flows, on.flows)
+    number = np.arange(len(src))
+    paths = route_by_port(on.graph, src, dst, number.astype(np.uint64), plan.options, number % on.flows, ports=on.ports)
+    return loads(on.graph, paths, each)
+
+
+def _tile(one: Lanes, where: Int32s, count: int) -> Lanes:
+    """The lanes over each row of endpoints; lanes and groups of each copy are its own."""
+    size, groups, depth = len(one), int(one.group.max(initial=-1)) + 1, len(one.dep_lane)
+    copy = np.arange(count)[:, None]
+    return Lanes(
+        src=where[:, one.src].ravel(), dst=where[:, one.dst].ravel(), bytes=np.tile(one.bytes, count),
+        slice=np.tile(one.slice, count), window=np.tile(one.window, count), delay=np.tile(one.delay, count),
+        rate=np.tile(one.rate, count), begin=np.tile(one.begin, count), group=(one.group + copy * groups).ravel().astype(np.int32),
+        dep_start=np.append((one.dep_start[:-1] + copy * depth).ravel(), count * depth).astype(np.int64),
+        dep_lane=(one.dep_lane + copy * size).ravel().astype(np.int32), dep_lead=np.tile(one.dep_lead, count),
+    )  # fmt: skip

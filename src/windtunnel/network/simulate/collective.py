@@ -1,0 +1,287 @@
+"""One collective over the links of a cluster: closed form, fluid or packet by packet, always the same lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int32s
+from windtunnel.base.fidelity import CLOSED, FLOW, PACKET, check_fidelity
+from windtunnel.engine import flow
+from windtunnel.engine.graph import Graph, Paths
+from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.packet import run_packets
+from windtunnel.network.closed.collective import bus_factor, prepare
+from windtunnel.network.groups.shape import Group, flat_group
+from windtunnel.network.lanes.algorithms import LOWERINGS
+from windtunnel.network.lanes.build import CallLanes, lanes_of, lanes_of_sends
+from windtunnel.network.lanes.queue_pairs import split
+from windtunnel.network.lanes.send_files import Sends
+from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
+from windtunnel.network.simulate.fluid import at_once, fluid
+from windtunnel.network.simulate.packets import packet_options, packet_size, settled, sprays
+from windtunnel.network.simulate.paths import PlacedRanks, lane_paths, latencies, narrowed, nics_each, place_ranks, route_options
+from windtunnel.spec.cluster import Cluster
+from windtunnel.workload.ops import Comm
+
+SPRAYED = 8
+"""Ways of each connection that stand for all of them, in the flow engine."""
+MOST_IN_BATCHES = 2**17
+"""Sends of an all-to-all that the flow engine takes in NCCL's batches; more of them it takes all at once."""
+
+
+@dataclass(frozen=True)
+class RoutedCall:
+    """A call on links: its lanes, the way of each, `own` and `extra` seconds of those paths (`paths.latencies`);
+    lane k came from lane `old[k]` of the pattern, of which it may be one of several connections."""
+
+    lowered: CallLanes
+    links: PlacedRanks
+    lanes: Lanes
+    paths: Paths
+    own: Floats
+    extra: Floats
+    old: Int32s
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """What a call took. `link_bytes` [L] of the graph (empty in closed form); `mtu` bytes of a packet, 0 without packets."""
+
+    seconds: float
+    lowered: CallLanes
+    graph: Graph
+    link_bytes: Floats
+    mtu: int
+    stats: Mapping[str, float]
+
+
+def run_collective(
+    cluster: Cluster,
+    comm: Comm,
+    size: float,
+    group: Group,
+    *,
+    network: str = FLOW,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    sends: Sends | None = None,
+    settings: Settings = DEFAULT,
+    seed: int = 1,
+    dims: Sequence[int] = (),
+    speeds: Sequence[float] = (),
+    mtu: int | None = None,
+    skip: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> CallResult:
+    """Runs `comm` of `size` bytes over consecutive GPUs of `cluster`, shaped as `group`.
+
+    `network`: a name of `FIDELITIES`. `algorithm` and `protocol` instead of NCCL's choice, or `sends` from a file. `seed` salts the
+    hashes of routes. `mtu`: bytes of a packet (left out: `packet_size`). `skip`: packets' steady states
+    are fast-forwarded. Raises as `lanes_of` and the engines do.
+    """
+    check_fidelity(network, "network")
+    machine = as_set(cluster, settings)
+    routed = route_call(
+        machine,
+        comm,
+        size,
+        group,
+        algorithm=algorithm,
+        protocol=protocol,
+        sends=sends,
+        settings=settings,
+        seed=seed,
+        dims=dims,
+        speeds=speeds,
+        paths=paths_each(machine, comm, group, network),
+    )
+    return _RUN[network](routed, machine, RunOptions(settings, seed, mtu, skip, progress))
+
+
+def route_call(
+    cluster: Cluster,
+    comm: Comm,
+    size: float,
+    group: Group,
+    *,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    sends: Sends | None = None,
+    settings: Settings = DEFAULT,
+    seed: int = 1,
+    dims: Sequence[int] = (),
+    speeds: Sequence[float] = (),
+    paths: int = 1,
+) -> RoutedCall:
+    """The call's lanes on the cluster's links; each connection between nodes uses `paths` hash values side by side."""
+    links = place_ranks(cluster, group)
+    if sends is not None:
+        lowered = lanes_of_sends(cluster, comm, size, sends, links.ranks, group, settings, links.switches)
+    else:
+        if algorithm is None and not len(links.switches):
+            chosen = prepare(cluster, comm, group, settings).choose(size)[0]
+            algorithm = "ring" if chosen.startswith(("nvls", "collnet")) else None
+        lowered = lanes_of(
+            cluster,
+            comm,
+            size,
+            links.ranks,
+            group,
+            algorithm=algorithm,
+            protocol=protocol,
+            settings=settings,
+            switches=links.switches,
+            dims=dims,
+            speeds=speeds,
+            leaves=links.leaves,
+            rings=links.rings,
+        )
+    pattern = lowered.pattern
+    between = lowered.call.node_of(pattern.src) != lowered.call.node_of(pattern.dst)
+    # A message is striped over the NICs that its GPU drives, the ports of each, and the queue pairs of each port.
+    nics, ports = (nics_each(links.graph, links.ranks), cluster.fabric.nic_ports) if between.any() else (1, 1)
+    pairs = nics * ports * settings.qps * paths
+    lanes, old, part = split(lowered.lanes, between, pairs)
+    key = pattern.channel[old] * pairs + part
+    taken = lane_paths(links, lanes, key, route_options(cluster, comm, settings, seed), part, nics, ports)
+    own, extra = latencies(links.graph, taken)
+    return RoutedCall(lowered, links, lanes, taken, own, extra, old)
+
+
+def paths_each(cluster: Cluster, comm: Comm, group: Group, network: str) -> int:
+    """Hash values that a connection between nodes uses: the fabric's own; for fluids on a fabric that sprays packets, several,
+    which comes near an even spread (not for an all-to-all of many ranks, whose peers spread by themselves)."""
+    own = cluster.fabric.flows_per_connection
+    several = network == FLOW and sprays(cluster) and group.span in ("pod", "core")
+    if comm == Comm.ALL_TO_ALL and group.ranks > 128:
+        return 1
+    return max(own, SPRAYED) if several else own
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """RunOptions an engine is run."""
+
+    settings: Settings
+    seed: int
+    mtu: int | None
+    skip: bool
+    progress: Callable[[float], None] | None
+
+
+def _closed(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
+    return CallResult(routed.lowered.seconds, routed.lowered, routed.links.graph, np.zeros(0), 0, {})
+
+
+def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
+    lanes, pattern = routed.lanes, routed.lowered.pattern
+    if routed.lowered.algorithm == "p2p" and len(lanes) > MOST_IN_BATCHES:
+        share = (pattern.bytes / pattern.pace)[routed.old]
+        demands, variables = at_once(lanes, routed.paths, share, routed.extra, routed.lowered.seconds)
+    else:
+        narrow = narrowed(routed.links.graph, routed.paths, lanes)
+        slower = float((lanes.bytes / narrow.rate).max() - (lanes.bytes / lanes.rate).max())
+        known = min(slower, float((lanes.delay - narrow.delay).max()))
+        demands, variables = fluid(narrow, routed.paths, routed.extra, routed.lowered.latency - known)
+    found = flow.run(routed.links.graph.link_rate * routed.links.graph.link_up, demands, variables, progress=options.progress)
+    return CallResult(found.last, routed.lowered, routed.links.graph, found.use.bytes, 0, found.stats)
+
+
+def _packet(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
+    graph, mtu = routed.links.graph, options.mtu or packet_size(float(routed.lanes.bytes.sum()))
+    packets = replace(packet_options(cluster, mtu, options.settings, options.seed), skip=options.skip)
+    lanes = settled(graph, routed.paths, routed.lanes, mtu)
+    found = run_packets(graph, routed.paths, lanes, packets, progress=options.progress)
+    stats = {**found.stats, "skipped_share": found.skipped_share, "skip_error_s": found.skip_error}
+    return CallResult(float(found.delivered.max()), routed.lowered, graph, found.link_data.astype(np.float64), mtu, stats)
+
+
+_RUN: dict[str, Callable[[RoutedCall, Cluster, RunOptions], CallResult]] = {CLOSED: _closed, FLOW: _flow, PACKET: _packet}
+
+
+class _Stopped(Exception):
+    """Ends a run from within its progress."""
+
+
+def engine_sweep(
+    cluster: Cluster,
+    comm: Comm,
+    gpus: int,
+    sizes: Iterable[float],
+    *,
+    network: str,
+    algorithm: str | None = None,
+    protocol: str | None = None,
+    sends: Sends | None = None,
+    settings: Mapping[str, str | int] | None = None,
+    per_node: int | None = None,
+    seed: int = 1,
+    dims: Sequence[int] = (),
+    mtu: int | None = None,
+    skip: bool = False,
+    progress: Callable[[float], bool] | None = None,
+) -> list[dict[str, object]]:
+    """The rows of `sweep`, run over links: also `lanes` and, of packets, `mtu` and `packet_hops`.
+
+    `progress` is told the share of the work that is done; if it answers True the rows so far are all.
+    """
+    shape, options = flat_group(cluster, gpus, per_node), parse_settings(settings)
+    ready = prepare(as_set(cluster, options), comm, shape, options)
+    rows: list[dict[str, object]] = []
+    wanted = list(sizes)
+
+    def told(share: float) -> None:
+        if progress is not None and progress((len(rows) + share) / len(wanted)):
+            raise _Stopped
+
+    for size in wanted:
+        try:
+            ran = run_collective(
+                cluster,
+                comm,
+                size,
+                shape,
+                network=network,
+                algorithm=algorithm,
+                protocol=protocol,
+                sends=sends,
+                settings=options,
+                seed=seed,
+                dims=dims,
+                mtu=mtu,
+                skip=skip,
+                progress=told,
+            )
+        except _Stopped:
+            break
+        rows.append(_row(ran, comm, size, gpus) | {"provenance": ready.provenance, "relative_error": ready.relative_error})
+        if progress is not None and progress(len(rows) / len(wanted)):
+            break
+    return rows
+
+
+def _row(ran: CallResult, comm: Comm, size: float, gpus: int) -> dict[str, object]:
+    """One line of nccl-tests' table, with what the engine did."""
+    seconds = ran.seconds if ran.seconds > 0 else float("inf")
+    return {
+        "size": size,
+        "time_us": ran.seconds * 1e6,
+        "algbw_GBs": size / seconds * 1e-9,
+        "busbw_GBs": size * bus_factor(comm, gpus) / seconds * 1e-9,
+        "algorithm": ran.lowered.algorithm,
+        "protocol": ran.lowered.protocol,
+        "channels": int(ran.lowered.pattern.channel.max()) + 1,
+        "lanes": len(ran.lowered.lanes),
+    } | (_of_packets(ran) if ran.mtu else {})
+
+
+def _of_packets(ran: CallResult) -> dict[str, object]:
+    counts = {name: int(ran.stats[name]) for name in ("pfc_pauses", "host_pauses", "ecn_marks", "cnps", "drops")}
+    skipped = {"skipped_share": ran.stats["skipped_share"], "skip_error_us": 1e6 * ran.stats["skip_error_s"]}
+    return {"mtu": ran.mtu, "packet_hops": int(ran.stats["data_packet_hops"]), **counts, **skipped}
+
+
+__all__ = ["LOWERINGS", "CallResult", "RoutedCall", "engine_sweep", "route_call", "run_collective"]

@@ -1,0 +1,65 @@
+"""How a run over packets behaves: what a user may set, checked, and the packet engine's options for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.engine.packet import Loss, Marking, PacketOptions, Recovery, Spread
+from windtunnel.network.congestion import Congestion, load_congestion
+from windtunnel.network.fabrics.faults import CableFlap
+
+SPREADS = {"spray": Spread.ROUND, "spray-random": Spread.RANDOM, "adaptive": Spread.ADAPTIVE, "flowlet": Spread.FLOWLET}
+"""Routing -> how each switch chooses for a packet; every other routing keeps a flow on its path."""
+LOSSES = {"pfc": Loss.PAUSE, "drop": Loss.DROP, "credits": Loss.CREDITS}
+RECOVERIES = {"go-back-n": Recovery.GO_BACK_N, "selective": Recovery.SELECTIVE}
+
+
+@dataclass(frozen=True)
+class PacketSettings:
+    """`cc`: a congestion control as `load_congestion` takes it. `loss`: what a full buffer does (pfc, drop, credits).
+
+    `recovery`: go-back-n or selective; empty: selective where packets of a flow take different ways, else go-back-n. `buffer`:
+    bytes of a switch; `header`: bytes added to every packet's payload; `ack_every`: packets an ACK. Results are the same for any
+    number of `threads`. `flaps`: cables that go down while traffic runs; `convergence` seconds later flows take other ways.
+    `thresholds`: bytes of an ingress at which it pauses its sender and below which that goes on; None: dynamic. `sample` > 0:
+    seconds between two samples of the `watched` links that have most to carry for their rate, and of as many flows, the first ones.
+    """
+
+    cc: str = "dcqcn"
+    loss: str = "pfc"
+    recovery: str = ""
+    buffer: float = 32e6
+    header: int = 0
+    ack_every: int = 1
+    threads: int = 1
+    flaps: tuple[CableFlap, ...] = ()
+    convergence: float = 1e-3
+    thresholds: tuple[float, float] | None = None
+    sample: float = 0.0
+    watched: int = 32
+
+    def options(self, routing: str, mtu: int, seed: int, path: str = "--cc") -> tuple[PacketOptions, Congestion]:
+        """What the engine takes; UnknownName and SpecError for what is wrong, a congestion control's at `path`."""
+        for option, value, known in (("loss", self.loss, LOSSES), ("--recovery", self.recovery or "selective", RECOVERIES)):
+            if value not in known:
+                raise UnknownName(option, value, list(known))
+        for name, number, low, high in (("--threads", self.threads, 1, 1024), ("--ack-every", self.ack_every, 1, 1024),
+                                        ("--buffer", self.buffer, 1e4, 1e12), ("--header", self.header, 0, 1024),
+                                        ("--sample", self.sample or 1.0, 1e-9, 1e3),
+                                        ("--watch", self.watched, 1, 4096)):  # fmt: skip
+            if not low <= number <= high:
+                raise SpecError(name, number, f"{low:g} to {high:g}")
+        xoff, xon = self.thresholds or (0.0, 0.0)
+        if self.thresholds and not 0 < xon <= xoff <= self.buffer:
+            raise SpecError("--xon", xon, f"above 0 and at most --xoff ({xoff:g}), which is at most --buffer ({self.buffer:g})")
+        control = load_congestion(self.cc, path=path)
+        spread = SPREADS.get(routing, Spread.PATH)
+        recovery = self.recovery or ("go-back-n" if spread == Spread.PATH else "selective")
+        options = PacketOptions(
+            mtu=mtu, header=self.header, loss=LOSSES[self.loss], buffer=self.buffer, recovery=RECOVERIES[recovery],
+            ack_every=self.ack_every, xoff=xoff, xon=xon, spread=spread, seed=seed, threads=self.threads,
+            algorithm=control.algorithm,
+            parameters=control.parameters, ecn=[Marking(row.rate, row.kmin, row.kmax, row.pmax) for row in control.ecn],
+        )  # fmt: skip
+        return options, control

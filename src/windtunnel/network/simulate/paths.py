@@ -1,0 +1,196 @@
+"""A call's ranks on a cluster's graph: endpoints, switches that reduce, and the links of each lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.arrays import Floats, Int32s
+from windtunnel.engine.graph import Graph, NodeKind, Paths
+from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
+from windtunnel.network.closed.collective import ClusterKey
+from windtunnel.network.fabrics import cluster_graph
+from windtunnel.network.groups.shape import Group
+from windtunnel.network.lanes.mesh_rings import MOST_IN_MESH, MeshRings, mesh_rings
+from windtunnel.network.nccl.settings import Settings
+from windtunnel.network.simulate.ports import route_by_port
+from windtunnel.spec.cluster import Cluster
+from windtunnel.workload.ops import Comm
+
+
+@dataclass(frozen=True)
+class PlacedRanks:
+    """A graph and, in it, the endpoints of ranks [n] and of switches that add: NVSwitches of the call's nodes, then of the fabric
+    as collnet.py numbers them (empty if there are none). `leaves` [nodes]: which set of leaf switches a node hangs on. `rings`: the
+    cycles of a node's local ranks that its direct links have room for (empty: any order will do). `through`: endpoints that are
+    joined through a third GPU of the group: ((from, to), between)."""
+
+    graph: Graph
+    ranks: Int32s
+    switches: Int32s
+    leaves: tuple[int, ...]
+    rings: tuple[tuple[int, ...], ...] = ()
+    through: tuple[tuple[tuple[int, int], int], ...] = ()
+
+
+def place_ranks(cluster: Cluster, group: Group) -> PlacedRanks:
+    """Consecutive GPUs, `group.per_node` in each domain from its first on, as nccl-tests places them."""
+    return _links(ClusterKey(cluster), group.ranks, group.per_node)
+
+
+@lru_cache(maxsize=8)
+def _links(key: ClusterKey, count: int, here: int) -> PlacedRanks:
+    cluster = key.cluster
+    domain = cluster.node.domain
+    ranks = (np.arange(count) // here) * domain + np.arange(count) % here
+    placed = cluster_graph(cluster, int(ranks[-1]) // cluster.node.gpus + 1)
+    ends = placed.endpoint[ranks].astype(np.int32)
+    return add_switches(placed.graph, ends, here, cluster.fabric.in_network_reduction)
+
+
+def add_switches(graph: Graph, ranks: Int32s, per_node: int, reduces: bool = False) -> PlacedRanks:
+    """The graph with the switches that can add for these ranks as endpoints; `reduces`: those of the fabric can, too."""
+    nodes = -(-len(ranks) // per_node)
+    home = graph.endpoint[ranks]
+    site = graph.node_site[home[::per_node]]
+    nvswitch = np.nonzero(graph.node_kind == NodeKind.NVSWITCH)[0]
+    where = {int(graph.node_site[node]): int(node) for node in reversed(nvswitch)}
+    inside = [where.get(int(s), -1) for s in site]
+    if min(inside) < 0:
+        found = _mesh_rings(graph, home[:per_node])
+        here = [ranks[at : at + per_node].tolist() for at in range(0, len(ranks), per_node)]
+        through = tuple(((at[a], at[b]), at[c]) for at in here for (a, b), c in found.through if max(a, b, c) < len(at))
+        return PlacedRanks(graph, ranks, np.zeros(0, dtype=np.int32), (0,) * nodes, found.rings, through)
+    fabric, leaves = (_fabric(graph, ranks, per_node) if reduces and nodes > 1 else None) or ([], (0,) * nodes)
+    made = np.array([*inside, *fabric], dtype=np.int32)
+    ends = np.arange(graph.endpoints, graph.endpoints + len(made), dtype=np.int32)
+    return PlacedRanks(with_endpoints(graph, made), ranks, ends, leaves)
+
+
+def with_endpoints(graph: Graph, nodes: npt.ArrayLike) -> Graph:
+    """The graph with `nodes` as endpoints behind those that it has, without NICs or a rail of their own."""
+    made = np.asarray(nodes, dtype=np.int32)
+    return replace(
+        graph,
+        endpoint=np.concatenate([graph.endpoint, made]),
+        rail=np.concatenate([graph.rail, np.full_like(made, -1)]),
+        nic_start=np.concatenate([graph.nic_start, np.full(len(made), graph.nic_start[-1], dtype=np.int64)]),
+    )
+
+
+def _mesh_rings(graph: Graph, gpus: Int32s) -> MeshRings:
+    """Rings over links between the GPUs themselves (a mesh without a switch)."""
+    place = {int(node): i for i, node in enumerate(gpus.tolist())}
+    room: dict[tuple[int, int], float] = {}
+    for a, b, rate in zip(graph.link_from.tolist(), graph.link_to.tolist(), graph.link_rate.tolist(), strict=True):
+        if a in place and b in place:
+            room[place[a], place[b]] = room.get((place[a], place[b]), 0.0) + rate
+    if not room or len(gpus) > MOST_IN_MESH:
+        return MeshRings()
+    unit = min(room.values())
+    return mesh_rings(len(gpus), {pair: round(rate / unit) for pair, rate in room.items()})
+
+
+def _fabric(graph: Graph, ranks: Int32s, per_node: int) -> tuple[list[int], tuple[int, ...]] | None:
+    """(leaf switches by group and head, then the switch above them for each head; group of each node), or None where no single
+    switch joins the leaves."""
+    fabric = (graph.node_kind == NodeKind.SWITCH) & (graph.node_site < 0)
+    upward: dict[int, list[int]] = {}
+    for a, b in zip(graph.link_from.tolist(), graph.link_to.tolist(), strict=True):
+        if fabric[b]:
+            upward.setdefault(a, []).append(b)
+    first = ranks[::per_node]
+    nics = [graph.nics[graph.nic_start[e] : graph.nic_start[e + 1]].tolist() for e in ranks.tolist()]
+    heads = _heads(nics[:per_node])
+    sets = []
+    for node in range(len(first)):
+        ports = [nics[node * per_node + head] for head in heads]
+        if not all(ports) or not all(upward.get(p[0]) for p in ports):
+            return None
+        sets.append(tuple(upward[p[0]][0] for p in ports))
+    groups = sorted(set(sets))
+    found = [leaf for group in groups for leaf in group]
+    if len(groups) > 1:
+        for head in range(len(heads)):
+            above = [set(upward.get(group[head], [])) for group in groups]
+            common = sorted(set.intersection(*above))
+            if not common:
+                return None
+            found.append(common[head % len(common)])
+    return found, tuple(groups.index(s) for s in sets)
+
+
+def _heads(nics: list[list[int]]) -> list[int]:
+    """Local ranks that have a NIC of their own, as `collnet.heads_of` numbers them."""
+    count = max(1, min(len({n for own in nics for n in own}), len(nics)))
+    return [head * len(nics) // count for head in range(count)]
+
+
+def route_options(cluster: Cluster, comm: Comm, settings: Settings, seed: int = 1) -> RouteOptions:
+    """How NCCL leaves a node: over the NVLink to the GPU on the receiver's rail (PXN), where it has NVLink and may."""
+    sends = comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
+    if settings.pxn and (settings.p2p_pxn or not sends) and cluster.node.scale_up.kind == "nvswitch":
+        return RouteOptions(Policy.ECMP, NicChoice.PXN, seed)
+    return RouteOptions(Policy.ECMP, NicChoice.RAIL if settings.cross_nic == 0 else NicChoice.NEAREST, seed)
+
+
+def nics_each(graph: Graph, ranks: Int32s) -> int:
+    """NICs that every rank drives by itself, over which the library stripes its messages; at least 1."""
+    return max(1, int(np.diff(graph.nic_start)[ranks].min()))
+
+
+def lane_paths(
+    links: PlacedRanks, lanes: Lanes, key: Int32s, options: RouteOptions, part: Int32s, nics: int = 1, ports: int = 1
+) -> Paths:
+    """Links of each lane; `key` [K] tells connections of the same two endpoints apart, `part` [K] numbers those of one message over
+    the GPU's `nics` and the `ports` of each (ports.py)."""
+    keys = key.astype(np.uint64)
+    paths = route_by_port(links.graph, lanes.src, lanes.dst, keys, options, part, nics, ports)
+    return _relayed(links, lanes, keys, options, paths) if links.through else paths
+
+
+def _relayed(links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64], options: RouteOptions, paths: Paths) -> Paths:
+    """The paths, with those of `links.through` by the GPU named there."""
+    between = dict(links.through)
+    mid = np.array([between.get(pair, -1) for pair in zip(lanes.src.tolist(), lanes.dst.tolist(), strict=True)], dtype=np.int32)
+    at = np.nonzero(mid >= 0)[0]
+    halves = [route(links.graph, a[at], b[at], keys[at], options) for a, b in ((lanes.src, mid), (mid, lanes.dst))]
+    lane_paths = [paths.links[paths.start[k] : paths.start[k + 1]] for k in range(len(paths))]
+    for i, k in enumerate(at.tolist()):
+        lane_paths[k] = np.concatenate([half.links[half.start[i] : half.start[i + 1]] for half in halves])
+    return Paths(np.cumsum([0, *map(len, lane_paths)]).astype(np.int64), np.concatenate(lane_paths).astype(np.int32))
+
+
+def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
+    """(own, extra) latency of each path in seconds: of links that a fitted hop contains, since it was measured below one leaf, and of
+    links between switches, which come on top."""
+    between = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
+    own = path_sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
+    extra = path_sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)
+    return own, extra
+
+
+def narrowed(graph: Graph, paths: Paths, lanes: Lanes) -> Lanes:
+    """Lanes with a rate, no faster than the narrowest link of their way, with what a slice takes longer for it out of its delay.
+
+    The closed form has all of a node's NICs for a call however few channels it has. What one slice on one NIC takes longer is in
+    the hops that were fitted to it; what further slices take longer is not.
+    """
+    rate = graph.link_rate[paths.links]
+    narrow = np.full(len(paths), np.inf)
+    np.minimum.at(narrow, np.repeat(np.arange(len(paths)), np.diff(paths.start)), rate)
+    narrow = np.where(np.isinf(lanes.rate), np.inf, np.minimum(narrow, lanes.rate))
+    longer = lanes.slice / narrow - lanes.slice / lanes.rate
+    return replace(lanes, rate=narrow, delay=np.maximum(0.0, lanes.delay - longer))
+
+
+def path_sums(values: Floats, paths: Paths) -> Floats:
+    """[P] sum over each path of the values of its links, one after the other."""
+    total = np.zeros(len(values) + 1)
+    np.cumsum(values, out=total[1:])
+    at = total[paths.start]
+    return at[1:] - at[:-1]

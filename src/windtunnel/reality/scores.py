@@ -1,0 +1,102 @@
+"""One score a measured quantity, and the errors of a group of them. Plain data.
+
+Errors are signed percentages of the measured value: 100 * (predicted - measured) / measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Score:
+    """One measured quantity of one row beside its prediction, or the reason why there is none.
+
+    `measured` and `predicted` are in the quantity's unit (s, GiB, µs, %). `claimed_pct` is the relative error that the prediction
+    itself states. `source_seen` is false for numbers recalled and not read again; `fitted` says that constants of the
+    model were fitted on this family, so that its error is no test of foresight.
+    """
+
+    id: str
+    family: str
+    quantity: str
+    measured: float | None = None
+    predicted: float | None = None
+    skipped: str | None = None
+    assumptions: tuple[str, ...] = ()
+    source_seen: bool = True
+    fitted: bool = False
+    complete: bool = False
+    claimed_pct: float | None = None
+    job: str = ""
+    precision: str = ""
+    framework: str = ""
+    table: str = ""
+
+    @property
+    def error_pct(self) -> float | None:
+        """Signed error in percent, or None for a skipped row."""
+        if self.skipped is not None or self.measured is None or self.predicted is None:
+            return None
+        return 100.0 * (self.predicted - self.measured) / self.measured
+
+    def as_dict(self) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "id": self.id,
+            "family": self.family,
+            "quantity": self.quantity,
+            "measured": self.measured,
+            "source_seen": self.source_seen,
+            "fitted": self.fitted,
+            "complete": self.complete,
+            "assumptions": list(self.assumptions),
+        }
+        if self.skipped is not None:
+            return made | {"skipped": self.skipped}
+        return made | {"predicted": self.predicted, "error_pct": self.error_pct, "claimed_pct": self.claimed_pct, "job": self.job}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Errors of one family's rows in one quantity: `n` scored rows, mean and median of |error|, mean error, largest |error|."""
+
+    family: str
+    quantity: str
+    n: int
+    mape_pct: float | None
+    median_abs_pct: float | None
+    bias_pct: float | None
+    max_abs_pct: float | None
+    skipped: int
+    fitted: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "family": self.family,
+            "quantity": self.quantity,
+            "n": self.n,
+            "mape_pct": self.mape_pct,
+            "median_abs_pct": self.median_abs_pct,
+            "bias_pct": self.bias_pct,
+            "max_abs_pct": self.max_abs_pct,
+            "skipped": self.skipped,
+            "fitted": self.fitted,
+        }
+
+
+def summary(family: str, quantity: str, scores: Iterable[Score], fitted: bool = False) -> Family:
+    """Errors of `scores`, which share a quantity; the figures are None where no row was scored."""
+    listed = list(scores)
+    errors = [error for score in listed if (error := score.error_pct) is not None]
+    if not errors:
+        return Family(family, quantity, 0, None, None, None, None, len(listed), fitted)
+    sizes = [abs(error) for error in errors]
+    if not all(math.isfinite(size) for size in sizes):
+        raise ValueError(f"{family}, {quantity}: a prediction is not finite")
+    return Family(
+        family, quantity, len(errors), fmean(sizes), median(sizes), fmean(errors), max(sizes), len(listed) - len(errors), fitted
+    )

@@ -1,0 +1,56 @@
+"""Datasets from rows, and from other datasets; both are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+from windtunnel.records.checks import check
+from windtunnel.records.dataset import About, Dataset, arrow_schema
+
+ENVIRONMENT = ("gpu", "device", "architecture", "driver", "libraries", "datasheet", "settings")
+"""Fields of `About` that rows of one dataset must share: what differs in one of them is another profile."""
+
+
+def dataset(about: About, rows: Iterable[Mapping[str, Any]], where: str = "dataset") -> Dataset:
+    """A dataset from dicts by column; a missing key is null. Rows are checked, see `checks.check`; `where` is for its messages."""
+    import pyarrow as pa
+
+    schema = arrow_schema()
+    made = [{name: row.get(name) for name in schema.names} for row in rows]
+    try:
+        table = pa.Table.from_pylist(made, schema=schema)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise SpecError(where, str(error).splitlines()[0][:100], "values of the column types of docs/profile.md") from error
+    return check(Dataset(about, table), where)
+
+
+def concat(datasets: Sequence[Dataset]) -> Dataset:
+    """The rows of several datasets of one GPU and environment, in order; source, licence and notes are joined.
+
+    Raises SpecError for none at all, for datasets that differ in a field of `ENVIRONMENT` (two profiles are never mixed), and for
+    rows that contradict each other.
+    """
+    import pyarrow as pa
+
+    if not datasets:
+        raise SpecError("concat", 0, "at least one dataset")
+    first = datasets[0].about
+    for number, other in enumerate(datasets[1:], start=1):
+        for name in ENVIRONMENT:
+            mine, its = getattr(first, name), getattr(other.about, name)
+            if mine != its:
+                raise SpecError(
+                    f"dataset {number}: about.{name}",
+                    its,
+                    f"that of dataset 0, {mine!r}",
+                    "Profiles of two GPUs or environments are never mixed: keep a file for each.",
+                )
+    source, licence, notes = (
+        "; ".join(dict.fromkeys(text for data in datasets if (text := getattr(data.about, name))))
+        for name in ("source", "licence", "notes")
+    )
+    about = replace(first, source=source, licence=licence, notes=notes)
+    return check(Dataset(about, pa.concat_tables([data.table for data in datasets])), "concat")

@@ -1,0 +1,93 @@
+"""A change of a job: fields with new values, as `--set` types them, and the job with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.memory import StageMemory, memory_of
+from windtunnel.spec import Job, Noun, check
+from windtunnel.workload import build
+
+AnyNoun = TypeVar("AnyNoun", bound=Noun)
+
+
+@dataclass(frozen=True)
+class Change:
+    """New values by dotted path, such as `plan.tp`; None leaves an optional field out."""
+
+    fields: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, **fields: Any) -> Change:
+        """From keywords, `__` for the dot: `Change.of(plan__tp=4)`."""
+        return cls(tuple((path.replace("__", "."), value) for path, value in fields.items()))
+
+    def __add__(self, other: Change) -> Change:
+        return Change((*self.fields, *other.fields))
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """What to type after `--set`; a dp that follows from other degrees is left out, since it gives way by itself."""
+        return tuple(f"{path}={written(value)}" for path, value in self.fields if not (path == "plan.dp" and value is None))
+
+    def without_no_ops(self, job: Job) -> Change:
+        """The change without fields that have their new value already."""
+        return Change(tuple((path, value) for path, value in self.fields if value_of(job, path) != value))
+
+    def apply(self, job: Job) -> Job:
+        """The job with the new values; PlanError or SpecError if they contradict it."""
+        tree: dict[str, Any] = {}
+        for path, value in self.fields:
+            *heads, last = path.split(".")
+            level = tree
+            for head in heads:
+                level = level.setdefault(head, {})
+            level[last] = value
+        return check(_updated(job, tree))
+
+
+def _updated(noun: AnyNoun, tree: Mapping[str, Any]) -> AnyNoun:
+    """A copy of `noun` with the nested values of `tree`."""
+    inner = {key: _updated(getattr(noun, key), value) if isinstance(value, Mapping) else value for key, value in tree.items()}
+    return noun.model_copy(update=inner)
+
+
+def value_of(job: Job, path: str) -> Any:
+    """The value at a dotted path."""
+    value: Any = job
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def written(value: object) -> str:
+    """A value as `--set` takes it."""
+    if value is None:
+        return "none"
+    if isinstance(value, (tuple, list)):
+        return f"[{','.join(written(item) for item in value)}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def changed(job: Job, change: Change) -> Job | None:
+    """The job with the change, or None if it contradicts itself."""
+    try:
+        return change.apply(job)
+    except WindtunnelError:
+        return None
+
+
+def spare(memory: Sequence[StageMemory]) -> float:
+    """Bytes left on the fullest stage; negative is what is missing."""
+    return -max(stage.missing for stage in memory)
+
+
+def memory_after(job: Job) -> tuple[StageMemory, ...] | None:
+    """The memory of every stage, or None where the graph cannot be built."""
+    try:
+        return memory_of(job, build(job))
+    except WindtunnelError:
+        return None

@@ -1,0 +1,318 @@
+"""Changes that make a job fit: every field that can be one, alone and several together, each priced by a prediction.
+
+`fixes` tries single changes first, then whole layouts (tp, cp, pp, ep with the weakest recompute that fits). The cheapest comes
+first: the one whose token costs least, not the one that frees most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.predict import predict
+from windtunnel.search.change import Change, changed, memory_after, spare
+from windtunnel.spec import Job, Model
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.graph_model import GraphModel
+from windtunnel.spec.plan import Plan
+from windtunnel.workload import active_parameters, parameter_count
+
+SHOWN = 5
+"""Fixes that are told."""
+
+LAYOUTS, PRICED = 160, 10
+"""Layouts whose memory is counted at most, and layouts that fit whose step is predicted; both most promising first."""
+
+HEADROOM = 0.02
+"""Share of the GPU's memory that a layout leaves free, if any does: what no model counts to the byte. Assumed."""
+
+SHARDING = {"none": "zero1", "zero1": "zero2", "zero2": "zero3"}
+RECOMPUTE = {"none": "selective", "selective": "full", "ops": "full"}
+AGAIN = {"none": 1.0, "selective": 1.02, "ops": 1.15, "full": 1.33}
+"""Time of a step with recompute over one without, to order layouts before any is predicted: full runs the forward pass again."""
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A change with which the job fits, bytes left on the fullest GPU, seconds of a step, and the price of a token over today's.
+
+    `price`: 0.05 is 5 % dearer a token than the job as it is would be, if it fitted; 0 where that cannot be predicted.
+    """
+
+    change: Change
+    spare: float
+    step_time_s: float
+    tokens_per_s: float
+    price: float
+
+    @property
+    def single(self) -> bool:
+        """Whether one field is enough; a dp that follows does not count."""
+        return len(self.change.sets) == 1
+
+
+def fixes(job: Job) -> tuple[Fix, ...]:
+    """At most SHOWN fixes, cheapest first; empty if nothing that was tried makes `job` fit.
+
+    A fix with more fields than a cheaper one has is left out.
+    """
+    now = _rate(job)
+    found = [fix for change in _smallest_that_fits(job) if (fix := _priced(job, change, now)) is not None]
+    if not isinstance(job.model, GraphModel):
+        found += [fix for change in _layouts(job) if (fix := _priced(job, change, now)) is not None]
+    best: list[Fix] = []
+    for fix in sorted(found, key=lambda one: (-one.tokens_per_s, len(one.change.sets))):
+        if not any(set(other.change.sets) <= set(fix.change.sets) for other in best):
+            best.append(fix)
+    singles = [fix for fix in best if fix.single]
+    shown = best[:SHOWN]
+    if singles and not any(fix.single for fix in shown):
+        shown[-1] = singles[0]  # the gentlest answer is one field, even where several are faster
+    return tuple(shown)
+
+
+def _rate(job: Job) -> float | None:
+    """Tokens a second, or None where the job cannot be predicted."""
+    try:
+        return predict(job).tokens_per_s
+    except WindtunnelError:
+        return None
+
+
+def _priced(job: Job, change: Change, now: float | None) -> Fix | None:
+    after = changed(job, change)
+    if after is None:
+        return None
+    try:
+        prediction = predict(after)
+    except WindtunnelError:
+        return None
+    price = now / prediction.tokens_per_s - 1.0 if now else 0.0
+    rate = prediction.tokens_per_s
+    return Fix(change, spare(prediction.memory), prediction.step_time_s, rate, price) if prediction.fits else None
+
+
+def _smallest_that_fits(job: Job) -> Iterator[Change]:
+    """Of each family of single changes, the first that makes the job fit."""
+    for family in SINGLES:
+        for candidate in family(job):
+            change = candidate.without_no_ops(job)
+            after = changed(job, change)
+            memory = memory_after(after) if after is not None else None
+            if memory is not None and all(stage.fits for stage in memory):
+                yield change
+                break
+
+
+def _sequence_parallel(job: Job) -> Iterator[Change]:
+    if job.plan.tp > 1 and not job.plan.sequence_parallel:
+        yield Change.of(plan__sequence_parallel=True)
+
+
+def _sharding(job: Job) -> Iterator[Change]:
+    sharding = str(job.plan.sharding)
+    while sharding in SHARDING and job.shard_ranks > 1:
+        sharding = SHARDING[sharding]
+        yield Change.of(plan__sharding=sharding)
+
+
+def _micro_batch(job: Job) -> Iterator[Change]:
+    micro = job.plan.micro_batch
+    while micro > 1:
+        micro //= 2
+        yield Change.of(plan__micro_batch=micro)
+
+
+def _recompute(job: Job) -> Iterator[Change]:
+    plan, largest = job.plan, max(max(stage) for stage in job.layers_per_stage)
+    if plan.recompute == "none":
+        yield Change.of(plan__recompute="selective")
+    if plan.recompute != "full":
+        for quarter in (1, 2, 3):
+            yield Change.of(plan__recompute="full", plan__recompute_layers=math.ceil(largest * quarter / 4))
+        yield Change.of(plan__recompute="full")
+    elif plan.recompute_layers is not None and plan.recompute_layers < largest:
+        yield Change.of(plan__recompute_layers=None)
+
+
+def _loss(job: Job) -> Iterator[Change]:
+    if not job.runtime.fused_cross_entropy:
+        yield Change.of(runtime__fused_cross_entropy=True)
+    for kind in ("chunked", "linear"):
+        if job.runtime.cross_entropy not in (kind, "linear"):
+            yield Change.of(runtime__cross_entropy=kind)
+
+
+def _precision_of_state(job: Job) -> Iterator[Change]:
+    if job.runtime.optimizer == "adam" and job.runtime.exp_avg_dtype == "fp32":
+        yield Change.of(runtime__exp_avg_dtype="bf16", runtime__exp_avg_sq_dtype="bf16")
+    if job.runtime.gradient_dtype == "fp32" and job.runtime.precision != "fp32":
+        yield Change.of(runtime__gradient_dtype="bf16")
+
+
+def _offload_optimizer(job: Job) -> Iterator[Change]:
+    if job.plan.offload.optimizer == "none":
+        for fraction in (0.25, 0.5, 0.75):
+            yield Change.of(plan__offload__optimizer="host", plan__offload__optimizer_fraction=fraction)
+        yield Change.of(plan__offload__optimizer="host")
+
+
+def _offload_activations(job: Job) -> Iterator[Change]:
+    most = max(max(stage) for stage in job.layers_per_stage)
+    for layers in dict.fromkeys(math.ceil(most * quarter / 4) for quarter in (1, 2, 3, 4)):
+        if layers > job.plan.offload.activations:
+            yield Change.of(plan__offload__activations=layers)
+
+
+def _degree(axis: str) -> Callable[[Job], Iterator[Change]]:
+    """Doublings of one degree, dp giving way."""
+
+    def family(job: Job) -> Iterator[Change]:
+        degree = getattr(job.plan, axis)
+        while 2 * degree <= min(job.cluster.gpus, 64):
+            degree *= 2
+            if axis == "ep":
+                yield Change.of(plan__ep=degree)
+            elif axis == "pp":
+                uneven = _even(job.model.layers, degree * job.plan.vpp)
+                stages = () if uneven == job.plan.stages else (("plan.stages", uneven),)
+                yield Change((("plan.pp", degree), ("plan.dp", None), *stages))
+            else:
+                beside = (("plan.sequence_parallel", True),) if axis == "tp" and isinstance(job.model, Model) else ()
+                yield Change(((f"plan.{axis}", degree), ("plan.dp", None), *beside))
+
+    return family
+
+
+def _layout_of_stages(job: Job) -> Iterator[Change]:
+    """Fewer layers on the ends of the pipeline, where embedding, logits and the deepest 1F1B backlog are."""
+    plan, parts = job.plan, job.plan.pp * job.plan.vpp
+    if plan.pp == 1 or isinstance(job.model, GraphModel):
+        return
+    for less_first, less_last in ((0, 1), (1, 0), (1, 1), (2, 1), (1, 2), (2, 2)):
+        base, extra = divmod(job.model.layers + less_first + less_last, parts)
+        stages = [base + (part >= parts - extra) for part in range(parts)]
+        stages[0] -= less_first
+        stages[-1] -= less_last
+        if min(stages) >= 0 and tuple(stages) != plan.stages:
+            yield Change.of(plan__stages=tuple(stages))
+
+
+SINGLES: tuple[Callable[[Job], Iterator[Change]], ...] = (
+    _sequence_parallel,
+    _loss,
+    _sharding,
+    _micro_batch,
+    _recompute,
+    _precision_of_state,
+    _layout_of_stages,
+    _offload_activations,
+    _offload_optimizer,
+    _degree("cp"),
+    _degree("tp"),
+    _degree("pp"),
+    _degree("ep"),
+)
+"""Families of changes of one kind, each from gentle to harsh."""
+
+
+def _layouts(job: Job) -> list[Change]:
+    """The PRICED layouts that fit and promise the shortest step: tp, cp, pp and ep, with the weakest recompute that fits."""
+    fitting: list[tuple[float, float, Change]] = []
+    least, memory = _weights(job), job.cluster.gpu.memory
+    done: set[tuple[object, ...]] = set()
+    counted = 0
+    for guess, division, change in sorted(_divisions(job), key=lambda one: one[0]):
+        if division in done or (after := changed(job, change)) is None or least(after.plan) > memory:
+            continue
+        stages = memory_after(after)
+        if stages is not None and all(stage.fits for stage in stages):
+            done.add(division)
+            fitting.append((guess, spare(stages), change))
+        counted += 1
+        if counted >= LAYOUTS or len(fitting) >= 2 * PRICED:
+            break
+    roomy = [one for one in fitting if one[1] >= HEADROOM * memory]
+    return [change for _, _, change in (roomy or fitting)[:PRICED]]
+
+
+def _divisions(job: Job) -> Iterator[tuple[float, tuple[object, ...], Change]]:
+    """(relative time by a rule of thumb, what identifies the division, the change) of layouts of the same model, batch and GPUs."""
+    plan, model, gpus, domain = job.plan, job.model, job.cluster.gpus, job.cluster.node.domain
+    sharding = "zero1" if plan.sharding == "none" and gpus > 1 else str(plan.sharding)
+    recomputes = list(dict.fromkeys(("none", str(plan.recompute), "selective", "full")))
+    losses = [job.runtime.cross_entropy] + (["chunked"] if job.runtime.cross_entropy not in ("chunked", "linear") else [])
+    widths = {plan.tp, *_powers(min(domain, model.heads))}
+    contexts = {plan.cp, *_powers(min(16, plan.seq // 1024 or 1))}
+    experts = {plan.ep, *_powers(min(64, model.experts or 1))}
+    for tp, cp, pp, ep in product(widths, contexts, {plan.pp, *_powers(min(model.layers, 32))}, experts):
+        dp, rest = divmod(gpus, tp * cp * pp)
+        if rest or not dp or plan.global_batch % (dp * plan.micro_batch) or plan.global_batch < pp * dp * plan.micro_batch:
+            continue
+        for recompute, loss in product(recomputes, losses):
+            new = {
+                "plan.tp": tp,
+                "plan.cp": cp,
+                "plan.pp": pp,
+                "plan.ep": ep,
+                "plan.etp": min(plan.etp, tp),
+                "plan.sharding": sharding,
+                "plan.sequence_parallel": tp > 1 and (plan.sequence_parallel or plan.tp == 1),
+                "plan.recompute": recompute,
+                "runtime.cross_entropy": loss,
+            }
+            if pp != plan.pp:
+                new |= {"plan.vpp": 1, "plan.schedule": "auto", "plan.stages": _even(model.layers, pp)}
+            if recompute != plan.recompute:
+                new |= {"plan.recompute_layers": None}
+            old = {path: getattr(job.plan if path.startswith("plan") else job.runtime, path.partition(".")[2]) for path in new}
+            differ = tuple((path, value) for path, value in new.items() if value != old[path])
+            if not differ:
+                continue
+            moved = (tp, cp, pp) != (plan.tp, plan.cp, plan.pp)
+            change = Change((*differ, ("plan.dp", None))) if moved else Change(differ)
+            guess = _guess(job, tp, cp, pp, ep) * AGAIN[recompute] * (1.005 if loss != job.runtime.cross_entropy else 1.0)
+            yield guess, (tp, cp, pp, ep), change
+
+
+def _guess(job: Job, tp: int, cp: int, pp: int, ep: int) -> float:
+    """Relative time of a step: bubble, calls inside layers, calls that leave a scale-up domain. Only orders layouts for prediction."""
+    plan, domain = job.plan, job.cluster.node.domain
+    dp = job.cluster.gpus // (tp * cp * pp)
+    bubble = 1.0 + (pp - 1) * plan.micro_batch * dp / plan.global_batch
+    calls = 1.0 + 0.1 * (tp.bit_length() - 1) + 0.04 * (cp.bit_length() - 1) + 0.05 * (pp.bit_length() - 1)
+    calls += 0.3 if tp * cp > domain else 0.0
+    calls += 0.15 if ep * plan.etp > domain else 0.0
+    return bubble * calls
+
+
+def _weights(job: Job) -> Callable[[Plan], float]:
+    """Bytes of weights, and of gradients that are not sharded, on a GPU under a plan: what no recompute makes smaller."""
+    model, runtime = job.model, job.runtime
+    whole = parameter_count(model)
+    experts = 0.0
+    if model.experts is not None and model.experts > model.top_k:
+        experts = (whole - active_parameters(model)) * model.experts / (model.experts - model.top_k)
+    weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
+
+    def least(plan: Plan) -> float:
+        if plan.shards_parameters or model.frozen or job.plan.offload.parameters != "none":
+            return 0.0
+        each = weight + (0.0 if plan.sharding == "zero2" else gradient)
+        return each * ((whole - experts) / plan.tp + experts / (plan.ep * plan.etp)) / plan.pp
+
+    return least
+
+
+def _powers(most: int) -> list[int]:
+    """1, 2, 4, … up to `most`."""
+    return [2**n for n in range(most.bit_length()) if 2**n <= most]
+
+
+def _even(layers: int, parts: int) -> tuple[int, ...] | None:
+    """Layers of each stage, the first ones with one more; None where they divide evenly."""
+    base, extra = divmod(layers, parts)
+    return tuple(base + (stage < extra) for stage in range(parts)) if extra else None

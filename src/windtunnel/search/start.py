@@ -1,0 +1,161 @@
+"""A first plan for a model on a cluster, where a user states none or only parts of one.
+
+The rule is simple on purpose, so that its answer can be told in a line: the smallest number of nodes, and on them the least model
+parallelism, on which the job fits. It looks for a plan that works, not for the best one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.memory import memory_of
+from windtunnel.spec import Cluster, Job, Model, check, load_job
+from windtunnel.workload import build, parameter_count
+from windtunnel.workload.flops import active_parameters
+
+START_TOKENS = 4 * 2**20
+"""Tokens of a step where the user states no batch: what the published runs of 7B to 405B use (Llama 2 and 3 papers: 4 to 16 Mi)."""
+
+START_SEQ = 8192
+"""Tokens of a sequence where the user states none, if the model's `max_seq` allows it."""
+
+WEIGHT_AND_GRADIENT = 6
+"""Bytes a parameter that no optimizer sharding can cut: a 16-bit weight and an fp32 gradient."""
+
+ALL_STATE = 18
+"""Bytes a parameter of mixed-precision Adam over all GPUs: 16-bit weight, fp32 gradient, master copy and two moments."""
+
+POWERS = tuple(2**i for i in range(15))
+
+TRIES = 64
+"""Plans whose memory is computed before the rule gives up and takes the last one."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The job of the first plan, what was assumed for it (`plan.tp = 8`, …) and whether it fits."""
+
+    job: Job
+    assumed: tuple[str, ...]
+    fits: bool
+
+
+def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stated: frozenset[str]) -> Start:
+    """A job from `table` (model, runtime and cluster, no plan) and `overrides`; what neither states is chosen.
+
+    `model` is that of the table with the overrides on it; `stated` are the paths that the user fixed, such as `plan.tp`. Where
+    nothing fits, the job is the most divided one that was tried. Raises the PlanError or SpecError of the first candidate if no
+    candidate is a valid job.
+    """
+    cluster = load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, overrides).cluster
+    own = _stated_plan(overrides)
+    candidates = list(_candidates(model, cluster, own))
+    promising = [one for one in candidates if _may_fit(model, cluster, {**one[0], **own}, one[1])]
+    trouble: PlanError | SpecError | None = None
+    last: Start | None = None
+    tries = 0
+    for plan, gpus in promising or candidates[-1:]:
+        fields = {f"plan.{key}": value for key, value in plan.items() if f"plan.{key}" not in stated}
+        if "cluster.gpus" not in stated:
+            fields["cluster.gpus"] = gpus
+        try:
+            job = check(load_job(table, [*(f"{path}={_toml(value)}" for path, value in fields.items()), *overrides]))
+        except (PlanError, SpecError) as error:
+            trouble = trouble or error
+            continue
+        fits = all(stage.fits for stage in memory_of(job, build(job)))
+        last = Start(job, tuple(f"{path} = {_toml(value)}" for path, value in fields.items()), fits)
+        tries += 1
+        if fits or tries >= TRIES:
+            break
+    if last is None:
+        raise trouble or PlanError("cluster.gpus", cluster.gpus, "a multiple of tp*cp*pp, with as many ranks as ep asks for")
+    return last
+
+
+def _stated_plan(overrides: Sequence[str]) -> dict[str, Any]:
+    """The plan's fields that the overrides state, as numbers where they are whole numbers; `gpus` is the cluster's."""
+    own: dict[str, Any] = {}
+    for text in overrides:
+        key, _, value = (part.strip() for part in text.partition("="))
+        if key == "cluster.gpus" or key.startswith("plan."):
+            own[key.removeprefix("plan.").removeprefix("cluster.")] = int(value) if value.isdecimal() else value
+    return own
+
+
+def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Plans and numbers of GPUs: no recompute first, then fewest nodes, then least model parallelism."""
+
+    def choices(name: str, otherwise: Sequence[Any]) -> list[Any]:
+        return [own[name]] if name in own else list(otherwise)
+
+    node = cluster.node
+    seq, micro = choices("seq", [min(model.max_seq, START_SEQ)])[0], choices("micro_batch", [1])[0]
+    degrees = (
+        choices("tp", [p for p in POWERS if p <= min(node.domain, 8) and model.heads % p == 0]),
+        choices("pp", [p for p in POWERS if p <= min(model.layers, 16)]),
+        choices("cp", [1]),
+        choices("ep", [p for p in POWERS if model.experts % p == 0 and p <= 64] if model.experts else [1]),
+    )
+    splits = sorted(product(*degrees), key=lambda split: (split[0] * split[1] * split[2], split))
+    for recompute, gpus in product(choices("recompute", ["none", "full"]), _sizes(cluster, own, splits)):
+        for tp, pp, cp, ep in splits:
+            dp, rest = divmod(gpus, tp * pp * cp)
+            if rest or not dp or tp * cp * dp % ep or choices("dp", [dp])[0] != dp:
+                continue
+            micro_batches = max(pp, math.ceil(START_TOKENS / (seq * micro * dp)))
+            plan = {
+                "tp": tp,
+                "pp": pp,
+                **({"ep": ep} if ep > 1 else {}),
+                **({"stages": _stages(model.layers, pp)} if model.layers % pp and "vpp" not in own else {}),
+                "micro_batch": micro,
+                "global_batch": choices("global_batch", [micro_batches * micro * dp])[0],
+                "seq": seq,
+                "recompute": recompute,
+                "sequence_parallel": tp > 1,
+                "sharding": "zero1" if dp > 1 else "none",
+            }
+            yield plan, gpus
+
+
+def _sizes(cluster: Cluster, own: Mapping[str, Any], splits: Sequence[tuple[int, int, int, int]]) -> list[int]:
+    """Numbers of GPUs to try: the stated one, those that a stated dp asks for, or nodes in powers of two."""
+    if "gpus" in own:
+        return [own["gpus"]]
+    if "dp" in own:
+        return sorted({tp * pp * cp * own["dp"] for tp, pp, cp, _ in splits})
+    per_node = cluster.node.gpus
+    return [per_node * p for p in POWERS if per_node * p <= cluster.gpus] or [cluster.gpus]
+
+
+def _stages(layers: int, pp: int) -> list[int]:
+    """Layers of each stage where they do not divide evenly: the first stages have one more."""
+    base, extra = divmod(layers, pp)
+    return [base + (stage < extra) for stage in range(pp)]
+
+
+def _may_fit(model: Model, cluster: Cluster, plan: Mapping[str, Any], gpus: int) -> bool:
+    """Whether a lower bound of weights, gradients and optimizer state fits, before a graph is built."""
+    if model.frozen or any(str(key).startswith("offload") for key in plan):
+        return True
+    parameters = parameter_count(model)
+    experts = 0.0
+    if model.experts and model.experts > model.top_k:
+        experts = (parameters - active_parameters(model)) * model.experts / (model.experts - model.top_k)
+    held = parameters * ALL_STATE / gpus
+    if plan["sharding"] in ("none", "zero1"):
+        pp = plan["pp"]
+        held = (parameters - experts) / (plan["tp"] * pp) + experts / (plan.get("ep", 1) * pp)
+        held = held * WEIGHT_AND_GRADIENT + parameters * (ALL_STATE - WEIGHT_AND_GRADIENT) / gpus
+    return held <= cluster.node.gpu.memory
+
+
+def _toml(value: object) -> str:
+    """A value as `--set` takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,85 @@
+"""Does a model of the catalogue become a job on a cluster, and does the user's own word stand?"""
+
+from __future__ import annotations
+
+import pytest
+
+from windtunnel.base.errors import SpecError
+from windtunnel.cli.source import job_of
+from windtunnel.spec import load_job, names
+
+
+@pytest.mark.parametrize("model", names("models"))
+def test_every_model_gets_a_plan_that_fits(model: str) -> None:
+    loaded = job_of(model, [], "h100-ib")
+    assert loaded.job.model.name == model
+    assert "the first plan that fits" in loaded.assumed[-1]
+
+
+def test_what_the_user_states_stands() -> None:
+    job = job_of("llama2-70b", ["plan.tp=2", "plan.pp=8", "plan.dp=4", "plan.seq=2048", "plan.global_batch=96"], "h100-ib").job
+    assert (job.plan.tp, job.plan.pp, job.plan.dp, job.cluster.gpus) == (2, 8, 4, 64)
+    assert (job.plan.seq, job.plan.global_batch) == (2048, 96)
+
+
+def test_a_machine_that_is_too_small_still_gets_an_answer() -> None:
+    loaded = job_of("llama2-70b", ["cluster.gpus=8"], "h100-ib")
+    assert loaded.job.cluster.gpus == 8 and "no plan that fits" in loaded.assumed[-1]
+
+
+def test_the_most_divided_plan_is_not_needed_where_less_fits() -> None:
+    """8.03 billion parameters x 18 B are 145 GB of state: two of eight GPUs would hold it, so no model parallelism is needed."""
+    plan = job_of("llama3.1-8b", ["plan.seq=2048"], "h100-ib").job.plan
+    assert (plan.tp, plan.pp) == (1, 1)
+
+
+def test_a_wrong_field_is_refused_before_a_plan_is_looked_for() -> None:
+    with pytest.raises(SpecError, match="Did you mean 'tp'"):
+        job_of("llama2-70b", ["plan.tq=4"], "h100-ib")
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("llama2", "Did you mean 'llama2-"),
+        ("nofile.json", "There is no such file"),
+        ("examples", "It is a directory"),
+        ("/dev/null", "device"),
+    ],
+)
+def test_a_wrong_job_gets_its_own_reason(typed: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        job_of(typed, [], "h100-ib")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        (["plan.tp=8"], {"tp": 8, "pp": 4, "dp": 2, "gpus": 64}),
+        (["cluster.gpus=128"], {"tp": 4, "pp": 4, "dp": 8, "gpus": 128}),
+        (["plan.dp=8"], {"tp": 4, "pp": 4, "dp": 8, "gpus": 128}),
+        (["cluster=b200-ib"], {"tp": 4, "pp": 4, "dp": 4, "gpus": 64}),
+        (["plan.pp=8"], {"tp": 4, "pp": 8, "dp": 2, "gpus": 64, "vpp": 10}),
+        (["plan.pp=1"], {"tp": 4, "pp": 1, "dp": 16, "gpus": 64, "vpp": 1}),
+    ],
+)
+def test_pinned_degrees_give_way(overrides: list[str], wanted: dict[str, int]) -> None:
+    changes: list[str] = []
+    job = load_job("llama2-70b-64xh100", overrides, changes)
+    got = {"tp": job.plan.tp, "pp": job.plan.pp, "dp": job.dp, "gpus": job.cluster.gpus, "vpp": job.plan.vpp}
+    assert {key: got[key] for key in wanted} == wanted
+    assert bool(changes) == (overrides != ["cluster=b200-ib"])
+
+
+@pytest.mark.parametrize(
+    ("override", "instead"),
+    [
+        ("tp=8", "'plan.tp'"),
+        ("plan.tensor_parallel=8", "'plan.tp'"),
+        ("fabric.topology=rail", "'cluster.fabric'"),
+        ("runtime.seq_length=8", "'plan.seq'"),
+    ],
+)
+def test_a_field_in_the_wrong_place_is_pointed_to_its_own(override: str, instead: str) -> None:
+    with pytest.raises(SpecError, match=instead.replace(".", r"\.")):
+        load_job("llama2-70b-64xh100", [override])
