@@ -17,6 +17,7 @@ from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.lower import lower
 from windtunnel.predict.program.passes import PassRows, beside, half
+from windtunnel.spec.data import Data
 from windtunnel.workload import Axis, Comm, Phase, Stream, build
 from windtunnel.workload.ops import Kind, Op, OpTable
 from windtunnel.workload.schedules import SCHEDULES
@@ -179,3 +180,11 @@ def test_transfers_both_ways_over_a_network(name: str, vpp: int) -> None:
     counts = [int((plans == live.calls[call]).sum()) for call in transfers]
     assert counts == [8 * vpp] * 6
     assert predict(job, network="flow").step_time_s == pytest.approx(predict(job).step_time_s, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-h2", "zbv", "dualpipev"])
+@pytest.mark.parametrize("batches", [5, 8])
+def test_no_schedule_stops_where_batches_are_read_back(name: str, batches: int) -> None:
+    vpp = 2 if name in ("zbv", "dualpipev") else 1
+    job = make_job(pp=2, vpp=vpp, layers=4, global_batch=batches, schedule=name, data=Data(read_back=True), overlap_p2p=False)
+    assert predict(job).step_time_s > 0.0

@@ -3,9 +3,10 @@
     WindtunnelError
     ├── SpecError        a field of a job, a catalogue entry or an option is wrong   (exit 2)
     │   ├── UnknownName      a name that no registry or catalogue has                (exit 2)
-    │   └── FileError        a file that cannot be read or parsed                    (exit 2)
-    ├── PlanError        fields are fine one by one and contradict each other        (exit 2)
-    └── EngineError      a program that can make no progress (a deadlock, a bad wait) (exit 1)
+    │   ├── FileError        a file that cannot be read or parsed                    (exit 2)
+    │   └── PlanError        fields are fine one by one and contradict each other    (exit 2)
+    ├── EngineError      a program that cannot make progress (a deadlock, a bad wait) (exit 1)
+    └── OutOfMemory      the allocator replay finds no room (`memory.allocator`)      (exit 1)
 
 Whatever a user types ends in one of these; a traceback of anything else is a bug.
 """

@@ -13,7 +13,7 @@ from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
 from windtunnel.workload.blocks.vision import encoder, encoder_job
 from windtunnel.workload.from_graph import from_graph
-from windtunnel.workload.graph import Block, Chunk, Tensors, Workload, layers_before
+from windtunnel.workload.graph import Block, Chunk, Tensors, Workload, layers_before, schedule_of
 from windtunnel.workload.identity import BlockKey, BlockKind
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
@@ -22,7 +22,6 @@ from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import held_by, matrices_of, state_bytes, update_of, updated_parameters
 from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, tensors_again
-from windtunnel.workload.schedules import SCHEDULES, overlapped
 from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
@@ -104,9 +103,9 @@ class _Blocks:
 
 def build(job: Job) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`."""
-    plan = job.plan
     if isinstance(job.model, GraphModel):
         return from_graph(job, job.model)
+    schedule = schedule_of(job)
     tape = Tape(job)
     boundary = tape.local_tokens * job.model.hidden * tape.width
     table = _Blocks(job, boundary)
@@ -117,7 +116,6 @@ def build(job: Job) -> Workload:
     front = _write_vision(table, tape.width)
     table.write_offloaded()
     stages = _stages(table, front, tail, every)
-    write = overlapped if job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
     blocks = table.blocks
 
     def each(size: Callable[[Block], float]) -> tuple[float, ...]:
@@ -137,7 +135,7 @@ def build(job: Job) -> Workload:
         tuple(table.waits),
         tuple(blocks),
         stages,
-        write(plan.pp, plan.vpp, job.micro_batches),
+        schedule,
         tuple(optimizer),
         boundary,
         held,

@@ -8,14 +8,13 @@ from itertools import groupby
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphBlock, GraphModel, Kernel
 from windtunnel.spec.job import Job
-from windtunnel.workload.graph import Block, Chunk, Tensors, Workload, layers_before
+from windtunnel.workload.graph import Block, Chunk, Tensors, Workload, layers_before, schedule_of
 from windtunnel.workload.identity import BlockKey, BlockKind, Module
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.fsdp import sharding_copies
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import held_by, state_bytes, update_of
-from windtunnel.workload.schedules import SCHEDULES
 
 PRODUCTS = ("gemm",)
 """Kinds whose inputs have the precision of the runtime's products; all others have that of activations."""
@@ -23,6 +22,7 @@ PRODUCTS = ("gemm",)
 
 def from_graph(job: Job, model: GraphModel) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`, where its model is one of kernels."""
+    schedule = schedule_of(job)
     rows: list[Op] = []
     waits: list[tuple[int, ...]] = []
 
@@ -60,7 +60,6 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
         rows += linked
         waits += awaited
         optimizer.append(range(len(rows) - len(linked), len(rows)))
-    schedule = SCHEDULES[job.plan.schedule_name](job.plan.pp, job.plan.vpp, job.micro_batches)
     root = tuple(place[name] for name in names if model.blocks[name].root)
     return Workload(
         job,

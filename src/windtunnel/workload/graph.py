@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 
+from windtunnel.base.errors import PlanError
 from windtunnel.spec.job import Job
 from windtunnel.workload.identity import BlockKey
 from windtunnel.workload.ops import OpTable
 from windtunnel.workload.optimizers import Matrix
-from windtunnel.workload.schedules import Order
+from windtunnel.workload.schedules import SCHEDULES, Order, overlapped
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,26 @@ class Workload:
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""
         return (self.job.micro_batches // self.job.copies,) * len(self.stages[stage])
+
+
+MOST_PASSES = 400_000
+"""Passes of a step, over all pipeline stages; a few seconds and a few hundred MB."""
+
+
+def schedule_of(job: Job) -> tuple[Order, ...]:
+    """The order of passes on each stage. Raises PlanError for a step of more than MOST_PASSES."""
+    plan = job.plan
+    most = MOST_PASSES // (2 * plan.pp * plan.vpp)
+    if job.micro_batches > most:
+        raise PlanError(
+            "plan.global_batch",
+            plan.global_batch,
+            f"at most {most:,} micro batches a step of {plan.pp * plan.vpp} (virtual) stages",
+            f"This plan has {job.micro_batches:,}: raise plan.micro_batch, or write "
+            f"--set plan.global_batch={most * plan.micro_batch * job.dp}.",
+        )
+    write = overlapped if job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
+    return write(plan.pp, plan.vpp, job.micro_batches)
 
 
 def layers_before(job: Job) -> tuple[tuple[int, ...], ...]:

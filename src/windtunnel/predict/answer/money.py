@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from windtunnel.base.errors import SpecError
 from windtunnel.spec.job import Job
 
 GPU_SHARE_OF_NODE_POWER = 0.6
@@ -30,6 +32,8 @@ def bill(job: Job, step: float, tokens: float) -> Bill:
     energy = power * step if power is not None else None
     cost = cluster.gpus * cluster.price_per_gpu_hour * step / 3600.0 if cluster.price_per_gpu_hour is not None else None
     steps = job.tokens / tokens if job.tokens is not None else None
+    if steps is not None and not math.isfinite(steps * max(step, energy or 0.0, cost or 0.0)):
+        raise SpecError("tokens", job.tokens, "a number of tokens whose time, energy and price are finite")
 
     def whole(each: float | None) -> float | None:
         return each * steps if each is not None and steps is not None else None

@@ -23,6 +23,10 @@ class OnDemand(Sequence[T], Generic[T]):
         items: tuple[T, ...] = self.__dict__["_items"]
         return items
 
+    def _key(self) -> Any:
+        """The plain data by which two of them are compared."""
+        return self.__getstate__()
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_items"}
 
@@ -44,7 +48,7 @@ class OnDemand(Sequence[T], Generic[T]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, type(self)):
-            return _same(self.__getstate__(), other.__getstate__())
+            return _same(self._key(), other._key())
         return tuple(other) == self._all() if isinstance(other, Sequence) else NotImplemented
 
     def __hash__(self) -> int:
@@ -57,7 +61,7 @@ class OnDemand(Sequence[T], Generic[T]):
 def _same(one: Any, other: Any) -> bool:
     """Equality of nested plain data with arrays in it."""
     if isinstance(one, np.ndarray):
-        return isinstance(other, np.ndarray) and np.array_equal(one, other)
+        return isinstance(other, np.ndarray) and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
     if isinstance(one, dict):
         return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, tuple):

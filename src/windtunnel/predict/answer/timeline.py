@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s
+from windtunnel.base.errors import PlanError
 from windtunnel.engine import Hop, HopKind, Timeline, run
 from windtunnel.memory import StageMemory, curve
 from windtunnel.predict.answer.on_demand import OnDemand
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.prediction import Span
-from windtunnel.predict.program.lower import Lowered
+from windtunnel.predict.program.lower import Lowered, executed
 from windtunnel.predict.program.stage import PASSES, Label
 from windtunnel.predict.runs.run import program_of
 from windtunnel.predict.runs.setting import Setting
@@ -50,6 +51,10 @@ STREAMS = {
     Task.DATA_LOADING: "data",
 }
 """Track of each task."""
+
+
+MOST_KERNELS = 4_000_000
+"""Kernels and calls of a timeline; about 20 s and 3 GB as spans."""
 
 
 class StageTimes(NamedTuple):
@@ -88,9 +93,22 @@ class KernelTimeline(OnDemand[Span]):
     def __init__(self, job: Job, setting: Setting, draw: int | None) -> None:
         self.job, self.setting, self.draw = job, replace(setting, progress=None), draw
 
+    def _key(self) -> Any:
+        profile = self.setting.profile
+        measured = None if profile is None else (profile.name, profile.modules.data)
+        return self.job, replace(self.setting, profile=None), measured, self.draw
+
     def _make(self) -> tuple[Span, ...]:
         program = program_of(self.job, self.setting, self.draw)
         lowered, ops = program.lowered, program.workload.ops
+        kernels = executed(lowered.program, lowered.stages)
+        if kernels > MOST_KERNELS:
+            raise PlanError(
+                "plan.global_batch",
+                self.job.plan.global_batch,
+                f"at most {MOST_KERNELS:,} kernels in a timeline of kernels",
+                f"This step runs {kernels:,}: the timeline of passes is there; for kernels write fewer micro batches.",
+            )
         network = program.engine.network() if program.engine is not None else None
         recorded = run(lowered.program, record_ops=range(lowered.stages), critical_path=False, network=network).recorded
         launched = ops.launches > 0

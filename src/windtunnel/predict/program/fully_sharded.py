@@ -16,7 +16,7 @@ class FullySharded:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.copies = stage, OffloadCopies(stage)
-        self.whole_passes = False
+        self.whole_passes, self.by_block = False, True
         job = stage.workload.job
         plan = job.plan
         self.reshard = plan.shards_parameters and job.runtime.reshard_after_forward

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.errors import PlanError
 from windtunnel.engine import Program, ProgramBuilder
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
@@ -24,9 +25,19 @@ from windtunnel.predict.program.sharding import Sharding, sharding_for
 from windtunnel.predict.program.stage import HOST, PASSES, UPDATE, Stage
 from windtunnel.predict.program.tax import compute_tax
 from windtunnel.predict.program.templates import Templates
+from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Workload
 from windtunnel.workload.passes.optimizer import sharded
 from windtunnel.workload.schedules import Order, table
+
+MOST_INSTANCES = 2_000_000
+"""Passes, transfers and calls of a step's program over all stages; about 20 s and 2 GB."""
+
+MOST_OPERATORS = 200_000_000
+"""Operators that the engine executes in a step; about 10 s and 4 GB."""
+
+SENDS_CROSS = ("zb-h2",)
+"""Schedules in which neighbours send to each other at once: a host that waited for its device in between would stop both."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,7 @@ def finished(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[
     """The program of `stages`, which share their templates' rows."""
     templates = stages[0].templates
     program = builder.build()
+    _check_operators(stages[0].workload.job, program)
     return Lowered(
         replace(program, compute_tax=compute_tax(program, stages)),
         tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages),
@@ -82,6 +94,27 @@ def finished(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[
         tuple(_partners(s.workload.schedule[s.index]) for s in stages),
         pipelines,
     )
+
+
+def _check_operators(job: Job, program: Program) -> None:
+    """Raises PlanError where the engine would execute more than MOST_OPERATORS."""
+    operators = executed(program, program.ranks)
+    if operators > MOST_OPERATORS:
+        most = max(1, job.micro_batches * MOST_OPERATORS // operators)
+        raise PlanError(
+            "plan.global_batch",
+            job.plan.global_batch,
+            f"at most about {most:,} micro batches a step of this model",
+            f"It has {job.micro_batches:,}: raise plan.micro_batch, or write "
+            f"--set plan.global_batch={most * job.plan.micro_batch * job.dp}.",
+        )
+
+
+def executed(program: Program, ranks: int) -> int:
+    """Operators that the first `ranks` of a program execute."""
+    rows = slice(0, int(program.rank_start[ranks]))
+    template, runs = program.template[rows], program.template[rows] >= 0
+    return int((np.diff(program.template_start)[template[runs]] * program.times[rows][runs]).sum())
 
 
 def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
@@ -96,6 +129,7 @@ def write_step(stage: Stage, transfers: PipelineTransfers) -> None:
     overlap = overlaps(workload.job)
     _wait_for_data(stage)
     sharding = sharding_for(stage)
+    _check_size(stage, sharding)
     if sharding.whole_passes and not (stage.apart and stage.apart.pauses):
         order = workload.schedule[stage.index]
         actions = table(order)
@@ -105,6 +139,23 @@ def write_step(stage: Stage, transfers: PipelineTransfers) -> None:
     _read_back(stage)
     transfers.count(stage)
     _finish(stage, sharding, sharding.reduce(last))
+
+
+def _check_size(stage: Stage, sharding: Sharding) -> None:
+    """Raises PlanError where a step would have more than about MOST_INSTANCES, each a pass or a call."""
+    job, chunks = stage.workload.job, stage.workload.stages[stage.index]
+    blocks = sum(times for chunk in chunks for _, times in chunk.blocks) / len(chunks) if sharding.by_block else 0.0
+    passes = len(stage.workload.schedule[stage.index]) * job.plan.pp
+    each = 3.0 + 3.0 * blocks
+    if passes * each > MOST_INSTANCES:
+        most = max(1, int(job.micro_batches * MOST_INSTANCES / (passes * each)))
+        raise PlanError(
+            "plan.global_batch",
+            job.plan.global_batch,
+            f"at most about {most:,} micro batches a step of this plan, which runs {each:,.0f} passes and calls for each",
+            f"It has {job.micro_batches:,}: raise plan.micro_batch, or write "
+            f"--set plan.global_batch={most * job.plan.micro_batch * job.dp}.",
+        )
 
 
 def _runs(order: Order, actions: npt.NDArray[np.int64], sharding: Sharding) -> npt.NDArray[np.int64]:
@@ -173,7 +224,7 @@ def _read_back(stage: Stage) -> None:
     job = stage.workload.job
     ends = {0, job.plan.pp * job.plan.vpp - 1}
     chunks = [chunk for chunk, part in enumerate(job.places[stage.index]) if part in ends]
-    if not job.runtime.data.read_back or not chunks:
+    if not job.runtime.data.read_back or not chunks or job.plan.schedule_name in SENDS_CROSS:
         return
     labels = np.array(stage.labels, np.int64).reshape(-1, 3)
     passes = np.flatnonzero(np.isin(labels[:, 0], (*PASSES, Task.FORWARD_AND_BACKWARD)))

@@ -37,6 +37,7 @@ class Replicated:
         self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
         self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions or self.copies.of_layers)
+        self.by_block = self.partitions or self.copies.of_layers
         actions = () if self.whole_passes else stage.workload.schedule[stage.index]
         self.last = {a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS}  # by chunk: whose gradients come last
         self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}

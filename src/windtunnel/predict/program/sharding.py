@@ -17,6 +17,8 @@ class Sharding(Protocol):
     copies: OffloadCopies
     whole_passes: bool
     """Whether every pass of the step is one run of `pass_template`, so that all can be appended at once."""
+    by_block: bool
+    """Whether every pass is run block by block."""
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
         """Template of a whole pass of a virtual stage, or of a forward pass and the backward pass `beside` it."""

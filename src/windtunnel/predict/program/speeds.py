@@ -10,6 +10,7 @@ import numpy.typing as npt
 from windtunnel.engine import ProgramBuilder
 from windtunnel.predict.program.templates import Templates
 from windtunnel.predict.ranks.folding import Pace, Replicas
+from windtunnel.predict.ranks.streams import Chance, stream
 from windtunnel.spec import Job
 from windtunnel.spec.unequal import Documents, Jitter, Unequal
 from windtunnel.workload import Axis, Kind
@@ -57,8 +58,8 @@ class Speeds:
         self.builder, self.unequal, self.members, self.templates = builder, unequal, group.members, templates
         self.factors = factors_of(pace)
         self.constant = int(builder.add_factors(self.factors[None])[0]) if (self.factors != 1.0).any() else 0
-        self.rng = np.random.default_rng([job.seed, 3, number, group.indices[0], stage])
-        same = np.random.default_rng([job.seed, 4, number, group.indices[0]])  # all stages see the same micro batches
+        self.rng = stream(job.seed, Chance.JITTER, number, group.indices[0], stage)
+        same = stream(job.seed, Chance.DOCUMENTS, number, group.indices[0])
         replicas = max(1, group.members // (job.plan.tp * job.plan.cp))
         self.attention = None
         if unequal.documents is not None:

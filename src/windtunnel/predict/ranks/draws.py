@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.predict.ranks.places import named, places_of
+from windtunnel.predict.ranks.streams import Chance, stream
 from windtunnel.spec import Job
 from windtunnel.spec.unequal import Unequal
 
@@ -21,7 +22,7 @@ class Draw:
 
     weight: float
     number: int
-    down: npt.NDArray[np.bool_]
+    down: Bools
     pauses: Pauses = ()
 
 
@@ -32,7 +33,7 @@ def draws_of(job: Job, unequal: Unequal) -> list[Draw]:
     are one part with its exact weight; `unequal.draws` others are drawn among those that have at least one.
     """
     chance = np.array([link.steps for link in unequal.links])
-    where: list[tuple[int, npt.NDArray[np.int64]]] = []  # of the events that follow: entry of pauses, and its ranks
+    where: list[tuple[int, Int64s]] = []  # of the events that follow: entry of pauses, and its ranks
     places = places_of(job)
     rates = [chance]
     for at, pause in enumerate(unequal.pauses):
@@ -45,7 +46,7 @@ def draws_of(job: Job, unequal: Unequal) -> list[Draw]:
     none = float(np.prod(1.0 - rate)) if len(rate) else 1.0
     made: list[Draw] = []
 
-    def draw(weight: float, happens: npt.NDArray[np.bool_], rng: np.random.Generator) -> None:
+    def draw(weight: float, happens: Bools, rng: np.random.Generator) -> None:
         pauses: list[tuple[int, float, float]] = []
         for event in np.flatnonzero(happens[len(chance) :]).tolist():
             entry, ranks = where[event]
@@ -53,7 +54,7 @@ def draws_of(job: Job, unequal: Unequal) -> list[Draw]:
             pauses += [(int(rank), place, unequal.pauses[entry].seconds) for rank in ranks]
         made.append(Draw(weight, len(made), happens[: len(chance)], tuple(pauses)))
 
-    rng = np.random.default_rng([job.seed, 2])
+    rng = stream(job.seed, Chance.EVENTS)
     if none > 0.0:
         times = unequal.draws if always else 1
         for _ in range(times):
@@ -66,7 +67,7 @@ def draws_of(job: Job, unequal: Unequal) -> list[Draw]:
     return made
 
 
-def _at_least_one(rate: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+def _at_least_one(rate: Floats, rng: np.random.Generator) -> Bools:
     """Independent events of these probabilities, given that one happens: the first that does, then the rest freely."""
     before = np.concatenate([[1.0], np.cumprod(1.0 - rate)[:-1]])  # none of those before it
     first_is = rate * before

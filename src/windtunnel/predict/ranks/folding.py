@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.predict.ranks.draws import Draw
-from windtunnel.predict.ranks.places import Ids, Ranks, joined, units_of
+from windtunnel.predict.ranks.places import Ranks, joined, smallest_connected, units_of
 from windtunnel.spec import Job
 from windtunnel.spec.differ import micro_batches
 from windtunnel.spec.unequal import Unequal
@@ -92,21 +93,21 @@ def fold(job: Job, unequal: Unequal, ranks: Ranks, draw: Draw) -> list[Replicas]
     return [replace(group, partners=_partners(n, number, meets, len(groups))) for n, group in enumerate(made)]
 
 
-def _units(unit: Ids, label: Ids) -> Ids:
-    """[units] for each unit the smallest label of its replicas, joined through them."""
-    of = np.full(int(unit.max()) + 1, len(unit))
+def _units(unit: Int64s, label: Int64s) -> Int64s:
+    """[units] for each unit the smallest label of its replicas, joined through them: a label whose replicas lie in several units
+    joins these."""
+    count = int(unit.max()) + 1
+    of = np.full(count, len(unit))
     np.minimum.at(of, unit, label)
-    while True:  # a label whose replicas lie in several units joins these
-        least = np.full(len(unit), len(unit))
-        np.minimum.at(least, label, of[unit])
-        found = of.copy()
-        np.minimum.at(found, unit, least[label])
-        if (found == of).all():
-            return of
-        of = found
+    first = np.full(len(unit), count)  # of each label the first unit that has it
+    np.minimum.at(first, label, unit)
+    component = smallest_connected(unit, first[label], count)
+    least = np.full(count, len(unit))
+    np.minimum.at(least, component, of)
+    return np.asarray(least[component], np.int64)
 
 
-def _refined(colour: Ids, meets: dict[Axis, Ids]) -> Ids:
+def _refined(colour: Int64s, meets: dict[Axis, Int64s]) -> Int64s:
     """Colours split until units of one colour meet the same colours on every axis."""
     while True:
         columns = [colour]
@@ -123,7 +124,7 @@ def _refined(colour: Ids, meets: dict[Axis, Ids]) -> Ids:
         colour = np.asarray(finer, np.int64)
 
 
-def _limited(colour: Ids, lag: np.ndarray, paused: np.ndarray, apart: Ids, most: int) -> Ids:
+def _limited(colour: Int64s, lag: np.ndarray, paused: np.ndarray, apart: Int64s, most: int) -> Int64s:
     """At most about `most` colours: the fastest are put together, and take the pace of the slowest of them.
 
     By unit: `lag` is how slow it is, `paused` whether it pauses and so stays by itself; units of other numbers `apart` never join.
@@ -139,17 +140,12 @@ def _limited(colour: Ids, lag: np.ndarray, paused: np.ndarray, apart: Ids, most:
     return np.asarray(target[np.searchsorted(colours, colour)], np.int64)
 
 
-def _partners(group: int, number: Ids, meets: dict[Axis, Ids], count: int) -> dict[Axis, tuple[int, ...]]:
+def _partners(group: int, number: Int64s, meets: dict[Axis, Int64s], count: int) -> dict[Axis, tuple[int, ...]]:
     """Groups that `group` meets on each axis, through others too."""
     everyone = tuple(range(count))
-    found: dict[Axis, tuple[int, ...]] = {Axis.DP: everyone, Axis.WORLD: everyone}
+    partners: dict[Axis, tuple[int, ...]] = {Axis.DP: everyone, Axis.WORLD: everyone}
     for axis, label in meets.items():
-        reached = {group}
-        while True:
-            labels = np.unique(label[np.isin(number, list(reached))])
-            wider = set(np.unique(number[np.isin(label, labels)]).tolist())
-            if wider == reached:
-                break
-            reached = wider
-        found[axis] = tuple(sorted(reached))
-    return found
+        labels = np.unique(label, return_inverse=True)[1]
+        component = smallest_connected(number, count + labels, count + int(labels.max()) + 1)[:count]
+        partners[axis] = tuple(np.flatnonzero(component == component[group]).tolist())
+    return partners

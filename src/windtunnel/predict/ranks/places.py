@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
+from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.network.groups.ranks import members
+from windtunnel.predict.ranks.streams import Chance, stream, stream_of_path
 from windtunnel.spec import Cluster, Job
 from windtunnel.spec.unequal import Unequal, Where
 from windtunnel.workload import Axis
-
-Ids = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Places:
     """Server, replica and pipeline stage of each of W ranks [W]."""
 
-    node: Ids
-    replica: Ids
-    stage: Ids
+    node: Int64s
+    replica: Int64s
+    stage: Int64s
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Ranks:
     places: Places
     slow: Floats
     product: Floats
-    kind: Ids
+    kind: Int64s
     clusters: tuple[Cluster, ...]
     names: tuple[str, ...]
 
@@ -52,7 +52,7 @@ def places_of(job: Job) -> Places:
     return Places(ids // job.cluster.node.gpus, at["dp"].astype(np.int64), at["pp"].astype(np.int64))
 
 
-def named(job: Job, places: Places, where: Where, path: str) -> npt.NDArray[np.bool_]:
+def named(job: Job, places: Places, where: Where, path: str) -> Bools:
     """[W] which ranks `where` names. Raises PlanError where its fields have no rank in common."""
     hit = np.ones(len(places.node), np.bool_)
     if where.ranks:
@@ -63,19 +63,19 @@ def named(job: Job, places: Places, where: Where, path: str) -> npt.NDArray[np.b
     if where.share is not None:
         nodes = np.unique(places.node[hit])
         count = max(1, round(where.share * len(nodes))) if len(nodes) else 0
-        hit &= np.isin(places.node, np.random.default_rng([job.seed, *path.encode()]).choice(nodes, count, replace=False))
+        hit &= np.isin(places.node, stream_of_path(job.seed, path).choice(nodes, count, replace=False))
     if not hit.any():
         raise PlanError(path, where.model_dump(exclude_defaults=True), "places that have a rank in common")
     return hit
 
 
-def ranks_of(job: Job, unequal: Unequal, down: npt.NDArray[np.bool_]) -> Ranks:
+def ranks_of(job: Job, unequal: Unequal, down: Bools) -> Ranks:
     """What `unequal` makes of the job's ranks; `down` [entries of links] says which links are slow in the step at hand."""
     places = places_of(job)
     world = len(places.node)
     slow, product, kind = np.ones(world), np.ones(world), np.zeros(world, np.int64)
     if unequal.spread:
-        slow = np.maximum(1.0 + unequal.spread * np.random.default_rng([job.seed, 1]).standard_normal(world), 0.5)
+        slow = np.maximum(1.0 + unequal.spread * stream(job.seed, Chance.SPEEDS).standard_normal(world), 0.5)
     for at, entry in enumerate(unequal.slow):
         hit = named(job, places, entry, f"unequal.slow.{at}")
         slow[hit] *= entry.factor
@@ -110,23 +110,21 @@ def _slower(cluster: Cluster, rate: float) -> Cluster:
     return cluster.model_copy(update={"node": cluster.node.model_copy(update={"nic": slower})})
 
 
-def joined(job: Job, places: Places, axis: Axis) -> Ids:
+def joined(job: Job, places: Places, axis: Axis) -> Int64s:
     """[dp] for each replica the smallest one that it is joined with by groups of `axis`, directly or through others."""
-    label = np.arange(job.dp)
-    rows = places.replica[members(job, axis, 0)]
-    if rows.shape[1] == 1:
-        return label
-    rows = np.unique(np.sort(rows, axis=1), axis=0)
-    while True:
-        least = label[rows].min(axis=1)
-        found = label.copy()
-        np.minimum.at(found, rows, least[:, None])
-        if (found == label).all():
-            return label
-        label = found
+    rows = np.unique(np.sort(places.replica[members(job, axis, 0)], axis=1), axis=0)
+    return smallest_connected(rows[:, :-1].ravel(), rows[:, 1:].ravel(), job.dp)
 
 
-def units_of(job: Job, places: Places) -> Ids:
+def smallest_connected(one: Int64s, other: Int64s, count: int) -> Int64s:
+    """[count] for each of `count` nodes the smallest node that it is connected with over edges from `one` to `other`."""
+    edges = csr_array((np.ones(len(one), np.int8), (one, other)), shape=(count, count))
+    component = connected_components(edges, directed=False)[1]
+    first = np.unique(component, return_index=True)[1]
+    return np.asarray(first[component], np.int64)
+
+
+def units_of(job: Job, places: Places) -> Int64s:
     """[dp] number of the unit of each replica: replicas that exchange tokens in every layer go at one pace."""
     label = joined(job, places, Axis.EP) if job.plan.ep > 1 else np.arange(job.dp)
     if job.plan.etp > 1:
@@ -134,7 +132,7 @@ def units_of(job: Job, places: Places) -> Ids:
     return np.unique(label, return_inverse=True)[1].astype(np.int64)
 
 
-def slow_nics(job: Job, unequal: Unequal, places: Places, down: npt.NDArray[np.bool_]) -> list[tuple[Ids, float]]:
+def slow_nics(job: Job, unequal: Unequal, places: Places, down: Bools) -> list[tuple[Int64s, float]]:
     """(ranks, rate) of each link entry that is slow in the step at hand."""
     return [
         (np.flatnonzero(named(job, places, link, f"unequal.links.{at}")), link.rate)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.base.errors import PlanError
 from windtunnel.base.units import show_time
 from windtunnel.engine import HopKind, Timeline, run
 from windtunnel.memory import StageMemory, memory_of
@@ -30,6 +31,9 @@ from windtunnel.spec.unequal import Unequal
 from windtunnel.workload import Stream, Workload
 
 BUBBLE, OTHER_STAGES = idle_key(Category.PIPELINE_BUBBLE), idle_key(Category.OTHER_STAGES)
+
+FEW_DRAWS, MOST_DRAWN, OF_A_DRAW = 64, 1e7, 5e3
+"""Draws that any job may have; instances of all drawn programs; instances that take as long as a draw without any."""
 
 ODD = 1.0005
 """Ranks that are slower than this count as odd."""
@@ -71,7 +75,10 @@ class DrawnRun:
 def run_unequal(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
     """Every drawn step of a job that states `unequal`; program and timeline are those of the one nearest to the mean."""
     job, mixed = workload.job, MixedCosts(workload, costs, setting.price)
-    runs = [_run(drawn_program(workload, mixed, draw, setting), setting) for draw in draws_of(job, _unequal(job))]
+    draws = draws_of(job, _unequal(job))
+    runs = [_run(drawn_program(workload, mixed, draws[0], setting), setting)]
+    _check_draws(job, len(draws), len(runs[0].timeline.begin))
+    runs += [_run(drawn_program(workload, mixed, draw, setting), setting) for draw in draws[1:]]
     step = sum(one.weight * one.seconds for one in runs)
     shown = min(runs, key=lambda one: abs(one.seconds - step))
     stages, weights = range(job.plan.pp), [one.weight for one in runs]
@@ -89,6 +96,14 @@ def run_unequal(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
         unequal=_result(job, _equal_step(workload, costs, setting), runs, shown),
         draw=program.draw.number,
     )
+
+
+def _check_draws(job: Job, draws: int, instances: int) -> None:
+    """Raises PlanError for more draws of a program of so many instances than take about a minute."""
+    most = max(FEW_DRAWS, int(MOST_DRAWN / (OF_A_DRAW + instances)))
+    if draws > 2 * most:  # steps with an event and steps without
+        allowed = f"at most {most:,} for this job, whose program has {instances:,} passes and calls"
+        raise PlanError("unequal.draws", _unequal(job).draws, allowed, f"Write --set unequal.draws={most}.")
 
 
 def drawn_program(workload: Workload, mixed: MixedCosts, draw: Draw, setting: Setting) -> DrawnProgram:

@@ -80,18 +80,16 @@ def busiest(experts: int, chosen: int, ranks: int, skew: float, seed: int) -> fl
     """
     order = list(range(experts))
     Draws(seed).shuffle(order)
-    share = (1.0 + np.array(order)) ** -skew
-    share /= share.sum()
-    most = 1.0 / chosen
-    for _ in range(experts):
-        over = share > most
+    popularity = -skew * np.log1p(order)  # logarithms, for powers of a large skew underflow
+    share, rest, most = np.zeros(experts), np.ones(experts, np.bool_), 1.0 / chosen
+    while rest.any():
+        weight = np.exp(popularity[rest] - popularity[rest].max())
+        share[rest] = (1.0 - most * np.count_nonzero(~rest)) * weight / weight.sum()
+        over = rest & (share > most)
         if not over.any():
             break
         share[over] = most
-        rest = share < most
-        if not rest.any():
-            break
-        share[rest] *= (1.0 - share[~rest].sum()) / share[rest].sum()
+        rest &= ~over
     return float(share.reshape(ranks, -1).sum(axis=1).max() * ranks)
 
 

@@ -1,0 +1,26 @@
+"""Streams of random numbers of a job's seed: one for each thing that chance decides, so that none moves another."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Chance(IntEnum):
+    """What chance decides. The numbers are part of the seeds: a new entry takes a new one."""
+
+    SPEEDS = 1  # of single GPUs
+    EVENTS = 2  # pauses of hosts, slow links
+    JITTER = 3  # of one stage's kernels, and the load of experts
+    DOCUMENTS = 4  # in the sequences of micro batches, which all stages see
+
+
+def stream(seed: int, chance: Chance, *numbers: int) -> np.random.Generator:
+    """The stream of one decision; `numbers` tell its places apart, such as draws and stages."""
+    return np.random.default_rng([seed, chance, *numbers])
+
+
+def stream_of_path(seed: int, path: str) -> np.random.Generator:
+    """The stream of an entry of the job, by its path."""
+    return np.random.default_rng([seed, *path.encode()])
