@@ -59,6 +59,7 @@ class ByHand(_Strict):
 class Fits(_Strict):
     """The whole file."""
 
+    source: str
     host: TrainingRecipe
     training: dict[str, TrainingRecipe]
     by_hand: tuple[ByHand, ...]

@@ -95,7 +95,7 @@ def _with_known_framework(row: TrainingRow, assumed: list[str]) -> TrainingRow:
 def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> TrainingRow:
     """The row with columns that its publication is known to say elsewhere, or to print otherwise."""
     for fact in publications.facts_for(publications.columns_of(row) | dates_of(row, software)):
-        blank = {name: value for name, value in fact.row.items() if getattr(row, name) is None}
+        blank: dict[str, Any] = {name: value for name, value in fact.row.items() if getattr(row, name) is None}
         if (blank or fact.corrects) and fact.assumed:
             assumed.append(fact.assumed)
         row = replace(row, **(blank | fact.corrects))
@@ -136,7 +136,7 @@ class _Candidates:
         dp = row.dp or max(1, gpus // (tp * pp * cp))
         context = context_of(row, software, model, cluster) | {"version": runtime.version}
         first = Habits(**publications.habits_for(context))
-        plan = {
+        plan: dict[str, Any] = {
             "tp": tp,
             "pp": pp,
             "cp": cp,
