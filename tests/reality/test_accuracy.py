@@ -11,14 +11,14 @@ from windtunnel.reality import measurements
 from windtunnel.reality.collectives import call_of, score_collective
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.rows import TrainingRow, read
-from windtunnel.reality.scores import Family, summary
+from windtunnel.reality.scores import FamilySummary, summary
 from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.validate import score_training
 
 TRAINING = read(measurements.FOLDER / "training.csv").training
 
 
-def scored(pick: Callable[[TrainingRow], bool], quantity: str = "step_time_s") -> Family:
+def scored(pick: Callable[[TrainingRow], bool], quantity: str = "step_time_s") -> FamilySummary:
     scores = [score for row in TRAINING if pick(row) for score in score_training(row)]
     line = summary("picked", quantity, [score for score in scores if score.quantity == quantity])
     assert line.n > 0

@@ -10,10 +10,10 @@ import pytest
 from network_machines import machine
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.calibrate.collectives import RECIPE, Sample, accuracy, fit, refit
+from windtunnel.calibrate.collectives import Sample, accuracy, fit, refit, samples_of
+from windtunnel.calibrate.recipes import fits
 from windtunnel.network import collective, flat_group
 from windtunnel.network.closed.fitted import NETS, NODES
-from windtunnel.reality.collectives import call_of
 from windtunnel.reality.measurements import FOLDER
 from windtunnel.reality.rows import read
 from windtunnel.spec import load_cluster
@@ -85,25 +85,19 @@ def _published(folder: Path) -> list[Sample]:
 
 def _others() -> list[Sample]:
     """The catalogue's sweeps of other machines, of the families that constants were fitted on."""
-    fitted = {family for families, _, _ in RECIPE for family in families}
-    calls = [(row, call_of(row)) for row in read(FOLDER / "collectives_other.csv").collective if row.family in fitted]
-    return [
-        Sample(c.cluster, c.comm, c.bytes, flat_group(c.cluster, c.gpus, c.per_domain), row.time_us * 1e-6, row.family)
-        for row, c in calls
-        if hasattr(c, "cluster")
-    ]
+    return samples_of(read(FOLDER / "collectives_other.csv").collective)
 
 
 def test_stored_constants_of_other_machines_are_what_the_recipe_finds():
     samples = _others()
     seen = {sample.family for sample in samples}
-    _same(*refit(samples), [free for families, _, free in RECIPE if seen & set(families)])
+    _same(*refit(samples), [stage.constants for stage in fits().collectives if seen & set(stage.families)])
 
 
 def test_stored_constants_are_what_the_recipe_finds(shared):
     samples = _published(shared)
     seen = {sample.family for sample in samples}
-    _same(*refit(samples), [free for families, _, free in RECIPE if seen & set(families)])
+    _same(*refit(samples), [stage.constants for stage in fits().collectives if seen & set(stage.families)])
 
 
 def _same(nodes, nets, stages):

@@ -12,9 +12,9 @@ from windtunnel.base.errors import FileError
 from windtunnel.calibrate.transfer import (
     BEST,
     METHODS,
-    Case,
-    Joint,
+    JointCurves,
     Known,
+    MeasuredGpu,
     Relative,
     background,
     case,
@@ -25,7 +25,7 @@ from windtunnel.calibrate.transfer import (
     published,
 )
 from windtunnel.calibrate.transfer.native import foreign, native
-from windtunnel.calibrate.transfer.rows import Rows, rows_of
+from windtunnel.calibrate.transfer.rows import TransferRows, rows_of
 from windtunnel.compute.curves import AttentionCurve, GemmCurve
 from windtunnel.compute.transfer.joint import Stored, read, stored, text
 from windtunnel.compute.transfer.law import attention_with, gemm_held, sheet
@@ -50,15 +50,15 @@ FUSED = {
     way: AttentionCurve(fraction=f, rows=128, wave=0.5, setup=100.0, head=30.0, causal=1.1, latency=6e-6)
     for way, f in (("forward", 0.9), ("backward", 0.7))
 }
-TRUTH = Joint(CURVE, FUSED, 0.5, 1.4e-12, ("a", "b"))
+TRUTH = JointCurves(CURVE, FUSED, 0.5, 1.4e-12, ("a", "b"))
 
 
-def products(*shapes: tuple[float, float, float]) -> Rows:
+def products(*shapes: tuple[float, float, float]) -> TransferRows:
     return rows_of([("forward", "cublas", 1.0, m, n, k, 2 * m * n * k, 2 * (m * k + k * n + m * n), 1.0) for m, n, k in shapes])
 
 
-def world(gpu: str) -> Case:
-    """Rows of a GPU that follows `TRUTH` exactly."""
+def world(gpu: str) -> MeasuredGpu:
+    """TransferRows of a GPU that follows `TRUTH` exactly."""
     on = sheet(load_gpu(gpu))
     grid = [(m, n, k) for m in (1024.0, 2048.0, 4096.0, 8192.0) for n in (1024.0, 3072.0, 8192.0) for k in (1024.0, 4096.0, 7168.0)]
     gemm = products(*grid)
@@ -67,7 +67,7 @@ def world(gpu: str) -> Case:
     grid = [(heads, s, k) for heads in (8.0, 32.0, 128.0) for s in (1024.0, 4096.0) for k in (64.0, 128.0)]
     fused = rows_of([(way, "", heads, s, s, k, per * heads * s * s * k, 0.0, 1.0) for way, per in ways for heads, s, k in grid])
     curves = {way: attention_with(curve, way, on, TRUTH.exposed) for way, curve in FUSED.items()}
-    return Case(load_gpu(gpu), gemm, replace(fused, seconds=evaluate.attention(curves, on, fused)))
+    return MeasuredGpu(load_gpu(gpu), gemm, replace(fused, seconds=evaluate.attention(curves, on, fused)))
 
 
 def test_naive_and_two_formulas_by_hand() -> None:

@@ -6,8 +6,7 @@ import tomllib
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
+from windtunnel.base.strict import Strict
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.spec.catalog import ROOT
 
@@ -16,11 +15,7 @@ RECORDS = ROOT / "calibration" / "records"
 SHARDED = ("zero3", "fsdp")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TrainingRecipe(_Strict):
+class TrainingRecipe(Strict):
     """Rows of training runs that a fit may use, at most `rows` of a family, spread evenly over its table."""
 
     families: tuple[str, ...]
@@ -41,7 +36,7 @@ class TrainingRecipe(_Strict):
         )
 
 
-class CollectiveStage(_Strict):
+class CollectiveStage(Strict):
     """Families, whether their groups span scale-up domains, and the constants that are free."""
 
     families: tuple[str, ...]
@@ -49,16 +44,17 @@ class CollectiveStage(_Strict):
     constants: tuple[str, ...]
 
 
-class ByHand(_Strict):
+class ByHand(Strict):
     """Constants that somebody set with rows in view, and the families of those rows."""
 
     constants: str
     families: tuple[str, ...]
 
 
-class Fits(_Strict):
+class Fits(Strict):
     """The whole file."""
 
+    source: str
     host: TrainingRecipe
     training: dict[str, TrainingRecipe]
     by_hand: tuple[ByHand, ...]

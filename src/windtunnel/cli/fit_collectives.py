@@ -12,7 +12,7 @@ from windtunnel.cli.fit_common import Record, Tables, show
 EXAMPLES = """\b
 Examples:
   windtunnel fit collectives                            stored and refitted constants of network/calibration.py
-  windtunnel fit collectives mine.csv --record r.json   on a table of your own (columns: see docs/reality.md)
+  windtunnel fit collectives mine.csv --record r.json   on a table of your own (columns: docs/validate.md)
 """
 
 

@@ -14,7 +14,7 @@ from windtunnel.base.errors import FileError, UnknownName
 from windtunnel.cli.common import Json, Quiet, busy, writable, write, write_json
 
 if TYPE_CHECKING:
-    from windtunnel.calibrate.transfer import Best, Case, Joint, Result
+    from windtunnel.calibrate.transfer import Best, JointCurves, MeasuredGpu, Result
 
 TITLES = {"naive": "peak ratio", "two_formula": "two formulas", "ours": "ours", "ours_best": "ours, best matmul known"}
 
@@ -52,7 +52,7 @@ def command(
             raise UnknownName("--leave", name, measured)
     with busy("leaving GPUs out, one after the other"):
         behind = background(cases)
-        without: Callable[[frozenset[str]], Joint] = lru_cache(maxsize=None)(behind.without)
+        without: Callable[[frozenset[str]], JointCurves] = lru_cache(maxsize=None)(behind.without)
         results = leave_out(cases, behind, without, frozenset(leave or ()))
         together = pooled(results)
         bests = [] if leave else best_matmuls(lambda left: without(left & frozenset(behind.relatives)))
@@ -68,7 +68,7 @@ def command(
     _show(results, together, bests, bool(data))
 
 
-def _cases(paths: Sequence[str]) -> list[Case]:
+def _cases(paths: Sequence[str]) -> list[MeasuredGpu]:
     """Every dataset of the paths; a folder without one is read as one GPU's files."""
     from windtunnel.calibrate.transfer import case
     from windtunnel.profile.imports import import_all
@@ -84,7 +84,7 @@ def _cases(paths: Sequence[str]) -> list[Case]:
     return found
 
 
-def _save(path: str, without: Callable[[frozenset[str]], Joint], results: Sequence[Result], bests: Sequence[Best]) -> None:
+def _save(path: str, without: Callable[[frozenset[str]], JointCurves], results: Sequence[Result], bests: Sequence[Best]) -> None:
     from windtunnel.base.errors import SpecError
     from windtunnel.calibrate.transfer import Stored, errors
     from windtunnel.compute.transfer.joint import text

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from windtunnel.reality.labels import NAMES, label, quantities, shared_gpu, shown
 from windtunnel.reality.report import Report
-from windtunnel.reality.scores import Family, Score
+from windtunnel.reality.scores import FamilySummary, Score
 from windtunnel.report.table import listing
 
 QUANTITY: tuple[tuple[str, JustifyMethod], ...] = (("quantity", "left"),)
@@ -47,7 +47,7 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
         out.print(Text("\nColumns not used: " + ", ".join(report.ignored_columns), style="dim"))
 
 
-def _families(families: Sequence[Family], notes: Sequence[str], heads: int, gpu: str, several: bool) -> Table:
+def _families(families: Sequence[FamilySummary], notes: Sequence[str], heads: int, gpu: str, several: bool) -> Table:
     """`notes`: what each family's error is worth as a test; `several`: the families are of several quantities."""
     table = listing(
         ("family", "left"),

@@ -10,12 +10,10 @@ Newer cuBLAS has tensor-core kernels for narrower loads; none is measured here, 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats, Int8s
 from windtunnel.compute.device import Device
 from windtunnel.workload.ops import DTYPES
-
-Array = npt.NDArray[np.float64]
 
 WHOLE = 8
 """16-bit numbers in 16 bytes."""
@@ -26,7 +24,7 @@ SIMT = 0.56
 HALF = (DTYPES.index("fp16"), DTYPES.index("bf16"))
 
 
-def unaligned_seconds(dev: Device, batch: Array, n: Array, k: Array, dtype: npt.NDArray[np.int8], flops: Array) -> Array:
+def unaligned_seconds(dev: Device, batch: Floats, n: Floats, k: Floats, dtype: Int8s, flops: Floats) -> Floats:
     """Least seconds of each row's `flops`: those of the fp32 units where the product is strided and unaligned, else 0."""
     slow = (batch > 1.0) & np.isin(dtype, HALF) & ((n % WHOLE != 0) | (k % WHOLE != 0))
     return np.where(slow, flops / (SIMT * dev.peak[DTYPES.index("fp32")]), 0.0)

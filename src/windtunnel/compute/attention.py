@@ -13,12 +13,11 @@ The form follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats, Int8s
 from windtunnel.compute.curves import AttentionCurve
 from windtunnel.compute.device import Device
 
-Array = npt.NDArray[np.float64]
 FULL = {"forward": 4.0, "backward": 10.0}
 """FLOP per query, key and head element: two products forward, five backward (scores are computed again)."""
 
@@ -27,13 +26,13 @@ def attention_seconds(
     curve: AttentionCurve,
     dev: Device,
     way: str,
-    batch: Array,
-    m: Array,
-    n: Array,
-    k: Array,
-    dtype: npt.NDArray[np.int8],
-    flops: Array,
-) -> Array:
+    batch: Floats,
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    dtype: Int8s,
+    flops: Floats,
+) -> Floats:
     """Seconds of one launch per row: batch = sequences x heads, m query and n key tokens, k head size."""
     if len(m) == 0:
         return np.zeros(0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Bools, Floats, Int8s, Int64s
 from windtunnel.compute.alignment import unaligned_seconds
 from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.choose import choose
@@ -23,8 +24,6 @@ from windtunnel.compute.training import Factors, TrainingFactor, training_factor
 from windtunnel.spec.cluster import GPU
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.ops import DTYPES, Kind, OpTable, Phase
-
-Array = npt.NDArray[np.float64]
 
 CLASSES = {
     Kind.NORM: "norm",
@@ -59,9 +58,9 @@ class Estimate:
     `Provenance`. `relative_error`: 1 sigma of seconds / true - 1. `source`: index into `sources`, what each number rests on.
     """
 
-    seconds: npt.NDArray[np.float64]
-    provenance: npt.NDArray[np.int8]
-    relative_error: npt.NDArray[np.float64]
+    seconds: Floats
+    provenance: Int8s
+    relative_error: Floats
     source: npt.NDArray[np.int16]
     sources: tuple[str, ...]
 
@@ -104,13 +103,13 @@ def estimate(
     return Estimate(seconds, code, error, table, tuple(names))
 
 
-def _some(ops: OpTable, rows: npt.NDArray[np.int64]) -> OpTable:
+def _some(ops: OpTable, rows: Int64s) -> OpTable:
     """Rows of a table, for the model, which does not ask for their modules."""
     columns = {name: column[rows] for name, column in vars(ops).items() if name not in ("names", "modules")}
     return OpTable(names=tuple(ops.names[row] for row in rows), modules=("",) * len(rows), **columns)
 
 
-Columns = tuple[Array, npt.NDArray[np.int16], list[str], list[tuple[float, Provenance]]]
+Columns = tuple[Floats, npt.NDArray[np.int16], list[str], list[tuple[float, Provenance]]]
 
 
 def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_training: TrainingFactor) -> Columns:
@@ -122,7 +121,7 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
     names = ["communication: see the network model"]
     founded = [(0.0, Provenance.MODELLED)]
 
-    def put(mask: npt.NDArray[np.bool_], values: Array, key: str, narrow: bool = False) -> None:
+    def put(mask: Bools, values: Floats, key: str, narrow: bool = False) -> None:
         seconds[mask] = values
         table[mask] = len(names)
         error, found = _founding(choice, key)
@@ -187,7 +186,7 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
     return seconds, table, names, founded
 
 
-def _operators(ops: OpTable, kernels: KernelCurves) -> Iterator[tuple[str, Operator, npt.NDArray[np.bool_]]]:
+def _operators(ops: OpTable, kernels: KernelCurves) -> Iterator[tuple[str, Operator, Bools]]:
     """(key, operator, rows) of the rows that one operator of a processor is."""
     where: dict[tuple[str, Operator], list[int]] = {}
     for row in np.nonzero(np.isin(ops.kind, list({kind for kind, _ in OPERATORS})))[0]:
@@ -201,7 +200,7 @@ def _operators(ops: OpTable, kernels: KernelCurves) -> Iterator[tuple[str, Opera
         yield key, operator, mask
 
 
-def _named(ops: OpTable, among: npt.NDArray[np.bool_], name: str) -> npt.NDArray[np.bool_]:
+def _named(ops: OpTable, among: Bools, name: str) -> Bools:
     """The rows of that name: kernels of one library, such as rows of a dataset, which the graph of a job does not hold."""
     found = np.zeros(len(ops), np.bool_)
     if name in ops.names:
@@ -210,7 +209,7 @@ def _named(ops: OpTable, among: npt.NDArray[np.bool_], name: str) -> npt.NDArray
     return found
 
 
-def _gemm(ops: OpTable, mask: npt.NDArray[np.bool_], launches: Array, curve: GemmCurve, dev: Device, runtime: Runtime) -> Array:
+def _gemm(ops: OpTable, mask: Bools, launches: Floats, curve: GemmCurve, dev: Device, runtime: Runtime) -> Floats:
     """GEMM rows. Work per launch follows from the FLOPs column, so a loop over experts and one batched call both come out right."""
     launches = np.maximum(launches, 1.0)
     batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))

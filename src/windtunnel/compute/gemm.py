@@ -19,18 +19,17 @@ are fitted by `calibrate.kernels`.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Bools, Floats, Int8s
 from windtunnel.compute.curves import GemmCurve
 from windtunnel.compute.device import ELEMENT, RESULT, Device
 
-Array = npt.NDArray[np.float64]
 SPLITS = (1.0, 2.0, 3.0, 4.0, 8.0)
 CHUNK = 4096
 """Rows at a time: the arrays of one chunk stay in a core's second-level cache."""
 
 
-def gemm_bytes(batch: Array, m: Array, n: Array, k: Array, dtype: npt.NDArray[np.int8], accumulate: npt.NDArray[np.bool_]) -> Array:
+def gemm_bytes(batch: Floats, m: Floats, n: Floats, k: Floats, dtype: Int8s, accumulate: Bools) -> Floats:
     """HBM bytes of operands read once and the result written once; an accumulating product reads and writes fp32."""
     result = np.where(accumulate, 8.0, RESULT[dtype])
     return np.asarray(batch * (ELEMENT[dtype] * (m * k + k * n) + result * m * n), dtype=np.float64)
@@ -39,14 +38,14 @@ def gemm_bytes(batch: Array, m: Array, n: Array, k: Array, dtype: npt.NDArray[np
 def gemm_seconds(
     curve: GemmCurve,
     dev: Device,
-    batch: Array,
-    m: Array,
-    n: Array,
-    k: Array,
-    dtype: npt.NDArray[np.int8],
-    moved: Array,
-    factor: Array,
-) -> Array:
+    batch: Floats,
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    dtype: Int8s,
+    moved: Floats,
+    factor: Floats,
+) -> Floats:
     """Seconds of one launch per row. Arguments are equal-length arrays; `moved` is HBM bytes, `factor` the layout's time factor."""
     out = np.empty(len(m))
     for begin in range(0, len(m), CHUNK):
@@ -58,14 +57,14 @@ def gemm_seconds(
 def _seconds(
     curve: GemmCurve,
     dev: Device,
-    batch: Array,
-    m: Array,
-    n: Array,
-    k: Array,
-    dtype: npt.NDArray[np.int8],
-    moved: Array,
-    factor: Array,
-) -> Array:
+    batch: Floats,
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    dtype: Int8s,
+    moved: Floats,
+    factor: Floats,
+) -> Floats:
     b, r, c, d = (np.maximum(x, 1e-9) for x in (batch, m, n, k))
     best = _fastest(curve, dev, b, r, c, d, dev.ceiling[dtype] * curve.fraction) * factor
     moved = moved + batch * m * n * RESULT[dtype] * (1.0 / curve.store - 1.0)
@@ -76,7 +75,7 @@ def _seconds(
     return np.asarray(np.maximum(seconds, floor), dtype=np.float64)
 
 
-def held(seconds: Array, throttle: float, settle: float, sharp: float) -> Array:
+def held(seconds: Floats, throttle: float, settle: float, sharp: float) -> Floats:
     """`seconds` at full clock, longer by up to `throttle` as the power limit pulls the clock down; grows with `seconds`."""
     if throttle == 0.0:
         return seconds
@@ -84,7 +83,7 @@ def held(seconds: Array, throttle: float, settle: float, sharp: float) -> Array:
     return np.asarray(seconds * (1.0 + throttle * x / (1.0 + x)), dtype=np.float64)
 
 
-def _fastest(curve: GemmCurve, dev: Device, batch: Array, m: Array, n: Array, k: Array, rate: Array) -> Array:
+def _fastest(curve: GemmCurve, dev: Device, batch: Floats, m: Floats, n: Floats, k: Floats, rate: Floats) -> Floats:
     """Seconds of the fastest tile and split; each candidate is written into the same two arrays."""
     down = {r: np.ceil(m / r) for r in {r for r, _ in curve.tiles}}
     across = {c: batch * np.ceil(n / c) for c in {c for _, c in curve.tiles}}

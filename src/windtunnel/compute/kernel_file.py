@@ -16,10 +16,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
+from windtunnel.base.strict import Strict
 from windtunnel.compute.curves import (
     PROVENANCES,
     AttentionCurve,
@@ -46,11 +47,7 @@ def _provenance(name: object) -> object:
     return Provenance(PROVENANCES.index(name))
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Class(_Strict):
+class _Class(Strict):
     """One kernel class without its constants."""
 
     error: Number
@@ -72,7 +69,7 @@ class _MemoryClass(_Class):
     constants: MemoryCurve
 
 
-class _Directions(_Strict):
+class _Directions(Strict):
     forward: AttentionCurve
     backward: AttentionCurve
 
@@ -81,7 +78,7 @@ class _AttentionClass(_Class):
     constants: _Directions
 
 
-class _Reference(_Strict):
+class _Reference(Strict):
     """The GPU that the constants were fitted on: fields of `KernelCurves`."""
 
     peak: Positive
@@ -93,7 +90,7 @@ class _Reference(_Strict):
     bandwidth: Positive
 
 
-class _File(_Strict):
+class _KernelFile(Strict):
     format: Literal[1]
     id: Annotated[str, Field(min_length=1)]
     architecture: str
@@ -131,7 +128,7 @@ def read_kernels(path: Path) -> KernelCurves:
 def parse(content: str, path: str = "kernels") -> KernelCurves:
     """Constants from the JSON text of a file; `path` names it in a FileError."""
     try:
-        file = _File.model_validate_json(content)
+        file = _KernelFile.model_validate_json(content)
     except ValidationError as error:
         raise FileError(path, first_mistake(error), WANTED) from None
     if "elementwise" not in file.memory:

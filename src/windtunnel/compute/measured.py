@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.compute.attention import FULL
 from windtunnel.records.schema import OPS, PHASES
 from windtunnel.workload.ops import DTYPES, Kind, OpTable, Phase
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
     from windtunnel.records import Dataset
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 GAP = 16.0
 """Neighbours may lie this factor apart; further, a curve says more than the line between them."""
@@ -66,32 +64,32 @@ _SAME_TRAFFIC = 1.6
 class KernelShapes:
     """Columns over kernels, of a graph or of a dataset. A row is `unit` equal executions, each with `moved` B and `launches`."""
 
-    op: Ints
-    way: Ints
-    dtype: Ints
-    batch: Ints
-    m: Ints
-    n: Ints
-    k: Ints
-    mask: Ints
+    op: Int64s
+    way: Int64s
+    dtype: Int64s
+    batch: Int64s
+    m: Int64s
+    n: Int64s
+    k: Int64s
+    mask: Int64s
     share: Floats  # of the pairs of queries and keys that are computed
     moved: Floats
     launches: Floats
     unit: Floats
 
-    def take(self, rows: Ints) -> KernelShapes:
+    def take(self, rows: Int64s) -> KernelShapes:
         return KernelShapes(**{name: column[rows] for name, column in vars(self).items()})
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """For each row of a graph the measured rows `low` and `high` (-1: none; equal where one row is the answer), `weight` of high,
     and whether it is the `same` kernel."""
 
-    low: Ints
-    high: Ints
+    low: Int64s
+    high: Int64s
     weight: Floats
-    same: Flags
+    same: Bools
 
 
 @dataclass
@@ -106,9 +104,9 @@ class Measured:
     name: str = ""
     seconds: Floats = field(init=False, repr=False)
     error: Floats = field(init=False, repr=False)
-    in_run: Flags = field(init=False, repr=False)
+    in_run: Bools = field(init=False, repr=False)
     kernels: KernelShapes = field(init=False, repr=False)
-    _mode: Ints = field(init=False, repr=False)
+    _mode: Int64s = field(init=False, repr=False)
     _library: npt.NDArray[np.object_] = field(init=False, repr=False)
     _tables: dict[tuple[str, str | None, bool], tuple[_Table, _Table]] = field(init=False, repr=False)
 
@@ -130,7 +128,7 @@ class Measured:
     def __len__(self) -> int:
         return len(self.seconds)
 
-    def ops(self, rows: Ints) -> OpTable:
+    def ops(self, rows: Int64s) -> OpTable:
         """Rows of the dataset as a graph has them, for the model."""
         x = self.kernels.take(rows)
         kinds = np.array([Kind[name.upper()] if name.upper() in Kind.__members__ else Kind.GEMM for name in OPS], np.int8)
@@ -164,7 +162,7 @@ class Measured:
             further=np.zeros(size, np.bool_),
         )
 
-    def find(self, ops: OpTable, launch: str, library: str | None, fused_softmax: bool) -> Found:
+    def find(self, ops: OpTable, launch: str, library: str | None, fused_softmax: bool) -> Matches:
         """Measured rows for every row of `ops`; `launch`, `library` and `fused_softmax` are what the runtime runs."""
         key = (launch, library, fused_softmax)
         if key not in self._tables:
@@ -178,9 +176,9 @@ class Measured:
             low[off] = high[off] = -1
         low[high < 0] = -1
         hit = (exact >= 0) & self._alike(wanted, exact)
-        return Found(np.where(hit, exact, low), np.where(hit, exact, high), np.where(hit, 0.0, weight), hit)
+        return Matches(np.where(hit, exact, low), np.where(hit, exact, high), np.where(hit, 0.0, weight), hit)
 
-    def _alike(self, wanted: KernelShapes, rows: Ints) -> Flags:
+    def _alike(self, wanted: KernelShapes, rows: Int64s) -> Bools:
         mine = self.kernels.take(np.maximum(rows, 0))
         each, theirs = (x.moved / np.maximum(x.m * x.n, 1) for x in (wanted, mine))
         both = _BY_SHAPE[wanted.op] & (wanted.m * wanted.n > 0) & (mine.m * mine.n > 0) & (mine.moved > 0)
@@ -212,11 +210,11 @@ class _Table:
 
     key: npt.NDArray[np.uint64]
     place: Floats
-    row: Ints
-    shape: Ints  # [rows, columns]: what the key stands for
+    row: Int64s
+    shape: Int64s  # [rows, columns]: what the key stands for
 
     @classmethod
-    def of(cls, shape: Ints, place: Floats, rows: Ints, prefer: Ints, seconds: Floats) -> _Table:
+    def of(cls, shape: Int64s, place: Floats, rows: Int64s, prefer: Int64s, seconds: Floats) -> _Table:
         keep = np.nonzero(place >= 0.0)[0]
         key = _hash(shape)
         order = keep[np.lexsort((seconds[rows[keep]], prefer[keep], place[keep], key[keep]))]
@@ -230,7 +228,7 @@ class _Table:
         middle = order[begin + (count - 1) // 2]
         return cls(key[middle], place[middle], rows[middle], shape[middle])
 
-    def exact(self, wanted: KernelShapes) -> Ints:
+    def exact(self, wanted: KernelShapes) -> Int64s:
         """The row of equal shape, or -1."""
         if not len(self.key):
             return np.full(len(wanted.op), -1, np.int64)
@@ -238,7 +236,7 @@ class _Table:
         at = np.minimum(np.searchsorted(self.key, _hash(shape)), len(self.key) - 1)
         return np.where((self.shape[at] == shape).all(axis=1), self.row[at], -1)
 
-    def between(self, wanted: KernelShapes) -> tuple[Ints, Ints, Floats]:
+    def between(self, wanted: KernelShapes) -> tuple[Int64s, Int64s, Floats]:
         """Neighbours of each row on its axis, or -1, and how far it lies from the lower to the upper one by logarithm."""
         none = np.full(len(wanted.op), -1, np.int64)
         if not len(self.key):
@@ -308,13 +306,13 @@ def of_dataset(table: pa.Table) -> KernelShapes:
     )
 
 
-def _mask(share: Floats, m: Ints, n: Ints) -> Ints:
+def _mask(share: Floats, m: Int64s, n: Int64s) -> Int64s:
     """0: every query sees every key; 1: causal; else 2 + percent of the pairs that are computed."""
     causal = (np.abs(share - (m + 1.0) / (2.0 * np.maximum(m, 1))) < 0.02) | (np.abs(share - 0.5) < 0.02)
     return np.where(share >= 0.95, 0, np.where(causal & (m == n), 1, 2 + np.round(100.0 * share))).astype(np.int64)
 
 
-def _shape(x: KernelShapes) -> Ints:
+def _shape(x: KernelShapes) -> Int64s:
     """[R, 8] what makes two kernels the same."""
     product = _PRODUCT[x.op] | (x.op == ATTENTION)
     bytes_only = ~_BY_SHAPE[x.op] & ~product
@@ -336,7 +334,7 @@ def _shape(x: KernelShapes) -> Ints:
     ).astype(np.int64)
 
 
-def _line(x: KernelShapes) -> tuple[Ints, Floats]:
+def _line(x: KernelShapes) -> tuple[Int64s, Floats]:
     """[R, 7] what neighbours have in common, and [R] the size in which they differ; -1 for what has no axis."""
     product, attention = _PRODUCT[x.op], x.op == ATTENTION
     weight = x.way == _WGRAD
@@ -350,7 +348,7 @@ def _line(x: KernelShapes) -> tuple[Ints, Floats]:
     return shape.astype(np.int64), place
 
 
-def _hash(shape: Ints) -> npt.NDArray[np.uint64]:
+def _hash(shape: Int64s) -> npt.NDArray[np.uint64]:
     """One number for each row of integers (an FNV-like mix); answers are compared in full afterwards."""
     key = np.full(len(shape), 0xCBF29CE484222325, np.uint64)
     for column in shape.T:
@@ -366,7 +364,7 @@ def _numbers(table: pa.Table, name: str, gap: float = 0.0) -> Floats:
     return np.asarray(pc.fill_null(pc.cast(table[name], pa.float64()), gap).to_numpy(), dtype=np.float64)
 
 
-def _codes(table: pa.Table, name: str, words: tuple[str, ...]) -> Ints:
+def _codes(table: pa.Table, name: str, words: tuple[str, ...]) -> Int64s:
     import pyarrow as pa
     import pyarrow.compute as pc
 

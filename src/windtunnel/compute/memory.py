@@ -14,19 +14,18 @@ Classes whose data do not tell it have row = element = 0.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Bools, Floats
 from windtunnel.compute.curves import MemoryCurve
 from windtunnel.compute.device import Device
 
-Array = npt.NDArray[np.float64]
 RESIDENT = 2.0
 """Blocks of 1024 threads that an SM holds at once."""
 
 
 def memory_seconds(
-    curve: MemoryCurve, dev: Device, moved: Array, backward: npt.NDArray[np.bool_], m: Array | None = None, n: Array | None = None
-) -> Array:
+    curve: MemoryCurve, dev: Device, moved: Floats, backward: Bools, m: Floats | None = None, n: Floats | None = None
+) -> Floats:
     """Seconds of one launch per row that moves `moved` HBM bytes, over m rows of n elements where the caller knows them.
 
     Monotone: bytes inside the cache go at `cache` times the rate, the rest at HBM's.

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
+from windtunnel.base.arrays import Floats
 from windtunnel.compute.curves import AttentionCurve, Basis, GemmCurve, KernelCurves, MemoryCurve, Provenance
 from windtunnel.compute.memory_classes import DERIVED
 from windtunnel.spec.cluster import GPU
 from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Kind
 
-Array = npt.NDArray[np.float64]
 ARCHITECTURES = ("cpu", "x86_64", "amd64", "i686", "aarch64", "arm64", "ppc64le", "s390x", "riscv64")
 """Instruction sets, as `platform.machine()` calls them."""
 
@@ -98,7 +95,7 @@ backward, its norm moves three arrays backward, where the graph's fused kernels 
 embedding is a whole table, which an eager operator writes (`table_bytes`)."""
 
 
-def table_bytes(width: Array, m: Array, n: Array, k: Array) -> Array:
+def table_bytes(width: Floats, m: Floats, n: Floats, k: Floats) -> Floats:
     """B of an embedding's gradient of m tokens into a table of k rows of n elements of `width` B."""
     return width * (m * n + k * n)
 

@@ -9,12 +9,10 @@ with bandwidth, latency and efficiency of norms. A scan is several kernels that 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats, Int8s
 from windtunnel.compute.curves import MemoryCurve
 from windtunnel.compute.device import Device
-
-Array = npt.NDArray[np.float64]
 
 FRACTION = 0.137
 """Share of the 16-bit peak that the scans' small products reach, 64 to 256 a side: 135 TFLOP/s of an H800's 989, the best of a
@@ -26,9 +24,7 @@ ERROR = 0.4
 SOURCE = "scan: bytes as norms move them, products as tilelang benchmark/mamba2 of one of them; assumed"
 
 
-def scan_seconds(
-    curve: MemoryCurve, dev: Device, moved: Array, flops: Array, dtype: npt.NDArray[np.int8], launches: Array
-) -> Array:
+def scan_seconds(curve: MemoryCurve, dev: Device, moved: Floats, flops: Floats, dtype: Int8s, launches: Floats) -> Floats:
     """Seconds of scans that move `moved` HBM bytes and compute `flops` in `launches` kernels."""
     stream = moved / (dev.bandwidth * curve.efficiency)
     products = flops / (dev.peak[dtype] * FRACTION)

@@ -1,7 +1,7 @@
 """The judge: published measurements beside predictions."""
 
 from windtunnel.reality.report import Report
-from windtunnel.reality.scores import Family, Score
+from windtunnel.reality.scores import FamilySummary, Score
 from windtunnel.reality.validate import Progress, validate
 
-__all__ = ["Family", "Progress", "Report", "Score", "validate"]
+__all__ = ["FamilySummary", "Progress", "Report", "Score", "validate"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from windtunnel.reality.publications import When, columns_of, publications
 from windtunnel.reality.rows import TrainingRow
-from windtunnel.reality.scores import Family, Score, summary
+from windtunnel.reality.scores import FamilySummary, Score, summary
 
 NO_BAR = "no bar"
 Pick = Callable[[TrainingRow], bool]
@@ -37,7 +37,7 @@ class Line:
     """A bar and what was measured under it."""
 
     bar: Bar
-    found: Family
+    found: FamilySummary
 
     @property
     def holds(self) -> bool:

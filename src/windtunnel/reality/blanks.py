@@ -2,7 +2,7 @@
 
 Recompute: the least of none, selective, full (on one, two, three or all quarters of a stage's layers) with which any candidate fits
 the GPU's memory; memory needs the graph alone, no step is predicted for it. Before full recompute, activations of one to seven
-eighths of the layers leave for the host, where recipes do that (`Habits.offloads`). Then virtual stages and micro batch in
+eighths of the layers leave for the host, where recipes do that (`FrameworkHabits.offloads`). Then virtual stages and micro batch in
 turn, from the largest micro batch, the fastest predicted of those that fit, until neither changes. This is what the authors of a
 benchmark table do, and it reads nothing but the job; no measured value takes part in the choice. Where nothing fits, the one that
 lacks least.

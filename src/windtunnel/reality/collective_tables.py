@@ -31,7 +31,7 @@ NODE = 8
 """GPUs of the one kind of node that these tables are set beside."""
 
 
-class Call(NamedTuple):
+class TimedCall(NamedTuple):
     """A timed call of `ranks` GPUs of one node, or why it is not one that can be predicted."""
 
     label: str
@@ -68,7 +68,7 @@ def collective_scores(path: Path, text: str, fitted: Fitted, gpu: str | None = N
     return [_score(call, cluster, family, known, name) for call in calls]
 
 
-def _score(call: Call, cluster: Cluster, family: str, fitted: bool, gpu: str) -> Score:
+def _score(call: TimedCall, cluster: Cluster, family: str, fitted: bool, gpu: str) -> Score:
     measured = None if call.seconds is None else 1e6 * call.seconds
     if call.skipped is not None:
         return Score(call.label, family, "time_us", measured, skipped=call.skipped, fitted=fitted)
@@ -91,7 +91,7 @@ def _score(call: Call, cluster: Cluster, family: str, fitted: bool, gpu: str) ->
     )
 
 
-def _nccl(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator[Call]:
+def _nccl(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator[TimedCall]:
     """All-reduce in one node; the columns repeat, first out of place, then in place."""
     found = re.search(r"(\d{1,4})", path.stem)
     if not found or not 2 <= int(found.group(1)) <= NODE:
@@ -104,12 +104,14 @@ def _nccl(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator[
         try:
             length, times = _positive(cells[size]), [_positive(cells[index]) / 1e9 for index in places]
         except (ValueError, IndexError) as error:
-            yield Call(label, Comm.ALL_REDUCE, 0.0, ranks, None, f"line {number} does not hold numbers ({error})")
+            yield TimedCall(label, Comm.ALL_REDUCE, 0.0, ranks, None, f"line {number} does not hold numbers ({error})")
         else:
-            yield from (Call(f"{label}{'+'[:turn]}", Comm.ALL_REDUCE, length, ranks, value) for turn, value in enumerate(times))
+            yield from (
+                TimedCall(f"{label}{'+'[:turn]}", Comm.ALL_REDUCE, length, ranks, value) for turn, value in enumerate(times)
+            )
 
 
-def _vidur(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator[Call]:
+def _vidur(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator[TimedCall]:
     """Medians in ms, of rank 0 where several ranks are listed."""
     for number, cells in enumerate(rows, start=2):
         label = f"{path.parent.name}:{path.stem}:{number}"
@@ -120,7 +122,7 @@ def _vidur(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator
             ranks, here, most = (int(_positive(given[name])) for name in (VIDUR[1], VIDUR[4], VIDUR[5]))
             size, seconds = _positive(given["size"]), _positive(given[f"time_stats.{given['collective']}.median"]) / 1e3
         except (ValueError, KeyError) as error:
-            yield Call(label, Comm.NONE, 0.0, 0, None, f"line {number} does not hold numbers ({error})")
+            yield TimedCall(label, Comm.NONE, 0.0, 0, None, f"line {number} does not hold numbers ({error})")
             continue
         comm = COMMS.get(given["collective"].replace("_", ""), Comm.NONE)
         reason = (
@@ -132,7 +134,7 @@ def _vidur(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator
             if most != NODE
             else None
         )
-        yield Call(label, comm, size, ranks, seconds, reason)
+        yield TimedCall(label, comm, size, ranks, seconds, reason)
 
 
 def _positive(text: str) -> float:

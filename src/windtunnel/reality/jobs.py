@@ -20,7 +20,7 @@ from windtunnel.reality.architecture import model_of
 from windtunnel.reality.framework_names import framework_named
 from windtunnel.reality.layout import uneven
 from windtunnel.reality.machine import cluster_of
-from windtunnel.reality.publications import Habits
+from windtunnel.reality.publications import FrameworkHabits
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.software import catalogue_date, context_of, dates_of, runtime_of, software_date
@@ -95,7 +95,7 @@ def _with_known_framework(row: TrainingRow, assumed: list[str]) -> TrainingRow:
 def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> TrainingRow:
     """The row with columns that its publication is known to say elsewhere, or to print otherwise."""
     for fact in publications.facts_for(publications.columns_of(row) | dates_of(row, software)):
-        blank = {name: value for name, value in fact.row.items() if getattr(row, name) is None}
+        blank: dict[str, Any] = {name: value for name, value in fact.row.items() if getattr(row, name) is None}
         if (blank or fact.corrects) and fact.assumed:
             assumed.append(fact.assumed)
         row = replace(row, **(blank | fact.corrects))
@@ -118,7 +118,7 @@ class _Candidates:
     model: Model
     cluster: Cluster
     runtime: Runtime
-    habits: Habits
+    habits: FrameworkHabits
     plan: dict[str, Any]
     assumed: list[str]
 
@@ -135,8 +135,8 @@ class _Candidates:
         tp, pp, cp, gpus = row.tp or 1, row.pp or 1, row.cp or 1, row.gpus or 1
         dp = row.dp or max(1, gpus // (tp * pp * cp))
         context = context_of(row, software, model, cluster) | {"version": runtime.version}
-        first = Habits(**publications.habits_for(context))
-        plan = {
+        first = FrameworkHabits(**publications.habits_for(context))
+        plan: dict[str, Any] = {
             "tp": tp,
             "pp": pp,
             "cp": cp,
@@ -148,7 +148,7 @@ class _Candidates:
         }
         plan |= _sharding(row, dp * cp, first, assumed)
         context["fully_sharded"] = plan["sharding"] in ("fsdp", "hsdp")
-        habits = Habits(**publications.habits_for(context))
+        habits = FrameworkHabits(**publications.habits_for(context))
         if habits.schedule is not None:
             plan["schedule"] = habits.schedule
         for fact in publications.facts_for(context):
@@ -282,7 +282,7 @@ def _words(row: TrainingRow) -> str:
     return (row.notes or "").lower().replace("interleaved 1f1b", "interleaved")
 
 
-def _sequence_parallel(row: TrainingRow, tp: int, habits: Habits, assumed: list[str]) -> bool:
+def _sequence_parallel(row: TrainingRow, tp: int, habits: FrameworkHabits, assumed: list[str]) -> bool:
     if row.seq_parallel is not None:
         return row.seq_parallel == "y" and tp > 1
     if tp == 1:
@@ -292,7 +292,7 @@ def _sequence_parallel(row: TrainingRow, tp: int, habits: Habits, assumed: list[
     return default
 
 
-def _sharding(row: TrainingRow, ranks: int, habits: Habits, assumed: list[str]) -> dict[str, Any]:
+def _sharding(row: TrainingRow, ranks: int, habits: FrameworkHabits, assumed: list[str]) -> dict[str, Any]:
     kind = row.sharding
     if kind is None:
         kind = habits.sharding or "zero1"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from windtunnel.reality.bars import NO_BAR
 from windtunnel.reality.publications import publications
 from windtunnel.reality.report import Report
-from windtunnel.reality.scores import Family, Score
+from windtunnel.reality.scores import FamilySummary, Score
 
 WORST = 15
 UNITS = {
@@ -98,11 +98,11 @@ def _families(report: Report) -> str:
     return "\n\n".join(parts)
 
 
-def _named(report: Report, family: Family, recalled: bool) -> str:
+def _named(report: Report, family: FamilySummary, recalled: bool) -> str:
     return family.family + (" (*)" if recalled else "") + (" (rules in view)" if report.label(family) == "rules in view" else "")
 
 
-def _table(lines: Iterable[Family], first: str, names: dict[str, str] | None = None) -> str:
+def _table(lines: Iterable[FamilySummary], first: str, names: dict[str, str] | None = None) -> str:
     rows = [
         f"| {first} | quantity | scored | MAPE | median | bias | largest | skipped |",
         "|---|---|---:|---:|---:|---:|---:|---:|",

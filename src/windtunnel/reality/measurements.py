@@ -27,7 +27,7 @@ Fitted = frozenset[tuple[str, str]]
 FITTED_FILE = FOLDER / "fitted.toml"
 
 
-class _File(RootModel[dict[str, list[str] | dict[str, list[str]]]]):
+class _FittedFile(RootModel[dict[str, list[str] | dict[str, list[str]]]]):
     """For each quantity a list of families; under `in_view` the same for families whose rules were settled with them in view."""
 
 
@@ -46,7 +46,7 @@ def families_in_view(path: Path = FITTED_FILE) -> Fitted:
 
 def _read(path: Path) -> dict[str, list[str] | dict[str, list[str]]]:
     try:
-        data = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).root
+        data = _FittedFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).root
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FileError(str(path), str(error), "a readable TOML file") from None
     except ValidationError as error:

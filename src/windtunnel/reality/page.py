@@ -12,7 +12,7 @@ from statistics import median
 from windtunnel.base.units import show_time
 from windtunnel.reality.labels import NAMES, UNITS, label, shared_gpu, shown
 from windtunnel.reality.report import Report
-from windtunnel.reality.scores import Family, Score
+from windtunnel.reality.scores import FamilySummary, Score
 from windtunnel.records import PHASES
 from windtunnel.report import html as house
 
@@ -171,7 +171,7 @@ class _Scale:
         return f'{"".join(grid)}<polygon points="{band}" fill="var(--accent)" fill-opacity=".13"/>{line}{names}'
 
 
-def _families(families: Sequence[Family], gpu: str, several: bool) -> str:
+def _families(families: Sequence[FamilySummary], gpu: str, several: bool) -> str:
     """`several`: the families are of several quantities."""
     rows = [
         [

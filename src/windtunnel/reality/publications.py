@@ -13,9 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError, field_validator
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError, field_validator
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.strict import Strict
 from windtunnel.reality.rows import TrainingRow
 
 FOLDER = Path(__file__).resolve().parents[1] / "catalog" / "publications"
@@ -45,11 +46,7 @@ NAMES = frozenset((*(field.name for field in fields(TrainingRow)), *FOUND_OUT))
 """What a condition may ask about: columns of a row, and what was found out about its job."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Test(_Strict):
+class Test(Strict):
     """A condition on one value. Words are compared as text without case, dates ("2022-02") and versions ("25.07") in text order."""
 
     __test__ = False  # not one of pytest's
@@ -83,7 +80,7 @@ class Test(_Strict):
         return all(check() for asked, check in checks if asked)
 
 
-class When(_Strict):
+class When(Strict):
     """Conditions that all hold, by name."""
 
     conditions: dict[str, Value | Test] = {}
@@ -110,14 +107,14 @@ def _as_when(table: Any) -> Any:
     return {"conditions": table} if isinstance(table, dict) and "conditions" not in table else table
 
 
-class Software(_Strict):
+class Software(Strict):
     """A framework of the catalogue, and a version of it; None: that of the date."""
 
     framework: str
     version: str | None = None
 
 
-class Adapters(_Strict):
+class Adapters(Strict):
     """Low-rank adapters that a row trains: fields of `spec.model.Lora`; `all_to_all_of` names the frameworks that exchange so."""
 
     rank: int
@@ -126,7 +123,7 @@ class Adapters(_Strict):
     all_to_all_of: tuple[str, ...] = ()
 
 
-class Habits(_Strict):
+class FrameworkHabits(Strict):
     """What a framework or recipe does where a row says nothing of it; None where a fact does not say."""
 
     interleaves: bool | None = None  # it has the interleaved schedule; others run 1F1B
@@ -141,7 +138,7 @@ class Habits(_Strict):
     offloads: bool | None = None  # activations leave for the host before layers are recomputed
 
 
-class Fact(_Strict):
+class Fact(Strict):
     """One statement: what it sets on rows for which `when` holds, and its source."""
 
     when: When = When()
@@ -151,7 +148,7 @@ class Fact(_Strict):
     window_of_seq: float | None = None  # attention window as a share of the sequence
     software: Software | None = None
     runtime: dict[str, Any] = {}  # fields of Runtime
-    habits: Habits = Habits()
+    habits: FrameworkHabits = FrameworkHabits()
     lora: Adapters | None = None
     flops: Literal["narayanan", "palm"] | None = None  # how the source counts the FLOPs of its MFU
     assumed: str = ""  # said beside every row that it touches
@@ -170,7 +167,7 @@ class Fact(_Strict):
         return table
 
 
-class Miss(_Strict):
+class Miss(Strict):
     """Rows that the model misses by more than the rest, and what is known of why. It changes no figure."""
 
     family: str  # must be among the scores
@@ -178,7 +175,7 @@ class Miss(_Strict):
     text: str
 
 
-class BarEntry(_Strict):
+class BarEntry(Strict):
     """Rows by any of `rows`, their quantity, and the most that mean and median |error| may be, in percent."""
 
     name: str
@@ -195,7 +192,7 @@ class BarEntry(_Strict):
         return [_as_when(table) for table in tables] if isinstance(tables, list) else tables
 
 
-class Peer(_Strict):
+class Peer(Strict):
     """Another system's error on rows that are scored here too."""
 
     data: str
@@ -204,7 +201,7 @@ class Peer(_Strict):
     how: str
 
 
-class Publication(_Strict):
+class Publication(Strict):
     """One file. `rows`: conditions that all of its facts share."""
 
     title: str
@@ -250,7 +247,7 @@ def facts_for(context: Context) -> Iterator[Fact]:
 
 
 def habits_for(context: Context) -> dict[str, Any]:
-    """The habits that hold, by name of `Habits`."""
+    """The habits that hold, by name of `FrameworkHabits`."""
     known: dict[str, Any] = {}
     for fact in facts_for(context):
         known |= {name: value for name, value in fact.habits if value is not None}

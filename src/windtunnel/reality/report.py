@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from windtunnel.reality.bars import Line
 from windtunnel.reality.measurements import Fitted
-from windtunnel.reality.scores import Family, Score, summary
+from windtunnel.reality.scores import FamilySummary, Score, summary
 
 _T = TypeVar("_T")
 
@@ -34,12 +34,12 @@ class Report:
     """Families of no fit whose publication's rules were settled with them in view."""
 
     @property
-    def headline(self) -> tuple[Family, ...]:
+    def headline(self) -> tuple[FamilySummary, ...]:
         """Over rows whose source was seen: a line for each table and quantity, fitted families and test-only ones apart.
 
         Tables stay apart so that a long one does not drown a short one.
         """
-        lines: list[Family] = []
+        lines: list[FamilySummary] = []
         for table, quantity, fitted in _in_order((score.table, score.quantity, score.fitted) for score in self.rows):
             chosen = [score for score in self.rows if (score.table, score.quantity, score.fitted) == (table, quantity, fitted)]
             name = f"{table or 'rows'}, {'fitted' if fitted else 'test only'}"
@@ -47,7 +47,7 @@ class Report:
         return tuple(line for line in lines if line.n or line.skipped)
 
     @property
-    def families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[FamilySummary, ...]:
         """By family and quantity, in the order of the data; recalled rows are in here too."""
         keys = _in_order((score.family, score.quantity) for score in self.rows)
         groups: dict[tuple[str, str], list[Score]] = {key: [] for key in keys}
@@ -70,7 +70,7 @@ class Report:
                 found.append(Coverage("fitted" if fitted else "test only", len(claims), 100.0 * sum(claims) / len(claims)))
         return tuple(found)
 
-    def label(self, family: Family) -> str:
+    def label(self, family: FamilySummary) -> str:
         """What a family's error is worth as a test: "fitted", "rules in view" or nothing."""
         if family.fitted:
             return "fitted"

@@ -61,7 +61,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Family:
+class FamilySummary:
     """Errors of one family's rows in one quantity: `n` scored rows, mean and median of |error|, mean error, largest |error|."""
 
     family: str
@@ -88,15 +88,15 @@ class Family:
         }
 
 
-def summary(family: str, quantity: str, scores: Iterable[Score], fitted: bool = False) -> Family:
+def summary(family: str, quantity: str, scores: Iterable[Score], fitted: bool = False) -> FamilySummary:
     """Errors of `scores`, which share a quantity; the figures are None where no row was scored."""
     listed = list(scores)
     errors = [error for score in listed if (error := score.error_pct) is not None]
     if not errors:
-        return Family(family, quantity, 0, None, None, None, None, len(listed), fitted)
+        return FamilySummary(family, quantity, 0, None, None, None, None, len(listed), fitted)
     sizes = [abs(error) for error in errors]
     if not all(math.isfinite(size) for size in sizes):
         raise ValueError(f"{family}, {quantity}: a prediction is not finite")
-    return Family(
+    return FamilySummary(
         family, quantity, len(errors), fmean(sizes), median(sizes), fmean(errors), max(sizes), len(listed) - len(errors), fitted
     )

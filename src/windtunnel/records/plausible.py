@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.records.dataset import About, Dataset
 from windtunnel.records.tell import tell
@@ -23,7 +23,6 @@ from windtunnel.spec.load import match_gpu
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Array = npt.NDArray[np.float64]
 
 FASTER = 1.2
 """Over the data sheet's rate: boost clocks (8 % on H100), figures of the sheet rounded down."""
@@ -51,7 +50,7 @@ LARGEST_RATE, LARGEST_BANDWIDTH = 1e17, 1e14
 
 
 @dataclass(frozen=True)
-class Sheet:
+class Limits:
     """What a GPU can do: FLOP/s by number format, B/s, B; `known` is false where only `LARGEST_RATE` bounds it."""
 
     peak: Mapping[str, float]
@@ -108,17 +107,17 @@ def _same_sheet(about: About, gpu: GPU, path: str) -> None:
             )
 
 
-def _sheet(about: About, gpu: GPU | None) -> Sheet:
+def _sheet(about: About, gpu: GPU | None) -> Limits:
     if gpu is not None:
-        return Sheet(gpu.peak, gpu.memory_bandwidth, float(gpu.l2 or 256 * 2**20))
+        return Limits(gpu.peak, gpu.memory_bandwidth, float(gpu.l2 or 256 * 2**20))
     stated = about.datasheet
     peak = {key.removeprefix("peak."): value for key, value in stated.items() if key.startswith("peak.") and value > 0}
     if peak and stated.get("memory_bandwidth", 0.0) > 0:
-        return Sheet(peak, stated["memory_bandwidth"], stated.get("l2", 256 * 2**20), slack=OWN)
-    return Sheet({"bf16": LARGEST_RATE}, LARGEST_BANDWIDTH, 256 * 2**20, known=False)
+        return Limits(peak, stated["memory_bandwidth"], stated.get("l2", 256 * 2**20), slack=OWN)
+    return Limits({"bf16": LARGEST_RATE}, LARGEST_BANDWIDTH, 256 * 2**20, known=False)
 
 
-def _rates(data: Dataset, sheet: Sheet, path: str) -> None:
+def _rates(data: Dataset, sheet: Limits, path: str) -> None:
     table = data.table
     if not len(table):
         return
@@ -171,13 +170,13 @@ def _rates(data: Dataset, sheet: Sheet, path: str) -> None:
         )
 
 
-def _column(table: pa.Table, name: str, null: float = 0.0) -> Array:
+def _column(table: pa.Table, name: str, null: float = 0.0) -> Floats:
     import pyarrow.compute as pc
 
     return np.asarray(pc.fill_null(table[name], null).to_numpy(), dtype=np.float64)
 
 
-def _is(table: pa.Table, name: str, words: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+def _is(table: pa.Table, name: str, words: tuple[str, ...]) -> Bools:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats
 from windtunnel.calibrate.kernels.samples import BACKWARD, Samples
 from windtunnel.calibrate.kernels.solve import Bounds, log_errors, solve, thinned
 from windtunnel.compute.attention import attention_seconds
@@ -14,8 +14,6 @@ from windtunnel.compute.curves import AttentionCurve, GemmCurve, MemoryCurve
 from windtunnel.compute.device import Device
 from windtunnel.compute.gemm import gemm_seconds
 from windtunnel.compute.memory import memory_seconds
-
-Array = npt.NDArray[np.float64]
 
 GEMM_BOUNDS: Bounds = {
     "fraction": (0.4, 0.95, 1.0),
@@ -87,7 +85,7 @@ def trains(library: str) -> bool:
     return library not in INFERENCE
 
 
-def gemm_predict(curve: GemmCurve, dev: Device, rows: Samples) -> Array:
+def gemm_predict(curve: GemmCurve, dev: Device, rows: Samples) -> Floats:
     """Seconds of products (a batch is one launch)."""
     layout = np.where(rows.phase == "dgrad", curve.dgrad, np.where(rows.phase == "wgrad", curve.wgrad, 1.0))
     return gemm_seconds(curve, dev, rows.batch, rows.m, rows.n, rows.k, rows.dtype, rows.moved, layout)
@@ -107,7 +105,7 @@ def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, cpu: bool = False, st
     return found if isinstance(found, GemmCurve) else start
 
 
-def attention_predict(curve: AttentionCurve, dev: Device, rows: Samples) -> Array:
+def attention_predict(curve: AttentionCurve, dev: Device, rows: Samples) -> Floats:
     """Seconds of attention rows of one direction."""
     way = "backward" if len(rows) and rows.phase[0] in BACKWARD else "forward"
     return attention_seconds(curve, dev, way, rows.batch, rows.m, rows.n, rows.size, rows.dtype, rows.work)
@@ -132,7 +130,7 @@ def fit_attention(start: AttentionCurve, dev: Device, rows: Samples, names: tupl
     return found if isinstance(found, AttentionCurve) else start
 
 
-def memory_predict(curve: MemoryCurve, dev: Device, rows: Samples) -> Array:
+def memory_predict(curve: MemoryCurve, dev: Device, rows: Samples) -> Floats:
     """Seconds of rows that move bytes."""
     return memory_seconds(curve, dev, rows.moved, np.isin(rows.phase, BACKWARD), rows.m, rows.n)
 

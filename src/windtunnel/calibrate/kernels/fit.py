@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.kernels import classes
 from windtunnel.calibrate.kernels.memory_classes import MEMORY, MemoryClass, derived, named
@@ -27,9 +27,6 @@ from windtunnel.compute.library import default_attention
 from windtunnel.compute.processor import PRODUCT, is_processor, neutral
 from windtunnel.records import Dataset
 from windtunnel.spec.cluster import GPU
-
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 BETWEEN_SETS = 0.08
 """No class claims less: two published sets on one GPU model differ by about twice this (data, clocks, cooling)."""
@@ -98,7 +95,7 @@ class Fit:
     """A fit in the making, and what it tells: (what, rows held out or not, errors), what each class rests on, what was assumed."""
 
     kernels: KernelCurves
-    lines: list[tuple[str, Array]] = field(default_factory=list)
+    lines: list[tuple[str, Floats]] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
 
@@ -146,7 +143,7 @@ def fit(
         **reference(gpu, rows),
     )
     made = Fit(shell, messages=[f"assumed {what}" for what in said])
-    work = _Work(made, gpu, device(gpu, shell), rows, relative, _source(data), only)
+    work = _FitSteps(made, gpu, device(gpu, shell), rows, relative, _source(data), only)
     work.products()
     report(0.6)
     work.attention()
@@ -218,7 +215,7 @@ def _source(data: Sequence[Dataset]) -> str:
 
 
 @dataclass
-class _Work:
+class _FitSteps:
     """One fit's data and the three steps over it."""
 
     made: Fit
@@ -272,11 +269,11 @@ class _Work:
         def fitted(part: Samples) -> GemmCurve:
             return classes.fit_gemm(start, dev, part, self.cpu)
 
-        def predict(curve: GemmCurve, part: Samples) -> Array:
+        def predict(curve: GemmCurve, part: Samples) -> Floats:
             return classes.gemm_predict(curve, dev, part)
 
         curve, errors = fitted(rows), _held(rows, fitted, predict)
-        parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "2048 tokens or more": rows.tokens >= 2048}
+        parts: dict[str, Bools] = {"all": np.ones(len(rows), np.bool_), "2048 tokens or more": rows.tokens >= 2048}
         parts |= {phase: rows.phase == phase for phase in ("forward", "dgrad", "wgrad") if len(set(rows.phase)) > 1}
         usual = rows.tokens >= 1024
         self._table(key, errors, log_errors(predict(curve, rows), rows), parts, usual if usual.sum() > 4 else parts["all"])
@@ -290,7 +287,7 @@ class _Work:
         for name in sorted(set(library)):
             lent = self.relative.attention.get(name) or next(iter(self.relative.attention.values()))
             ways: dict[str, AttentionCurve] = {}
-            errors: dict[str, tuple[Array, Array]] = {}
+            errors: dict[str, tuple[Floats, Floats]] = {}
             for way in ("forward", "backward"):
                 part = rows.take((library == name) & (backward == (way == "backward")))
                 tall = lent[way].rows if self.cpu else QUERY_ROWS.get((self.gpu.architecture, way), 128)
@@ -325,13 +322,13 @@ class _Work:
                 self._carry(f"attention.{name}", len(rows), least)
         self.made.kernels = replace(self.made.kernels, attention=found)
 
-    def _attention(self, start: AttentionCurve, rows: Samples) -> tuple[AttentionCurve, tuple[Array, Array]]:
+    def _attention(self, start: AttentionCurve, rows: Samples) -> tuple[AttentionCurve, tuple[Floats, Floats]]:
         names = classes.told(start, self.dev, rows)
 
         def fitted(part: Samples) -> AttentionCurve:
             return classes.fit_attention(start, self.dev, part, names, self.cpu)
 
-        def predict(curve: AttentionCurve, part: Samples) -> Array:
+        def predict(curve: AttentionCurve, part: Samples) -> Floats:
             return classes.attention_predict(curve, self.dev, part)
 
         curve = fitted(rows)
@@ -372,18 +369,18 @@ class _Work:
         def fitted(part: Samples) -> MemoryCurve:
             return classes.fit_memory(start, self.dev, part, by_row, self.cpu)
 
-        def predict(curve: MemoryCurve, part: Samples) -> Array:
+        def predict(curve: MemoryCurve, part: Samples) -> Floats:
             return classes.memory_predict(curve, self.dev, part)
 
         curve, errors = fitted(rows), _held(_split(rows), fitted, predict)
-        parts: dict[str, Mask] = {"all": np.ones(len(rows), np.bool_), "above 10 us": rows.seconds > classes.LONG}
+        parts: dict[str, Bools] = {"all": np.ones(len(rows), np.bool_), "above 10 us": rows.seconds > classes.LONG}
         usual = parts["above 10 us"] if parts["above 10 us"].any() else parts["all"]
         if self.cpu:  # an operator's time has no launch in it
             parts = {"all": parts["all"]}
         self._table(key, errors, log_errors(predict(curve, rows), rows), parts, usual)
         return curve, self.made.kernels.tables.pop(key)
 
-    def _table(self, key: str, held: Array, trained: Array, parts: dict[str, Mask], usual: Mask) -> None:
+    def _table(self, key: str, held: Floats, trained: Floats, parts: dict[str, Bools], usual: Bools) -> None:
         if not (self.cpu and key in MEMORY):  # a processor's operators have curves of their own; their class stands in for others
             self.made.lines += [
                 (f"{key}, {part}" if part != "all" else key, held[mask]) for part, mask in parts.items() if mask.any()
@@ -419,7 +416,7 @@ def _split(rows: Samples) -> Samples:
     return replace(rows, group=np.array([f"{g} {m:.0f}" for g, m in zip(rows.group, rows.m, strict=True)], np.object_))
 
 
-def _held(rows: Samples, fitted: Callable[[Samples], Any], predict: Callable[[Any, Samples], Array]) -> Array:
+def _held(rows: Samples, fitted: Callable[[Samples], Any], predict: Callable[[Any, Samples], Floats]) -> Floats:
     """Held-out errors; with fewer than three groups nothing can be left out, and the errors are those of the fit, doubled."""
     if len(set(rows.group)) < 3:
         return 2.0 * log_errors(predict(fitted(rows), rows), rows)

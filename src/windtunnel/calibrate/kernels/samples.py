@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Bools, Floats, Int8s
 from windtunnel.compute.device import ELEMENT, RESULT
 from windtunnel.records import Dataset
 from windtunnel.workload.ops import DTYPES
 
-Array = npt.NDArray[np.float64]
 Words = npt.NDArray[np.object_]
 
 COLUMNS = (
@@ -54,17 +54,17 @@ class Samples:
     library: Words  # "" where not known
     phase: Words
     group: Words
-    dtype: npt.NDArray[np.int8]
-    batch: Array
-    m: Array
-    n: Array
-    k: Array
-    size: Array
-    work: Array
-    moved: Array
-    seconds: Array
-    accumulate: npt.NDArray[np.bool_]
-    host: npt.NDArray[np.bool_]
+    dtype: Int8s
+    batch: Floats
+    m: Floats
+    n: Floats
+    k: Floats
+    size: Floats
+    work: Floats
+    moved: Floats
+    seconds: Floats
+    accumulate: Bools
+    host: Bools
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -81,7 +81,7 @@ class Samples:
         return self.take(mask)
 
     @property
-    def tokens(self) -> Array:
+    def tokens(self) -> Floats:
         """Rows of a product's forward pass: m, or k of a weight gradient."""
         return np.where(self.phase == "wgrad", self.k, self.m)
 
@@ -94,7 +94,7 @@ def samples(data: Sequence[Dataset]) -> Samples:
         for name in COLUMNS:
             columns[name] += table[name].to_pylist()
 
-    def number(name: str, null: float) -> Array:
+    def number(name: str, null: float) -> Floats:
         return np.array([null if value is None else value for value in columns[name]], np.float64)
 
     def words(name: str) -> Words:

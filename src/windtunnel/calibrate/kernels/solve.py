@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats
 from windtunnel.calibrate.kernels.samples import Samples
 from windtunnel.compute.curves import ErrorStatistics
 
-Array = npt.NDArray[np.float64]
 Bounds = dict[str, tuple[float, float, float]]
 """Constant -> lowest, expected, highest. The expected value starts the search and draws weakly where data say nothing."""
 
@@ -25,12 +24,12 @@ PULL = 0.01
 FOLDS = 5
 
 
-def log_errors(predicted: Array, rows: Samples) -> Array:
+def log_errors(predicted: Floats, rows: Samples) -> Floats:
     """ln(predicted / measured): symmetric between too fast and too slow."""
     return np.asarray(np.log(predicted / rows.seconds), dtype=np.float64)
 
 
-def statistics(errors: Array) -> ErrorStatistics:
+def statistics(errors: Floats) -> ErrorStatistics:
     """Count, median and 90 % quantile of the size, and mean, in per cent."""
     size = np.abs(errors)
     return ErrorStatistics(
@@ -38,13 +37,13 @@ def statistics(errors: Array) -> ErrorStatistics:
     )
 
 
-def sigma(errors: Array) -> float:
+def sigma(errors: Floats) -> float:
     """Share that 68 % of the errors stay below: one sigma, robustly."""
     return float(np.quantile(np.abs(errors), 0.68))
 
 
 def solve(
-    start: Any, bounds: Bounds, predict: Callable[[Any], Array], seconds: Array, weight: Array | None = None, starts: int = 3
+    start: Any, bounds: Bounds, predict: Callable[[Any], Floats], seconds: Floats, weight: Floats | None = None, starts: int = 3
 ) -> Any:
     """`start` (a curve) with the constants named in `bounds` fitted so that `predict(curve)` matches `seconds`."""
     from scipy.optimize import least_squares
@@ -54,12 +53,12 @@ def solve(
     target = np.log(seconds)
     pull = PULL * np.sqrt(len(seconds))
 
-    def curve(x: Array) -> Any:
+    def curve(x: Floats) -> Any:
         return replace(start, **{name: float(v) for name, v in zip(names, low + (high - low) * x, strict=True)})
 
     expected = np.clip((mid - low) / (high - low), 0.0, 1.0)
 
-    def residuals(x: Array) -> Array:
+    def residuals(x: Floats) -> Floats:
         miss = np.log(predict(curve(x))) - target
         return np.concatenate([miss if weight is None else miss * weight, pull * (x - expected)])
 
@@ -74,7 +73,7 @@ def solve(
     return start if best is None else curve(best.x)
 
 
-def held_out(rows: Samples, fit: Callable[[Samples], Any], predict: Callable[[Any, Samples], Array]) -> Array:
+def held_out(rows: Samples, fit: Callable[[Samples], Any], predict: Callable[[Any, Samples], Floats]) -> Floats:
     """Log errors of every row under constants fitted without its group, in at most five folds over the groups."""
     groups: Sequence[str] = sorted(set(rows.group))
     folds = min(FOLDS, len(groups))

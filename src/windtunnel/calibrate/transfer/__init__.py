@@ -5,8 +5,8 @@ from windtunnel.calibrate.transfer.errors import errors
 from windtunnel.calibrate.transfer.judge import BEST, FOREIGN, METHODS, Background, Result, background, leave_out, pooled
 from windtunnel.calibrate.transfer.method import Known, Method, Predicted, Relative
 from windtunnel.calibrate.transfer.published import published
-from windtunnel.calibrate.transfer.rows import TOKENS, Case, Rows, case, merged
-from windtunnel.compute.transfer.joint import Joint, Stored
+from windtunnel.calibrate.transfer.rows import TOKENS, MeasuredGpu, TransferRows, case, merged
+from windtunnel.compute.transfer.joint import JointCurves, Stored
 
 __all__ = [
     "BEST",
@@ -15,14 +15,14 @@ __all__ = [
     "TOKENS",
     "Background",
     "Best",
-    "Case",
-    "Joint",
+    "MeasuredGpu",
+    "JointCurves",
     "Known",
     "Method",
     "Predicted",
     "Relative",
     "Result",
-    "Rows",
+    "TransferRows",
     "Stored",
     "background",
     "best_matmuls",

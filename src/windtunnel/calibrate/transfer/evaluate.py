@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from windtunnel.calibrate.transfer.rows import Rows
+from windtunnel.base.arrays import Floats
+from windtunnel.calibrate.transfer.rows import TransferRows
 from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.curves import AttentionCurve, GemmCurve
 from windtunnel.compute.device import Device
@@ -15,7 +15,6 @@ from windtunnel.compute.gemm import gemm_seconds
 from windtunnel.compute.transfer.law import Sheet
 from windtunnel.workload.ops import DTYPES
 
-Array = npt.NDArray[np.float64]
 HALF = DTYPES.index("bf16")
 SMS = 128.0
 CACHE = 50e6
@@ -28,14 +27,14 @@ def device_of(on: Sheet) -> Device:
     return Device(rate, rate, on.bandwidth, on.sms or SMS, on.l2 or CACHE)
 
 
-def gemm(curve: GemmCurve, on: Sheet, rows: Rows) -> Array:
+def gemm(curve: GemmCurve, on: Sheet, rows: TransferRows) -> Floats:
     """Seconds of products; a batch is one launch."""
     layout = np.select([rows.way == "dgrad", rows.way == "wgrad"], [curve.dgrad, curve.wgrad], 1.0)
     half = np.full(len(rows), HALF, np.int8)
     return gemm_seconds(curve, device_of(on), rows.batch, rows.m, rows.n, rows.k, half, rows.moved, layout)
 
 
-def attention(curves: Mapping[str, AttentionCurve], on: Sheet, rows: Rows) -> Array:
+def attention(curves: Mapping[str, AttentionCurve], on: Sheet, rows: TransferRows) -> Floats:
     """Seconds of attention by its direction."""
     seconds = np.zeros(len(rows))
     for way, curve in curves.items():

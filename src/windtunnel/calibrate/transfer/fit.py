@@ -11,17 +11,16 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.transfer import evaluate
 from windtunnel.calibrate.transfer.native import native
-from windtunnel.calibrate.transfer.rows import Case, Rows
+from windtunnel.calibrate.transfer.rows import MeasuredGpu, TransferRows
 from windtunnel.compute.curves import AttentionCurve, GemmCurve
-from windtunnel.compute.transfer.joint import Joint
+from windtunnel.compute.transfer.joint import JointCurves
 from windtunnel.compute.transfer.law import Sheet, attention_with, frugal, gemm_held, sheet
 
-Array = npt.NDArray[np.float64]
 Bounds = Mapping[str, tuple[float, float, float]]
 AnyCurve = TypeVar("AnyCurve", GemmCurve, AttentionCurve)
 
@@ -52,7 +51,7 @@ SHARED: Bounds = {"exposed": (0.0, 0.5, 2.0), "latency": (2e-6, 6e-6, 5e-5)}
 
 PULL = 0.01
 MOST = 200
-"""Rows of one GPU and class that a fit sees; more are thinned out evenly."""
+"""TransferRows of one GPU and class that a fit sees; more are thinned out evenly."""
 
 ENOUGH = 30
 FEW = 10
@@ -63,7 +62,7 @@ BLOCK = 128
 """Query rows of a block of attention."""
 
 
-def gemm_curve(on: Sheet, rows: Rows) -> GemmCurve:
+def gemm_curve(on: Sheet, rows: TransferRows) -> GemmCurve:
     """One GPU's own curve, clock and all."""
     start = _gemm_start(0.1)
     some = _thinned(rows)
@@ -72,7 +71,7 @@ def gemm_curve(on: Sheet, rows: Rows) -> GemmCurve:
     return _with(start, found)
 
 
-def attention_curves(on: Sheet, rows: Rows) -> dict[str, AttentionCurve]:
+def attention_curves(on: Sheet, rows: TransferRows) -> dict[str, AttentionCurve]:
     """One GPU's own curves of one library; without exponentials apart, as `head` holds them."""
     found = {}
     bounds = {**ATTENTION, "latency": SHARED["latency"]}
@@ -80,14 +79,14 @@ def attention_curves(on: Sheet, rows: Rows) -> dict[str, AttentionCurve]:
         some = _thinned(rows.where(rows.way == way))
         start = AttentionCurve(rows=BLOCK, **{name: mid for name, (_, mid, _) in bounds.items()})
 
-        def miss(x: dict[str, float], start: AttentionCurve = start, way: str = way, some: Rows = some) -> list[Array]:
+        def miss(x: dict[str, float], start: AttentionCurve = start, way: str = way, some: TransferRows = some) -> list[Floats]:
             return [_miss(evaluate.attention({way: _with(start, x)}, on, some), some)]
 
         found[way] = _with(start, _least(bounds, miss))
     return found
 
 
-def joint(cases: Sequence[Case], own: Mapping[str, GemmCurve]) -> Joint:
+def joint(cases: Sequence[MeasuredGpu], own: Mapping[str, GemmCurve]) -> JointCurves:
     """Curves of all cases together. `own`: each GPU's gemm curve, from which the energy per FLOP follows."""
     sheets = {case.gpu.id: sheet(case.gpu) for case in cases}
     if not cases:
@@ -108,7 +107,7 @@ def joint(cases: Sequence[Case], own: Mapping[str, GemmCurve]) -> Joint:
             for way in WAYS
         }
 
-    def misses(x: dict[str, float]) -> list[Array]:
+    def misses(x: dict[str, float]) -> list[Floats]:
         made = curves(x)
         return [
             _miss(evaluate.attention({way: attention_with(made[way], way, on, x["exposed"]) for way in WAYS}, on, rows), rows)
@@ -116,7 +115,7 @@ def joint(cases: Sequence[Case], own: Mapping[str, GemmCurve]) -> Joint:
         ]
 
     shared = _least(bounds, misses)
-    return Joint(
+    return JointCurves(
         _with(gemm, found), curves(shared), shared["exposed"], energy, tuple(sorted({on.id for on, _ in (*products, *fused)}))
     )
 
@@ -131,11 +130,11 @@ def _with(curve: AnyCurve, constants: Mapping[str, float]) -> AnyCurve:
     return replace(curve, **values)
 
 
-def _miss(predicted: Array, rows: Rows) -> Array:
+def _miss(predicted: Floats, rows: TransferRows) -> Floats:
     return np.asarray(np.log(predicted / rows.seconds), dtype=np.float64)
 
 
-def _thinned(rows: Rows) -> Rows:
+def _thinned(rows: TransferRows) -> TransferRows:
     """At most `MOST` of them, spread evenly over the sizes."""
     if len(rows) <= MOST:
         return rows
@@ -143,7 +142,7 @@ def _thinned(rows: Rows) -> Rows:
     return rows.where(order[np.linspace(0, len(rows) - 1, MOST).round().astype(np.int64)])
 
 
-def _least(bounds: Bounds, misses: Callable[[dict[str, float]], list[Array]]) -> dict[str, float]:
+def _least(bounds: Bounds, misses: Callable[[dict[str, float]], list[Floats]]) -> dict[str, float]:
     """The constants that make the groups' log errors small; each group counts as `MOST` rows."""
     from scipy.optimize import least_squares
 
@@ -151,10 +150,10 @@ def _least(bounds: Bounds, misses: Callable[[dict[str, float]], list[Array]]) ->
     low, mid, high = (np.array([bounds[name][i] for name in names]) for i in range(3))
     expected = (mid - low) / (high - low)
 
-    def constants(x: Array) -> dict[str, float]:
+    def constants(x: Floats) -> dict[str, float]:
         return {name: float(value) for name, value in zip(names, low + (high - low) * x, strict=True)}
 
-    def residuals(x: Array) -> Array:
+    def residuals(x: Floats) -> Floats:
         groups = misses(constants(x))
         pull = PULL * np.sqrt(float(MOST * len(groups)))
         return np.concatenate([*(miss * np.sqrt(MOST / len(miss)) for miss in groups), pull * (x - expected)])

@@ -6,22 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.transfer import fit
 from windtunnel.calibrate.transfer.method import Known, Method, Relative
 from windtunnel.calibrate.transfer.naive import naive
 from windtunnel.calibrate.transfer.native import MADE_FOR, foreign, native
 from windtunnel.calibrate.transfer.ours import ours
-from windtunnel.calibrate.transfer.rows import Case, Rows
+from windtunnel.calibrate.transfer.rows import MeasuredGpu, TransferRows
 from windtunnel.calibrate.transfer.two_formula import two_formula
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.kernel_file import available, load
-from windtunnel.compute.transfer.joint import Joint, stored
+from windtunnel.compute.transfer.joint import JointCurves, stored
 from windtunnel.compute.transfer.law import sheet, sheet_of
-
-Array = npt.NDArray[np.float64]
 
 METHODS: dict[str, Method] = {"naive": naive, "two_formula": two_formula, "ours": ours}
 
@@ -40,7 +38,7 @@ class Result:
     kind: str
     method: str
     source: str
-    errors: Array
+    errors: Floats
 
     @property
     def n(self) -> int:
@@ -60,7 +58,7 @@ class Result:
 
 
 Left = frozenset[str]
-Without = Callable[[Left], Joint]
+Without = Callable[[Left], JointCurves]
 """GPUs left out -> the curves that the others share."""
 
 
@@ -72,7 +70,7 @@ class Background:
     without: Without
 
 
-def background(cases: Sequence[Case]) -> Background:
+def background(cases: Sequence[MeasuredGpu]) -> Background:
     """Curves from the cases. With fewer than two GPUs' rows of a class, the catalogue's curves and its stored shared ones."""
     enough = sum(len(case.gemm) >= fit.ENOUGH for case in cases) > 1 and sum(len(native(case)) >= fit.FEW for case in cases) > 1
     if not enough:
@@ -85,7 +83,7 @@ def background(cases: Sequence[Case]) -> Background:
         relatives[case.gpu.id] = Relative(on, gemm, fit.attention_curves(on, fused) if both else {})
     own = {name: one.gemm for name, one in relatives.items() if one.gemm is not None}
 
-    def without(left: Left) -> Joint:
+    def without(left: Left) -> JointCurves:
         return fit.joint(
             [case for case in cases if case.gpu.id not in left], {key: curve for key, curve in own.items() if key not in left}
         )
@@ -93,7 +91,7 @@ def background(cases: Sequence[Case]) -> Background:
     return Background(relatives, without)
 
 
-def stored_without(left: Left) -> Joint:
+def stored_without(left: Left) -> JointCurves:
     """The catalogue's curves without one GPU; SpecError for more than one, which it does not hold."""
     found = stored()
     fitted = sorted(left & set(found.every.fitted_on))
@@ -111,7 +109,7 @@ def lent(name: str) -> Relative:
     return Relative(sheet_of(kernels), kernels.gemm, kernels.attention[library], direct)
 
 
-def leave_out(cases: Sequence[Case], behind: Background, without: Without, together: Left = frozenset()) -> list[Result]:
+def leave_out(cases: Sequence[MeasuredGpu], behind: Background, without: Without, together: Left = frozenset()) -> list[Result]:
     """Every case with rows predicted without it, by every method; nothing measured on it enters, but its best matmul for `BEST`.
 
     `together`: only these GPUs, and each without all of them. `without`: `behind.without`, or that with a memory. SpecError where
@@ -137,7 +135,7 @@ def leave_out(cases: Sequence[Case], behind: Background, without: Without, toget
     return found
 
 
-def _parts(case: Case) -> Iterable[tuple[str, str, Rows]]:
+def _parts(case: MeasuredGpu) -> Iterable[tuple[str, str, TransferRows]]:
     for kind, part, rows in (
         ("gemm", "gemm", case.gemm),
         ("attention", "attention", native(case)),

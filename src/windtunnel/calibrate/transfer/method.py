@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats
 from windtunnel.calibrate.transfer import evaluate
-from windtunnel.calibrate.transfer.rows import Rows
+from windtunnel.calibrate.transfer.rows import TransferRows
 from windtunnel.compute.curves import AttentionCurve, GemmCurve
-from windtunnel.compute.transfer.joint import Joint
+from windtunnel.compute.transfer.joint import JointCurves
 from windtunnel.compute.transfer.law import Sheet, distance
 from windtunnel.spec.cluster import GPU
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -28,8 +26,8 @@ class Relative:
     attention: Mapping[str, AttentionCurve]
     direct: bool = True  # its attention curves are fitted on its own rows
 
-    def seconds(self, kind: str, rows: Rows) -> Array:
-        """Rows of a class that it `has`, on this GPU by its own curves."""
+    def seconds(self, kind: str, rows: TransferRows) -> Floats:
+        """TransferRows of a class that it `has`, on this GPU by its own curves."""
         if kind == "gemm" and self.gemm is not None:
             return evaluate.gemm(self.gemm, self.on, rows)
         return evaluate.attention(self.attention, self.on, rows)
@@ -44,20 +42,20 @@ class Known:
     """What is known when a GPU is predicted: its relatives, and curves shared by them."""
 
     relatives: Sequence[Relative]
-    joint: Joint
+    joint: JointCurves
 
 
 class Predicted(NamedTuple):
     """Seconds of every row, and the GPUs that they rest on."""
 
-    seconds: Array
+    seconds: Floats
     source: str
 
 
 class Method(Protocol):
-    """Rows of a class ("gemm", "attention") on a GPU of which only the data sheet is known."""
+    """TransferRows of a class ("gemm", "attention") on a GPU of which only the data sheet is known."""
 
-    def __call__(self, kind: str, rows: Rows, gpu: GPU, known: Known) -> Predicted: ...
+    def __call__(self, kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted: ...
 
 
 def nearest(kind: str, on: Sheet, known: Known) -> Relative:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from windtunnel.calibrate.transfer.method import Known, Predicted, nearest
-from windtunnel.calibrate.transfer.rows import Rows
+from windtunnel.calibrate.transfer.rows import TransferRows
 from windtunnel.compute.transfer.law import sheet
 from windtunnel.spec.cluster import GPU
 
 
-def naive(kind: str, rows: Rows, gpu: GPU, known: Known) -> Predicted:
+def naive(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:
     """Times of the nearest relative (by its own curves at these shapes) times peak over peak."""
     on = sheet(gpu)
     one = nearest(kind, on, known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windtunnel.calibrate.transfer.rows import Case, Rows
+from windtunnel.calibrate.transfer.rows import MeasuredGpu, TransferRows
 
 MADE_FOR = {
     "volta": ("fa2",),
@@ -17,14 +17,14 @@ MADE_FOR = {
 (Shah et al. 2024, section 1): no data sheet says so, and such rows are judged apart."""
 
 
-def native(case: Case) -> Rows:
+def native(case: MeasuredGpu) -> TransferRows:
     """Attention rows of the libraries made for the GPU, and of those that name none."""
     known = MADE_FOR.get(case.gpu.architecture)
     rows = case.attention
     return rows if known is None else rows.where(np.isin(rows.library, ("", *known)))
 
 
-def foreign(case: Case) -> Rows:
+def foreign(case: MeasuredGpu) -> TransferRows:
     """The others."""
     known = MADE_FOR.get(case.gpu.architecture)
     rows = case.attention

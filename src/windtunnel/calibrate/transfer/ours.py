@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from windtunnel.calibrate.transfer import evaluate
 from windtunnel.calibrate.transfer.method import Known, Predicted, nearest
-from windtunnel.calibrate.transfer.rows import Rows
+from windtunnel.calibrate.transfer.rows import TransferRows
 from windtunnel.compute.transfer.law import sheet
 from windtunnel.compute.transfer.moved import attention_for, gemm_for
 from windtunnel.spec.cluster import GPU
 
 
-def ours(kind: str, rows: Rows, gpu: GPU, known: Known) -> Predicted:
+def ours(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:
     """Seconds by a relative of the same architecture, else by the curves shared by all."""
     on = sheet(gpu)
     same = Known([one for one in known.relatives if one.on.architecture == on.architecture and one.has(kind)], known.joint)

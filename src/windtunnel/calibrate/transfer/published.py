@@ -5,19 +5,19 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from windtunnel.calibrate.transfer.rows import FLOP, TOKENS, Case, rows_of
+from windtunnel.calibrate.transfer.rows import FLOP, TOKENS, MeasuredGpu, rows_of
 from windtunnel.compute.kernel_file import FOLDER
 from windtunnel.spec import load_gpu
 
 LIBRARIES = ("fa2", "cudnn", "fa3")
 
 
-def published() -> list[Case]:
+def published() -> list[MeasuredGpu]:
     """A case for each file."""
     return [rates(path) for path in sorted((FOLDER / "published").glob("attention*.toml"))]
 
 
-def rates(path: Path) -> Case:
+def rates(path: Path) -> MeasuredGpu:
     """Attention at `TOKENS` and more; seconds follow from the rates (TFLOP/s) and their FLOP convention, stated in the file."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     rows = []
@@ -29,4 +29,4 @@ def rates(path: Path) -> Case:
                 flops = FLOP[way] * share * batch * seq * seq * head
                 if seq >= TOKENS:
                     rows.append((way, library, batch, seq, seq, head, flops, 0.0, flops / (rate * 1e12)))
-    return Case(load_gpu(data["gpu"]), rows_of([]), rows_of(rows), (f"catalog/kernels/published/{path.name}",))
+    return MeasuredGpu(load_gpu(data["gpu"]), rows_of([]), rows_of(rows), (f"catalog/kernels/published/{path.name}",))

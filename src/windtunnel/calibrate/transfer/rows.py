@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats
 from windtunnel.compute.gemm import gemm_bytes
 from windtunnel.records import Dataset
 from windtunnel.spec.cluster import GPU
 
-Array = npt.NDArray[np.float64]
 Words = npt.NDArray[np.str_]
 
 TOKENS = 1024
@@ -26,51 +26,51 @@ FLOP = {"forward": 4.0, "backward": 10.0}
 
 
 @dataclass(frozen=True)
-class Rows:
+class TransferRows:
     """Equal-length columns. `way`: pass of a row; `library`: empty where not known; `moved`: B; `seconds`: measured."""
 
     way: Words
     library: Words
-    batch: Array
-    m: Array
-    n: Array
-    k: Array
-    flops: Array
-    moved: Array
-    seconds: Array
+    batch: Floats
+    m: Floats
+    n: Floats
+    k: Floats
+    flops: Floats
+    moved: Floats
+    seconds: Floats
 
     def __len__(self) -> int:
         return len(self.seconds)
 
-    def where(self, mask: npt.NDArray[Any]) -> Rows:
+    def where(self, mask: npt.NDArray[Any]) -> TransferRows:
         """The rows that a mask or an index picks."""
-        return Rows(*(getattr(self, f.name)[mask] for f in fields(self)))
+        return TransferRows(*(getattr(self, f.name)[mask] for f in fields(self)))
 
 
-def rows_of(values: Sequence[tuple[Any, ...]]) -> Rows:
-    """Rows from tuples in the order of `Rows`' fields."""
-    columns = list(zip(*values, strict=True)) if values else [()] * len(fields(Rows))
+def rows_of(values: Sequence[tuple[Any, ...]]) -> TransferRows:
+    """TransferRows from tuples in the order of `TransferRows`' fields."""
+    columns = list(zip(*values, strict=True)) if values else [()] * len(fields(TransferRows))
     words = [np.array(column, dtype=np.str_) for column in columns[:2]]
     numbers = [np.array(column, dtype=np.float64) for column in columns[2:]]
-    return Rows(words[0], words[1], *numbers)
+    return TransferRows(words[0], words[1], *numbers)
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
+def joined(parts: Sequence[TransferRows]) -> TransferRows:
     """All rows of several."""
-    return Rows(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Rows)))
+    return TransferRows(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(TransferRows)))
 
 
 @dataclass(frozen=True)
-class Case:
+class MeasuredGpu:
     """What was measured on one GPU, at training shapes."""
 
     gpu: GPU
-    gemm: Rows
-    attention: Rows
+    gemm: TransferRows
+    attention: TransferRows
     sources: tuple[str, ...] = ()
 
 
-def case(gpu: GPU, data: Dataset) -> Case:
+def case(gpu: GPU, data: Dataset) -> MeasuredGpu:
     """The half-precision kernels of a dataset with `TOKENS` tokens or more: products forward, dgrad, wgrad; attention both ways."""
     rows = [
         row
@@ -85,16 +85,16 @@ def case(gpu: GPU, data: Dataset) -> Case:
     ]
     gemm = [_product(row) for row in rows if row["op"] == "gemm" and row["phase"] in PRODUCTS and _tokens(row) >= TOKENS]
     attention = [_attention(row) for row in rows if row["op"] == "attention" and row["phase"] in PASSES and row["m"] >= TOKENS]
-    return Case(gpu, rows_of(gemm), rows_of(attention), tuple(sorted({str(row["source"]) for row in rows})))
+    return MeasuredGpu(gpu, rows_of(gemm), rows_of(attention), tuple(sorted({str(row["source"]) for row in rows})))
 
 
-def merged(cases: Sequence[Case]) -> list[Case]:
+def merged(cases: Sequence[MeasuredGpu]) -> list[MeasuredGpu]:
     """One case a GPU, in the order in which they first appear."""
-    found: dict[str, list[Case]] = {}
+    found: dict[str, list[MeasuredGpu]] = {}
     for one in cases:
         found.setdefault(one.gpu.id, []).append(one)
     return [
-        Case(
+        MeasuredGpu(
             same[0].gpu,
             joined([c.gemm for c in same]),
             joined([c.attention for c in same]),

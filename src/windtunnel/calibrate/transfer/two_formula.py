@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.calibrate.transfer.method import Known, Predicted, nearest
-from windtunnel.calibrate.transfer.rows import Rows
+from windtunnel.calibrate.transfer.rows import TransferRows
 from windtunnel.compute.transfer.law import sheet
 from windtunnel.spec.cluster import GPU
 
 
-def two_formula(kind: str, rows: Rows, gpu: GPU, known: Known) -> Predicted:
+def two_formula(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:
     """Times of the nearest relative, each by what bounds it there: FLOP / peak against bytes / bandwidth.
 
     The shortest kernel of the relative's curve is taken off first and added again unchanged.

@@ -26,7 +26,7 @@ WANTED = "a file that `windtunnel fit transfer --write` wrote"
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointCurves:
     """Shared constants. `gemm` is at full clock; `attention` (by direction) without the exponentials, of which `exposed` shows."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -42,16 +42,16 @@ class Joint:
 class Stored:
     """The file: constants of all GPUs, without each one, and relative errors (1 sigma) by class and nearness of the relative."""
 
-    every: Joint
-    without: Mapping[str, Joint]
+    every: JointCurves
+    without: Mapping[str, JointCurves]
     error: Mapping[str, float]  # gemm, attention, memory: each `same` and `other`; foreign
 
 
-class _File(BaseModel):
+class _JointFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    every: Joint = Field(alias="all")
-    without: dict[str, Joint]
+    every: JointCurves = Field(alias="all")
+    without: dict[str, JointCurves]
     error: dict[str, Number]
 
 
@@ -64,7 +64,7 @@ def stored() -> Stored:
 def read(path: Path) -> Stored:
     """A file that `fit transfer --write` wrote. Raises FileError."""
     try:
-        file = _File.model_validate_json(read_text(path, LARGEST_FILE, WANTED))
+        file = _JointFile.model_validate_json(read_text(path, LARGEST_FILE, WANTED))
     except ValidationError as error:
         raise FileError(str(path), first_mistake(error), WANTED) from None
     return Stored(file.every, file.without, file.error)
@@ -80,7 +80,7 @@ def text(content: Stored) -> str:
     return json.dumps(data, indent=1) + "\n"
 
 
-def _table(joint: Joint) -> dict[str, Any]:
+def _table(joint: JointCurves) -> dict[str, Any]:
     attention = {way: _numbers(curve) for way, curve in joint.attention.items()}
     return {
         "fitted_on": list(joint.fitted_on),

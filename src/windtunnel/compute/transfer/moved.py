@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from windtunnel.compute.curves import AttentionCurve, GemmCurve
-from windtunnel.compute.transfer.joint import Joint
+from windtunnel.compute.transfer.joint import JointCurves
 from windtunnel.compute.transfer.law import Sheet, attention_moved, attention_with, gemm_held, gemm_moved, reach, sheet
 from windtunnel.spec.cluster import GPU
 
 WAYS = ("forward", "backward")
 
 
-def gemm_for(gpu: GPU, joint: Joint, base: tuple[GemmCurve, Sheet] | None) -> GemmCurve:
+def gemm_for(gpu: GPU, joint: JointCurves, base: tuple[GemmCurve, Sheet] | None) -> GemmCurve:
     """The curve of products on `gpu`: `base`'s moved, or the shared one."""
     on = sheet(gpu)
     curve = gemm_held(joint.gemm, on, joint.energy) if base is None else gemm_moved(*base, on, joint.energy)
@@ -26,7 +26,9 @@ def gemm_for(gpu: GPU, joint: Joint, base: tuple[GemmCurve, Sheet] | None) -> Ge
     return replace(curve, fraction=curve.fraction * min(1.0, best * (1.0 + curve.throttle) / (reach(curve) * on.peak)))
 
 
-def attention_for(gpu: GPU, joint: Joint, base: tuple[Mapping[str, AttentionCurve], Sheet] | None) -> dict[str, AttentionCurve]:
+def attention_for(
+    gpu: GPU, joint: JointCurves, base: tuple[Mapping[str, AttentionCurve], Sheet] | None
+) -> dict[str, AttentionCurve]:
     """The curves of fused attention on `gpu`, by direction."""
     on = sheet(gpu)
     if base is None:
