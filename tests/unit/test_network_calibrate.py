@@ -61,7 +61,7 @@ _USABLE = {
 def _published(folder: Path) -> list[Sample]:
     clusters = {key: load_cluster(name) for key, name in _MACHINES.items()}
     found = []
-    for row in csv.DictReader((folder / "reality" / "collectives.csv").open()):
+    for row in csv.DictReader((folder / "reality" / "collectives.csv").read_text(encoding="utf-8").splitlines()):
         size = int(row["bytes"])
         usable = row["clean"] == "y" or any(word in row["quality"] and ok(size / 2**20) for word, ok in _USABLE.items())
         if size < 256 or not usable:
