@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from windtunnel.profile.case import Case  # noqa: E402
 from windtunnel.profile.closure import Way  # noqa: E402
 from windtunnel.profile.device import Device, open_device  # noqa: E402
-from windtunnel.profile.layers_build import Bench  # noqa: E402
+from windtunnel.profile.layers_build import LayerBench  # noqa: E402
 from windtunnel.profile.layers_parts import time_parts  # noqa: E402
 from windtunnel.profile.layers_timing import Run, slope, time_phases  # noqa: E402
 from windtunnel.profile.layers_trace import busy, by_part  # noqa: E402
@@ -171,7 +171,7 @@ def test_recomputing_changes_no_gradient(recompute: str) -> None:
 def test_hooks_see_every_module_once_a_pass() -> None:
     """On a clock that counts marks, begin and end of a module follow each other, as none of these modules lies in another."""
     device = Counting()
-    run, placed = Bench(tiny(), Own(), "eager", device, 0).stack(3)
+    run, placed = LayerBench(tiny(), Own(), "eager", device, 0).stack(3)
     parts = time_parts(run, placed, Own(), device, 0, 2, lambda: None)
     assert {key: timing.seconds for key, timing in parts.timings.items()} == {
         (op, phase): 1.0 for op in ("norm", "attention", "mlp") for phase in ("forward", "backward")
@@ -184,14 +184,14 @@ def test_hooks_see_modules_called_by_keyword() -> None:
     pytest.importorskip("transformers")
     device, theirs = Counting(), family_of("hf", tiny())
     assert not isinstance(theirs, str)
-    run, placed = Bench(tiny(), theirs, "eager", device, 0).stack(2)
+    run, placed = LayerBench(tiny(), theirs, "eager", device, 0).stack(2)
     parts = time_parts(run, placed, theirs, device, 0, 1, lambda: None)
     assert parts.timings["attention", "backward"].seconds == 1.0
     assert parts.names["attention"] == "LlamaAttention"
 
 
 def test_phases_are_timed_apart(cpu: Device) -> None:
-    run, _ = Bench(tiny(), Own(), "eager", cpu, 0).stack(1)
+    run, _ = LayerBench(tiny(), Own(), "eager", cpu, 0).stack(1)
     ticks: list[int] = []
     found = time_phases(run, cpu, Silent(), 2, 5, lambda: ticks.append(1))
     assert len(ticks) == 7
@@ -220,23 +220,23 @@ def test_memory_of_a_product_by_hand(cpu: Device) -> None:
 
 
 def test_a_stack_needs_what_its_state_takes(cpu: Device) -> None:
-    bench = Bench(tiny(), Own(), "eager", cpu, 0)
+    bench = LayerBench(tiny(), Own(), "eager", cpu, 0)
     run, _ = bench.stack(2)
     assert bench.needed(2) == 16.0 * sum(p.numel() for p in run.parameters)
-    half = Bench(tiny(dtype="bf16"), Own(), "eager", cpu, 0)
+    half = LayerBench(tiny(dtype="bf16"), Own(), "eager", cpu, 0)
     assert half.needed(2) == 16.0 * sum(p.numel() for p in run.parameters)  # 2 + 2 + 4 of a master copy + 8
 
 
 def test_weights_depend_on_the_seed_only(cpu: Device) -> None:
     torch.randn(5)
-    first, _ = Bench(tiny(), Own(), "eager", cpu, 3).stack(1)
-    second, _ = Bench(tiny(), Own(), "eager", cpu, 3).stack(1)
+    first, _ = LayerBench(tiny(), Own(), "eager", cpu, 3).stack(1)
+    second, _ = LayerBench(tiny(), Own(), "eager", cpu, 3).stack(1)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters, second.parameters, strict=True))
     assert torch.get_default_dtype() is torch.float32
 
 
 def test_master_weights_follow_the_update(cpu: Device) -> None:
-    run, _ = Bench(tiny(dtype="bf16"), Own(), "eager", cpu, 0).stack(1)
+    run, _ = LayerBench(tiny(dtype="bf16"), Own(), "eager", cpu, 0).stack(1)
     assert run.update is not None
     before = [p.detach().clone() for p in run.parameters]
     run.backward(run.forward())
@@ -255,16 +255,16 @@ def test_a_cuda_graph_is_captured_with_the_real_input(cpu: Device, monkeypatch: 
         return module
 
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
-    Bench(tiny(), Own(), "cuda_graph", cpu, 0).stack(1)
-    Bench(tiny(), Own(), "cuda_graph", cpu, 0).step(1)
+    LayerBench(tiny(), Own(), "cuda_graph", cpu, 0).stack(1)
+    LayerBench(tiny(), Own(), "cuda_graph", cpu, 0).step(1)
     # a stack's hidden states; a step's tokens and labels, its embedding's tokens, its stack, its norm, its head
     assert seen == [[True], [False, False], [False], [True], [True], [True, False]]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler backend of a CPU needs g++")
 def test_compiled_modules_compute_the_same(cpu: Device) -> None:
-    plain = Bench(tiny(), Own(), "eager", cpu, 0).step(1)[0]["norm"]
-    compiled = Bench(tiny(), Own(), "compile", cpu, 0).step(1)[0]["norm"]
+    plain = LayerBench(tiny(), Own(), "eager", cpu, 0).step(1)[0]["norm"]
+    compiled = LayerBench(tiny(), Own(), "compile", cpu, 0).step(1)[0]["norm"]
     torch.testing.assert_close(compiled.forward(), plain.forward())
     for run in (plain, compiled):
         run.backward(run.forward())

@@ -10,7 +10,7 @@ import pytest
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.profile import plans
 from windtunnel.profile.device import open_device
-from windtunnel.profile.plans import PLANS, Layers, Slice, main, run
+from windtunnel.profile.plans import PLANS, KernelSlice, Layers, main, run
 from windtunnel.profile.timing import Protocol
 from windtunnel.records import About, dataset, read, write
 
@@ -19,7 +19,10 @@ pytestmark = pytest.mark.torch
 
 QUICK = Protocol(warmup=1, repeats=3, least=1, most_seconds=0.02, flush=False)
 HERE = About("a-cpu", "A CPU", driver="1", libraries={"torch": "2"}, source="a test", licence="Apache-2.0")
-TINY = (Slice("first", 0.5, ("launch",)), Slice("second", 0.5, ("residual",), ("eager",), ("gpt-1.7b",), (1,), (16,), ("fp32",)))
+TINY = (
+    KernelSlice("first", 0.5, ("launch",)),
+    KernelSlice("second", 0.5, ("residual",), ("eager",), ("gpt-1.7b",), (1,), (16,), ("fp32",)),
+)
 
 
 @pytest.fixture

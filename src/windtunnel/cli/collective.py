@@ -39,7 +39,7 @@ Examples:
 """
 
 
-def command(
+def command(  # long: one option a line
     cluster: Annotated[str, typer.Option("--cluster", "-c", metavar="CLUSTER", help="Catalogue name or file.")],
     op: Annotated[str, typer.Option("--op", help=", ".join(OPS))] = "all_reduce",
     gpus: Annotated[int, typer.Option("--gpus", "-n", min=2, help="Ranks of the call.")] = 8,

@@ -25,7 +25,7 @@ Examples:
 """
 
 
-def command(
+def command(  # long: one option a line
     fabric: Annotated[
         str,
         typer.Option("--fabric", "-f", metavar="FABRIC", help="Builder such as fat_tree:k=16,link=400Gb/s, name, or file."),

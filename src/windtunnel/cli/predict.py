@@ -35,7 +35,7 @@ Examples:
 """
 
 
-def command(
+def command(  # long: one option a line
     job: Source = None,
     sets: Sets = None,
     network: Network = "closed",

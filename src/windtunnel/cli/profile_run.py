@@ -35,7 +35,7 @@ Examples:
 """
 
 
-def command(
+def command(  # long: one option a line
     job: Annotated[
         str | None, typer.Argument(metavar="JOB", help="Catalogue name or job file: its model, shard shapes and number format.")
     ] = None,

@@ -16,7 +16,7 @@ from windtunnel.cli.progress import stoppable
 
 if TYPE_CHECKING:
     from windtunnel.profile.kernels import KernelCase
-    from windtunnel.profile.sweep import Outcome
+    from windtunnel.profile.sweep import SweepOutcome
 
 NAMING = 0.12
 """Share of a budget kept for the names of the kernels."""
@@ -31,7 +31,7 @@ Examples:
 """
 
 
-def command(
+def command(  # long: one option a line
     job: Annotated[
         str | None, typer.Argument(metavar="[JOB]", help="Catalogue name or job file: the kernels of its shard, and neighbours.")
     ] = None,
@@ -187,7 +187,7 @@ def _told(cases: list[KernelCase], gpu: str, budget: float | None) -> None:
         console.print(f"  {what} · {show_time(float(seconds))}", highlight=False, markup=False)
 
 
-def _ended(outcome: Outcome, path: str, rows: int) -> None:
+def _ended(outcome: SweepOutcome, path: str, rows: int) -> None:
     from rich.console import Console
 
     console = Console()

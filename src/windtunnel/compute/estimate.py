@@ -113,6 +113,7 @@ Columns = tuple[Floats, npt.NDArray[np.int16], list[str], list[tuple[float, Prov
 
 
 def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_training: TrainingFactor) -> Columns:
+    # long: one class of kernels after another
     """Seconds of every row by the fitted curves, the table that each rests on, and the tables' names and founding."""
     kernels = choice.kernels
     rows = len(ops)

@@ -18,7 +18,7 @@ from windtunnel.profile.modules.norms import norm
 from windtunnel.profile.modules.optimizer import Update
 
 
-class Bench:
+class LayerBench:
     """Makes what is measured of one case, one implementation and one mode on one device."""
 
     def __init__(self, case: Case, family: Family, mode: str, device: Device, seed: int) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from windtunnel.profile.case import Case
 from windtunnel.profile.device import Device
-from windtunnel.profile.layers_build import Bench
+from windtunnel.profile.layers_build import LayerBench
 from windtunnel.profile.layers_parts import Parts, time_parts
 from windtunnel.profile.layers_timing import Tick, time_in_turn, time_phases
 from windtunnel.profile.layers_trace import Traced, traced
@@ -68,7 +68,7 @@ class Study:
     def __init__(self, case: Case, family: Family, mode: str, device: Device, meter: Meter, effort: Effort, tick: Tick) -> None:
         self.case, self.mode, self.family, self.device = case, mode, family, device
         self.meter, self.effort, self.tick = meter, effort, tick
-        self.bench = Bench(case, family, mode, device, effort.seed)
+        self.bench = LayerBench(case, family, mode, device, effort.seed)
 
     def measure(self) -> Measured:
         """Everything that fits. Raises `Stopped` through `tick`, and then nothing of this case is kept."""

@@ -42,7 +42,7 @@ UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
-class Slice:
+class KernelSlice:
     """One file of a plan: kernel classes in some modes, and its share of the budget. The rest narrows the scope; empty is all."""
 
     name: str
@@ -94,12 +94,12 @@ POINTWISE = (
 
 COMMON = ("llama3-8b", "llama3-70b", "gpt3-175b")
 
-PLANS: Mapping[str, tuple[Slice | Layers, ...]] = {
+PLANS: Mapping[str, tuple[KernelSlice | Layers, ...]] = {
     "h200": (
-        Slice("kernels-pointwise", 0.12, POINTWISE),
-        Slice("kernels-gemm", 0.32, ("gemm", "grouped_gemm")),
-        Slice("kernels-attention", 0.20, ("attention",)),
-        Slice(
+        KernelSlice("kernels-pointwise", 0.12, POINTWISE),
+        KernelSlice("kernels-gemm", 0.32, ("gemm", "grouped_gemm")),
+        KernelSlice("kernels-attention", 0.20, ("attention",)),
+        KernelSlice(
             "kernels-modes",
             0.11,
             ("norm", "activation", "rope", "cross_entropy", "gemm"),
@@ -113,7 +113,9 @@ PLANS: Mapping[str, tuple[Slice | Layers, ...]] = {
         Layers("layers-modes", 0.08, COMMON, (1, 8), (4096,), ("compile", "cuda_graph"), libraries=("windtunnel",)),
     ),
     "smoke": (
-        Slice("kernels-smoke", 1.0, ("launch", "norm", "residual", "gemm"), ("eager",), ("gpt-1.7b",), (8,), (64,), ("fp32",)),
+        KernelSlice(
+            "kernels-smoke", 1.0, ("launch", "norm", "residual", "gemm"), ("eager",), ("gpt-1.7b",), (8,), (64,), ("fp32",)
+        ),
         Layers("layers-smoke", 1.0, ("mpt-125m",), (4,), (64,), dtype="fp32", layers=(1, 2), libraries=("windtunnel",), repeats=3),
     ),
 }

@@ -23,7 +23,7 @@ MODE_COST = {"eager": 0.0, "cuda_graph": 3.0, "compile": 5.0}
 
 
 @dataclass
-class Outcome:
+class SweepOutcome:
     """What a sweep did. `left`: cases that the budget did not reach; `skipped`: why a kernel was not measured -> how many cases."""
 
     measured: int = 0
@@ -79,13 +79,13 @@ def sweep(
     protocol: Protocol | None = None,
     report: Report = lambda share: False,
     source: str = "",
-) -> Outcome:
+) -> SweepOutcome:
     """Measures `cases` in their order into `session`; ends when all are done, `budget` seconds are over or `report` says so.
 
     A shape that does not fit is a row with status oom. Raises EngineError where the device itself fails; what was measured is kept.
     """
     began = time.monotonic()
-    outcome = Outcome()
+    outcome = SweepOutcome()
     waiting = [case for case in cases if not session.done(case.key)]
     outcome.resumed = len(cases) - len(waiting)
     with session:
@@ -105,7 +105,7 @@ def _one(
     case: KernelCase,
     device: Device,
     session: Session,
-    outcome: Outcome,
+    outcome: SweepOutcome,
     meter: Meter | None,
     protocol: Protocol | None,
     source: str,
@@ -160,7 +160,7 @@ def fits(case: KernelCase, device: Device) -> bool:
     return device.cuda or 6.0 * (case.bytes or 0.0) < 0.5 * device.free()
 
 
-def _skip(outcome: Outcome, why: str) -> None:
+def _skip(outcome: SweepOutcome, why: str) -> None:
     outcome.skipped[why] = outcome.skipped.get(why, 0) + 1
 
 

@@ -30,7 +30,7 @@ _HAVE = {
 """Scales of fp8 that a framework's library has: torchao, Transformer Engine."""
 
 
-def check_precision(runtime: Runtime, gpu: GPU, layers: int, plan: Plan) -> None:
+def check_precision(runtime: Runtime, gpu: GPU, layers: int, plan: Plan) -> None:  # long: one refusal after another
     """Raise PlanError where the GPU lacks the format, or a switch has nothing to act on."""
     precision = runtime.precision
     if precision not in gpu.peak:

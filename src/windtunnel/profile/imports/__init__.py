@@ -16,7 +16,7 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.profile.imports import llmcompass, simumax, table, vidur
 from windtunnel.profile.imports.found import Bad, Found, Imported, Row, label
 from windtunnel.profile.imports.gpu import gpu_named, gpu_of_path
-from windtunnel.profile.imports.head import Head, head_of
+from windtunnel.profile.imports.head import FileHead, head_of
 from windtunnel.records import About, dataset, read_any
 from windtunnel.records.schema import DTYPES
 from windtunnel.spec import GPU
@@ -41,7 +41,7 @@ __all__ = [
 class Format:
     """How a file of the format is known, how files of one GPU are read (paths, dtype -> Found), and what it is, for messages."""
 
-    known: Callable[[Head], bool]
+    known: Callable[[FileHead], bool]
     read: Callable[[Sequence[Path], str | None], Found | list[Found]]
     what: str
 
@@ -206,10 +206,10 @@ def _datasheet(gpu: GPU) -> dict[str, float]:
     return {name: float(value) for name, value in sheet.items() if value is not None}
 
 
-def _has(head: Head, columns: Sequence[str]) -> bool:
+def _has(head: FileHead, columns: Sequence[str]) -> bool:
     return all(name in head.columns for name in columns)
 
 
-def _accelerator(head: Head) -> dict[str, Any]:
+def _accelerator(head: FileHead) -> dict[str, Any]:
     found = (head.document or {}).get("accelerator")
     return found if isinstance(found, dict) else {}

@@ -16,7 +16,7 @@ LARGEST = 256 * 2**20
 
 
 @dataclass(frozen=True)
-class Head:
+class FileHead:
     """`columns` are the cells of a CSV's first line or the fields of a Parquet file; `document` is a JSON file's object."""
 
     path: Path
@@ -25,7 +25,7 @@ class Head:
     dataset: bool = False
 
 
-def head_of(path: Path) -> Head:
+def head_of(path: Path) -> FileHead:
     """Raises FileError for a file that cannot be read, is larger than 256 MiB, or is broken Parquet or JSON."""
     try:
         if path.stat().st_size > LARGEST:
@@ -37,15 +37,15 @@ def head_of(path: Path) -> Head:
     if start[:4] == b"PAR1":
         return _parquet(path)
     if start.lstrip()[:1] == b"{":
-        return Head(path, document=_document(path))
+        return FileHead(path, document=_document(path))
     if start.startswith(MARK.encode()):
-        return Head(path, dataset=True)
+        return FileHead(path, dataset=True)
     text = start.decode("utf-8-sig", errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
-    return Head(path, columns=tuple(cell.strip() for cell in next(csv.reader(lines[:1]), [])))
+    return FileHead(path, columns=tuple(cell.strip() for cell in next(csv.reader(lines[:1]), [])))
 
 
-def _parquet(path: Path) -> Head:
+def _parquet(path: Path) -> FileHead:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -57,7 +57,7 @@ def _parquet(path: Path) -> Head:
         raise FileError(
             str(path), "Parquet that is cut off or damaged", "a complete file", f"{str(error).splitlines()[0].rstrip('.')}."
         ) from error
-    return Head(path, columns=tuple(schema.names), dataset=KEY in (schema.metadata or {}))
+    return FileHead(path, columns=tuple(schema.names), dataset=KEY in (schema.metadata or {}))
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 
-def column(
+def column(  # long: the kernels of a layer in the order in which they run
     tape: Tape, name: str, inputs: int, outputs: int, bias: bool, again: float = 0.0, source: Source = "", role: Role = Role.NONE
 ) -> None:
     """(tokens, inputs) -> (tokens, outputs / tp). `source`: the kernel that writes the input, see `quantise`."""

@@ -43,6 +43,7 @@ def seen_by(seq: int, ranks: int, balance: str, window: int | None, document: in
 
 
 def ring(tape: Tape, heads: Heads, ranks: int, axis: Axis, share: int) -> Rows:
+    # long: the kernels of a layer in the order in which they run
     """The fused core over `ranks` blocks of keys that pass round `axis`; this rank has the queries of `share` context ranks."""
     runtime = tape.job.runtime
     torch = runtime.cp_library == "torch"

@@ -41,7 +41,7 @@ def p2p_slice(nbytes: float, far: bool, nvlink: bool = True) -> float:
     return float(step)
 
 
-def all_to_all(call: CollectiveCall) -> Pattern:
+def all_to_all(call: CollectiveCall) -> Pattern:  # long: ends in a column a line
     """n(n - 1) lanes, rank by rank and round by round."""
     if call.comm == Comm.SEND_RECV:
         return send_recv(call)

@@ -33,7 +33,7 @@ def heads_of(call: CollectiveCall) -> list[int]:
     return [head * call.per_node // heads for head in range(heads)]
 
 
-def _collnet(call: CollectiveCall, direct: bool) -> Pattern:
+def _collnet(call: CollectiveCall, direct: bool) -> Pattern:  # long: ends in a column a line
     if call.comm != Comm.ALL_REDUCE or call.nodes < 2 or call.ranks % call.per_node:
         raise SpecError("algorithm", "collnet", "an all_reduce over several nodes with as many ranks each")
     n, here, nodes, channels = call.ranks, call.per_node, call.nodes, call.channels

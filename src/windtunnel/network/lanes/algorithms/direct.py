@@ -12,7 +12,7 @@ from windtunnel.workload.ops import Comm
 MOST_RANKS = 256
 
 
-def direct(call: CollectiveCall) -> Pattern:
+def direct(call: CollectiveCall) -> Pattern:  # long: ends in a column a line
     """All-to-all, all-gather, reduce-scatter, or an all-reduce of both: n(n - 1) lanes a step, rank r first to rank r + 1."""
     if call.comm not in (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL):
         raise SpecError("algorithm", "direct", "all_reduce, all_gather, reduce_scatter or all_to_all")

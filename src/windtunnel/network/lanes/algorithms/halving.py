@@ -15,7 +15,7 @@ from windtunnel.workload.ops import Comm
 _CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
 
 
-def halving_doubling(call: CollectiveCall) -> Pattern:
+def halving_doubling(call: CollectiveCall) -> Pattern:  # long: ends in a column a line
     """Lanes of an all-reduce, all-gather or reduce-scatter; each step one group. The latter two need a power of two."""
     n, comm = call.ranks, call.comm
     if comm not in _CALLS:

@@ -89,7 +89,7 @@ def _dependencies(
     return np.concatenate(waits), np.concatenate(on), np.concatenate(leads)
 
 
-def hierarchical(call: CollectiveCall) -> Pattern:
+def hierarchical(call: CollectiveCall) -> Pattern:  # long: ends in a column a line
     """Lanes of an all-reduce, all-gather or reduce-scatter: n for each chunk, dimension and phase; those are the groups."""
     n, comm = call.ranks, call.comm
     dims = call.dims or ((call.per_node, call.nodes) if call.nodes > 1 and n % call.per_node == 0 else (n,))
