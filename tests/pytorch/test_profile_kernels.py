@@ -29,7 +29,7 @@ from windtunnel.profile.kernels import (
     softmax,
 )
 from windtunnel.profile.kernels.case import Bench, KernelCase, Run, Unavailable
-from windtunnel.profile.kernels.experts import Experts
+from windtunnel.profile.kernels.experts import ExpertShapes
 from windtunnel.profile.kernels.pointwise import one
 from windtunnel.profile.kernels.scope import Scope
 from windtunnel.profile.session import Session
@@ -42,8 +42,8 @@ pytestmark = pytest.mark.torch
 
 QUICK = Protocol(warmup=1, repeats=3, least=1, most_seconds=0.02, flush=False)
 SCOPE = Scope((), (1,), (16,), (16,), ("fp32",), cuda=False, variants=False)
-EXPERTS = Experts("tiny", 16, 32, 4, 2, (2,))
-HEADS = attention.Heads(4, 2, 8, 8)
+EXPERTS = ExpertShapes("tiny", 16, 32, 4, 2, (2,))
+HEADS = attention.AttentionHeads(4, 2, 8, 8)
 
 
 def rows(kernel: Any) -> list[KernelCase]:

@@ -15,10 +15,10 @@ from windtunnel.cli import main  # noqa: E402
 from windtunnel.profile import datasheet  # noqa: E402
 from windtunnel.profile.case import Case  # noqa: E402
 from windtunnel.profile.layers_rows import Rows  # noqa: E402
-from windtunnel.profile.layers_study import Effort, Measured, Study, Timed  # noqa: E402
+from windtunnel.profile.layers_study import Effort, Study, Timed  # noqa: E402
 from windtunnel.profile.power import Reading  # noqa: E402
-from windtunnel.profile.run import Outcome, Settings, run  # noqa: E402
-from windtunnel.profile.timing import Timing, timing_of  # noqa: E402
+from windtunnel.profile.run import Outcome, RunSettings, run  # noqa: E402
+from windtunnel.profile.timing import KernelTiming, timing_of  # noqa: E402
 from windtunnel.records import Dataset, read, write  # noqa: E402
 from windtunnel.spec import load_model  # noqa: E402
 
@@ -29,7 +29,7 @@ CASE = Case(
     seq=16,
     dtype="fp32",
 )
-QUICK = Settings(warmup=1, repeats=3, layers=(1, 2), attempts=1, libraries=("windtunnel",))
+QUICK = RunSettings(warmup=1, repeats=3, layers=(1, 2), attempts=1, libraries=("windtunnel",))
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Any:
     torch.set_num_threads(before)
 
 
-def measured(path: Path, settings: Settings = QUICK, **options: Any) -> Outcome:
+def measured(path: Path, settings: RunSettings = QUICK, **options: Any) -> Outcome:
     return run([CASE], "cpu", path, settings, **options)
 
 
@@ -71,7 +71,7 @@ def test_every_level_is_written(tmp_path: Path) -> None:
     assert (up["m"], up["n"], up["k"], up["flops"]) == (16, 96, 64, 2 * 16 * 96 * 64)
 
 
-def timing(seconds: float) -> Timing:
+def timing(seconds: float) -> KernelTiming:
     return timing_of([seconds], None, 1, None, Reading())
 
 
@@ -79,7 +79,7 @@ def timing(seconds: float) -> Timing:
 def test_what_one_more_layer_adds_is_a_row(tolerance: float, status: str) -> None:
     """3, 5 and 9 s for 1, 2 and 4 layers: 2 s a layer, 0.889 of a fourth of 9, which may be off by twice the gate's tolerance."""
     stacks = {n: Timed("DecoderLayer", {"forward": timing(2.0 * n + 1)}, None) for n in (1, 2, 4)}
-    measured = Measured(stacks, 4, None, None, {}, False)
+    measured = Study(stacks, 4, None, None, {}, False)
     rows = Rows(CASE, "windtunnel", "eager", measured, Effort(tolerance=tolerance), "test").all()
     assert [(row["seconds"], row["status"]) for row in rows[:3]] == [(3.0, "ok"), (5.0, "ok"), (9.0, "ok")]
     (one,) = (row for row in rows if row["level"] == "layer" and "layers=" not in row["shape"])

@@ -8,7 +8,7 @@ import pytest
 
 from windtunnel.base.errors import PlanError, UnknownName
 from windtunnel.profile.kernels import CLASSES, KernelCase, scope_of
-from windtunnel.profile.kernels.attention import Heads, visible_pairs
+from windtunnel.profile.kernels.attention import AttentionHeads, visible_pairs
 from windtunnel.profile.kernels.attention import case as attention
 from windtunnel.profile.kernels.copy import case as copied
 from windtunnel.profile.kernels.gemm import passes, products
@@ -49,8 +49,8 @@ def test_attention_counts_visible_pairs_only() -> None:
     assert visible_pairs(4, False) == 16 and visible_pairs(4, True) == 10
     assert visible_pairs(4, True, 2) == 7  # 1 + 2 + 2 + 2
     assert visible_pairs(4, True, 9) == 10
-    one = attention("sdpa_flash", "fa2", "forward", Heads(8, 2, 64, 64), 4096, True, None, "bf16", 0.0)
-    back = attention("sdpa_flash", "fa2", "backward", Heads(8, 2, 64, 64), 4096, True, None, "bf16", 0.0)
+    one = attention("sdpa_flash", "fa2", "forward", AttentionHeads(8, 2, 64, 64), 4096, True, None, "bf16", 0.0)
+    back = attention("sdpa_flash", "fa2", "backward", AttentionHeads(8, 2, 64, 64), 4096, True, None, "bf16", 0.0)
     assert (one.batch, one.heads_per_kv) == (16, 4)  # two sequences make 8192 tokens
     assert one.flops == 4.0 * 64 * 16 * 4096 * 4097 / 2 and back.flops == 2.5 * one.flops
     assert one.bytes == 2 * (2 * 8192 * 8 * 64 + 2 * 8192 * 2 * 64)

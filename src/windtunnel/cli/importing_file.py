@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.cli.common import On, Sets, writable, write
-from windtunnel.cli.source import Loaded, folded, job_of
+from windtunnel.cli.source import LoadedJob, folded, job_of
 from windtunnel.formats import Imported, import_job
 from windtunnel.report.words import tokens
 from windtunnel.spec import Model, dump_job
@@ -43,7 +43,7 @@ def command(
         written(f"{source} ({loaded.format})", loaded, dump_job(loaded.job), out)
 
 
-def written(what: str, found: Imported | Loaded, job: str | None, out: str) -> None:
+def written(what: str, found: Imported | LoadedJob, job: str | None, out: str) -> None:
     """Writes what an importer found, with its notes as comments: the text of a `job`, or the nouns that the source states."""
     missing = () if job is not None else ("the machine: add --on JOB or --on CLUSTER",)
     if job is None and isinstance(found, Imported):

@@ -82,12 +82,12 @@ def command(  # long: one option a line
     quiet: Quiet = False,
 ) -> None:
     from windtunnel.profile.device import open_device
-    from windtunnel.profile.run import Settings, run
+    from windtunnel.profile.run import RunSettings, run
 
     if output is None:
         raise SpecError("-o", Nothing(), "the file to write", "Add -o profile.parquet.")
     writable(("-o", output), ("--timeline", timeline))
-    settings = Settings(warmup=warmup, repeats=repeats, levels=words(level), modes=words(modes), tolerance=tolerance)
+    settings = RunSettings(warmup=warmup, repeats=repeats, levels=words(level), modes=words(modes), tolerance=tolerance)
     if libraries:
         settings = replace(settings, libraries=words(libraries))
     if quick:

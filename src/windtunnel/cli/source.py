@@ -31,7 +31,7 @@ def folded(ignored: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedJob:
     """A checked job, and what an importer left out and assumed on the way."""
 
     job: Job
@@ -50,7 +50,7 @@ class Loaded:
 
 def job_of(
     source: str | None, sets: list[str] | None = None, on: str | None = None, model: str | None = None, megatron: str | None = None
-) -> Loaded:
+) -> LoadedJob:
     """The job that the arguments describe. With `model` or `megatron`, `source` (or `on`) is the job whose machine is used."""
     overrides = sets or []
     if model is not None and megatron is not None:
@@ -98,13 +98,13 @@ def _check_path(source: str) -> None:
         raise FileError("JOB", source, wanted, "There is no such file.")
 
 
-def _job(source: str, on: str | None, overrides: list[str]) -> Loaded:
+def _job(source: str, on: str | None, overrides: list[str]) -> LoadedJob:
     """A job of the catalogue or of a file; `on` moves it to another machine."""
     changes: list[str] = []
     if on is None:
-        return Loaded(check(load_job(source, overrides, changes)), changed=tuple(changes))
+        return LoadedJob(check(load_job(source, overrides, changes)), changed=tuple(changes))
     if on in names("clusters"):
-        return Loaded(check(load_job(source, [f"cluster={on}", *overrides], changes)), changed=tuple(changes))
+        return LoadedJob(check(load_job(source, [f"cluster={on}", *overrides], changes)), changed=tuple(changes))
     if not is_profile(on):
         raise UnknownName("--on", on, names("clusters"))
     from windtunnel.compute.kernel_file import is_path
@@ -115,7 +115,7 @@ def _job(source: str, on: str | None, overrides: list[str]) -> Loaded:
     about, job = read_any(on).about, load_job(source, overrides)
     curves = job.cluster.gpu.kernels_from
     gpu = gpu_under(about, str(curves)) if is_path(curves) else gpu_of(about)
-    return Loaded(check(on_bench(job, gpu, about)))
+    return LoadedJob(check(on_bench(job, gpu, about)))
 
 
 def is_profile(path: str) -> bool:
@@ -149,7 +149,7 @@ def model_file(source: str) -> Imported | None:
     return Imported("a model file", load_model(path)) if set(read_table(path)) == {"model"} else None
 
 
-def on_machine(first: Imported, base: str | None, overrides: list[str]) -> Loaded:
+def on_machine(first: Imported, base: str | None, overrides: list[str]) -> LoadedJob:
     """An imported model on the machine of `base`: with the plan and runtime of a job, or with a first plan on a bare cluster."""
     if base is None:
         raise _no_machine(first)
@@ -159,7 +159,7 @@ def on_machine(first: Imported, base: str | None, overrides: list[str]) -> Loade
         return _first_plan(first, first.model, base, overrides)
     table = tomllib.loads(dump_job(_base(base, overrides, first)))
     table.update(_dumped(model=first.model), name=first.model.name, source=f"{first.format}, on {base}")
-    return Loaded(check(load_job(table, overrides)), first.format, first.built, first.ignored, first.assumed)
+    return LoadedJob(check(load_job(table, overrides)), first.format, first.built, first.ignored, first.assumed)
 
 
 def _is_job(base: str) -> bool:
@@ -172,7 +172,7 @@ def _is_job(base: str) -> bool:
     return bool({"model", "base", "plan"} & set(table)) and "node" not in table
 
 
-def _first_plan(first: Imported, model: Model, base: str, overrides: list[str]) -> Loaded:
+def _first_plan(first: Imported, model: Model, base: str, overrides: list[str]) -> LoadedJob:
     """A model on a bare cluster: what the overrides leave open of the plan is chosen by `windtunnel.search.start`."""
     from windtunnel.search import start
 
@@ -185,7 +185,7 @@ def _first_plan(first: Imported, model: Model, base: str, overrides: list[str]) 
     begun = start(table, load_model(merge(_dumped(model=model)["model"], stated.get("model", {}))), overrides, stated_in(stated))
     why = "the first plan that fits: fewest nodes, then least model parallelism" if begun.fits else "no plan that fits was found"
     assumed = (f"{', '.join(begun.assumed)} ({why})",) if begun.assumed else ()
-    return Loaded(begun.job, first.format, first.built, first.ignored, (*first.assumed, *assumed))
+    return LoadedJob(begun.job, first.format, first.built, first.ignored, (*first.assumed, *assumed))
 
 
 def _no_machine(first: Imported) -> SpecError:
@@ -197,7 +197,7 @@ def _no_machine(first: Imported) -> SpecError:
     )
 
 
-def _over_job(path: Path, base: str | None, overrides: list[str]) -> Loaded:
+def _over_job(path: Path, base: str | None, overrides: list[str]) -> LoadedJob:
     """A DeepSpeed configuration, which changes the plan and the runtime of the job `base`."""
     if base is not None and base in names("clusters"):
         raise SpecError(
@@ -209,10 +209,10 @@ def _over_job(path: Path, base: str | None, overrides: list[str]) -> Loaded:
     made = import_job(path, None if base is None else load_job(base, overrides))
     assert made.job is not None
     job = check(load_job(tomllib.loads(dump_job(made.job)), overrides))
-    return Loaded(job, made.format, made.built, made.ignored, made.assumed)
+    return LoadedJob(job, made.format, made.built, made.ignored, made.assumed)
 
 
-def _imported(text: Path | str, base: str | None, overrides: list[str], flags: bool = False) -> Loaded:
+def _imported(text: Path | str, base: str | None, overrides: list[str], flags: bool = False) -> LoadedJob:
     if isinstance(text, Path) and text.suffix.lower() == ".json" and kind_of(read_table(text)) == "deepspeed":
         return _over_job(text, base, overrides)
     first = from_arguments(str(text), "--megatron") if flags else import_job(text)
@@ -231,7 +231,7 @@ def _imported(text: Path | str, base: str | None, overrides: list[str], flags: b
                 raise
             table.update(_dumped(plan=first.plan), runtime={"base": "none", **_dumped(runtime=first.runtime)["runtime"]})
     table.update(_dumped(model=first.model), name=first.model.name, source=f"{made.format}, on {base}")
-    return Loaded(check(load_job(table, overrides)), made.format, made.built, made.ignored, made.assumed)
+    return LoadedJob(check(load_job(table, overrides)), made.format, made.built, made.ignored, made.assumed)
 
 
 def _dumped(**nouns: Noun) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from windtunnel.profile.kernels import (
     softmax,
 )
 from windtunnel.profile.kernels.case import WIDTH, KernelCase
-from windtunnel.profile.kernels.pointwise import Kernel, one
+from windtunnel.profile.kernels.pointwise import PointwiseKernel, one
 from windtunnel.profile.kernels.scope import Scope, Shard
 
 SHARES = (0.25, 0.5, 1.0, 2.0)
@@ -86,7 +86,7 @@ class _Plan:
             "attention": self._attention(),
             "norm": self._rows(next(k for k in norm.KERNELS if k.name == ("rms_norm" if rms else "layer_norm")), model.hidden),
             "activation": self._rows(self._activation(), case.ffn),
-            "residual": self._rows(Kernel("elementwise", "residual_add", residual.add, (1, 1), (3, 0)), model.hidden),
+            "residual": self._rows(PointwiseKernel("elementwise", "residual_add", residual.add, (1, 1), (3, 0)), model.hidden),
             "cross_entropy": self._loss(),
             "embedding": self._embedding(),
             "optimizer": self._updates(),
@@ -124,7 +124,7 @@ class _Plan:
         if self.case.attention != "flash":
             return
         size = self.case.model.dim_per_head
-        heads = attention.Heads(self.case.heads, self.case.kv_heads, size, size)
+        heads = attention.AttentionHeads(self.case.heads, self.case.kv_heads, size, size)
         for name in FUSED[self.scope.cuda]:
             library = attention.BACKENDS[name][0] if name in attention.BACKENDS else "aten"
             for times, share in SPLITS:
@@ -144,11 +144,11 @@ class _Plan:
                         sequences=times * self.case.micro_batch,
                     )
 
-    def _activation(self) -> Kernel:
+    def _activation(self) -> PointwiseKernel:
         name = "swiglu" if self.case.model.gated else "squared_relu" if self.case.model.activation == "squared_relu" else "gelu"
         return next(kernel for kernel in (*activation.GATED, *activation.PLAIN) if kernel.name == name)
 
-    def _rows(self, kernel: Kernel, n: int) -> Iterator[KernelCase]:
+    def _rows(self, kernel: PointwiseKernel, n: int) -> Iterator[KernelCase]:
         dtype = self.case.dtype
         for tokens in self.fine:
             for phase, times in zip(("forward", "backward"), kernel.moved, strict=True):

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from windtunnel.profile.case import Case
 from windtunnel.profile.device import Device
 from windtunnel.profile.layers_timing import Run, fresh
-from windtunnel.profile.modules.family import Family
+from windtunnel.profile.modules.family import ModuleFamily
 from windtunnel.profile.modules.layer import TORCH, Placed, Small, Stack
 from windtunnel.profile.modules.norms import norm
-from windtunnel.profile.modules.optimizer import Update
+from windtunnel.profile.modules.optimizer import TimedUpdate
 
 
 class LayerBench:
     """Makes what is measured of one case, one implementation and one mode on one device."""
 
-    def __init__(self, case: Case, family: Family, mode: str, device: Device, seed: int) -> None:
+    def __init__(self, case: Case, family: ModuleFamily, mode: str, device: Device, seed: int) -> None:
         self.case, self.family, self.mode, self.device, self.seed = case, family, mode, device, seed
         self.dtype = TORCH[case.dtype]
 
@@ -90,7 +90,7 @@ class LayerBench:
         module.train()
         parameters = list(module.parameters())
         call = self._in_mode(module, inputs)
-        update = Update(parameters, self.case.master_weights) if updated else None
+        update = TimedUpdate(parameters, self.case.master_weights) if updated else None
         return Run(lambda: call(*inputs), gradient, parameters, [x for x in inputs if x.requires_grad], update)
 
     def _in_mode(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> Callable[..., Any]:

@@ -12,10 +12,10 @@ from windtunnel.profile.closure import Way
 from windtunnel.profile.device import Device
 from windtunnel.profile.layers_hooks import Hooks
 from windtunnel.profile.layers_timing import Clock, Run, Tick
-from windtunnel.profile.modules.family import Family
+from windtunnel.profile.modules.family import ModuleFamily
 from windtunnel.profile.modules.layer import Placed
 from windtunnel.profile.power import Reading
-from windtunnel.profile.timing import Timing, timing_of
+from windtunnel.profile.timing import KernelTiming, timing_of
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Parts:
     """One execution of each sub-module by (op, phase); class names by op; and a pass over the
     stack by phase: its parts and what lies between them, beside plain passes in turn."""
 
-    timings: dict[tuple[str, str], Timing]
+    timings: dict[tuple[str, str], KernelTiming]
     names: dict[str, str]
     ways: dict[str, Way]
 
 
-def time_parts(run: Run, placed: Placed, family: Family, device: Device, warmup: int, repeats: int, tick: Tick) -> Parts:
+def time_parts(run: Run, placed: Placed, family: ModuleFamily, device: Device, warmup: int, repeats: int, tick: Tick) -> Parts:
     """Times of every sub-module of `placed`, over the mean of its equals in a repetition. Nothing waits inside a repetition."""
     named: dict[str, list[nn.Module]] = defaultdict(list)
     for layer in placed.stack.layers:

@@ -7,10 +7,10 @@ from typing import Any
 
 from windtunnel.profile.case import Case
 from windtunnel.profile.closure import Sides, Way, describe, gate
-from windtunnel.profile.layers_study import Effort, Measured, Timed
+from windtunnel.profile.layers_study import Effort, StudyResult, Timed
 from windtunnel.profile.layers_timing import PHASES, per_layer, slope
 from windtunnel.profile.layers_trace import Busy, busy, by_part, kernel_rows
-from windtunnel.profile.timing import Timing
+from windtunnel.profile.timing import KernelTiming
 
 Row = dict[str, Any]
 
@@ -18,7 +18,7 @@ PER_LAYER = "per layer"
 """Begins the note of a row whose time is what one more layer adds; its shape has no `layers`."""
 
 
-def sides_of(measured: Measured, phase: str) -> Sides:
+def sides_of(measured: StudyResult, phase: str) -> Sides:
     """The ways that were taken, each beside the plain passes in turn with it."""
     step, inside = measured.step, busy_of(measured, phase)
     whole = None
@@ -35,7 +35,7 @@ def sides_of(measured: Measured, phase: str) -> Sides:
     )
 
 
-def busy_of(measured: Measured, phase: str) -> Busy | None:
+def busy_of(measured: StudyResult, phase: str) -> Busy | None:
     """Kernels and gaps of the stack that was looked into; None for the optimizer and where nobody looked."""
     return None if measured.traced is None or phase == "optimizer" else busy(measured.traced.traces, phase)
 
@@ -43,7 +43,7 @@ def busy_of(measured: Measured, phase: str) -> Busy | None:
 class Rows:
     """Rows of one case, implementation and mode. `open`: what the gate found, by phase; empty if all closes."""
 
-    def __init__(self, case: Case, library: str, mode: str, measured: Measured, effort: Effort, source: str) -> None:
+    def __init__(self, case: Case, library: str, mode: str, measured: StudyResult, effort: Effort, source: str) -> None:
         self.case, self.library, self.mode, self.measured, self.effort, self.source = case, library, mode, measured, effort, source
         self.rows: list[Row] = []
         self.open: dict[str, str] = {}
@@ -152,7 +152,7 @@ class Rows:
             self._add(level, op, made.name, phase, shape, timing, **_memory(made, phase), **self._gaps(timing.seconds, inside))
 
     def _add(
-        self, level: str, op: str, name: str, phase: str, shape: str, timing: Timing | None, note: str = "", **more: Any
+        self, level: str, op: str, name: str, phase: str, shape: str, timing: KernelTiming | None, note: str = "", **more: Any
     ) -> None:
         off = self.open.get(phase, "") if timing is not None else ""
         words = "; ".join(word for word in (f"closure: {off}" if off else "", note, more.pop("note", "")) if word)

@@ -15,9 +15,9 @@ from windtunnel.profile.layers_parts import Parts, time_parts
 from windtunnel.profile.layers_timing import Tick, time_in_turn, time_phases
 from windtunnel.profile.layers_trace import Traced, traced
 from windtunnel.profile.memory_run import Memory, memory_of
-from windtunnel.profile.modules.family import Family
+from windtunnel.profile.modules.family import ModuleFamily
 from windtunnel.profile.power import Meter
-from windtunnel.profile.timing import Timing
+from windtunnel.profile.timing import KernelTiming
 
 Made = TypeVar("Made")
 
@@ -41,12 +41,12 @@ class Timed(NamedTuple):
     """A module's class, its times by phase, and its memory (None where only time was asked for)."""
 
     name: str
-    times: dict[str, Timing]
+    times: dict[str, KernelTiming]
     memory: Memory | None
 
 
 @dataclass(frozen=True)
-class Measured:
+class StudyResult:
     """What came out; None where it did not fit into memory or is not seen in this mode. `deep`: layers of the stack
     that was looked into; `step`: the whole step, and each of its parts (stack, embedding, norm, head) in turn with it."""
 
@@ -65,22 +65,24 @@ class Measured:
 class Study:
     """One case, one implementation, one mode on one device."""
 
-    def __init__(self, case: Case, family: Family, mode: str, device: Device, meter: Meter, effort: Effort, tick: Tick) -> None:
+    def __init__(
+        self, case: Case, family: ModuleFamily, mode: str, device: Device, meter: Meter, effort: Effort, tick: Tick
+    ) -> None:
         self.case, self.mode, self.family, self.device = case, mode, family, device
         self.meter, self.effort, self.tick = meter, effort, tick
         self.bench = LayerBench(case, family, mode, device, effort.seed)
 
-    def measure(self) -> Measured:
+    def measure(self) -> StudyResult:
         """Everything that fits. Raises `Stopped` through `tick`, and then nothing of this case is kept."""
         stacks = {n: self._fitting(partial(self._stack, n), self.bench.needed(n)) for n in sorted(set(self.effort.layers))}
         fitting = [n for n, made in stacks.items() if made is not None]
         if not fitting:
-            return Measured(stacks, 0, None, None, {}, self.device.cuda)
+            return StudyResult(stacks, 0, None, None, {}, self.device.cuda)
         deep = max((n for n in fitting if n <= DEEP), default=fitting[0])
         parts = self._fitting(partial(self._parts, deep)) if self._sees_inside() else None
         taken = self._fitting(partial(self._traces, deep)) if self._sees_kernels() else None
         step = self._fitting(partial(self._step, deep)) or {}
-        return Measured(stacks, deep, parts, taken, step, self.device.cuda)
+        return StudyResult(stacks, deep, parts, taken, step, self.device.cuda)
 
     def _stack(self, layers: int) -> Timed:
         run, placed = self.bench.stack(layers)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from windtunnel.profile.device import Device
-from windtunnel.profile.modules.optimizer import Update
+from windtunnel.profile.modules.optimizer import TimedUpdate
 from windtunnel.profile.power import Meter, Reading
-from windtunnel.profile.timing import Timing, timing_of
+from windtunnel.profile.timing import KernelTiming, timing_of
 
 Tick = Callable[[], None]
 """Called between repetitions; raises `Stopped` to give up."""
@@ -34,7 +34,7 @@ class Run:
     gradient: Tensor | None
     parameters: list[Tensor]
     inputs: list[Tensor]
-    update: Update | None = None
+    update: TimedUpdate | None = None
 
     def backward(self, out: Tensor) -> None:
         out.backward(self.gradient)
@@ -74,7 +74,7 @@ class Clock:
                 self.times[phase].append(device.between(begin[0], end[0]))
                 self.hosts[phase].append(end[1] - begin[1])
 
-    def timings(self, reading: Callable[[float], Reading] = lambda seconds: Reading()) -> dict[str, Timing]:
+    def timings(self, reading: Callable[[float], Reading] = lambda seconds: Reading()) -> dict[str, KernelTiming]:
         """Statistics of each phase; `reading` of what a phase's seconds drew."""
         return {
             phase: timing_of(taken, median(self.hosts[phase]) if self.device.cuda else None, 1, None, reading(median(taken)))
@@ -83,7 +83,7 @@ class Clock:
         }
 
 
-def time_phases(run: Run, device: Device, meter: Meter, warmup: int, repeats: int, tick: Tick) -> dict[str, Timing]:
+def time_phases(run: Run, device: Device, meter: Meter, warmup: int, repeats: int, tick: Tick) -> dict[str, KernelTiming]:
     """Each phase's device time, and what the host needs to enqueue it (None where host and device are one).
 
     The device is idle when a repetition begins and is waited for when it has ended, never in between, so a phase that the host is
@@ -106,7 +106,9 @@ def time_phases(run: Run, device: Device, meter: Meter, warmup: int, repeats: in
     return clock.timings(lambda seconds: readings[-1].of(seconds, share, lasted, used))
 
 
-def time_in_turn(runs: Mapping[str, Run], device: Device, warmup: int, repeats: int, tick: Tick) -> dict[str, dict[str, Timing]]:
+def time_in_turn(
+    runs: Mapping[str, Run], device: Device, warmup: int, repeats: int, tick: Tick
+) -> dict[str, dict[str, KernelTiming]]:
     """Each phase's time of several runs, one repetition of each after the other."""
     clocks = {name: Clock(run, device) for name, run in runs.items()}
     for number in range(warmup + repeats):
@@ -125,7 +127,7 @@ def slope(series: Mapping[int, float]) -> float | None:
     return sum((n - middle) * (s - level) for n, s in series.items()) / sum((n - middle) ** 2 for n in series)
 
 
-def per_layer(series: Mapping[int, Timing]) -> Timing | None:
+def per_layer(series: Mapping[int, KernelTiming]) -> KernelTiming | None:
     """The slope of medians as a timing; its spread is that of the deepest stack, per layer."""
     found = slope({n: t.seconds for n, t in series.items()})
     if found is None:

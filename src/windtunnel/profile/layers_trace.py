@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from windtunnel.profile.device import Device
 from windtunnel.profile.layers_timing import Clock, Run, Tick
 from windtunnel.profile.power import Reading
-from windtunnel.profile.timing import Timing, timing_of
+from windtunnel.profile.timing import KernelTiming, timing_of
 from windtunnel.profile.trace import Slice, Trace, profile_call
 
 CLASSES = (
@@ -57,7 +57,7 @@ class Traced:
     """
 
     traces: list[Trace]
-    plain: dict[str, Timing]
+    plain: dict[str, KernelTiming]
     cost: float
     part_of: dict[str, str]
 

@@ -23,7 +23,7 @@ class Allocation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Timeline:
+class MemoryTimeline:
     """Bytes of each kind from each moment on; `seconds` counts from the step's begin."""
 
     seconds: list[float]
@@ -44,7 +44,7 @@ class Timeline:
 
 def timeline(
     allocations: Iterable[Allocation], phases: Mapping[str, tuple[float, float]], gradients: set[int], start: Mapping[str, float]
-) -> Timeline:
+) -> MemoryTimeline:
     """Kinds over time. `phases` has begin and end of forward, backward (and optimizer); `gradients` the addresses of the
     parameters' gradients at the end of backward; `start` the bytes by kind that were there before."""
     zero = min(begin for begin, _ in phases.values())
@@ -74,7 +74,7 @@ def timeline(
         seconds.append(at - zero)
         for name in KINDS:
             kinds[name].append(level[name])
-    return Timeline(seconds, kinds)
+    return MemoryTimeline(seconds, kinds)
 
 
 def of_snapshot(trace: Sequence[Mapping[str, Any]]) -> list[Allocation]:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from windtunnel.profile.device import Device
 from windtunnel.profile.layers_timing import Run
-from windtunnel.profile.memory import Allocation, Timeline, of_snapshot, timeline
+from windtunnel.profile.memory import Allocation, MemoryTimeline, of_snapshot, timeline
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Memory:
     peak: dict[str, float]
     reserved: dict[str, float]
     saved: float
-    timeline: Timeline
+    timeline: MemoryTimeline
 
 
 class Storages(TorchDispatchMode):

@@ -176,10 +176,10 @@ def run(
 
 def _measure_layers(one: Layers, path: Path, budget: float, device: Device, tell: Tell) -> None:
     """Begins no case after `budget` s; the last one runs to its end."""
-    from windtunnel.profile.run import Settings
+    from windtunnel.profile.run import RunSettings
     from windtunnel.profile.run import run as measure_layers
 
-    settings = Settings(repeats=one.repeats, layers=one.layers, modes=one.modes, libraries=one.libraries)
+    settings = RunSettings(repeats=one.repeats, layers=one.layers, modes=one.modes, libraries=one.libraries)
     found = measure_layers(one.cases(), device, path, settings, resume=True, budget=budget)
     tell(
         f"{one.name}: {found.measured} measured, {found.resumed} from before, {len(found.oom)} did not fit, {found.left} left, "

@@ -19,13 +19,13 @@ from windtunnel.records import LEVELS, MODES, About, read
 
 if TYPE_CHECKING:
     from windtunnel.profile.layers_study import Effort
-    from windtunnel.profile.memory import Timeline
+    from windtunnel.profile.memory import MemoryTimeline
 
 DEVICE_MODES = {True: MODES, False: ("eager", "compile")}
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """What a file's rows have in common. None: what suits the device (`on`). `attempts`: a case whose gate stays open is measured
     again that often in all, since a disturbed machine opens it too; the last one is kept."""
 
@@ -39,7 +39,7 @@ class Settings:
     seed: int = 0
     attempts: int = 2
 
-    def on(self, cuda: bool) -> Settings:
+    def on(self, cuda: bool) -> RunSettings:
         """Checked, and filled in: 10 and 20 repetitions on a GPU, 3 and 10 on a CPU. Raises SpecError and UnknownName."""
         for option, given, known in (("--level", self.levels, LEVELS), ("--modes", self.modes, MODES)):
             for word in given:
@@ -94,14 +94,14 @@ class Outcome:
     open: dict[str, str] = field(default_factory=dict)
     oom: list[str] = field(default_factory=list)
     kept_out: dict[str, str] = field(default_factory=dict)
-    timelines: dict[str, Timeline] = field(default_factory=dict)
+    timelines: dict[str, MemoryTimeline] = field(default_factory=dict)
 
 
 def run(
     cases: Sequence[Case],
     device: Device | str,
     out: str | Path,
-    settings: Settings | None = None,
+    settings: RunSettings | None = None,
     *,
     resume: bool = False,
     budget: float | None = None,
@@ -116,7 +116,7 @@ def run(
     from windtunnel.profile.datasheet import about
 
     place = open_device(device) if isinstance(device, str) else device
-    how = (settings or Settings()).on(place.cuda)
+    how = (settings or RunSettings()).on(place.cuda)
     watch = meter(place.cuda, place.index)
     units = [(checked(case), library, mode) for case in cases for library in how.libraries for mode in how.modes]
     made = about(place, watch, measure_sheet=not (resume and Path(out).exists()))
@@ -146,7 +146,7 @@ def _part(report: Report, number: int, of: int, share: float) -> bool:
 
 
 def _one(
-    unit: tuple[Case, str, str], device: Device, watch: Any, how: Settings, session: Session, outcome: Outcome, report: Report
+    unit: tuple[Case, str, str], device: Device, watch: Any, how: RunSettings, session: Session, outcome: Outcome, report: Report
 ) -> bool:
     """Measures one case in one implementation and mode; False if it was told to stop."""
     from windtunnel.profile.layers_rows import Rows
@@ -213,7 +213,7 @@ def _failed(error: RuntimeError, name: str, device: Device, session: Session) ->
         raise EngineError(f"{device.name} failed on {name}: {str(error)[:200]}") from error
 
 
-def _done(session: Session, case: Case, library: str, mode: str, how: Settings) -> bool:
+def _done(session: Session, case: Case, library: str, mode: str, how: RunSettings) -> bool:
     """Whether the file has all rows of a case that a run would write, as far as that is known before."""
     wanted = {("layer", case.shape("layer", n)) for n in how.layers} if "layer" in how.levels else set()
     if "submodule" in how.levels:
@@ -242,7 +242,7 @@ def _same_settings(was: About, now: About, path: str) -> None:
             )
 
 
-def _transformers(how: Settings) -> dict[str, str]:
+def _transformers(how: RunSettings) -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -55,7 +55,7 @@ class Protocol:
 
 
 @dataclass(frozen=True)
-class Timing:
+class KernelTiming:
     """One execution. `loops`: executions between two marks, of which all but the first find a warm cache where over 1."""
 
     seconds: float
@@ -80,7 +80,9 @@ class Timing:
         return {**made, **self.reading.fields()}
 
 
-def measure(run: Callable[[], object], device: Device, protocol: Protocol | None = None, meter: Meter | None = None) -> Timing:
+def measure(
+    run: Callable[[], object], device: Device, protocol: Protocol | None = None, meter: Meter | None = None
+) -> KernelTiming:
     """Times of `run`, which enqueues one execution on the current stream and returns at once (or, on a CPU, when it is done).
 
     Each repetition begins with a cold cache (`protocol.flush`). Raises what `run` raises.
@@ -130,9 +132,11 @@ def measure(run: Callable[[], object], device: Device, protocol: Protocol | None
     return timing_of(times, enqueued, loops, device.peak(), reading)
 
 
-def timing_of(times: Sequence[float], host: float | None, loops: int, peak: tuple[float, float] | None, reading: Reading) -> Timing:
+def timing_of(
+    times: Sequence[float], host: float | None, loops: int, peak: tuple[float, float] | None, reading: Reading
+) -> KernelTiming:
     """Statistics of at least one time."""
-    return Timing(
+    return KernelTiming(
         statistics.median(times),
         min(times),
         max(times),

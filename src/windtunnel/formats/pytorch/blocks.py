@@ -8,14 +8,14 @@ from typing import Any
 
 from windtunnel.formats.pytorch.export import INNER, Joint
 from windtunnel.formats.pytorch.kernels import Reader
-from windtunnel.formats.pytorch.tensors import Tensors, size_of
+from windtunnel.formats.pytorch.tensors import GraphTensors, size_of
 from windtunnel.spec.graph_model import GraphBlock, Kernel
 
 BACKWARD = "is_backward"
 
 
 @dataclass
-class Segment:
+class GraphSegment:
     """Operators of one block: forward as they come, backward in their order in the joint graph."""
 
     path: str
@@ -52,11 +52,11 @@ def listed_paths(paths: set[str]) -> set[str]:
     return whole or set(found.values())
 
 
-def segments(joint: Joint, tensors: Tensors) -> list[Segment]:
+def segments(joint: Joint, tensors: GraphTensors) -> list[GraphSegment]:
     """Blocks in the order in which they run. What has no parameters goes with the block before it."""
     weights = {tensors.owner[node] for node in joint.weights}
-    made: list[Segment] = []
-    of_operator: dict[int, Segment] = {}
+    made: list[GraphSegment] = []
+    of_operator: dict[int, GraphSegment] = {}
     pending: list[Any] = []
     known_blocks = listed_paths({path_of(node) for node in joint.nodes if tensors.works(node) and not is_backward(node)})
     for node in joint.nodes:
@@ -73,14 +73,14 @@ def segments(joint: Joint, tensors: Tensors) -> list[Segment]:
             if here is not None:  # operators without parameters since the last block
                 here.forward += pending
                 pending = []
-            made.append(Segment(inside or path, inside is not None, [*pending, node]))
+            made.append(GraphSegment(inside or path, inside is not None, [*pending, node]))
             pending = []
         else:
             pending.append(node)
     if pending and made:
         made[-1].forward += pending
     elif pending:
-        made.append(Segment("", False, pending))
+        made.append(GraphSegment("", False, pending))
     made = _with_parameters(made, weights, tensors)
     for segment in made:
         for node in segment.forward:
@@ -94,9 +94,9 @@ def segments(joint: Joint, tensors: Tensors) -> list[Segment]:
     return made
 
 
-def _with_parameters(made: list[Segment], weights: set[Any], tensors: Tensors) -> list[Segment]:
+def _with_parameters(made: list[GraphSegment], weights: set[Any], tensors: GraphTensors) -> list[GraphSegment]:
     """Segments that use no parameter are joined to the one before them."""
-    kept: list[Segment] = []
+    kept: list[GraphSegment] = []
     for segment in made:
         bare = not any(weights & set(tensors.inputs(node)) for node in segment.forward)
         if bare and kept:
@@ -112,7 +112,7 @@ def _with_parameters(made: list[Segment], weights: set[Any], tensors: Tensors) -
 class Writer:
     """Writes segments as blocks of a graph model."""
 
-    def __init__(self, joint: Joint, tensors: Tensors, parts: list[Segment]) -> None:
+    def __init__(self, joint: Joint, tensors: GraphTensors, parts: list[GraphSegment]) -> None:
         self.joint, self.tensors, self.parts = joint, tensors, parts
         self.reader = Reader(tensors)
         self.place = {node: i for i, part in enumerate(parts) for node in (*part.forward, *part.backward)}
@@ -137,7 +137,7 @@ class Writer:
                 order.append((found[block], 1))
         return {name: block for block, name in found.items()}, tuple(order)
 
-    def _parts(self, part: Segment) -> str:
+    def _parts(self, part: GraphSegment) -> str:
         """Modules of a block outside of lists: those with parameters."""
         using = [node for node in part.forward if self.owners.keys() & set(self.tensors.inputs(node))]
         names = dict.fromkeys(path_of(node).split(".")[0] for node in using)

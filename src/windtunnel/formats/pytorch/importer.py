@@ -10,7 +10,7 @@ from windtunnel.formats.imported import Imported
 from windtunnel.formats.pytorch.blocks import Writer, buffer_bytes, segments
 from windtunnel.formats.pytorch.export import Joint, joint
 from windtunnel.formats.pytorch.load import Loaded, load, pytorch
-from windtunnel.formats.pytorch.tensors import Tensors, short
+from windtunnel.formats.pytorch.tensors import GraphTensors, short
 from windtunnel.spec import load_model
 
 FORMAT = "torch.export"
@@ -53,7 +53,7 @@ def from_module(
 def _imported(made: Loaded, dtype: str, tokens: int | None, name: str, source: str) -> Imported:
     batch, length = _batch(made)
     found = joint(made, dtype)
-    tensors = Tensors(found)
+    tensors = GraphTensors(found)
     parts = segments(found, tensors)
     writer = Writer(found, tensors, parts)
     blocks, order = writer.write()

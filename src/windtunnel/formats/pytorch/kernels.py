@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from windtunnel.formats.pytorch.tensors import Tensors, short
+from windtunnel.formats.pytorch.tensors import GraphTensors, short
 from windtunnel.spec.graph_model import Kernel, KernelKind
 
 NARROW = 4
@@ -168,7 +168,7 @@ SPARSE = ("embedding", "index_select", "gather", "index")
 class Reader:
     """Writes kernels of operators and remembers what it did not know: bytes by operator."""
 
-    tensors: Tensors
+    tensors: GraphTensors
     unknown: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
 

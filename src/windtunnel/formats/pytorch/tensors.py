@@ -22,7 +22,7 @@ def size_of(value: Any) -> float:
     return float(value.numel() * value.element_size()) if hasattr(value, "element_size") else 0.0
 
 
-class Tensors:
+class GraphTensors:
     """Memory of a joint graph: every node's owner, and for each owner its bytes, maker and readers."""
 
     def __init__(self, joint: Joint) -> None:
@@ -68,7 +68,7 @@ class Tensors:
         return sum(size_of(value) for value in self._values(owner))
 
     def outputs(self, node: Any) -> list[Any]:
-        """Tensors that an operator makes and somebody reads."""
+        """GraphTensors that an operator makes and somebody reads."""
         if isinstance(node.meta.get("val"), (tuple, list)):
             return [user for user in node.users if short(user) == "getitem" and self.bytes_of(user)]
         return [node] if self.bytes_of(node) else []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windtunnel.profile.kernels.case import KernelCase
-from windtunnel.profile.kernels.pointwise import Kernel, rows_of
+from windtunnel.profile.kernels.pointwise import PointwiseKernel, rows_of
 from windtunnel.profile.kernels.scope import Scope, shards
 
 
@@ -40,5 +40,8 @@ def squared_relu(torch: Any) -> Callable[..., Any]:
     return lambda x: torch.relu(x).square()
 
 
-GATED = (Kernel("elementwise", "swiglu", swiglu, (2,), (3, 5)),)
-PLAIN = (Kernel("elementwise", "gelu", gelu, (1,), (2, 3)), Kernel("elementwise", "squared_relu", squared_relu, (1,), (2, 3), 1.0))
+GATED = (PointwiseKernel("elementwise", "swiglu", swiglu, (2,), (3, 5)),)
+PLAIN = (
+    PointwiseKernel("elementwise", "gelu", gelu, (1,), (2, 3)),
+    PointwiseKernel("elementwise", "squared_relu", squared_relu, (1,), (2, 3), 1.0),
+)

@@ -33,7 +33,7 @@ TOKENS = 8192
 LONGEST_MATH = 4096
 
 
-class Heads(NamedTuple):
+class AttentionHeads(NamedTuple):
     """What one GPU's attention is: query heads, heads of keys and values, head sizes."""
 
     queries: int
@@ -44,13 +44,13 @@ class Heads(NamedTuple):
 
 def cases(scope: Scope) -> Iterator[KernelCase]:
     """Every distinct attention of the shards at the scope's sequences: causal, then whole, windowed, latent (k 192, v 128)."""
-    found: dict[Heads, tuple[int, int, str]] = {}
+    found: dict[AttentionHeads, tuple[int, int, str]] = {}
     for shard in shards(scope):
         model = shard.model
         size = model.dim_per_head
-        found.setdefault(Heads(shard.heads, shard.groups, size, size), (shard.index, shard.tp, model.name))
+        found.setdefault(AttentionHeads(shard.heads, shard.groups, size, size), (shard.index, shard.tp, model.name))
     if scope.variants:
-        found.setdefault(Heads(16, 16, 192, 128), (5, 8, "deepseek-v3"))
+        found.setdefault(AttentionHeads(16, 16, 192, 128), (5, 8, "deepseek-v3"))
     for heads, (index, tp, who) in found.items():
         for seq in scope.sequences:
             base = scope.rank(index, tp, min(seq, 8192)) + 0.9 * scope.sequences.index(seq)
@@ -61,7 +61,9 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
                     yield from _shape(scope, heads, seq, True, window, base + 2.0 + 0.5 * at, who)
 
 
-def _shape(scope: Scope, heads: Heads, seq: int, causal: bool, window: int | None, rank: float, model: str) -> Iterator[KernelCase]:
+def _shape(
+    scope: Scope, heads: AttentionHeads, seq: int, causal: bool, window: int | None, rank: float, model: str
+) -> Iterator[KernelCase]:
     names = [WINDOWED] if window else [*BACKENDS, *PACKAGES]
     for name in names:
         if name == "sdpa_math" and seq > LONGEST_MATH:
@@ -79,7 +81,7 @@ def case(
     name: str,
     library: str,
     phase: str,
-    heads: Heads,
+    heads: AttentionHeads,
     seq: int,
     causal: bool,
     window: int | None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run, Unavailable
-from windtunnel.profile.kernels.experts import LAYERS, Experts
+from windtunnel.profile.kernels.experts import LAYERS, ExpertShapes
 from windtunnel.profile.kernels.scope import Scope
 
 FASHIONS = {"grouped_mm": 0.0, "expert_loop": 1.5}
@@ -25,7 +25,7 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
                     yield from layer(scope, shape, ep, tokens, fashion, rank)
 
 
-def layer(scope: Scope, shape: Experts, ep: int, tokens: int, fashion: str, rank: float) -> Iterator[KernelCase]:
+def layer(scope: Scope, shape: ExpertShapes, ep: int, tokens: int, fashion: str, rank: float) -> Iterator[KernelCase]:
     """Both projections of an expert layer cut over `ep` ranks that hold `tokens` each, all passes."""
     experts = shape.experts // ep
     rows = max(1, tokens * shape.top_k // experts)  # the tokens of ep ranks, of which each holds 1/ep of the experts

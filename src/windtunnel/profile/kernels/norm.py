@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windtunnel.profile.kernels.case import KernelCase
-from windtunnel.profile.kernels.pointwise import Kernel, rows_of
+from windtunnel.profile.kernels.pointwise import PointwiseKernel, rows_of
 from windtunnel.profile.kernels.scope import Scope
 
 
@@ -39,7 +39,7 @@ def layer(torch: Any) -> Callable[..., Any]:
 
 
 KERNELS = (
-    Kernel("norm", "rms_norm", rms, (1, 0), (2, 3)),
-    Kernel("norm", "layer_norm", layer, (1, 0, 0), (2, 3), 0.5),
-    Kernel("norm", "rms_norm_composed", rms_composed, (1, 0), (2, 3), 1.5),
+    PointwiseKernel("norm", "rms_norm", rms, (1, 0), (2, 3)),
+    PointwiseKernel("norm", "layer_norm", layer, (1, 0, 0), (2, 3), 0.5),
+    PointwiseKernel("norm", "rms_norm_composed", rms_composed, (1, 0), (2, 3), 1.5),
 )

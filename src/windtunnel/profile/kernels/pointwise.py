@@ -9,7 +9,7 @@ from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run
 from windtunnel.profile.kernels.scope import Scope
 
 
-class Kernel(NamedTuple):
+class PointwiseKernel(NamedTuple):
     """`build(torch)` gives the function; `inputs` the columns of each of its tensors, in units of n (0: a vector of n).
 
     `moved`: how often m x n elements must cross memory, forward and backward (0: no backward kernel).
@@ -23,7 +23,7 @@ class Kernel(NamedTuple):
     more: float = 0.0
 
 
-def rows_of(scope: Scope, kernels: Sequence[Kernel], columns: dict[int, tuple[float, str | None]]) -> Iterator[KernelCase]:
+def rows_of(scope: Scope, kernels: Sequence[PointwiseKernel], columns: dict[int, tuple[float, str | None]]) -> Iterator[KernelCase]:
     """Cases of `kernels` for every token count and each of `columns` (width -> cost of the rank, model)."""
     for kernel in kernels:
         for n, (cost, model) in columns.items():
@@ -35,7 +35,9 @@ def rows_of(scope: Scope, kernels: Sequence[Kernel], columns: dict[int, tuple[fl
                             yield one(kernel, phase, tokens, n, dtype, times * WIDTH[dtype] * tokens * n, rank, model)
 
 
-def one(kernel: Kernel, phase: str, m: int, n: int, dtype: str, moved: float, rank: float, model: str | None = None) -> KernelCase:
+def one(
+    kernel: PointwiseKernel, phase: str, m: int, n: int, dtype: str, moved: float, rank: float, model: str | None = None
+) -> KernelCase:
     """`kernel` over m rows of n columns."""
 
     def make(bench: Bench) -> Run:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run
-from windtunnel.profile.kernels.pointwise import Kernel, rows_of
+from windtunnel.profile.kernels.pointwise import PointwiseKernel, rows_of
 from windtunnel.profile.kernels.scope import Scope
 
 SIZES = (2**24, 2**26, 2**28)
@@ -18,7 +18,7 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
     widths: dict[int, tuple[float, str | None]] = {}
     for index, model in enumerate(scope.models):
         widths.setdefault(model.hidden, (float(index), model.name))
-    yield from rows_of(scope, (Kernel("elementwise", "residual_add", add, (1, 1), (3, 0)),), widths)
+    yield from rows_of(scope, (PointwiseKernel("elementwise", "residual_add", add, (1, 1), (3, 0)),), widths)
     for at, size in enumerate(SIZES if scope.variants else SIZES[:1]):
         for dtype in scope.wide:
             yield accumulation(size, dtype, scope.rank(dtype=dtype, more=0.5 + at))

@@ -7,7 +7,7 @@ from typing import Any
 
 from windtunnel.profile.kernels.case import WIDTH, Bench, KernelCase, Run
 from windtunnel.profile.kernels.experts import LAYERS
-from windtunnel.profile.kernels.pointwise import Kernel, one
+from windtunnel.profile.kernels.pointwise import PointwiseKernel, one
 from windtunnel.profile.kernels.scope import Scope
 
 HEADS = (8, 32)
@@ -18,7 +18,7 @@ def softmax(torch: Any) -> Callable[..., Any]:
     return lambda x: torch.softmax(x, dim=-1)
 
 
-KERNEL = Kernel("softmax", "softmax", softmax, (1,), (2, 3))
+KERNEL = PointwiseKernel("softmax", "softmax", softmax, (1,), (2, 3))
 
 
 def cases(scope: Scope) -> Iterator[KernelCase]:

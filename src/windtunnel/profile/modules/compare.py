@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from windtunnel.profile.case import Case
 from windtunnel.profile.device import Device
 from windtunnel.profile.layers_timing import fresh
-from windtunnel.profile.modules.family import Family, Own
+from windtunnel.profile.modules.family import ModuleFamily, Own
 from windtunnel.profile.modules.layer import TORCH, Angles
 from windtunnel.profile.modules.rotary import tables
 
@@ -24,7 +24,7 @@ TOKENS = 64
 """Sequence length of a comparison: the sums that differ by length are over hidden widths, and those are the case's own."""
 
 
-def compare(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, str]:
+def compare(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[str, str]:
     """What differs, by module (records.MODULES) and in words; empty if nothing does. In fp32, and in the case's dtype."""
     off: dict[str, str] = {}
     for dtype in dict.fromkeys(("fp32", case.dtype)):
@@ -34,7 +34,7 @@ def compare(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, str
     return off
 
 
-def compare_or_reason(case: Case, theirs: Family, device: Device, seed: int) -> str:
+def compare_or_reason(case: Case, theirs: ModuleFamily, device: Device, seed: int) -> str:
     """Empty if the two are equal; else why nothing of the other implementation may be kept."""
     try:
         off = compare(case, theirs, device.place, seed)
@@ -49,7 +49,7 @@ def compare_or_reason(case: Case, theirs: Family, device: Device, seed: int) -> 
     return "not equal: " + "; ".join(f"{op}: {words}" for op, words in off.items()) if off else ""
 
 
-def _in_dtype(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, str]:
+def _in_dtype(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[str, str]:
     from windtunnel.profile.modules.huggingface import renamed
 
     dtype, own = TORCH[case.dtype], Own()
@@ -83,7 +83,7 @@ def _in_dtype(case: Case, theirs: Family, device: Any, seed: int) -> dict[str, s
     return off
 
 
-def _call(family: Family, op: str, part: nn.Module, angles: Angles, x: Tensor) -> Tensor:
+def _call(family: ModuleFamily, op: str, part: nn.Module, angles: Angles, x: Tensor) -> Tensor:
     return family.call(op, part, x, angles)
 
 

@@ -17,7 +17,7 @@ LIBRARIES = ("windtunnel", "hf")
 """Values of the `library` column of whole modules."""
 
 
-class Family(Protocol):
+class ModuleFamily(Protocol):
     """Builders of one implementation. A layer is called with (x, angles), an embedding with tokens, a head with (x, labels)."""
 
     library: str
@@ -67,7 +67,7 @@ class Own:
         return out
 
 
-def family_of(library: str, case: Case) -> Family | str:
+def family_of(library: str, case: Case) -> ModuleFamily | str:
     """The implementation named `library`, or why this machine or this model has none."""
     if library == "windtunnel":
         return Own()

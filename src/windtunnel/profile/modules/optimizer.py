@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Update:
+class TimedUpdate:
     """AdamW over `parameters`. With `master`, 16-bit parameters have fp32 copies that are stepped and cast back."""
 
     def __init__(self, parameters: Iterable[Tensor], master: bool) -> None:
