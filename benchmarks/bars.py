@@ -19,7 +19,12 @@ from windtunnel.reality.validate import score_training
 
 def main(folder: Path | None) -> None:
     """Print the bars for the tables in `folder`."""
-    for line in measure(rows_of(folder), score_training):
+    tables = (
+        []
+        if folder is None
+        else [path for name in ("training", "training_single_node") if (path := folder / f"{name}.csv").exists()]
+    )
+    for line in measure(rows_of(tables), score_training):
         found, total = line.found, line.found.n + line.found.skipped
         if found.mape_pct is None or found.median_abs_pct is None or found.bias_pct is None:
             print(f"{found.family:48s} {found.quantity:12s} none of {total} scored")

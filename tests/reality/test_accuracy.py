@@ -32,7 +32,7 @@ def test_korthikanti_2022_table_5() -> None:
     assert line.mape_pct < 5 and line.max_abs_pct < 12
 
 
-@pytest.mark.parametrize(("billions", "bound"), [(3.6, 15.0), (39.1, 12.0), (175.0, 6.0)])
+@pytest.mark.parametrize(("billions", "bound"), [(3.6, 15.0), (39.1, 12.0), (175.0, 10.0)])
 def test_vtrains_multi_node_runs(billions: float, bound: float) -> None:
     """64 to 512 A100, tp up to 16, 1F1B; vTrain itself reports 14.73 % over all of these rows."""
     line = scored(lambda row: row.family == "A100-vTrain" and row.params_b == billions)
