@@ -166,8 +166,8 @@ def _relayed(links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64], opt
 
 
 def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
-    """(own, extra) latency of each path in seconds: of links that a fitted hop contains, since it was measured below one leaf, and of
-    links between switches, which come on top."""
+    """(own, extra) latency of each path in seconds: of links that a fitted hop contains (measured below one leaf), and of links
+    between switches, which come on top."""
     between = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
     own = path_sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
     extra = path_sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)
