@@ -38,7 +38,7 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
         )
     if fabric.congestion is not None:
         load_congestion(fabric.congestion, path=f"{path}.congestion")
-    if fabric.builder is None:
+    if fabric.builder in (None, "none"):  # `--set cluster.fabric.builder=none` takes an entry's builder away
         return
     entry = _entry(fabric.id)
     known = {entry.builder} if entry is not None else {load_fabric(one).builder for one in names("fabrics")}
