@@ -11,7 +11,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpp test-python test-torch test-wheel lint lint-imports format examples laws bench sanitize sanitize-short clean
+.PHONY: help setup demo docs test test-cpp test-python test-torch test-wheel lint lint-imports format examples laws bench sanitize sanitize-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -23,6 +23,7 @@ help:
 	@echo "format          lay out Python and C++"
 	@echo "sanitize        the C++ core under ASan, UBSan and TSan; sanitize-short is CI's"
 	@echo "examples        write what examples and documents show anew"
+	@echo "docs            the documents as a site in out/site, with every link checked"
 	@echo "laws            the laws on fresh random examples"
 	@echo "bench           speeds; asserts nothing"
 	@echo "clean           remove build/ and out/"
@@ -103,6 +104,14 @@ bench: setup
 # Outputs that examples/ and the documents show, written anew; the tests compare them.
 examples: setup
 	$(BIN)/python tests/house/shown_output.py
+
+# The documents as a site. A link that leads nowhere is an error. `python -m http.server -d out/site` shows it.
+docs: setup
+	@$(BIN)/python -c 'import mkdocs, material' 2>/dev/null || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $$($(BIN)/python -c \
+	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "out/site/index.html"
 
 # Laws on examples that no run has seen before. A failure prints the example: keep it as a case of its own (`@example`).
 laws: setup
