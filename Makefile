@@ -7,10 +7,11 @@ PYTEST_ARGS ?= -q -n auto
 BUILD_TOOLS := 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
 CORE := $(shell find cpp/base cpp/exec cpp/fabric cpp/net cpp/bind -name '*.h' -o -name '*.cpp')
 CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_PYTHON=OFF -DWINDTUNNEL_TESTS=ON
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-cpp test-python test-torch test-wheel lint lint-imports format examples laws bench sanitize sanitize-short clean
+.PHONY: help setup demo docs test test-cpp test-python test-torch test-wheel lint lint-imports format examples laws bench sanitize sanitize-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -22,6 +23,7 @@ help:
 	@echo "format          lay out Python and C++"
 	@echo "sanitize        the C++ core under ASan, UBSan and TSan; sanitize-short is CI's"
 	@echo "examples        write what examples and documents show anew"
+	@echo "docs            the documents as a site in out/site, with every link checked"
 	@echo "laws            the laws on fresh random examples"
 	@echo "bench           speeds; asserts nothing"
 	@echo "clean           remove build/ and out/"
@@ -30,17 +32,26 @@ setup: $(VENV)/.installed
 
 $(VENV)/.tools: Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "windtunnel needs Python 3.11 or later; name one with: make PYTHON=python3.11 setup" >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(BUILD_TOOLS)
+	@echo "Making .venv with what the build needs"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) $(BUILD_TOOLS)
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dev]'
+$(VENV)/.package: $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
+	@echo "Building the C++ core and installing windtunnel into .venv: one to two minutes the first time"
+	@$(PIP) --no-build-isolation -e .
 	@touch $@
 
-demo: setup
+$(VENV)/.installed: $(VENV)/.package
+	@echo "Installing what the tests and linters need"
+	@$(PIP) --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.package
 	@mkdir -p out
-	$(BIN)/windtunnel predict megascale-175b-12288 --trace out/demo.pftrace --html out/demo.html
+	@echo "Predicting one step of GPT 175B on 12,288 GPUs"
+	@$(BIN)/windtunnel predict megascale-175b-12288 --trace out/demo.pftrace --html out/demo.html
+	@echo "Open out/demo.html in a browser, and out/demo.pftrace at https://ui.perfetto.dev"
 
 test: test-cpp lint-imports test-python
 
@@ -93,6 +104,14 @@ bench: setup
 # Outputs that examples/ and the documents show, written anew; the tests compare them.
 examples: setup
 	$(BIN)/python tests/house/shown_output.py
+
+# The documents as a site. A link that leads nowhere is an error. `python -m http.server -d out/site` shows it.
+docs: setup
+	@$(BIN)/python -c 'import mkdocs, material' 2>/dev/null || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $$($(BIN)/python -c \
+	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "out/site/index.html"
 
 # Laws on examples that no run has seen before. A failure prints the example: keep it as a case of its own (`@example`).
 laws: setup

@@ -1,4 +1,4 @@
-"""Outputs that the project shows: `examples/output/*.txt`, and what stands under `$ windtunnel …` in the documents.
+"""Outputs that the project shows: `examples/output/*.txt`, and what stands under `$ windtunnel …` or `$ python examples/…` in documents.
 
     python tests/house/shown_output.py        writes all of them anew; `make examples` does so
 
@@ -39,7 +39,7 @@ def shown_in(path: Path) -> list[Shown]:
         for part in re.split(r"^\$ ", body.replace("\\\n", "\0"), flags=re.MULTILINE)[1:]:
             command, *lines = part.splitlines()
             lines = [line.rstrip() for line in lines if line.strip()]
-            if command.startswith("windtunnel ") and lines and not PLACEHOLDER.search(command.replace("…", "")):
+            if command.startswith(("windtunnel ", "python examples/")) and lines and not PLACEHOLDER.search(command.replace("…", "")):
                 found.append(Shown(" ".join(command.replace("\0", " ").split()), tuple(lines)))
     return found
 
@@ -91,8 +91,8 @@ def run_example(script: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def run_shown(command: str, folder: Path) -> str:
-    """What a `windtunnel` command prints on its terminal, run in `folder`."""
-    line = [sys.executable, "-m", "windtunnel", *words(command)]
+    """What a `windtunnel` command or an example prints on its terminal, run in `folder`."""
+    line = [sys.executable, *(["-m", "windtunnel"] if command.startswith("windtunnel ") else []), *words(command)]
     done = subprocess.run(
         line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, cwd=folder, env=environment(), check=False
     )

@@ -184,15 +184,24 @@ def test_a_pool_gathers_what_gpus_would() -> None:
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *EXAMPLES.rglob("*.md")])
 
 
-def prompts(page: str) -> list[str]:
+def prompts(page: str, folder: Path = ROOT) -> list[str]:
     """Command lines after `$ ` in a page, with their continuations."""
-    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    text = (folder / page).read_text(encoding="utf-8").replace("\\\n", " ")
     return [" ".join(line[2:].split()) for line in text.splitlines() if line.startswith("$ windtunnel ")]
 
 
-def test_both_languages_show_the_same_commands() -> None:
-    assert len(prompts("README.md")) > 6
-    assert prompts("README.md") == prompts("README.zh-CN.md")
+TRANSLATED = [page for page in PAGES if page.name.endswith(".zh-CN.md")]
+
+
+@pytest.mark.parametrize("page", TRANSLATED, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_both_languages_show_the_same_commands(page: Path) -> None:
+    english = prompts(page.name.replace(".zh-CN", ""), page.parent)
+    assert prompts(page.name, page.parent) == english
+
+
+def test_the_tour_shows_commands() -> None:
+    assert len(prompts("README.md")) == 1
+    assert len(prompts("tour.md", ROOT / "docs")) > 6
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
