@@ -6,14 +6,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, MIXED, NOT_MODELLED, Family
 from windtunnel.formats.hf_families import FAMILIES as DECODERS
 from windtunnel.formats.hf_hybrids import HYBRIDS, hybrid
-from windtunnel.formats.hf_mixtures import mixed
+from windtunnel.formats.hf_mixtures import LARGEST, mixed
 from windtunnel.formats.hf_vision import vision_of
 from windtunnel.formats.imported import Imported
-from windtunnel.spec import Model, load_model
+from windtunnel.spec import load_model
+from windtunnel.spec.common import LARGEST_LAYERS
+from windtunnel.spec.explain import explain
 from windtunnel.spec.vision import Vision
 
 FORMAT = "huggingface"
@@ -65,7 +69,7 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     """
     used: set[str] = {"model_type"}
     inner = config.get("text_config")
-    if inner is None and config.get("model_type") in TEXT and isinstance(config.get("vision_config"), Mapping):
+    if inner is None and config.get("model_type") in tuple(TEXT) and isinstance(config.get("vision_config"), Mapping):
         inner = {key: value for key, value in config.items() if key != "vision_config"}  # older files keep both in one table
     if isinstance(inner, Mapping) and isinstance(inner.get("model_type"), str):
         return _multimodal(config, inner, name)
@@ -106,7 +110,11 @@ def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str) 
             ignored=tuple(sorted(left)),
             assumed=("the language model alone (text_config)", *made.assumed),
         )
-    model = Model(**{field: getattr(made.model, field) for field in Model.model_fields} | {"vision": Vision(**vision)})
+    try:
+        encoder = Vision(**vision)
+    except ValidationError as error:
+        raise explain(error, Vision, "vision_config") from None
+    model = made.model.model_copy(update={"vision": encoder})
     return Imported(
         FORMAT,
         model,
@@ -179,8 +187,9 @@ def _present(config: Mapping[str, Any], family: Family, field: str) -> str | Non
 
 
 def _checked(key: str, field: str, value: object) -> object:
-    if field in _INTEGERS and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise SpecError(key, value, "a whole number of 1 or more")
+    largest = LARGEST_LAYERS if field == "layers" else LARGEST
+    if field in _INTEGERS and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest):
+        raise SpecError(key, value, f"a whole number from 1 to {largest}")
     if field in _SWITCHES and not isinstance(value, bool):
         raise SpecError(key, value, "true or false")
     return value
@@ -230,8 +239,8 @@ def _special(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: 
 
 def _mpt(config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> list[str]:
     ratio = config.get("expansion_ratio", 4)
-    if isinstance(ratio, bool) or not isinstance(ratio, int) or ratio < 1:
-        raise SpecError("expansion_ratio", ratio, "a whole number of 1 or more")
+    if isinstance(ratio, bool) or not isinstance(ratio, int) or not 1 <= ratio <= LARGEST:
+        raise SpecError("expansion_ratio", ratio, f"a whole number from 1 to {LARGEST}")
     table["ffn"] = ratio * table["hidden"]
     no_bias = config.get("no_bias", True)
     if not isinstance(no_bias, bool):

@@ -19,6 +19,7 @@ from windtunnel.formats.megatron_offload import offload_of
 from windtunnel.formats.megatron_optimizer import optimizer_of
 from windtunnel.formats.megatron_precision import precision_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
+from windtunnel.spec.common import LARGEST_LAYERS
 from windtunnel.spec.explain import explain
 
 FORMAT = "megatron"
@@ -45,6 +46,8 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None) -
     args = parse(text, where)
     for flag in REQUIRED:
         args.needed(flag)
+    if args.needed("num-layers") > LARGEST_LAYERS:
+        raise SpecError("--num-layers", args.needed("num-layers"), f"at most {LARGEST_LAYERS}")
     _refuse(args)
     model = _model(args)
     plan = _plan(args, model, on)

@@ -11,6 +11,9 @@ from windtunnel.formats.shell import words
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
 _LARGEST = 10**12
+_LONGEST_FLAG = 100
+MOST_SUGGESTIONS = 50
+"""Unknown flags whose nearest known one is looked for: the search takes milliseconds each."""
 
 
 @dataclass
@@ -97,7 +100,7 @@ def parse(text: str, where: str) -> Arguments:
         if name != flag:
             made.old_names.append(flag)
         if name not in KINDS:
-            near = nearest(flag, KINDS)
+            near = nearest(flag, KINDS) if len(made.unknown) < MOST_SUGGESTIONS and len(flag) <= _LONGEST_FLAG else None
             close = f" (is it --{near}?)" if near and _alike(flag, near) else ""
             made.unknown.append(f"--{flag}{close}" if not values else f"--{flag} {' '.join(values)[:60]}{close}")
             made.given[name] = values

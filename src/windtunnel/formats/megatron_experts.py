@@ -138,9 +138,11 @@ def _one_of(args: Arguments, flag: str, kinds: dict[str, str], default: str) -> 
 def _layers(said: str, flag: str, layers: int, every: Any) -> list[bool]:
     """Which layers a frequency means: a number, or a list of zeros and ones such as ([0]*3+[1]*58)."""
     wanted = "a whole number, or a list of zeros and ones such as ([0]*3+[1]*58)"
+    if len(said) > _LONGEST:
+        raise SpecError(flag, said, f"{wanted}, of at most {_LONGEST} characters")
     try:
         value = _value(ast.parse(said.strip().strip("'\""), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a parser's stack that overflows is a MemoryError
         raise SpecError(flag, said, wanted) from None
     if isinstance(value, int):
         if value < 1:
@@ -162,7 +164,12 @@ def _value(node: ast.expr) -> int | list[int]:
         return [item for item in inner if isinstance(item, int)]
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left), _value(node.right)
-        if isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
+        if (
+            isinstance(node.op, ast.Add)
+            and isinstance(left, list)
+            and isinstance(right, list)
+            and len(left) + len(right) <= _LONGEST
+        ):
             return left + right
         if isinstance(node.op, ast.Mult) and isinstance(left, list) and isinstance(right, int) and len(left) * right <= _LONGEST:
             return left * right

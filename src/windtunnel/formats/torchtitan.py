@@ -163,6 +163,8 @@ def _stages(keys: Keys, model: Model, pp: int) -> dict[str, Any]:
     vpp = 1 if schedule in ("1f1b", "gpipe") else 2
     if each is not None and vpp > 1:
         vpp = max(1, -(-total // each) // pp)
+    if pp * vpp > total:  # torchtitan refuses it too
+        raise SpecError("parallelism.pipeline_parallel_degree", pp, f"stages for the {model.layers} layers")
     base, extra = divmod(total, pp * vpp)
     layers = [base + (1 if i < extra else 0) for i in range(pp * vpp)]
     layers[0], layers[-1] = layers[0] - ends[0], layers[-1] - ends[1]

@@ -37,6 +37,10 @@ _BOUND = {
 }
 
 
+_LETTERS = re.compile(r"\^\(\[(.+)\]\[0-9\]\{0,4\}\)\+\$")
+"""A field's pattern of letters with counts, such as `^([LG][0-9]{0,4})+$`."""
+
+
 def explain(error: ValidationError, noun: type[BaseModel], path: str) -> SpecError:
     """The first complaint in `error` (unknown keys before all others) as a SpecError; the hint says how many more there are."""
     found = error.errors(include_url=False)
@@ -67,6 +71,8 @@ def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
     if kind in _BOUND:
         key, word = _BOUND[kind]
         return f"a number {word} {context[key]}", ""
+    if kind == "string_pattern_mismatch" and (letters := _LETTERS.fullmatch(str(context.get("pattern", "")))):
+        return f"letters out of {', '.join(letters[1])}, each with a count of at most 9999 behind it", ""
     if kind == "value_error":
         return str(context.get("error", one["msg"])), ""
     return _ALLOWED.get(kind, one["msg"]), ""

@@ -128,7 +128,7 @@ def _runtime(value: object, path: str) -> object:
         return value
     table = dict(table)
     base = table.pop("base", None)
-    if base == NO_BASE:
+    if isinstance(base, str) and base == NO_BASE:  # an array compares element by element
         return table
     name = base if base is not None and "framework" not in table else table.get("framework")
     if not isinstance(name, str):
@@ -141,7 +141,9 @@ def _chosen(low: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     """`low` without its `when`, under the sections that its fields and those of `table` choose; sections may hold others."""
     when = low.pop("when", {})
     for field in _CONDITIONS:
-        chosen = str(table.get(field, low.get(field, "")))
+        chosen = table.get(field, low.get(field, ""))
+        if not isinstance(chosen, str):  # the noun refuses it
+            continue
         for section in _sections(field, chosen, when.get(field, {})):
             low = _chosen(merge(low, section), table)
     return low
@@ -162,5 +164,5 @@ def _version(text: str) -> tuple[int, ...]:
 def _drop_none(kind: str, table: dict[str, Any]) -> None:
     """TOML has no null: `dp = "none"` means that an optional field is left out, whatever a base says."""
     for field in _OPTIONAL.get(kind, ()):
-        if table.get(field) == "none":
+        if isinstance(value := table.get(field), str) and value == "none":
             del table[field]

@@ -45,16 +45,19 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
             for number, cells in enumerate(reader, start=2):
                 where = f"{label(path)}:{number}"
                 try:
+                    if None in cells.values():
+                        raise ValueError("fewer cells than columns")
                     for op, shape in shapes(cells).items():
                         times = _times(cells, op)
                         if times is None:
                             left[f"{op}: no time in the row"] += 1
                         else:
                             rows.append({**_COMMON, "dtype": dtype or "fp16", "model": model, **shape, **times})
-                except (ValueError, KeyError, TypeError, ZeroDivisionError, OverflowError) as error:
+                    left.update(_unused(cells, shapes is _layer))
+                except KeyError as error:
+                    bad.append(Bad(where, f"there is no column {error}"))
+                except (ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
                     bad.append(Bad(where, f"line {number} does not hold positive numbers ({error})"))
-                    continue
-                left.update(_unused(cells, shapes is _layer))
     ignored = [f"{what} ({count:,} rows)" for what, count in sorted(left.items())]
     assumed = [] if dtype else ["dtype fp16: the files do not say; Vidur profiles in half precision"]
     assumed.append("matrix products by cublas, add and embedding by aten, the rest by the inference engine's own kernels")
