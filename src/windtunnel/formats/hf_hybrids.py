@@ -142,10 +142,10 @@ def _one_module(config: Mapping[str, Any], table: dict[str, Any], layers: int, u
         text = "".join(_LETTERS[name] for name in types)
     else:
         used.add("hybrid_override_pattern")
-        said = config.get("hybrid_override_pattern", Nothing())
-        if not isinstance(said, str) or not said or set(said) - set(_LETTERS.values()):
-            raise SpecError("hybrid_override_pattern", said, "a letter for each layer: M, *, - or E")
-        text = said
+        letters = config.get("hybrid_override_pattern", Nothing())
+        if not isinstance(letters, str) or not letters or set(letters) - set(_LETTERS.values()):
+            raise SpecError("hybrid_override_pattern", letters, "a letter for each layer: M, *, - or E")
+        text = letters
     if len(text) != layers:
         raise SpecError("num_hidden_layers", layers, f"{len(text)}, the length of the pattern")
     table["layer_pattern"] = text

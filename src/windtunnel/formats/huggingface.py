@@ -95,32 +95,32 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
 
 def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str) -> Imported:
     """The decoder of `inner`, with the encoder of images where its type is known."""
-    made = from_config(
+    decoder = from_config(
         {**inner, "model_type": TEXT.get(str(inner["model_type"]), inner["model_type"])}, name or str(config.get("model_type", ""))
     )
     assumed: list[str] = []
-    vision = vision_of(config, made.model.hidden, assumed)
+    vision = vision_of(config, decoder.model.hidden, assumed)
     left = {key for key in config if key != "text_config"} if config.get("text_config") is not None else set()
-    left |= {f"text_config.{key}" if config.get("text_config") is not None else key for key in made.ignored}
+    left |= {f"text_config.{key}" if config.get("text_config") is not None else key for key in decoder.ignored}
     if vision is None:
         return Imported(
             FORMAT,
-            made.model,
-            built=made.built,
+            decoder.model,
+            built=decoder.built,
             ignored=tuple(sorted(left)),
-            assumed=("the language model alone (text_config)", *made.assumed),
+            assumed=("the language model alone (text_config)", *decoder.assumed),
         )
     try:
         encoder = Vision(**vision)
     except ValidationError as error:
         raise explain(error, Vision, "vision_config") from None
-    model = made.model.model_copy(update={"vision": encoder})
+    model = decoder.model.model_copy(update={"vision": encoder})
     return Imported(
         FORMAT,
         model,
-        built=tuple(sorted((*made.built, "vision"))),
+        built=tuple(sorted((*decoder.built, "vision"))),
         ignored=tuple(sorted(left - {"model_type", "vision_config"})),
-        assumed=(*made.assumed, *assumed),
+        assumed=(*decoder.assumed, *assumed),
     )
 
 
@@ -196,17 +196,17 @@ def _checked(key: str, field: str, value: object) -> object:
 
 
 def _activation(config: Mapping[str, Any], family: Family, table: dict[str, Any]) -> None:
-    said = table["activation"]
-    plain = ACTIVATIONS.get(said) if isinstance(said, str) else None
+    name = table["activation"]
+    plain = ACTIVATIONS.get(name) if isinstance(name, str) else None
     if plain is None:
-        raise SpecError(str(_present(config, family, "activation")), said, ", ".join(sorted(ACTIVATIONS)))
+        raise SpecError(str(_present(config, family, "activation")), name, ", ".join(sorted(ACTIVATIONS)))
     if family.gated:
         gated = {"silu": "swiglu", "gelu": "geglu"}
         if plain not in gated:
-            raise SpecError("hidden_act", said, "silu or gelu for a gated MLP")
+            raise SpecError("hidden_act", name, "silu or gelu for a gated MLP")
         table["activation"] = gated[plain]
     elif plain == "silu":
-        raise SpecError("hidden_act", said, "gelu, relu or relu2 for an MLP without gate")
+        raise SpecError("hidden_act", name, "gelu, relu or relu2 for an MLP without gate")
     else:
         table["activation"] = plain
 

@@ -30,10 +30,10 @@ def layers_of(args: Arguments, layers: int, pp: int) -> tuple[tuple[int, ...] | 
         return None, vpp
     if counted % (pp * vpp):
         raise SpecError("--num-layers", layers, f"{counted} (with embedding and loss) as a multiple of {pp * vpp} virtual stages")
-    made = [counted // (pp * vpp)] * (pp * vpp)
-    made[0] -= args.switch("account-for-embedding-in-pipeline-split")
-    made[-1] -= args.switch("account-for-loss-in-pipeline-split")
-    return _checked(made, "--num-layers", layers), vpp
+    stages = [counted // (pp * vpp)] * (pp * vpp)
+    stages[0] -= args.switch("account-for-embedding-in-pipeline-split")
+    stages[-1] -= args.switch("account-for-loss-in-pipeline-split")
+    return _checked(stages, "--num-layers", layers), vpp
 
 
 def _ends(layers: int, pp: int, vpp: int, first: int | None, last: int | None) -> tuple[int, ...]:

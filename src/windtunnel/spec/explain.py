@@ -43,12 +43,12 @@ _LETTERS = re.compile(r"\^\(\[(.+)\]\[0-9\]\{0,4\}\)\+\$")
 
 def explain(error: ValidationError, noun: type[BaseModel], path: str) -> SpecError:
     """The first complaint in `error` (unknown keys before all others) as a SpecError; the hint says how many more there are."""
-    found = error.errors(include_url=False)
-    first = min(found, key=lambda one: one["type"] != "extra_forbidden")
+    complaints = error.errors(include_url=False)
+    first = min(complaints, key=lambda one: one["type"] != "extra_forbidden")
     where = _path(first, path)
     got: object = Nothing() if first["type"] == "missing" else first["input"]
     allowed, hint = _allowed(first, noun)
-    others = [name for one in found if one is not first and (name := _path(one, path)) != where]
+    others = [name for one in complaints if one is not first and (name := _path(one, path)) != where]
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         hint = f"{hint} Also {'missing' if first['type'] == 'missing' else 'wrong'}: {', '.join(others[:3])}{more}.".strip()
@@ -144,4 +144,4 @@ def _fields_at(noun: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
 def _models(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [found for part in getattr(annotation, "__args__", ()) for found in _models(part)]
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]

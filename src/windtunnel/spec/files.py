@@ -95,11 +95,11 @@ def _refuse(name: str) -> object:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    table = dict(pairs)
+    if len(table) != len(pairs):
         names = [key for key, _ in pairs]
         raise ValueError(f"key {next(key for key in names if names.count(key) > 1)!r} is written twice")
-    return made
+    return table
 
 
 class _YamlTrouble(Exception):

@@ -73,15 +73,15 @@ def _unequal(table: dict[str, Any]) -> dict[str, Any]:
     mixed = table.get("mixed")
     if not isinstance(mixed, (list, tuple)):
         return table
-    made = []
+    rows = []
     for at, row in enumerate(mixed):
         if isinstance(row, dict):
             known = {"gpu": "gpus", "node": "nodes"}
             row = {
                 key: resolve(known[key], item, f"unequal.mixed.{at}.{key}") if key in known else item for key, item in row.items()
             }
-        made.append(row)
-    return {**table, "mixed": made}
+        rows.append(row)
+    return {**table, "mixed": rows}
 
 
 def merge(low: dict[str, Any], high: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +128,9 @@ def _runtime(value: object, path: str) -> object:
         return value
     table = dict(table)
     base = table.pop("base", None)
-    if isinstance(base, str) and base == NO_BASE:  # an array compares element by element
+    if base is not None and not isinstance(base, str):
+        raise SpecError(f"{path}.base", base, "the name of an entry in catalogue frameworks, or none")
+    if base == NO_BASE:
         return table
     name = base if base is not None and "framework" not in table else table.get("framework")
     if not isinstance(name, str):
