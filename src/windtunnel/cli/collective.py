@@ -66,16 +66,20 @@ def command(  # long: one option a line
         list[str] | None,
         typer.Option("--env", "-e", metavar="NAME=VALUE", help="NCCL variable, such as NCCL_ALGO=Ring; `help` lists them."),
     ] = None,
-    dims: Annotated[str | None, typer.Option("--dims", help="Ranks a dimension, innermost first: 8,16 (hierarchical).")] = None,
-    show: Annotated[bool, typer.Option("--show-transfers", help="List what is sent for the first size, step by step.")] = False,
+    dims: Annotated[
+        str | None, typer.Option("--dims", help="Ranks of each dimension, innermost first: 8,16 (hierarchical).")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show-transfers", help="List the transfers of the first size, step by step.")] = False,
     csv: Annotated[
         str | None, typer.Option("--csv", metavar="FILE|-", help="With --show-transfers: write them as --algorithm reads them.")
     ] = None,
-    per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Ranks in each node; left out: as many as fit.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the hashes that choose paths.")] = 1,
+    per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Ranks in each node; default: as many as fit.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose paths.")] = 1,
     sets: Sets = None,
     skip: Annotated[bool, typer.Option("--skip", help="packet: fast-forward steady states, and say what was skipped.")] = False,
-    mtu: Annotated[int | None, typer.Option("--mtu", min=256, max=65535, help="Bytes of a packet; left out: by size.")] = None,
+    mtu: Annotated[
+        int | None, typer.Option("--mtu", min=256, max=65535, help="Bytes of a packet; default: depends on the size.")
+    ] = None,
     json: Json = None,
 ) -> None:
     if env and "help" in env:

@@ -21,13 +21,13 @@ def command(
         typer.Option(
             "--input",
             metavar="[NAME=]SHAPE[:DTYPE]",
-            help="An input where the factory returns a module alone, such as 8x3x224x224 or input_ids=2x4096:int64; "
+            help="An input, if the factory returns only a module, such as 8x3x224x224 or input_ids=2x4096:int64; "
             "the first dimension is the micro batch.",
         ),
     ] = None,
     dtype: Annotated[str, typer.Option("--dtype", help="Format of parameters and activations: bf16, fp16, fp32.")] = "bf16",
     tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Tokens of a sample; 1 counts samples.")] = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the model; left out: the factory's.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Name of the model; default: the factory's.")] = "",
     on: On = None,
     sets: Sets = None,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where the TOML goes.")] = "-",

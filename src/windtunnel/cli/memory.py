@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 
 Replay = Annotated[
     bool,
-    typer.Option("--replay", help="Print what a replay of PyTorch's caching allocator comes to, beside the model's figures."),
+    typer.Option("--replay", help="Replay PyTorch's caching allocator and print its result beside the model's figures."),
 ]
 Snapshot = Annotated[
     str | None,
-    typer.Option(
-        "--snapshot", metavar="FILE.pickle", help="Write a stage's highest point for PyTorch's viewer, pytorch.org/memory_viz."
-    ),
+    typer.Option("--snapshot", metavar="FILE.pickle", help="Write a stage's peak as a snapshot for pytorch.org/memory_viz."),
 ]
 Picture = Annotated[
     str | None,
@@ -46,7 +44,7 @@ Picture = Annotated[
     ),
 ]
 Stage = Annotated[
-    int | None, typer.Option("--stage", min=0, help="Stage of the snapshot (left out: the fullest) or of the picture (all).")
+    int | None, typer.Option("--stage", min=0, help="Stage of the snapshot (default: the fullest) or of the picture (all).")
 ]
 
 

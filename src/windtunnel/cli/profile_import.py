@@ -15,7 +15,7 @@ def command(
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.parquet", help="Where the dataset goes; .csv writes it as CSV.")],
     gpu: Gpu = None,
     format: Annotated[
-        str | None, typer.Option("--format", help="vidur, simumax, llmcompass or table; left out: known by the content.")
+        str | None, typer.Option("--format", help="vidur, simumax, llmcompass or table; default: known by the content.")
     ] = None,
     dtype: Dtype = None,
     json: Json = None,

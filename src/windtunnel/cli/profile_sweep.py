@@ -36,7 +36,7 @@ def command(  # long: one option a line
         str | None, typer.Argument(metavar="[JOB]", help="Catalogue name or job file: the kernels of its shard, and neighbours.")
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE.parquet", help="Dataset to write.")] = None,
-    classes: Annotated[str, typer.Option("--classes", metavar="NAME,...", help="Kernel classes; left out: all of them.")] = "",
+    classes: Annotated[str, typer.Option("--classes", metavar="NAME,...", help="Kernel classes; default: all of them.")] = "",
     models: Annotated[str, typer.Option("--models", metavar="NAME,...", help="Catalogue models whose shapes are measured.")] = "",
     sets: Sets = None,
     on: On = None,
@@ -45,7 +45,7 @@ def command(  # long: one option a line
     ] = None,
     seq: Annotated[str, typer.Option("--seq", metavar="N", help="With --model: tokens of a sequence.")] = "",
     micro_batch: Annotated[str, typer.Option("--micro-batch", metavar="N", help="With --model: sequences of a micro batch.")] = "1",
-    tp: Annotated[str, typer.Option("--tp", metavar="N,...", help="Tensor-parallel cuts.")] = "",
+    tp: Annotated[str, typer.Option("--tp", metavar="N,...", help="Tensor-parallel sizes.")] = "",
     tokens: Annotated[
         str, typer.Option("--tokens", metavar="FROM:TO|N,...", help="Tokens in a launch, doubling from FROM to TO.")
     ] = "",
@@ -56,7 +56,7 @@ def command(  # long: one option a line
     budget: Annotated[
         str | None, typer.Option("--budget", metavar="TIME", help="Stop after this long (8m, 90s, 2h) and keep what there is.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that an earlier sweep wrote.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a file that an earlier sweep wrote.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and how long it takes; measure nothing.")] = False,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="With --dry-run: the GPU to plan for.")] = DRY_GPU,
 ) -> None:

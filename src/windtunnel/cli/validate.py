@@ -20,7 +20,7 @@ Examples:
 
 def command(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="Tables or datasets of measurements; left out: the catalogue's.")
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Tables or datasets of measurements; default: the catalogue's.")
     ] = None,
     family: Annotated[str | None, typer.Option("--family", help="Only the rows of one family.")] = None,
     json: Json = None,
@@ -29,7 +29,7 @@ def command(
     gpu: Gpu = None,
     dtype: Dtype = None,
     kernels: Annotated[
-        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves by `profile fit`, in place of the catalogue's.")
+        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves of `fit kernels` instead of the catalogue's.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
