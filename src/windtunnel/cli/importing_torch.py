@@ -34,12 +34,12 @@ def command(
 ) -> None:
     writable(("--out", out))
     with busy(f"tracing {target}"):
-        made = import_torch(target, arg or (), given or (), dtype, tokens, name)
+        imported = import_torch(target, arg or (), given or (), dtype, tokens, name)
     if on is None and not sets:
-        written(f"{target} ({made.format})", made, None, out)
+        written(f"{target} ({imported.format})", imported, None, out)
     else:
-        loaded = on_machine(made, on, sets or [])
-        written(f"{target} ({made.format})", loaded, dump_job(loaded.job), out)
+        loaded = on_machine(imported, on, sets or [])
+        written(f"{target} ({imported.format})", loaded, dump_job(loaded.job), out)
     if out != "-":
-        told(made.built, f"{made.model.name} in {out}")
-        told(made.assumed, "assumed")
+        told(imported.built, f"{imported.model.name} in {out}")
+        told(imported.assumed, "assumed")

@@ -116,7 +116,7 @@ def command(  # long: one option a line
     if timeline is not None:
         from dataclasses import asdict
 
-        write_json({name: asdict(found) for name, found in outcome.timelines.items()}, timeline)
+        write_json({name: asdict(history) for name, history in outcome.timelines.items()}, timeline)
     _told(outcome, asked=bool(libraries), cpu=not place.cuda)
     if not quiet:
         _show(output)
@@ -179,11 +179,11 @@ def _show(path: str) -> None:
         one.setdefault(row["phase"], "" if row["seconds"] is None else show_time(row["seconds"]))
         one["status"] = row["status"] if row["status"] != "ok" else one.get("status", "")
     console = Console()
-    for (model, sizes), found in cases.items():
+    for (model, sizes), sizes_of_model in cases.items():
         table = Table(box=None, pad_edge=False)
         for name in ("", "by", *phases, ""):
             table.add_column(name, justify="right" if name in phases else "left")
-        for key, cells in found.items():
+        for key, cells in sizes_of_model.items():
             table.add_row(*key, *(cells.get(name, "") for name in (*phases, "status")))
         console.print(f"{model}: {sizes}", highlight=False, markup=False)
         console.print(table)

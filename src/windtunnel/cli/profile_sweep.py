@@ -140,10 +140,10 @@ def _of_share(
         products = "fp8" if runtime.precision in ("mxfp8", "nvfp4") else runtime.precision
         return job_plan(share, cuda, products, classes, runtime.fused_optimizer)
     first = words(dtypes)[0] if dtypes else "bf16" if cuda else "fp32"
-    found: dict[str, KernelCase] = {}
+    cases: dict[str, KernelCase] = {}
     for share in of_model(model, sets, job, sizes, "bf16" if first == "fp8" else first):
-        found |= {case.key: case for case in job_plan(share, cuda, first, classes)}
-    return list(found.values())
+        cases |= {case.key: case for case in job_plan(share, cuda, first, classes)}
+    return list(cases.values())
 
 
 def formats(text: str) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ def _ended(outcome: SweepOutcome, path: str, rows: int) -> None:
         f"{outcome.oom:,} did not fit into memory" if outcome.oom else "",
         f"{outcome.left:,} left: type the same with --resume" if outcome.left else "",
     ]
-    told = " · ".join(part for part in parts if part)
-    console.print(f"{path}: {rows:,} rows · {told} · {show_time(outcome.seconds)}", highlight=False, markup=False, soft_wrap=True)
+    text = " · ".join(part for part in parts if part)
+    console.print(f"{path}: {rows:,} rows · {text} · {show_time(outcome.seconds)}", highlight=False, markup=False, soft_wrap=True)
     for why, count in sorted(outcome.skipped.items(), key=lambda pair: -pair[1]):
         console.print(f"  skipped {count:,}: {why}", highlight=False, markup=False, soft_wrap=True)

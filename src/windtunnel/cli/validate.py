@@ -74,13 +74,13 @@ def _founding(path: str) -> str:
     from windtunnel.compute.curves import PROVENANCES
     from windtunnel.compute.kernel_file import load
 
-    found = load(path)
+    curves = load(path)
     counts = [
-        f"{sum(table.provenance == code for table in found.tables.values())} {word}"
+        f"{sum(table.provenance == code for table in curves.tables.values())} {word}"
         for code, word in enumerate(PROVENANCES)
-        if any(table.provenance == code for table in found.tables.values())
+        if any(table.provenance == code for table in curves.tables.values())
     ]
-    about = found.about
+    about = curves.about
     words = [f"{name} {value}" for part in ("libraries", "settings") for name, value in dict(about.get(part, {})).items()]
     on = ", ".join(word for word in (str(about.get("device", "")), *words) if word)
-    return f"Predicted from {Path(path).name}: curves of {found.id} ({', '.join(counts)}){f', measured on {on}' if on else ''}."
+    return f"Predicted from {Path(path).name}: curves of {curves.id} ({', '.join(counts)}){f', measured on {on}' if on else ''}."

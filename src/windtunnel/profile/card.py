@@ -78,10 +78,10 @@ def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> 
         **first.settings,
     }
     clocks = [row["clock_hz"] for row in rows if row.get("clock_hz")]
-    told = [row for row in rows if row.get("throttled") is not None]
-    held = Counter(word for row in told if row["throttled"] for word in row["throttled"].split(", "))
-    seen = f"{sum(1 for row in told if row['throttled']):,} of {len(told):,} rows" if told else "not known"
-    seen += "".join(f", {word} {n:,}" for word, n in held.most_common())
+    throttling = [row for row in rows if row.get("throttled") is not None]
+    reasons = Counter(word for row in throttling if row["throttled"] for word in row["throttled"].split(", "))
+    seen = f"{sum(1 for row in throttling if row['throttled']):,} of {len(throttling):,} rows" if throttling else "not known"
+    seen += "".join(f", {word} {n:,}" for word, n in reasons.most_common())
     span = f"{min(clocks) / 1e6:.0f} to {max(clocks) / 1e6:.0f} MHz, median {median(clocks) / 1e6:.0f}" if clocks else "not known"
     lost = sum(1 for row in rows if row["status"] == "oom")
     return TEXT.format(

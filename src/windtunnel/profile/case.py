@@ -82,7 +82,7 @@ class Case:
         inner = moe if self.experts else dense
         norm: dict[str, Value] = {"norm": model.norm}
         vocab: dict[str, Value] = {"vocab": self.vocab * self.tp}
-        whole: dict[str, Value] = {**attention, **inner, **norm, "recompute": self.recompute}
+        layer: dict[str, Value] = {**attention, **inner, **norm, "recompute": self.recompute}
         parts = {
             "attention": attention,
             "mlp": dense,
@@ -90,8 +90,8 @@ class Case:
             "norm": norm,
             "embedding": vocab,
             "head": vocab,
-            "layer": whole,
-            "step": {**whole, **vocab},
+            "layer": layer,
+            "step": {**layer, **vocab},
         }
         counted: dict[str, Value] = {} if layers is None else {"layers": layers}
         return write_shape({**base, **parts[op], **counted})

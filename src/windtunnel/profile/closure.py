@@ -43,16 +43,16 @@ def ways(sides: Sides, tolerance: float) -> dict[str, float]:
     A layer that the host is too slow to feed takes the host's time, which the profiler stretches: its kernels then only have to
     fit in.
     """
-    found = {}
+    closures = {}
     if sides.kernels is not None:
         starved = sides.host is not None and sides.host >= (1 - tolerance) * sides.kernels.layer
-        whole = max(sides.kernels.seconds, sides.host or 0.0) if starved else sides.kernels.seconds + sides.gaps
-        found["kernels + gaps"] = whole / sides.kernels.layer
+        ours = max(sides.kernels.seconds, sides.host or 0.0) if starved else sides.kernels.seconds + sides.gaps
+        closures["kernels + gaps"] = ours / sides.kernels.layer
     if sides.submodules is not None:
-        found["sub-modules"] = sides.submodules.seconds / sides.submodules.layer
+        closures["sub-modules"] = sides.submodules.seconds / sides.submodules.layer
     if sides.step is not None:
-        found["step / layers"] = sides.step.seconds / sides.step.layer
-    return found
+        closures["step / layers"] = sides.step.seconds / sides.step.layer
+    return closures
 
 
 def gate(sides: Sides, tolerance: float) -> str:

@@ -41,7 +41,7 @@ def sheet(device: Device) -> dict[str, float]:
     from windtunnel.profile.sweep import timed
 
     quick = Protocol(warmup=3, repeats=5, most_seconds=0.2, flush=False)
-    found = {"l2": float(device.l2), "memory": float(device.memory), "sms": float(device.sms)}
+    facts = {"l2": float(device.l2), "memory": float(device.memory), "sms": float(device.sms)}
     scope = Scope((), cuda=device.cuda)
     for dtype in FORMATS:
         for side in PRODUCT[device.cuda]:
@@ -50,8 +50,8 @@ def sheet(device: Device) -> dict[str, float]:
                 rate = float(case.flops or 0.0) / timed(case, device, protocol=quick).seconds_min
             except (Unavailable, RuntimeError):
                 continue
-            found[f"peak.{dtype}"] = max(rate, found.get(f"peak.{dtype}", 0.0))
+            facts[f"peak.{dtype}"] = max(rate, facts.get(f"peak.{dtype}", 0.0))
     copied = copy_case("device_copy", COPIED[device.cuda], "bf16", None, 0.0)
-    found["memory_bandwidth"] = float(copied.bytes or 0.0) / timed(copied, device, protocol=quick).seconds_min
+    facts["memory_bandwidth"] = float(copied.bytes or 0.0) / timed(copied, device, protocol=quick).seconds_min
     device.forget()
-    return found
+    return facts

@@ -50,8 +50,8 @@ class Device:
             return match_gpu(self.name).id
         except UnknownName:
             words = "".join(c if c.isalnum() or c == "." else " " for c in self.name.lower()).split()
-            made = "-".join(words[:6])
-            return made if self.cuda else f"cpu-{made}"
+            name = "-".join(words[:6])
+            return name if self.cuda else f"cpu-{name}"
 
     @cached_property
     def known(self) -> bool:
@@ -69,16 +69,16 @@ class Device:
             return match_gpu(self.name).architecture
         if not self.cuda:
             return platform.machine()
-        found = self.torch.cuda.get_device_properties(self.index)
-        return str(getattr(found, "gcnArchName", "")) if self.backend == "rocm" else f"sm_{found.major}{found.minor}"
+        properties = self.torch.cuda.get_device_properties(self.index)
+        return str(getattr(properties, "gcnArchName", "")) if self.backend == "rocm" else f"sm_{properties.major}{properties.minor}"
 
     @cached_property
     def l2(self) -> int:
         """B of the last cache before memory."""
         if not self.cuda:
             return _cpu_cache()
-        found = self.torch.cuda.get_device_properties(self.index)
-        return int(getattr(found, "L2_cache_size", 0)) or 64 * 2**20
+        properties = self.torch.cuda.get_device_properties(self.index)
+        return int(getattr(properties, "L2_cache_size", 0)) or 64 * 2**20
 
     @cached_property
     def sms(self) -> int:
@@ -100,17 +100,17 @@ class Device:
     def libraries(self) -> dict[str, str]:
         """Versions of what runs the kernels."""
         torch = self.torch
-        found = {"torch": str(torch.__version__)}
+        versions = {"torch": str(torch.__version__)}
         if self.cuda:
-            found["rocm" if self.backend == "rocm" else "cuda"] = str(torch.version.hip or torch.version.cuda)
+            versions["rocm" if self.backend == "rocm" else "cuda"] = str(torch.version.hip or torch.version.cuda)
             if torch.backends.cudnn.is_available():
-                found["cudnn"] = str(torch.backends.cudnn.version())
+                versions["cudnn"] = str(torch.backends.cudnn.version())
         for name in ("triton", "flash_attn"):
             try:
-                found[name] = str(import_module(name).__version__)
+                versions[name] = str(import_module(name).__version__)
             except (ImportError, AttributeError, OSError):
                 continue
-        return found
+        return versions
 
     # -- running on it ----------------------------------------------------------------------------------------------
 
@@ -174,8 +174,8 @@ class Device:
     def out_of_memory(self, error: BaseException) -> bool:
         """Whether `error` says that a shape does not fit."""
         kinds = [MemoryError, *([self.torch.OutOfMemoryError] if hasattr(self.torch, "OutOfMemoryError") else [])]
-        told = str(error)
-        return isinstance(error, tuple(kinds)) or "can't allocate memory" in told or "out of memory" in told
+        message = str(error)
+        return isinstance(error, tuple(kinds)) or "can't allocate memory" in message or "out of memory" in message
 
 
 def open_device(name: str = "auto") -> Device:
@@ -200,10 +200,10 @@ def open_device(name: str = "auto") -> Device:
     index = int(number or 0)
     if index >= torch.cuda.device_count():
         raise SpecError("--device", name, f"{word}:0 to {word}:{torch.cuda.device_count() - 1}")
-    found = Device(torch, "cuda", index)
-    if word == "rocm" and found.backend != "rocm":
+    device = Device(torch, "cuda", index)
+    if word == "rocm" and device.backend != "rocm":
         raise SpecError("--device", name, "cuda", "This PyTorch is built for CUDA.")
-    return found
+    return device
 
 
 def _cpu_name() -> str:

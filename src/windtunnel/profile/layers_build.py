@@ -73,8 +73,8 @@ class LayerBench:
             torch.set_default_dtype(before)
 
     def _placed(self, layers: int) -> Placed:
-        made = [self.family.layer(self.case) for _ in range(layers)]
-        return Placed(Stack(made, self.case.recompute), self.case, self.device.place)
+        stack = [self.family.layer(self.case) for _ in range(layers)]
+        return Placed(Stack(stack, self.case.recompute), self.case, self.device.place)
 
     def _hidden(self) -> Tensor:
         case = self.case

@@ -59,7 +59,7 @@ class StudyResult:
 
     @property
     def fitting(self) -> dict[int, Timed]:
-        return {layers: made for layers, made in self.stacks.items() if made is not None}
+        return {layers: timed for layers, timed in self.stacks.items() if timed is not None}
 
 
 class Study:
@@ -75,7 +75,7 @@ class Study:
     def measure(self) -> StudyResult:
         """Everything that fits. Raises `Stopped` through `tick`, and then nothing of this case is kept."""
         stacks = {n: self._fitting(partial(self._stack, n), self.bench.needed(n)) for n in sorted(set(self.effort.layers))}
-        fitting = [n for n, made in stacks.items() if made is not None]
+        fitting = [n for n, timed in stacks.items() if timed is not None]
         if not fitting:
             return StudyResult(stacks, 0, None, None, {}, self.device.cuda)
         deep = max((n for n in fitting if n <= DEEP), default=fitting[0])

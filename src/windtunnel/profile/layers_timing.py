@@ -129,8 +129,8 @@ def slope(series: Mapping[int, float]) -> float | None:
 
 def per_layer(series: Mapping[int, KernelTiming]) -> KernelTiming | None:
     """The slope of medians as a timing; its spread is that of the deepest stack, per layer."""
-    found = slope({n: t.seconds for n, t in series.items()})
-    if found is None:
+    line = slope({n: t.seconds for n, t in series.items()})
+    if line is None:
         return None
     most = max(series)
     deep, ratio = series[most], 1 / most
@@ -138,7 +138,7 @@ def per_layer(series: Mapping[int, KernelTiming]) -> KernelTiming | None:
     joules = deep.reading.energy_j
     return replace(
         deep,
-        seconds=found,
+        seconds=line,
         seconds_min=deep.seconds_min * ratio,
         seconds_max=deep.seconds_max * ratio,
         seconds_mean=deep.seconds_mean * ratio,

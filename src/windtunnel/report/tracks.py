@@ -34,7 +34,7 @@ def tracks_of(blocks: Iterable[Span], kernels: Iterable[Span] = (), job: Job | N
     Spans that end before they start are taken as empty at their start.
     """
     blocks = list(blocks)
-    arrows = {id(blocks[i]): found for i, found in _arrows(blocks, job).items()}
+    arrows = {id(blocks[i]): stage_arrows for i, stage_arrows in _arrows(blocks, job).items()}
     streams: dict[tuple[int, int, str], list[Span]] = {}
     for level, spans in enumerate((blocks, kernels)):
         for span in spans:

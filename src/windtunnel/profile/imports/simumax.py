@@ -164,7 +164,7 @@ def _size(text: str) -> int:
     return value
 
 
-def _table(found: Any, path: Path, name: str) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise FileError(str(path), f"{name} is {type(found).__name__}", "a SimuMax system file, where it is an object")
-    return found
+def _table(value: Any, path: Path, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FileError(str(path), f"{name} is {type(value).__name__}", "a SimuMax system file, where it is an object")
+    return value
