@@ -1,4 +1,4 @@
-"""Other people's descriptions of a job: read in, with everything ignored or assumed said."""
+"""Importers of other tools' job descriptions. Each reports the keys that it ignored and the values that it assumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What configurations of mixtures and of mixed layers say in their own way: which layers are of which kind, and shared experts."""
+"""Hugging Face keys of MoE models and of models with several kinds of layers: patterns of layers, shared experts, routing."""
 
 from __future__ import annotations
 

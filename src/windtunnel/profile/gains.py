@@ -1,4 +1,4 @@
-"""What compiling and CUDA graphs gain: each row beside the eager row of the same thing."""
+"""Speedup of compiled code and CUDA graphs: each row against the eager row of the same shape."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAME = (
     "causal",
     "window",
 )
-"""Columns that two rows of a pair share."""
+"""Columns that are equal in both rows of a pair."""
 
 
 @dataclass(frozen=True)

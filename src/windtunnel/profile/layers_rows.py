@@ -1,4 +1,4 @@
-"""What was measured of one case, gated, as rows of a dataset."""
+"""The measurements of one case that pass the closure check, as rows of a dataset."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Rows:
                 self.open[phase] = off
 
     def all(self) -> list[Row]:
-        """Every row of the levels that were asked for."""
+        """All rows of the requested levels."""
         self.rows = []
         self._layers()
         self._submodules()

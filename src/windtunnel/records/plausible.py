@@ -51,7 +51,7 @@ LARGEST_RATE, LARGEST_BANDWIDTH = 1e17, 1e14
 
 @dataclass(frozen=True)
 class Limits:
-    """What a GPU can do: FLOP/s by number format, B/s, B; `known` is false where only `LARGEST_RATE` bounds it."""
+    """Limits of a GPU: FLOP/s by number format, B/s, B of L2; `known` is false if only `LARGEST_RATE` bounds it."""
 
     peak: Mapping[str, float]
     bandwidth: float

@@ -1,4 +1,4 @@
-"""Two predictions side by side: which fields differ, what each figure becomes, where the time went."""
+"""Two predictions side by side: fields that differ, figures, and the breakdown of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans laid out for a timeline: whole nanoseconds, one lane where nothing overlaps, arrows along the pipeline."""
+"""Spans as tracks of a timeline: integer nanoseconds, a lane for spans that do not overlap, arrows along the pipeline."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _lanes(spans: list[Span]) -> list[tuple[list[Span], list[int], list[int]]]:
 
 
 BACKWARD = (Task.BACKWARD.key, Task.BACKWARD_INPUT.key, Task.BACKWARD_WEIGHT.key)
-"""Categories of backward passes, whole or in halves."""
+"""Categories of backward passes, also of split ones (input and weight gradients)."""
 
 
 def direction(span: Span) -> str:

@@ -1,4 +1,4 @@
-"""What the links carried, in the terminal: a sentence, load by level, hot links, what contention slowed."""
+"""Link traffic in the terminal: a summary, load by level, the busiest links, calls slowed by contention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windtunnel.report.table import listing
 
 
 def network_sentence(traffic: Traffic) -> str:
-    """Engine, size of the graph, hash collisions, and what flow and congestion control had to do."""
+    """Engine, size of the graph, hash collisions, and counters of flow and congestion control."""
     parts = [
         f"{traffic.engine} engine over {traffic.endpoints:,} endpoints, {traffic.switches:,} switches and {traffic.links:,} links",
         f"{say.seconds(traffic.seconds)} of traffic",

@@ -1,4 +1,4 @@
-"""Ranks that differ: who waits for whom, as a table, and as a map of all replicas and stages."""
+"""Unequal ranks: which rank waits for which, as a table and as a map of all replicas and stages."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from windtunnel.report import words as say
 from windtunnel.report.table import listing
 
 MOST = 12
-"""Groups of a table at most."""
+"""Most groups in a table."""
 
 HEADS = ("replicas", "computes", "waits for slower", "in the bubble", "what")
 
 
 def sentence(result: UnequalResult, step: float) -> str:
-    """What differing ranks cost, and who is waited for."""
+    """One sentence: the cost of unequal ranks, and which ranks the others wait for."""
     base = result.equal_step_time_s
     share = step / base - 1.0 if base > 0.0 else 0.0
     more = f"{say.seconds(abs(step - base))} ({abs(share):.1%}) {'longer' if step >= base else 'shorter'} than with equal ranks"
@@ -50,13 +50,13 @@ def cells(one: ReplicaClass, result: UnequalResult) -> list[str]:
 
 
 def listed(result: UnequalResult) -> list[ReplicaClass]:
-    """The largest group, then those that wait least."""
+    """Groups to list: the largest one, then those that wait least."""
     first, *rest = result.classes
     return [first, *sorted(rest, key=lambda one: (max(one.waiting_s), one.replicas))[: MOST - 1]]
 
 
 def unequal(result: UnequalResult, step: float) -> RenderableType:
-    """For the terminal."""
+    """The section of the terminal report."""
     table = listing(*((head, "left" if head in (HEADS[0], HEADS[-1]) else "right") for head in HEADS), wraps=HEADS[-1:])
     shown = listed(result)
     for one in shown:
@@ -68,7 +68,7 @@ def unequal(result: UnequalResult, step: float) -> RenderableType:
 
 
 def maps(result: UnequalResult) -> str:
-    """SVG drawings, a column a replica and a row a stage: how long each computes, and how long it waits for slower ranks."""
+    """SVG maps with a column per replica and a row per stage: compute time, and time spent waiting for slower ranks."""
     computing = _map(result, "computes", "#dc2626", lambda one: one.computing_s)
     waiting = _map(result, "waits for slower ranks", "#a16207", lambda one: one.waiting_s)
     return computing + waiting

@@ -1,4 +1,4 @@
-"""What every noun shares: frozen, no unknown keys, one source per fact sheet."""
+"""Base class and field types of all nouns: frozen, unknown keys are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What context parallelism and packed documents ask of a model and of a plan."""
+"""Checks of context parallelism and packed documents against model and plan."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from windtunnel.spec.runtime import Runtime
 
 
 def chunks_of(plan: Plan) -> int:
-    """Pieces that a sequence is cut into over cp: two a rank where they are balanced."""
+    """Chunks of a sequence over cp: two per rank if balanced (zigzag), else one."""
     if plan.cp == 1:
         return 1
     return 2 * plan.cp if plan.cp_balance == "zigzag" else plan.cp
 
 
 def check_context(model: Model, plan: Plan, runtime: Runtime, kind: CpKind | None) -> None:
-    """Raise PlanError where ranks cannot share a sequence in the way of `kind`, or where a field has no effect."""
+    """Raise PlanError if context parallelism of `kind` cannot run on the model, or if a field has no effect."""
     _check_documents(plan, runtime, kind)
     if kind is None:
         for field, default in (("cp_kind", None), ("cp_sizes", None), ("cp_balance", "zigzag")):

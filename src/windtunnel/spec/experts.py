@@ -1,4 +1,4 @@
-"""What experts ask of a model and of a plan."""
+"""Checks of experts against model and plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pydantic's complaint as one SpecError: the path, what was there, what is allowed, the nearest known word."""
+"""Pydantic's ValidationError as one SpecError: path, value, allowed values, nearest known name."""
 
 from __future__ import annotations
 

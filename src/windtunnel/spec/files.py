@@ -1,4 +1,4 @@
-"""One file in, one table of plain values out: TOML, YAML or JSON, with every way of going wrong named."""
+"""Reads a TOML, YAML or JSON file into a table of plain values; every failure is a FileError with its reason."""
 
 from __future__ import annotations
 

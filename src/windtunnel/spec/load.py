@@ -1,4 +1,4 @@
-"""The doors into the nouns: names, files and tables become a Job, a Model, a Cluster, a GPU, a Runtime."""
+"""Loads a Job, Model, Cluster, GPU or Runtime from a catalogue name, a file or a table."""
 
 from __future__ import annotations
 

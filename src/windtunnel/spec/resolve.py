@@ -1,4 +1,4 @@
-"""From names, `base` and framework defaults to one plain table without any: what the nouns then validate.
+"""Replaces names, `base` and framework defaults by one plain table, which the nouns then validate.
 
 A noun inside a job is a catalogue name, or a table; a table may say `base = "name"` and override fields at any depth.
 """

@@ -1,4 +1,4 @@
-"""What makes the ranks of one job differ: slow GPUs, other GPUs, slow links, pauses, chance, the lengths of documents."""
+"""Sources of unequal ranks: slow or different GPUs, slow links, pauses, jitter, uneven document lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other people's measurements of one GPU into a dataset, with what was ignored and assumed said.
+"""Imports published measurements of one GPU into a dataset, and reports what was ignored and assumed.
 
 A format is known by its content (columns, keys, first line), never by its path. The GPU is what the caller or the files state; a
 word of the path is taken only where neither does, and listed as assumed.

@@ -1,4 +1,4 @@
-"""The beginning of a file: enough to tell a format by its content, whatever its name."""
+"""The head of a file, from which its format is recognised by content, not by name."""
 
 from __future__ import annotations
 
