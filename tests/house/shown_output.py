@@ -1,4 +1,5 @@
-"""Outputs that the project shows: `examples/output/*.txt`, and what stands under `$ windtunnel …` or `$ python examples/…` in documents.
+"""Outputs that the project shows: `examples/output/*.txt`, and what stands under `$ windtunnel …` or `$ python examples/…`
+in the documents.
 
     python tests/house/shown_output.py        writes all of them anew; `make examples` does so
 
