@@ -7,6 +7,7 @@ PYTEST_ARGS ?= -q -n auto
 BUILD_TOOLS := 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
 CORE := $(shell find cpp/base cpp/exec cpp/fabric cpp/net cpp/bind -name '*.h' -o -name '*.cpp')
 CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_PYTHON=OFF -DWINDTUNNEL_TESTS=ON
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
@@ -31,17 +32,26 @@ setup: $(VENV)/.installed
 
 $(VENV)/.tools: Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "windtunnel needs Python 3.11 or later; name one with: make PYTHON=python3.11 setup" >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(BUILD_TOOLS)
+	@echo "Making .venv with what the build needs"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) $(BUILD_TOOLS)
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[dev]'
+$(VENV)/.package: $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
+	@echo "Building the C++ core and installing windtunnel into .venv: one to two minutes the first time"
+	@$(PIP) --no-build-isolation -e .
 	@touch $@
 
-demo: setup
+$(VENV)/.installed: $(VENV)/.package
+	@echo "Installing what the tests and linters need"
+	@$(PIP) --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.package
 	@mkdir -p out
-	$(BIN)/windtunnel predict megascale-175b-12288 --trace out/demo.pftrace --html out/demo.html
+	@echo "Predicting one step of GPT 175B on 12,288 GPUs"
+	@$(BIN)/windtunnel predict megascale-175b-12288 --trace out/demo.pftrace --html out/demo.html
+	@echo "Open out/demo.html in a browser, and out/demo.pftrace at https://ui.perfetto.dev"
 
 test: test-cpp lint-imports test-python
 

@@ -88,7 +88,7 @@ _HOME = {
     "Span": "predict.prediction:Span",
     "ReplicaClass": "predict.prediction:ReplicaClass",
     "UnequalResult": "predict.prediction:UnequalResult",
-    "Traffic": "network.traffic:Traffic",
+    "Traffic": "network.simulate.traffic:Traffic",
     "Answer": "report.answer:Answer",
     "validate": "reality.validate:validate",
     "Report": "reality.report:Report",

@@ -65,7 +65,8 @@ def test_what_does_not_fit_says_by_how_much_and_what_to_change() -> None:
 
 
 def test_evidence_without_ground_truth_says_so() -> None:
-    assert "No ground truth" in evidence_sentence(make_prediction(provenance={"modelled": 0.9, "assumed": 0.1}))
+    assert "No kernel of this job was measured" in evidence_sentence(make_prediction(provenance={"modelled": 0.9, "assumed": 0.1}))
+    assert "carried over" in evidence_sentence(make_prediction(provenance={"transferred": 0.9, "assumed": 0.1}))
     assert "65 %" in evidence_sentence(make_prediction())
 
 

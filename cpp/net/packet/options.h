@@ -91,7 +91,7 @@ struct Stats {
   std::int64_t control_hops = 0;  // CNPs, pauses, credits
   std::int64_t events = 0;
   std::int64_t drops = 0;
-  std::int64_t losses = 0;  // by error rates and links that are down
+  std::int64_t losses = 0;        // by error rates and links that are down
   std::int64_t pauses = 0;        // by switches
   std::int64_t inner_pauses = 0;  // back-pressure of nodes inside servers, and of hosts
   std::int64_t marks = 0;
@@ -103,7 +103,8 @@ struct Stats {
 
   void add(const Stats& o) {
     data_hops += o.data_hops, ack_hops += o.ack_hops, control_hops += o.control_hops, events += o.events, drops += o.drops;
-    losses += o.losses, pauses += o.pauses, inner_pauses += o.inner_pauses, marks += o.marks, notifications += o.notifications, retransmits += o.retransmits;
+    losses += o.losses, pauses += o.pauses, inner_pauses += o.inner_pauses, marks += o.marks, notifications += o.notifications,
+        retransmits += o.retransmits;
     timeouts += o.timeouts, out_of_order += o.out_of_order, repeats += o.repeats;
   }
 };

@@ -15,8 +15,9 @@ namespace {
 void add(packet::Stats& to, const packet::Stats& of, std::int64_t times) {
   for (std::int64_t packet::Stats::*count :
        {&packet::Stats::data_hops, &packet::Stats::ack_hops, &packet::Stats::control_hops, &packet::Stats::events,
-        &packet::Stats::drops, &packet::Stats::losses, &packet::Stats::pauses, &packet::Stats::inner_pauses, &packet::Stats::marks, &packet::Stats::notifications,
-        &packet::Stats::retransmits, &packet::Stats::timeouts, &packet::Stats::out_of_order, &packet::Stats::repeats})
+        &packet::Stats::drops, &packet::Stats::losses, &packet::Stats::pauses, &packet::Stats::inner_pauses, &packet::Stats::marks,
+        &packet::Stats::notifications, &packet::Stats::retransmits, &packet::Stats::timeouts, &packet::Stats::out_of_order,
+        &packet::Stats::repeats})
     to.*count += of.*count * times;
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from typing import Annotated
 
 import typer
@@ -94,7 +96,7 @@ def command(  # long: one option a line
         from windtunnel.report.html import write_html
 
         with busy("writing the page"):
-            write_html(prediction, html)
+            write_html(prediction, html, shlex.join(["windtunnel", *sys.argv[1:]]))
         notes().print(f"{html}: the report as a page", markup=False)
     if not quiet and json != "-":
         from windtunnel.report.terminal import report

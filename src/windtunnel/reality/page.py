@@ -9,12 +9,14 @@ from html import escape
 from pathlib import Path
 from statistics import median
 
+from markupsafe import Markup
+
 from windtunnel.base.units import show_time
 from windtunnel.reality.labels import NAMES, UNITS, label, shared_gpu, shown
 from windtunnel.reality.report import Report
 from windtunnel.reality.scores import FamilySummary, Score
 from windtunnel.records import PHASES
-from windtunnel.report import html as house
+from windtunnel.report import frame
 
 LEVELS = {"layer": 2, "step": 2, "submodule": 1}
 OPACITY = (0.55, 0.85, 0.95)
@@ -35,24 +37,18 @@ def page(report: Report, title: str = "Predicted against measured", founding: st
     ]
     gpu, several = shared_gpu(report), len(quantities) > 1
     families = [line for line in report.families if line.n]
-    sections.append(house.section("Errors by family, percent of measured", _families(families, gpu, several)))
+    sections.append(_section("Errors by family, percent of measured", _families(families, gpu, several)))
     worst = sorted((s for s in report.rows if s.error_pct is not None), key=lambda s: -abs(s.error_pct or 0.0))[:40]
     if worst:
-        sections.append(house.section("Largest errors", _rows(worst, gpu)))
+        sections.append(_section("Largest errors", _rows(worst, gpu)))
     reasons = Counter(s.skipped for s in report.rows if s.skipped is not None)
     if reasons:
-        items = "".join(f"<li>{count:,} × {escape(str(reason))}</li>" for reason, count in reasons.most_common())
-        sections.append(house.section(f"{sum(reasons.values()):,} skipped", f'<ul class="notes">{items}</ul>'))
-    sources = escape(", ".join(Path(source).name for source in report.sources))
-    founded = f'<p class="soft">{escape(founding)}</p>' if founding else ""
+        item = Markup("<li>{} × {}</li>")
+        items = Markup().join(item.format(f"{count:,}", str(reason)) for reason, count in reasons.most_common())
+        sections.append(_section(f"{sum(reasons.values()):,} skipped", Markup('<ul class="notes">{}</ul>').format(items)))
     heading = f"{title}{f' on {gpu}' if gpu else ''}"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(heading)}: windtunnel</title><style>{house.asset('page.css')}</style></head><body><main>"
-        f'<header><div><h1>{escape(heading)}</h1><p class="soft">{sources}</p>{founded}</div></header>'
-        f"{_cards(report)}{''.join(sections)}</main></body></html>\n"
-    )
+    subtitle = [", ".join(Path(source).name for source in report.sources), *([founding] if founding else [])]
+    return frame.page(heading, subtitle, _cards(report), Markup().join(sections))
 
 
 def class_of(score: Score) -> str:
@@ -63,7 +59,7 @@ def class_of(score: Score) -> str:
     return score.family
 
 
-def _cards(report: Report) -> str:
+def _cards(report: Report) -> list[tuple[str, str, str]]:
     errors = [abs(error) for score in report.rows if (error := score.error_pct) is not None]
     skipped = sum(score.skipped is not None for score in report.rows)
     cards = [("rows compared", f"{len(errors):,}"), ("skipped", f"{skipped:,}")]
@@ -74,11 +70,14 @@ def _cards(report: Report) -> str:
             (f"within {100 * BAND:g} %", f"{100 * near:.0f} %"),
             ("90 % lie within", f"{sorted(errors)[math.ceil(0.9 * len(errors)) - 1]:.1f} %"),
         ]
-    made = "".join(f'<div class="card"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for name, value in cards)
-    return f'<div class="cards">{made}</div>'
+    return [(name, value, "") for name, value in cards]
 
 
-def _picture(quantity: str, scores: Sequence[Score]) -> str:
+def _section(title: str, body: Markup) -> Markup:
+    return frame.part("section", title, body)
+
+
+def _picture(quantity: str, scores: Sequence[Score]) -> Markup:
     """Points on logarithmic axes; the diagonal is equality, the band around it `BAND` either way."""
     groups: dict[str, list[Score]] = {}
     for score in scores:
@@ -86,7 +85,7 @@ def _picture(quantity: str, scores: Sequence[Score]) -> str:
             groups.setdefault(class_of(score), []).append(score)
     drawn = sum(map(len, groups.values()))
     if not drawn:
-        return ""
+        return Markup()
     values = [value for listed in groups.values() for s in listed for value in (s.measured or 0.0, s.predicted or 0.0)]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     scale = _Scale(low, max(high, low + 1))
@@ -108,7 +107,8 @@ def _picture(quantity: str, scores: Sequence[Score]) -> str:
     marks.reverse()  # layers lie above sub-modules, and those above kernels
     body = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{scale.frame(quantity)}{"".join(marks)}</svg>'
     what = NAMES.get(quantity, quantity)
-    return house.section(f"Predicted against measured {what}", caption + body + f'<div class="key">{"".join(key)}</div>')
+    drawing = Markup(caption + body + f'<div class="key">{"".join(key)}</div>')  # every name in it is escaped above
+    return _section(f"Predicted against measured {what}", drawing)
 
 
 def _level(name: str) -> int:
@@ -171,7 +171,7 @@ class _Scale:
         return f'{"".join(grid)}<polygon points="{band}" fill="var(--accent)" fill-opacity=".13"/>{line}{names}'
 
 
-def _families(families: Sequence[FamilySummary], gpu: str, several: bool) -> str:
+def _families(families: Sequence[FamilySummary], gpu: str, several: bool) -> Markup:
     """`several`: the families are of several quantities."""
     rows = [
         [
@@ -187,21 +187,23 @@ def _families(families: Sequence[FamilySummary], gpu: str, several: bool) -> str
     return _table(heads, rows, 2 if several else 1)
 
 
-def _rows(scores: Sequence[Score], gpu: str) -> str:
+def _rows(scores: Sequence[Score], gpu: str) -> Markup:
     rows = [
         [label(s.family, gpu), s.id, s.job, shown(s, s.measured), shown(s, s.predicted), f"{s.error_pct:+.1f} %"] for s in scores
     ]
     return _table(("family", "row", "what", "measured", "predicted", "error"), rows, 3)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> str:
-    """`words`: how many columns at the left hold text."""
-    style = ["" if at < words else ' class="n"' for at in range(len(heads))]
-    head = "".join(f"<th{kind}>{escape(text)}</th>" for kind, text in zip(style, heads, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f"<td{kind}>{escape(text)}</td>" for kind, text in zip(style, row, strict=True)) + "</tr>" for row in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int) -> Markup:
+    """`words`: how many columns at the left hold text; the others are numbers."""
+
+    def line(tag: str, cells: Sequence[str]) -> Markup:
+        style = [Markup() if at < words else Markup(' class="n"') for at in range(len(cells))]
+        each = Markup(f"<{tag}{{}}>{{}}</{tag}>")
+        return Markup("<tr>{}</tr>").format(Markup().join(each.format(kind, text) for kind, text in zip(style, cells, strict=True)))
+
+    table = Markup('<div class="scroll"><table><thead>{}</thead><tbody>{}</tbody></table></div>')
+    return table.format(line("th", heads), Markup().join(line("td", row) for row in rows))
 
 
 def _figure(value: float | None) -> str:

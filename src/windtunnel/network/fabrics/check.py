@@ -20,8 +20,9 @@ _UNREAD = {
 
 
 @cache
-def _entries() -> dict[str, Fabric]:
-    return {name: load_fabric(name) for name in names("fabrics")}
+def _entry(name: str) -> Fabric | None:
+    """The catalogue's fabric of that name, None if there is none."""
+    return load_fabric(name) if name in names("fabrics") else None
 
 
 def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
@@ -37,10 +38,10 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
         )
     if fabric.congestion is not None:
         load_congestion(fabric.congestion, path=f"{path}.congestion")
-    if fabric.builder is None:
+    if fabric.builder in (None, "none"):  # `--set cluster.fabric.builder=none` takes an entry's builder away
         return
-    entry = _entries().get(fabric.id)
-    known = {entry.builder} if entry is not None else {one.builder for one in _entries().values()}
+    entry = _entry(fabric.id)
+    known = {entry.builder} if entry is not None else {load_fabric(one).builder for one in names("fabrics")}
     if fabric.builder in known:
         return
     name = fabric.builder.partition(":")[0]
@@ -50,13 +51,13 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
         f"{path}.builder",
         fabric.builder,
         f"{entry.builder!r}, as the entry {fabric.id} has it" if entry is not None and entry.builder else "no builder, for a step",
-        f"A step builds its own graph: set {path} to an entry ({', '.join(_entries())}), or its topology, leaf_nodes, pod_nodes, "
-        "oversubscription, nic_ports and planes. Plain flows run on any builder: windtunnel flows --fabric.",
+        f"A step builds its own graph: set {path} to an entry ({', '.join(names('fabrics'))}), or its topology, leaf_nodes, "
+        "pod_nodes, oversubscription, nic_ports and planes. Plain flows run on any builder: windtunnel flows --fabric.",
     )
 
 
 def unread_fields(fabric: Fabric, network: str) -> tuple[str, ...]:
     """Fields that differ from the catalogue's entry (or, without one, from the defaults) and that the fidelity does not read."""
-    entry = _entries().get(fabric.id)
+    entry = _entry(fabric.id)
     usual = {name: field.default if entry is None else getattr(entry, name) for name, field in Fabric.model_fields.items()}
     return tuple(name for name in _UNREAD.get(network, ()) if getattr(fabric, name) != usual[name])

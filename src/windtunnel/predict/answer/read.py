@@ -44,7 +44,7 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
         kernels=kernel_rows(ran.workload, ran.costs[stage], stage, step),
         collectives=collective_rows(ran),
         critical_path=critical_path(ran.lowered, ran.timeline),
-        assumptions=assumptions(job),
+        assumptions=assumptions(job, setting.network),
         warnings=warnings(job, memory) + (unanswered(job, profile, sources) if profile is not None else ()),
         parameters=parameter_count(job.model),
         init_time_s=startup(job).seconds,

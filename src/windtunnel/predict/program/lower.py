@@ -36,7 +36,7 @@ MOST_INSTANCES = 2_000_000
 MOST_OPERATORS = 200_000_000
 """Operators that the engine executes in a step; about 10 s and 4 GB."""
 
-SENDS_CROSS = ("zb-h2",)
+SENDS_CROSS = ("zb-h2", "dualpipe")
 """Schedules in which neighbours send to each other at once: a host that waited for its device in between would stop both."""
 
 

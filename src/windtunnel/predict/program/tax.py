@@ -57,7 +57,11 @@ def compute_tax(program: Program, stages: Sequence[Stage]) -> float:
             if any(sms_of(book, call) > most for call in stage.templates.calls_in(number)):
                 most = max((most, *(sms_of(book, call) for call in stage.templates.calls_beside(number))))
         held = {call: sms_of(book, call) for call in stage.calls}
+        transfer = next((call for call in stage.calls if call.axis is Axis.PP and call.comm is Comm.SEND_RECV), None)
         larger = [(at, call) for at, call in stage.collectives if held[call] > most]
+        if transfer is not None and held[transfer] > most:
+            others = {instance for instance, _ in stage.collectives}
+            larger += [(at, transfer) for at in np.flatnonzero(template < 0).tolist() if at not in others]
         if larger:  # between passes
             at = np.array([instance for instance, _ in larger])
             is_call = np.zeros(len(template), np.bool_)

@@ -1,0 +1,81 @@
+"""What pages share: jinja2 templates with autoescape, so that no text of a job can become markup.
+
+The templates lie in `assets/`: `page.html.jinja` is the frame, `parts.html.jinja` has sections, tables, bars and lists as macros.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from windtunnel import __version__
+from windtunnel.base.errors import FileError
+
+_ASSETS = Path(__file__).resolve().parent / "assets"
+
+Cell = tuple[str, float | None]
+"""Text and, in number columns, the value to sort by."""
+
+
+@cache
+def _environment() -> Environment:
+    loader = FileSystemLoader(_ASSETS)
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+def part(name: str, *arguments: Any) -> Markup:
+    """The macro `name` of parts.html.jinja with its arguments; text among them is escaped."""
+    made: Markup = getattr(_environment().get_template("parts.html.jinja").module, name)(*arguments)
+    return made
+
+
+def asset(name: str) -> Markup:
+    """A file of `assets/` that the project wrote: style or script."""
+    return Markup((_ASSETS / name).read_text(encoding="utf-8"))
+
+
+def page(
+    title: str,
+    subtitle: Sequence[str],
+    cards: Sequence[tuple[str, str, str]],
+    body: Markup,
+    data: Mapping[str, Any] | None = None,
+    made_by: str = "",
+) -> str:
+    """A whole page. `cards`: (name, value, mood: "", good or bad); `data`: what the script draws; `made_by`: how it was made."""
+    script = asset("page.js") if data is not None else Markup()
+    return _environment().get_template("page.html.jinja").render(
+        title=title,
+        subtitle=subtitle,
+        cards=cards,
+        body=body,
+        data=None if data is None else _embedded(data),
+        style=asset("page.css"),
+        script=script,
+        version=__version__,
+        made_by=made_by,
+    ) + "\n"  # fmt: skip
+
+
+def _embedded(data: Mapping[str, Any]) -> Markup:
+    """JSON that cannot end the script element that it stands in."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    for raw, safe in (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029")):
+        text = text.replace(raw, safe)
+    return Markup(text)
+
+
+def written(text: str, path: str | Path, option: str = "--html") -> None:
+    """`text` into the page `path`; FileError if its name does not end in .html, or it cannot be written."""
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise FileError(option, str(path), "a name that ends in .html")
+    try:
+        Path(path).write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise FileError(option, str(path), "a file that can be written", f"{error.strerror}.") from error
