@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from docs_commands import FENCE, ROOT, documents
 
+from windtunnel.formats.huggingface import FAMILIES
+
 PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*(?:\.(?:py|h|cpp|md)|/))`")
 LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
 ELSEWHERE = {
@@ -108,6 +110,11 @@ def test_accuracy_of_the_readme_is_that_of_the_accuracy_page(page: str) -> None:
     )
     assert len(shown) >= 8
     assert [row for row in shown if row not in scored] == []
+
+
+def test_every_model_type_that_is_read_is_listed() -> None:
+    text = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    assert [kind for kind in FAMILIES if f"`{kind}`" not in text] == []
 
 
 def test_the_readme_is_short() -> None:
