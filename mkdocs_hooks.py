@@ -1,7 +1,7 @@
 """Hooks of `make docs`: pages that lie outside of docs/ join the site, and links lead to where a file lies in the site.
 
-The documents are written to be read in the repository: links are relative to the file that they stand in, and start pages lie at the
-root. A linked file that is no page is copied into `files/` of the site.
+The documents are written to be read in the repository: links are relative to the file that they stand in, and some pages lie at
+the root. A linked file that is no page is copied into `files/` of the site.
 """
 
 from __future__ import annotations

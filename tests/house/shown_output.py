@@ -1,4 +1,5 @@
-"""Outputs that the project shows: `examples/output/*.txt`, and what stands under `$ windtunnel …` or `$ python examples/…` in documents.
+"""Outputs that the project shows: `examples/output/*.txt`, and what stands under `$ windtunnel …` or `$ python examples/…`
+in the documents.
 
     python tests/house/shown_output.py        writes all of them anew; `make examples` does so
 
@@ -39,7 +40,11 @@ def shown_in(path: Path) -> list[Shown]:
         for part in re.split(r"^\$ ", body.replace("\\\n", "\0"), flags=re.MULTILINE)[1:]:
             command, *lines = part.splitlines()
             lines = [line.rstrip() for line in lines if line.strip()]
-            if command.startswith(("windtunnel ", "python examples/")) and lines and not PLACEHOLDER.search(command.replace("…", "")):
+            if (
+                command.startswith(("windtunnel ", "python examples/"))
+                and lines
+                and not PLACEHOLDER.search(command.replace("…", ""))
+            ):
                 found.append(Shown(" ".join(command.replace("\0", " ").split()), tuple(lines)))
     return found
 

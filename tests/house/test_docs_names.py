@@ -1,0 +1,121 @@
+"""Files, folders, names and figures that the documents mention are there."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from docs_commands import FENCE, ROOT, documents
+
+from windtunnel.formats.huggingface import FAMILIES
+
+PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*(?:\.(?:py|h|cpp|md)|/))`")
+LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
+ELSEWHERE = {
+    ".venv/",
+    "out/",
+    "build/",
+    "out/site/",
+    "DATA_CARD.md",
+    "tests/unit/test_report_x.py",
+    "c10/cuda/CUDACachingAllocator.cpp",
+}
+"""Made by a command, an example of a name, or a file of PyTorch."""
+HISTORY = ("CHANGELOG.md", "docs/decisions/", "CHANGES-")
+"""Pages that tell how things were."""
+ACCURACY = re.compile(r"^\|.*\| *(\d+) \| ([\d.]+) % \| ([\d.]+) % \| ([-+][\d.]+) % \|", re.MULTILINE)
+
+
+def label(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+DOCUMENTS = documents()
+CURRENT = [page for page in DOCUMENTS if not label(page).startswith(HISTORY)]
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """All source paths, and their folders with a slash at the end."""
+    tops = ("src", "cpp", "tests", "docs", "examples", "benchmarks")
+    paths = [path for top in tops for path in (ROOT / top).rglob("*") if "__pycache__" not in path.parts]
+    names = [f"{path.relative_to(ROOT).as_posix()}{'/' if path.is_dir() else ''}" for path in paths]
+    return (*(f"/{name}" for name in (*names, *(f"{top}/" for top in tops))), *(f"/{page.name}" for page in ROOT.glob("*.*")))
+
+
+def exists(mention: str) -> bool:
+    """Whether some file ends in these path components; pages may leave out `src/windtunnel/` or the page's own room."""
+    return mention in ELSEWHERE or any(name.endswith(f"/{mention}") for name in files())
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=label)
+def test_paths_in_backticks_exist(page: Path) -> None:
+    assert [path for path in PATH.findall(FENCE.sub("", page.read_text(encoding="utf-8"))) if not exists(path)] == []
+
+
+def test_a_wrong_path_is_seen() -> None:
+    assert exists("network/closed/cost.py") and exists("cost.py") and exists("closed/")
+    assert not exists("network/closed/price.py") and not exists("ost.py") and not exists("network/tiers/")
+
+
+def anchors(page: Path) -> set[str]:
+    """Ids of the headings of a page, as mkdocs makes them."""
+    heads = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", head).strip().lower()) for head in heads}
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=label)
+def test_local_links_and_their_anchors_resolve(page: Path) -> None:
+    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = page.parent / file if file else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("page", ["house.md", "glossary.md"])
+def test_names_of_the_tables_are_defined_where_the_page_says(page: str) -> None:
+    """Of a table's row, each CamelCase or UPPER name is defined in one of the files of the row."""
+    for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines():
+        row = re.findall(r"`([\w./]+)`", line)
+        places = [ROOT / "src" / "windtunnel" / place for place in row if re.search(r"/\w", place) and not (ROOT / place).exists()]
+        if not line.startswith("|") or not places:
+            continue
+        assert all(place.exists() for place in places), line
+        paths = [path for place in places for path in ([place] if place.is_file() else sorted(place.glob("**/*.py")))]
+        text = "".join(path.read_text(encoding="utf-8") for path in paths)
+        for name in (word for word in row if re.fullmatch(r"[A-Z]\w+", word) and "/" not in word):
+            assert re.search(rf"^(class {name}\b|{name}\b.*=)", text, re.MULTILINE), f"{name}: {line}"
+
+
+def test_the_reading_order_counts_lines() -> None:
+    text = (ROOT / "docs" / "reading-order.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ \| \[`[^`]+`\]\(([^)]+)\) \| (\d+) \|", text, re.MULTILINE)
+    counted = [len((ROOT / "docs" / path).read_text(encoding="utf-8").splitlines()) for path, _ in rows]
+    assert 12 <= len(rows) <= 15
+    said = re.search(r"([\d,]+) lines", text)
+    assert said and int(said.group(1).replace(",", "")) == pytest.approx(sum(counted), rel=0.1)
+    assert [int(lines) for _, lines in rows] == pytest.approx(counted, rel=0.25, abs=10)
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_accuracy_of_the_readme_is_that_of_the_accuracy_page(page: str) -> None:
+    shown = ACCURACY.findall((ROOT / page).read_text(encoding="utf-8"))
+    scored = re.findall(
+        r"\| (\d+) \| ([\d.]+) % \| ([\d.]+) % \| ([-+][\d.]+) % \|", (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    )
+    assert len(shown) >= 8
+    assert [row for row in shown if row not in scored] == []
+
+
+def test_every_model_type_that_is_read_is_listed() -> None:
+    text = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    assert [kind for kind in FAMILIES if f"`{kind}`" not in text] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert all(len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= 150 for page in ("README.md", "README.zh-CN.md"))
