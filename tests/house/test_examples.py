@@ -150,7 +150,7 @@ def test_faster_up_links_lose_less_to_collisions() -> None:
 
 
 def test_each_step_of_megascales_ablation_gains_what_it_gained() -> None:
-    """MegaScale's Table 3: every step within 1.6 points of MFU, and of the right sign; the end within 7 % of the published 65.3 %."""
+    """MegaScale's Table 3: every step within 1.6 points of MFU and of the right sign, the end within 7 % of its 65.3 %."""
     found = rows("megascale_ablation")
     for (_, published, predicted, _), (_, before, guess, _) in zip(found[1:], found[:-1], strict=True):
         assert predicted > guess and abs((predicted - guess) - (published - before)) < 1.6
