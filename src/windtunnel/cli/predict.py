@@ -64,6 +64,10 @@ def command(  # long: one option a line
 ) -> None:
     fidelity = check_fidelity(network)
     writable(("--json", json), ("--trace", trace), ("--html", html))
+    if html is not None and html != "-":
+        from windtunnel.report.frame import check_page
+
+        check_page(html)
     for option, path in (("--trace", trace), ("--html", html)):
         if path == "-":
             from windtunnel.base.errors import SpecError

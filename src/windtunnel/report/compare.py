@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -81,8 +82,8 @@ def render(comparison: Comparison, width: int) -> RenderableType:
     """The comparison for a terminal of `width` columns."""
     lines: list[RenderableType] = [
         Text(),
-        Text(f"A  {say.clean(comparison.a.job.name)}", style="bold"),
-        Text(f"B  {say.clean(comparison.b.job.name)}", style="bold"),
+        Text(f"A  {say.clean(comparison.a.job.name)}{_told_apart(comparison, 0)}", style="bold"),
+        Text(f"B  {say.clean(comparison.b.job.name)}{_told_apart(comparison, 1)}", style="bold"),
         Text(),
     ]
     lines.append(Text(verdict(comparison)))
@@ -100,6 +101,14 @@ def render(comparison: Comparison, width: int) -> RenderableType:
         short = [name for name, p in (("A", comparison.a), ("B", comparison.b)) if not p.fits]
         lines += [Text(), Text(f"{' and '.join(short)} {'does' if len(short) == 1 else 'do'} not fit in memory.", style="bold red")]
     return Group(*lines)
+
+
+def _told_apart(comparison: Comparison, side: int) -> str:
+    """The first fields that differ, where both jobs have one name."""
+    if comparison.a.job.name != comparison.b.job.name or not comparison.fields:
+        return ""
+    first = [f"{path} {_value(values[side])}" for path, values in list(comparison.fields.items())[:2]]
+    return f"  with {', '.join(first)}" + (", …" if len(comparison.fields) > 2 else "")
 
 
 def verdict(comparison: Comparison) -> str:
@@ -132,7 +141,15 @@ def _fields(comparison: Comparison, most: int) -> RenderableType:
     return Group(table, Text(f"and {left} more", style="dim")) if left > 0 else table
 
 
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)((?:FLOP|B|b)/s.*)")
+"""A rate as job files write it, exact to the last digit."""
+
+
 def _value(value: Any) -> str:
+    if isinstance(value, str) and (match := _QUANTITY.fullmatch(value)):
+        rate = float(match[1])
+        scale, prefix = next(((s, p) for s, p in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")) if rate >= s), (1.0, ""))
+        return f"{rate / scale:.4g} {prefix}{match[2]}"
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

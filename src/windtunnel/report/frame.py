@@ -71,10 +71,15 @@ def _embedded(data: Mapping[str, Any]) -> Markup:
     return Markup(text)
 
 
-def written(text: str, path: str | Path, option: str = "--html") -> None:
-    """`text` into the page `path`; FileError if its name does not end in .html, or it cannot be written."""
+def check_page(path: str | Path, option: str = "--html") -> None:
+    """FileError if the name of a page does not end in .html."""
     if Path(path).suffix.lower() not in (".html", ".htm"):
         raise FileError(option, str(path), "a name that ends in .html")
+
+
+def written(text: str, path: str | Path, option: str = "--html") -> None:
+    """`text` into the page `path`; FileError if its name does not end in .html, or it cannot be written."""
+    check_page(path, option)
     try:
         Path(path).write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:

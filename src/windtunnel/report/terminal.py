@@ -371,9 +371,11 @@ def evidence(prediction: Prediction, width: int) -> RenderableType:
 
 
 def closing_sentence(prediction: Prediction) -> str:
-    """What the figures leave out."""
-    run = " Days, cost and energy of the run are without failures and restarts." if prediction.days is not None else ""
-    return f"Network fidelity: {prediction.network}.{run}"
+    """What the figures leave out, and the price that they count with."""
+    price = prediction.job.cluster.price_per_gpu_hour
+    text = f"Network fidelity: {prediction.network}."
+    text += f" Cost at {say.dollars(price)} a GPU hour." if price is not None else ""
+    return text + (" Days, cost and energy of the run are without failures and restarts." if prediction.days is not None else "")
 
 
 def profile_lines(prediction: Prediction) -> list[str]:
