@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windtunnel.memory.allocator import Block, CachingAllocator, OutOfMemory
+from windtunnel.memory.allocator import CachingAllocator, OutOfMemory, PoolBlock
 from windtunnel.memory.allocator_settings import AllocatorSettings
 
 MIB = 2**20
@@ -25,7 +25,7 @@ ACTIONS = st.sampled_from(["malloc", "free", "record", "catch up", "empty"])
 STEPS = st.lists(st.tuples(ACTIONS, SIZES, st.integers(0, 2)), max_size=60)
 
 
-def sound(pool: CachingAllocator, live: list[Block]) -> None:
+def sound(pool: CachingAllocator, live: list[PoolBlock]) -> None:
     """Segments are covered without gap or overlap, no two free neighbours, sums agree."""
     mapped = used = 0
     for segment in pool.segments.values():
@@ -50,7 +50,7 @@ def test_blocks_tile_their_segments_and_all_comes_back(
     chosen: AllocatorSettings, steps: list[tuple[str, int, int]], limit: float
 ) -> None:
     pool = CachingAllocator(chosen, limit)
-    live: list[Block] = []
+    live: list[PoolBlock] = []
     for action, size, stream in steps:
         if action == "malloc":
             try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import make_job
 
 from windtunnel.memory import activation_walk, memory_of
-from windtunnel.spec import Job
+from windtunnel.spec import Job, load_job
 from windtunnel.spec.offload import Offload
 from windtunnel.workload import build
 
@@ -121,3 +122,14 @@ def test_what_leaves_the_gpu_is_elsewhere(shape: dict[str, Any], cut: tuple[int,
         held = sum(tier.activations for tier in more.tiers)
         assert none.activations + none.logits - more.activations - more.logits <= held * (1 + 1e-9)
         assert more.weights == none.weights and more.optimizer == none.optimizer
+
+
+@pytest.mark.parametrize("framework", ["nemo", "deepspeed", "torchtitan", "meta"])
+def test_sharding_over_one_rank_gathers_nothing(framework: str) -> None:
+    """Where the sharding group is one rank there is nothing to gather, so ZeRO-3 holds what ZeRO-2 does."""
+    sets = [f"runtime={framework}", "plan.tp=8", "plan.dp=1", "plan.micro_batch=1", "plan.global_batch=2"]
+    two, three = (
+        memory_of(job, build(job))[0]
+        for job in (load_job("llama3-8b-8xh100", [*sets, f"plan.sharding={sharding}"]) for sharding in ("zero2", "zero3"))
+    )
+    assert three.buffers == 0.0 and three.total <= two.total

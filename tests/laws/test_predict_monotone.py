@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,8 @@ from random_jobs import RECOMPUTES, changed, examples, jobs, scaled
 from windtunnel.engine import run
 from windtunnel.memory import StageMemory, activation_walk, memory_of
 from windtunnel.memory.habits import habits
-from windtunnel.network.closed.collective import prepare
+from windtunnel.network.closed.collective import Setup, prepare
+from windtunnel.network.groups.shape import Group
 from windtunnel.predict import predict
 from windtunnel.predict.category import COMPUTE
 from windtunnel.predict.price.costs import Costs, price
@@ -20,6 +22,7 @@ from windtunnel.predict.program.lower import Lowered, lower
 from windtunnel.spec import Job, check, load_job
 from windtunnel.spec.offload import NO_OFFLOAD
 from windtunnel.workload import Kind, build
+from windtunnel.workload.ops import Comm
 
 ROUNDING = 1e-9
 PARTS = [c.name.lower() for c in COMPUTE]
@@ -27,11 +30,6 @@ PARTS = [c.name.lower() for c in COMPUTE]
 
 HARDWARE = st.sampled_from(["memory", "flops", "nic", "scale_up"])
 FACTORS = st.sampled_from([1.01, 1.5, 2.0, 10.0])
-MISTAKE = 3.0
-"""How much slower NCCL's choice on faster links may be than its choice on slower ones: its tuner guesses, see `network/nccl`.
-
-Most such mistakes cost less than a third; the worst found is a switch reduction (`nvls_tree`) over NICs of ten times today's rate.
-"""
 
 
 def machine_with_known_units(job: Job) -> Job:
@@ -53,8 +51,9 @@ def step(job: Job, tax: float | None = None) -> tuple[float, Costs, Lowered, flo
 @examples(200)
 @given(jobs(), HARDWARE, FACTORS)
 def test_faster_hardware_is_never_slower(job: Job, what: str, factor: float) -> None:
-    """Kernels, calls and the step. Two discrete choices of NCCL are outside the law, as they are in life: another algorithm,
-    protocol or number of channels may make a call up to `MISTAKE` slower, and more channels hold more SMs (that share is kept).
+    """Kernels, calls and the step, without slack. Outside the law are NCCL's choices, as they are in life: faster links may lead
+    its tuner to another algorithm, protocol or number of channels that is slower (`test_a_mistake_of_the_tuner`), and more channels
+    hold more SMs (that share is kept). A library that picks the fastest makes no such mistake.
     """
     job = machine_with_known_units(job)
     before, slow, lowered, tax = step(job)
@@ -65,16 +64,42 @@ def test_faster_hardware_is_never_slower(job: Job, what: str, factor: float) -> 
     no_call_slower = True
     for call, axis, size in {*slow.call_of.values(), *(key for calls in lowered.calls for key in calls)}:
         old, new = slow.calls.price(call, axis, size), fast.calls.price(call, axis, size)
-        assert new.seconds <= old.seconds * MISTAKE
         no_call_slower &= new.seconds <= old.seconds
-        if old.algorithm != "none":  # the algorithm by itself, without the choice
-            group = slow.calls.group(axis)
-            alone = [prepare(one.cluster, call, group) for one in (job, better)]
-            if alone[0].graph.running == alone[1].graph.running and alone[0].graph.nvls == alone[1].graph.nvls:
-                seconds = [setup.cost(size, old.algorithm, old.protocol).seconds for setup in alone]
-                assert seconds[1] <= seconds[0] * (1 + ROUNDING), (call, axis, size)
+        if old.algorithm == "none":  # a group of one rank
+            assert new.seconds <= old.seconds
+            continue
+        setups = [prepare(one.cluster, call, slow.calls.group(axis)) for one in (job, better)]
+        if channels(setups[0]) != channels(setups[1]):
+            continue
+        was, now = (setup.cost(size, old.algorithm, old.protocol).seconds for setup in setups)
+        assert now <= was * (1 + ROUNDING), (call, axis, size)
+        if setups[0].open or (old.algorithm, old.protocol) == (new.algorithm, new.protocol):
+            # `was`, not the price: that one may be less, the time of a larger call for which the tuner chooses better
+            assert new.seconds <= was * (1 + ROUNDING), (call, axis, size)
     if no_call_slower:
         assert after <= before * (1 + ROUNDING)
+
+
+def channels(setup: Setup) -> tuple[object, ...]:
+    """What NCCL's search finds on the links, besides algorithm and protocol."""
+    return setup.graph.running, setup.graph.nvls, setup.graph.nvls_running
+
+
+def test_a_mistake_of_the_tuner() -> None:
+    """The exception to the law above: with NICs of ten times the rate NCCL takes Simple for some all-gathers over three ranks
+    of two servers. LL128, its choice before, would have been faster than before; Simple is slower."""
+    cluster = load_job("llama2-70b-64xh100").cluster
+    faster = scaled(load_job("llama2-70b-64xh100"), "nic", 10.0).cluster
+    group = Group(ranks=3, per_node=2, nodes=2, sharing=2, gpus_per_node=8)
+    for size in np.geomspace(2**14, 2**26, 200).tolist():
+        old, new = (prepare(one, Comm.ALL_GATHER, group) for one in (cluster, faster))
+        if (
+            old.choose(size) != new.choose(size)
+            and new.cost(size, *new.choose(size)).seconds > old.cost(size, *old.choose(size)).seconds
+        ):
+            assert new.cost(size, *old.choose(size)).seconds <= old.cost(size, *old.choose(size)).seconds
+            return
+    pytest.fail("the tuner makes no mistake here: the law above needs no exception")
 
 
 @pytest.mark.parametrize("name", ["llama3-8b-8xh100", "gpt3-175b-64", "megascale-175b-12288", "bloom-176b-384"])

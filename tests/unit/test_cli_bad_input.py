@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -225,13 +224,12 @@ def test_places_that_are_no_files(verb: list[str], tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("name", ["large.json", "large.toml", "large.txt"])
-def test_fifty_megabytes_are_refused_at_once(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terabyte_is_refused_unread(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sparse file, which no machine could read whole."""
     path = tmp_path / name
-    line = b'"key": 1, ' if name.endswith("json") else b"# nothing\n"
-    path.write_bytes((b"{" if name.endswith("json") else b"") + line * (5 * 2**20))
-    start = time.process_time()
+    path.write_bytes(b'{"key": 1, ' if name.endswith("json") else b"# nothing\n")
+    os.truncate(path, 2**40)
     assert " MiB" in refused(["predict", str(path)], capsys)
-    assert time.process_time() - start < 5.0
 
 
 @pytest.mark.parametrize(

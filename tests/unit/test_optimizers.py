@@ -8,7 +8,7 @@ from windtunnel.base.errors import PlanError
 from windtunnel.predict import predict
 from windtunnel.spec import Job, check, load_job
 from windtunnel.workload import Axis, Comm, Kind, Workload, build
-from windtunnel.workload.optimizers import Held, Matrix, Update
+from windtunnel.workload.optimizers import Held, Matrix, ParameterUpdate
 from windtunnel.workload.optimizers.muon import slowest
 
 STAGE = 1
@@ -116,7 +116,7 @@ def test_the_rank_with_most_work_is_waited_for() -> None:
     """Three weights over two ranks, one twice as wide: it is alone on one rank, the two others on the other (2 s s (2 l + s))."""
     made = job("runtime.optimizer=muon", dp=2)
     wide, narrow = Matrix(4, 16), Matrix(4, 8)
-    found = slowest(Update(made, Held(128.0, 0.0, 3, {wide: 1, narrow: 2}), 64.0, 4.0, 4.0))
+    found = slowest(ParameterUpdate(made, Held(128.0, 0.0, 3, {wide: 1, narrow: 2}), 64.0, 4.0, 4.0))
     assert dict(found) == {narrow: 2}  # 2 x 16 x 20 against 16 x 36
 
 

@@ -328,7 +328,7 @@ def test_contradiction(overrides: list[str], path: str, words: str) -> None:
     batch=st.integers(1, 10**9),
 )
 @settings(max_examples=200, deadline=None)
-def test_check_is_quick_and_lets_only_whole_splits_through(gpus: int, tp: int, pp: int, vpp: int, layers: int, batch: int) -> None:
+def test_check_lets_only_whole_splits_through(gpus: int, tp: int, pp: int, vpp: int, layers: int, batch: int) -> None:
     job = load_job(
         JOB,
         [

@@ -20,17 +20,37 @@ def read_text(path: str | Path, limit: int, wanted: str = "a text file") -> str:
 
     Raises FileError, also for directories, devices and pipes, which have no size to check and may never end.
     """
-    name = str(path)
+    name = str(path)[:200]
+    content, size = read_bytes(path, limit + 1, wanted)
+    if len(content) > limit:
+        raise FileError(name, f"{max(size, limit + 1)} bytes", f"{wanted} of at most {limit} bytes")
+    try:
+        return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise FileError(name, f"bytes that are not UTF-8 (at byte {error.start})", wanted) from None
+
+
+def read_start(path: str | Path, count: int, limit: int, wanted: str = "a file") -> bytes:
+    """The first `count` bytes of a regular file of at most `limit` bytes. FileError as in `read_text`."""
+    start, size = read_bytes(path, count, wanted)
+    if size > limit:
+        raise FileError(str(path), f"{size} bytes", f"{wanted} of at most {limit} bytes")
+    return start
+
+
+def read_bytes(path: str | Path, count: int, wanted: str = "a file") -> tuple[bytes, int]:
+    """The first `count` bytes of a regular file, and the file's size. FileError for what is no regular file or cannot be read."""
+    name = str(path)[:200]
     try:
         # A pipe that nobody writes to would block open() for ever.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as file:
-            mode = os.fstat(descriptor).st_mode
-            if stat.S_ISDIR(mode):
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
                 raise FileError(name, "a directory", wanted, "Name a file in it.")
-            if not stat.S_ISREG(mode):
-                raise FileError(name, _kind(mode), wanted, "Save its content as a file first.")
-            content = file.read(limit + 1)
+            if not stat.S_ISREG(status.st_mode):
+                raise FileError(name, _kind(status.st_mode), wanted, "Save its content as a file first.")
+            return file.read(count), status.st_size
     except IsADirectoryError:
         raise FileError(name, "a directory", wanted, "Name a file in it.") from None
     except OSError as error:
@@ -38,12 +58,6 @@ def read_text(path: str | Path, limit: int, wanted: str = "a text file") -> str:
         raise FileError(name, reason, wanted) from None
     except ValueError as error:  # a null byte in the name
         raise FileError(name, str(error), wanted) from None
-    if len(content) > limit:
-        raise FileError(name, f"{max(os.path.getsize(path), limit + 1)} bytes", f"{wanted} of at most {limit} bytes")
-    try:
-        return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise FileError(name, f"bytes that are not UTF-8 (at byte {error.start})", wanted) from None
 
 
 def _kind(mode: int) -> str:

@@ -66,16 +66,20 @@ def command(  # long: one option a line
         list[str] | None,
         typer.Option("--env", "-e", metavar="NAME=VALUE", help="NCCL variable, such as NCCL_ALGO=Ring; `help` lists them."),
     ] = None,
-    dims: Annotated[str | None, typer.Option("--dims", help="Ranks a dimension, innermost first: 8,16 (hierarchical).")] = None,
-    show: Annotated[bool, typer.Option("--show-transfers", help="List what is sent for the first size, step by step.")] = False,
+    dims: Annotated[
+        str | None, typer.Option("--dims", help="Ranks of each dimension, innermost first: 8,16 (hierarchical).")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show-transfers", help="List the transfers of the first size, step by step.")] = False,
     csv: Annotated[
         str | None, typer.Option("--csv", metavar="FILE|-", help="With --show-transfers: write them as --algorithm reads them.")
     ] = None,
-    per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Ranks in each node; left out: as many as fit.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the hashes that choose paths.")] = 1,
+    per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Ranks in each node; default: as many as fit.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose paths.")] = 1,
     sets: Sets = None,
     skip: Annotated[bool, typer.Option("--skip", help="packet: fast-forward steady states, and say what was skipped.")] = False,
-    mtu: Annotated[int | None, typer.Option("--mtu", min=256, max=65535, help="Bytes of a packet; left out: by size.")] = None,
+    mtu: Annotated[
+        int | None, typer.Option("--mtu", min=256, max=65535, help="Bytes of a packet; default: depends on the size.")
+    ] = None,
     json: Json = None,
 ) -> None:
     if env and "help" in env:
@@ -147,13 +151,13 @@ def _algorithm(name: str | None) -> str | None:
 
 def variables_of(pairs: Sequence[str]) -> dict[str, str | int]:
     """NCCL variables from NAME=VALUE; SpecError on anything else."""
-    found: dict[str, str | int] = {}
+    variables: dict[str, str | int] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise SpecError("--env", pair, "NAME=VALUE, such as NCCL_ALGO=Ring")
-        found[name.strip()] = value.strip()
-    return found
+        variables[name.strip()] = value.strip()
+    return variables
 
 
 def dims_of(text: str | None) -> tuple[int, ...]:
@@ -196,23 +200,23 @@ def _show(
         dims=dims,
     )
     lowered = routed.lowered
-    found = transfers(lowered.lanes, lowered.pattern.channel, lowered.ends)
+    sent = transfers(lowered.lanes, lowered.pattern.channel, lowered.ends)
     if csv is not None:
-        write(as_csv(lowered, found), csv, "--csv")
+        write(as_csv(lowered, sent), csv, "--csv")
     if json is not None:
-        write_json(as_json(lowered, found, op), json)
+        write_json(as_json(lowered, sent, op), json)
     if "-" not in (csv, json):
-        write(listing(lowered, found, op), "-", "--show-transfers")
+        write(listing(lowered, sent, op), "-", "--show-transfers")
 
 
 def sizes_of(text: str) -> list[float]:
     """Bytes from `8:8G`, `1M:64M:4` or `1M,3M`; SpecError with an example otherwise."""
     wanted = "MIN:MAX, MIN:MAX:FACTOR or a list with commas, such as 8:8G or 1M,16M"
     if ":" not in text:
-        found = [_bytes(part, text, wanted) for part in text.split(",")]
-        if len(found) > MOST_SIZES:
+        listed = [_bytes(part, text, wanted) for part in text.split(",")]
+        if len(listed) > MOST_SIZES:
             raise SpecError("--bytes", text, f"at most {MOST_SIZES} sizes")
-        return found
+        return listed
     low, high, *rest = text.split(":")
     if len(rest) > 1:
         raise SpecError("--bytes", text, wanted)
@@ -223,12 +227,12 @@ def sizes_of(text: str) -> list[float]:
     start, end = _bytes(low, text, wanted), _bytes(high, text, wanted)
     if not 1.0 < factor <= 1e12 or end < start:
         raise SpecError("--bytes", text, wanted, "MIN is at most MAX, FACTOR above 1.")
-    made = [start]
-    while (following := float(int(made[-1] * factor))) <= end:
-        if following <= made[-1] or len(made) >= MOST_SIZES:
+    sizes = [start]
+    while (following := float(int(sizes[-1] * factor))) <= end:
+        if following <= sizes[-1] or len(sizes) >= MOST_SIZES:
             raise SpecError("--bytes", text, f"at most {MOST_SIZES} sizes, each larger than the one before", "Raise FACTOR.")
-        made.append(following)
-    return made
+        sizes.append(following)
+    return sizes
 
 
 def _bytes(part: str, text: str, wanted: str) -> float:
@@ -278,16 +282,16 @@ def _about(rows: list[dict[str, object]], network: str) -> list[str]:
     words = f"# {network} engine, at most {lanes} lanes"
     if not packets:
         return [words]
-    told = [f"{words}, packets of {' or '.join(map(str, packets))} B (longer ones for long messages)"]
+    parts = [f"{words}, packets of {' or '.join(map(str, packets))} B (longer ones for long messages)"]
     events = ("pfc_pauses", "host_pauses", "ecn_marks", "cnps", "drops")
     counts = {name: sum(int(str(row[name])) for row in rows) for name in events}
     if any(counts.values()):
-        told.append("# " + ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items()))
+        parts.append("# " + ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items()))
     skipped = max(float(str(row["skipped_share"])) for row in rows)
     if skipped:
         error = max(float(str(row["skip_error_us"])) / float(str(row["time_us"])) for row in rows)
-        told.append(f"# steady states skipped: up to {skipped:.1%} of the bytes; estimated error of the time {error:.2%}")
-    return told
+        parts.append(f"# steady states skipped: up to {skipped:.1%} of the bytes; estimated error of the time {error:.2%}")
+    return parts
 
 
 def _fit(value: object, width: int) -> str:

@@ -9,27 +9,27 @@ from windtunnel.network.lanes.send_files import csv_of, rows_of
 MOST_LINES = 200
 
 
-def listing(lowered: CallLanes, found: TransferList, op: str) -> str:
+def listing(lowered: CallLanes, sent: TransferList, op: str) -> str:
     """A table of the first transfers."""
     lines = [
         f"# {op} of {lowered.call.size:.0f} B on {lowered.call.ranks} GPUs: {lowered.algorithm}, {lowered.protocol}, "
-        f"{lowered.call.channels} channels, {found.total} transfers on {len(lowered.lanes)} lanes",
+        f"{lowered.call.channels} channels, {sent.total} transfers on {len(lowered.lanes)} lanes",
         f"# {'transfer':>8}  {'step':>5}  {'from':>6}  {'to':>6}  {'bytes':>10}  {'channel':>7}  after",
     ]
-    for t in range(min(len(found), MOST_LINES)):
-        after = found.after[found.after_start[t] : found.after_start[t + 1]].tolist()
+    for t in range(min(len(sent), MOST_LINES)):
+        after = sent.after[sent.after_start[t] : sent.after_start[t + 1]].tolist()
         lines.append(
-            f"{t:>10}  {found.step[t]:>5}  {_name(found.src[t], lowered):>6}  {_name(found.dst[t], lowered):>6}  "
-            f"{found.bytes[t]:>10}  {found.channel[t]:>7}  {' '.join(map(str, after)) or '-'}"
+            f"{t:>10}  {sent.step[t]:>5}  {_name(sent.src[t], lowered):>6}  {_name(sent.dst[t], lowered):>6}  "
+            f"{sent.bytes[t]:>10}  {sent.channel[t]:>7}  {' '.join(map(str, after)) or '-'}"
         )
-    if found.total > MOST_LINES:
-        lines.append(f"# {found.total - MOST_LINES} more; --json writes up to {len(found)} of them")
+    if sent.total > MOST_LINES:
+        lines.append(f"# {sent.total - MOST_LINES} more; --json writes up to {len(sent)} of them")
     return "\n".join(lines)
 
 
-def as_json(lowered: CallLanes, found: TransferList, op: str) -> dict[str, object]:
+def as_json(lowered: CallLanes, sent: TransferList, op: str) -> dict[str, object]:
     """All that is listed; `sends` and `size` are what `--algorithm` reads from a JSON file."""
-    rows = rows_of(found, lowered.call.ranks)
+    rows = rows_of(sent, lowered.call.ranks)
     return {
         "op": op,
         "size": lowered.call.size,
@@ -37,14 +37,14 @@ def as_json(lowered: CallLanes, found: TransferList, op: str) -> dict[str, objec
         "algorithm": lowered.algorithm,
         "protocol": lowered.protocol,
         "channels": lowered.call.channels,
-        "total": found.total,
+        "total": sent.total,
         "sends": rows,
     }
 
 
-def as_csv(lowered: CallLanes, found: TransferList) -> str:
+def as_csv(lowered: CallLanes, sent: TransferList) -> str:
     """The CSV that `--algorithm` reads."""
-    return f"# size={lowered.call.size:.0f}\n{csv_of(found, lowered.call.ranks)}"
+    return f"# size={lowered.call.size:.0f}\n{csv_of(sent, lowered.call.ranks)}"
 
 
 def _name(number: int, lowered: CallLanes) -> str:

@@ -48,7 +48,7 @@ Json = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Writ
 Network = Annotated[
     str, typer.Option("--network", help="Network fidelity: closed, flow or packet.", autocompletion=complete.fidelities)
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Draw of the hashes by which flows choose among equal ways.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose among equal-cost paths.")]
 Modes = Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a CPU.")]

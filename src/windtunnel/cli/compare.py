@@ -37,11 +37,11 @@ def command(
     jobs = [job_of(name, [*(sets or []), *(own or [])]).job for name, own in ((a, set_a), (b, set_b))]
     with busy("predicting both"):
         first, second = (predict(job, fidelity) for job in jobs)
-    found = compare(first, second)
+    comparison = compare(first, second)
     if json is not None:
-        write_json(found.as_dict(), json)
+        write_json(comparison.as_dict(), json)
     if json != "-":
         from rich.console import Console
 
         console = Console()
-        console.print(render(found, console.width))
+        console.print(render(comparison, console.width))

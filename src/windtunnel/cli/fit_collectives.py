@@ -33,7 +33,7 @@ def command(
 
     paths = tables or [str(measurements.FOLDER / name) for name in ("collectives.csv", "collectives_other.csv")]
     with busy("fitting collectives"):
-        made = fit_record([row for path in paths for row in read(path).collective])
-    show(made, record, json, quiet)
+        outcome = fit_record([row for path in paths for row in read(path).collective])
+    show(outcome, record, json, quiet)
     if store:
-        made.write(RECORDS / "collectives.json")
+        outcome.write(RECORDS / "collectives.json")

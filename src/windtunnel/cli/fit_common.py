@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Tables = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[FILE]...", help="Tables of measurements, as `validate` reads; left out: the catalogue's."),
+    typer.Argument(metavar="[FILE]...", help="Tables of measurements, as `validate` reads; default: the catalogue's."),
 ]
 Record = Annotated[
     str | None,

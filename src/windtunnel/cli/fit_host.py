@@ -20,9 +20,9 @@ def command(tables: Tables = None, write: Write = False, record: Record = None, 
     from windtunnel.spec.catalog import ROOT
 
     with busy("fitting host costs"):
-        values, made = fit_host(rows_of(tables or ()))
-    show(made, record, json, quiet)
+        values, outcome = fit_host(rows_of(tables or ()))
+    show(outcome, record, json, quiet)
     if write:
         path = ROOT / "frameworks" / f"{fits().host.framework}.toml"
         path.write_text(written_host(path.read_text(encoding="utf-8"), values), encoding="utf-8")
-        made.write(RECORDS / "host.json")
+        outcome.write(RECORDS / "host.json")

@@ -29,7 +29,7 @@ def command(
     gpu: Annotated[str | None, typer.Option("--gpu", metavar="ID", help="The GPU that the datasets must be of.")] = None,
     relative: Annotated[
         str | None,
-        typer.Option("--from", metavar="ID|FILE.json", help="Whose constants fill the gaps; left out: its architecture's."),
+        typer.Option("--from", metavar="ID|FILE.json", help="Whose constants fill the gaps; default: its architecture's."),
     ] = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="CLASS", help="A class that must be fitted.")] = None,
     json: Json = None,
@@ -52,12 +52,12 @@ def command(
         if gpu is not None and each.about.gpu != gpu:
             raise SpecError(f"{file}: about.gpu", each.about.gpu, gpu, "Leave --gpu out, or give that GPU's dataset.")
     with stoppable("fitting") as report:
-        made = fit(data, load(relative) if relative is not None else None, only=tuple(only or ()), report=report)
+        fitted = fit(data, load(relative) if relative is not None else None, only=tuple(only or ()), report=report)
     try:
-        Path(out).write_text(text(made.kernels), encoding="utf-8")
+        Path(out).write_text(text(fitted.kernels), encoding="utf-8")
     except OSError as error:
         raise FileError(out, error.strerror or str(error), "a file that can be written") from None
-    answer = summary(made)
+    answer = summary(fitted)
     if json is not None:
         write_json({"file": out, **answer}, json)
     if json == "-" or quiet:
@@ -74,10 +74,10 @@ def command(
             row["what"], f"{row['rows']:,}", f"{row['median_pct']:.1f}", f"{row['p90_pct']:.1f}", f"{row['bias_pct']:+.1f}"
         )
     console = Console()
-    console.print(f"{made.kernels.id}: {out}", highlight=False, markup=False)
+    console.print(f"{fitted.kernels.id}: {out}", highlight=False, markup=False)
     console.print(table)
-    console.print(_uses(made.uses))
-    for message in made.messages:
+    console.print(_uses(fitted.uses))
+    for message in fitted.messages:
         notes().print(message, markup=False)
 
 
@@ -93,15 +93,15 @@ def _uses(uses: list[Use]) -> Table:
     return table
 
 
-def summary(made: Any) -> dict[str, Any]:
+def summary(fitted: Any) -> dict[str, Any]:
     """What a fit found: errors of rows held out, and what it had to take from elsewhere."""
     from windtunnel.calibrate.kernels.solve import statistics
 
     found = []
-    for what, errors in made.lines:
+    for what, errors in fitted.lines:
         each = statistics(errors)
         found.append(
             {"what": what, "rows": int(each.n), "median_pct": each.median_pct, "p90_pct": each.p90_pct, "bias_pct": each.bias_pct}
         )
-    classes = [{"class": each.what, "rows": each.rows, "needed": each.needed, "used": each.used} for each in made.uses]
-    return {"gpu": made.kernels.id, "held_out": found, "classes": classes, "messages": list(made.messages)}
+    classes = [{"class": each.what, "rows": each.rows, "needed": each.needed, "used": each.used} for each in fitted.uses]
+    return {"gpu": fitted.kernels.id, "held_out": found, "classes": classes, "messages": list(fitted.messages)}

@@ -40,12 +40,12 @@ def command(
     for name in known if architecture is None else (architecture,):
         with stoppable(f"fitting {name}") as report:
             fitted[name] = fit_factors(rows, name, report)
-    for _, made in fitted.values():
-        show(made, record if len(fitted) == 1 else None, None, quiet or json == "-")
+    for _, outcome in fitted.values():
+        show(outcome, record if len(fitted) == 1 else None, None, quiet or json == "-")
     if json is not None:
-        write_json([made.as_dict() for _, made in fitted.values()], json)
+        write_json([outcome.as_dict() for _, outcome in fitted.values()], json)
     if write:
         table = dict(training.factors()) | {name: factor for name, (factor, _) in fitted.items()}
         training.FILE.write_text(written_factors(training.FILE.read_text(encoding="utf-8"), table), encoding="utf-8")
-        for name, (_, made) in fitted.items():
-            made.write(RECORDS / f"training-{name}.json")
+        for name, (_, outcome) in fitted.items():
+            outcome.write(RECORDS / f"training-{name}.json")

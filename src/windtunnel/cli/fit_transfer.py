@@ -74,14 +74,14 @@ def _cases(paths: Sequence[str]) -> list[MeasuredGpu]:
     from windtunnel.profile.imports import import_all
     from windtunnel.reality.kernel_rows import gpu_of
 
-    found = []
+    cases = []
     for path in map(Path, paths):
         if not path.exists():
             raise FileError(str(path), "no such file or folder", "a dataset, or a folder of datasets")
         files = sorted(path.rglob("*.parquet")) if path.is_dir() else []
         for one in files or [path]:
-            found += [case(gpu_of(made.data.about), made.data) for made in import_all(one)]
-    return found
+            cases += [case(gpu_of(imported.data.about), imported.data) for imported in import_all(one)]
+    return cases
 
 
 def _save(path: str, without: Callable[[frozenset[str]], JointCurves], results: Sequence[Result], bests: Sequence[Best]) -> None:

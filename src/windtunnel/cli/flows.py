@@ -41,21 +41,26 @@ def command(  # long: one option a line
     network: Annotated[str, typer.Option("--network", help=", ".join(FIDELITIES))] = "closed",
     routing: Annotated[str, typer.Option("--routing", help=", ".join(ROUTINGS))] = "ecmp",
     nic: Annotated[str, typer.Option("--nic", help="NICs between servers, as NCCL picks them: " + ", ".join(NICS))] = "nearest",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of every hash and draw.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of every hash and random draw.")] = 1,
     mtu: Annotated[str, typer.Option("--mtu", metavar="SIZE", help="Payload of a full packet.")] = "4096",
     until: Annotated[str, typer.Option("--until", help="When a flow is complete: " + ", ".join(UNTIL))] = "acked",
     cc: Annotated[str, typer.Option("--cc", metavar="NAME", help="packet: congestion control: dcqcn:rai=40Mb/s.")] = "dcqcn",
-    pfc: Annotated[bool, typer.Option("--pfc/--no-pfc", help="packet: full switches pause their senders, or drop.")] = True,
+    pfc: Annotated[bool, typer.Option("--pfc/--no-pfc", help="packet: full switches send pauses (PFC), or drop packets.")] = True,
     credits: Annotated[bool, typer.Option("--credits", help="packet: InfiniBand's credits instead of PFC.")] = False,
     recovery: Annotated[str, typer.Option("--recovery", help="packet: " + ", ".join(RECOVERIES))] = "",
-    buffer: Annotated[str, typer.Option("--buffer", metavar="SIZE", help="packet: of a switch, shared by its ports.")] = "32MB",
+    buffer: Annotated[
+        str, typer.Option("--buffer", metavar="SIZE", help="packet: buffer of a switch, shared by its ports.")
+    ] = "32MB",
     xoff: Annotated[
-        str | None, typer.Option("--xoff", metavar="SIZE", help="packet: pause an ingress at this fill; left out: dynamic.")
+        str | None,
+        typer.Option("--xoff", metavar="SIZE", help="packet: queue length at which an ingress sends a pause; default: dynamic."),
     ] = None,
-    xon: Annotated[str | None, typer.Option("--xon", metavar="SIZE", help="packet: with --xoff, and go on below this.")] = None,
+    xon: Annotated[
+        str | None, typer.Option("--xon", metavar="SIZE", help="packet: with --xoff: queue length at which it resumes.")
+    ] = None,
     header: Annotated[int, typer.Option("--header", help="packet: bytes on the wire besides the payload.")] = 0,
-    ack_every: Annotated[int, typer.Option("--ack-every", help="packet: packets an ACK.")] = 1,
-    threads: Annotated[int, typer.Option("--threads", help="packet: the result is the same for any number.")] = 1,
+    ack_every: Annotated[int, typer.Option("--ack-every", help="packet: packets per ACK.")] = 1,
+    threads: Annotated[int, typer.Option("--threads", help="packet: threads; the result is the same for any number.")] = 1,
     fault: Annotated[
         list[str] | None,
         typer.Option("--fault", metavar="PATTERN:EFFECT", help="spine3:down or leaf*--spine*:slow=0.5,share=1%; repeatable."),
@@ -64,13 +69,17 @@ def command(  # long: one option a line
         list[str] | None,
         typer.Option("--flap", metavar="PATTERN:TIMES", help="packet: tor0--agg0.1:down=10us,up=2ms; repeatable."),
     ] = None,
-    convergence: Annotated[str, typer.Option("--convergence", metavar="TIME", help="packet: until routing avoids it.")] = "1ms",
+    convergence: Annotated[
+        str, typer.Option("--convergence", metavar="TIME", help="packet: time until routing avoids a failed link.")
+    ] = "1ms",
     series: Annotated[
         str | None,
         typer.Option("--series", metavar="FILE", help="packet: queues, rates, pauses and CNPs over time, as .csv or .json."),
     ] = None,
-    sample: Annotated[str, typer.Option("--sample", metavar="TIME", help="packet: between two samples of --series.")] = "10us",
-    watch: Annotated[int, typer.Option("--watch", help="packet: busiest links, and first flows, in --series.")] = 32,
+    sample: Annotated[str, typer.Option("--sample", metavar="TIME", help="packet: time between two samples of --series.")] = "10us",
+    watch: Annotated[
+        int, typer.Option("--watch", help="packet: how many of the busiest links and first flows --series holds.")
+    ] = 32,
     skip: Annotated[bool, typer.Option("--skip", hidden=True)] = False,
     json: Json = None,
     quiet: Quiet = False,

@@ -36,22 +36,22 @@ def command(
 ) -> None:
     writable(("--out", out))
     if on is None and not sets:
-        made = import_job(Path(source))
-        written(f"{source} ({made.format})", made, None, out)
+        imported = import_job(Path(source))
+        written(f"{source} ({imported.format})", imported, None, out)
     else:
         loaded = job_of(source, sets, on)
         written(f"{source} ({loaded.format})", loaded, dump_job(loaded.job), out)
 
 
-def written(what: str, found: Imported | LoadedJob, job: str | None, out: str) -> None:
+def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str) -> None:
     """Writes what an importer found, with its notes as comments: the text of a `job`, or the nouns that the source states."""
     missing = () if job is not None else ("the machine: add --on JOB or --on CLUSTER",)
-    if job is None and isinstance(found, Imported):
-        nouns: dict[str, Any] = {"model": found.model, "plan": found.plan, "runtime": found.runtime}
+    if job is None and isinstance(imported, Imported):
+        nouns: dict[str, Any] = {"model": imported.model, "plan": imported.plan, "runtime": imported.runtime}
         tables = {k: v.model_dump(mode="json", exclude_none=True) for k, v in nouns.items() if v is not None}
         job = "\n".join(toml_lines(tables)).lstrip() + "\n"
-    model = found.model if isinstance(found, Imported) else found.job.model
-    notes = {"parameters": (counted(model),), "ignored": folded(found.ignored), "assumed": found.assumed, "missing": missing}
+    model = imported.model if isinstance(imported, Imported) else imported.job.model
+    notes = {"parameters": (counted(model),), "ignored": folded(imported.ignored), "assumed": imported.assumed, "missing": missing}
     lines = [f"# from {_flat(what)}"] + [f"# {word}: {_flat(line)}" for word, listed in notes.items() for line in listed]
     write("\n".join(lines) + "\n\n" + (job or ""), out, "--out")
 

@@ -21,25 +21,25 @@ def command(
         typer.Option(
             "--input",
             metavar="[NAME=]SHAPE[:DTYPE]",
-            help="An input where the factory returns a module alone, such as 8x3x224x224 or input_ids=2x4096:int64; "
+            help="An input, if the factory returns only a module, such as 8x3x224x224 or input_ids=2x4096:int64; "
             "the first dimension is the micro batch.",
         ),
     ] = None,
     dtype: Annotated[str, typer.Option("--dtype", help="Format of parameters and activations: bf16, fp16, fp32.")] = "bf16",
     tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="Tokens of a sample; 1 counts samples.")] = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the model; left out: the factory's.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Name of the model; default: the factory's.")] = "",
     on: On = None,
     sets: Sets = None,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where the TOML goes.")] = "-",
 ) -> None:
     writable(("--out", out))
     with busy(f"tracing {target}"):
-        made = import_torch(target, arg or (), given or (), dtype, tokens, name)
+        imported = import_torch(target, arg or (), given or (), dtype, tokens, name)
     if on is None and not sets:
-        written(f"{target} ({made.format})", made, None, out)
+        written(f"{target} ({imported.format})", imported, None, out)
     else:
-        loaded = on_machine(made, on, sets or [])
-        written(f"{target} ({made.format})", loaded, dump_job(loaded.job), out)
+        loaded = on_machine(imported, on, sets or [])
+        written(f"{target} ({imported.format})", loaded, dump_job(loaded.job), out)
     if out != "-":
-        told(made.built, f"{made.model.name} in {out}")
-        told(made.assumed, "assumed")
+        told(imported.built, f"{imported.model.name} in {out}")
+        told(imported.assumed, "assumed")

@@ -28,13 +28,11 @@ if TYPE_CHECKING:
 
 Replay = Annotated[
     bool,
-    typer.Option("--replay", help="Print what a replay of PyTorch's caching allocator comes to, beside the model's figures."),
+    typer.Option("--replay", help="Replay PyTorch's caching allocator and print its result beside the model's figures."),
 ]
 Snapshot = Annotated[
     str | None,
-    typer.Option(
-        "--snapshot", metavar="FILE.pickle", help="Write a stage's highest point for PyTorch's viewer, pytorch.org/memory_viz."
-    ),
+    typer.Option("--snapshot", metavar="FILE.pickle", help="Write a stage's peak as a snapshot for pytorch.org/memory_viz."),
 ]
 Picture = Annotated[
     str | None,
@@ -46,7 +44,7 @@ Picture = Annotated[
     ),
 ]
 Stage = Annotated[
-    int | None, typer.Option("--stage", min=0, help="Stage of the snapshot (left out: the fullest) or of the picture (all).")
+    int | None, typer.Option("--stage", min=0, help="Stage of the snapshot (default: the fullest) or of the picture (all).")
 ]
 
 
@@ -62,8 +60,8 @@ def _beside(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
     for part in parts:
         table.add_column(part, justify="right")
         table.add_column("replay", justify="right")
-    for model, found in zip(stages, replayed, strict=True):
-        table.add_row(str(model.stage), *(say.size(getattr(who, part)) for part in parts for who in (model, found)))
+    for model, replay in zip(stages, replayed, strict=True):
+        table.add_row(str(model.stage), *(say.size(getattr(who, part)) for part in parts for who in (model, replay)))
     return table
 
 
@@ -129,19 +127,19 @@ def command(
     if stage is not None and stage >= loaded.job.plan.pp:
         raise SpecError("--stage", stage, f"a pipeline stage, 0 to {loaded.job.plan.pp - 1}")
     with busy(f"counting the memory of {loaded.job.name}"):
-        found = _counted(loaded.job, replay, picture is not None, stage)
+        counted = _counted(loaded.job, replay, picture is not None, stage)
         if picture is not None:
             from windtunnel.report.memory_picture import write
 
-            write(found.moments, loaded.job.name, picture)
+            write(counted.moments, loaded.job.name, picture)
         if snapshot is not None:
-            chosen = max(found.stages, key=lambda s: s.allocated) if stage is None else found.stages[stage]
-            Path(snapshot).write_bytes(dumps(take_snapshot(found.workload, chosen.stage)))
+            chosen = max(counted.stages, key=lambda s: s.allocated) if stage is None else counted.stages[stage]
+            Path(snapshot).write_bytes(dumps(take_snapshot(counted.workload, chosen.stage)))
     loaded.tell()
     if json is not None:
-        write_json(_plain(loaded.job, found), json)
+        write_json(_plain(loaded.job, counted), json)
     if not quiet and json != "-":
-        _print(loaded.job, found)
+        _print(loaded.job, counted)
 
 
 @dataclass(frozen=True)
@@ -172,27 +170,27 @@ def _counted(job: Job, replay: bool, picture: bool, stage: int | None) -> _Found
     return _Found(workload, stages, fitting, replayed, _over_time(job, workload, stages, stage) if picture else [])
 
 
-def _plain(job: Job, found: _Found) -> dict[str, object]:
+def _plain(job: Job, counted: _Found) -> dict[str, object]:
     """The answer as data with stable keys."""
     answer: dict[str, object] = {
         "job": job,
-        "memory": [{k: v for k, v in vars(stage).items() if k != "curve"} for stage in found.stages],
-        "fits": found.fits,
-        "shortfall_bytes": found.missing,
-        "step_time_s": predict(job).step_time_s if found.fixes else None,
-        "advice": [{"set": f.change.sets[0]} | _fix(job, f) for f in found.fixes if f.single],
-        "why": why(found.workload, found.stages),
-        "together": [{"set": list(f.change.sets)} | _fix(job, f) for f in found.fixes if not f.single],
+        "memory": [{k: v for k, v in vars(stage).items() if k != "curve"} for stage in counted.stages],
+        "fits": counted.fits,
+        "shortfall_bytes": counted.missing,
+        "step_time_s": predict(job).step_time_s if counted.fixes else None,
+        "advice": [{"set": f.change.sets[0]} | _fix(job, f) for f in counted.fixes if f.single],
+        "why": why(counted.workload, counted.stages),
+        "together": [{"set": list(f.change.sets)} | _fix(job, f) for f in counted.fixes if not f.single],
     }
-    if found.replayed:
+    if counted.replayed:
         answer["replay"] = [
             vars(pooled) | {"stage": one.stage, "fragmentation": pooled.fragmentation}
-            for one, pooled in zip(found.stages, found.replayed, strict=True)
+            for one, pooled in zip(counted.stages, counted.replayed, strict=True)
         ]
-    if found.moments:
+    if counted.moments:
         from windtunnel.report.memory_picture import plain
 
-        answer["over_time"] = [plain(one) for one in found.moments]
+        answer["over_time"] = [plain(one) for one in counted.moments]
     return answer
 
 
@@ -201,7 +199,7 @@ def _fix(job: Job, fix: Fix) -> dict[str, object]:
     return {"spare_bytes": fix.spare, "step_time_s": fix.step_time_s, "price": fix.price, "flags": flags}
 
 
-def _print(job: Job, found: _Found) -> None:
+def _print(job: Job, counted: _Found) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -210,29 +208,29 @@ def _print(job: Job, found: _Found) -> None:
 
     console = Console()
     console.print(Text(f"{job.name}: fullest GPU of each pipeline stage", style="bold"))
-    console.print(memory(found.stages, console.width))
-    if found.replayed:
-        console.print(_beside(found.stages, found.replayed))
-        if any(pooled.failed for pooled in found.replayed):
+    console.print(memory(counted.stages, console.width))
+    if counted.replayed:
+        console.print(_beside(counted.stages, counted.replayed))
+        if any(pooled.failed for pooled in counted.replayed):
             settings = "--set runtime.alloc_conf=expandable_segments:True"
             console.print(Text(f"In the replay the allocator finds no room in one piece. Try {settings}.", style="yellow"))
-    if found.moments:
-        console.print(_highest(found.moments))
-    if found.fits:
-        free = -max(s.missing for s in found.stages)
+    if counted.moments:
+        console.print(_highest(counted.moments))
+    if counted.fits:
+        free = -max(s.missing for s in counted.stages)
         left = f"{say.size(free)} free" if free else "nothing to spare"
         console.print(Text(f"Fits, with {left} on the fullest stage.", style="green"))
         return
-    short = max(found.stages, key=lambda s: s.missing).short
+    short = max(counted.stages, key=lambda s: s.missing).short
     where = "" if short == "GPU memory" else f"of {short} "
-    console.print(Text(f"DOES NOT FIT: {say.size(found.missing)} {where}missing on the fullest stage.", style="bold red"))
-    for sentence in why(found.workload, found.stages):
+    console.print(Text(f"DOES NOT FIT: {say.size(counted.missing)} {where}missing on the fullest stage.", style="bold red"))
+    for sentence in why(counted.workload, counted.stages):
         console.print(Text(f"  {sentence}"))
-    if not found.fixes:
+    if not counted.fixes:
         console.print(Text("No change that was tried makes it fit: use more GPUs, or plan.micro_batch=1."))
         return
     console.print(Text("What makes it fit, cheapest first (time a token, against this plan if it fitted):"))
-    for fix in found.fixes:
+    for fix in counted.fixes:
         console.print(Text(f"  {' '.join(f'--set {text}' for text in fix.change.sets)}"), soft_wrap=True)
         if flags := flags_of(fix.change.apply(job), fix.change.fields):
             console.print(Text(f"    {framework_name(job)}: {' '.join(flags)}", style="dim"), soft_wrap=True)

@@ -50,13 +50,16 @@ def command(  # long: one option a line
     model: ModelFile = None,
     megatron: Megatron = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", metavar="PARQUET", help="Measurements of the job's GPU, used before fitted curves.")
+        str | None,
+        typer.Option(
+            "--profile", metavar="PARQUET", help="Measurements of the job's GPU; they take precedence over fitted curves."
+        ),
     ] = None,
     kernels: Annotated[
-        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves by `profile fit`, in place of the catalogue's.")
+        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves of `fit kernels` instead of the catalogue's.")
     ] = None,
     seed: Seed = 1,
-    skip: Annotated[bool, typer.Option("--skip", help="packet: answer repeated patterns of transfers from memory.")] = False,
+    skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
     quiet: Quiet = False,
 ) -> None:
     fidelity = check_fidelity(network)

@@ -17,13 +17,13 @@ def command(
     json: Json = None,
 ) -> None:
     data = read(file)
-    found = gains(data)
+    pairs = gains(data)
     if json is not None:
-        rows = [{**g.what, "mode": g.mode, "eager_s": g.eager, "seconds": g.seconds, "gain": g.gain} for g in found]
+        rows = [{**g.what, "mode": g.mode, "eager_s": g.eager, "seconds": g.seconds, "gain": g.gain} for g in pairs]
         write_json({"gpu": data.about.gpu, "gains": rows}, json)
     if json == "-":
         return
-    if not found:
+    if not pairs:
         notes().print(f"{file} holds no shape measured both in eager mode and in another one.", markup=False, soft_wrap=True)
         return
     from rich.console import Console
@@ -34,7 +34,7 @@ def command(
         table.add_column(name)
     for name in ("eager", "this mode", "gain"):
         table.add_column(name, justify="right")
-    for one in found:
+    for one in pairs:
         table.add_row(
             one.what.get("model", ""),
             _what(one),

@@ -15,7 +15,7 @@ def command(
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.parquet", help="Where the dataset goes; .csv writes it as CSV.")],
     gpu: Gpu = None,
     format: Annotated[
-        str | None, typer.Option("--format", help="vidur, simumax, llmcompass or table; left out: known by the content.")
+        str | None, typer.Option("--format", help="vidur, simumax, llmcompass or table; default: known by the content.")
     ] = None,
     dtype: Dtype = None,
     json: Json = None,
@@ -26,24 +26,24 @@ def command(
 
     writable(("--out", out), ("--json", json))
     with busy(f"reading {path}"):
-        made = import_measurements(path, gpu, format, dtype)
+        imported = import_measurements(path, gpu, format, dtype)
         if out.endswith(".csv"):
-            write_text(to_csv(made.data), out, "--out")
+            write_text(to_csv(imported.data), out, "--out")
         else:
-            write(made.data, out)
+            write(imported.data, out)
     from windtunnel.cli.profile_show import listing, summary
 
     if json is not None:
-        notes = {"format": made.format, "file": out, "ignored": list(made.ignored), "assumed": list(made.assumed)}
-        write_json({**notes, **summary(made.data)}, json)
+        notes = {"format": imported.format, "file": out, "ignored": list(imported.ignored), "assumed": list(imported.assumed)}
+        write_json({**notes, **summary(imported.data)}, json)
     if quiet or json == "-":
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
-    console.print(Text(f"{len(made.data):,} rows of {made.data.about.gpu} from {made.format}, in {out}", style="bold"))
-    console.print(listing(made.data))
-    for word, lines in (("ignored", made.ignored), ("assumed", made.assumed)):
+    console.print(Text(f"{len(imported.data):,} rows of {imported.data.about.gpu} from {imported.format}, in {out}", style="bold"))
+    console.print(listing(imported.data))
+    for word, lines in (("ignored", imported.ignored), ("assumed", imported.assumed)):
         for line in lines:
             console.print(Text(f"{word}: {line}", style="dim"))

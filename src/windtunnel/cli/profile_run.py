@@ -49,33 +49,35 @@ def command(  # long: one option a line
     micro_batch: Annotated[
         str, typer.Option("--micro-batch", metavar="N,...", help="With --model: sequences of a micro batch.")
     ] = "1",
-    tp: Annotated[str, typer.Option("--tp", metavar="N,...", help="With --model: tensor-parallel cuts; one slice is run.")] = "1",
-    dtype: Annotated[str, typer.Option("--dtype", help="With --model: fp32, bf16 or fp16; left out: bf16, on a CPU fp32.")] = "",
-    experts: Annotated[int, typer.Option("--experts", min=0, help="A mixture of this many experts in place of the MLP.")] = 0,
+    tp: Annotated[
+        str, typer.Option("--tp", metavar="N,...", help="With --model: tensor-parallel sizes; one rank's slice is run.")
+    ] = "1",
+    dtype: Annotated[str, typer.Option("--dtype", help="With --model: fp32, bf16 or fp16; default: bf16, on a CPU fp32.")] = "",
+    experts: Annotated[int, typer.Option("--experts", min=0, help="Experts of an MoE layer instead of the MLP; 0: none.")] = 0,
     top_k: Annotated[int, typer.Option("--top-k", min=0, help="Experts that a token goes to.")] = 0,
-    expert_ffn: Annotated[
-        int, typer.Option("--expert-ffn", min=0, help="Inner width of an expert; left out: the model's ffn.")
-    ] = 0,
-    layers: Annotated[str, typer.Option("--layers", metavar="N,...", help="Layers of the stacks; left out: 1,2,4,8.")] = "",
+    expert_ffn: Annotated[int, typer.Option("--expert-ffn", min=0, help="Inner width of an expert; default: the model's ffn.")] = 0,
+    layers: Annotated[str, typer.Option("--layers", metavar="N,...", help="Layers of the stacks; default: 1,2,4,8.")] = "",
     level: Annotated[
         str, typer.Option("--level", metavar="NAME,...", help="layer, submodule, kernel, step.")
     ] = "layer,submodule,step",
     modes: Modes = "eager",
     libraries: Annotated[
-        str, typer.Option("--libraries", metavar="NAME,...", help="Whose modules: windtunnel, hf (Hugging Face); left out: both.")
+        str, typer.Option("--libraries", metavar="NAME,...", help="Whose modules: windtunnel, hf (Hugging Face); default: both.")
     ] = "",
     device: Device = "auto",
     threads: Threads = None,
     warmup: Annotated[int | None, typer.Option("--warmup", min=0, help="Repetitions before the timed ones.")] = None,
     repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="Timed repetitions.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="1 and 3 repetitions of 1 and 2 layers, for a try.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A quick try: 1 warm-up and 3 timed repetitions of 1 and 2 layers.")
+    ] = False,
     tolerance: Annotated[
-        float | None, typer.Option("--tolerance", help="Of the closure gate; left out: 0.05 on a GPU, 0.25 on a CPU.")
+        float | None, typer.Option("--tolerance", help="Tolerance of the closure check; default: 0.05 on a GPU, 0.25 on a CPU.")
     ] = None,
     budget: Annotated[
         str | None, typer.Option("--budget", metavar="TIME", help="Begin nothing new after this long (10m, 90s).")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that an earlier run wrote.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a file that an earlier run wrote.")] = False,
     timeline: Annotated[
         str | None, typer.Option("--timeline", metavar="FILE.json", help="Write memory by kind over a step of the deepest stack.")
     ] = None,
@@ -114,7 +116,7 @@ def command(  # long: one option a line
     if timeline is not None:
         from dataclasses import asdict
 
-        write_json({name: asdict(found) for name, found in outcome.timelines.items()}, timeline)
+        write_json({name: asdict(history) for name, history in outcome.timelines.items()}, timeline)
     _told(outcome, asked=bool(libraries), cpu=not place.cuda)
     if not quiet:
         _show(output)
@@ -177,11 +179,11 @@ def _show(path: str) -> None:
         one.setdefault(row["phase"], "" if row["seconds"] is None else show_time(row["seconds"]))
         one["status"] = row["status"] if row["status"] != "ok" else one.get("status", "")
     console = Console()
-    for (model, sizes), found in cases.items():
+    for (model, sizes), sizes_of_model in cases.items():
         table = Table(box=None, pad_edge=False)
         for name in ("", "by", *phases, ""):
             table.add_column(name, justify="right" if name in phases else "left")
-        for key, cells in found.items():
+        for key, cells in sizes_of_model.items():
             table.add_row(*key, *(cells.get(name, "") for name in (*phases, "status")))
         console.print(f"{model}: {sizes}", highlight=False, markup=False)
         console.print(table)

@@ -45,19 +45,19 @@ def duration(text: str | None) -> float | None:
 def numbers(option: str, text: str) -> tuple[int, ...]:
     """`4096,8192` as it stands, `2048:16384` doubling; empty for nothing. SpecError for anything else."""
     first, colon, last = text.partition(":")
-    found = (first, last) if colon else words(text)
-    if not all(word.strip().isdigit() and int(word) > 0 for word in found):
+    ends = (first, last) if colon else words(text)
+    if not all(word.strip().isdigit() and int(word) > 0 for word in ends):
         raise SpecError(option, text, "whole numbers such as 4096,8192, or a range such as 2048:16384")
     if not colon:
-        return tuple(int(word) for word in found)
+        return tuple(int(word) for word in ends)
     low, high = int(first), int(last)
     if low > high:
         raise SpecError(option, text, "a range from a smaller to a larger number", f"Type {high}:{low}.")
-    made = []
+    sizes = []
     while low <= high:
-        made.append(low)
+        sizes.append(low)
         low *= 2
-    return tuple(made)
+    return tuple(sizes)
 
 
 def of_model(name: str, sets: list[str] | None, job: str | None, options: dict[str, str], dtype: str) -> list[Case]:

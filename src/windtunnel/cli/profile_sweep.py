@@ -36,7 +36,7 @@ def command(  # long: one option a line
         str | None, typer.Argument(metavar="[JOB]", help="Catalogue name or job file: the kernels of its shard, and neighbours.")
     ] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE.parquet", help="Dataset to write.")] = None,
-    classes: Annotated[str, typer.Option("--classes", metavar="NAME,...", help="Kernel classes; left out: all of them.")] = "",
+    classes: Annotated[str, typer.Option("--classes", metavar="NAME,...", help="Kernel classes; default: all of them.")] = "",
     models: Annotated[str, typer.Option("--models", metavar="NAME,...", help="Catalogue models whose shapes are measured.")] = "",
     sets: Sets = None,
     on: On = None,
@@ -45,7 +45,7 @@ def command(  # long: one option a line
     ] = None,
     seq: Annotated[str, typer.Option("--seq", metavar="N", help="With --model: tokens of a sequence.")] = "",
     micro_batch: Annotated[str, typer.Option("--micro-batch", metavar="N", help="With --model: sequences of a micro batch.")] = "1",
-    tp: Annotated[str, typer.Option("--tp", metavar="N,...", help="Tensor-parallel cuts.")] = "",
+    tp: Annotated[str, typer.Option("--tp", metavar="N,...", help="Tensor-parallel sizes.")] = "",
     tokens: Annotated[
         str, typer.Option("--tokens", metavar="FROM:TO|N,...", help="Tokens in a launch, doubling from FROM to TO.")
     ] = "",
@@ -56,7 +56,7 @@ def command(  # long: one option a line
     budget: Annotated[
         str | None, typer.Option("--budget", metavar="TIME", help="Stop after this long (8m, 90s, 2h) and keep what there is.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a file that an earlier sweep wrote.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a file that an earlier sweep wrote.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and how long it takes; measure nothing.")] = False,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="With --dry-run: the GPU to plan for.")] = DRY_GPU,
 ) -> None:
@@ -140,10 +140,10 @@ def _of_share(
         products = "fp8" if runtime.precision in ("mxfp8", "nvfp4") else runtime.precision
         return job_plan(share, cuda, products, classes, runtime.fused_optimizer)
     first = words(dtypes)[0] if dtypes else "bf16" if cuda else "fp32"
-    found: dict[str, KernelCase] = {}
+    cases: dict[str, KernelCase] = {}
     for share in of_model(model, sets, job, sizes, "bf16" if first == "fp8" else first):
-        found |= {case.key: case for case in job_plan(share, cuda, first, classes)}
-    return list(found.values())
+        cases |= {case.key: case for case in job_plan(share, cuda, first, classes)}
+    return list(cases.values())
 
 
 def formats(text: str) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ def _ended(outcome: SweepOutcome, path: str, rows: int) -> None:
         f"{outcome.oom:,} did not fit into memory" if outcome.oom else "",
         f"{outcome.left:,} left: type the same with --resume" if outcome.left else "",
     ]
-    told = " · ".join(part for part in parts if part)
-    console.print(f"{path}: {rows:,} rows · {told} · {show_time(outcome.seconds)}", highlight=False, markup=False, soft_wrap=True)
+    text = " · ".join(part for part in parts if part)
+    console.print(f"{path}: {rows:,} rows · {text} · {show_time(outcome.seconds)}", highlight=False, markup=False, soft_wrap=True)
     for why, count in sorted(outcome.skipped.items(), key=lambda pair: -pair[1]):
         console.print(f"  skipped {count:,}: {why}", highlight=False, markup=False, soft_wrap=True)

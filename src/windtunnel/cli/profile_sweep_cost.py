@@ -48,15 +48,15 @@ PAGEABLE = 1e10
 def kernel_seconds(cases: Sequence[KernelCase], gpu: GPU) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Estimated seconds of one execution of each case on `gpu`."""
     known = [(index, case) for index, case in enumerate(cases) if case.op in KINDS]
-    made = np.full(len(cases), LAUNCH)
+    seconds = np.full(len(cases), LAUNCH)
     if known:
         runtime = load_runtime("torchtitan")
-        made[[index for index, _ in known]] = estimate(OpTable.of([_row(case) for _, case in known]), gpu, runtime).seconds
+        seconds[[index for index, _ in known]] = estimate(OpTable.of([_row(case) for _, case in known]), gpu, runtime).seconds
     for index, case in enumerate(cases):
         if "host" in case.name and case.op == "copy":
-            made[index] = (case.bytes or 0.0) / PAGEABLE
-        made[index] = max(made[index], LAUNCH * (case.launches or 1))
-    return made
+            seconds[index] = (case.bytes or 0.0) / PAGEABLE
+        seconds[index] = max(seconds[index], LAUNCH * (case.launches or 1))
+    return seconds
 
 
 def sweep_seconds(cases: Sequence[KernelCase], gpu: GPU, protocol: Protocol) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

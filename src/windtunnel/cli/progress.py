@@ -58,10 +58,10 @@ def stoppable(what: str) -> Iterator[Callable[[float], bool]]:
     here = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, ask) if here else None
     try:
-        with bar(what) as told:
+        with bar(what) as shown:
 
             def report(share: float) -> bool:
-                told(share)
+                shown(share)
                 return asked.is_set()
 
             yield report

@@ -206,10 +206,10 @@ def _over_job(path: Path, base: str | None, overrides: list[str]) -> LoadedJob:
             "a job: a DeepSpeed configuration says neither the model nor the machine",
             f"For example --on {_example()}.",
         )
-    made = import_job(path, None if base is None else load_job(base, overrides))
-    assert made.job is not None
-    job = check(load_job(tomllib.loads(dump_job(made.job)), overrides))
-    return LoadedJob(job, made.format, made.built, made.ignored, made.assumed)
+    imported = import_job(path, None if base is None else load_job(base, overrides))
+    assert imported.job is not None
+    job = check(load_job(tomllib.loads(dump_job(imported.job)), overrides))
+    return LoadedJob(job, imported.format, imported.built, imported.ignored, imported.assumed)
 
 
 def _imported(text: Path | str, base: str | None, overrides: list[str], flags: bool = False) -> LoadedJob:
@@ -221,17 +221,17 @@ def _imported(text: Path | str, base: str | None, overrides: list[str], flags: b
     early = overrides if first.plan is None else [o for o in overrides if o.split("=")[0].strip().startswith("cluster")]
     machine = _base(base, early, first)
     table = tomllib.loads(dump_job(machine))
-    made = first
+    imported = first
     if first.plan is not None and first.runtime is not None:  # flags: everything but the machine
         try:
-            made = from_arguments(str(text), "--megatron", machine) if flags else import_job(text, machine)
-            table = tomllib.loads(dump_job(made.job or machine))
+            imported = from_arguments(str(text), "--megatron", machine) if flags else import_job(text, machine)
+            table = tomllib.loads(dump_job(imported.job or machine))
         except PlanError:
             if not overrides:
                 raise
             table.update(_dumped(plan=first.plan), runtime={"base": "none", **_dumped(runtime=first.runtime)["runtime"]})
-    table.update(_dumped(model=first.model), name=first.model.name, source=f"{made.format}, on {base}")
-    return LoadedJob(check(load_job(table, overrides)), made.format, made.built, made.ignored, made.assumed)
+    table.update(_dumped(model=first.model), name=first.model.name, source=f"{imported.format}, on {base}")
+    return LoadedJob(check(load_job(table, overrides)), imported.format, imported.built, imported.ignored, imported.assumed)
 
 
 def _dumped(**nouns: Noun) -> dict[str, Any]:

@@ -20,7 +20,7 @@ Examples:
 
 def command(
     tables: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="Tables or datasets of measurements; left out: the catalogue's.")
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Tables or datasets of measurements; default: the catalogue's.")
     ] = None,
     family: Annotated[str | None, typer.Option("--family", help="Only the rows of one family.")] = None,
     json: Json = None,
@@ -29,7 +29,7 @@ def command(
     gpu: Gpu = None,
     dtype: Dtype = None,
     kernels: Annotated[
-        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves by `profile fit`, in place of the catalogue's.")
+        str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves of `fit kernels` instead of the catalogue's.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -74,13 +74,13 @@ def _founding(path: str) -> str:
     from windtunnel.compute.curves import PROVENANCES
     from windtunnel.compute.kernel_file import load
 
-    found = load(path)
+    curves = load(path)
     counts = [
-        f"{sum(table.provenance == code for table in found.tables.values())} {word}"
+        f"{sum(table.provenance == code for table in curves.tables.values())} {word}"
         for code, word in enumerate(PROVENANCES)
-        if any(table.provenance == code for table in found.tables.values())
+        if any(table.provenance == code for table in curves.tables.values())
     ]
-    about = found.about
+    about = curves.about
     words = [f"{name} {value}" for part in ("libraries", "settings") for name, value in dict(about.get(part, {})).items()]
     on = ", ".join(word for word in (str(about.get("device", "")), *words) if word)
-    return f"Predicted from {Path(path).name}: curves of {found.id} ({', '.join(counts)}){f', measured on {on}' if on else ''}."
+    return f"Predicted from {Path(path).name}: curves of {curves.id} ({', '.join(counts)}){f', measured on {on}' if on else ''}."

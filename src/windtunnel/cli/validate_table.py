@@ -90,7 +90,7 @@ def _rows(rows: Sequence[Score], several: bool) -> Table:
         wraps=("row", "what", "quantity"),
     )
     for score in rows:
-        found = (shown(score, score.measured), shown(score, score.predicted), f"{score.error_pct or 0.0:+.1f} %")
+        cells = (shown(score, score.measured), shown(score, score.predicted), f"{score.error_pct or 0.0:+.1f} %")
         words = (score.id, score.job or label(score.family), *([score.quantity] if several else []))
-        table.add_row(*(Text(cell) for cell in (*words, *found)))
+        table.add_row(*(Text(cell) for cell in (*words, *cells)))
     return table

@@ -25,16 +25,16 @@ class _Commands(dict[str, Any]):
         if name not in self.verbs:
             raise KeyError(name)
         module, text = self.verbs[name]
-        found = import_module(f"windtunnel.cli.{module}")
-        if hasattr(found, "VERBS"):
-            made = typer.main.get_command(application(found.VERBS, text, getattr(found, "OTHERWISE", None)))
+        module_found = import_module(f"windtunnel.cli.{module}")
+        if hasattr(module_found, "VERBS"):
+            command = typer.main.get_command(application(module_found.VERBS, text, getattr(module_found, "OTHERWISE", None)))
         else:
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-            one.command(name, help=text, epilog=getattr(found, "EXAMPLES", None))(found.command)
-            made = typer.main.get_command(one)
-        made.name = name
-        self[name] = made
-        return made
+            one.command(name, help=text, epilog=getattr(module_found, "EXAMPLES", None))(module_found.command)
+            command = typer.main.get_command(one)
+        command.name = name
+        self[name] = command
+        return command
 
 
 def group_of(verbs: Verbs, otherwise: str | None = None) -> type[TyperGroup]:

@@ -88,7 +88,7 @@ def shape_of(job: Job, op: str, local: bool = True) -> dict[str, Value]:
 
 
 @dataclass(frozen=True)
-class Timing:
+class ModuleTiming:
     """One module's pass: device busy seconds of one of its layers, relative error, and the level it was measured at."""
 
     seconds: float
@@ -119,7 +119,7 @@ class Modules:
                 found.setdefault((row["op"], row["phase"], row["dtype"], row["mode"]), []).append((shapes[row["shape"]], row))
         return found
 
-    def find(self, job: Job, op: str, phase: str, recompute: str | None = None, key: BlockKey | None = None) -> Timing | None:
+    def find(self, job: Job, op: str, phase: str, recompute: str | None = None, key: BlockKey | None = None) -> ModuleTiming | None:
         """The measured pass of one `op` of the block `key` (None: any of the job), if there is one. `recompute`: that of a layer,
         where it is not the plan's."""
         if job.plan.cp > 1 or (job.plan.sequence_parallel and job.plan.tp > 1 and op in ("norm", "layer")):
@@ -140,7 +140,7 @@ class Modules:
             error = UNSTATED if spread is None else max(NOISE, spread / row["seconds"])
             # of several: a training framework's own module, a layer's own time or else the longest stack, then the median
             rank = (row["library"] == "hf", layers > 0, -layers)
-            listed.append((rank, Timing(busy / max(layers, 1), error, row["level"])))
+            listed.append((rank, ModuleTiming(busy / max(layers, 1), error, row["level"])))
         best = min((rank for rank, _ in listed), default=None)
         same = sorted((timing for rank, timing in listed if rank == best), key=lambda timing: timing.seconds)
         return same[(len(same) - 1) // 2] if same else None
@@ -183,7 +183,7 @@ def in_modules(workload: Workload, estimate: Estimate, modules: Modules) -> Esti
     sources = list(estimate.sources)
     done = np.zeros(len(seconds), bool)
 
-    def scale(rows: Ints, timing: Timing | None, op: str, same: bool = True) -> float | None:
+    def scale(rows: Ints, timing: ModuleTiming | None, op: str, same: bool = True) -> float | None:
         """Scales `rows` to add up to the timing; returns the factor."""
         before = float(estimate.seconds[rows].sum())
         if timing is None or before <= 0.0 or done[rows].any():
@@ -191,7 +191,7 @@ def in_modules(workload: Workload, estimate: Estimate, modules: Modules) -> Esti
         apply(rows, timing.seconds / before, timing, op, same)
         return timing.seconds / before
 
-    def apply(rows: Ints, factor: float, timing: Timing, op: str, same: bool) -> None:
+    def apply(rows: Ints, factor: float, timing: ModuleTiming, op: str, same: bool) -> None:
         words = f"{modules.name}: level {timing.level}, {op}" + ("" if same else ", scaled")
         if words not in sources:
             sources.append(words)
@@ -204,7 +204,7 @@ def in_modules(workload: Workload, estimate: Estimate, modules: Modules) -> Esti
         for op in ops_of(key, job.model):
             own = key.recompute if op == "layer" else None
             again: Ints = np.zeros(0, np.int64)
-            forward: tuple[float, Timing] | None = None
+            forward: tuple[float, ModuleTiming] | None = None
             for way, rows in parts(workload, block, op):
                 if way == "forward":
                     timing = modules.find(job, op, "forward", own, key) or modules.find(job, op, "forward", own and "none", key)

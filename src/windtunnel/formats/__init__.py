@@ -1,4 +1,4 @@
-"""Other people's descriptions of a job: read in, with everything ignored or assumed said."""
+"""Importers of other tools' job descriptions. Each reports the keys that it ignored and the values that it assumed."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ def _of_table(table: dict[str, Any], on: Job | None) -> Imported:
         return from_torchtitan(table, on)
     if kind == "deepspeed":
         return from_deepspeed(table, on)
-    made = from_config(table)
+    imported = from_config(table)
     if on is None:
-        return made
+        return imported
     job = check(
         Job(
-            name=made.model.name,
-            model=made.model,
+            name=imported.model.name,
+            model=imported.model,
             plan=on.plan,
             runtime=on.runtime,
             cluster=on.cluster,
             tokens=on.tokens,
             seed=on.seed,
-            source=made.model.source,
+            source=imported.model.source,
         )
     )
-    return Imported(made.format, made.model, job.plan, job.runtime, job, made.built, made.ignored, made.assumed)
+    return Imported(imported.format, imported.model, job.plan, job.runtime, job, imported.built, imported.ignored, imported.assumed)

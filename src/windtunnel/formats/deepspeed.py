@@ -112,26 +112,26 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
 def _zero_plus(keys: Keys, stage: int) -> dict[str, Any]:
     """MiCS and ZeRO++: groups and formats of stage 3."""
     group, second = (keys.count(f"zero_optimization.{name}") for name in ("mics_shard_size", "zero_hpz_partition_size"))
-    made: dict[str, Any] = {"shard_group": group, "secondary_group": second if (second or 1) > 1 else None}
+    fields: dict[str, Any] = {"shard_group": group, "secondary_group": second if (second or 1) > 1 else None}
     for name, field in (
         ("zero_quantized_weights", "quantised_gather"),
         ("zero_quantized_gradients", "quantised_reduce"),
         ("mics_hierarchical_params_gather", "hierarchical_gather"),
     ):
-        made[field] = keys.flag(f"zero_optimization.{name}")
+        fields[field] = keys.flag(f"zero_optimization.{name}")
     if stage == 3 and group is not None:
-        made["sharding"] = "mics"
-    return made
+        fields["sharding"] = "mics"
+    return fields
 
 
 def _offload(keys: Keys) -> Offload:
     """Optimizer state and parameters on host or NVMe (ZeRO-Offload, ZeRO-Infinity)."""
     fields: dict[str, Any] = {}
     for name, field in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
-        said = keys.text(f"zero_optimization.{name}.device") or "none"
-        if said not in ("none", "cpu", "nvme"):
-            raise SpecError(f"zero_optimization.{name}.device", said, "none, cpu, nvme")
-        fields[field] = "host" if said == "cpu" else said
+        device = keys.text(f"zero_optimization.{name}.device") or "none"
+        if device not in ("none", "cpu", "nvme"):
+            raise SpecError(f"zero_optimization.{name}.device", device, "none, cpu, nvme")
+        fields[field] = "host" if device == "cpu" else device
     ratio = keys.typed("zero_optimization.offload_optimizer.ratio", float)
     if ratio is not None and fields["optimizer"] != "none":
         if not 0.0 < ratio <= 1.0:
@@ -154,10 +154,10 @@ def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:
     fields: dict[str, Any] = {"precision": half, "weight_dtype": half, "gradient_dtype": half, "reduce_dtype": half}
     fields["master_weights"] = half != "fp32"
     for path, field in (("data_types.grad_accum_dtype", "gradient_dtype"), ("communication_data_type", "reduce_dtype")):
-        if (said := keys.text(path)) is not None:
-            if said not in _DTYPES:
-                raise SpecError(path, said, ", ".join(_DTYPES))
-            fields[field] = _DTYPES[said]
+        if (dtype := keys.text(path)) is not None:
+            if dtype not in _DTYPES:
+                raise SpecError(path, dtype, ", ".join(_DTYPES))
+            fields[field] = _DTYPES[dtype]
     overlap = keys.typed("zero_optimization.overlap_comm", bool)
     if overlap is None:
         overlap = keys.whole("zero_optimization.stage") == 3

@@ -6,12 +6,12 @@ and kimi_linear.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.hf_families import EXPERTS, LATENT, LLAMA, UNTIED, Family
-from windtunnel.formats.hf_mixtures import pattern
+from windtunnel.formats.hf_mixtures import LARGEST, natural, pattern
 
 _MAMBA = {
     "ssm_heads": ("mamba_num_heads", "mamba_n_heads", "num_heads"),
@@ -137,15 +137,15 @@ def _one_module(config: Mapping[str, Any], table: dict[str, Any], layers: int, u
     types = config.get("layers_block_type")
     if isinstance(types, list):
         used.add("layers_block_type")
-        if unknown := [name for name in types if name not in _LETTERS]:
+        if unknown := [name for name in types if not isinstance(name, str) or name not in _LETTERS]:
             raise SpecError("layers_block_type", unknown[0], ", ".join(_LETTERS))
         text = "".join(_LETTERS[name] for name in types)
     else:
         used.add("hybrid_override_pattern")
-        said = config.get("hybrid_override_pattern", Nothing())
-        if not isinstance(said, str) or not said or set(said) - set(_LETTERS.values()):
-            raise SpecError("hybrid_override_pattern", said, "a letter for each layer: M, *, - or E")
-        text = said
+        letters = config.get("hybrid_override_pattern", Nothing())
+        if not isinstance(letters, str) or not letters or set(letters) - set(_LETTERS.values()):
+            raise SpecError("hybrid_override_pattern", letters, "a letter for each layer: M, *, - or E")
+        text = letters
     if len(text) != layers:
         raise SpecError("num_hidden_layers", layers, f"{len(text)}, the length of the pattern")
     table["layer_pattern"] = text
@@ -163,7 +163,7 @@ def _types(config: Mapping[str, Any], layers: int, used: set[str]) -> str:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise SpecError("full_attention_interval", every, "a whole number of 1 or more")
         return pattern(["L" if (i + 1) % every else "A" for i in range(layers)])
-    if not isinstance(types, list) or len(types) != layers or not all(name in _MIXERS for name in types):
+    if not isinstance(types, list) or len(types) != layers or not all(isinstance(name, str) and name in _MIXERS for name in types):
         raise SpecError("layer_types", types, f"one of {', '.join(_MIXERS)} for each of the {layers} layers")
     return pattern([_MIXERS[name] for name in types])
 
@@ -182,19 +182,21 @@ def _kimi(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: s
         ("conv_width", "short_conv_kernel_size", 4),
     ):
         value = linear.get(key, usual)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise SpecError(f"linear_attn_config.{key}", Nothing() if value is None else value, "a whole number of 1 or more")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+            raise SpecError(
+                f"linear_attn_config.{key}", Nothing() if value is None else value, f"a whole number from 1 to {LARGEST}"
+            )
         table[field] = value
-    shared, dense = config.get("num_shared_experts") or 0, config.get("first_k_dense_replace") or 0
-    table["shared_ffn"] = int(shared) * int(table.get("expert_ffn") or 0)
-    table["layer_pattern"] = pattern(["D" if i < int(dense) else "E" for i in range(layers)])
+    shared, dense = natural(config, "num_shared_experts", 0), natural(config, "first_k_dense_replace", 0)
+    table["shared_ffn"] = shared * int(table.get("expert_ffn") or 0)
+    table["layer_pattern"] = pattern(["D" if i < dense else "E" for i in range(layers)])
     sigmoid = config.get("moe_router_activation_func", "sigmoid") == "sigmoid"
     table |= {"router": "sigmoid", "balance": "bias"} if sigmoid else {}
     used |= {"linear_attn_config", "num_shared_experts", "first_k_dense_replace", "moe_router_activation_func", "moe_layer_freq"}
 
 
-def _indices(config: Mapping[str, Any], key: str, layers: int, first: int) -> Sequence[int]:
-    found = config.get(key) or []
-    if not isinstance(found, list) or not all(isinstance(i, int) and first <= i < layers + first for i in found):
-        raise SpecError(key, found, f"a list of layer numbers from {first} to {layers + first - 1}")
-    return found
+def _indices(config: Mapping[str, Any], key: str, layers: int, first: int) -> frozenset[int]:
+    listed = config.get(key) or []
+    if not isinstance(listed, list) or not all(isinstance(i, int) and first <= i < layers + first for i in listed):
+        raise SpecError(key, listed, f"a list of layer numbers from {first} to {layers + first - 1}")
+    return frozenset(listed)

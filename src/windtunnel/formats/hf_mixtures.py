@@ -1,4 +1,4 @@
-"""What configurations of mixtures and of mixed layers say in their own way: which layers are of which kind, and shared experts."""
+"""Hugging Face keys of MoE models and of models with several kinds of layers: patterns of layers, shared experts, routing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import Nothing, SpecError
 
 LOCAL = ("sliding_attention", "chunked_attention")
+LARGEST = 10**9
+"""No size of a network in use is larger."""
 
 
 def mixed(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> None:
@@ -22,8 +24,10 @@ def mixed(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set
         _windows(kind, config, table, layers, used, assumed)
     if "n_shared_experts" in config:
         used.add("n_shared_experts")
-        table["shared_ffn"] = _whole(config, "n_shared_experts", 0) * int(table.get("expert_ffn") or 0)
+        table["shared_ffn"] = natural(config, "n_shared_experts", 0) * int(table.get("expert_ffn") or 0)
     if kind == "llama4_text":
+        if "expert_ffn" not in table:
+            raise SpecError("intermediate_size", Nothing(), "the key intermediate_size in config.json: the width of an expert")
         table["shared_ffn"] = table["expert_ffn"]
         assumed.append("one shared expert, as wide as a routed one")
         used.update(key for key in ("use_qk_norm", "moe_layers") if key in config)
@@ -41,9 +45,20 @@ def mixed(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set
 
 def pattern(letters: Sequence[str]) -> str:
     """The shortest pattern whose repetition gives `letters`: "LG", "L5G", "D3E58"."""
-    size = next(n for n in range(1, len(letters) + 1) if all(a == letters[i % n] for i, a in enumerate(letters)))
+    size = _period(letters)
     runs = [(letter, len(list(run))) for letter, run in groupby(letters[:size])]
     return "".join(letter if count == 1 else f"{letter}{count}" for letter, count in runs)
+
+
+def _period(letters: Sequence[str]) -> int:
+    """The least n with letters[i] = letters[i - n] throughout, in linear time (the failure function of Knuth, Morris, Pratt)."""
+    border = [0] * len(letters)  # of every prefix: the longest proper prefix of it that is also its suffix
+    for end in range(1, len(letters)):
+        length = border[end - 1]
+        while length and letters[end] != letters[length]:
+            length = border[length - 1]
+        border[end] = length + (letters[end] == letters[length])
+    return len(letters) - border[-1]
 
 
 def _dense(config: Mapping[str, Any], layers: int, used: set[str]) -> list[bool] | None:
@@ -52,12 +67,13 @@ def _dense(config: Mapping[str, Any], layers: int, used: set[str]) -> list[bool]
     if not any(config.get(name) is not None for name in names):
         return None
     used.update(name for name in names if name in config)
-    first, every = _whole(config, "first_k_dense_replace", 0), max(1, _whole(config, "moe_layer_freq", 1))
-    step = max(1, _whole(config, "decoder_sparse_step", 1), _whole(config, "interleave_moe_layer_step", 1))
+    first, every = natural(config, "first_k_dense_replace", 0), max(1, natural(config, "moe_layer_freq", 1))
+    step = max(1, natural(config, "decoder_sparse_step", 1), natural(config, "interleave_moe_layer_step", 1))
     only = config.get("mlp_only_layers") or []
-    if not isinstance(only, list):
+    if not isinstance(only, list) or not all(isinstance(layer, int) for layer in only):
         raise SpecError("mlp_only_layers", only, "a list of layer numbers")
-    return [i < first or i % every != 0 or (i + 1) % step != 0 or i in only for i in range(layers)]
+    dense = frozenset(only)
+    return [i < first or i % every != 0 or (i + 1) % step != 0 or i in dense for i in range(layers)]
 
 
 def _windows(kind: str, config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str], assumed: list[str]) -> None:
@@ -73,17 +89,18 @@ def _windows(kind: str, config: Mapping[str, Any], table: dict[str, Any], layers
         table["window_pattern"] = pattern(["L" if name in LOCAL else "G" for name in types])
     elif kind in ("gemma3_text", "gpt_oss", "llama4_text"):
         usual = {"gemma3_text": 6, "gpt_oss": 2, "llama4_text": 4}[kind]
-        period = _whole(config, "sliding_window_pattern", _whole(config, "_sliding_window_pattern", usual))
+        period = natural(config, "sliding_window_pattern", natural(config, "_sliding_window_pattern", usual))
         table["window_pattern"] = pattern(["L" if (i + 1) % max(1, period) else "G" for i in range(layers)])
         assumed.append(f"every {period}th layer sees all tokens, the others a window of {table['window']}")
     else:
         assumed.append(f"sliding window of {table['window']} in every layer")
 
 
-def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
+def natural(config: Mapping[str, Any], key: str, default: int) -> int:
+    """The whole number of 0 or more at `key`, `default` where it is left out or null; SpecError for anything else."""
     value = config.get(key)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise SpecError(key, value, "a whole number of 0 or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
+        raise SpecError(key, value, f"a whole number from 0 to {LARGEST}")
     return value

@@ -6,14 +6,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, MIXED, NOT_MODELLED, Family
 from windtunnel.formats.hf_families import FAMILIES as DECODERS
 from windtunnel.formats.hf_hybrids import HYBRIDS, hybrid
-from windtunnel.formats.hf_mixtures import mixed
+from windtunnel.formats.hf_mixtures import LARGEST, mixed
 from windtunnel.formats.hf_vision import vision_of
 from windtunnel.formats.imported import Imported
-from windtunnel.spec import Model, load_model
+from windtunnel.spec import load_model
+from windtunnel.spec.common import LARGEST_LAYERS
+from windtunnel.spec.explain import explain
 from windtunnel.spec.vision import Vision
 
 FORMAT = "huggingface"
@@ -65,7 +69,7 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     """
     used: set[str] = {"model_type"}
     inner = config.get("text_config")
-    if inner is None and config.get("model_type") in TEXT and isinstance(config.get("vision_config"), Mapping):
+    if inner is None and config.get("model_type") in tuple(TEXT) and isinstance(config.get("vision_config"), Mapping):
         inner = {key: value for key, value in config.items() if key != "vision_config"}  # older files keep both in one table
     if isinstance(inner, Mapping) and isinstance(inner.get("model_type"), str):
         return _multimodal(config, inner, name)
@@ -91,28 +95,32 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
 
 def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str) -> Imported:
     """The decoder of `inner`, with the encoder of images where its type is known."""
-    made = from_config(
+    decoder = from_config(
         {**inner, "model_type": TEXT.get(str(inner["model_type"]), inner["model_type"])}, name or str(config.get("model_type", ""))
     )
     assumed: list[str] = []
-    vision = vision_of(config, made.model.hidden, assumed)
+    vision = vision_of(config, decoder.model.hidden, assumed)
     left = {key for key in config if key != "text_config"} if config.get("text_config") is not None else set()
-    left |= {f"text_config.{key}" if config.get("text_config") is not None else key for key in made.ignored}
+    left |= {f"text_config.{key}" if config.get("text_config") is not None else key for key in decoder.ignored}
     if vision is None:
         return Imported(
             FORMAT,
-            made.model,
-            built=made.built,
+            decoder.model,
+            built=decoder.built,
             ignored=tuple(sorted(left)),
-            assumed=("the language model alone (text_config)", *made.assumed),
+            assumed=("the language model alone (text_config)", *decoder.assumed),
         )
-    model = Model(**{field: getattr(made.model, field) for field in Model.model_fields} | {"vision": Vision(**vision)})
+    try:
+        encoder = Vision(**vision)
+    except ValidationError as error:
+        raise explain(error, Vision, "vision_config") from None
+    model = decoder.model.model_copy(update={"vision": encoder})
     return Imported(
         FORMAT,
         model,
-        built=tuple(sorted((*made.built, "vision"))),
+        built=tuple(sorted((*decoder.built, "vision"))),
         ignored=tuple(sorted(left - {"model_type", "vision_config"})),
-        assumed=(*made.assumed, *assumed),
+        assumed=(*decoder.assumed, *assumed),
     )
 
 
@@ -179,25 +187,26 @@ def _present(config: Mapping[str, Any], family: Family, field: str) -> str | Non
 
 
 def _checked(key: str, field: str, value: object) -> object:
-    if field in _INTEGERS and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise SpecError(key, value, "a whole number of 1 or more")
+    largest = LARGEST_LAYERS if field == "layers" else LARGEST
+    if field in _INTEGERS and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest):
+        raise SpecError(key, value, f"a whole number from 1 to {largest}")
     if field in _SWITCHES and not isinstance(value, bool):
         raise SpecError(key, value, "true or false")
     return value
 
 
 def _activation(config: Mapping[str, Any], family: Family, table: dict[str, Any]) -> None:
-    said = table["activation"]
-    plain = ACTIVATIONS.get(said) if isinstance(said, str) else None
+    name = table["activation"]
+    plain = ACTIVATIONS.get(name) if isinstance(name, str) else None
     if plain is None:
-        raise SpecError(str(_present(config, family, "activation")), said, ", ".join(sorted(ACTIVATIONS)))
+        raise SpecError(str(_present(config, family, "activation")), name, ", ".join(sorted(ACTIVATIONS)))
     if family.gated:
         gated = {"silu": "swiglu", "gelu": "geglu"}
         if plain not in gated:
-            raise SpecError("hidden_act", said, "silu or gelu for a gated MLP")
+            raise SpecError("hidden_act", name, "silu or gelu for a gated MLP")
         table["activation"] = gated[plain]
     elif plain == "silu":
-        raise SpecError("hidden_act", said, "gelu, relu or relu2 for an MLP without gate")
+        raise SpecError("hidden_act", name, "gelu, relu or relu2 for an MLP without gate")
     else:
         table["activation"] = plain
 
@@ -230,8 +239,8 @@ def _special(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: 
 
 def _mpt(config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> list[str]:
     ratio = config.get("expansion_ratio", 4)
-    if isinstance(ratio, bool) or not isinstance(ratio, int) or ratio < 1:
-        raise SpecError("expansion_ratio", ratio, "a whole number of 1 or more")
+    if isinstance(ratio, bool) or not isinstance(ratio, int) or not 1 <= ratio <= LARGEST:
+        raise SpecError("expansion_ratio", ratio, f"a whole number from 1 to {LARGEST}")
     table["ffn"] = ratio * table["hidden"]
     no_bias = config.get("no_bias", True)
     if not isinstance(no_bias, bool):

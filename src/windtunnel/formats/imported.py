@@ -1,4 +1,4 @@
-"""What an importer returns: what it built, what it left out, what it had to assume."""
+"""The result of an import: model, plan and runtime, ignored keys, assumed values."""
 
 from __future__ import annotations
 

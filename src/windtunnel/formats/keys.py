@@ -21,10 +21,10 @@ class Keys:
     def get(self, path: str) -> Any:
         """What is at `path`, None where nothing is."""
         self.used.add(path)
-        found: Any = self.table
+        value: Any = self.table
         for part in path.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        return found
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
 
     def typed(self, path: str, kind: type[Any]) -> Any:
         """As `get`, None for "auto" too; SpecError for a value of another kind."""

@@ -19,6 +19,7 @@ from windtunnel.formats.megatron_offload import offload_of
 from windtunnel.formats.megatron_optimizer import optimizer_of
 from windtunnel.formats.megatron_precision import precision_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
+from windtunnel.spec.common import LARGEST_LAYERS
 from windtunnel.spec.explain import explain
 
 FORMAT = "megatron"
@@ -45,6 +46,8 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None) -
     args = parse(text, where)
     for flag in REQUIRED:
         args.needed(flag)
+    if args.needed("num-layers") > LARGEST_LAYERS:
+        raise SpecError("--num-layers", args.needed("num-layers"), f"at most {LARGEST_LAYERS}")
     _refuse(args)
     model = _model(args)
     plan = _plan(args, model, on)
@@ -116,13 +119,13 @@ def _model(args: Arguments) -> Model:
 
 def _activation(args: Arguments) -> str:
     flags = {"swiglu": "swiglu", "quick-geglu": "geglu", "squared-relu": "squared_relu"}
-    return next((made for flag, made in flags.items() if args.switch(flag)), "gelu")
+    return next((ours for flag, ours in flags.items() if args.switch(flag)), "gelu")
 
 
 def _vocab(args: Arguments) -> int:
     for flag in ("vocab-size", "padded-vocab-size"):
-        if found := args.integer(flag):
-            return found
+        if size := args.integer(flag):
+            return size
     if args.text("tokenizer-type") == "GPT2BPETokenizer" or args.text("tokenizer-type") is None and args.has("merge-file"):
         args.assumed.append(f"vocabulary {_GPT2_VOCAB}, GPT-2's (--vocab-size left out)")
         return _GPT2_VOCAB
@@ -130,19 +133,19 @@ def _vocab(args: Arguments) -> int:
 
 
 def _norm(args: Arguments) -> str:
-    said = args.text("normalization") or "LayerNorm"
+    name = args.text("normalization") or "LayerNorm"
     norms = {"layernorm": "layernorm", "rmsnorm": "rmsnorm"}
-    if said.lower() not in norms:
-        raise SpecError("--normalization", said, "LayerNorm, RMSNorm")
+    if name.lower() not in norms:
+        raise SpecError("--normalization", name, "LayerNorm, RMSNorm")
     args.switch("apply-layernorm-1p")
-    return norms[said.lower()]
+    return norms[name.lower()]
 
 
 def _position(args: Arguments) -> str:
     if args.switch("use-rotary-position-embeddings"):
         return "rope"
-    said = args.text("position-embedding-type")
-    if args.switch("no-position-embedding") and said is None:
+    kind = args.text("position-embedding-type")
+    if args.switch("no-position-embedding") and kind is None:
         return "none"
     positions = {
         "learned_absolute": "learned",
@@ -154,18 +157,18 @@ def _position(args: Arguments) -> str:
         "alibi": "alibi",
         "none": "none",
     }
-    if said is not None and said.lower() not in positions:
-        raise SpecError("--position-embedding-type", said, ", ".join(sorted(positions)))
-    return positions[(said or "learned_absolute").lower()]
+    if kind is not None and kind.lower() not in positions:
+        raise SpecError("--position-embedding-type", kind, ", ".join(sorted(positions)))
+    return positions[(kind or "learned_absolute").lower()]
 
 
 def _window(args: Arguments) -> int | None:
-    said = args.text("window-size")
-    if said is None:
+    window = args.text("window-size")
+    if window is None:
         return None
-    numbers = re.findall(r"-?\d{1,9}", said)
+    numbers = re.findall(r"-?\d{1,9}", window)
     if not numbers or int(numbers[0]) < 1:
-        raise SpecError("--window-size", said, "left,right in tokens, such as 4096,0")
+        raise SpecError("--window-size", window, "left,right in tokens, such as 4096,0")
     return int(numbers[0]) + 1
 
 
@@ -211,8 +214,8 @@ def _validated(table: dict[str, Any]) -> Plan:
 
 
 def _gpus(args: Arguments, on: Job | None) -> int | None:
-    if found := args.integer("world-size"):
-        return found
+    if gpus := args.integer("world-size"):
+        return gpus
     if args.launcher_gpus:
         return args.launcher_gpus
     return on.cluster.gpus if on else None
@@ -225,35 +228,35 @@ def _sharding(args: Arguments) -> str:
             raise SpecError("--zero-stage", stage, "0, 1, 2 or 3")
         return "none" if stage == 0 else f"zero{stage}"
     strategies = {"no_shard": "none", "optim": "zero1", "optim_grads": "zero2", "optim_grads_params": "fsdp"}
-    said = args.text("data-parallel-sharding-strategy")
+    strategy = args.text("data-parallel-sharding-strategy")
     if args.switch("use-torch-fsdp2"):
         return "fsdp"
-    if args.switch("use-megatron-fsdp") or said is not None:
-        if said is not None and said not in strategies:
-            raise SpecError("--data-parallel-sharding-strategy", said, ", ".join(strategies))
-        return strategies[said or "optim_grads_params"]
+    if args.switch("use-megatron-fsdp") or strategy is not None:
+        if strategy is not None and strategy not in strategies:
+            raise SpecError("--data-parallel-sharding-strategy", strategy, ", ".join(strategies))
+        return strategies[strategy or "optim_grads_params"]
     return "zero1" if args.switch("use-distributed-optimizer") else "none"
 
 
 def _recompute(args: Arguments) -> dict[str, Any]:
-    said = args.text("recompute-granularity")
-    if said is not None and said not in ("full", "selective"):
-        raise SpecError("--recompute-granularity", said, "full, selective")
+    granularity = args.text("recompute-granularity")
+    if granularity is not None and granularity not in ("full", "selective"):
+        raise SpecError("--recompute-granularity", granularity, "full, selective")
     if args.switch("recompute-activations"):
-        said = said or "selective"
+        granularity = granularity or "selective"
     method = args.text("recompute-method")
-    if args.switch("recompute-full") or said is None and method is not None:
-        said = "full"
+    if args.switch("recompute-full") or granularity is None and method is not None:
+        granularity = "full"
     count = args.integer("recompute-num-layers")
-    made: dict[str, Any] = {"recompute": said or "none"}
-    if said == "full" and method == "block" and count is not None:
-        made["recompute_layers"] = count
+    fields: dict[str, Any] = {"recompute": granularity or "none"}
+    if granularity == "full" and method == "block" and count is not None:
+        fields["recompute_layers"] = count
     elif count not in (None, 1):
         args.assumed.append(f"every layer recomputes (--recompute-num-layers {count} is how many share one checkpoint)")
     modules = args.words_of("recompute-modules")
-    if said == "selective" and modules and modules != ["core_attn"]:
-        made["recompute_modules"] = _modules(args, modules)
-    return made
+    if granularity == "selective" and modules and modules != ["core_attn"]:
+        fields["recompute_modules"] = _modules(args, modules)
+    return fields
 
 
 def _modules(args: Arguments, named: list[str]) -> list[str]:
@@ -308,12 +311,12 @@ def _runtime(args: Arguments) -> Runtime:
 
 def _kernels(args: Arguments) -> dict[str, Any]:
     """Attention kernel and launch mode, where the flags decide them."""
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if args.switch("use-flash-attn") or args.text("transformer-impl") == "transformer_engine":
-        made["attention"] = "flash"
+        fields["attention"] = "flash"
     elif args.text("transformer-impl") == "local":
-        made["attention"] = "unfused" if args.switch("no-masked-softmax-fusion") else "fused_softmax"
-    return made | graphs_of(args)
+        fields["attention"] = "unfused" if args.switch("no-masked-softmax-fusion") else "fused_softmax"
+    return fields | graphs_of(args)
 
 
 def _job(args: Arguments, model: Model, plan: Plan, runtime: Runtime, on: Job) -> Job:

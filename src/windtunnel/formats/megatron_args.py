@@ -11,6 +11,9 @@ from windtunnel.formats.shell import words
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
 _LARGEST = 10**12
+_LONGEST_FLAG = 100
+MOST_SUGGESTIONS = 50
+"""Unknown flags whose nearest known one is looked for: the search takes milliseconds each."""
 
 
 @dataclass
@@ -48,13 +51,13 @@ class Arguments:
 
     def integer(self, flag: str) -> int | None:
         """The flag's whole number, None where the flag is left out; SpecError for anything else."""
-        said = self.text(flag)
-        if said is None:
+        text = self.text(flag)
+        if text is None:
             return None
-        if not re.fullmatch(r"\+?[0-9_]{1,15}", said) or int(said) > _LARGEST:
-            hint = f"The variable in {said} is not set in this text." if "$" in said else ""
-            raise SpecError(f"--{flag}", said, "a whole number", hint)
-        return int(said)
+        if not re.fullmatch(r"\+?[0-9_]{1,15}", text) or int(text) > _LARGEST:
+            hint = f"The variable in {text} is not set in this text." if "$" in text else ""
+            raise SpecError(f"--{flag}", text, "a whole number", hint)
+        return int(text)
 
     def needed(self, flag: str) -> int:
         value = self.integer(flag)
@@ -65,13 +68,13 @@ class Arguments:
         return value
 
     def number(self, flag: str) -> float | None:
-        said = self.text(flag)
-        if said is None:
+        text = self.text(flag)
+        if text is None:
             return None
         try:
-            return float(said)
+            return float(text)
         except ValueError:
-            raise SpecError(f"--{flag}", said, "a number") from None
+            raise SpecError(f"--{flag}", text, "a number") from None
 
     def left_over(self) -> list[str]:
         """Flags that changed nothing: unknown ones, and known ones that no rule looked at."""
@@ -89,44 +92,44 @@ def parse(text: str, where: str) -> Arguments:
     if not listed:
         raise SpecError(where, text.strip()[:60], "Megatron-LM flags such as --num-layers 24")
     launcher = {LAUNCHER[flag]: values for flag, values in listed if flag in LAUNCHER}
-    made = Arguments({}, _launched(launcher))
+    arguments = Arguments({}, _launched(launcher))
     for flag, values in listed:
         if flag == ".py" or flag in LAUNCHER:
             continue
         name = OLD_NAMES.get(flag, flag)
         if name != flag:
-            made.old_names.append(flag)
+            arguments.old_names.append(flag)
         if name not in KINDS:
-            near = nearest(flag, KINDS)
+            near = nearest(flag, KINDS) if len(arguments.unknown) < MOST_SUGGESTIONS and len(flag) <= _LONGEST_FLAG else None
             close = f" (is it --{near}?)" if near and _alike(flag, near) else ""
-            made.unknown.append(f"--{flag}{close}" if not values else f"--{flag} {' '.join(values)[:60]}{close}")
-            made.given[name] = values
+            arguments.unknown.append(f"--{flag}{close}" if not values else f"--{flag} {' '.join(values)[:60]}{close}")
+            arguments.given[name] = values
             continue
         if KINDS[name] == "switch" and values and values[0].lower() in ("false", "0", "no"):
             continue
         if KINDS[name] in ("int", "float"):
             values = values[:1]
-        made.given[name] = values
-    return made
+        arguments.given[name] = values
+    return arguments
 
 
 def _split(listed: list[str]) -> list[tuple[str, list[str]]]:
     """(flag, its words) in order; a word that names a Python script is the pseudo flag `.py`."""
-    made: list[tuple[str, list[str]]] = []
+    flags: list[tuple[str, list[str]]] = []
     for word in listed:
         head, equals, value = word.partition("=")
         if _FLAG.fullmatch(head):
-            made.append((head[2:].replace("_", "-"), [value] if equals else []))
+            flags.append((head[2:].replace("_", "-"), [value] if equals else []))
         elif word.endswith(".py"):
-            made.append((".py", []))
-        elif made and made[-1][0] != ".py":
-            made[-1][1].append(word)
-    return made
+            flags.append((".py", []))
+        elif flags and flags[-1][0] != ".py":
+            flags[-1][1].append(word)
+    return flags
 
 
-def _launched(said: dict[str, list[str]]) -> int | None:
+def _launched(launcher: dict[str, list[str]]) -> int | None:
     """GPUs that the launcher starts processes on, where both numbers are written out."""
-    per_node, nodes = said.get("per-node"), said.get("nodes", ["1"])
+    per_node, nodes = launcher.get("per-node"), launcher.get("nodes", ["1"])
     if not per_node or not nodes or not per_node[0].isdecimal() or not nodes[0].isdecimal():
         return None
     count = int(per_node[0][:9]) * int(nodes[0][:9])

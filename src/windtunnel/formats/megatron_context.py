@@ -14,8 +14,8 @@ SCOPES = ("attn", "mlp", "moe", "moe_router", "moe_preprocess")
 
 def context_of(args: Arguments, cp: int) -> dict[str, Any]:
     """Fields of the plan: how ranks exchange keys and values; empty without context parallelism."""
-    said = args.words_of("cp-comm-type") or ["p2p"]
-    kinds = list(dict.fromkeys(word for entry in said for word in re.split(r"[,\s]+", entry) if word))
+    listed = args.words_of("cp-comm-type") or ["p2p"]
+    kinds = list(dict.fromkeys(word for entry in listed for word in re.split(r"[,\s]+", entry) if word))
     sizes = args.words_of("hierarchical-context-parallel-sizes") or []
     for kind in kinds:
         if kind not in KINDS:
@@ -23,8 +23,8 @@ def context_of(args: Arguments, cp: int) -> dict[str, Any]:
     if cp == 1:
         return {}
     if len(kinds) > 1:
-        raise SpecError("--cp-comm-type", " ".join(said), "one way for all layers", "Write the one that most layers have.")
-    made: dict[str, Any] = {"cp_kind": kinds[0]}
+        raise SpecError("--cp-comm-type", " ".join(listed), "one way for all layers", "Write the one that most layers have.")
+    fields: dict[str, Any] = {"cp_kind": kinds[0]}
     if kinds[0] == "a2a+p2p":
         if len(sizes) != 2 or not all(size.isdecimal() and int(size[:9]) > 0 for size in sizes):
             raise SpecError(
@@ -32,18 +32,18 @@ def context_of(args: Arguments, cp: int) -> dict[str, Any]:
                 " ".join(sizes),
                 f"two whole numbers whose product is --context-parallel-size = {cp}",
             )
-        made["cp_sizes"] = [int(size[:9]) for size in sizes]
-    return made
+        fields["cp_sizes"] = [int(size[:9]) for size in sizes]
+    return fields
 
 
 def graphs_of(args: Arguments) -> dict[str, Any]:
     """Launch mode: whole CUDA graphs, graphs of some modules, or none."""
-    said = args.text("cuda-graph-impl")
-    if said not in (None, "none", "local", "transformer_engine"):
-        raise SpecError("--cuda-graph-impl", said, "none, local, transformer_engine")
+    implementation = args.text("cuda-graph-impl")
+    if implementation not in (None, "none", "local", "transformer_engine"):
+        raise SpecError("--cuda-graph-impl", implementation, "none, local, transformer_engine")
     old = args.switch("enable-cuda-graph") or args.switch("external-cuda-graph")
     scope = list(dict.fromkeys(word for entry in args.words_of("cuda-graph-scope") or [] for word in entry.split(",") if word))
-    if not old and said in (None, "none"):
+    if not old and implementation in (None, "none"):
         return {}
     if unknown := [word for word in scope if word not in (*SCOPES, "full", "full_iteration")]:
         raise SpecError("--cuda-graph-scope", unknown[0], ", ".join((*SCOPES, "full_iteration")))

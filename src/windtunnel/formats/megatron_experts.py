@@ -29,11 +29,11 @@ def mixture_of(args: Arguments, layers: int) -> dict[str, Any]:
         table["shared_ffn"] = shared
     if args.switch("moe-shared-expert-gate"):
         args.assumed.append("the gate of the shared experts, one number a token, is left out (--moe-shared-expert-gate)")
-    said = args.text("moe-layer-freq")
-    if said is not None:
-        wanted = _layers(said, "--moe-layer-freq", layers, every=lambda i, n: i % n == 0)
+    frequency = args.text("moe-layer-freq")
+    if frequency is not None:
+        wanted = _layers(frequency, "--moe-layer-freq", layers, every=lambda i, n: i % n == 0)
         if not any(wanted):
-            raise SpecError("--moe-layer-freq", said, "a layer with experts, or no --num-experts")
+            raise SpecError("--moe-layer-freq", frequency, "a layer with experts, or no --num-experts")
         if not all(wanted):
             table["layer_pattern"] = pattern(["E" if one else "D" for one in wanted])
     if groups := args.integer("moe-router-num-groups"):
@@ -46,10 +46,10 @@ def mixture_of(args: Arguments, layers: int) -> dict[str, Any]:
 
 def _balance(args: Arguments) -> str:
     kinds = {"aux_loss": "aux_loss", "seq_aux_loss": "aux_loss", "global_aux_loss": "aux_loss", "sinkhorn": "none", "none": "none"}
-    said = (args.words_of("moe-router-load-balancing-type") or ["aux_loss"])[0]
-    if said not in kinds:
-        raise SpecError("--moe-router-load-balancing-type", said, ", ".join(kinds))
-    return kinds[said]
+    kind = (args.words_of("moe-router-load-balancing-type") or ["aux_loss"])[0]
+    if kind not in kinds:
+        raise SpecError("--moe-router-load-balancing-type", kind, ", ".join(kinds))
+    return kinds[kind]
 
 
 def latent_of(args: Arguments) -> dict[str, Any]:
@@ -76,10 +76,10 @@ def latent_of(args: Arguments) -> dict[str, Any]:
 
 def windows_of(args: Arguments, layers: int) -> str | None:
     """Pattern of layers with the window, where not all have it."""
-    said = args.text("window-attn-skip-freq")
-    if said is None:
+    frequency = args.text("window-attn-skip-freq")
+    if frequency is None:
         return None
-    local = _layers(said, "--window-attn-skip-freq", layers, lambda i, n: (i + 1) % n != 0)
+    local = _layers(frequency, "--window-attn-skip-freq", layers, lambda i, n: (i + 1) % n != 0)
     return pattern(["L" if one else "G" for one in local])
 
 
@@ -100,10 +100,10 @@ def dispatch_of(args: Arguments) -> dict[str, Any]:
     """Runtime fields of experts; Megatron's defaults where a flag is left out."""
     if not is_mixture(args):
         return {}
-    said = args.text("moe-token-dispatcher-type") or "allgather"
+    dispatcher = args.text("moe-token-dispatcher-type") or "allgather"
     kinds = {"allgather": "allgather", "alltoall": "alltoall", "alltoall_seq": "alltoall", "flex": "deepep"}
-    if said not in kinds:
-        raise SpecError("--moe-token-dispatcher-type", said, ", ".join(kinds))
+    if dispatcher not in kinds:
+        raise SpecError("--moe-token-dispatcher-type", dispatcher, ", ".join(kinds))
     if not args.has("moe-token-dispatcher-type"):
         args.assumed.append("tokens reach experts by all-gather, Megatron's default (--moe-token-dispatcher-type left out)")
     backend = args.text("moe-flex-dispatcher-backend") or "deepep"
@@ -111,7 +111,7 @@ def dispatch_of(args: Arguments) -> dict[str, Any]:
         raise SpecError("--moe-flex-dispatcher-backend", backend, "deepep, hybridep")
     args.switch("moe-enable-deepep")
     fields: dict[str, Any] = {
-        "moe_dispatch": backend if said == "flex" else kinds[said],
+        "moe_dispatch": backend if dispatcher == "flex" else kinds[dispatcher],
         "moe_permute_fusion": args.switch("moe-permute-fusion"),
         "moe_fused_router": args.switch("moe-router-fusion"),
         "moe_shared_overlap": args.switch("moe-shared-expert-overlap"),
@@ -129,25 +129,27 @@ def dispatch_of(args: Arguments) -> dict[str, Any]:
 
 
 def _one_of(args: Arguments, flag: str, kinds: dict[str, str], default: str) -> str:
-    said = args.text(flag) or default
-    if said not in kinds:
-        raise SpecError(f"--{flag}", said, ", ".join(kinds))
-    return kinds[said]
+    value = args.text(flag) or default
+    if value not in kinds:
+        raise SpecError(f"--{flag}", value, ", ".join(kinds))
+    return kinds[value]
 
 
-def _layers(said: str, flag: str, layers: int, every: Any) -> list[bool]:
+def _layers(expression: str, flag: str, layers: int, every: Any) -> list[bool]:
     """Which layers a frequency means: a number, or a list of zeros and ones such as ([0]*3+[1]*58)."""
     wanted = "a whole number, or a list of zeros and ones such as ([0]*3+[1]*58)"
+    if len(expression) > _LONGEST:
+        raise SpecError(flag, expression, f"{wanted}, of at most {_LONGEST} characters")
     try:
-        value = _value(ast.parse(said.strip().strip("'\""), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError):
-        raise SpecError(flag, said, wanted) from None
+        value = _value(ast.parse(expression.strip().strip("'\""), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a parser's stack that overflows is a MemoryError
+        raise SpecError(flag, expression, wanted) from None
     if isinstance(value, int):
         if value < 1:
-            raise SpecError(flag, said, wanted)
+            raise SpecError(flag, expression, wanted)
         return [bool(every(i, value)) for i in range(layers)]
     if len(value) != layers:
-        raise SpecError(flag, said, f"one entry for each of the {layers} layers; these are {len(value)}")
+        raise SpecError(flag, expression, f"one entry for each of the {layers} layers; these are {len(value)}")
     return [bool(one) for one in value]
 
 
@@ -162,7 +164,12 @@ def _value(node: ast.expr) -> int | list[int]:
         return [item for item in inner if isinstance(item, int)]
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left), _value(node.right)
-        if isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
+        if (
+            isinstance(node.op, ast.Add)
+            and isinstance(left, list)
+            and isinstance(right, list)
+            and len(left) + len(right) <= _LONGEST
+        ):
             return left + right
         if isinstance(node.op, ast.Mult) and isinstance(left, list) and isinstance(right, int) and len(left) * right <= _LONGEST:
             return left * right

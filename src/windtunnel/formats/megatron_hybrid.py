@@ -21,21 +21,21 @@ def hybrid_of(args: Arguments, layers: int, hidden: int) -> dict[str, Any]:
 
     Raises SpecError for a pattern that is not one letter a layer.
     """
-    said = next((text for flag in _PATTERNS if (text := args.text(flag)) is not None), None)
+    letters = next((text for flag in _PATTERNS if (text := args.text(flag)) is not None), None)
     args.switch("is-hybrid-model")
-    if said is None:
+    if letters is None:
         return {}
-    if set(said) - set("MG*-E"):
+    if set(letters) - set("MG*-E"):
         raise SpecError(
             "--hybrid-override-pattern",
-            said,
+            letters,
             "a letter for each layer: M, G, *, - or E",
             "Give cuts of the pipeline as plan.stages, further tokens as --mtp-num-layers.",
         )
-    if len(said) != layers:
-        raise SpecError("--num-layers", layers, f"{len(said)}, the length of the pattern")
-    table: dict[str, Any] = {"layer_pattern": said}
-    if "M" in said:
+    if len(letters) != layers:
+        raise SpecError("--num-layers", layers, f"{len(letters)}, the length of the pattern")
+    table: dict[str, Any] = {"layer_pattern": letters}
+    if "M" in letters:
         table |= {field: args.integer(flag) for flag, field in _SIZES.items()}
         if table["ssm_heads"] is None:
             table["ssm_heads"] = 2 * hidden // (table["ssm_head_dim"] or 64)

@@ -30,10 +30,10 @@ def layers_of(args: Arguments, layers: int, pp: int) -> tuple[tuple[int, ...] | 
         return None, vpp
     if counted % (pp * vpp):
         raise SpecError("--num-layers", layers, f"{counted} (with embedding and loss) as a multiple of {pp * vpp} virtual stages")
-    made = [counted // (pp * vpp)] * (pp * vpp)
-    made[0] -= args.switch("account-for-embedding-in-pipeline-split")
-    made[-1] -= args.switch("account-for-loss-in-pipeline-split")
-    return _checked(made, "--num-layers", layers), vpp
+    stages = [counted // (pp * vpp)] * (pp * vpp)
+    stages[0] -= args.switch("account-for-embedding-in-pipeline-split")
+    stages[-1] -= args.switch("account-for-loss-in-pipeline-split")
+    return _checked(stages, "--num-layers", layers), vpp
 
 
 def _ends(layers: int, pp: int, vpp: int, first: int | None, last: int | None) -> tuple[int, ...]:
@@ -42,7 +42,7 @@ def _ends(layers: int, pp: int, vpp: int, first: int | None, last: int | None) -
     left = layers - (first or 0) - (last or 0)
     if vpp > 1:
         raise SpecError("--decoder-first-pipeline-num-layers", first, "one virtual stage per rank in this version")
-    if middle < 0 or left < 0 or (middle and left % middle) or (not middle and left):
+    if middle < 0 or left < middle or (middle and left % middle) or (not middle and left):
         raise SpecError("--decoder-first-pipeline-num-layers", first, f"ends that leave a multiple of {middle} of {layers} layers")
     inner = [left // middle] * middle if middle else []
     stages = ([] if first is None else [first]) + inner + ([] if last is None else [last])
@@ -54,11 +54,13 @@ def _written(args: Arguments, layout: str, layers: int, pp: int) -> tuple[tuple[
     prediction. A part may be without layers."""
     flag = "--pipeline-model-parallel-layout"
     text = re.sub(r"[\s,]", "", layout)
-    while found := _REPEATED.search(text):
-        body, times = (found.group(1), found.group(2)) if found.group(2) else (found.group(3), found.group(4))
-        text = text[: found.start()] + body * int(times) + text[found.end() :]
-        if len(text) > _LONGEST:
+    while True:
+        repeats = [(*(match.group(1, 2) if match.group(2) else match.group(3, 4)),) for match in _REPEATED.finditer(text)]
+        if len(text) + sum(len(body) * int(times) for body, times in repeats) > _LONGEST:
             raise SpecError(flag, layout, f"at most {_LONGEST} letters when written out")
+        if not repeats:
+            break
+        text = _REPEATED.sub(_written_out, text)
     if not re.fullmatch(r"[EtmLP|]+", text):
         raise SpecError(flag, layout, "letters E, t, m, L between bars, such as Et*3|(tt|)*29,m|L")
     parts = text.split("|")
@@ -74,6 +76,11 @@ def _written(args: Arguments, layout: str, layers: int, pp: int) -> tuple[tuple[
     if text.count("m") > parts[-1].count("m"):
         args.assumed.append(f"layers that predict further tokens run with the loss, not in a part before it (m in {flag})")
     return tuple(counts), len(counts) // pp
+
+
+def _written_out(repeat: re.Match[str]) -> str:
+    body, times = repeat.group(1, 2) if repeat.group(2) else repeat.group(3, 4)
+    return str(body) * int(times)
 
 
 def _checked(stages: list[int], flag: str, got: object) -> tuple[int, ...]:

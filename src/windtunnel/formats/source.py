@@ -1,4 +1,4 @@
-"""Reading what somebody else wrote: size, encoding and nesting are bounded before anything is parsed."""
+"""Reads a source file or text; size, encoding and nesting are checked before anything is parsed."""
 
 from __future__ import annotations
 

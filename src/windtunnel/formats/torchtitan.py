@@ -77,11 +77,11 @@ def _model(keys: Keys, assumed: list[str]) -> Model:
             "name and flavor of a model, as [model] has them",
             "Recipes without them: give --model FILE of the same network.",
         )
-    said = f"{name}-{flavor}".lower()
-    known = FLAVORS.get(said, said.replace("_", "-"))
+    wanted = f"{name}-{flavor}".lower()
+    known = FLAVORS.get(wanted, wanted.replace("_", "-"))
     if known not in names("models"):
         others = [entry for entry in names("models") if entry.startswith(("qwen3", "gpt-oss"))]
-        raise UnknownName("model.flavor", said, sorted((*FLAVORS, *others)))
+        raise UnknownName("model.flavor", wanted, sorted((*FLAVORS, *others)))
     model = load_model(known)
     if model.mtp_layers:
         model = model.model_copy(update={"mtp_layers": 0})
@@ -137,32 +137,34 @@ def _plan(keys: Keys, model: Model, on: Job | None, assumed: list[str]) -> Plan:
 
 def _rotation(keys: Keys, cp: int) -> str | None:
     """How keys and values meet: PyTorch gathers them, or passes them on."""
-    said = keys.text("parallelism.context_parallel_rotate_method") or "allgather"
+    method = keys.text("parallelism.context_parallel_rotate_method") or "allgather"
     kinds = {"allgather": "all_gather", "alltoall": "p2p"}
-    if said not in kinds:
-        raise SpecError("parallelism.context_parallel_rotate_method", said, ", ".join(kinds))
-    return kinds[said] if cp > 1 else None
+    if method not in kinds:
+        raise SpecError("parallelism.context_parallel_rotate_method", method, ", ".join(kinds))
+    return kinds[method] if cp > 1 else None
 
 
 def _stages(keys: Keys, model: Model, pp: int) -> dict[str, Any]:
     """Schedule, virtual stages and layers of each; embedding and output count as a layer at their ends."""
-    said = keys.text("parallelism.pipeline_parallel_schedule") or "1F1B"
+    wanted = keys.text("parallelism.pipeline_parallel_schedule") or "1F1B"
     first, last = (keys.whole(f"parallelism.pipeline_parallel_{end}_stage_less_layers") for end in ("first", "last"))
     each = keys.count("parallelism.pipeline_parallel_layers_per_stage")
     if pp == 1:
         return {}
-    if said.lower() not in SCHEDULES:
+    if wanted.lower() not in SCHEDULES:
         raise UnknownName(
             "parallelism.pipeline_parallel_schedule",
-            said,
+            wanted,
             ["1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"],
         )
-    schedule = SCHEDULES[said.lower()]
+    schedule = SCHEDULES[wanted.lower()]
     ends = (1 if first is None else first, 1 if last is None else last)
     total = model.layers + sum(ends)
     vpp = 1 if schedule in ("1f1b", "gpipe") else 2
     if each is not None and vpp > 1:
         vpp = max(1, -(-total // each) // pp)
+    if pp * vpp > total:  # torchtitan refuses it too
+        raise SpecError("parallelism.pipeline_parallel_degree", pp, f"stages for the {model.layers} layers")
     base, extra = divmod(total, pp * vpp)
     layers = [base + (1 if i < extra else 0) for i in range(pp * vpp)]
     layers[0], layers[-1] = layers[0] - ends[0], layers[-1] - ends[1]
@@ -193,7 +195,7 @@ def _float8(keys: Keys, precision: str) -> dict[str, Any]:
     if precision != "fp8":
         return {}
     sections = ("quantize.linear.float8", "quantize.dense.float8", "float8")
-    recipe = next((said for path in sections if (said := keys.text(f"{path}.recipe_name"))), "tensorwise")
+    recipe = next((name for path in sections if (name := keys.text(f"{path}.recipe_name"))), "tensorwise")
     recipes = {"tensorwise": "current", "rowwise": "rowwise", "rowwise_with_gw_hp": "rowwise"}
     if recipe not in recipes:
         raise SpecError("float8.recipe_name", recipe, ", ".join(recipes))
@@ -204,9 +206,9 @@ def _float8(keys: Keys, precision: str) -> dict[str, Any]:
 def _runtime(keys: Keys, plan: Plan) -> Runtime:
     params = keys.text("training.mixed_precision_param") or "bfloat16"
     reduce = keys.text("training.mixed_precision_reduce") or "float32"
-    for path, said in (("training.mixed_precision_param", params), ("training.mixed_precision_reduce", reduce)):
-        if said not in _DTYPES:
-            raise SpecError(path, said, ", ".join(_DTYPES))
+    for path, dtype in (("training.mixed_precision_param", params), ("training.mixed_precision_reduce", reduce)):
+        if dtype not in _DTYPES:
+            raise SpecError(path, dtype, ", ".join(_DTYPES))
     listed = keys.get("model.converters") or []
     converters = listed.split(",") if isinstance(listed, str) else listed if isinstance(listed, list) else []
     precision = _DTYPES[params]
@@ -223,8 +225,8 @@ def _runtime(keys: Keys, plan: Plan) -> Runtime:
     fields["launch"] = "compile" if compiled else "eager"
     wanted = keys.flag("parallelism.enable_async_tensor_parallel") or keys.flag("compile.enable_async_tensor_parallel")
     fields["overlap_tp"] = wanted and compiled and plan.tp > 1
-    said = keys.text("parallelism.fsdp_reshard_after_forward") or "default"
-    if said not in ("default", "always", "never"):
-        raise SpecError("parallelism.fsdp_reshard_after_forward", said, "default, always, never")
-    fields["reshard_after_forward"] = said == "always" or said == "default" and plan.pp == 1
+    reshard = keys.text("parallelism.fsdp_reshard_after_forward") or "default"
+    if reshard not in ("default", "always", "never"):
+        raise SpecError("parallelism.fsdp_reshard_after_forward", reshard, "default, always, never")
+    fields["reshard_after_forward"] = reshard == "always" or dtype == "default" and plan.pp == 1
     return load_runtime("torchtitan", **fields)

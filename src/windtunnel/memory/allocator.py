@@ -33,15 +33,15 @@ class OutOfMemory(WindtunnelError):
         super().__init__(f"The allocator found no {size} B: it holds {reserved} B and may hold {limit:.0f} B.")
 
 
-class Block:
+class PoolBlock:
     """A piece of a segment; neighbours in it are `before` and `after`. Unmapped ones are address space without memory."""
 
     __slots__ = ("address", "after", "age", "allocated", "before", "mapped", "pool", "requested", "segment", "size", "waits")
 
-    def __init__(self, pool: Pool, segment: Segment, address: int, size: int, mapped: bool = True) -> None:
+    def __init__(self, pool: Pool, segment: PoolSegment, address: int, size: int, mapped: bool = True) -> None:
         self.pool, self.segment, self.address, self.size, self.mapped = pool, segment, address, size, mapped
-        self.before: Block | None = None
-        self.after: Block | None = None
+        self.before: PoolBlock | None = None
+        self.after: PoolBlock | None = None
         self.allocated = False
         self.requested = self.age = 0
         self.waits: set[int] = set()  # other streams that still use it
@@ -59,17 +59,17 @@ class Block:
         return self.size + (self.after.size if self.after is not None and not self.after.mapped else 0)
 
 
-class Segment:
+class PoolSegment:
     """What one cudaMalloc returned, or the address range of an expandable segment."""
 
     __slots__ = ("expandable", "first", "pool")
 
     def __init__(self, pool: Pool, address: int, size: int, expandable: bool) -> None:
         self.pool, self.expandable = pool, expandable
-        self.first = Block(pool, self, address, size, mapped=not expandable)
+        self.first = PoolBlock(pool, self, address, size, mapped=not expandable)
 
-    def blocks(self) -> Iterator[Block]:
-        block: Block | None = self.first
+    def blocks(self) -> Iterator[PoolBlock]:
+        block: PoolBlock | None = self.first
         while block is not None:
             yield block
             block = block.after
@@ -83,19 +83,19 @@ class Pool:
     def __init__(self, stream: int, small: bool) -> None:
         self.stream, self.small = stream, small
         self.keys: list[tuple[int, int]] = []
-        self.blocks: dict[int, Block] = {}
+        self.blocks: dict[int, PoolBlock] = {}
         self.searches = 0
 
-    def add(self, block: Block) -> None:
+    def add(self, block: PoolBlock) -> None:
         block.age = self.searches
         insort(self.keys, block.key)
         self.blocks[block.address] = block
 
-    def remove(self, block: Block) -> None:
+    def remove(self, block: PoolBlock) -> None:
         del self.keys[bisect_left(self.keys, block.key)]
         del self.blocks[block.address]
 
-    def at(self, index: int) -> Block:
+    def at(self, index: int) -> PoolBlock:
         return self.blocks[self.keys[index][1]]
 
 
@@ -111,12 +111,12 @@ class CachingAllocator:
     def __init__(self, settings: AllocatorSettings | None = None, limit: float = math.inf, note: Note | None = None) -> None:
         self.settings, self.limit, self.note = settings or AllocatorSettings(), limit, note
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = self.retries = 0
-        self.segments: dict[int, Segment] = {}  # by first address
+        self.segments: dict[int, PoolSegment] = {}  # by first address
         self._pools: dict[tuple[int, bool], Pool] = {}
-        self._deferred: dict[int, Block] = {}
+        self._deferred: dict[int, PoolBlock] = {}
         self._next = 0x7F0000000000
 
-    def malloc(self, size: float, stream: int = 0) -> Block:
+    def malloc(self, size: float, stream: int = 0) -> PoolBlock:
         """The block for `size` bytes asked for on `stream`. Raises OutOfMemory."""
         wanted = math.ceil(size)
         rounded = self.settings.rounded(wanted)
@@ -125,7 +125,7 @@ class CachingAllocator:
         block = self._cached(pool, rounded) or self._fresh(pool, rounded)
         rest = block.size - rounded
         if rest and self._splits(pool, rounded, rest):
-            left = Block(pool, block.segment, block.address + rounded, rest)
+            left = PoolBlock(pool, block.segment, block.address + rounded, rest)
             left.before, left.after = block, block.after
             if block.after is not None:
                 block.after.before = left
@@ -136,12 +136,12 @@ class CachingAllocator:
         self.peak_allocated = max(self.peak_allocated, self.allocated)
         return block
 
-    def record_stream(self, block: Block, stream: int) -> None:
+    def record_stream(self, block: PoolBlock, stream: int) -> None:
         """`block` is also used on `stream`: once freed, it stays out of reach until that stream has caught up."""
         if stream != block.pool.stream:
             block.waits.add(stream)
 
-    def free(self, block: Block) -> None:
+    def free(self, block: PoolBlock) -> None:
         """The tensor is gone; its block can be reused unless another stream still uses it."""
         block.allocated = False
         if block.waits:
@@ -177,7 +177,7 @@ class CachingAllocator:
             return rest >= BLOCK
         return size < self.settings.max_split and rest > SMALL
 
-    def _cached(self, pool: Pool, size: int) -> Block | None:
+    def _cached(self, pool: Pool, size: int) -> PoolBlock | None:
         pool.searches += 1
         index = bisect_left(pool.keys, (size, 0))
         if index == len(pool.keys):
@@ -193,7 +193,7 @@ class CachingAllocator:
         pool.remove(block)
         return block
 
-    def _fresh(self, pool: Pool, size: int) -> Block:
+    def _fresh(self, pool: Pool, size: int) -> PoolBlock:
         if self.settings.collect_above > 0.0 and self.limit < math.inf:
             self._collect()
         found = self._from_cuda(pool, size)
@@ -208,18 +208,18 @@ class CachingAllocator:
             raise OutOfMemory(size, self.reserved, self.limit)
         return found
 
-    def _from_cuda(self, pool: Pool, size: int) -> Block | None:
+    def _from_cuda(self, pool: Pool, size: int) -> PoolBlock | None:
         if self.settings.expandable:
             return self._expand(pool, size)
         whole = SMALL_SEGMENT if pool.small else LARGE_SEGMENT if size < OWN_SEGMENT else -(-size // ROUND) * ROUND
         if not self._reserve(whole):
             return None
-        segment = Segment(pool, self._address(whole), whole, expandable=False)
+        segment = PoolSegment(pool, self._address(whole), whole, expandable=False)
         self.segments[segment.first.address] = segment
         self._tell("segment_alloc", segment.first, whole)
         return segment.first
 
-    def _tell(self, action: str, block: Block, size: int) -> None:
+    def _tell(self, action: str, block: PoolBlock, size: int) -> None:
         if self.note is not None:
             self.note(action, block.address, size, block.pool.stream)
 
@@ -237,7 +237,7 @@ class CachingAllocator:
 
     # -- expandable segments ----------------------------------------------------------------------------------------
 
-    def _expand(self, pool: Pool, size: int) -> Block | None:
+    def _expand(self, pool: Pool, size: int) -> PoolBlock | None:
         """Maps pages (2 MiB small, 20 MiB large) at the lowest address where free and unmapped blocks make up `size`."""
         page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
         block = self._open(pool, size)
@@ -251,7 +251,7 @@ class CachingAllocator:
         pool.remove(block)
         return block
 
-    def _open(self, pool: Pool, size: int) -> Block:
+    def _open(self, pool: Pool, size: int) -> PoolBlock:
         for segment in self.segments.values():
             if segment.pool is not pool:
                 continue
@@ -260,23 +260,23 @@ class CachingAllocator:
                     continue
                 start = block.before if block.before is not None and block.before.idle else block
                 room = 0
-                at: Block | None = start
+                at: PoolBlock | None = start
                 while room < size and at is not None and at.idle:
                     room, at = room + at.size, at.after
                 if room >= size:
                     return start
         page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
         whole = max(size, int(1.125 * self.limit) if self.limit < math.inf else 2**40)
-        segment = Segment(pool, self._address(whole + page), -(-whole // page) * page, expandable=True)
+        segment = PoolSegment(pool, self._address(whole + page), -(-whole // page) * page, expandable=True)
         self.segments[segment.first.address] = segment
         return segment.first
 
-    def _map(self, block: Block, size: int, page: int) -> bool:
+    def _map(self, block: PoolBlock, size: int, page: int) -> bool:
         mapped = min(-(-size // page) * page, block.size)
         if not self._reserve(mapped):
             return False
         if mapped < block.size:
-            rest = Block(block.pool, block.segment, block.address + mapped, block.size - mapped, mapped=False)
+            rest = PoolBlock(block.pool, block.segment, block.address + mapped, block.size - mapped, mapped=False)
             rest.before, rest.after = block, block.after
             if block.after is not None:
                 block.after.before = rest
@@ -287,7 +287,7 @@ class CachingAllocator:
         block.pool.add(block)
         return True
 
-    def _unmap(self, block: Block) -> None:
+    def _unmap(self, block: PoolBlock) -> None:
         """Gives back the whole pages of a free block; what sticks out at both ends stays free."""
         page = SMALL_SEGMENT if block.pool.small else LARGE_SEGMENT
         base = block.segment.first.address
@@ -300,7 +300,7 @@ class CachingAllocator:
         for address, size, ahead in ((block.address, begin - block.address, True), (end, block.address + block.size - end, False)):
             if not size:
                 continue
-            stub = Block(pool, block.segment, address, size)
+            stub = PoolBlock(pool, block.segment, address, size)
             stub.before, stub.after = (block.before, block) if ahead else (block, block.after)
             if stub.before is not None:
                 stub.before.after = stub
@@ -318,12 +318,12 @@ class CachingAllocator:
 
     # -- giving back ------------------------------------------------------------------------------------------------
 
-    def _release(self, block: Block) -> None:
+    def _release(self, block: PoolBlock) -> None:
         self.allocated -= block.size
         self._merge(block)
         block.pool.add(block)
 
-    def _merge(self, block: Block) -> None:
+    def _merge(self, block: PoolBlock) -> None:
         """Takes idle neighbours in that are mapped as `block` is."""
         before, after = block.before, block.after
         if before is not None and before.idle and before.mapped == block.mapped:
@@ -343,7 +343,7 @@ class CachingAllocator:
             if after.after is not None:
                 after.after.before = block
 
-    def _give_back(self, block: Block) -> None:
+    def _give_back(self, block: PoolBlock) -> None:
         block.pool.remove(block)
         self.reserved -= block.size
         self._tell("segment_free", block, block.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from windtunnel.memory.habits import Habits
+from windtunnel.memory.habits import MemoryHabits
 from windtunnel.memory.state import gradients_leave
 from windtunnel.memory.tiers import largest_copy
 from windtunnel.spec.common import DTYPE_BYTES
@@ -15,13 +15,13 @@ from windtunnel.workload.ops import Kind
 from windtunnel.workload.passes.fsdp import INT8, blocks_ahead, persistent
 
 
-def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: float) -> float:
+def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:
     """Pipeline receive buffers, gathered parameters, unsharded gradients in flight and reduction buckets of `stage`."""
     job = workload.job
     plan = job.plan
     total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
     total += largest_copy(workload, stage)  # a layer that leaves while the next one runs, or comes back ahead of its use
-    if plan.shards_parameters:
+    if plan.shards_parameters and job.shard_ranks > 1:
         return total + _sharded(workload, stage, habit, parameters + workload.held_weights(stage)[1])
     if (job.dp * plan.cp > 1 or gradients_leave(plan)) and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
@@ -30,7 +30,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: Habits, parameters: floa
     return total
 
 
-def _sharded(workload: Workload, stage: int, habit: Habits, parameters: float) -> float:
+def _sharded(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:
     """Fully sharded: full-size copies of the blocks in flight, their gradients, and the reduce-scatter's input."""
     job = workload.job
     compute = job.runtime.compute_width

@@ -13,7 +13,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Habits:
+class MemoryHabits:
     """How a framework treats buffers.
 
     `loss` is what one logit costs at the peak of an unfused loss, in bytes, without and with a vocabulary cut over tp, tensors of
@@ -42,14 +42,14 @@ class Habits:
     lazy_moments: bool = True
 
 
-_MEGATRON = Habits(loss=(8.0, 8.0), flat="gradients")
-_EAGER = Habits(loss=(14.0, 14.0))
-_DEEPSPEED = Habits(
+_MEGATRON = MemoryHabits(loss=(8.0, 8.0), flat="gradients")
+_EAGER = MemoryHabits(loss=(14.0, 14.0))
+_DEEPSPEED = MemoryHabits(
     loss=(8.0, 8.0), keeps_outputs=True, raw_gradients="chunk", bucket=5e8, resident=1.0 * 2**30, flat="all", lazy_moments=False
 )
-_TORCHTITAN = Habits(loss=(14.0, 18.0), keeps_outputs=True, saves_gathered=True, torch_pipeline=True)
+_TORCHTITAN = MemoryHabits(loss=(14.0, 18.0), keeps_outputs=True, saves_gathered=True, torch_pipeline=True)
 
-HABITS: dict[str, Habits] = {
+HABITS: dict[str, MemoryHabits] = {
     "megatron-deepspeed": _DEEPSPEED,
     "deepspeed": _DEEPSPEED,
     "torchtitan": _TORCHTITAN,
@@ -57,10 +57,10 @@ HABITS: dict[str, Habits] = {
     "llm-foundry": _EAGER,
     "composer": _EAGER,
     "pytorch": _EAGER,
-    "maxtext": Habits(loss=(8.0, 8.0), lazy_moments=False),
+    "maxtext": MemoryHabits(loss=(8.0, 8.0), lazy_moments=False),
 }
 
 
-def habits(framework: str) -> Habits:
+def habits(framework: str) -> MemoryHabits:
     """Habits of a framework, by its name in the catalogue; Megatron's for others, since most frameworks descend from it."""
     return HABITS.get(framework.lower().replace("_", "-"), _MEGATRON)

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from windtunnel.memory.buffers import buffer_bytes
-from windtunnel.memory.habits import Habits, habits
+from windtunnel.memory.habits import MemoryHabits, habits
 from windtunnel.memory.outputs import Passes, passes_of
 from windtunnel.memory.resident import cublas_bytes
 from windtunnel.memory.stage import raw_gradient_bytes
@@ -40,7 +40,7 @@ class Content(IntEnum):
     BUFFERS = 5
 
 
-class Event(NamedTuple):
+class TensorEvent(NamedTuple):
     """`tensor` is allocated with `size` bytes on `stream`, or freed where `size` is negative. Zero-sized tensors do not appear.
 
     `content` is what it holds, `label` its name for people, `where` the pass in which the event falls. `turn` counts passes and
@@ -61,7 +61,7 @@ class _Script:
     """Writes events; tensors are numbers."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[TensorEvent] = []
         self.where, self.turn = "start", -1
         self._live: dict[int, tuple[float, int, Content, str]] = {}
         self._next = 0
@@ -70,17 +70,17 @@ class _Script:
         self._next += 1
         if size >= 1.0:
             self._live[self._next] = (size, int(stream), content, label)
-            self.events.append(Event(self._next, size, int(stream), content, label, self.where, self.turn))
+            self.events.append(TensorEvent(self._next, size, int(stream), content, label, self.where, self.turn))
         return self._next
 
     def drop(self, tensors: Iterable[int]) -> None:
         for tensor in tensors:
             if tensor in self._live:
                 size, stream, content, label = self._live.pop(tensor)
-                self.events.append(Event(tensor, -size, stream, content, label, self.where, self.turn))
+                self.events.append(TensorEvent(tensor, -size, stream, content, label, self.where, self.turn))
 
 
-def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Event]:
+def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[TensorEvent]:
     """Events of the fullest GPU of `stage`, in the order in which its process makes them; of `whole` steps, or of shortened ones.
 
     What is never freed stays allocated.
@@ -115,7 +115,7 @@ def shortened(workload: Workload, stage: int) -> list[Action]:
     return order[:cut] + [a for a in order[cut:] if a.direction is not Pass.FORWARD and (a.chunk, a.micro_batch) in begun]
 
 
-def _start(script: _Script, workload: Workload, stage: int, habit: Habits, state: State) -> None:
+def _start(script: _Script, workload: Workload, stage: int, habit: MemoryHabits, state: State) -> None:
     """State and buffers that a process makes before its first step."""
     job, parameters = workload.job, workload.stage_parameters[stage]
     weights = _spread(workload, stage, False, state.weights, trained=False)
@@ -143,7 +143,7 @@ def _start(script: _Script, workload: Workload, stage: int, habit: Habits, state
     script.take(rest - moving, Content.BUFFERS, "framework buffer")
 
 
-def _late_gradients(job: Job, habit: Habits) -> bool:
+def _late_gradients(job: Job, habit: MemoryHabits) -> bool:
     """Whether a step's first backward passes make the gradients, a tensor for each parameter, and its end frees them."""
     half = job.runtime.compute_width >= DTYPE_BYTES[job.runtime.gradient_dtype]
     return habit.flat == "none" or habit.flat == "all" and half
@@ -205,7 +205,7 @@ class _Player:
     def gathered(workload: Workload, stage: int) -> dict[int, float]:
         """Bytes of a block's gathered parameters where full sharding gathers and frees them block by block."""
         job = workload.job
-        if not job.plan.shards_parameters or not job.runtime.reshard_after_forward:
+        if not job.plan.shards_parameters or job.shard_ranks == 1 or not job.runtime.reshard_after_forward:
             return {}
         if job.plan.pp > 1 and habits(job.runtime.framework).torch_pipeline:
             return {}

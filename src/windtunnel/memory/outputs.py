@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from windtunnel.memory.habits import Habits, habits
+from windtunnel.memory.habits import MemoryHabits, habits
 from windtunnel.memory.walk import Needs, copy_per_logit
 from windtunnel.workload.graph import Block, Workload
 from windtunnel.workload.identity import Role
@@ -83,7 +83,7 @@ def _kept(workload: Workload, block: Block, need: Needs) -> list[float]:
     return [*kept, more] if more >= 1.0 else kept
 
 
-def _loss(workload: Workload, block: Block, habit: Habits, need: Needs) -> tuple[float, ...]:
+def _loss(workload: Workload, block: Block, habit: MemoryHabits, need: Needs) -> tuple[float, ...]:
     """Temporaries of the loss: fp32 copies of the logits, and what is left over."""
     if not need.logits:
         return ()

@@ -9,7 +9,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
-from windtunnel.memory.allocator import Block, CachingAllocator
+from windtunnel.memory.allocator import CachingAllocator, PoolBlock
 from windtunnel.memory.allocator_settings import settings_of
 from windtunnel.memory.lifetimes import Content, lifetimes
 from windtunnel.workload.graph import Workload
@@ -62,7 +62,7 @@ def over_time(workload: Workload, stage: int, times: Sequence[tuple[float, float
         raise SpecError("times", len(times), f"one for each of the stage's {passes} passes, and one for the update")
     job = workload.job
     pool = CachingAllocator(settings_of(job.runtime.alloc_conf), limit)
-    live: dict[int, Block] = {}
+    live: dict[int, PoolBlock] = {}
     parts = np.zeros(len(PARTS))
     turns: list[int] = []
     levels: list[Floats] = []

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windtunnel.memory.allocator import Block, CachingAllocator, OutOfMemory
+from windtunnel.memory.allocator import CachingAllocator, OutOfMemory, PoolBlock
 from windtunnel.memory.allocator_settings import settings_of
 from windtunnel.memory.lifetimes import lifetimes
 from windtunnel.memory.result import StageMemory
@@ -34,7 +34,7 @@ class Pooled:
 def pooled(workload: Workload, stage: int, limit: float) -> Pooled:
     """What `stage` reserves where CUDA has `limit` bytes to give."""
     pool = CachingAllocator(settings_of(workload.job.runtime.alloc_conf), limit)
-    live: dict[int, Block] = {}
+    live: dict[int, PoolBlock] = {}
     failed = False
     try:
         for tensor, size, stream, *_ in lifetimes(workload, stage):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.memory.habits import Habits
+from windtunnel.memory.habits import MemoryHabits
 from windtunnel.spec.job import Job
 
 MIB = 2.0**20
@@ -25,7 +25,7 @@ CUBLAS = {"hopper": 32 * MIB, "blackwell": 32 * MIB}
 CUBLAS_ELSE = 8.125 * MIB
 
 
-def context_bytes(job: Job, habit: Habits) -> float:
+def context_bytes(job: Job, habit: MemoryHabits) -> float:
     """Context, modules of kernels and all communicators."""
     return CONTEXT.get(job.cluster.gpu.architecture, OTHER_CONTEXT) + habit.resident + nccl_bytes(job)
 

@@ -10,9 +10,9 @@ import math
 import pickle
 from typing import Any
 
-from windtunnel.memory.allocator import CachingAllocator, Segment
+from windtunnel.memory.allocator import CachingAllocator, PoolSegment
 from windtunnel.memory.allocator_settings import settings_of
-from windtunnel.memory.lifetimes import Event, lifetimes
+from windtunnel.memory.lifetimes import TensorEvent, lifetimes
 from windtunnel.workload.graph import Workload
 
 Snapshot = dict[str, Any]
@@ -72,7 +72,7 @@ def dumps(found: Snapshot) -> bytes:
     return pickle.dumps(found, protocol=4)
 
 
-def _until_highest(events: list[Event]) -> list[Event]:
+def _until_highest(events: list[TensorEvent]) -> list[TensorEvent]:
     level = highest = 0.0
     last = 0
     for place, event in enumerate(events):
@@ -82,7 +82,7 @@ def _until_highest(events: list[Event]) -> list[Event]:
     return events[: last + 1]
 
 
-def _segment(segment: Segment, made: dict[int, list[Snapshot]], expandable: bool) -> Snapshot:
+def _segment(segment: PoolSegment, made: dict[int, list[Snapshot]], expandable: bool) -> Snapshot:
     mapped = [block for block in segment.blocks() if block.mapped]
     used = sum(block.size for block in mapped if block.allocated)
     held = sum(block.size for block in mapped if not block.idle)

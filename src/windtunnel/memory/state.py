@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windtunnel.memory.habits import Habits
+from windtunnel.memory.habits import MemoryHabits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
 from windtunnel.spec.plan import Plan
@@ -34,7 +34,7 @@ class State:
 
 def state_of(
     job: Job,
-    habits: Habits,
+    habits: MemoryHabits,
     parameters: float,
     experts: float = 0.0,
     quantised: float = 0.0,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from windtunnel.memory.habits import Habits
+from windtunnel.memory.habits import MemoryHabits
 from windtunnel.memory.state import gradients_leave, state_of
 from windtunnel.memory.walk import Needs
 from windtunnel.spec.common import DTYPE_BYTES
@@ -51,7 +51,7 @@ class TierMemory:
         return self.total - self.capacity
 
 
-def tiers_of(workload: Workload, stage: int, habit: Habits, needs: Sequence[Needs]) -> tuple[TierMemory, ...]:
+def tiers_of(workload: Workload, stage: int, habit: MemoryHabits, needs: Sequence[Needs]) -> tuple[TierMemory, ...]:
     """Every place that the plan's offload uses, for one GPU of `stage`; none where nothing leaves."""
     job = workload.job
     offload = job.plan.offload

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.memory.habits import Habits, habits
+from windtunnel.memory.habits import MemoryHabits, habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.precision import NARROW
@@ -61,7 +61,7 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
     return tuple(_needs(workload, block, habits(workload.job.runtime.framework)) for block in workload.blocks)
 
 
-def _needs(workload: Workload, block: Block, habit: Habits) -> Needs:
+def _needs(workload: Workload, block: Block, habit: MemoryHabits) -> Needs:
     if isinstance(workload.job.model, GraphModel):  # its tensors were counted one by one
         return Needs(block.saved, block.working, 0.0, block.parameters, 0.0, block.offloaded)
     table, runtime, plan = workload.ops, workload.job.runtime, workload.job.plan

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from windtunnel.workload.ops import Axis, Comm, Kind, OpTable, Phase
 
 
-class Group(StrEnum):
+class StepGroup(StrEnum):
     """Groups of the parts of a step, in the order of reports."""
 
     COMPUTE = "compute"
@@ -32,34 +32,34 @@ class Category(IntEnum):
     call belongs to, or ""."""
 
     key: str
-    group: Group
+    group: StepGroup
     label: str
     axis: str
 
-    def __new__(cls, code: int, group: Group, label: str, axis: str = "") -> Category:
+    def __new__(cls, code: int, group: StepGroup, label: str, axis: str = "") -> Category:
         member = int.__new__(cls, code)
         member._value_ = code
         member.group, member.label, member.axis = group, label, axis
         return member
 
-    MATMUL = 0, Group.COMPUTE, "matrix multiplication"
-    ATTENTION = 1, Group.COMPUTE, "attention"
-    MEMORY_BOUND = 2, Group.COMPUTE, "memory-bound kernels"
-    RECOMPUTE = 3, Group.RECOMPUTE, "recomputation"
-    OPTIMIZER = 4, Group.OPTIMIZER, "optimizer"
-    TENSOR_PARALLEL = 5, Group.COMMUNICATION, "tensor parallel", "tp"
-    CONTEXT_PARALLEL = 6, Group.COMMUNICATION, "context parallel", "cp"
-    EXPERT_PARALLEL = 7, Group.COMMUNICATION, "expert parallel", "ep"
-    PARAMETER_GATHER = 8, Group.COMMUNICATION, "parameter gathering", "shard"
-    GRADIENT_REDUCE = 9, Group.COMMUNICATION, "gradient reduction", "dp"
-    PIPELINE_TRANSFER = 10, Group.COMMUNICATION, "pipeline transfer", "pp"
-    PIPELINE_BUBBLE = 11, Group.BUBBLE, "pipeline bubble"
-    STEP_SYNC = 12, Group.COMMUNICATION, "step synchronisation", "world"
-    OTHER_STAGES = 13, Group.WAITING, "waiting for other stages"
-    OFFLOAD = 14, Group.OFFLOAD, "offload copies"
-    CPU_UPDATE = 15, Group.OPTIMIZER, "update by the CPU"
-    SLOWER_RANKS = 16, Group.WAITING, "waiting for slower ranks"
-    DATA = 17, Group.DATA, "waiting for data"
+    MATMUL = 0, StepGroup.COMPUTE, "matrix multiplication"
+    ATTENTION = 1, StepGroup.COMPUTE, "attention"
+    MEMORY_BOUND = 2, StepGroup.COMPUTE, "memory-bound kernels"
+    RECOMPUTE = 3, StepGroup.RECOMPUTE, "recomputation"
+    OPTIMIZER = 4, StepGroup.OPTIMIZER, "optimizer"
+    TENSOR_PARALLEL = 5, StepGroup.COMMUNICATION, "tensor parallel", "tp"
+    CONTEXT_PARALLEL = 6, StepGroup.COMMUNICATION, "context parallel", "cp"
+    EXPERT_PARALLEL = 7, StepGroup.COMMUNICATION, "expert parallel", "ep"
+    PARAMETER_GATHER = 8, StepGroup.COMMUNICATION, "parameter gathering", "shard"
+    GRADIENT_REDUCE = 9, StepGroup.COMMUNICATION, "gradient reduction", "dp"
+    PIPELINE_TRANSFER = 10, StepGroup.COMMUNICATION, "pipeline transfer", "pp"
+    PIPELINE_BUBBLE = 11, StepGroup.BUBBLE, "pipeline bubble"
+    STEP_SYNC = 12, StepGroup.COMMUNICATION, "step synchronisation", "world"
+    OTHER_STAGES = 13, StepGroup.WAITING, "waiting for other stages"
+    OFFLOAD = 14, StepGroup.OFFLOAD, "offload copies"
+    CPU_UPDATE = 15, StepGroup.OPTIMIZER, "update by the CPU"
+    SLOWER_RANKS = 16, StepGroup.WAITING, "waiting for slower ranks"
+    DATA = 17, StepGroup.DATA, "waiting for data"
 
 
 for _category in Category:
@@ -91,31 +91,31 @@ class Task(IntEnum):
     DATA_LOADING = 18
 
     @property
-    def group(self) -> Group:
-        return _TASK_GROUPS.get(self, Group.COMPUTE)
+    def group(self) -> StepGroup:
+        return _TASK_GROUPS.get(self, StepGroup.COMPUTE)
 
 
 for _task in Task:
     _task.key = _task.name.lower().replace("_", " ")
 
 _TASK_GROUPS = {
-    Task.SEND: Group.COMMUNICATION,
-    Task.RECEIVE: Group.COMMUNICATION,
-    Task.GATHER: Group.COMMUNICATION,
-    Task.REDUCE: Group.COMMUNICATION,
-    Task.TIED_EMBEDDING: Group.COMMUNICATION,
-    Task.GRADIENT_NORM: Group.COMMUNICATION,
-    Task.OFFLOAD: Group.OFFLOAD,
-    Task.FETCH: Group.OFFLOAD,
-    Task.TO_STORAGE: Group.OFFLOAD,
-    Task.FROM_STORAGE: Group.OFFLOAD,
-    Task.UPDATE: Group.OPTIMIZER,
-    Task.CPU_UPDATE: Group.OPTIMIZER,
-    Task.DATA_LOADING: Group.DATA,
-    Task.HOST: Group.HOST,
+    Task.SEND: StepGroup.COMMUNICATION,
+    Task.RECEIVE: StepGroup.COMMUNICATION,
+    Task.GATHER: StepGroup.COMMUNICATION,
+    Task.REDUCE: StepGroup.COMMUNICATION,
+    Task.TIED_EMBEDDING: StepGroup.COMMUNICATION,
+    Task.GRADIENT_NORM: StepGroup.COMMUNICATION,
+    Task.OFFLOAD: StepGroup.OFFLOAD,
+    Task.FETCH: StepGroup.OFFLOAD,
+    Task.TO_STORAGE: StepGroup.OFFLOAD,
+    Task.FROM_STORAGE: StepGroup.OFFLOAD,
+    Task.UPDATE: StepGroup.OPTIMIZER,
+    Task.CPU_UPDATE: StepGroup.OPTIMIZER,
+    Task.DATA_LOADING: StepGroup.DATA,
+    Task.HOST: StepGroup.HOST,
 }
 
-SPAN_GROUPS: dict[str, Group] = {
+SPAN_GROUPS: dict[str, StepGroup] = {
     **{c.key.replace("_", " "): c.group for c in Category},  # of kernels and calls
     **{task.key: task.group for task in Task},
 }
@@ -127,7 +127,7 @@ class StepPart:
     """One entry of a breakdown: its stable `key`, its group and label, and the axis of a call."""
 
     key: str
-    group: Group
+    group: StepGroup
     label: str
     axis: str = ""
 
@@ -154,9 +154,9 @@ def idle_key(category: Category) -> str:
     return _OWN_KEYS.get(category, f"exposed_{category.key}")
 
 
-OVERLAP_SLOWDOWN = StepPart("overlap_slowdown", Group.CONTENTION, "slowdown by overlapped calls")
-SLOWEST_GPU = StepPart("slowest_gpu", Group.WAITING, "waiting for the slowest GPU")
-HOST_PART = StepPart("host", Group.HOST, "host")
+OVERLAP_SLOWDOWN = StepPart("overlap_slowdown", StepGroup.CONTENTION, "slowdown by overlapped calls")
+SLOWEST_GPU = StepPart("slowest_gpu", StepGroup.WAITING, "waiting for the slowest GPU")
+HOST_PART = StepPart("host", StepGroup.HOST, "host")
 
 
 def _step_parts() -> dict[str, StepPart]:
@@ -164,7 +164,7 @@ def _step_parts() -> dict[str, StepPart]:
     for c in Category:
         parts.append(StepPart(c.key, c.group, c.label, c.axis))  # computation, and calls that overlap with it
         if c not in COMPUTE:
-            label = f"exposed {c.label}" if c.group in (Group.COMMUNICATION, Group.OFFLOAD) else c.label
+            label = f"exposed {c.label}" if c.group in (StepGroup.COMMUNICATION, StepGroup.OFFLOAD) else c.label
             parts.append(StepPart(idle_key(c), c.group, label, c.axis))
     return {part.key: part for part in parts}
 

@@ -1,1 +1,1 @@
-"""Measures on a GPU (or a CPU) what a job's graph needs, and takes in what others measured: both become datasets."""
+"""Measures the kernels and layers of a job on a GPU or a CPU, and imports published measurements. Both become datasets."""

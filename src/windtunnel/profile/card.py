@@ -1,4 +1,4 @@
-"""The data card of a folder of datasets: what they are, how and under which conditions they were measured, their limits.
+"""The data card of a folder of datasets: content, method and conditions of measurement, limits.
 
 What a run knows is filled in; what only its people know stands as a question between angle brackets. See docs/data-card.md.
 """
@@ -55,7 +55,7 @@ Where and when: <the machine, its cooling and power cap, the date>.
 
 
 def write_card(folder: Path, plan: str) -> Path:
-    """Writes `DATA_CARD.md` beside the Parquet files of `folder`; nothing where there are none."""
+    """Write `DATA_CARD.md` beside the Parquet files of `folder`; write nothing if there are none."""
     files = sorted(folder.glob("*.parquet"))
     path = folder / CARD
     if files:
@@ -66,7 +66,7 @@ def write_card(folder: Path, plan: str) -> Path:
 
 
 def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> str:
-    """The text of a card over the rows of one device's files, of which there is at least one."""
+    """The text of the card of one device's files (at least one)."""
     first = abouts[0]
     drivers = ", ".join(sorted({one.driver or "not known" for one in abouts}))
     conditions = {
@@ -78,10 +78,10 @@ def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> 
         **first.settings,
     }
     clocks = [row["clock_hz"] for row in rows if row.get("clock_hz")]
-    told = [row for row in rows if row.get("throttled") is not None]
-    held = Counter(word for row in told if row["throttled"] for word in row["throttled"].split(", "))
-    seen = f"{sum(1 for row in told if row['throttled']):,} of {len(told):,} rows" if told else "not known"
-    seen += "".join(f", {word} {n:,}" for word, n in held.most_common())
+    throttling = [row for row in rows if row.get("throttled") is not None]
+    reasons = Counter(word for row in throttling if row["throttled"] for word in row["throttled"].split(", "))
+    seen = f"{sum(1 for row in throttling if row['throttled']):,} of {len(throttling):,} rows" if throttling else "not known"
+    seen += "".join(f", {word} {n:,}" for word, n in reasons.most_common())
     span = f"{min(clocks) / 1e6:.0f} to {max(clocks) / 1e6:.0f} MHz, median {median(clocks) / 1e6:.0f}" if clocks else "not known"
     lost = sum(1 for row in rows if row["status"] == "oom")
     return TEXT.format(

@@ -1,4 +1,4 @@
-"""What is measured: one GPU's share of a model under a plan, and the words by which its rows are found again."""
+"""What is measured: one GPU's shard of a model under a plan, and the `shape` key of its rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windtunnel.records.shapes import Value, write_shape
 from windtunnel.spec import Job, Model
 
 DTYPES = ("fp32", "bf16", "fp16")
-"""Formats that whole modules are measured in; 8-bit products have their own sweep."""
+"""Number formats in which modules are measured; 8-bit GEMMs have their own sweep."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Case:
 
     @property
     def kv_heads(self) -> int:
-        """Key-value heads on this GPU; ranks beyond one a head hold copies."""
+        """Key/value heads on this GPU; with more ranks than heads, ranks hold copies."""
         return max(1, self.model.groups // self.tp)
 
     @property
@@ -82,7 +82,7 @@ class Case:
         inner = moe if self.experts else dense
         norm: dict[str, Value] = {"norm": model.norm}
         vocab: dict[str, Value] = {"vocab": self.vocab * self.tp}
-        whole: dict[str, Value] = {**attention, **inner, **norm, "recompute": self.recompute}
+        layer: dict[str, Value] = {**attention, **inner, **norm, "recompute": self.recompute}
         parts = {
             "attention": attention,
             "mlp": dense,
@@ -90,15 +90,15 @@ class Case:
             "norm": norm,
             "embedding": vocab,
             "head": vocab,
-            "layer": whole,
-            "step": {**whole, **vocab},
+            "layer": layer,
+            "step": {**layer, **vocab},
         }
         counted: dict[str, Value] = {} if layers is None else {"layers": layers}
         return write_shape({**base, **parts[op], **counted})
 
 
 def of_job(job: Job) -> Case:
-    """The share of one GPU of `job`. Raises SpecError for what cannot be run as whole modules (fp8, context parallelism)."""
+    """One GPU's shard of `job`. Raises SpecError for what cannot run as modules (fp8, context parallelism)."""
     plan, runtime = job.plan, job.runtime
     if plan.cp > 1:
         raise SpecError("plan.cp", plan.cp, "1, as a slice of a sequence cannot be measured alone", "Add --set plan.cp=1.")
@@ -119,7 +119,7 @@ def of_job(job: Job) -> Case:
 
 
 def checked(case: Case) -> Case:
-    """`case`, or a SpecError for widths that its tp does not divide and formats that are not measured."""
+    """Return `case`; SpecError for widths that tp does not divide and for formats that are not measured."""
     model = case.model
     if case.dtype not in DTYPES:
         raise SpecError("dtype", case.dtype, ", ".join(DTYPES), "8-bit products are measured by `windtunnel profile sweep`.")

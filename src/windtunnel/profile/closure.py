@@ -1,4 +1,4 @@
-"""The closure gate: four ways to time a layer must agree, or none of them is used.
+"""The closure check: four ways to time a layer must agree, or none of them is used.
 
     kernels + gaps  =  sub-modules + what lies between them  =  layer  =  (step - embedding - final norm - head) / layers
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TOLERANCE = {"cuda": 0.05, "cpu": 0.25}
-"""Relative to the layer, by device. A CPU shares its cores with others, and the profiler costs it microseconds an operator."""
+"""Tolerance relative to the layer, by device. A CPU's cores are shared, and the profiler adds microseconds per operator."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """Seconds of one pass over a stack: by this way, and run plainly in turn with it (`layer`)."""
+    """Seconds of one pass over a stack: measured in this way, and the plain run alternated with it (`layer`)."""
 
     seconds: float
     layer: float
@@ -24,7 +24,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Sides:
-    """The ways of one pass; None where a way was not taken.
+    """All ways to time one pass; None for a way that was not used.
 
     `gaps` go with `kernels`, less what the profiler costs a CPU; `host`: what the host needs to enqueue those plain passes, None
     where host and device are one.
@@ -38,25 +38,25 @@ class Sides:
 
 
 def ways(sides: Sides, tolerance: float) -> dict[str, float]:
-    """Each way that was taken, relative to the layer.
+    """Each way that was used, relative to the layer.
 
     A layer that the host is too slow to feed takes the host's time, which the profiler stretches: its kernels then only have to
     fit in.
     """
-    found = {}
+    closures = {}
     if sides.kernels is not None:
         starved = sides.host is not None and sides.host >= (1 - tolerance) * sides.kernels.layer
-        whole = max(sides.kernels.seconds, sides.host or 0.0) if starved else sides.kernels.seconds + sides.gaps
-        found["kernels + gaps"] = whole / sides.kernels.layer
+        ours = max(sides.kernels.seconds, sides.host or 0.0) if starved else sides.kernels.seconds + sides.gaps
+        closures["kernels + gaps"] = ours / sides.kernels.layer
     if sides.submodules is not None:
-        found["sub-modules"] = sides.submodules.seconds / sides.submodules.layer
+        closures["sub-modules"] = sides.submodules.seconds / sides.submodules.layer
     if sides.step is not None:
-        found["step / layers"] = sides.step.seconds / sides.step.layer
-    return found
+        closures["step / layers"] = sides.step.seconds / sides.step.layer
+    return closures
 
 
 def gate(sides: Sides, tolerance: float) -> str:
-    """Empty if every way is within `tolerance` of the layer; else those that are not, in words."""
+    """Empty if every way is within `tolerance` of the layer; else a description of those that are not."""
     return ", ".join(
         f"{name} {ratio:.2f} of the layer" for name, ratio in ways(sides, tolerance).items() if not abs(ratio - 1) <= tolerance
     )

@@ -1,4 +1,4 @@
-"""What a dataset says about its device: names and versions, and a measured data sheet where the catalogue has none."""
+"""The description of a dataset's device: names, versions, and a measured data sheet if the catalogue has none."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from windtunnel.profile.timing import Protocol
 from windtunnel.records import About
 
 PRODUCT = {True: (8192, 4096), False: (512,)}
-"""Sides of the square products that are tried, on a GPU and on a CPU."""
+"""Sizes of the square GEMMs that are timed, on a GPU and on a CPU."""
 
 COPIED = {True: 2**29, False: 2**24}
-"""Elements of the copy that the memory bandwidth is read from."""
+"""Elements of the copy that measures memory bandwidth."""
 
 FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 
 def about(device: Device, meter: power.Silent | power.Nvml | power.Smi | None = None, measure_sheet: bool = True) -> About:
-    """Of this device and this PyTorch. The data sheet of a device that the catalogue does not know takes about a second."""
+    """`About` of this device and this PyTorch. Measuring the data sheet of a device outside the catalogue takes about a second."""
     settings = {"threads": str(device.torch.get_num_threads())} if not device.cuda else {}
     return About(
         gpu=device.gpu,
@@ -36,12 +36,12 @@ def about(device: Device, meter: power.Silent | power.Nvml | power.Smi | None = 
 
 
 def sheet(device: Device) -> dict[str, float]:
-    """Best product of each format (peak.<dtype>, FLOP/s), best copy (memory_bandwidth, B/s), cache and memory (B), and cores."""
+    """Best GEMM rate of each format (peak.<dtype>, FLOP/s), best copy rate (memory_bandwidth, B/s), cache and memory (B), SMs."""
     from windtunnel.profile.kernels import Unavailable
     from windtunnel.profile.sweep import timed
 
     quick = Protocol(warmup=3, repeats=5, most_seconds=0.2, flush=False)
-    found = {"l2": float(device.l2), "memory": float(device.memory), "sms": float(device.sms)}
+    facts = {"l2": float(device.l2), "memory": float(device.memory), "sms": float(device.sms)}
     scope = Scope((), cuda=device.cuda)
     for dtype in FORMATS:
         for side in PRODUCT[device.cuda]:
@@ -50,8 +50,8 @@ def sheet(device: Device) -> dict[str, float]:
                 rate = float(case.flops or 0.0) / timed(case, device, protocol=quick).seconds_min
             except (Unavailable, RuntimeError):
                 continue
-            found[f"peak.{dtype}"] = max(rate, found.get(f"peak.{dtype}", 0.0))
+            facts[f"peak.{dtype}"] = max(rate, facts.get(f"peak.{dtype}", 0.0))
     copied = copy_case("device_copy", COPIED[device.cuda], "bf16", None, 0.0)
-    found["memory_bandwidth"] = float(copied.bytes or 0.0) / timed(copied, device, protocol=quick).seconds_min
+    facts["memory_bandwidth"] = float(copied.bytes or 0.0) / timed(copied, device, protocol=quick).seconds_min
     device.forget()
-    return found
+    return facts

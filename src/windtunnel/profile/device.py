@@ -1,4 +1,4 @@
-"""The device that is measured: PyTorch's CUDA (NVIDIA, or AMD through ROCm) or the CPU, behind one door.
+"""The device under measurement: PyTorch's CUDA (NVIDIA, or AMD through ROCm) or the CPU, behind one interface.
 
 PyTorch is loaded here and nowhere else at import time of a module; kernels reach it as `device.torch`.
 """
@@ -19,10 +19,10 @@ from windtunnel.spec import match_gpu
 CHOICES = ("auto", "cuda", "rocm", "cpu")
 
 DTYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
-"""The dataset's words for number formats -> PyTorch's. tf32 is fp32 data with the tensor cores allowed."""
+"""Number formats of datasets -> PyTorch's. tf32 is fp32 data on tensor cores."""
 
 CPU_CACHE = 32 * 2**20
-"""B. Taken as the last-level cache where the operating system does not tell."""
+"""B. Assumed size of the last-level cache if the operating system does not state it."""
 
 
 class Device:
@@ -40,22 +40,22 @@ class Device:
 
     @cached_property
     def name(self) -> str:
-        """As the driver prints it."""
+        """Name that the driver prints."""
         return str(self.torch.cuda.get_device_name(self.index)) if self.cuda else _cpu_name()
 
     @cached_property
     def gpu(self) -> str:
-        """Catalogue id where the catalogue knows the driver's name, else a name of its own made from it."""
+        """Catalogue id if the catalogue knows the driver's name, else an id made from that name."""
         try:
             return match_gpu(self.name).id
         except UnknownName:
             words = "".join(c if c.isalnum() or c == "." else " " for c in self.name.lower()).split()
-            made = "-".join(words[:6])
-            return made if self.cuda else f"cpu-{made}"
+            name = "-".join(words[:6])
+            return name if self.cuda else f"cpu-{name}"
 
     @cached_property
     def known(self) -> bool:
-        """Whether the catalogue has a data sheet of it."""
+        """Whether the catalogue has its data sheet."""
         try:
             match_gpu(self.name)
         except UnknownName:
@@ -64,21 +64,21 @@ class Device:
 
     @cached_property
     def architecture(self) -> str:
-        """The catalogue's word, else sm_90, gfx942 or the CPU's instruction set."""
+        """Architecture: the catalogue's name, else sm_90, gfx942 or the CPU's instruction set."""
         if self.known:
             return match_gpu(self.name).architecture
         if not self.cuda:
             return platform.machine()
-        found = self.torch.cuda.get_device_properties(self.index)
-        return str(getattr(found, "gcnArchName", "")) if self.backend == "rocm" else f"sm_{found.major}{found.minor}"
+        properties = self.torch.cuda.get_device_properties(self.index)
+        return str(getattr(properties, "gcnArchName", "")) if self.backend == "rocm" else f"sm_{properties.major}{properties.minor}"
 
     @cached_property
     def l2(self) -> int:
-        """B of the last cache before memory."""
+        """Size of the last-level cache, B."""
         if not self.cuda:
             return _cpu_cache()
-        found = self.torch.cuda.get_device_properties(self.index)
-        return int(getattr(found, "L2_cache_size", 0)) or 64 * 2**20
+        properties = self.torch.cuda.get_device_properties(self.index)
+        return int(getattr(properties, "L2_cache_size", 0)) or 64 * 2**20
 
     @cached_property
     def sms(self) -> int:
@@ -87,46 +87,46 @@ class Device:
 
     @property
     def memory(self) -> int:
-        """B that there are."""
+        """Total memory, B."""
         return int(self.torch.cuda.get_device_properties(self.index).total_memory) if self.cuda else _meminfo("MemTotal")
 
     def free(self) -> int:
-        """B that are free now, what the allocator holds in reserve included."""
+        """Free memory, B, including what the allocator has reserved."""
         if not self.cuda:
             return _meminfo("MemAvailable")
         reserve = self.torch.cuda.memory_reserved() - self.torch.cuda.memory_allocated()
         return int(self.torch.cuda.mem_get_info(self.index)[0] + reserve)
 
     def libraries(self) -> dict[str, str]:
-        """Versions of what runs the kernels."""
+        """Versions of the libraries that run the kernels."""
         torch = self.torch
-        found = {"torch": str(torch.__version__)}
+        versions = {"torch": str(torch.__version__)}
         if self.cuda:
-            found["rocm" if self.backend == "rocm" else "cuda"] = str(torch.version.hip or torch.version.cuda)
+            versions["rocm" if self.backend == "rocm" else "cuda"] = str(torch.version.hip or torch.version.cuda)
             if torch.backends.cudnn.is_available():
-                found["cudnn"] = str(torch.backends.cudnn.version())
+                versions["cudnn"] = str(torch.backends.cudnn.version())
         for name in ("triton", "flash_attn"):
             try:
-                found[name] = str(import_module(name).__version__)
+                versions[name] = str(import_module(name).__version__)
             except (ImportError, AttributeError, OSError):
                 continue
-        return found
+        return versions
 
     # -- running on it ----------------------------------------------------------------------------------------------
 
     def dtype(self, name: str) -> Any:
-        """PyTorch's number format; SpecError for one that it has not."""
+        """PyTorch's number format; SpecError if PyTorch lacks it."""
         if name not in DTYPES or not hasattr(self.torch, DTYPES[name]):
             raise SpecError("dtype", name, ", ".join(DTYPES))
         return getattr(self.torch, DTYPES[name])
 
     def synchronize(self) -> None:
-        """Until all that was enqueued has run."""
+        """Wait until all enqueued work has run."""
         if self.cuda:
             self.torch.cuda.synchronize(self.index)
 
     def mark(self) -> Any:
-        """A point in the work enqueued so far; never waits.
+        """Mark a point in the work enqueued so far, without waiting.
 
         On one thread of a CPU the thread's own time counts, so that the turns of other programs are in no measurement.
         """
@@ -137,7 +137,7 @@ class Device:
         return event
 
     def between(self, begin: Any, end: Any) -> float:
-        """Seconds between two marks; both have passed."""
+        """Seconds between two marks that the device has passed."""
         return float(begin.elapsed_time(end)) * 1e-3 if self.cuda else float(end - begin)
 
     @cached_property
@@ -145,41 +145,41 @@ class Device:
         return self.torch.empty(max(1, 2 * self.l2 // 4), dtype=self.torch.int32, device=self.place)
 
     def flush(self) -> None:
-        """Writes twice the last cache's size, so that what follows finds its operands in memory."""
+        """Flush the last-level cache: write twice its size, so that the next kernel reads its operands from memory."""
         self._flushed.zero_()
 
     def sleep(self, seconds: float) -> None:
-        """Keeps the device busy, so that what is enqueued next is all there when the device comes to it. Nothing on a CPU."""
+        """Keep the device busy while the host enqueues the next kernels. Does nothing on a CPU."""
         if self.cuda and seconds > 0 and hasattr(self.torch.cuda, "_sleep"):
             self.torch.cuda._sleep(int(min(seconds, 0.05) * 2e9))
 
     def forget(self) -> None:
-        """Gives unused memory back and restarts the peak counters."""
+        """Release unused memory and reset the peak counters."""
         if self.cuda:
             with suppress(RuntimeError):  # a device that is gone has nothing to give back; who uses it next hears of it
                 self.torch.cuda.empty_cache()
                 self.torch.cuda.reset_peak_memory_stats(self.index)
 
     def restart_peak(self) -> None:
-        """Counts the peak of memory from here on."""
+        """Reset the peak-memory counters."""
         if self.cuda:
             self.torch.cuda.reset_peak_memory_stats(self.index)
 
     def peak(self) -> tuple[float, float] | None:
-        """Highest allocated and reserved memory since `restart_peak`, B; None where the allocator does not count."""
+        """Peak allocated and reserved memory since `restart_peak`, B; None if the allocator does not count."""
         if not self.cuda:
             return None
         return float(self.torch.cuda.max_memory_allocated(self.index)), float(self.torch.cuda.max_memory_reserved(self.index))
 
     def out_of_memory(self, error: BaseException) -> bool:
-        """Whether `error` says that a shape does not fit."""
+        """Whether `error` means out of memory."""
         kinds = [MemoryError, *([self.torch.OutOfMemoryError] if hasattr(self.torch, "OutOfMemoryError") else [])]
-        told = str(error)
-        return isinstance(error, tuple(kinds)) or "can't allocate memory" in told or "out of memory" in told
+        message = str(error)
+        return isinstance(error, tuple(kinds)) or "can't allocate memory" in message or "out of memory" in message
 
 
 def open_device(name: str = "auto") -> Device:
-    """The device `name` (one of CHOICES, or cuda:1). Raises SpecError where PyTorch or the device is missing."""
+    """The device `name` (one of CHOICES, or cuda:1). Raises SpecError if PyTorch or the device is missing."""
     word, _, number = name.partition(":")
     if word not in CHOICES or (number and not number.isdigit()):
         raise UnknownName("--device", name, CHOICES)
@@ -200,10 +200,10 @@ def open_device(name: str = "auto") -> Device:
     index = int(number or 0)
     if index >= torch.cuda.device_count():
         raise SpecError("--device", name, f"{word}:0 to {word}:{torch.cuda.device_count() - 1}")
-    found = Device(torch, "cuda", index)
-    if word == "rocm" and found.backend != "rocm":
+    device = Device(torch, "cuda", index)
+    if word == "rocm" and device.backend != "rocm":
         raise SpecError("--device", name, "cuda", "This PyTorch is built for CUDA.")
-    return found
+    return device
 
 
 def _cpu_name() -> str:

@@ -1,4 +1,4 @@
-"""What compiling and CUDA graphs gain: each row beside the eager row of the same thing."""
+"""Speedup of compiled code and CUDA graphs: each row against the eager row of the same shape."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAME = (
     "causal",
     "window",
 )
-"""Columns that two rows of a pair share."""
+"""Columns that are equal in both rows of a pair."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,11 @@ def gains(data: Dataset) -> list[Gain]:
     """Every usable pair, in the order of the file."""
     rows = [row for row in data.rows() if row["status"] == "ok"]
     eager = {tuple(row[name] for name in SAME): row["seconds"] for row in rows if row["mode"] == "eager"}
-    found = []
+    gains_found = []
     for row in rows:
         before = eager.get(tuple(row[name] for name in SAME))
         if row["mode"] != "eager" and before is not None:
-            found.append(Gain({name: row[name] for name in SAME if row[name] is not None}, row["mode"], before, row["seconds"]))
-    return found
+            gains_found.append(
+                Gain({name: row[name] for name in SAME if row[name] is not None}, row["mode"], before, row["seconds"])
+            )
+    return gains_found

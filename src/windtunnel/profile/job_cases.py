@@ -58,11 +58,11 @@ def job_plan(
     for name in classes:
         if name not in CLASSES:
             raise UnknownName("--classes", name, list(CLASSES))
-    made = _Plan(case, cuda, products or case.dtype, fused_optimizer)
+    plan = _Plan(case, cuda, products or case.dtype, fused_optimizer)
     lists = []
-    for name, found in made.by_class().items():
+    for name, cases in plan.by_class().items():
         if not classes or name in classes:
-            distinct = {each.key: each for each in found}
+            distinct = {each.key: each for each in cases}
             lists.append(sorted(distinct.values(), key=lambda each: (each.flops or 0.0) + (each.bytes or 0.0)))
     turns = [each for turn in zip_longest(*lists) for each in turn if each is not None]
     return [replace(each, rank=float(at)) for at, each in enumerate(turns)]
@@ -81,7 +81,7 @@ class _Plan:
         """Class -> its cases, in the order of `kernels.CLASSES`."""
         model, case = self.case.model, self.case
         rms = model.norm == "rmsnorm"
-        found = {
+        by_name = {
             "gemm": self._products(),
             "attention": self._attention(),
             "norm": self._rows(next(k for k in norm.KERNELS if k.name == ("rms_norm" if rms else "layer_norm")), model.hidden),
@@ -93,18 +93,18 @@ class _Plan:
             "reduce": self._norms(),
         }
         if model.position == "rope":
-            found["rope"] = self._rope()
+            by_name["rope"] = self._rope()
         if case.attention != "flash":
-            found["softmax"] = self._softmax()
+            by_name["softmax"] = self._softmax()
         if WIDTH[case.dtype] < 4:
-            found["copy"] = (
+            by_name["copy"] = (
                 copy.case(f"cast_{a}_{b}", n, a, b, 0.0)
                 for n in self._parameters()
                 for a, b in ((case.dtype, "fp32"), ("fp32", case.dtype))
             )
         if self.scope.cuda:
-            found["launch"] = (launch.case("add_one", count, "eager", 0.0) for count in (1, 10))
-        return {name: found[name] for name in CLASSES if name in found}
+            by_name["launch"] = (launch.case("add_one", count, "eager", 0.0) for count in (1, 10))
+        return {name: by_name[name] for name in CLASSES if name in by_name}
 
     def _products(self) -> Iterator[KernelCase]:
         for tokens in self.tokens:

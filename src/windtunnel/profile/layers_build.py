@@ -19,7 +19,7 @@ from windtunnel.profile.modules.optimizer import TimedUpdate
 
 
 class LayerBench:
-    """Makes what is measured of one case, one implementation and one mode on one device."""
+    """Builds the modules to measure, for one case, implementation and mode on one device."""
 
     def __init__(self, case: Case, family: ModuleFamily, mode: str, device: Device, seed: int) -> None:
         self.case, self.family, self.mode, self.device, self.seed = case, family, mode, device, seed
@@ -46,12 +46,12 @@ class LayerBench:
         return runs, {name: type(module).__name__ for name, module in modules.items()}
 
     def begin(self) -> None:
-        """Forgets compiled code, so that a stack is not one more recompilation of the one before."""
+        """Reset torch.compile, so that a stack does not count as a recompilation of the previous one."""
         if self.mode == "compile":
             torch._dynamo.reset()
 
     def needed(self, layers: int) -> float:
-        """B that weights, gradients and the optimizer of `layers` take at least."""
+        """Least memory of the weights, gradients and optimizer state of `layers`, B."""
         with torch.device("meta"):
             parameters = sum(p.numel() for p in self.family.layer(self.case).parameters())
         width = 4 if self.case.dtype == "fp32" else 2
@@ -73,8 +73,8 @@ class LayerBench:
             torch.set_default_dtype(before)
 
     def _placed(self, layers: int) -> Placed:
-        made = [self.family.layer(self.case) for _ in range(layers)]
-        return Placed(Stack(made, self.case.recompute), self.case, self.device.place)
+        stack = [self.family.layer(self.case) for _ in range(layers)]
+        return Placed(Stack(stack, self.case.recompute), self.case, self.device.place)
 
     def _hidden(self) -> Tensor:
         case = self.case

@@ -1,4 +1,4 @@
-"""What was measured of one case, gated, as rows of a dataset."""
+"""The measurements of one case that pass the closure check, as rows of a dataset."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PER_LAYER = "per layer"
 def sides_of(measured: StudyResult, phase: str) -> Sides:
     """The ways that were taken, each beside the plain passes in turn with it."""
     step, inside = measured.step, busy_of(measured, phase)
-    whole = None
+    whole_step = None
     if step:
         ends = sum(step[op].times[phase].seconds for op in ("embedding", "norm", "head"))
-        whole = Way(step["step"].times[phase].seconds - ends, step["stack"].times[phase].seconds)
+        whole_step = Way(step["step"].times[phase].seconds - ends, step["stack"].times[phase].seconds)
     plain = None if measured.traced is None else measured.traced.plain[phase]
     return Sides(
         submodules=None if measured.parts is None else measured.parts.ways[phase],
         kernels=None if inside is None or plain is None else Way(inside.kernels, plain.seconds),
         gaps=0.0 if inside is None or measured.traced is None else inside.gaps - inside.launches * measured.traced.cost,
-        step=whole,
+        step=whole_step,
         host=None if plain is None else plain.host_seconds,
     )
 
@@ -56,7 +56,7 @@ class Rows:
                 self.open[phase] = off
 
     def all(self) -> list[Row]:
-        """Every row of the levels that were asked for."""
+        """All rows of the requested levels."""
         self.rows = []
         self._layers()
         self._submodules()
@@ -66,25 +66,25 @@ class Rows:
 
     def _layers(self) -> None:
         measured = self.measured
-        for n, made in measured.stacks.items():
+        for n, timed in measured.stacks.items():
             for phase in PHASES:
                 inside = busy_of(measured, phase)
-                self._row("layer", "layer", phase, self.case.shape("layer", n), made, _times(inside, n, measured.deep))
+                self._row("layer", "layer", phase, self.case.shape("layer", n), timed, _times(inside, n, measured.deep))
         if len(measured.fitting) < 2:
             return
         for phase in PHASES:
-            series = {n: made.times[phase] for n, made in measured.fitting.items() if phase in made.times}
+            series = {n: timed.times[phase] for n, timed in measured.fitting.items() if phase in timed.times}
             timing = per_layer(series)
             if timing is None or timing.seconds <= 0:
                 continue
             depths = ", ".join(map(str, series))
-            told = f"; {self.said[phase]}" if self.said.get(phase) else ""
+            remark = f"; {self.said[phase]}" if self.said.get(phase) else ""
             name = next(iter(measured.fitting.values())).name
             most = max(series)
             share = timing.seconds * most / series[most].seconds
             far = not abs(share - 1) <= 2 * self.effort.tolerance
             more = self._gaps(timing.seconds, _times(busy_of(measured, phase), 1, measured.deep))
-            kept = slope({n: made.memory.saved for n, made in measured.fitting.items() if made.memory is not None})
+            kept = slope({n: timed.memory.saved for n, timed in measured.fitting.items() if timed.memory is not None})
             if phase == "forward" and kept is not None and kept >= 0:
                 more["saved_bytes"] = kept
             self._add(
@@ -94,7 +94,7 @@ class Rows:
                 phase,
                 self.case.shape("layer"),
                 timing,
-                note=f"{PER_LAYER}: slope over {depths} layers, {share:.3f} of {most} layers' share{told}",
+                note=f"{PER_LAYER}: slope over {depths} layers, {share:.3f} of {most} layers' share{remark}",
                 **more,
             )
             if far:
@@ -144,12 +144,12 @@ class Rows:
         for phase in PHASES:
             self._row("step", "step", phase, self.case.shape("step", deep), self.measured.step.get("step"), None)
 
-    def _row(self, level: str, op: str, phase: str, shape: str, made: Timed | None, inside: Busy | None) -> None:
-        if made is None:
+    def _row(self, level: str, op: str, phase: str, shape: str, timed: Timed | None, inside: Busy | None) -> None:
+        if timed is None:
             self._add(level, op, op, phase, shape, None, note="does not fit into memory")
-        elif phase in made.times:
-            timing = made.times[phase]
-            self._add(level, op, made.name, phase, shape, timing, **_memory(made, phase), **self._gaps(timing.seconds, inside))
+        elif phase in timed.times:
+            timing = timed.times[phase]
+            self._add(level, op, timed.name, phase, shape, timing, **_memory(timed, phase), **self._gaps(timing.seconds, inside))
 
     def _add(
         self, level: str, op: str, name: str, phase: str, shape: str, timing: KernelTiming | None, note: str = "", **more: Any
@@ -183,12 +183,12 @@ def _times(inside: Busy | None, layers: int, deep: int) -> Busy | None:
     return Busy(inside.kernels * layers / deep, inside.gaps * layers / deep, round(inside.launches * layers / deep))
 
 
-def _memory(made: Timed, phase: str) -> Mapping[str, Any]:
-    if made.memory is None or phase not in made.memory.peak:
+def _memory(timed: Timed, phase: str) -> Mapping[str, Any]:
+    if timed.memory is None or phase not in timed.memory.peak:
         return {}
-    found: dict[str, Any] = {"peak_bytes": made.memory.peak[phase], "reserved_bytes": made.memory.reserved.get(phase)}
+    cells: dict[str, Any] = {"peak_bytes": timed.memory.peak[phase], "reserved_bytes": timed.memory.reserved.get(phase)}
     if phase == "forward":
-        found["saved_bytes"] = made.memory.saved
-        kinds = made.memory.timeline.peak()
-        found["note"] = "peak of the step: " + ", ".join(f"{kind} {size:.4g} B" for kind, size in kinds.items())
-    return found
+        cells["saved_bytes"] = timed.memory.saved
+        kinds = timed.memory.timeline.peak()
+        cells["note"] = "peak of the step: " + ", ".join(f"{kind} {size:.4g} B" for kind, size in kinds.items())
+    return cells

@@ -1,4 +1,4 @@
-"""One case measured in every way: layers in series, sub-modules inside them, kernels, the modules at both ends, a whole step."""
+"""All measurements of one case: stacks of layers, their sub-modules and kernels, embedding and head, a full step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windtunnel.profile.timing import KernelTiming
 Made = TypeVar("Made")
 
 DEEP = 4
-"""Layers of the stack that is looked into, at most: more only make the profiler's trace longer."""
+"""Most layers of the profiled stack: more only make the trace longer."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class StudyResult:
 
     @property
     def fitting(self) -> dict[int, Timed]:
-        return {layers: made for layers, made in self.stacks.items() if made is not None}
+        return {layers: timed for layers, timed in self.stacks.items() if timed is not None}
 
 
 class Study:
@@ -75,7 +75,7 @@ class Study:
     def measure(self) -> StudyResult:
         """Everything that fits. Raises `Stopped` through `tick`, and then nothing of this case is kept."""
         stacks = {n: self._fitting(partial(self._stack, n), self.bench.needed(n)) for n in sorted(set(self.effort.layers))}
-        fitting = [n for n, made in stacks.items() if made is not None]
+        fitting = [n for n, timed in stacks.items() if timed is not None]
         if not fitting:
             return StudyResult(stacks, 0, None, None, {}, self.device.cuda)
         deep = max((n for n in fitting if n <= DEEP), default=fitting[0])
@@ -113,7 +113,7 @@ class Study:
         return self.mode == "eager" or (self.mode == "compile" and self.device.cuda)
 
     def _fitting(self, make: Callable[[], Made], needed: float = 0.0) -> Made | None:
-        """What `make` returns; None where it does not fit into memory, which is given back."""
+        """Return what `make` returns, or None, with the memory released, if it does not fit."""
         if not self.device.cuda and needed > self.device.free() > 0:
             return None  # an operating system that promises more than it has would end the process
         self.bench.begin()

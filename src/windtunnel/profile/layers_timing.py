@@ -1,4 +1,4 @@
-"""Forward, backward and update of a module, timed apart."""
+"""Times of a module's forward, backward and optimizer update."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PHASES = ("forward", "backward", "optimizer")
 
 
 class Stopped(Exception):
-    """Ctrl-C, or the budget is spent: what runs is given up, what was written stays."""
+    """Ctrl-C, or the time budget is used up: the current measurement is dropped, rows already written stay."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Run:
         out.backward(self.gradient)
 
     def clear(self) -> None:
-        """Forgets all gradients, so that the next backward pass writes them and does not add."""
+        """Set all gradients to None, so that the next backward pass writes them instead of accumulating."""
         for tensor in (*self.parameters, *self.inputs):
             tensor.grad = None
 
@@ -120,7 +120,7 @@ def time_in_turn(
 
 
 def slope(series: Mapping[int, float]) -> float | None:
-    """What one more layer adds: least squares over {layers: quantity}; None below two points."""
+    """Cost of one more layer: least-squares slope over {layers: quantity}; None below two points."""
     if len(series) < 2:
         return None
     middle, level = sum(series) / len(series), sum(series.values()) / len(series)
@@ -129,8 +129,8 @@ def slope(series: Mapping[int, float]) -> float | None:
 
 def per_layer(series: Mapping[int, KernelTiming]) -> KernelTiming | None:
     """The slope of medians as a timing; its spread is that of the deepest stack, per layer."""
-    found = slope({n: t.seconds for n, t in series.items()})
-    if found is None:
+    line = slope({n: t.seconds for n, t in series.items()})
+    if line is None:
         return None
     most = max(series)
     deep, ratio = series[most], 1 / most
@@ -138,7 +138,7 @@ def per_layer(series: Mapping[int, KernelTiming]) -> KernelTiming | None:
     joules = deep.reading.energy_j
     return replace(
         deep,
-        seconds=found,
+        seconds=line,
         seconds_min=deep.seconds_min * ratio,
         seconds_max=deep.seconds_max * ratio,
         seconds_mean=deep.seconds_mean * ratio,
@@ -149,5 +149,5 @@ def per_layer(series: Mapping[int, KernelTiming]) -> KernelTiming | None:
 
 
 def fresh(shape: tuple[int, ...], place: Any, dtype: torch.dtype, seed: int) -> Tensor:
-    """Normal random numbers that are the same for a seed, whatever ran before."""
+    """Normal random numbers that depend on the seed alone."""
     return torch.randn(shape, generator=torch.Generator(place).manual_seed(seed), device=place, dtype=torch.float32).to(dtype)

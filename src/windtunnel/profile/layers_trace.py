@@ -71,13 +71,13 @@ def traced(run: Run, module: Any, part_of: dict[str, str], device: Device, repea
         run.clear()
         run.backward(run.forward())
 
-    found = []
+    traces = []
     for _ in range(repeats):
-        found.append(profile_call(once, device, module))
+        traces.append(profile_call(once, device, module))
         for number in range(3):
             clock.repeat(keep=number > 0)  # the first one after the profiler is not like the others
     run.clear()
-    return Traced(found, clock.timings(), operator_cost(device), part_of)
+    return Traced(traces, clock.timings(), operator_cost(device), part_of)
 
 
 def operator_cost(device: Device, count: int = 300) -> float:

@@ -83,12 +83,12 @@ def of_snapshot(trace: Sequence[Mapping[str, Any]]) -> list[Allocation]:
     Blocks that were given out before the history began are not in it; their end alone is passed over.
     """
     live: dict[int, tuple[int, float]] = {}
-    found = []
+    events = []
     for event in trace:
         address, at = int(event.get("addr", 0)), float(event.get("time_us", 0)) * 1e-6
         if event["action"] == "alloc":
             live[address] = (int(event["size"]), at)
         elif event["action"] == "free_completed" and address in live:
             size, begin = live.pop(address)
-            found.append(Allocation(address, size, begin, at))
-    return found + [Allocation(address, size, begin, None) for address, (size, begin) in live.items()]
+            events.append(Allocation(address, size, begin, at))
+    return events + [Allocation(address, size, begin, None) for address, (size, begin) in live.items()]

@@ -73,8 +73,8 @@ class Layers:
     def cases(self) -> list[Case]:
         """Those whose cut divides the model, in the order of value."""
         order = sorted(product(range(len(self.models)), range(len(self.tp)), range(len(self.seq))), key=sum)
-        made = [Case(load_model(self.models[model]), self.seq[seq], 1, self.tp[tp], self.dtype) for model, tp, seq in order]
-        return [case for case in made if case.model.heads % case.tp == 0 and case.model.ffn % case.tp == 0]
+        listed = [Case(load_model(self.models[model]), self.seq[seq], 1, self.tp[tp], self.dtype) for model, tp, seq in order]
+        return [case for case in listed if case.model.heads % case.tp == 0 and case.model.ffn % case.tp == 0]
 
 
 POINTWISE = (
@@ -163,13 +163,13 @@ def run(
         if one.modes != ("eager",):
             cases = [case for case in cases if case.mode != "eager" or case.op == "launch"]
         cases = [case for case in cases if case.key not in before]
-        found = sweep(cases, device, session, budget=(1 - NAMING) * share * left, meter=watch, protocol=protocol)
+        outcome = sweep(cases, device, session, budget=(1 - NAMING) * share * left, meter=watch, protocol=protocol)
         named = name_kernels(cases, device, session, NAMING * share * left)
         tell(
-            f"{one.name}: {found.measured} measured, {found.resumed} from before, {found.oom} did not fit, {found.left} left, "
-            f"{named} named, {found.seconds:.0f} s"
+            f"{one.name}: {outcome.measured} measured, {outcome.resumed} from before, {outcome.oom} did not fit, "
+            f"{outcome.left} left, {named} named, {outcome.seconds:.0f} s"
         )
-        for why, count in sorted(found.skipped.items(), key=lambda pair: -pair[1])[:12]:
+        for why, count in sorted(outcome.skipped.items(), key=lambda pair: -pair[1])[:12]:
             tell(f"  skipped {count}: {why}")
     write_card(out, name)
 
@@ -180,12 +180,12 @@ def _measure_layers(one: Layers, path: Path, budget: float, device: Device, tell
     from windtunnel.profile.run import run as measure_layers
 
     settings = RunSettings(repeats=one.repeats, layers=one.layers, modes=one.modes, libraries=one.libraries)
-    found = measure_layers(one.cases(), device, path, settings, resume=True, budget=budget)
+    outcome = measure_layers(one.cases(), device, path, settings, resume=True, budget=budget)
     tell(
-        f"{one.name}: {found.measured} measured, {found.resumed} from before, {len(found.oom)} did not fit, {found.left} left, "
-        f"{len(found.open)} open, {found.seconds:.0f} s"
+        f"{one.name}: {outcome.measured} measured, {outcome.resumed} from before, {len(outcome.oom)} did not fit, "
+        f"{outcome.left} left, {len(outcome.open)} open, {outcome.seconds:.0f} s"
     )
-    for name, why in {**found.open, **found.kept_out}.items():
+    for name, why in {**outcome.open, **outcome.kept_out}.items():
         tell(f"  {name}: {why}")
 
 

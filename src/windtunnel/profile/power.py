@@ -87,13 +87,13 @@ class Nvml:
         )
 
     def joules(self) -> float | None:
-        found = self._ask("nvmlDeviceGetTotalEnergyConsumption")
-        return None if found is None else found * 1e-3
+        millijoules = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules * 1e-3
 
     def driver(self) -> str:
         """Version of the driver; empty if it does not say."""
-        found = self._ask("nvmlSystemGetDriverVersion", own=False)
-        return found.decode() if isinstance(found, bytes) else str(found or "")
+        version = self._ask("nvmlSystemGetDriverVersion", own=False)
+        return version.decode() if isinstance(version, bytes) else str(version or "")
 
     def _ask(self, name: str, *arguments: Any, own: bool = True) -> Any:
         try:
@@ -122,8 +122,8 @@ class Smi:
         return self._row()[3]
 
     def _row(self) -> list[str]:
-        told = self.ask(["nvidia-smi", f"--query-gpu={self.FIELDS}", "--format=csv,noheader,nounits", f"--id={self.board}"])
-        words = [word.strip() for word in told.split(",")]
+        answer = self.ask(["nvidia-smi", f"--query-gpu={self.FIELDS}", "--format=csv,noheader,nounits", f"--id={self.board}"])
+        words = [word.strip() for word in answer.split(",")]
         return words if len(words) == 4 else [""] * 4
 
 
@@ -138,9 +138,9 @@ def meter(cuda: bool, index: int = 0) -> Silent | Nvml | Smi:
         return Smi(uuid or index) if shutil.which("nvidia-smi") else Silent()
 
 
-def driver(found: Silent | Nvml | Smi) -> str:
+def driver(meter: Silent | Nvml | Smi) -> str:
     """The driver's version; empty where nobody tells."""
-    return "" if isinstance(found, Silent) else found.driver()
+    return "" if isinstance(meter, Silent) else meter.driver()
 
 
 def reasons(bits: int) -> str:
@@ -150,8 +150,8 @@ def reasons(bits: int) -> str:
 
 def _uuid(index: int) -> str:
     """As the driver spells it; empty where PyTorch does not tell. PyTorch counts visible devices, the driver all boards."""
-    found = getattr(import_module("torch").cuda.get_device_properties(index), "uuid", None)
-    return f"GPU-{found}" if found else ""
+    uuid = getattr(import_module("torch").cuda.get_device_properties(index), "uuid", None)
+    return f"GPU-{uuid}" if uuid else ""
 
 
 def _number(text: str, unit: float) -> float | None:

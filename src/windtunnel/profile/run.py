@@ -119,13 +119,15 @@ def run(
     how = (settings or RunSettings()).on(place.cuda)
     watch = meter(place.cuda, place.index)
     units = [(checked(case), library, mode) for case in cases for library in how.libraries for mode in how.modes]
-    made = about(place, watch, measure_sheet=not (resume and Path(out).exists()))
-    made = replace(made, libraries={**made.libraries, **_transformers(how)}, settings={**made.settings, **how.words()})
+    description = about(place, watch, measure_sheet=not (resume and Path(out).exists()))
+    description = replace(
+        description, libraries={**description.libraries, **_transformers(how)}, settings={**description.settings, **how.words()}
+    )
     if resume and Path(out).exists():
-        _same_settings(read(out).about, made, str(out))
+        _same_settings(read(out).about, description, str(out))
     began = time.monotonic()
     outcome = Outcome(Path(out))
-    with Session(out, made, resume) as session:
+    with Session(out, description, resume) as session:
         for number, unit in enumerate(units):
             spent = time.monotonic() - began
             if report(number / len(units)) or (budget is not None and spent >= budget):
@@ -187,15 +189,15 @@ def _one(
             _failed(error, name, device, session)
             outcome.kept_out[name] = f"{mode} fails: {(str(error).splitlines() or [''])[0][:200]}"
             return True
-        made = Rows(case, library, mode, measured, effort, f"windtunnel profile run on {device.name}")
-        if not made.open:
+        rows = Rows(case, library, mode, measured, effort, f"windtunnel profile run on {device.name}")
+        if not rows.open:
             break
-    for row in made.all():
+    for row in rows.all():
         session.add(row)
     outcome.measured += 1
-    outcome.oom += [f"{name}, {layers} layers" for layers, found in measured.stacks.items() if found is None]
-    if made.open:
-        outcome.open[name] = "; ".join(f"{phase}: {words}" for phase, words in made.open.items())
+    outcome.oom += [f"{name}, {layers} layers" for layers, timed in measured.stacks.items() if timed is None]
+    if rows.open:
+        outcome.open[name] = "; ".join(f"{phase}: {words}" for phase, words in rows.open.items())
     if measured.fitting:
         memory = measured.fitting[max(measured.fitting)].memory
         if memory is not None:
@@ -222,13 +224,13 @@ def _done(session: Session, case: Case, library: str, mode: str, how: RunSetting
         wanted.add(("step", case.shape("step")))
     if "kernel" in how.levels and mode == "eager":
         wanted.add(("kernel", case.shape("layer")))
-    found = set()
+    done = set()
     for row in session.rows.values():
         if row.get("library") == library and row["mode"] == mode and row["dtype"] == case.dtype and row.get("shape"):
             words = row["shape"].split()
             kept = words if row["level"] != "step" else [word for word in words if not word.startswith("layers=")]
-            found.add((row["level"], " ".join(kept)))
-    return bool(wanted) and wanted <= found
+            done.add((row["level"], " ".join(kept)))
+    return bool(wanted) and wanted <= done
 
 
 def _same_settings(was: About, now: About, path: str) -> None:

@@ -65,16 +65,16 @@ class Session:
         One bad row must not cost the others. A time that this device cannot have reached is kept as open, with the reason; a row
         that cannot be in a dataset at all is not kept, and the answer says why (else it is empty).
         """
-        made = dict(row)
+        stored = dict(row)
         try:
-            self._checked([made])
+            self._checked([stored])
         except SpecError as error:
-            made = {**made, "status": "open", "note": str(error)}
+            stored = {**stored, "status": "open", "note": str(error)}
             try:
-                self._checked([made])
+                self._checked([stored])
             except SpecError:
                 return str(error)
-        self.rows[key_of(made)] = made
+        self.rows[key_of(stored)] = stored
         self.dirty = True
         if time.monotonic() - self.written > EVERY:
             self.save()
@@ -122,15 +122,15 @@ class Session:
 
 def raised(stated: Mapping[str, float], rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """A measured data sheet in which no rate is below what a row of the dataset reached."""
-    made = dict(stated)
-    if not made:
-        return made
+    sheet = dict(stated)
+    if not sheet:
+        return sheet
     for row in rows:
         if row.get("status") != "ok" or not row.get("seconds"):
             continue
         key, work, moved = f"peak.{row['dtype']}", row.get("flops") or 0.0, row.get("bytes") or 0.0
         if work:
-            made[key] = max(made.get(key, 0.0), work / row["seconds"])
-        if moved > 4 * made.get("l2", 0.0):
-            made["memory_bandwidth"] = max(made.get("memory_bandwidth", 0.0), moved / row["seconds"])
-    return made
+            sheet[key] = max(sheet.get(key, 0.0), work / row["seconds"])
+        if moved > 4 * sheet.get("l2", 0.0):
+            sheet["memory_bandwidth"] = max(sheet.get("memory_bandwidth", 0.0), moved / row["seconds"])
+    return sheet

@@ -49,14 +49,14 @@ def plan(scope: Scope, classes: Sequence[str] = (), modes: Sequence[str] = ("eag
     seen: set[str] = set()
     lists = []
     for at, name in enumerate(name for name in CLASSES if not classes or name in classes):
-        found = []
+        planned = []
         for case in CLASSES[name](scope):
             for one in _in_modes(case, modes, scope.cuda):
                 if one.key not in seen:
                     seen.add(one.key)
-                    found.append(one)
-        found.sort(key=lambda case: case.rank)
-        lists.append([(case.rank, at, place, case) for place, case in enumerate(found)])
+                    planned.append(one)
+        planned.sort(key=lambda case: case.rank)
+        lists.append([(case.rank, at, place, case) for place, case in enumerate(planned)])
     return [case for *_, case in heapq.merge(*lists)]
 
 
@@ -128,8 +128,8 @@ def _one(
             session.save()
             what = f"{case.name} {case.phase} ({case.m} x {case.n} x {case.k} {case.dtype})"
             raise EngineError(f"{device.name} failed on {what}: {error}") from error
-        told = (str(error) or type(error).__name__).splitlines()[0][:160]
-        _skip(outcome, f"{case.op} {case.name}, {case.mode}: {told}")
+        message = (str(error) or type(error).__name__).splitlines()[0][:160]
+        _skip(outcome, f"{case.op} {case.name}, {case.mode}: {message}")
         return
     finally:
         device.forget()

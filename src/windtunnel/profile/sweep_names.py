@@ -77,11 +77,11 @@ def names_of(chrome: Mapping[str, Any]) -> dict[int, tuple[str, int]]:
     """Number of a marked case -> its longest kernel's name, and how many kernels (copies and fills included) it launched."""
     events = events_of(chrome)
     device = [e for e in events if e.category in ("kernel", "gpu_memcpy", "gpu_memset")]
-    found = {}
+    kernels = {}
     for mark in events:
         if mark.category != "user_annotation" or not mark.name.startswith(MARK):
             continue
         inside = [e for e in device if mark.begin <= e.begin < mark.end]
         if inside:
-            found[int(mark.name.removeprefix(MARK))] = (max(inside, key=lambda e: e.end - e.begin).name, len(inside))
-    return found
+            kernels[int(mark.name.removeprefix(MARK))] = (max(inside, key=lambda e: e.end - e.begin).name, len(inside))
+    return kernels

@@ -71,13 +71,13 @@ class KernelTiming:
 
     def fields(self) -> dict[str, Any]:
         """As columns of a dataset."""
-        made: dict[str, Any] = {
+        columns: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("seconds", "seconds_min", "seconds_max", "seconds_mean", "seconds_std", "repeats", "host_seconds")
         }
         if self.peak is not None:
-            made["peak_bytes"], made["reserved_bytes"] = self.peak
-        return {**made, **self.reading.fields()}
+            columns["peak_bytes"], columns["reserved_bytes"] = self.peak
+        return {**columns, **self.reading.fields()}
 
 
 def measure(

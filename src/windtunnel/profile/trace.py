@@ -73,8 +73,8 @@ class Trace:
         """All times as `share` of what they were: the profiler's clock also runs while other programs have a CPU."""
         if share == 1.0:
             return self
-        made = (replace(one, begin=share * one.begin, seconds=share * one.seconds, gap=share * one.gap) for one in self.slices)
-        return Trace(tuple(made), share * self.seconds)
+        slices = (replace(one, begin=share * one.begin, seconds=share * one.seconds, gap=share * one.gap) for one in self.slices)
+        return Trace(tuple(slices), share * self.seconds)
 
     def by_module(self) -> dict[tuple[str, str], float]:
         """s by (module, phase), each kernel counted once, with the innermost module."""
@@ -143,18 +143,18 @@ def attribute(chrome: Mapping[str, Any], device: bool) -> Trace:
         else (min((e.begin for e in events), default=0.0), max((e.end for e in events), default=0.0))
     )
     forward = _forward_modules(events, nest)
-    made = _device_slices(events, nest, forward, begin) if device else _host_slices(events, nest, forward, begin, end)
-    return Trace(tuple(made), end - begin)
+    slices = _device_slices(events, nest, forward, begin) if device else _host_slices(events, nest, forward, begin, end)
+    return Trace(tuple(slices), end - begin)
 
 
 def _forward_modules(events: Sequence[Event], nest: Nest) -> dict[int, str]:
     """Sequence number of forward operators -> module path. The number is that of the next node of the backward graph, so of several
     operators with one number the last has made the node."""
-    found: dict[int, str] = {}
+    modules: dict[int, str] = {}
     for event in events:
         if is_operator(event) and event.sequence is not None and not event.forward_thread:
-            found[event.sequence] = _module(nest.around(event))
-    return found
+            modules[event.sequence] = _module(nest.around(event))
+    return modules
 
 
 def _module(chain: Sequence[Event]) -> str:
@@ -168,7 +168,7 @@ def _described(nest: Nest, event: Event | None, forward: Mapping[int, str]) -> t
         return "", "forward", NO_LAUNCH, None, ""
     chain = [event, *nest.around(event)]
     op = next((e for e in chain if is_operator(e)), None)
-    graph = next((found for e in chain if (found := graph_of(e))), "")
+    graph = next((graph_name for e in chain if (graph_name := graph_of(e))), "")
     name = op.name if op else event.name
     if any(e.name.startswith("Optimizer.step") for e in chain):
         return "", "optimizer", name, op, graph

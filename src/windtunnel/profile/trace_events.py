@@ -38,10 +38,10 @@ def events_of(chrome: Mapping[str, Any]) -> list[Event]:
     rows = chrome.get("traceEvents") if isinstance(chrome, Mapping) else None
     if not isinstance(rows, list):
         raise FileError("trace", "no traceEvents", "what PyTorch's profiler exports as a Chrome trace")
-    whole = [row for row in rows if isinstance(row, Mapping) and row.get("ph") == "X" and "dur" in row and "ts" in row]
-    zero = min((float(row["ts"]) for row in whole), default=0.0)
-    found = [_event(row, zero) for row in whole]
-    return sorted(found, key=lambda e: (e.begin, -e.end))
+    complete = [row for row in rows if isinstance(row, Mapping) and row.get("ph") == "X" and "dur" in row and "ts" in row]
+    zero = min((float(row["ts"]) for row in complete), default=0.0)
+    events = [_event(row, zero) for row in complete]
+    return sorted(events, key=lambda e: (e.begin, -e.end))
 
 
 def _event(row: Mapping[str, Any], zero: float) -> Event:
@@ -64,12 +64,12 @@ def _event(row: Mapping[str, Any], zero: float) -> Event:
 
 def _shapes(given: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     """Sizes of each input; of a list of tensors, its first one's."""
-    found = []
+    shapes = []
     for one in given:
         while isinstance(one, list) and one and isinstance(one[0], list):
             one = one[0]
-        found.append(tuple(int(size) for size in one) if isinstance(one, list) else ())
-    return tuple(found)
+        shapes.append(tuple(int(size) for size in one) if isinstance(one, list) else ())
+    return tuple(shapes)
 
 
 def is_operator(event: Event) -> bool:
@@ -79,8 +79,8 @@ def is_operator(event: Event) -> bool:
 
 def graph_of(event: Event) -> str:
     """Hash or number of the compiled region that this event is the mark of; empty for others."""
-    found = COMPILED.search(event.name)
-    return (found[1] or found[2]) if found else ""
+    match = COMPILED.search(event.name)
+    return (match[1] or match[2]) if match else ""
 
 
 class Nest:
@@ -107,11 +107,11 @@ class Nest:
 
     def around(self, event: Event) -> list[Event]:
         """What encloses `event`, the innermost first."""
-        found = []
+        outer = []
         while event in self.parent:
             event = self.parent[event]
-            found.append(event)
-        return found
+            outer.append(event)
+        return outer
 
     def own(self, event: Event) -> float:
         """s of an operator that no operator inside it accounts for."""

@@ -19,9 +19,9 @@ def dataset(about: About, rows: Iterable[Mapping[str, Any]], where: str = "datas
     import pyarrow as pa
 
     schema = arrow_schema()
-    made = [{name: row.get(name) for name in schema.names} for row in rows]
+    cells = [{name: row.get(name) for name in schema.names} for row in rows]
     try:
-        table = pa.Table.from_pylist(made, schema=schema)
+        table = pa.Table.from_pylist(cells, schema=schema)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise SpecError(where, str(error).splitlines()[0][:100], "values of the column types of docs/profile.md") from error
     return check(Dataset(about, table), where)

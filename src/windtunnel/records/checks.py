@@ -1,4 +1,4 @@
-"""What must hold of every dataset before anything uses it: columns, words, times. What its GPU can do: `plausible.py`."""
+"""Checks of every dataset before it is used: columns, words, times. `plausible.py` checks times against the GPU."""
 
 from __future__ import annotations
 

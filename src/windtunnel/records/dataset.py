@@ -80,13 +80,13 @@ def about_text(about: About) -> str:
 def about_of(stored: bytes | str | None, path: str) -> About:
     """The reverse. FileError for what is not the description of a profile, or of a later version than this one reads."""
     try:
-        found = json.loads(stored or "")
+        document = json.loads(stored or "")
         known = {f.name for f in fields(About)}
-        about = About(**{name: value for name, value in found.items() if name in known})
+        about = About(**{name: value for name, value in document.items() if name in known})
         texts = (about.gpu, about.device, about.architecture, about.driver, about.source, about.licence, about.notes)
         numbers = all(isinstance(value, (int, float)) for value in about.datasheet.values())
         if not all(isinstance(text, str) for text in texts) or not numbers or not isinstance(about.version, int):
-            raise TypeError(found)
+            raise TypeError(document)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FileError(
             path,

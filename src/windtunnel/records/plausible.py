@@ -51,7 +51,7 @@ LARGEST_RATE, LARGEST_BANDWIDTH = 1e17, 1e14
 
 @dataclass(frozen=True)
 class Limits:
-    """What a GPU can do: FLOP/s by number format, B/s, B; `known` is false where only `LARGEST_RATE` bounds it."""
+    """Limits of a GPU: FLOP/s by number format, B/s, B of L2; `known` is false if only `LARGEST_RATE` bounds it."""
 
     peak: Mapping[str, float]
     bandwidth: float
@@ -124,8 +124,8 @@ def _rates(data: Dataset, sheet: Limits, path: str) -> None:
     seconds, flops, moved, launches = (_column(table, name) for name in ("seconds", "flops", "bytes", "launches"))
     usable = _is(table, "status", ("ok",)) & (seconds > 0)
     product = usable & _is(table, "level", ("kernel",)) & _is(table, "op", PRODUCTS)
-    whole = 2.0 * _column(table, "batch", 1.0) * _column(table, "m") * _column(table, "n") * _column(table, "k")
-    flops = np.where((flops == 0) & _is(table, "op", ("gemm", "grouped_gemm")), whole, flops)
+    products = 2.0 * _column(table, "batch", 1.0) * _column(table, "m") * _column(table, "n") * _column(table, "k")
+    flops = np.where((flops == 0) & _is(table, "op", ("gemm", "grouped_gemm")), products, flops)
     dtypes = np.array(table["dtype"].to_pylist())
     best = max(sheet.peak.values())
     # A format the sheet does not name is computed in another one: only the largest rate bounds it, and only from above.

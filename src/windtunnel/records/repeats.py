@@ -81,20 +81,20 @@ def merge(rows: Iterable[Mapping[str, Any]], across: Sequence[str] = ()) -> list
 
 
 def _one(same: Sequence[Mapping[str, Any]], across: Sequence[str]) -> dict[str, Any]:
-    made = dict(same[0])
+    merged = dict(same[0])
     times = [row["seconds"] for row in same if row.get("seconds") is not None]
     if times:
-        made["seconds"] = median(times)
-        made["seconds_min"] = min([row["seconds_min"] for row in same if row.get("seconds_min") is not None], default=None)
-        made["seconds_max"] = max([row["seconds_max"] for row in same if row.get("seconds_max") is not None], default=None)
-        made["seconds_mean"], made["seconds_std"] = _spread(same)
+        merged["seconds"] = median(times)
+        merged["seconds_min"] = min([row["seconds_min"] for row in same if row.get("seconds_min") is not None], default=None)
+        merged["seconds_max"] = max([row["seconds_max"] for row in same if row.get("seconds_max") is not None], default=None)
+        merged["seconds_mean"], merged["seconds_std"] = _spread(same)
     counts = [row.get("repeats") for row in same]
-    made["repeats"] = sum(counts) if all(counts) else None
+    merged["repeats"] = sum(counts) if all(counts) else None
     for name in (*across, "source"):
         words = list(dict.fromkeys(str(row[name]) for row in same if row.get(name)))
-        made[name] = ", ".join(words) if words else None
-    made["note"] = f"median of {len(same)} rows" + (f"; {same[0]['note']}" if same[0].get("note") else "")
-    return made
+        merged[name] = ", ".join(words) if words else None
+    merged["note"] = f"median of {len(same)} rows" + (f"; {same[0]['note']}" if same[0].get("note") else "")
+    return merged
 
 
 def _spread(same: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
@@ -103,8 +103,8 @@ def _spread(same: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | No
     means = [mean for mean, _ in pairs if mean is not None]
     if len(means) < len(same):
         return None, None
-    whole = fmean(means)
+    mean = fmean(means)
     deviations = [std for _, std in pairs if std is not None]
     if len(deviations) < len(same):
-        return whole, None
-    return whole, math.sqrt(fmean(std**2 + (mean - whole) ** 2 for mean, std in zip(means, deviations, strict=True)))
+        return mean, None
+    return mean, math.sqrt(fmean(std**2 + (mean - mean) ** 2 for mean, std in zip(means, deviations, strict=True)))

@@ -24,10 +24,10 @@ def write_shape(values: Mapping[str, Value]) -> str:
 
 def read_shape(text: str) -> dict[str, Value]:
     """The reverse; numbers come back as int. Raises SpecError for a part without `=` or a key given twice."""
-    found: dict[str, Value] = {}
+    shape: dict[str, Value] = {}
     for part in text.split():
         key, equals, value = part.partition("=")
-        if not equals or not key or not value or key in found:
+        if not equals or not key or not value or key in shape:
             raise SpecError("shape", text, "key=value pairs, each key once", f"{part!r} is not one")
-        found[key] = int(value) if value.lstrip("-").isdigit() else value
-    return found
+        shape[key] = int(value) if value.lstrip("-").isdigit() else value
+    return shape

@@ -26,11 +26,11 @@ BACKWARD = ("backward", "dgrad", "wgrad")
 
 def with_work(row: Mapping[str, Any]) -> dict[str, Any]:
     """`row` with `flops` and `bytes` filled in where they follow from its shape; else they stay null."""
-    made = dict(row)
+    complete = dict(row)
     for name, value in (("flops", flops_of(row)), ("bytes", bytes_of(row))):
-        if made.get(name) is None:
-            made[name] = value
-    return made
+        if complete.get(name) is None:
+            complete[name] = value
+    return complete
 
 
 def flops_of(row: Mapping[str, Any]) -> float | None:

@@ -1,4 +1,4 @@
-"""Two predictions side by side: which fields differ, what each figure becomes, where the time went."""
+"""Two predictions side by side: fields that differ, figures, and the breakdown of time."""
 
 from __future__ import annotations
 
@@ -77,40 +77,40 @@ def _different(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any
     return {k: (a.get(k), b.get(k)) for k in keys if a.get(k) != b.get(k) and not k.endswith("source")}
 
 
-def render(found: Comparison, width: int) -> RenderableType:
+def render(comparison: Comparison, width: int) -> RenderableType:
     """The comparison for a terminal of `width` columns."""
     lines: list[RenderableType] = [
         Text(),
-        Text(f"A  {say.clean(found.a.job.name)}", style="bold"),
-        Text(f"B  {say.clean(found.b.job.name)}", style="bold"),
+        Text(f"A  {say.clean(comparison.a.job.name)}", style="bold"),
+        Text(f"B  {say.clean(comparison.b.job.name)}", style="bold"),
         Text(),
     ]
-    lines.append(Text(verdict(found)))
-    if found.fields:
-        lines += [Text(), Text("Fields that differ", style="bold underline"), _fields(found, 14)]
+    lines.append(Text(verdict(comparison)))
+    if comparison.fields:
+        lines += [Text(), Text("Fields that differ", style="bold underline"), _fields(comparison, 14)]
     lines += [
         Text(),
         Text("Figures", style="bold underline"),
-        _figures(found),
+        _figures(comparison),
         Text(),
         Text("Where the time goes", style="bold underline"),
-        _parts(found),
+        _parts(comparison),
     ]
-    if not (found.a.fits and found.b.fits):
-        short = [name for name, p in (("A", found.a), ("B", found.b)) if not p.fits]
+    if not (comparison.a.fits and comparison.b.fits):
+        short = [name for name, p in (("A", comparison.a), ("B", comparison.b)) if not p.fits]
         lines += [Text(), Text(f"{' and '.join(short)} {'does' if len(short) == 1 else 'do'} not fit in memory.", style="bold red")]
     return Group(*lines)
 
 
-def verdict(found: Comparison) -> str:
+def verdict(comparison: Comparison) -> str:
     """One sentence: which is faster per token, by how much, and what made most of the difference."""
-    a, b = found.a, found.b
+    a, b = comparison.a, comparison.b
     ratio = b.tokens_per_s / a.tokens_per_s if a.tokens_per_s else 1.0
     if abs(ratio - 1.0) < 5e-4:
         return "Both make the same number of tokens a second, within 0.05 %."
     faster, factor = ("B", ratio) if ratio > 1.0 else ("A", 1.0 / ratio)
     text = f"{faster} makes {say.percent(factor - 1.0)} more tokens a second"
-    moved = sorted(found.parts.items(), key=lambda kv: -abs(kv[1][1] - kv[1][0]))
+    moved = sorted(comparison.parts.items(), key=lambda kv: -abs(kv[1][1] - kv[1][0]))
     if moved and a.job.plan.global_batch * a.job.plan.seq == b.job.plan.global_batch * b.job.plan.seq:
         key, (x, y) = moved[0]
         text += f"; the largest difference is {label_of(key)}: {say.seconds(x)} in A, {say.seconds(y)} in B"
@@ -124,11 +124,11 @@ def _table(*heads: str) -> Table:
     return table
 
 
-def _fields(found: Comparison, most: int) -> RenderableType:
+def _fields(comparison: Comparison, most: int) -> RenderableType:
     table = _table("", "A", "B")
-    for path, (x, y) in list(found.fields.items())[:most]:
+    for path, (x, y) in list(comparison.fields.items())[:most]:
         table.add_row(Text(path), Text(_value(x)), Text(_value(y)))
-    left = len(found.fields) - most
+    left = len(comparison.fields) - most
     return Group(table, Text(f"and {left} more", style="dim")) if left > 0 else table
 
 
@@ -136,9 +136,9 @@ def _value(value: Any) -> str:
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _figures(found: Comparison) -> Table:
+def _figures(comparison: Comparison) -> Table:
     table = _table("", "A", "B", "B / A")
-    for name, (x, y) in found.figures.items():
+    for name, (x, y) in comparison.figures.items():
         _, write, more = FIGURES[name]
         ratio = y / x if x else float("nan")
         better = abs(ratio - 1.0) > 5e-4 and (ratio > 1.0) == more
@@ -152,13 +152,15 @@ def _figures(found: Comparison) -> Table:
     return table
 
 
-def _parts(found: Comparison) -> Table:
+def _parts(comparison: Comparison) -> Table:
     table = _table("", "A", "B", "difference")
-    for key, (x, y) in sorted(found.parts.items(), key=lambda kv: -abs(kv[1][1] - kv[1][0])):
+    for key, (x, y) in sorted(comparison.parts.items(), key=lambda kv: -abs(kv[1][1] - kv[1][0])):
         if abs(y - x) < 1e-6 * max(x, y):
             x = y  # rounding, not a difference
         sign = "+" if y >= x else "-"
-        style = "dim" if abs(y - x) < 1e-3 * max(found.a.step_time_s, found.b.step_time_s) else "red" if y > x else "green"
+        style = (
+            "dim" if abs(y - x) < 1e-3 * max(comparison.a.step_time_s, comparison.b.step_time_s) else "red" if y > x else "green"
+        )
         table.add_row(
             Text(label_of(key)),
             Text(say.seconds(x)),

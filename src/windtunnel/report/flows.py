@@ -38,7 +38,7 @@ def flows_json(result: FlowsResult, fabric: str) -> str:
 
 
 def collisions_json(result: FlowsResult, met: Collisions) -> dict[str, Any]:
-    """Fields of `met`, the worst link by its nodes' names, the histogram with its edges."""
+    """Fields of `met`, with the worst link as node names and the histogram with its bin edges."""
     plain: dict[str, Any] = asdict(met)
     plain["histogram_edges"] = list(EDGES)
     plain["worst_link"] = link_name(result, met.worst_link) if met.worst_link >= 0 else None
@@ -121,7 +121,7 @@ def _plain(value: object) -> str:
 
 
 def _collisions(result: FlowsResult, met: Collisions) -> Text:
-    """One paragraph: what hashing did to the worst link and to the average byte."""
+    """One paragraph: hash collisions on the worst link and for the average byte."""
     worst = f"{met.worst_flows} flows on {link_name(result, met.worst_link)} where {met.worst_flows_even:.3g} would be even"
     return Text(
         f"hash collisions: the worst link needs {met.worst_factor:.2f} times as long as an even spread ({worst}); "

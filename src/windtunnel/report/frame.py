@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from windtunnel import __version__
 from windtunnel.base.errors import FileError
 
 _ASSETS = Path(__file__).resolve().parent / "assets"
@@ -58,7 +58,7 @@ def page(
         data=None if data is None else _embedded(data),
         style=asset("page.css"),
         script=script,
-        version=__version__,
+        version=version("windtunnel"),
         made_by=made_by,
     ) + "\n"  # fmt: skip
 

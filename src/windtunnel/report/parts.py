@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from windtunnel.predict.category import SPAN_GROUPS, STEP_PARTS, Group
+from windtunnel.predict.category import SPAN_GROUPS, STEP_PARTS, StepGroup
 from windtunnel.predict.prediction import KernelRow
 
-COMPUTE, RECOMPUTE, OPTIMIZER, CONTENTION, COMMUNICATION, OFFLOAD, BUBBLE, WAITING, HOST, DATA, OTHER = Group
-GROUPS = tuple(Group)
+COMPUTE, RECOMPUTE, OPTIMIZER, CONTENTION, COMMUNICATION, OFFLOAD, BUBBLE, WAITING, HOST, DATA, OTHER = StepGroup
+GROUPS = tuple(StepGroup)
 
 COLOUR = {
     COMPUTE: "#3b82f6",
@@ -44,7 +44,7 @@ class Part:
     """One part of a step: `key` of the breakdown, `label` for people, `seconds`, `share` of the step (0 to 1)."""
 
     key: str
-    group: Group
+    group: StepGroup
     label: str
     seconds: float
     share: float
@@ -55,7 +55,7 @@ def each_of(row: KernelRow) -> float:
     return row.seconds_total / row.count if row.count else 0.0
 
 
-def group_of(key: str) -> Group:
+def group_of(key: str) -> StepGroup:
     """Group of a breakdown's key, or of a span's category; OTHER for an unknown one."""
     part = STEP_PARTS.get(key)
     return part.group if part is not None else SPAN_GROUPS.get(key, OTHER)
@@ -77,7 +77,7 @@ def parts_of(breakdown: Mapping[str, float], step: float) -> list[Part]:
     return sorted(parts, key=lambda p: (GROUPS.index(p.group), -p.seconds, p.key))
 
 
-def group_sums(breakdown: Mapping[str, float]) -> dict[Group, float]:
+def group_sums(breakdown: Mapping[str, float]) -> dict[StepGroup, float]:
     """Seconds by group, groups in order, zeros left out."""
     sums = dict.fromkeys(GROUPS, 0.0)
     for key, seconds in breakdown.items():

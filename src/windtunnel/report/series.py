@@ -24,10 +24,10 @@ def series_text(result: FlowsResult, name: str) -> str:
     columns = [] if series is None else list(_columns(result, series))
     times = [] if series is None else [round(time, 12) for time in series.time.tolist()]
     if name.endswith(".json"):
-        found: dict[str, dict[str, list[float]]] = {}
+        by_time: dict[str, dict[str, list[float]]] = {}
         for of, quantity, values in columns:
-            found.setdefault(of, {})[quantity] = values
-        return json.dumps({"schema": SCHEMA, "time_s": times, "series": [{"of": of, **values} for of, values in found.items()]})
+            by_time.setdefault(of, {})[quantity] = values
+        return json.dumps({"schema": SCHEMA, "time_s": times, "series": [{"of": of, **values} for of, values in by_time.items()]})
     rows = (
         f"{time!r},{of},{quantity},{value!r}"
         for of, quantity, values in columns for time, value in zip(times, values, strict=True)

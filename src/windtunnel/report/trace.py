@@ -44,7 +44,7 @@ def write_trace(prediction: Prediction, path: str | Path, kernels: Iterable[Span
 def stage_names(prediction: Prediction) -> dict[int, str]:
     """Process names: the stage, its share of the pipeline and its layers."""
     layers = prediction.job.layers_per_stage
-    return {s: f"stage {s} of {len(layers)}, {sum(held)} layers" for s, held in enumerate(layers)}
+    return {s: f"stage {s} of {len(layers)}, {sum(parts)} layers" for s, parts in enumerate(layers)}
 
 
 def perfetto(tracks: list[Track], stage_name: dict[int, str] | None = None) -> bytes:
@@ -75,9 +75,9 @@ def perfetto(tracks: list[Track], stage_name: dict[int, str] | None = None) -> b
             key = (s.name, s.category, s.micro_batch, s.chunk)
             body = cache.get(key)
             if body is None or position in track.arrows:
-                told = _told(names[s.name], categories[s.category], s.micro_batch, s.chunk if chunked else -1)
+                annotation = _told(names[s.name], categories[s.category], s.micro_batch, s.chunk if chunked else -1)
                 arrows = _arrow_fields(track.arrows.get(position, ((), ())))
-                body = _SEQUENCE + _NEEDS + _field(11, uuid + _BEGIN + told + arrows)
+                body = _SEQUENCE + _NEEDS + _field(11, uuid + _BEGIN + annotation + arrows)
                 if not arrows:
                     cache[key] = body
             bodies += (body, end)
@@ -93,16 +93,16 @@ def perfetto(tracks: list[Track], stage_name: dict[int, str] | None = None) -> b
 
 def _descriptors(tracks: list[Track], stage_name: dict[int, str]) -> list[bytes]:
     """TrackDescriptor of each process and thread; thread uuids are small numbers since every event repeats them."""
-    found = []
+    descriptors = []
     for stage in sorted({t.stage for t in tracks}):
         name = stage_name.get(stage, f"stage {stage}").encode()
         process = b"\x08" + _varint(stage + 1) + _field(6, name)
-        found.append(b"\x08" + _varint(len(tracks) + 1 + stage) + _field(3, process))
+        descriptors.append(b"\x08" + _varint(len(tracks) + 1 + stage) + _field(3, process))
     for number, track in enumerate(tracks):
         tid = 1_000_000 + number  # unlike any pid, else the viewer takes it for the process's main thread
         thread = b"\x08" + _varint(track.stage + 1) + b"\x10" + _varint(tid) + _field(5, track.name.encode())
-        found.append(b"\x08" + _varint(number + 1) + b"\x28" + _varint(len(tracks) + 1 + track.stage) + _field(4, thread))
-    return found
+        descriptors.append(b"\x08" + _varint(number + 1) + b"\x28" + _varint(len(tracks) + 1 + track.stage) + _field(4, thread))
+    return descriptors
 
 
 def _told(name: int, category: int, micro_batch: int, chunk: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Spans laid out for a timeline: whole nanoseconds, one lane where nothing overlaps, arrows along the pipeline."""
+"""Spans as tracks of a timeline: integer nanoseconds, a lane for spans that do not overlap, arrows along the pipeline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tracks_of(blocks: Iterable[Span], kernels: Iterable[Span] = (), job: Job | N
     Spans that end before they start are taken as empty at their start.
     """
     blocks = list(blocks)
-    arrows = {id(blocks[i]): found for i, found in _arrows(blocks, job).items()}
+    arrows = {id(blocks[i]): stage_arrows for i, stage_arrows in _arrows(blocks, job).items()}
     streams: dict[tuple[int, int, str], list[Span]] = {}
     for level, spans in enumerate((blocks, kernels)):
         for span in spans:
@@ -72,7 +72,7 @@ def _lanes(spans: list[Span]) -> list[tuple[list[Span], list[int], list[int]]]:
 
 
 BACKWARD = (Task.BACKWARD.key, Task.BACKWARD_INPUT.key, Task.BACKWARD_WEIGHT.key)
-"""Categories of backward passes, whole or in halves."""
+"""Categories of backward passes, also of split ones (input and weight gradients)."""
 
 
 def direction(span: Span) -> str:

@@ -1,4 +1,4 @@
-"""What the links carried, in the terminal: a sentence, load by level, hot links, what contention slowed."""
+"""Link traffic in the terminal: a summary, load by level, the busiest links, calls slowed by contention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windtunnel.report.table import listing
 
 
 def network_sentence(traffic: Traffic) -> str:
-    """Engine, size of the graph, hash collisions, and what flow and congestion control had to do."""
+    """Engine, size of the graph, hash collisions, and counters of flow and congestion control."""
     parts = [
         f"{traffic.engine} engine over {traffic.endpoints:,} endpoints, {traffic.switches:,} switches and {traffic.links:,} links",
         f"{say.seconds(traffic.seconds)} of traffic",
@@ -25,24 +25,24 @@ def network_sentence(traffic: Traffic) -> str:
     return "; ".join(parts) + "."
 
 
-def traffic(found: Traffic, rows: int, width: int) -> RenderableType:
+def traffic(measured: Traffic, rows: int, width: int) -> RenderableType:
     """The section of the report."""
     wide = width >= 110
     levels = listing(("from → to", "left"), ("links", "right"), ("rate each", "right"), ("bytes", "right"), ("load", "right"),
                      ("fullest", "right"), gap=2 if wide else 1)  # fmt: skip
-    for v in found.levels:
+    for v in measured.levels:
         levels.add_row(v.name, f"{v.links:,}", say.rate(v.rate), say.size(v.bytes), say.percent(v.mean_utilisation),
                        say.percent(v.max_utilisation))  # fmt: skip
-    lines: list[RenderableType] = [Text(network_sentence(found)), Text(), levels]
-    if found.hot:
+    lines: list[RenderableType] = [Text(network_sentence(measured)), Text(), levels]
+    if measured.hot:
         hot = listing(("hot link", "left"), ("rate", "right"), ("bytes", "right"), ("load", "right"), wraps=("hot link",))
-        for h in found.hot[: max(3, rows // 2)]:
+        for h in measured.hot[: max(3, rows // 2)]:
             hot.add_row(Text(say.clean(h.name)), say.rate(h.rate), say.size(h.bytes), say.percent(h.utilisation))
         lines += [Text(), hot]
-    if found.slowest:
+    if measured.slowest:
         slow = listing(("slowed by others", "left"), ("times", "right"), ("mean time", "right"), ("over alone", "right"),
                        wraps=("slowed by others",))  # fmt: skip
-        for t in found.slowest[: max(3, rows // 2)]:
+        for t in measured.slowest[: max(3, rows // 2)]:
             slow.add_row(Text(str(t["name"])), f"{_number(t, 'count'):,.0f}", say.seconds(_number(t, "seconds")),
                          f"{_number(t, 'slowdown'):.2f}")  # fmt: skip
         lines += [Text(), slow]

@@ -1,4 +1,4 @@
-"""Ranks that differ: who waits for whom, as a table, and as a map of all replicas and stages."""
+"""Unequal ranks: which rank waits for which, as a table and as a map of all replicas and stages."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from windtunnel.report import words as say
 from windtunnel.report.table import listing
 
 MOST = 12
-"""Groups of a table at most."""
+"""Most groups in a table."""
 
 HEADS = ("replicas", "computes", "waits for slower", "in the bubble", "what")
 
 
-def sentence(told: UnequalResult, step: float) -> str:
-    """What differing ranks cost, and who is waited for."""
-    base = told.equal_step_time_s
+def sentence(result: UnequalResult, step: float) -> str:
+    """One sentence: the cost of unequal ranks, and which ranks the others wait for."""
+    base = result.equal_step_time_s
     share = step / base - 1.0 if base > 0.0 else 0.0
     more = f"{say.seconds(abs(step - base))} ({abs(share):.1%}) {'longer' if step >= base else 'shorter'} than with equal ranks"
     spread = ""
-    if len(told.steps) > 1:
-        shortest, longest = min(s for _, s in told.steps), told.slowest
-        spread = f" {len(told.steps)} drawn steps take {say.seconds(shortest)} to {say.seconds(longest)}."
-    whom = f" It ends with {told.culprit}." if told.culprit else ""
+    if len(result.steps) > 1:
+        shortest, longest = min(s for _, s in result.steps), result.slowest
+        spread = f" {len(result.steps)} drawn steps take {say.seconds(shortest)} to {say.seconds(longest)}."
+    whom = f" It ends with {result.culprit}." if result.culprit else ""
     return f"A step takes {more}.{whom}{spread}"
 
 
-def cells(one: ReplicaClass, told: UnequalResult) -> list[str]:
+def cells(one: ReplicaClass, result: UnequalResult) -> list[str]:
     """A row of HEADS."""
     slow = max(range(len(one.slow)), key=lambda s: (one.slow[s], -s))
     what = [f"stage {slow} {one.slow[slow] - 1.0:+.1%}"] if abs(one.slow[slow] - 1.0) > 5e-4 else []
-    if len({name for other in told.classes for name in other.gpus}) > 1:
+    if len({name for other in result.classes for name in other.gpus}) > 1:
         what += [say.clean(name) for name in dict.fromkeys(one.gpus)]
-    if len({other.micro_batches for other in told.classes}) > 1:
+    if len({other.micro_batches for other in result.classes}) > 1:
         what.append(say.micro_batches(one.micro_batches))
     return [
         one.name,
@@ -49,35 +49,35 @@ def cells(one: ReplicaClass, told: UnequalResult) -> list[str]:
     ]
 
 
-def listed(told: UnequalResult) -> list[ReplicaClass]:
-    """The largest group, then those that wait least."""
-    first, *rest = told.classes
+def listed(result: UnequalResult) -> list[ReplicaClass]:
+    """Groups to list: the largest one, then those that wait least."""
+    first, *rest = result.classes
     return [first, *sorted(rest, key=lambda one: (max(one.waiting_s), one.replicas))[: MOST - 1]]
 
 
-def unequal(told: UnequalResult, step: float) -> RenderableType:
-    """For the terminal."""
+def unequal(result: UnequalResult, step: float) -> RenderableType:
+    """The section of the terminal report."""
     table = listing(*((head, "left" if head in (HEADS[0], HEADS[-1]) else "right") for head in HEADS), wraps=HEADS[-1:])
-    shown = listed(told)
+    shown = listed(result)
     for one in shown:
-        table.add_row(*cells(one, told))
-    lines: list[RenderableType] = [Text(sentence(told, step)), Text(), table]
-    if len(told.classes) > len(shown):
-        lines.append(Text(f"{len(told.classes) - len(shown)} more groups of replicas", style="dim"))
+        table.add_row(*cells(one, result))
+    lines: list[RenderableType] = [Text(sentence(result, step)), Text(), table]
+    if len(result.classes) > len(shown):
+        lines.append(Text(f"{len(result.classes) - len(shown)} more groups of replicas", style="dim"))
     return Group(*lines)
 
 
-def maps(told: UnequalResult) -> str:
-    """SVG drawings, a column a replica and a row a stage: how long each computes, and how long it waits for slower ranks."""
-    computing = _map(told, "computes", "#dc2626", lambda one: one.computing_s)
-    waiting = _map(told, "waits for slower ranks", "#a16207", lambda one: one.waiting_s)
+def maps(result: UnequalResult) -> str:
+    """SVG maps with a column per replica and a row per stage: compute time, and time spent waiting for slower ranks."""
+    computing = _map(result, "computes", "#dc2626", lambda one: one.computing_s)
+    waiting = _map(result, "waits for slower ranks", "#a16207", lambda one: one.waiting_s)
     return computing + waiting
 
 
-def _map(told: UnequalResult, what: str, colour: str, of: Callable[[ReplicaClass], Sequence[float]]) -> str:
-    values = [of(one) for one in told.classes]
+def _map(result: UnequalResult, what: str, colour: str, of: Callable[[ReplicaClass], Sequence[float]]) -> str:
+    values = [of(one) for one in result.classes]
     low, high = min(min(v) for v in values), max(max(v) for v in values)
-    stages, replicas = len(values[0]), len(told.class_of_replica)
+    stages, replicas = len(values[0]), len(result.class_of_replica)
     left, wide = 70.0, 1160.0
     tall = max(6.0, min(22.0, 200.0 / stages))
     height = stages * tall
@@ -89,7 +89,7 @@ def _map(told: UnequalResult, what: str, colour: str, of: Callable[[ReplicaClass
         if tall >= 11.0 or stage in (0, stages - 1):
             out.append(f'<text x="{left - 8:.0f}" y="{(stage + 0.5) * tall + 4:.1f}" text-anchor="end">stage {stage}</text>')
     scale = (wide - left) / replicas
-    for number, run in groupby(enumerate(told.class_of_replica), key=lambda pair: pair[1]):
+    for number, run in groupby(enumerate(result.class_of_replica), key=lambda pair: pair[1]):
         places = [place for place, _ in run]
         x, w = left + places[0] * scale, len(places) * scale
         who = f"replica {places[0]}" if len(places) == 1 else f"replicas {places[0]} to {places[-1]}"

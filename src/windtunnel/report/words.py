@@ -10,7 +10,7 @@ UNKNOWN = "unknown"
 
 
 def clean(text: str) -> str:
-    """`text` without the control characters by which a name could steer a terminal."""
+    """`text` without control characters, which could drive a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 

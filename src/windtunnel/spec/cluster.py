@@ -31,7 +31,7 @@ class GPU(Noun):
     sms: PositiveInt | None = None
     clock_hz: PositiveFloat | None = None
     power_w: PositiveFloat | None = None
-    kernels_from: str | None = Field(None, description="GPU id whose fitted kernel curves carry over")
+    kernels_from: str | None = Field(None, description="id of the GPU whose fitted kernel curves are used")
     source: str = ""
     notes: str = ""
 
@@ -68,12 +68,16 @@ class Node(Noun):
     pcie_gen: PositiveInt = 4
     cpu_vendor: Literal["intel", "amd", "arm", "other"] = "amd"
     host_memory: Size | None = Field(None, gt=0)
-    host_speed: PositiveFloat = Field(1.0, description="one CPU thread against those that host costs of frameworks were taken on")
-    host_memory_bandwidth: NodeBandwidth | None = Field(None, description="of all its sockets; left out: by pcie_gen, two sockets")
-    host_link: HostLink | None = Field(None, description="left out: 16 lanes of pcie_gen for each GPU")
+    host_speed: PositiveFloat = Field(
+        1.0, description="speed of a CPU thread relative to the CPUs on which the frameworks' host costs were measured"
+    )
+    host_memory_bandwidth: NodeBandwidth | None = Field(
+        None, description="of all sockets; default: two sockets of the generation that goes with pcie_gen"
+    )
+    host_link: HostLink | None = Field(None, description="default: 16 lanes of pcie_gen per GPU")
     storage: Storage | None = Field(None, description="local solid-state disks")
     expansion: Expansion | None = Field(None, description="memory beside DRAM (CXL)")
-    power_w: PositiveFloat | None = Field(None, description="whole node under load; left out: GPUs / 0.6")
+    power_w: PositiveFloat | None = Field(None, description="power of the node under load; default: power of its GPUs / 0.6")
     source: str = ""
 
     @property
@@ -90,22 +94,24 @@ class Fabric(Noun):
     topology: Literal["fat_tree", "rail", "none"] = "fat_tree"
     leaf_nodes: PositiveInt = Field(32, description="nodes that share one set of leaf switches")
     pod_nodes: PositiveInt = Field(1024, description="nodes below one set of spine switches")
-    oversubscription: PositiveFloat = Field(1.0, description="down-link over up-link bandwidth at the leaf")
-    pod_oversubscription: PositiveFloat = Field(1.0, description="the same where traffic leaves a pod")
+    oversubscription: PositiveFloat = Field(1.0, description="down-link / up-link bandwidth of a leaf switch")
+    pod_oversubscription: PositiveFloat = Field(1.0, description="the same for traffic that leaves a pod")
     nic_ports: PositiveInt = Field(1, le=4, description="ports of a NIC, each on a leaf of its own (2: dual ToR), sharing its rate")
-    planes: PositiveInt = Field(1, le=4, description="1: all leaves below the same spines; else spines of their own for each port")
-    uplink_ratio: PositiveFloat = Field(1.0, description="rate of an up-link over that of a leaf's down port (MegaScale: 2)")
+    planes: PositiveInt = Field(
+        1, le=4, description="1: all leaves share the spines; otherwise each NIC port has spines of its own"
+    )
+    uplink_ratio: PositiveFloat = Field(1.0, description="rate of a leaf's up-link / down port (MegaScale: 2)")
     routing: Literal["ecmp", "spray", "adaptive", "flowlet"] | None = Field(
-        None, description="choice among equal ways; left out: adaptive on InfiniBand, spray on EFA, else by hash of the flow"
+        None, description="choice among equal-cost paths; default: adaptive on InfiniBand, spray on EFA, else ECMP by flow hash"
     )
     congestion: str | None = Field(
-        None, description="congestion control, as `flows --cc` takes it; left out: dcqcn on RoCE and Ethernet, else none"
+        None, description="congestion control, as in `flows --cc`; default: dcqcn on RoCE and Ethernet, else none"
     )
-    flows_per_connection: PositiveInt = Field(1, le=64, description="hash values that one connection uses side by side (E-ECMP)")
-    builder: str | None = Field(None, description="builder with parameters that `windtunnel flows --fabric` takes for this entry")
+    flows_per_connection: PositiveInt = Field(1, le=64, description="hash values that one connection spreads over (E-ECMP)")
+    builder: str | None = Field(None, description="topology builder with parameters, as in `windtunnel flows --fabric`")
     hop_latency: Seconds = 1e-6
-    efficiency: Fraction = Field(0.92, description="payload over line rate, inside a leaf")
-    ecmp_efficiency: Fraction = Field(1.0, description="what hash collisions leave of it where flows cross leaves")
+    efficiency: Fraction = Field(0.92, description="payload rate / line rate inside a leaf")
+    ecmp_efficiency: Fraction = Field(1.0, description="factor on it for hash collisions of flows that cross leaves")
     in_network_reduction: Flag = False
     source: str = ""
 
@@ -122,8 +128,10 @@ class Cluster(Noun):
     price_per_gpu_hour: NonNegativeFloat | None = Field(None, description="US dollars")
     pue: PositiveFloat = 1.1
     gpu_spread: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of good GPUs' speed, if it was measured")
-    slow_nodes: NonNegativeFloat = Field(0.005, le=1, description="share of nodes that run slow; 0.5 % in MegaScale (NSDI'24, 5.1)")
-    slow_node_factor: PositiveFloat = Field(1.1, ge=1, description="their time over a good node's: about 10 % (same source)")
+    slow_nodes: NonNegativeFloat = Field(0.005, le=1, description="share of slow nodes; 0.5 % in MegaScale (NSDI'24, 5.1)")
+    slow_node_factor: PositiveFloat = Field(
+        1.1, ge=1, description="time of a slow node / time of a good one: about 10 % longer (same source)"
+    )
     source: str = ""
 
     @property

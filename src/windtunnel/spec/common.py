@@ -1,7 +1,8 @@
-"""What every noun shares: frozen, no unknown keys, one source per fact sheet."""
+"""Base class and field types of all nouns: frozen, unknown keys are errors."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -15,7 +16,8 @@ PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
-Layers = Annotated[int, Field(ge=1, le=100_000, strict=True)]
+LARGEST_LAYERS = 100_000
+Layers = Annotated[int, Field(ge=1, le=LARGEST_LAYERS, strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
@@ -30,6 +32,12 @@ def _known_precision(name: str) -> str:
 
 PrecisionName = Annotated[str, AfterValidator(_known_precision)]
 """A key of a table by precision."""
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a positive number, ascending; the square root of it is as far as the search goes."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return small + [number // d for d in reversed(small) if d * d != number]
 
 
 class Noun(BaseModel):

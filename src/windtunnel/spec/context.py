@@ -1,22 +1,25 @@
-"""What context parallelism and packed documents ask of a model and of a plan."""
+"""Checks of context parallelism and packed documents against model and plan."""
 
 from __future__ import annotations
 
+import math
+
 from windtunnel.base.errors import PlanError
+from windtunnel.spec.common import divisors
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import CpKind, Plan
 from windtunnel.spec.runtime import Runtime
 
 
 def chunks_of(plan: Plan) -> int:
-    """Pieces that a sequence is cut into over cp: two a rank where they are balanced."""
+    """Chunks of a sequence over cp: two per rank if balanced (zigzag), else one."""
     if plan.cp == 1:
         return 1
     return 2 * plan.cp if plan.cp_balance == "zigzag" else plan.cp
 
 
 def check_context(model: Model, plan: Plan, runtime: Runtime, kind: CpKind | None) -> None:
-    """Raise PlanError where ranks cannot share a sequence in the way of `kind`, or where a field has no effect."""
+    """Raise PlanError if context parallelism of `kind` cannot run on the model, or if a field has no effect."""
     _check_documents(plan, runtime, kind)
     if kind is None:
         for field, default in (("cp_kind", None), ("cp_sizes", None), ("cp_balance", "zigzag")):
@@ -45,7 +48,7 @@ def check_context(model: Model, plan: Plan, runtime: Runtime, kind: CpKind | Non
     for what, number in {"heads": model.heads, **({} if model.latent else {"kv_heads": model.groups})}.items():
         own = max(1, number // plan.tp)
         if own % swap:
-            able = max(d for d in range(1, swap + 1) if own % d == 0 and plan.cp % d == 0)
+            able = max(d for d in divisors(math.gcd(own, plan.cp)) if d <= swap)
             mixed = f"a2a+p2p with plan.cp_sizes = [{able}, {plan.cp // able}], " if able > 1 else ""
             raise PlanError(
                 "plan.cp_kind",
@@ -62,7 +65,7 @@ def _heads_group(plan: Plan, kind: CpKind) -> int:
         swap = plan.cp
     elif kind == "a2a+p2p":
         if plan.cp_sizes is None or plan.cp_sizes[0] * plan.cp_sizes[1] != plan.cp or 1 in plan.cp_sizes:
-            split = next(((a, plan.cp // a) for a in range(2, plan.cp) if plan.cp % a == 0), None)
+            split = next(((a, plan.cp // a) for a in divisors(plan.cp)[1:-1]), None)
             hint = f"Try {list(split)}." if split else f"cp = {plan.cp} has no such factors: write plan.cp_kind = p2p or a2a."
             raise PlanError(
                 "plan.cp_sizes",
@@ -86,7 +89,7 @@ def _check_documents(plan: Plan, runtime: Runtime, kind: CpKind | None) -> None:
             "plan.document",
             plan.document,
             f"a divisor of plan.seq = {plan.seq}: documents of equal length",
-            f"Try {next(d for d in range(plan.document, plan.seq + 1) if plan.seq % d == 0)}.",
+            f"Try {min((d for d in divisors(plan.seq) if d >= plan.document), default=plan.seq)}.",
         )
     if runtime.attention != "flash":
         raise PlanError(

@@ -18,17 +18,18 @@ class Data(Noun):
     """
 
     reader: Literal["gpu", "tp_rank", "node"] = Field(
-        "tp_rank", description="who reads: every GPU for itself, one of each tensor-parallel group, one for the node"
+        "tp_rank", description="which ranks read data: every GPU, one rank of each tensor-parallel group, one per node"
     )
-    workers: PositiveInt = Field(2, description="processes of each reader that prepare sequences (PyTorch's num_workers)")
-    prefetch: PositiveInt = Field(2, description="micro batches that each worker has ready (PyTorch's prefetch_factor)")
-    sample: Seconds = Field(50e-6, description="a worker's time for one sequence: index, slice, decode, collate")
-    sample_cv: NonNegativeFloat = Field(0.5, le=100, description="its standard deviation over its mean: the slow tail")
-    bytes_per_token: NonNegativeFloat = Field(4.0, description="bytes read for each token; images and video: thousands")
-    storage: NodeBandwidth = Field(2e9, description="bytes a second that a node reads")
+    workers: PositiveInt = Field(2, description="worker processes of each reading rank (PyTorch's num_workers)")
+    prefetch: PositiveInt = Field(2, description="micro batches that each worker keeps ready (PyTorch's prefetch_factor)")
+    sample: Seconds = Field(50e-6, description="worker time per sequence: index, slice, decode, collate")
+    sample_cv: NonNegativeFloat = Field(0.5, le=100, description="coefficient of variation of that time (its slow tail)")
+    bytes_per_token: NonNegativeFloat = Field(4.0, description="bytes read per token; images and video: thousands")
+    storage: NodeBandwidth = Field(2e9, description="read bandwidth of a node from storage")
     overlap: Literal["none", "gradient_sync", "step"] = Field(
-        "step", description="a batch is prepared before its step, while gradients of the one before are combined, or all the time"
+        "step",
+        description="when batches are prepared: before the step, while gradients of the previous step are reduced, or at any time",
     )
     read_back: Flag = Field(
-        False, description="the host waits for the device before each micro batch is shared out (Megatron-LM's broadcast_data)"
+        False, description="the host waits for the device before each micro batch is scattered (Megatron-LM's broadcast_data)"
     )

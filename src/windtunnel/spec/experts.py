@@ -1,4 +1,4 @@
-"""What experts ask of a model and of a plan."""
+"""Checks of experts against model and plan."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def check_experts(model: Model, plan: Plan, dp: int) -> None:
         raise SpecError("model.top_k", model.top_k, f"at most model.experts = {experts}: a token goes to different experts")
     if experts % model.router_groups:
         raise SpecError("model.router_groups", model.router_groups, f"a divisor of model.experts = {experts}", _divisors(experts))
-    held = experts // model.router_groups * model.router_top_groups
-    if not model.router_top_groups <= model.router_groups or model.top_k > held:
+    allowed = experts // model.router_groups * model.router_top_groups
+    if not model.router_top_groups <= model.router_groups or model.top_k > allowed:
         raise SpecError(
             "model.router_top_groups",
             model.router_top_groups,
@@ -165,5 +165,5 @@ def _check_dense(model: Model, plan: Plan) -> None:
 
 
 def _divisors(number: int) -> str:
-    found = [d for d in range(1, min(number, 1024) + 1) if number % d == 0]
-    return "Divisors: " + ", ".join(map(str, found[:24])) + "."
+    listed = [d for d in range(1, min(number, 1024) + 1) if number % d == 0]
+    return "Divisors: " + ", ".join(map(str, listed[:24])) + "."

@@ -1,4 +1,4 @@
-"""Pydantic's complaint as one SpecError: the path, what was there, what is allowed, the nearest known word."""
+"""Pydantic's ValidationError as one SpecError: path, value, allowed values, nearest known name."""
 
 from __future__ import annotations
 
@@ -37,14 +37,18 @@ _BOUND = {
 }
 
 
+_LETTERS = re.compile(r"\^\(\[(.+)\]\[0-9\]\{0,4\}\)\+\$")
+"""A field's pattern of letters with counts, such as `^([LG][0-9]{0,4})+$`."""
+
+
 def explain(error: ValidationError, noun: type[BaseModel], path: str) -> SpecError:
     """The first complaint in `error` (unknown keys before all others) as a SpecError; the hint says how many more there are."""
-    found = error.errors(include_url=False)
-    first = min(found, key=lambda one: one["type"] != "extra_forbidden")
+    complaints = error.errors(include_url=False)
+    first = min(complaints, key=lambda one: one["type"] != "extra_forbidden")
     where = _path(first, path)
     got: object = Nothing() if first["type"] == "missing" else first["input"]
     allowed, hint = _allowed(first, noun)
-    others = [name for one in found if one is not first and (name := _path(one, path)) != where]
+    others = [name for one in complaints if one is not first and (name := _path(one, path)) != where]
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         hint = f"{hint} Also {'missing' if first['type'] == 'missing' else 'wrong'}: {', '.join(others[:3])}{more}.".strip()
@@ -67,6 +71,8 @@ def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
     if kind in _BOUND:
         key, word = _BOUND[kind]
         return f"a number {word} {context[key]}", ""
+    if kind == "string_pattern_mismatch" and (letters := _LETTERS.fullmatch(str(context.get("pattern", "")))):
+        return f"letters out of {', '.join(letters[1])}, each with a count of at most 9999 behind it", ""
     if kind == "value_error":
         return str(context.get("error", one["msg"])), ""
     return _ALLOWED.get(kind, one["msg"]), ""
@@ -138,4 +144,4 @@ def _fields_at(noun: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
 def _models(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [found for part in getattr(annotation, "__args__", ()) for found in _models(part)]
+    return [model for part in getattr(annotation, "__args__", ()) for model in _models(part)]

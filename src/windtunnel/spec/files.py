@@ -1,4 +1,4 @@
-"""One file in, one table of plain values out: TOML, YAML or JSON, with every way of going wrong named."""
+"""Reads a TOML, YAML or JSON file into a table of plain values; every failure is a FileError with its reason."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.files import read_bytes
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 50
@@ -71,15 +72,7 @@ def shape_trouble(value: object) -> tuple[str, str] | None:
 def read_text(path: Path, largest: int, wanted: str) -> str:
     """UTF-8 text of a file; FileError, with what is `wanted`, if it is missing, empty, binary or over `largest` bytes."""
     shown = str(path)[:200]
-    try:
-        if path.is_dir():
-            raise FileError(shown, "a directory", wanted)
-        with path.open("rb") as file:
-            data = file.read(largest + 1)
-    except FileNotFoundError:
-        raise FileError(shown, "no such file", wanted) from None
-    except (OSError, ValueError) as error:
-        raise FileError(shown, getattr(error, "strerror", None) or str(error), wanted) from None
+    data, _ = read_bytes(path, largest + 1, wanted)
     if len(data) > largest:
         raise FileError(shown, f"more than {largest >> 20} MiB", wanted)
     if not data.strip():
@@ -102,11 +95,11 @@ def _refuse(name: str) -> object:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    table = dict(pairs)
+    if len(table) != len(pairs):
         names = [key for key, _ in pairs]
         raise ValueError(f"key {next(key for key in names if names.count(key) > 1)!r} is written twice")
-    return made
+    return table
 
 
 class _YamlTrouble(Exception):

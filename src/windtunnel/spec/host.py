@@ -50,10 +50,10 @@ class MemoryPool(Noun):
     """
 
     ports: PositiveInt = Field(description="remote memory groups")
-    bandwidth: PortBandwidth = Field(description="of one group, each way")
-    gpu_bandwidth: OwnedBandwidth = Field(description="pooled fabric inside a node, per GPU each way")
-    node_bandwidth: NodeBandwidth | None = Field(None, description="a node's way out to the pool; left out: all of its GPUs'")
+    bandwidth: PortBandwidth = Field(description="bandwidth of one group, each way")
+    gpu_bandwidth: OwnedBandwidth = Field(description="bandwidth of the pool's fabric inside a node, per GPU and each way")
+    node_bandwidth: NodeBandwidth | None = Field(None, description="bandwidth of a node to the pool; default: that of all its GPUs")
     latency: Seconds = 2e-6
-    capacity: Size = Field(gt=0, description="of all groups together")
+    capacity: Size = Field(gt=0, description="capacity of all groups together")
     in_switch_collectives: Flag = False
     source: str = ""

@@ -283,8 +283,8 @@ def _check_machine(job: Job) -> None:
 
 
 def _divisors(number: int) -> str:
-    found = [d for d in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 64) if number % d == 0]
-    return "Divisors: " + ", ".join(map(str, found)) + "."
+    listed = [d for d in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 64) if number % d == 0]
+    return "Divisors: " + ", ".join(map(str, listed)) + "."
 
 
 def _layout(layers: int, stages: int) -> list[int | str]:

@@ -1,4 +1,4 @@
-"""The doors into the nouns: names, files and tables become a Job, a Model, a Cluster, a GPU, a Runtime."""
+"""Loads a Job, Model, Cluster, GPU or Runtime from a catalogue name, a file or a table."""
 
 from __future__ import annotations
 
@@ -138,9 +138,9 @@ def dump_job(job: Job) -> str:
 def _table(kind: str, source: object, path: str) -> dict[str, Any]:
     """The table that `source` stands for; a name becomes `{base: name}`."""
     if isinstance(source, Mapping):
-        made = dict(source)
-        check_shape(path, made)
-        return made
+        table = dict(source)
+        check_shape(path, table)
+        return table
     if isinstance(source, str) and source in names(kind):
         return {"base": source}
     if isinstance(source, Path) or isinstance(source, str) and _looks_like_file(source):
@@ -167,10 +167,10 @@ def override(text: object) -> dict[str, Any]:
     if not equals or not _KEY.fullmatch(key):
         raise SpecError("override", text, "path.to.field=value, such as plan.tp=4")
     parts = key.split(".")
-    made = {parts[-1]: _scalar(value.strip(), as_text=parts[-1] in _TEXT_FIELDS)}
+    nested = {parts[-1]: _scalar(value.strip(), as_text=parts[-1] in _TEXT_FIELDS)}
     for part in reversed(parts[:-1]):
-        made = {part: made}
-    return made
+        nested = {part: nested}
+    return nested
 
 
 def _scalar(text: str, as_text: bool) -> object:

@@ -84,7 +84,7 @@ class Model(Noun):
     position: Literal["learned", "rope", "alibi", "none"] = "learned"
     tied_embeddings: Flag = True
     linear_bias: Flag = True
-    qkv_bias: bool | None = Field(None, description="left out: as linear_bias")
+    qkv_bias: bool | None = Field(None, description="default: as linear_bias")
     qk_norm: Flag = False
     embedding_norm: Flag = False
     dropout: Flag = Field(False, description="dropout kernels run in training")
@@ -92,24 +92,24 @@ class Model(Noun):
     post_norms: Flag = Field(False, description="a norm after attention and after the MLP, beside those before (Gemma, Grok)")
     window: PositiveInt | None = Field(None, description="sliding attention window in tokens")
     window_pattern: Annotated[str, Field(pattern=r"^([LG][0-9]{0,4})+$", max_length=256)] | None = Field(
-        None, description="L: layers with the window, G: without; left out: all have it"
+        None, description="L: layers with the window, G: without; default: all have it"
     )
     attention_sinks: Flag = Field(False, description="a learned logit a head that softmax may attend to; costs nothing")
-    experts: PositiveInt | None = Field(None, description="routed experts of a layer; left out: dense")
+    experts: PositiveInt | None = Field(None, description="routed experts of a layer; default: dense")
     top_k: PositiveInt = Field(1, description="experts that a token goes to")
-    expert_ffn: PositiveInt | None = Field(None, description="inner width of an expert; left out: ffn")
+    expert_ffn: PositiveInt | None = Field(None, description="inner width of an expert; default: ffn")
     shared_ffn: NonNegativeInt = Field(0, description="inner width of the shared experts together")
     layer_pattern: Annotated[str, Field(pattern=r"^([DEMG*-][0-9]{0,4})+$", max_length=256)] | None = Field(
         None,
         description="D: dense layers, E: with experts; or one sub-module a layer, M: Mamba-2, G: linear attention, "
-        "*: attention, -: MLP, E: experts; left out: all alike",
+        "*: attention, -: MLP, E: experts; default: all alike",
     )
     mixer_pattern: Annotated[str, Field(pattern=r"^([AML][0-9]{0,4})+$", max_length=256)] | None = Field(
-        None, description="A: layers with attention, M: with Mamba-2, L: with linear attention; left out: all attention"
+        None, description="A: layers with attention, M: with Mamba-2, L: with linear attention; default: all attention"
     )
     attention_gate: Flag = Field(False, description="attention's output is gated by a projection as wide as the queries")
     moe_latent: PositiveInt | None = Field(
-        None, description="LatentMoE: width to which tokens are projected before they go to experts; left out: hidden"
+        None, description="LatentMoE: width to which tokens are projected before they go to experts; default: hidden"
     )
     ssm_heads: PositiveInt | None = Field(None, description="Mamba-2: heads of the state-space mixer")
     ssm_head_dim: PositiveInt = 64
@@ -117,7 +117,7 @@ class Model(Noun):
     ssm_state: PositiveInt = Field(128, description="Mamba-2: width of a head's state")
     ssm_chunk: PositiveInt = Field(128, description="Mamba-2: tokens of a chunk of the scan")
     linear_heads: PositiveInt | None = Field(None, description="linear attention: heads of values")
-    linear_key_heads: PositiveInt | None = Field(None, description="linear attention: heads of keys; left out: as many")
+    linear_key_heads: PositiveInt | None = Field(None, description="linear attention: heads of keys; default: as many")
     linear_key_dim: PositiveInt = Field(128, description="linear attention: width of a head's query and key")
     linear_value_dim: PositiveInt = Field(128, description="linear attention: width of a head's value")
     linear_decay: Literal["head", "channel"] = Field(
@@ -130,16 +130,16 @@ class Model(Noun):
     )
     router_groups: PositiveInt = Field(1, description="groups of experts; a token's experts lie in `router_top_groups` of them")
     router_top_groups: PositiveInt = 1
-    q_lora_rank: PositiveInt | None = Field(None, description="MLA: width of the compressed query; left out: not compressed")
+    q_lora_rank: PositiveInt | None = Field(None, description="MLA: width of the compressed query; default: not compressed")
     kv_lora_rank: PositiveInt | None = Field(None, description="MLA: width of the compressed key and value")
     qk_nope_dim: PositiveInt = Field(128, description="MLA: width of a head's query and key without position")
     qk_rope_dim: PositiveInt = Field(64, description="MLA: width of a head's query and key with position; one key for all heads")
     v_dim: PositiveInt = Field(128, description="MLA: width of a head's value")
     mtp_layers: NonNegativeInt = Field(0, description="layers that predict further tokens in training (DeepSeek-V3: 1)")
     causal: Flag = Field(True, description="attention sees earlier tokens alone; false: an encoder's, which sees all")
-    vision: Vision | None = Field(None, description="an encoder of images in front of the decoder; left out: text alone")
+    vision: Vision | None = Field(None, description="an encoder of images in front of the decoder; default: text alone")
     frozen: Flag = Field(False, description="nothing of the decoder is trained (a projector alone, as LLaVA's first stage)")
-    lora: Lora | None = Field(None, description="train adapters alone; left out: train everything")
+    lora: Lora | None = Field(None, description="train adapters alone; default: train everything")
     source: str = ""
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What leaves the GPU's memory, and where to."""
+"""Offload: tensors kept outside GPU memory, and where."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HALVES = ("zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev")
 
 
 class Offload(Noun):
-    """Activations, optimizer state and parameters that live outside the GPU between their uses.
+    """Activations, optimizer state and parameters kept outside GPU memory between uses.
 
     `activations`: saved tensors of a virtual stage's first layers are copied out while later layers run and fetched one layer
     ahead in backward (Megatron's `--cpu-offloading-num-layers`; with full recompute only inputs are saved, as DeepSpeed's
@@ -28,13 +28,19 @@ class Offload(Noun):
     expansion and pool the state passes through the GPU. `parameters`: shards are fetched before they are gathered (ZeRO-Infinity).
     """
 
-    activations: NonNegativeInt = Field(default=0, description="layers of a virtual stage, from its first, whose tensors leave")
-    modules: tuple[Module, ...] = Field(default=(), description="only what these modules of such layers keep; left out: all")
+    activations: NonNegativeInt = Field(
+        default=0, description="number of layers, from each virtual stage's first, whose activations are offloaded"
+    )
+    modules: tuple[Module, ...] = Field(default=(), description="offload only what these modules save; default: all modules")
     activations_to: Place = "host"
     optimizer: Literal["none", Place] = "none"
-    optimizer_fraction: Fraction = Field(default=1.0, description="share of parameters whose optimizer state leaves (Twin-Flow)")
+    optimizer_fraction: Fraction = Field(
+        default=1.0, description="share of parameters whose optimizer state is offloaded (Twin-Flow)"
+    )
     parameters: Literal["none", Place] = "none"
-    overlap: Flag = Field(default=True, description="gradients leave during backward, updated pieces return beside others")
+    overlap: Flag = Field(
+        default=True, description="gradients are copied out during backward; updated parameters return while others are updated"
+    )
 
     @property
     def updated_away(self) -> float:

@@ -1,4 +1,4 @@
-"""From names, `base` and framework defaults to one plain table without any: what the nouns then validate.
+"""Replaces names, `base` and framework defaults by one plain table, which the nouns then validate.
 
 A noun inside a job is a catalogue name, or a table; a table may say `base = "name"` and override fields at any depth.
 """
@@ -73,15 +73,15 @@ def _unequal(table: dict[str, Any]) -> dict[str, Any]:
     mixed = table.get("mixed")
     if not isinstance(mixed, (list, tuple)):
         return table
-    made = []
+    rows = []
     for at, row in enumerate(mixed):
         if isinstance(row, dict):
             known = {"gpu": "gpus", "node": "nodes"}
             row = {
                 key: resolve(known[key], item, f"unequal.mixed.{at}.{key}") if key in known else item for key, item in row.items()
             }
-        made.append(row)
-    return {**table, "mixed": made}
+        rows.append(row)
+    return {**table, "mixed": rows}
 
 
 def merge(low: dict[str, Any], high: dict[str, Any]) -> dict[str, Any]:
@@ -128,6 +128,8 @@ def _runtime(value: object, path: str) -> object:
         return value
     table = dict(table)
     base = table.pop("base", None)
+    if base is not None and not isinstance(base, str):
+        raise SpecError(f"{path}.base", base, "the name of an entry in catalogue frameworks, or none")
     if base == NO_BASE:
         return table
     name = base if base is not None and "framework" not in table else table.get("framework")
@@ -141,7 +143,9 @@ def _chosen(low: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     """`low` without its `when`, under the sections that its fields and those of `table` choose; sections may hold others."""
     when = low.pop("when", {})
     for field in _CONDITIONS:
-        chosen = str(table.get(field, low.get(field, "")))
+        chosen = table.get(field, low.get(field, ""))
+        if not isinstance(chosen, str):  # the noun refuses it
+            continue
         for section in _sections(field, chosen, when.get(field, {})):
             low = _chosen(merge(low, section), table)
     return low
@@ -162,5 +166,5 @@ def _version(text: str) -> tuple[int, ...]:
 def _drop_none(kind: str, table: dict[str, Any]) -> None:
     """TOML has no null: `dp = "none"` means that an optional field is left out, whatever a base says."""
     for field in _OPTIONAL.get(kind, ()):
-        if table.get(field) == "none":
+        if isinstance(value := table.get(field), str) and value == "none":
             del table[field]

@@ -26,11 +26,11 @@ StateDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
 
 
 class Host(Noun):
-    """Cost of the Python/C++ side that feeds the GPU, per launch mode.
+    """Host time of the Python/C++ code that launches the GPU's work, per launch mode.
 
-    `launch` is host time per kernel; `layer` extra host time per layer and pass (module and autograd bookkeeping);
-    `micro_batch` per micro batch and pass (schedule loop, batch fetch); `step` once a step (optimizer loop, logging). `linear`,
-    `expert` and `mixture` are what modules cost beside their kernels' launches, forward or backward: casts, workspaces, autograd.
+    `launch` is the time per kernel; `layer` is extra time per layer and pass (modules, autograd); `micro_batch` is extra time per
+    micro batch and pass (schedule loop, batch fetch); `step` is paid once per step (optimizer loop, logging). `linear`, `expert`
+    and `mixture` are extra times of these modules beside their kernel launches, per pass: casts, workspaces, autograd.
     """
 
     launch: Seconds
@@ -38,68 +38,72 @@ class Host(Noun):
     micro_batch: Seconds = 0.0
     step: Seconds = 0.0
     collective: Seconds = Field(0.0, description="extra host time to launch a communication kernel")
-    linear: Seconds = Field(0.0, description="extra host time of a linear layer and pass")
-    expert: Seconds = Field(0.0, description="extra host time of each expert in a grouped linear layer and pass")
-    mixture: Seconds = Field(0.0, description="extra host time of a mixture's router, dispatcher and combination, a pass")
-    graph: Seconds = Field(0.0, description="to launch one CUDA graph of runtime.graph_scope")
-    wait: Seconds = Field(0.0, description="from the device's end to the first launch after the host has waited for it")
+    linear: Seconds = Field(0.0, description="extra host time per linear layer and pass")
+    expert: Seconds = Field(0.0, description="extra host time per expert of a grouped linear layer and pass")
+    mixture: Seconds = Field(0.0, description="extra host time of an MoE layer's router, dispatch and combine, per pass")
+    graph: Seconds = Field(0.0, description="host time to launch one CUDA graph of runtime.graph_scope")
+    wait: Seconds = Field(0.0, description="delay between the end of a device sync and the next kernel launch")
     source: str = ""
 
 
 class Runtime(Noun):
-    """A framework version and its switches. Whatever a job leaves out comes from `catalog/frameworks/`."""
+    """A framework version and its switches. Fields that a job does not set come from `catalog/frameworks/`."""
 
     framework: Name
     version: str = ""
     precision: Precision = "bf16"
     fp8_recipe: Literal["delayed", "current", "blockwise", "rowwise"] | None = Field(
         None,
-        description="scales of fp8: a tensor's by its history, a tensor's by a pass over it, one for every 128 numbers, one "
-        "a row; left out: delayed. mxfp8 and nvfp4 have their own",
+        description="fp8 scaling: delayed (per tensor, from the amax history), current (per tensor, from its own amax), "
+        "blockwise (1x128 and 128x128 blocks), rowwise; default: delayed. mxfp8 and nvfp4 have their own scaling",
     )
     fp8_amax_reduce: Literal["none", "tp", "dp"] = Field(
-        "none", description="delayed scaling: ranks that agree on largest values after every pass; dp: those of dp and cp"
+        "none", description="delayed scaling: group whose ranks reduce the amax after every pass; dp: the ranks of dp and cp"
     )
-    fp8_param_gather: Flag = Field(False, description="linear weights are kept, and gathered over dp, as quantised")
-    fp8_weight_cache: Flag = Field(True, description="weights are quantised once a step and kept, not in every micro batch")
+    fp8_param_gather: Flag = Field(False, description="linear weights are stored in FP8 and gathered over dp in FP8")
+    fp8_weight_cache: Flag = Field(True, description="weights are quantised once per step, not once per micro batch")
     quantise_fusion: Literal["none", "norm", "activation"] = Field(
-        "norm", description="kernels that quantise what they write: norms before a linear layer, activations too"
+        "norm",
+        description="kernels that quantise their own output; norm: the norms before linear layers; activation: the activations too",
     )
     fused_hadamard: Flag = Field(
-        False, description="nvfp4: one kernel makes the copies along rows and, rotated, along columns, not one each"
+        False,
+        description="nvfp4: one kernel writes both the row-wise copy and the rotated column-wise copy, instead of one kernel each",
     )
     save_original_input: Flag = Field(
-        False, description="linear layers keep their 16-bit input for the weight gradient and quantise it again, as torchao does"
+        False, description="linear layers save their 16-bit input for the weight gradient and quantise it again, as torchao does"
     )
     bf16_layers: tuple[NonNegativeInt, NonNegativeInt] = Field(
-        (0, 0), description="decoder layers at the start and at the end whose products stay in 16 bits"
+        (0, 0), description="number of decoder layers at the start and at the end whose GEMMs stay in 16 bits"
     )
     launch: Literal["eager", "compile", "cuda_graph"] = "eager"
     launch_blocking: Flag = Field(False, description="CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel before the next")
     graph_scope: tuple[Literal["attn", "mamba", "mlp", "moe", "moe_router", "moe_preprocess"], ...] = Field(
-        (), description="modules whose kernels a CUDA graph launches while the rest is eager, in Megatron-Core's words"
+        (), description="modules that run as CUDA graphs while the rest is eager, by Megatron-Core's names"
     )
     attention: Literal["unfused", "fused_softmax", "flash"] = "flash"
     attention_library: Literal["fa1", "fa2", "fa3", "cudnn"] | None = Field(
-        None, description="flash kernels; left out: the fastest that the GPU has"
+        None, description="flash-attention kernels; default: the fastest that the GPU supports"
     )
     fused_norm: Flag = True
-    fused_rmsnorm: Flag | None = Field(None, description="RMS norm in one kernel; left out: as fused_norm")
+    fused_rmsnorm: Flag | None = Field(None, description="RMS norm in one kernel; default: as fused_norm")
     fused_activation: Flag = True
-    fused_clamp: Flag = Field(True, description="a clamped activation is one kernel as others are; else one for each step")
-    activation_fp8_store: Flag = Field(False, description="the gated activation's inputs are kept in FP8 for backward")
+    fused_clamp: Flag = Field(
+        True, description="a clamped activation is one kernel, as others are; otherwise each of its steps is a kernel"
+    )
+    activation_fp8_store: Flag = Field(False, description="the inputs of the gated activation are saved in FP8 for backward")
     fused_rope: Flag = True
     fused_dropout_add: Flag = True
     fused_cross_entropy: Flag = True
     fp32_logits: Flag = Field(
         True,
-        description="logits are cast to fp32 for the loss and the copy kept; else its fused kernel reads 16 bits "
-        "(flash-attn, Transformer Engine)",
+        description="logits are cast to fp32 for the loss and the copy is saved; otherwise the fused loss kernel reads 16-bit "
+        "logits (flash-attn, Transformer Engine)",
     )
     cross_entropy: Literal["vocab_parallel", "gathered", "chunked", "linear"] = Field(
         "vocab_parallel",
-        description="logits: whole, cut over tp; gathered over tp; a slice of tokens at a time (Liger); never in "
-        "memory (Cut Cross-Entropy)",
+        description="logits: vocab_parallel (split over tp), gathered (over tp), chunked (a slice of tokens at a time, Liger), "
+        "linear (never in memory, Cut Cross-Entropy)",
     )
     fused_optimizer: Flag = True
     fused_wgrad: Flag = Field(True, description="weight-gradient GEMM accumulates into the fp32 main gradient")
@@ -107,87 +111,93 @@ class Runtime(Noun):
     exp_avg_dtype: StateDtype = Field("fp32", description="dtype of the first moment; int8: block-wise, as 8-bit optimizers")
     exp_avg_sq_dtype: StateDtype = Field("fp32", description="dtype of the second moment")
     muon_tp: Literal["duplicated", "distributed", "blockwise"] = Field(
-        "duplicated", description="how Muon treats a weight cut over tp: gathered by every rank, kept cut, or each piece by itself"
+        "duplicated",
+        description="Muon on a weight split over tp: every rank gathers it, it stays split, or each shard is updated alone",
     )
     master_weights: Flag = True
     weight_dtype: Literal["fp32", "fp16", "bf16"] = "bf16"
     gradient_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype in which gradients are accumulated and kept")
     reduce_dtype: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="dtype of gradients on the network")
-    cp_kind: CpKind = Field("p2p", description="context parallelism where the plan does not say")
+    cp_kind: CpKind = Field("p2p", description="kind of context parallelism if plan.cp_kind is not given")
     cp_library: Literal["te", "torch"] = Field(
-        "te", description="Transformer Engine's; torch: PyTorch's context_parallel, blocks merged in fp32, keys of all heads sent"
+        "te",
+        description="te: Transformer Engine; torch: PyTorch's context_parallel (merges blocks in fp32, sends keys of all heads)",
     )
     overlap_tp: Flag = Field(False, description="tensor-parallel collectives overlap chunked GEMMs")
-    tp_chunks: PositiveInt = Field(4, description="pieces of a product and its collective under overlap_tp")
+    tp_chunks: PositiveInt = Field(4, description="overlap_tp: chunks of a GEMM and its collective")
     overlap_tp_dgrad: Flag = Field(True, description="backward: the input-gradient collective overlaps the weight-gradient GEMM")
     overlap_grad_reduce: Flag = Field(False, description="gradient buckets reduce during backward")
     overlap_param_gather: Flag = Field(False, description="parameters are gathered during the next forward")
     overlap_p2p: Flag = Field(False, description="pipeline sends and receives overlap computation")
     reduce_with: Literal["reduce_scatter", "all_reduce"] = Field(
-        "reduce_scatter", description="how gradients are combined where the optimizer state is sharded (zero1 and up)"
+        "reduce_scatter", description="collective that reduces gradients if the optimizer state is sharded (zero1 and up)"
     )
-    reduce_every_micro_batch: Flag = Field(False, description="gradients are reduced in every backward pass, not once a step")
+    reduce_every_micro_batch: Flag = Field(False, description="gradients are reduced in every backward pass, not once per step")
     reshard_after_forward: Flag = Field(True, description="zero3/fsdp: parameters are freed after forward and gathered again")
-    sharding_copies: Flag = Field(False, description="zero3/fsdp: parameters and gradients are copied to and from call buffers")
-    prefetch_blocks: NonNegativeInt = Field(1, description="zero3/fsdp: blocks whose parameters are gathered ahead of use")
-    prefetch_bucket: NonNegativeFloat | None = Field(
-        None, description="DeepSpeed's stage3_prefetch_bucket_size, elements gathered ahead; it stands before prefetch_blocks"
+    sharding_copies: Flag = Field(
+        False, description="zero3/fsdp: parameters and gradients are copied to and from communication buffers"
     )
-    live_parameters: PositiveFloat | None = Field(None, description="DeepSpeed's stage3_max_live_parameters, elements")
+    prefetch_blocks: NonNegativeInt = Field(1, description="zero3/fsdp: how many blocks ahead parameters are gathered")
+    prefetch_bucket: NonNegativeFloat | None = Field(
+        None, description="DeepSpeed's stage3_prefetch_bucket_size, in elements; takes precedence over prefetch_blocks"
+    )
+    live_parameters: PositiveFloat | None = Field(None, description="DeepSpeed's stage3_max_live_parameters, in elements")
     persistent_parameters: NonNegativeFloat = Field(
-        0.0, description="DeepSpeed's stage3_param_persistence_threshold: smaller tensors stay whole, elements"
+        0.0, description="DeepSpeed's stage3_param_persistence_threshold, in elements: smaller tensors are not sharded"
     )
     sharded_calls: Literal["block", "tensor"] = Field(
-        "block", description="zero3/fsdp: a block's parameters are gathered, and gradients scattered, in one call or one a tensor"
+        "block", description="zero3/fsdp: one all-gather and one reduce-scatter per block, or per tensor"
     )
-    gather_bucket: Size | None = Field(None, description="zero1/zero2: bytes gathered at a time after the update; left out: all")
+    gather_bucket: Size | None = Field(None, description="zero1/zero2: bytes per all-gather after the update; default: all at once")
     contiguous_gradients: Flag = Field(False, description="zero2: gradients are copied into the reduction buffer")
     moe_dispatch: Literal["alltoall", "allgather", "deepep", "hybridep"] = Field(
         "alltoall",
-        description="how tokens reach experts; deepep, hybridep: once to each rank (across nodes: to each node), by "
-        "kernels of their own",
+        description="how tokens are sent to experts; deepep, hybridep: one copy per destination rank (between nodes: per "
+        "node), by their own kernels",
     )
     moe_dispatch_sms: PositiveInt | None = Field(
-        None, description="SMs that a deepep or hybridep kernel holds; left out: as many as NCCL's channels"
+        None, description="SMs that a deepep or hybridep kernel uses; default: as many as NCCL's channels"
     )
     moe_host_wait: Flag = Field(
-        False, description="the host waits for how many tokens each expert gets before it launches their products"
+        False, description="the host waits for the token count of each expert before it launches the experts' GEMMs"
     )
     moe_a2a_overlap: Flag = Field(
-        False, description="tokens of one micro batch travel while another's backward (or forward) pass computes"
+        False, description="the all-to-all of one micro batch overlaps the backward (or forward) pass of another"
     )
-    moe_dispatch_fp8: Flag = Field(False, description="tokens are sent to experts in FP8 with a scale for every 128 numbers")
+    moe_dispatch_fp8: Flag = Field(False, description="tokens are sent to experts in FP8, with one scale per 128 elements")
     moe_grouped_gemm: Literal["one", "each"] = Field(
-        "one", description="experts' products: in one launch, or a launch for each expert on several streams (Transformer Engine)"
+        "one", description="experts' GEMMs: one grouped launch, or one launch per expert on several streams (Transformer Engine)"
     )
     moe_fused_mlp: Flag = Field(
-        False, description="experts' products, biases, activation and quantisation in fused kernels (cuDNN's grouped MLP)"
+        False, description="experts' GEMMs, biases, activation and quantisation in fused kernels (cuDNN's grouped MLP)"
     )
-    moe_permute_fusion: Flag = Field(True, description="tokens are put in expert order by one kernel")
-    moe_fused_router: Flag = Field(False, description="score, top-k and balancing loss in one kernel each")
+    moe_permute_fusion: Flag = Field(True, description="one kernel sorts tokens by expert")
+    moe_fused_router: Flag = Field(False, description="one fused kernel each for scores, top-k and balancing loss")
     moe_router_dtype: Literal["bf16", "tf32", "fp32"] = Field(
-        "fp32", description="dtype of the router's product; tf32: 32 bits in and out, multiplied by tensor cores"
+        "fp32", description="dtype of the router's GEMM; tf32: fp32 in and out, computed by tensor cores"
     )
-    moe_shared_overlap: Flag = Field(False, description="shared experts compute while tokens are sent")
-    moe_imbalance: PositiveFloat = Field(1.0, ge=1.0, description="load of the busiest expert rank over the mean")
+    moe_shared_overlap: Flag = Field(False, description="shared experts overlap the dispatch of tokens")
+    moe_imbalance: PositiveFloat = Field(
+        1.0, ge=1.0, description="load of the busiest expert-parallel rank divided by the mean load"
+    )
     moe_skew: NonNegativeFloat | None = Field(
-        None, description="exponent of Zipf's law over experts, drawn from moe_seed; left out: even, or moe_imbalance"
+        None, description="exponent of Zipf's law for the experts' load, see moe_seed; default: even load, or moe_imbalance"
     )
-    moe_seed: NonNegativeInt = Field(0, description="which experts are the popular ones, under moe_skew")
+    moe_seed: NonNegativeInt = Field(0, description="moe_skew: seed that decides which experts are popular")
     moe_capacity: PositiveFloat | None = Field(
-        None, description="tokens an expert takes over the mean, the rest is dropped; left out: no limit"
+        None, description="capacity factor: most tokens of an expert divided by the mean, the rest is dropped; default: no limit"
     )
-    moe_pad_to_capacity: Flag = Field(False, description="every expert computes moe_capacity tokens, the missing ones as zeros")
-    p2p_scatter: Flag = Field(True, description="pipeline transfers are cut over tp and gathered again inside the node")
+    moe_pad_to_capacity: Flag = Field(False, description="every expert computes moe_capacity tokens, padded with zeros")
+    p2p_scatter: Flag = Field(True, description="pipeline transfers are split over tp and gathered again inside the node")
     p2p_sync: Flag = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
-    bucket: Size = Field(160e6, gt=0, description="bytes of gradient per reduction bucket when overlapped")
+    bucket: Size = Field(160e6, gt=0, description="bytes of a gradient-reduction bucket, if overlapped")
     nccl: dict[str, str | int] = Field({}, description="NCCL_* variables of the job; `windtunnel collective --help` lists them")
     host: Host
     data: Data = Field(default_factory=lambda: Data.model_validate({}))
     startup: Startup = Field(default_factory=Startup)
-    pad_vocab: PositiveInt = Field(128, description="vocabulary is padded to a multiple of this times tp")
-    alloc_conf: str = Field("", description="PYTORCH_CUDA_ALLOC_CONF, for the replay of memory: expandable_segments:True")
-    allocator_overhead: NonNegativeFloat = Field(0.0, description="reserved over allocated memory, as a fraction")
+    pad_vocab: PositiveInt = Field(128, description="the vocabulary is padded to a multiple of pad_vocab x tp")
+    alloc_conf: str = Field("", description="PYTORCH_CUDA_ALLOC_CONF of the allocator replay, such as expandable_segments:True")
+    allocator_overhead: NonNegativeFloat = Field(0.0, description="(reserved - allocated) / allocated memory")
     source: str = ""
 
     @property

@@ -12,18 +12,18 @@ _KIND_OF = {"Model": "models", "Cluster": "clusters", "Node": "nodes", "Fabric":
 
 def schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of what `load_job` accepts: nouns may be names; tables may have a `base` and leave fields to it."""
-    made = Job.model_json_schema()
+    schema = Job.model_json_schema()
     for title, kind in _KIND_OF.items():
-        noun = made["$defs"][title]
+        noun = schema["$defs"][title]
         noun["properties"]["base"] = _base(kind)
         noun.pop("required", None)
         by_name = {"type": "string", "examples": list(names(kind)), "title": f"{title} by name"}
-        made["$defs"][title] = {"anyOf": [by_name, noun]}
-    made["$defs"]["Host"].pop("required", None)
-    made["$defs"]["Plan"].pop("required", None)
-    made["properties"]["base"] = _base("jobs")
-    made.pop("required", None)
-    return made
+        schema["$defs"][title] = {"anyOf": [by_name, noun]}
+    schema["$defs"]["Host"].pop("required", None)
+    schema["$defs"]["Plan"].pop("required", None)
+    schema["properties"]["base"] = _base("jobs")
+    schema.pop("required", None)
+    return schema
 
 
 def _base(kind: str) -> dict[str, Any]:

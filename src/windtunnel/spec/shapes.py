@@ -1,4 +1,4 @@
-"""What a pipeline schedule asks of a plan, and which part of the model each virtual stage is."""
+"""Requirements of pipeline schedules on a plan, and the part of the model of each virtual stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Places = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """Demands of a schedule.
+    """Requirements of a schedule.
 
     `layout`: "loop", virtual stage v of stage s is part v pp + s; "v", the second virtual stages run back, so that stage 0 holds
     both ends; "both_ways", every stage holds its part and, for micro batches from the other end, the mirrored one: two copies of

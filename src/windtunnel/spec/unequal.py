@@ -1,4 +1,4 @@
-"""What makes the ranks of one job differ: slow GPUs, other GPUs, slow links, pauses, chance, the lengths of documents."""
+"""Sources of unequal ranks: slow or different GPUs, slow links, pauses, jitter, uneven document lengths."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Pause(Where):
     """
 
     seconds: Seconds = Field(gt=0)
-    every: PositiveInt = Field(1, description="steps from one pause of a rank to the next")
+    every: PositiveInt = Field(1, description="a rank pauses in one of this many steps")
     synchronised: Flag = False
 
 
@@ -71,7 +71,7 @@ class Documents(Noun):
     """Sequences are packed from documents that do not see each other: lognormal lengths in tokens, cut where a sequence ends."""
 
     mean: PositiveFloat = Field(ge=16)
-    spread: NonNegativeFloat = Field(1.0, le=4, description="standard deviation of the logarithm of a length; 0: all are equal")
+    spread: NonNegativeFloat = Field(1.0, le=4, description="standard deviation of the logarithm of the length; 0: equal lengths")
 
 
 class Experts(Noun):
@@ -103,7 +103,9 @@ class Unequal(Noun):
     experts: Experts | None = None
     spread: NonNegativeFloat = Field(0.0, lt=0.5)
     draws: PositiveInt = Field(4, le=1000)
-    unfold: PositiveInt = Field(32, ge=2, le=4096, description="groups of replicas kept apart at most; the fastest join")
+    unfold: PositiveInt = Field(
+        32, ge=2, le=4096, description="most groups of replicas simulated apart; beyond it the fastest are merged"
+    )
 
     @property
     def names_speeds(self) -> bool:

@@ -25,7 +25,7 @@ class Vision(Noun):
     patch: PositiveInt = 14
     images: PositiveInt = 1
     channels: PositiveInt = 3
-    frames: Annotated[PositiveInt, Field(description="pictures of a video that one patch spans")] = 1
+    frames: Annotated[PositiveInt, Field(description="video frames per patch")] = 1
     merge: PositiveInt = 1
     merge_by: Literal["concat", "pool"] = "concat"
     projector: tuple[PositiveInt, ...] = ()
@@ -36,11 +36,11 @@ class Vision(Noun):
     linear_bias: Flag = True
     patch_bias: Flag = False
     class_token: Flag = False
-    pre_norm: Annotated[Flag, Field(description="a norm before the first layer")] = False
-    post_norm: Annotated[Flag, Field(description="a norm after the last layer")] = True
+    pre_norm: Annotated[Flag, Field(description="norm before the first layer")] = False
+    post_norm: Annotated[Flag, Field(description="norm after the last layer")] = True
     window: PositiveInt | None = None
     global_every: PositiveInt = 1
-    frozen: Annotated[Flag, Field(description="the encoder is not trained; the projector is")] = False
+    frozen: Annotated[Flag, Field(description="train only the projector, not the encoder")] = False
 
     @property
     def patches(self) -> int:

@@ -27,6 +27,6 @@ def loader() -> Any:
             raise yaml.constructor.ConstructorError(None, None, f"key {twice!r} is written twice", node.start_mark)
         return yaml.SafeLoader.construct_mapping(self, node, deep)
 
-    made: Any = type("Loader", (yaml.SafeLoader,), {"construct_mapping": mapping})
-    made.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
-    return made
+    restricted: Any = type("Loader", (yaml.SafeLoader,), {"construct_mapping": mapping})
+    restricted.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+    return restricted

@@ -13,7 +13,7 @@ from windtunnel.workload.blocks.mtp import further_layer
 from windtunnel.workload.blocks.quantise import amax_history, weight_update
 from windtunnel.workload.blocks.vision import encoder, encoder_job
 from windtunnel.workload.from_graph import from_graph
-from windtunnel.workload.graph import Block, Chunk, Tensors, Workload, layers_before, schedule_of
+from windtunnel.workload.graph import Block, BlockTensors, Chunk, Workload, layers_before, schedule_of
 from windtunnel.workload.identity import BlockKey, BlockKind
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.backward import backward_rows, forward_rows
@@ -59,7 +59,7 @@ class _Blocks:
         back = self.add(*link(_filled([again, *backward_rows(units, key.recompute, modules), after])))
         saved = saved_bytes(units, key.recompute, boundary, modules)
         working = max(0.0, sum(u.saved for u in units) - saved)
-        tensors = Tensors(
+        tensors = BlockTensors(
             tuple(u.parameters + u.frozen for u in units if u.parameters or u.frozen),
             tuple(u.parameters for u in units if u.parameters),
             saved_tensors(units, key.recompute, boundary, modules),

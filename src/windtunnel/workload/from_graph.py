@@ -8,7 +8,7 @@ from itertools import groupby
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphBlock, GraphModel, Kernel
 from windtunnel.spec.job import Job
-from windtunnel.workload.graph import Block, Chunk, Tensors, Workload, layers_before, schedule_of
+from windtunnel.workload.graph import Block, BlockTensors, Chunk, Workload, layers_before, schedule_of
 from windtunnel.workload.identity import BlockKey, BlockKind, Module
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 from windtunnel.workload.passes.fsdp import sharding_copies
@@ -108,7 +108,7 @@ def _block(job: Job, name: str, given: GraphBlock, add: Callable[[list[list[Op]]
     brought = (whole - saved,) if again and whole > saved else ()
     weights = tuple(float(count) for count in given.weights if count)
     kept = (saved,) if again else tuple(float(size) for size in given.saved)
-    tensors = Tensors(weights, weights, kept, brought)
+    tensors = BlockTensors(weights, weights, kept, brought)
     key = BlockKey(BlockKind.GRAPH_ROOT if given.root else BlockKind.GRAPH, recompute="full" if again else "none", graph=name)
     return Block(key, name, ahead, back, parameters, saved, given.working + sum(brought), tensors=tensors)
 

@@ -14,7 +14,7 @@ from windtunnel.workload.schedules import SCHEDULES, Order, overlapped
 
 
 @dataclass(frozen=True)
-class Tensors:
+class BlockTensors:
     """A block's tensors, by unit in forward order.
 
     Elements of `weights`, of which `trained` get gradients, bytes `kept` from forward to backward per micro batch, and bytes that
@@ -49,7 +49,7 @@ class Block:
     saved: float
     working: float
     expert_parameters: float = 0.0
-    tensors: Tensors = Tensors()
+    tensors: BlockTensors = BlockTensors()
     quantised: float = 0.0
     frozen: float = 0.0
     frozen_quantised: float = 0.0

@@ -94,10 +94,10 @@ def segments(joint: Joint, tensors: GraphTensors) -> list[GraphSegment]:
     return made
 
 
-def _with_parameters(made: list[GraphSegment], weights: set[Any], tensors: GraphTensors) -> list[GraphSegment]:
+def _with_parameters(segments: list[GraphSegment], weights: set[Any], tensors: GraphTensors) -> list[GraphSegment]:
     """Segments that use no parameter are joined to the one before them."""
     kept: list[GraphSegment] = []
-    for segment in made:
+    for segment in segments:
         bare = not any(weights & set(tensors.inputs(node)) for node in segment.forward)
         if bare and kept:
             kept[-1].forward += segment.forward

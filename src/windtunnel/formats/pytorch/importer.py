@@ -50,12 +50,12 @@ def from_module(
     return _imported(Loaded(module, args, dict(kwargs or {})), dtype, tokens, name or type(module).__name__, "torch.export")
 
 
-def _imported(made: Loaded, dtype: str, tokens: int | None, name: str, source: str) -> Imported:
-    batch, length = _batch(made)
-    found = joint(made, dtype)
-    tensors = GraphTensors(found)
-    parts = segments(found, tensors)
-    writer = Writer(found, tensors, parts)
+def _imported(loaded: Loaded, dtype: str, tokens: int | None, name: str, source: str) -> Imported:
+    batch, length = _batch(loaded)
+    graph = joint(loaded, dtype)
+    tensors = GraphTensors(graph)
+    parts = segments(graph, tensors)
+    writer = Writer(graph, tensors, parts)
     blocks, order = writer.write()
     model = load_model(
         {
@@ -64,13 +64,13 @@ def _imported(made: Loaded, dtype: str, tokens: int | None, name: str, source: s
             "source": source,
             "batch": batch,
             "tokens": tokens or length,
-            "dtype": _dtype(found, dtype),
+            "dtype": _dtype(graph, dtype),
             "order": [list(entry) for entry in order],
             "blocks": {key: block.model_dump(mode="json") for key, block in blocks.items()},
         }
     )
     assumed = [
-        *made.assumed,
+        *loaded.assumed,
         f"{batch} samples a micro batch, {tokens or length} token(s) each: what the inputs have",
         "kernels one by one as eager PyTorch runs them, no fusion",
     ]
@@ -81,15 +81,15 @@ def _imported(made: Loaded, dtype: str, tokens: int | None, name: str, source: s
         assumed.append(f"{seen['convolution']} convolutions (both passes) run as matrix products over patches (implicit GEMM)")
     if seen["depthwise convolution"]:
         assumed.append(f"{seen['depthwise convolution']} depthwise convolutions take the time to move their tensors")
-    if found.frozen:
-        assumed.append(f"{found.frozen} parameters without gradient have gradients and optimizer state like the others")
+    if graph.frozen:
+        assumed.append(f"{graph.frozen} parameters without gradient have gradients and optimizer state like the others")
     if writer.reader.unknown:
         moved = sum(kernel.moved * times for key, times in order for kernel in blocks[key].kernels)
         share = sum(writer.reader.unknown.values()) / moved
         names = ", ".join(f"aten.{key}" for key, _ in writer.reader.unknown.most_common(8))
         assumed.append(f"operators not known take the time to move their tensors, {share:.1%} of all bytes: {names}")
-    ignored = [f"{buffer_bytes(found):.0f} bytes of buffers"] if buffer_bytes(found) else []
-    idle = sorted({short(n) for n in found.nodes if n.op == "call_function" and n.meta.get("val") is None})
+    ignored = [f"{buffer_bytes(graph):.0f} bytes of buffers"] if buffer_bytes(graph) else []
+    idle = sorted({short(n) for n in graph.nodes if n.op == "call_function" and n.meta.get("val") is None})
     ignored += [f"aten.{key}: it computes nothing" for key in idle]
     built = (
         f"{len(order)} runs of {len(blocks)} different blocks",
@@ -99,10 +99,10 @@ def _imported(made: Loaded, dtype: str, tokens: int | None, name: str, source: s
     return Imported(FORMAT, model, built=built, ignored=tuple(ignored), assumed=tuple(assumed))
 
 
-def _batch(made: Loaded) -> tuple[int, int]:
+def _batch(loaded: Loaded) -> tuple[int, int]:
     """(samples, tokens of one) of the first tensor among the inputs."""
     torch = pytorch()
-    leaves = [leaf for leaf in torch.utils._pytree.tree_leaves((made.args, made.kwargs)) if isinstance(leaf, torch.Tensor)]
+    leaves = [leaf for leaf in torch.utils._pytree.tree_leaves((loaded.args, loaded.kwargs)) if isinstance(leaf, torch.Tensor)]
     if not leaves or not leaves[0].dim():
         raise SpecError("inputs", "no tensor with a batch", "a first input whose first dimension is the micro batch")
     first = leaves[0]
@@ -110,10 +110,10 @@ def _batch(made: Loaded) -> tuple[int, int]:
     return int(first.shape[0]), int(first.shape[1]) if words else 1
 
 
-def _dtype(found: Joint, wanted: str) -> str:
+def _dtype(graph: Joint, wanted: str) -> str:
     """Number format of most parameters."""
     counts: dict[str, int] = {}
-    for node in found.weights:
+    for node in graph.weights:
         value = node.meta["val"]
         kind = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}.get(str(value.dtype), wanted)
         counts[kind] = counts.get(kind, 0) + int(value.numel())

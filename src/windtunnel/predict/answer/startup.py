@@ -24,7 +24,7 @@ BARRIER, ID = 2, 1
 
 
 @dataclass(frozen=True)
-class Startup:
+class StartupTime:
     """`groups` of a job, `memberships` of all ranks in them, operations on the store, seconds."""
 
     groups: int
@@ -33,14 +33,14 @@ class Startup:
     seconds: float
 
 
-def startup(job: Job) -> Startup:
+def startup(job: Job) -> StartupTime:
     """Groups that Megatron-LM makes of such a plan (megatron/core/parallel_state.py, 2023), and what they cost."""
     plan, ranks, how = job.plan, job.cluster.gpus, job.runtime.startup
     made = _groups(job)
     groups, memberships = sum(count for count, _ in made), sum(count * size for count, size in made)
     met = memberships if how.sync == "members" else groups * ranks
     operations = float(BARRIER * met + ID * memberships) if ranks > 1 and plan.tp * plan.cp * plan.pp * job.dp > 1 else 0.0
-    return Startup(groups, memberships, operations, operations / RATE[how.store])
+    return StartupTime(groups, memberships, operations, operations / RATE[how.store])
 
 
 def _groups(job: Job) -> list[tuple[int, int]]:

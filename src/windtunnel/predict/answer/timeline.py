@@ -130,7 +130,7 @@ class KernelTimeline(OnDemand[Span]):
         return tuple(spans)
 
 
-class MemoryCurve(OnDemand[tuple[float, float]]):
+class AllocationCurve(OnDemand[tuple[float, float]]):
     """(second in the step, allocated bytes) of one stage after each of its passes."""
 
     def __init__(self, job: Job, memory: StageMemory, times: StageTimes) -> None:
@@ -164,7 +164,7 @@ def _times(lowered: Lowered, timeline: Timeline, stage: int, host: Floats, waits
 
 def with_curves(job: Job, memory: tuple[StageMemory, ...], timeline: StepTimeline) -> tuple[StageMemory, ...]:
     """The stages' memory with what is allocated after each pass. `job` is that of the workload that ran."""
-    return tuple(replace(stage, curve=MemoryCurve(job, stage, timeline.stages[stage.stage])) for stage in memory)
+    return tuple(replace(stage, curve=AllocationCurve(job, stage, timeline.stages[stage.stage])) for stage in memory)
 
 
 def pass_times(timeline: Sequence[Span], order: Sequence[Action], stage: int) -> list[tuple[float, float]]:

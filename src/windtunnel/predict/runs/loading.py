@@ -76,7 +76,7 @@ class Loading:
         mean, cv = self.busy / self.workers, self.worker_cv
         if cv < 1e-3 or self.busy == 0.0:
             return slow + max(0.0, mean - interval)
-        work = _Work.of(self.busy, cv)
+        work = _WorkerTime.of(self.busy, cv)
         if work.longest < interval * self.workers or self._late(work, interval, 0.0) < 1e-9 * interval:
             return slow
         low, high = 0.0, work.longest
@@ -85,7 +85,7 @@ class Loading:
             low, high = (middle, high) if self._late(work, interval, middle) > middle else (low, middle)
         return slow + high
 
-    def _late(self, work: _Work, interval: float, stall: float) -> float:
+    def _late(self, work: _WorkerTime, interval: float, stall: float) -> float:
         """Mean of the longest stall, if stalls of all workers last `stall` in the mean."""
         alone = self.workers * self.readers
         others = self.workers * stall * (1.0 - 1.0 / alone)  # the lead counts others' stalls already
@@ -97,14 +97,14 @@ class Loading:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _WorkerTime:
     """A worker's log-normal time as a table: `done[i]` is the probability that it is over after `times[i]`."""
 
     times: Floats
     done: Floats
 
     @classmethod
-    def of(cls, mean: float, cv: float) -> _Work:
+    def of(cls, mean: float, cv: float) -> _WorkerTime:
         sigma = math.sqrt(math.log1p(cv * cv))
         middle = math.log(mean) - 0.5 * sigma * sigma
         times = np.linspace(0.0, math.exp(middle + _TAIL * sigma), 2048)

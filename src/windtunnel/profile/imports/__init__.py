@@ -1,4 +1,4 @@
-"""Other people's measurements of one GPU into a dataset, with what was ignored and assumed said.
+"""Imports published measurements of one GPU into a dataset, and reports what was ignored and assumed.
 
 A format is known by its content (columns, keys, first line), never by its path. The GPU is what the caller or the files state; a
 word of the path is taken only where neither does, and listed as assumed.
@@ -74,13 +74,16 @@ def import_measurements(path: str | Path, gpu: str | None = None, format: str | 
     `gpu`: catalogue id, driver's name, or a TOML file of a GPU. Raises FileError for what cannot be read or is no table of kernels,
     SpecError for lines that are no measurement, a GPU that is not known or not the files', and all that `records.check` refuses.
     """
-    made = import_all(path, gpu, format, dtype)
-    if len(made) > 1:
-        found = ", ".join(each.data.about.gpu for each in made)
+    imported = import_all(path, gpu, format, dtype)
+    if len(imported) > 1:
+        gpus = ", ".join(each.data.about.gpu for each in imported)
         raise SpecError(
-            str(path), f"rows of {len(made)} GPUs: {found}", "one GPU in a dataset", f"Choose: --gpu {made[0].data.about.gpu}."
+            str(path),
+            f"rows of {len(imported)} GPUs: {gpus}",
+            "one GPU in a dataset",
+            f"Choose: --gpu {imported[0].data.about.gpu}.",
         )
-    only = made[0]
+    only = imported[0]
     if only.bad:
         where, reason = only.bad[0]
         more = f" and {len(only.bad) - 1} more lines" if len(only.bad) > 1 else ""
@@ -111,10 +114,10 @@ def _read(kind: str, files: list[Path], dtype: str | None) -> list[Found]:
     import pyarrow as pa
 
     try:
-        found = FORMATS[kind].read(files, dtype)
+        tables = FORMATS[kind].read(files, dtype)
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
         raise FileError(", ".join(map(str, files[:3])), str(error).splitlines()[0][:100], FORMATS[kind].what) from error
-    return found if isinstance(found, list) else [found]
+    return tables if isinstance(tables, list) else [tables]
 
 
 def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, ...]]:
@@ -139,21 +142,21 @@ def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, 
         return [path], kind, ()
     every = sorted(file for file in path.rglob("*") if file.suffix.lower() in (".csv", ".json", ".parquet") and file.is_file())
     kinds = {file: format_of(file) for file in every}
-    found = sorted({kind for kind in kinds.values() if kind is not None and kind != "collectives"})
+    formats = sorted({kind for kind in kinds.values() if kind is not None and kind != "collectives"})
     if format is not None:
-        found = [format] if format in found else []
-    if not found:
+        formats = [format] if format in formats else []
+    if not formats:
         collectives = "collectives" in kinds.values()
         what = "only tables of collectives, which `windtunnel validate` reads" if collectives else "no such file below it"
         raise FileError(str(path), what, format or "; ".join(each.what for each in FORMATS.values()))
-    if len(found) > 1 or found == ["dataset"] and list(kinds.values()).count("dataset") > 1:
+    if len(formats) > 1 or formats == ["dataset"] and list(kinds.values()).count("dataset") > 1:
         raise SpecError(
             str(path),
-            f"files of {', '.join(found)}",
+            f"files of {', '.join(formats)}",
             "one format, and a dataset alone",
             "Give the file, or --format " + "|".join(FORMATS) + ".",
         )
-    chosen = found[0]
+    chosen = formats[0]
     left = tuple(f"{file.relative_to(path)}: {kind or 'no known format'}" for file, kind in kinds.items() if kind != chosen)
     files = [file for file in every if kinds[file] == chosen]
     gpus = sorted({gpu for file in files if (gpu := gpu_of_path(file.relative_to(path))) is not None})
@@ -173,13 +176,13 @@ def _chosen(parts: list[Found], stated: GPU | None) -> tuple[list[Found], tuple[
     return mine, tuple(f"{len(part.rows):,} rows of {name or 'no named GPU'}" for part, name in named if name != stated.id)
 
 
-def _imported(found: Found, kind: str, stated: GPU | None, path: Path, files: list[Path], ignored: tuple[str, ...]) -> Imported:
-    assumed = list(found.assumed)
-    hints = [(found.called, "what the file calls its system"), *((str(name), "a word of the path") for name in (path, *files))]
+def _imported(table: Found, kind: str, stated: GPU | None, path: Path, files: list[Path], ignored: tuple[str, ...]) -> Imported:
+    assumed = list(table.assumed)
+    hints = [(table.called, "what the file calls its system"), *((str(name), "a word of the path") for name in (path, *files))]
     guess, why = next(((name, why) for text, why in hints if (name := gpu_of_path(Path(text))) is not None), (None, ""))
     gpu = stated
-    if gpu is None and found.gpu is not None:
-        gpu = gpu_named(found.gpu, f"{path}: column gpu")
+    if gpu is None and table.gpu is not None:
+        gpu = gpu_named(table.gpu, f"{path}: column gpu")
     elif gpu is not None and guess is not None and guess.split("-")[0] != gpu.id.split("-")[0]:
         assumed.append(f"GPU {gpu.id}: as stated, though {guess} is {why}")
     if gpu is None:
@@ -189,12 +192,12 @@ def _imported(found: Found, kind: str, stated: GPU | None, path: Path, files: li
             )
         assumed.append(f"GPU {guess}: {why}")
         gpu = gpu_named(guess)
-    if not found.rows and found.bad:
-        raise SpecError(*found.bad[0], "a measurement", f"None of {len(found.bad)} lines is one.")
+    if not table.rows and table.bad:
+        raise SpecError(*table.bad[0], "a measurement", f"None of {len(table.bad)} lines is one.")
     about = About(
-        gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}", **found.about
+        gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}", **table.about
     )
-    return Imported(kind, dataset(about, found.rows, str(path)), ignored, tuple(assumed), found.bad)
+    return Imported(kind, dataset(about, table.rows, str(path)), ignored, tuple(assumed), table.bad)
 
 
 def _datasheet(gpu: GPU) -> dict[str, float]:
@@ -211,5 +214,5 @@ def _has(head: FileHead, columns: Sequence[str]) -> bool:
 
 
 def _accelerator(head: FileHead) -> dict[str, Any]:
-    found = (head.document or {}).get("accelerator")
-    return found if isinstance(found, dict) else {}
+    accelerator = (head.document or {}).get("accelerator")
+    return accelerator if isinstance(accelerator, dict) else {}

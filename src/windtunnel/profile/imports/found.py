@@ -1,4 +1,4 @@
-"""What a reader of other people's measurements hands back, and what an import is in the end."""
+"""Results of the readers of published measurements, and of a finished import."""
 
 from __future__ import annotations
 

@@ -37,10 +37,10 @@ def gpu_of_path(path: Path) -> str | None:
     words = re.split(r"[^a-z0-9]+", str(path).lower())
     known = names("gpus")
     for word in reversed(words):
-        found = [name for name in known if name.split("-")[0] == word]
-        if found:
-            pcie = [name for name in found if "pcie-80gb" in name]
+        matches = [name for name in known if name.split("-")[0] == word]
+        if matches:
+            pcie = [name for name in matches if "pcie-80gb" in name]
             if "pcie" in words and pcie:
                 return pcie[0]
-            return USUAL.get(word, found[0])
+            return USUAL.get(word, matches[0])
     return None

@@ -1,4 +1,4 @@
-"""The beginning of a file: enough to tell a format by its content, whatever its name."""
+"""The head of a file, from which its format is recognised by content, not by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.files import read_start, read_text
 from windtunnel.records.text import MARK
 
 LARGEST = 256 * 2**20
 """Bytes. Published tables are some MiB."""
+
+LARGEST_ROWS, LARGEST_UNPACKED = 10**7, 2**30
+"""Rows and bytes of a Parquet file's columns: a small file can unpack to any length."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +31,11 @@ class FileHead:
 
 def head_of(path: Path) -> FileHead:
     """Raises FileError for a file that cannot be read, is larger than 256 MiB, or is broken Parquet or JSON."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise FileError(str(path), f"{path.stat().st_size} bytes", f"a file of at most {LARGEST} bytes")
-        with path.open("rb") as stream:
-            start = stream.read(2**16)
-    except OSError as error:
-        raise FileError(str(path), error.strerror or str(error), "a readable file or folder of measurements") from None
+    start = read_start(path, 2**16, LARGEST, "a file or folder of measurements")
     if start[:4] == b"PAR1":
         return _parquet(path)
     if start.lstrip()[:1] == b"{":
-        return FileHead(path, document=_document(path))
+        return FileHead(path, document=document_of(path))
     if start.startswith(MARK.encode()):
         return FileHead(path, dataset=True)
     text = start.decode("utf-8-sig", errors="replace")
@@ -52,17 +50,28 @@ def _parquet(path: Path) -> FileHead:
     from windtunnel.records.dataset import KEY
 
     try:
-        schema = pq.read_schema(path)
-    except (OSError, pa.ArrowException) as error:
+        metadata = pq.read_metadata(path)
+        schema = metadata.schema.to_arrow_schema()
+        columns = tuple(schema.names)
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: names that are not UTF-8
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise FileError(str(path), "Parquet that is cut off or damaged", "a complete file", f"{reason.rstrip('.')}.") from error
+    unpacked = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+    if metadata.num_rows > LARGEST_ROWS or unpacked > LARGEST_UNPACKED:
         raise FileError(
-            str(path), "Parquet that is cut off or damaged", "a complete file", f"{str(error).splitlines()[0].rstrip('.')}."
-        ) from error
-    return FileHead(path, columns=tuple(schema.names), dataset=KEY in (schema.metadata or {}))
+            str(path),
+            f"{metadata.num_rows} rows, {unpacked} bytes when unpacked",
+            f"at most {LARGEST_ROWS} rows and {LARGEST_UNPACKED} bytes",
+        )
+    return FileHead(path, columns=columns, dataset=KEY in (schema.metadata or {}))
 
 
-def _document(path: Path) -> dict[str, Any]:
+def document_of(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, empty where another value is at the top; FileError for what is no JSON document."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, UnicodeDecodeError) as error:
+        data = json.loads(read_text(path, LARGEST))
+    except FileError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise FileError(str(path), " ".join(str(error).split())[:100], "a complete JSON document") from None
     return data if isinstance(data, dict) else {}

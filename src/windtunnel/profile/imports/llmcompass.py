@@ -35,9 +35,9 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     for path in files:
         kind = next((name for name in KINDS if name in path.stem.lower()), None)
         if kind is None and path.stem.lower().startswith("transformer") and "ar_" not in path.stem.lower():
-            found = _layer(path, dtype or "fp16", bad)
-            rows += found
-            assumed += [f"{label(path)}: {LAYER}"] if found else []
+            products = _layer(path, dtype or "fp16", bad)
+            rows += products
+            assumed += [f"{label(path)}: {LAYER}"] if products else []
             ignored.append(f"{label(path)}: its other lines, which it does not name")
             continue
         if kind is None:

@@ -7,7 +7,6 @@ Bandwidth entries are one efficiency over many sizes that the file does not name
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.profile.imports.found import LARGEST, Bad, Found, Row, label
+from windtunnel.profile.imports.head import document_of
 from windtunnel.records.work import with_work
 
 LAYOUTS = {"TN": "forward", "NN": "dgrad", "NT": "wgrad"}
@@ -30,7 +30,7 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     bad: list[Bad] = []
     called = ""
     for path in files:
-        system = json.loads(path.read_text(encoding="utf-8"))
+        system = document_of(path)
         accelerator = _table(system.get("accelerator"), path, "accelerator")
         called = called or str(system.get("sys_name", ""))
         for name, entry in _table(accelerator.get("op"), path, "op").items():
@@ -44,7 +44,7 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
             for key, efficiency in samples.items():
                 try:
                     rows.append(_row(name, key, float(table["tflops"]) * 1e12 * float(efficiency), dtype, path))
-                except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+                except (ValueError, KeyError, TypeError, ZeroDivisionError, OverflowError) as error:
                     bad.append(Bad(f"{label(path)}: {name} {key}", f"not a shape with a positive efficiency ({error})"))
         ignored += [
             f"bandwidth {name}: an efficiency over sizes that are not stated"
@@ -164,7 +164,7 @@ def _size(text: str) -> int:
     return value
 
 
-def _table(found: Any, path: Path, name: str) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise FileError(str(path), f"{name} is {type(found).__name__}", "a SimuMax system file, where it is an object")
-    return found
+def _table(value: Any, path: Path, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FileError(str(path), f"{name} is {type(value).__name__}", "a SimuMax system file, where it is an object")
+    return value

@@ -120,8 +120,8 @@ def _open(path: Path) -> tuple[list[str], Iterable[Mapping[str, Any]]]:
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise FileError(str(path), f"columns twice: {', '.join(twice)}", "each column once")
-    whole = [dict(zip(header, [*cells, *[""] * (len(header) - len(cells))], strict=False)) for cells in lines if any(cells)]
-    return header, whole
+    filled = [dict(zip(header, [*cells, *[""] * (len(header) - len(cells))], strict=False)) for cells in lines if any(cells)]
+    return header, filled
 
 
 def _plan(columns: Sequence[str], path: str) -> dict[str, tuple[str, float]]:
@@ -132,11 +132,11 @@ def _plan(columns: Sequence[str], path: str) -> dict[str, tuple[str, float]]:
         if known in TYPES:
             plan[name] = (known, 1.0)
             continue
-        made = _time(known, path)
-        if made is not None:
-            plan[name] = made
+        time_column = _time(known, path)
+        if time_column is not None:
+            plan[name] = time_column
     for target in {target for target, _ in plan.values()}:
-        sources = [name for name, (found, _) in plan.items() if found == target]
+        sources = [name for name, (other, _) in plan.items() if other == target]
         if len(sources) > 1:
             raise SpecError(path, ", ".join(sources), f"one column for `{target}`", "Columns of two units or names: drop one.")
     targets = {target for target, _ in plan.values()}

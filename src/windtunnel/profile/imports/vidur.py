@@ -45,23 +45,26 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
             for number, cells in enumerate(reader, start=2):
                 where = f"{label(path)}:{number}"
                 try:
+                    if None in cells.values():
+                        raise ValueError("fewer cells than columns")
                     for op, shape in shapes(cells).items():
                         times = _times(cells, op)
                         if times is None:
                             left[f"{op}: no time in the row"] += 1
                         else:
                             rows.append({**_COMMON, "dtype": dtype or "fp16", "model": model, **shape, **times})
-                except (ValueError, KeyError, TypeError, ZeroDivisionError, OverflowError) as error:
+                    left.update(_unused(cells, shapes is _layer))
+                except KeyError as error:
+                    bad.append(Bad(where, f"there is no column {error}"))
+                except (ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
                     bad.append(Bad(where, f"line {number} does not hold positive numbers ({error})"))
-                    continue
-                left.update(_unused(cells, shapes is _layer))
     ignored = [f"{what} ({count:,} rows)" for what, count in sorted(left.items())]
     assumed = [] if dtype else ["dtype fp16: the files do not say; Vidur profiles in half precision"]
     assumed.append("matrix products by cublas, add and embedding by aten, the rest by the inference engine's own kernels")
     assumed.append("licence MIT, that of Vidur's repository")
-    made = [with_work(row) for row in merge(rows, across=("model",))]
+    medians = [with_work(row) for row in merge(rows, across=("model",))]
     about = {"licence": "MIT", "notes": "forward passes of inference layers; medians, resolution 1 us"}
-    return Found(made, about=about, ignored=tuple(ignored), assumed=tuple(assumed), bad=tuple(bad))
+    return Found(medians, about=about, ignored=tuple(ignored), assumed=tuple(assumed), bad=tuple(bad))
 
 
 _COMMON: Row = {"level": "kernel", "phase": "forward", "mode": "eager", "status": "ok", "batch": 1, "source": "vidur"}
@@ -69,7 +72,7 @@ _COMMON: Row = {"level": "kernel", "phase": "forward", "mode": "eager", "status"
 
 def _times(cells: dict[str, str], op: str) -> Row | None:
     """The five statistics in seconds; None without a median. Raises ValueError for one that is no time."""
-    found: Row = {}
+    times: Row = {}
     for column, name in (
         ("seconds", "median"),
         ("seconds_min", "min"),
@@ -83,8 +86,8 @@ def _times(cells: dict[str, str], op: str) -> Row | None:
         value = float(text) / 1e3
         if not math.isfinite(value) or value < 0 or value == 0 and name != "std":
             raise ValueError(f"{op}.{name} is {text}")
-        found[column] = value
-    return found if "seconds" in found else None
+        times[column] = value
+    return times if "seconds" in times else None
 
 
 def _layer(cells: dict[str, str]) -> dict[str, Row]:
@@ -146,9 +149,9 @@ def _unused(cells: dict[str, str], layer: bool) -> list[str]:
     if layer:
         gated = cells["use_gated_mlp"].strip().lower() == "true"
         return [] if gated or not cells.get("time_stats.add.median") else ["add of a model without gates: two adds under one name"]
-    found = ["attn_decode: no training step decodes"] if _decodes(cells) else []
+    unused = ["attn_decode: no training step decodes"] if _decodes(cells) else []
     saved = cells.get("time_stats.attn_kv_cache_save.median")
-    return found + (["attn_kv_cache_save: no training step keeps a cache"] if saved else [])
+    return unused + (["attn_kv_cache_save: no training step keeps a cache"] if saved else [])
 
 
 def _decodes(cells: dict[str, str]) -> bool:

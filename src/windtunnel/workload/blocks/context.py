@@ -6,7 +6,7 @@ Rows are those of the slowest rank: under a causal mask the last one where each 
 
 from __future__ import annotations
 
-from windtunnel.workload.blocks.core import Heads, flash, fused_unit, kernel, unfused, whole
+from windtunnel.workload.blocks.core import CoreHeads, flash, fused_unit, kernel, unfused, whole
 from windtunnel.workload.blocks.ring import Rows, parts_of, ring, seen_by
 from windtunnel.workload.blocks.ulysses import swapped
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
@@ -15,7 +15,7 @@ from windtunnel.workload.tape import Tape, Unit
 
 def over_context(tape: Tape, heads: int, groups: int, dim: int, value: int) -> None:
     """Appends the attention core of `heads` query heads over `groups` key/value heads, `dim` and `value` wide."""
-    job, mine = tape.job, Heads(heads, groups, dim, value)
+    job, mine = tape.job, CoreHeads(heads, groups, dim, value)
     kind, fused = job.cp_kind, job.runtime.attention == "flash"
     if kind is None:
         flash(tape, mine) if fused else unfused(tape, mine, tape.seq)
@@ -39,7 +39,7 @@ def over_context(tape: Tape, heads: int, groups: int, dim: int, value: int) -> N
     tape.add(unit)
 
 
-def _gathered(tape: Tape, heads: Heads) -> Rows:
+def _gathered(tape: Tape, heads: CoreHeads) -> Rows:
     """Keys and values of all ranks, then one kernel over this rank's queries. Only its own are kept: backward gathers again."""
     plan = tape.job.plan
     queries, keys = tape.seq, plan.seq
@@ -68,7 +68,7 @@ def _sorted(tape: Tape, phase: Phase, size: float) -> list[Op]:
     return [Op("kv chunks in order", Kind.COPY, phase, tape.module, tape.activation_dtype, bytes=2.0 * size)]
 
 
-def _unfused(tape: Tape, heads: Heads) -> None:
+def _unfused(tape: Tape, heads: CoreHeads) -> None:
     """Separate kernels over gathered keys and values."""
     plan = tape.job.plan
     size = float(plan.micro_batch * plan.seq * heads.groups * (heads.dim + heads.value)) * tape.width

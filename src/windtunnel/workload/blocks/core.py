@@ -12,7 +12,7 @@ from windtunnel.workload.ops import Kind, Op, Phase
 from windtunnel.workload.tape import Tape, Unit
 
 
-class Heads(NamedTuple):
+class CoreHeads(NamedTuple):
     """Heads on one GPU: `queries` of queries over `groups` of keys and values; `dim` is the width of a query and key,
     `value` of a value."""
 
@@ -21,9 +21,9 @@ class Heads(NamedTuple):
     dim: int
     value: int
 
-    def over(self, ranks: int) -> Heads:
+    def over(self, ranks: int) -> CoreHeads:
         """A share of the heads."""
-        return Heads(self.queries // ranks, max(1, self.groups // ranks), self.dim, self.value)
+        return CoreHeads(self.queries // ranks, max(1, self.groups // ranks), self.dim, self.value)
 
 
 def visible(seq: int, window: int | None, causal: bool = True) -> float:
@@ -35,7 +35,7 @@ def visible(seq: int, window: int | None, causal: bool = True) -> float:
     return window - window * (window - 1) / (2 * seq)
 
 
-def kernel(tape: Tape, heads: Heads, sequences: int, queries: int, keys: int, seen: float) -> tuple[Op, Op]:
+def kernel(tape: Tape, heads: CoreHeads, sequences: int, queries: int, keys: int, seen: float) -> tuple[Op, Op]:
     """One fused kernel over `queries` x `keys` tokens of each of `sequences`, `seen` keys a query on average, and its backward
     one, which computes the scores again (5 products for 2; Dao 2022, 2023).
 
@@ -63,7 +63,7 @@ def kernel(tape: Tape, heads: Heads, sequences: int, queries: int, keys: int, se
     )
 
 
-def fused_unit(tape: Tape, heads: Heads) -> Unit:
+def fused_unit(tape: Tape, heads: CoreHeads) -> Unit:
     """A unit without rows that keeps what a fused core keeps of this GPU's tokens: query, key and value, context, log-sum-exp."""
     tokens, wide = tape.tokens, heads.dim + heads.value
     pieces = (tokens * heads.queries * heads.dim, tokens * heads.groups * wide, tokens * heads.queries * heads.value)
@@ -77,14 +77,14 @@ def fused_unit(tape: Tape, heads: Heads) -> Unit:
     )
 
 
-def whole(tape: Tape, heads: Heads) -> tuple[Op, Op]:
+def whole(tape: Tape, heads: CoreHeads) -> tuple[Op, Op]:
     """The fused kernels over whole sequences, or over each of the documents in them."""
     plan = tape.job.plan
     seq = plan.document or plan.seq
     return kernel(tape, heads, plan.micro_batch * (plan.seq // seq), seq, seq, visible(seq, tape.window, tape.job.model.causal))
 
 
-def flash(tape: Tape, heads: Heads) -> None:
+def flash(tape: Tape, heads: CoreHeads) -> None:
     """Fused attention over sequences that this GPU has for itself."""
     unit = fused_unit(tape, heads)
     forward, backward = whole(tape, heads)
@@ -93,7 +93,7 @@ def flash(tape: Tape, heads: Heads) -> None:
     tape.add(unit)
 
 
-def unfused(tape: Tape, heads: Heads, queries: int) -> None:
+def unfused(tape: Tape, heads: CoreHeads, queries: int) -> None:
     """Scores, scale + mask + softmax, dropout and context as separate kernels over the full (not causal) score matrix of `queries`
     tokens against all keys."""
     plan, runtime, model = tape.job.plan, tape.job.runtime, tape.job.model

@@ -9,7 +9,7 @@ computes by the same blocks.
 
 from __future__ import annotations
 
-from windtunnel.workload.blocks.core import Heads, kernel, visible
+from windtunnel.workload.blocks.core import CoreHeads, kernel, visible
 from windtunnel.workload.ops import Axis, Comm, Op, Phase, Stream
 from windtunnel.workload.tape import Tape
 
@@ -42,7 +42,7 @@ def seen_by(seq: int, ranks: int, balance: str, window: int | None, document: in
     return max(sums) / chunk
 
 
-def ring(tape: Tape, heads: Heads, ranks: int, axis: Axis, share: int) -> Rows:
+def ring(tape: Tape, heads: CoreHeads, ranks: int, axis: Axis, share: int) -> Rows:
     # long: the kernels of a layer in the order in which they run
     """The fused core over `ranks` blocks of keys that pass round `axis`; this rank has the queries of `share` context ranks."""
     runtime = tape.job.runtime
@@ -106,7 +106,7 @@ def ring(tape: Tape, heads: Heads, ranks: int, axis: Axis, share: int) -> Rows:
     return forward, backward
 
 
-def _blocks(tape: Tape, heads: Heads, ranks: int, share: int) -> list[tuple[Op, Op]]:
+def _blocks(tape: Tape, heads: CoreHeads, ranks: int, share: int) -> list[tuple[Op, Op]]:
     """The kernels of each step: its own block, cut by the causal mask, then those of the ranks before. Balanced, the last rank's
     queries all see the early chunk of every other rank, and not the late one."""
     plan = tape.job.plan

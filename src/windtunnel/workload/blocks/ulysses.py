@@ -6,13 +6,13 @@ packed copy, as Transformer Engine's flash_attn_a2a_communicate does; where chun
 
 from __future__ import annotations
 
-from windtunnel.workload.blocks.core import Heads
+from windtunnel.workload.blocks.core import CoreHeads
 from windtunnel.workload.blocks.ring import Rows, parts_of
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape
 
 
-def swapped(tape: Tape, heads: Heads, ranks: int, axis: Axis, core: Rows) -> Rows:
+def swapped(tape: Tape, heads: CoreHeads, ranks: int, axis: Axis, core: Rows) -> Rows:
     """`core` on a share of the heads, between all-to-alls over `axis`."""
     queries = float(tape.tokens * heads.queries)
     keys = float(tape.tokens * heads.groups)

@@ -10,15 +10,15 @@ from windtunnel.workload.optimizers.adafactor import adafactor_rows, adafactor_s
 from windtunnel.workload.optimizers.adam import adam_rows, adam_state, sgd_rows, sgd_state
 from windtunnel.workload.optimizers.lamb import lamb_rows
 from windtunnel.workload.optimizers.muon import muon_rows, muon_state
-from windtunnel.workload.optimizers.update import Cut, Held, Matrix, Update
+from windtunnel.workload.optimizers.update import Cut, Held, Matrix, ParameterUpdate
 
 
 @dataclass(frozen=True)
 class Optimizer:
     """Bytes of state beside a master copy; rows after the gradient's norm and clipping; whether it asks for shapes of weights."""
 
-    state: Callable[[Update], float]
-    rows: Callable[[Update], list[Op]]
+    state: Callable[[ParameterUpdate], float]
+    rows: Callable[[ParameterUpdate], list[Op]]
     by_shape: bool = False
 
 
@@ -30,4 +30,4 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "adafactor": Optimizer(adafactor_state, adafactor_rows, by_shape=True),
 }
 
-__all__ = ["OPTIMIZERS", "Cut", "Held", "Matrix", "Optimizer", "Update"]
+__all__ = ["OPTIMIZERS", "Cut", "Held", "Matrix", "Optimizer", "ParameterUpdate"]

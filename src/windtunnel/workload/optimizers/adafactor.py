@@ -7,20 +7,20 @@ those of a loop over tensors (transformers' optimization.py): about ten each.
 from __future__ import annotations
 
 from windtunnel.workload.ops import Axis, Comm, Kind, Op
-from windtunnel.workload.optimizers.update import Update
+from windtunnel.workload.optimizers.update import ParameterUpdate
 
 KERNELS = 10
 """Launches a tensor: square, two means and their update, two roots, product, norm, clip, step."""
 
 
-def adafactor_state(update: Update) -> float:
+def adafactor_state(update: ParameterUpdate) -> float:
     """Bytes of the factored second moments, whole ones of what is no matrix; fp32."""
     held, share = update.held, update.elements / update.held.elements if update.held.elements else 0.0
     factors = sum((m.rows + m.columns) * count for m, count in held.matrices.items())
     return 4.0 * (update.elements - update.in_matrices + share * factors)
 
 
-def adafactor_rows(update: Update) -> list[Op]:
+def adafactor_rows(update: ParameterUpdate) -> list[Op]:
     job, n = update.job, update.elements
     launches = KERNELS * max(1, update.held.tensors)
     columns = 4.0 * sum(m.columns * count for m, count in update.held.matrices.items())

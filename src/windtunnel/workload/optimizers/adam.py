@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Op
-from windtunnel.workload.optimizers.update import Update
+from windtunnel.workload.optimizers.update import ParameterUpdate
 
 
-def adam_state(update: Update) -> float:
+def adam_state(update: ParameterUpdate) -> float:
     """Bytes of both moments."""
     return update.elements * (update.first + update.second)
 
 
-def sgd_state(update: Update) -> float:
+def sgd_state(update: ParameterUpdate) -> float:
     """Bytes of the momentum."""
     return update.elements * update.first
 
 
-def adam_rows(update: Update, name: str = "adam", elements: float | None = None) -> list[Op]:
+def adam_rows(update: ParameterUpdate, name: str = "adam", elements: float | None = None) -> list[Op]:
     """Reads the gradient, reads and writes weight and moments; unfused, four more passes over fp32. `elements`: of those updated
     by Adam, where another optimizer has the rest."""
     role = Role.ADAM_UPDATE if elements is None else Role.NONE
     return _rows(update, name, update.elements if elements is None else elements, update.first + update.second, role)
 
 
-def sgd_rows(update: Update) -> list[Op]:
+def sgd_rows(update: ParameterUpdate) -> list[Op]:
     return _rows(update, "sgd", update.elements, update.first)
 
 
-def _rows(update: Update, name: str, elements: float, moments: float, role: Role = Role.NONE) -> list[Op]:
+def _rows(update: ParameterUpdate, name: str, elements: float, moments: float, role: Role = Role.NONE) -> list[Op]:
     passes = 1 if update.job.runtime.fused_optimizer else 5
     width = update.grad + 2 * update.main + 2 * moments + 4 * 2 * (passes - 1)
     return [update.moved(f"{name} update", elements, width, update.launches(elements) * passes)._replace(role=role)]

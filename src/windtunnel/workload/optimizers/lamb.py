@@ -7,10 +7,10 @@ Where a tensor lies on several ranks its two norms are summed over them, all ten
 from __future__ import annotations
 
 from windtunnel.workload.ops import Axis, Comm, Kind, Op
-from windtunnel.workload.optimizers.update import Update
+from windtunnel.workload.optimizers.update import ParameterUpdate
 
 
-def lamb_rows(update: Update) -> list[Op]:
+def lamb_rows(update: ParameterUpdate) -> list[Op]:
     job, n = update.job, update.elements
     passes = 1 if job.runtime.fused_optimizer else 5
     moments = update.first + update.second

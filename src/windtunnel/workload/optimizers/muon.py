@@ -16,20 +16,20 @@ from collections import Counter
 from windtunnel.workload.identity import Module
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase
 from windtunnel.workload.optimizers.adam import adam_rows
-from windtunnel.workload.optimizers.update import Matrix, Update
+from windtunnel.workload.optimizers.update import Matrix, ParameterUpdate
 
 ITERATIONS = 5
 WIDTH = 2.0
 """Bytes of a number while it is made orthogonal."""
 
 
-def muon_state(update: Update) -> float:
+def muon_state(update: ParameterUpdate) -> float:
     """Bytes of one moment of weights, two of the rest."""
     rest = update.elements - update.in_matrices
     return update.in_matrices * update.first + rest * (update.first + update.second)
 
 
-def muon_rows(update: Update) -> list[Op]:
+def muon_rows(update: ParameterUpdate) -> list[Op]:
     inside = update.in_matrices
     rows = []
     if inside >= 1.0:
@@ -41,7 +41,7 @@ def muon_rows(update: Update) -> list[Op]:
     return rows
 
 
-def _orthogonal(update: Update, inside: float) -> list[Op]:
+def _orthogonal(update: ParameterUpdate, inside: float) -> list[Op]:
     job = update.job
     homes = job.plan.sharding != "none" and job.shard_ranks > 1
     mine = slowest(update) if homes else Counter(update.held.matrices)
@@ -52,7 +52,7 @@ def _orthogonal(update: Update, inside: float) -> list[Op]:
     return rows + ([update.call("muon scatter", Comm.ALL_TO_ALL, Axis.SHARD, size)] if homes else [])
 
 
-def _iterations(update: Update, matrix: Matrix, count: int) -> list[Op]:
+def _iterations(update: ParameterUpdate, matrix: Matrix, count: int) -> list[Op]:
     """Newton-Schulz of `count` weights of that shape."""
     plan, how = update.job.plan, update.job.runtime.muon_tp
     ranks = (plan.etp if matrix.expert else plan.tp) if matrix.cut and how != "blockwise" else 1
@@ -93,7 +93,7 @@ def _product(name: str, m: int, n: int, k: int, times: int, adds: float) -> Op:
     )
 
 
-def slowest(update: Update) -> Counter[Matrix]:
+def slowest(update: ParameterUpdate) -> Counter[Matrix]:
     """Weights of the rank that gets the most work, if each goes to the rank with the least so far, the largest first."""
     job = update.job
     most: Counter[Matrix] = Counter()

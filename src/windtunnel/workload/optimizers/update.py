@@ -47,7 +47,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Update:
+class ParameterUpdate:
     """The update of `elements` on this GPU, a shard of what it holds where state is sharded.
 
     `grad`, `main` are bytes of a gradient and of the number that is updated; `first`, `second` those of a moment.

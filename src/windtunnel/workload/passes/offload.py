@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from windtunnel.spec.plan import Plan
-from windtunnel.workload.graph import Block, Tensors
+from windtunnel.workload.graph import Block, BlockTensors
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.passes.recompute import saved_tensors
 from windtunnel.workload.tape import Unit
@@ -46,7 +46,7 @@ def away(block: Block, plan: Plan | None = None, units: Sequence[Unit] = (), rec
         saved=block.saved - moved,
         working=block.working + moved,
         offloaded=moved,
-        tensors=Tensors(block.tensors.weights, block.tensors.trained, kept, (*gone, *block.tensors.again)),
+        tensors=BlockTensors(block.tensors.weights, block.tensors.trained, kept, (*gone, *block.tensors.again)),
     )
 
 

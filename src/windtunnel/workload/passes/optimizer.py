@@ -9,7 +9,7 @@ from windtunnel.spec.job import Job
 from windtunnel.workload.graph import Block
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import Kind, Op, Phase
-from windtunnel.workload.optimizers import OPTIMIZERS, Held, Matrix, Update
+from windtunnel.workload.optimizers import OPTIMIZERS, Held, Matrix, ParameterUpdate
 from windtunnel.workload.passes.link import link
 from windtunnel.workload.tape import Unit
 
@@ -55,7 +55,7 @@ def held_by(parameters: float, experts: float, blocks: list[tuple[Block, int]]) 
 def state_bytes(job: Job, held: Held) -> float:
     """Bytes of optimizer state of `held` on this GPU, without master copies."""
     n = updated_parameters(job, held.elements, held.experts)
-    return OPTIMIZERS[job.runtime.optimizer].state(Update(job, held, n, 4.0, 4.0))
+    return OPTIMIZERS[job.runtime.optimizer].state(ParameterUpdate(job, held, n, 4.0, 4.0))
 
 
 def update_of(job: Job, held: Held, copies: list[Op] | None = None) -> tuple[list[Op], list[tuple[int, ...]]]:
@@ -74,12 +74,12 @@ def optimizer_rows(job: Job, held: Held) -> tuple[list[Op], list[Op]]:
     n -= elsewhere
     grad, weight = DTYPE_BYTES[runtime.gradient_dtype], DTYPE_BYTES[runtime.weight_dtype]
     moved_away = elsewhere * grad
-    update = Update(job, held, n, grad, 4.0 if runtime.master_weights else weight)
+    update = ParameterUpdate(job, held, n, grad, 4.0 if runtime.master_weights else weight)
     before = []
     if grad < 4 and runtime.master_weights and n >= 1.0:  # unscale into fp32 copies, as fp16 optimizers with 16-bit gradients do
         before.append(update.moved("gradients to fp32", n, grad + 4, kind=Kind.COPY))
         grad = 4
-        update = Update(job, held, n, grad, 4.0)
+        update = ParameterUpdate(job, held, n, grad, 4.0)
     norm = update.moved("gradient norm", n, grad, kind=Kind.REDUCE)
     before.append(norm._replace(bytes=norm.bytes + moved_away, role=Role.GRADIENT_NORM))
     if n < 1.0:
