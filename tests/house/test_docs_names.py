@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from docs_commands import FENCE, ROOT, documents
@@ -58,6 +59,12 @@ def test_paths_in_backticks_exist(page: Path) -> None:
 def test_a_wrong_path_is_seen() -> None:
     assert exists("network/closed/cost.py") and exists("cost.py") and exists("closed/")
     assert not exists("network/closed/price.py") and not exists("ost.py") and not exists("network/tiers/")
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=label)
+def test_dotted_names_of_the_package_exist(page: Path) -> None:
+    for name in re.findall(r"\bwindtunnel(?:\.[A-Za-z_]\w*)+\b(?!/)", page.read_text(encoding="utf-8")):
+        assert resolve_name(name) is not None, name
 
 
 def anchors(page: Path) -> set[str]:
