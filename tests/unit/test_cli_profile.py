@@ -52,7 +52,7 @@ def test_json_of_an_import(table: Path, capsys: pytest.CaptureFixture[str]) -> N
     [
         (("profile", "import", "mine.csv", "-o", "x.parquet"), "--gpu h100-sxm-80gb"),
         (("profile", "import", "mine.csv", "--gpu", "l40s", "-o", "x.parquet"), "the most that l40s does"),
-        (("profile", "import", "nothing.csv", "--gpu", "h20", "-o", "x.parquet"), "No such file"),
+        (("profile", "import", "nothing.csv", "--gpu", "h20", "-o", "x.parquet"), "no such file"),
         (("profile", "import", "mine.csv", "--gpu", "h100-sxm-80gb", "-o", "no/x.parquet"), "no directory"),
         (("profile", "show", "mine.csv"), "not Parquet"),
         (("validate", "mine.csv"), "--gpu h100-sxm-80gb"),

@@ -15,7 +15,7 @@ _PIECE = re.compile(
 )
 _ESCAPED_IN_QUOTES = re.compile(r"\\([\\\"])")
 _ASSIGNED = re.compile(r"^\s*+(?:export\s+|local\s+|declare\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)\+?=(.*)$", re.DOTALL)
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?-([^}]{0,200}))?\}|\$([A-Za-z_]\w*)")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?-([^}]{0,100}))?\}|\$([A-Za-z_]\w*)")
 _PASSES = 10
 LARGEST_WORD_COUNT = 20_000
 LARGEST_FILLED = 2**20
@@ -59,6 +59,8 @@ def _split(text: str, where: str) -> list[str]:
             end_word()
         else:
             inner = piece.group(kind)
+            if len(pieces) > LARGEST_WORD_COUNT:
+                raise FileError(where, f"a word of more than {LARGEST_WORD_COUNT} quoted pieces", "the arguments of one job")
             pieces.append(_ESCAPED_IN_QUOTES.sub(r"\1", inner) if kind == "double" else inner)
     end_word()
     return split

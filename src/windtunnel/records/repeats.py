@@ -107,4 +107,4 @@ def _spread(same: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | No
     deviations = [std for _, std in pairs if std is not None]
     if len(deviations) < len(same):
         return mean, None
-    return mean, math.sqrt(fmean(std**2 + (mean - mean) ** 2 for mean, std in zip(means, deviations, strict=True)))
+    return mean, math.sqrt(fmean(std**2 + (each - mean) ** 2 for each, std in zip(means, deviations, strict=True)))
