@@ -13,6 +13,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.change import Change, changed
+from windtunnel.search.layouts import lighter_ends
 from windtunnel.spec import Job
 
 WORTH = 0.02
@@ -195,18 +196,7 @@ def _optimizer(job: Job) -> Iterator[Change]:
 
 
 def _stages(job: Job) -> Iterator[Change]:
-    """Layouts whose last stage, which has the head, or whose first stage, which has the embedding, holds less."""
-    plan, layers = job.plan, job.model.layers
-    parts = plan.pp * plan.vpp
-    if plan.pp == 1 or layers < parts:
-        return
-    for less_first, less_last in ((0, 1), (1, 1), (0, 2)):
-        base, extra = divmod(layers + less_first + less_last, parts)
-        stages = [base + (part < extra) for part in range(parts)]
-        stages[0] -= less_first
-        stages[-1] -= less_last
-        if min(stages) >= 0 and tuple(stages) != plan.stages:
-            yield Change.of(plan__stages=tuple(stages))
+    return (Change.of(plan__stages=stages) for stages in lighter_ends(job))
 
 
 def _slowest(job: Job) -> Iterator[Change]:

@@ -14,11 +14,12 @@ from itertools import product
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.search.change import Change, changed, memory_after, spare
+from windtunnel.search.layouts import even, expert_parameters, lighter_ends, powers
 from windtunnel.spec import Job, Model
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.plan import Plan
-from windtunnel.workload import active_parameters, parameter_count
+from windtunnel.workload import parameter_count
 
 SHOWN = 5
 """Fixes that are told."""
@@ -177,7 +178,7 @@ def _degree(axis: str) -> Callable[[Job], Iterator[Change]]:
             if axis == "ep":
                 yield Change.of(plan__ep=degree)
             elif axis == "pp":
-                uneven = _even(job.model.layers, degree * job.plan.vpp)
+                uneven = even(job.model.layers, degree * job.plan.vpp)
                 stages = () if uneven == job.plan.stages else (("plan.stages", uneven),)
                 yield Change((("plan.pp", degree), ("plan.dp", None), *stages))
             else:
@@ -189,16 +190,8 @@ def _degree(axis: str) -> Callable[[Job], Iterator[Change]]:
 
 def _layout_of_stages(job: Job) -> Iterator[Change]:
     """Fewer layers on the ends of the pipeline, where embedding, logits and the deepest 1F1B backlog are."""
-    plan, parts = job.plan, job.plan.pp * job.plan.vpp
-    if plan.pp == 1 or isinstance(job.model, GraphModel):
-        return
-    for less_first, less_last in ((0, 1), (1, 0), (1, 1), (2, 1), (1, 2), (2, 2)):
-        base, extra = divmod(job.model.layers + less_first + less_last, parts)
-        stages = [base + (part >= parts - extra) for part in range(parts)]
-        stages[0] -= less_first
-        stages[-1] -= less_last
-        if min(stages) >= 0 and tuple(stages) != plan.stages:
-            yield Change.of(plan__stages=tuple(stages))
+    if not isinstance(job.model, GraphModel):
+        yield from (Change.of(plan__stages=stages) for stages in lighter_ends(job))
 
 
 SINGLES: tuple[Callable[[Job], Iterator[Change]], ...] = (
@@ -245,10 +238,10 @@ def _divisions(job: Job) -> Iterator[tuple[float, tuple[object, ...], Change]]:
     sharding = "zero1" if plan.sharding == "none" and gpus > 1 else str(plan.sharding)
     recomputes = list(dict.fromkeys(("none", str(plan.recompute), "selective", "full")))
     losses = [job.runtime.cross_entropy] + (["chunked"] if job.runtime.cross_entropy not in ("chunked", "linear") else [])
-    widths = {plan.tp, *_powers(min(domain, model.heads))}
-    contexts = {plan.cp, *_powers(min(16, plan.seq // 1024 or 1))}
-    experts = {plan.ep, *_powers(min(64, model.experts or 1))}
-    for tp, cp, pp, ep in product(widths, contexts, {plan.pp, *_powers(min(model.layers, 32))}, experts):
+    widths = {plan.tp, *powers(min(domain, model.heads))}
+    contexts = {plan.cp, *powers(min(16, plan.seq // 1024 or 1))}
+    experts = {plan.ep, *powers(min(64, model.experts or 1))}
+    for tp, cp, pp, ep in product(widths, contexts, {plan.pp, *powers(min(model.layers, 32))}, experts):
         dp, rest = divmod(gpus, tp * cp * pp)
         if rest or not dp or plan.global_batch % (dp * plan.micro_batch) or plan.global_batch < pp * dp * plan.micro_batch:
             continue
@@ -265,7 +258,7 @@ def _divisions(job: Job) -> Iterator[tuple[float, tuple[object, ...], Change]]:
                 "runtime.cross_entropy": loss,
             }
             if pp != plan.pp:
-                new |= {"plan.vpp": 1, "plan.schedule": "auto", "plan.stages": _even(model.layers, pp)}
+                new |= {"plan.vpp": 1, "plan.schedule": "auto", "plan.stages": even(model.layers, pp)}
             if recompute != plan.recompute:
                 new |= {"plan.recompute_layers": None}
             old = {path: getattr(job.plan if path.startswith("plan") else job.runtime, path.partition(".")[2]) for path in new}
@@ -292,10 +285,7 @@ def _guess(job: Job, tp: int, cp: int, pp: int, ep: int) -> float:
 def _weights(job: Job) -> Callable[[Plan], float]:
     """Bytes of weights, and of gradients that are not sharded, on a GPU under a plan: what no recompute makes smaller."""
     model, runtime = job.model, job.runtime
-    whole = parameter_count(model)
-    experts = 0.0
-    if model.experts is not None and model.experts > model.top_k:
-        experts = (whole - active_parameters(model)) * model.experts / (model.experts - model.top_k)
+    whole, experts = parameter_count(model), expert_parameters(model)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
 
     def least(plan: Plan) -> float:
@@ -305,14 +295,3 @@ def _weights(job: Job) -> Callable[[Plan], float]:
         return each * ((whole - experts) / plan.tp + experts / (plan.ep * plan.etp)) / plan.pp
 
     return least
-
-
-def _powers(most: int) -> list[int]:
-    """1, 2, 4, … up to `most`."""
-    return [2**n for n in range(most.bit_length()) if 2**n <= most]
-
-
-def _even(layers: int, parts: int) -> tuple[int, ...] | None:
-    """Layers of each stage, the first ones with one more; None where they divide evenly."""
-    base, extra = divmod(layers, parts)
-    return tuple(base + (stage < extra) for stage in range(parts)) if extra else None

@@ -14,9 +14,9 @@ from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.memory import memory_of
+from windtunnel.search.layouts import even, expert_parameters, powers
 from windtunnel.spec import Cluster, Job, Model, check, load_job
 from windtunnel.workload import build, parameter_count
-from windtunnel.workload.flops import active_parameters
 
 START_TOKENS = 4 * 2**20
 """Tokens of a step where the user states no batch: what the published runs of 7B to 405B use (Llama 2 and 3 papers: 4 to 16 Mi)."""
@@ -29,8 +29,6 @@ WEIGHT_AND_GRADIENT = 6
 
 ALL_STATE = 18
 """Bytes a parameter of mixed-precision Adam over all GPUs: 16-bit weight, fp32 gradient, master copy and two moments."""
-
-POWERS = tuple(2**i for i in range(15))
 
 TRIES = 64
 """Plans whose memory is computed before the rule gives up and takes the last one."""
@@ -97,10 +95,10 @@ def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any]) -> Itera
     node = cluster.node
     seq, micro = choices("seq", [min(model.max_seq, START_SEQ)])[0], choices("micro_batch", [1])[0]
     degrees = (
-        choices("tp", [p for p in POWERS if p <= min(node.domain, 8) and model.heads % p == 0]),
-        choices("pp", [p for p in POWERS if p <= min(model.layers, 16)]),
+        choices("tp", [p for p in powers(min(node.domain, 8)) if model.heads % p == 0]),
+        choices("pp", powers(min(model.layers, 16))),
         choices("cp", [1]),
-        choices("ep", [p for p in POWERS if model.experts % p == 0 and p <= 64] if model.experts else [1]),
+        choices("ep", [p for p in powers(64) if model.experts % p == 0] if model.experts else [1]),
     )
     splits = sorted(product(*degrees), key=lambda split: (split[0] * split[1] * split[2], split))
     for recompute, gpus in product(choices("recompute", ["none", "full"]), _sizes(cluster, own, splits)):
@@ -113,7 +111,7 @@ def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any]) -> Itera
                 "tp": tp,
                 "pp": pp,
                 **({"ep": ep} if ep > 1 else {}),
-                **({"stages": _stages(model.layers, pp)} if model.layers % pp and "vpp" not in own else {}),
+                **({"stages": list(stages)} if "vpp" not in own and (stages := even(model.layers, pp)) else {}),
                 "micro_batch": micro,
                 "global_batch": choices("global_batch", [micro_batches * micro * dp])[0],
                 "seq": seq,
@@ -131,23 +129,14 @@ def _sizes(cluster: Cluster, own: Mapping[str, Any], splits: Sequence[tuple[int,
     if "dp" in own:
         return sorted({tp * pp * cp * own["dp"] for tp, pp, cp, _ in splits})
     per_node = cluster.node.gpus
-    return [per_node * p for p in POWERS if per_node * p <= cluster.gpus] or [cluster.gpus]
-
-
-def _stages(layers: int, pp: int) -> list[int]:
-    """Layers of each stage where they do not divide evenly: the first stages have one more."""
-    base, extra = divmod(layers, pp)
-    return [base + (stage < extra) for stage in range(pp)]
+    return [per_node * p for p in powers(cluster.gpus // per_node)] or [cluster.gpus]
 
 
 def _may_fit(model: Model, cluster: Cluster, plan: Mapping[str, Any], gpus: int) -> bool:
     """Whether a lower bound of weights, gradients and optimizer state fits, before a graph is built."""
     if model.frozen or any(str(key).startswith("offload") for key in plan):
         return True
-    parameters = parameter_count(model)
-    experts = 0.0
-    if model.experts and model.experts > model.top_k:
-        experts = (parameters - active_parameters(model)) * model.experts / (model.experts - model.top_k)
+    parameters, experts = parameter_count(model), expert_parameters(model)
     held = parameters * ALL_STATE / gpus
     if plan["sharding"] in ("none", "zero1"):
         pp = plan["pp"]
