@@ -83,11 +83,15 @@ def test_every_table_beside_the_project_is_read(shared: Path) -> None:
 
 
 def test_the_catalogues_copy_says_what_the_source_says(shared: Path) -> None:
-    """Numbers of the copied rows are those of the tables they were copied from."""
+    """Numbers of the copied rows are those of the tables they were copied from; rows that were read later have no original."""
     for copy, source in (("training.csv", "training.csv"), ("single_node.csv", "training_single_node.csv")):
         original = {row.id: row for row in read(shared / "reality" / source).training}
+        compared = 0
         for row in read(measurements.FOLDER / copy).training:
-            other = original[row.id]
+            if (other := original.get(row.id)) is None:
+                continue
+            compared += 1
             assert (row.iter_time_s or 0.0) == pytest.approx(other.iter_time_s or 0.0, rel=1e-5)
             names = ("mem_gib", "tp", "pp", "dp", "mbs", "gbs", "verified")
             assert all(getattr(row, name) == getattr(other, name) for name in names)
+        assert compared > 600
