@@ -15,7 +15,7 @@ from windtunnel.cli import main  # noqa: E402
 from windtunnel.profile import datasheet  # noqa: E402
 from windtunnel.profile.case import Case  # noqa: E402
 from windtunnel.profile.layers_rows import Rows  # noqa: E402
-from windtunnel.profile.layers_study import Effort, Study, Timed  # noqa: E402
+from windtunnel.profile.layers_study import Effort, StudyResult, Timed  # noqa: E402
 from windtunnel.profile.power import Reading  # noqa: E402
 from windtunnel.profile.run import Outcome, RunSettings, run  # noqa: E402
 from windtunnel.profile.timing import KernelTiming, timing_of  # noqa: E402
@@ -79,7 +79,7 @@ def timing(seconds: float) -> KernelTiming:
 def test_what_one_more_layer_adds_is_a_row(tolerance: float, status: str) -> None:
     """3, 5 and 9 s for 1, 2 and 4 layers: 2 s a layer, 0.889 of a fourth of 9, which may be off by twice the gate's tolerance."""
     stacks = {n: Timed("DecoderLayer", {"forward": timing(2.0 * n + 1)}, None) for n in (1, 2, 4)}
-    measured = Study(stacks, 4, None, None, {}, False)
+    measured = StudyResult(stacks, 4, None, None, {}, False)
     rows = Rows(CASE, "windtunnel", "eager", measured, Effort(tolerance=tolerance), "test").all()
     assert [(row["seconds"], row["status"]) for row in rows[:3]] == [(3.0, "ok"), (5.0, "ok"), (9.0, "ok")]
     (one,) = (row for row in rows if row["level"] == "layer" and "layers=" not in row["shape"])
@@ -139,14 +139,14 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_shape_that_does_not_fit_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Study._stack
+    plain = StudyResult._stack
 
-    def stack(self: Study, layers: int) -> Any:
+    def stack(self: StudyResult, layers: int) -> Any:
         if layers == 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return plain(self, layers)
 
-    monkeypatch.setattr(Study, "_stack", stack)
+    monkeypatch.setattr(StudyResult, "_stack", stack)
     outcome = measured(tmp_path / "a.parquet", replace(QUICK, tolerance=100.0))
     assert len(outcome.oom) == 1 and outcome.oom[0].endswith("2 layers")
     rows = {
