@@ -15,7 +15,7 @@ from windtunnel.cli import main  # noqa: E402
 from windtunnel.profile import datasheet  # noqa: E402
 from windtunnel.profile.case import Case  # noqa: E402
 from windtunnel.profile.layers_rows import Rows  # noqa: E402
-from windtunnel.profile.layers_study import Effort, StudyResult, Timed  # noqa: E402
+from windtunnel.profile.layers_study import Effort, Study, StudyResult, Timed  # noqa: E402
 from windtunnel.profile.power import Reading  # noqa: E402
 from windtunnel.profile.run import Outcome, RunSettings, run  # noqa: E402
 from windtunnel.profile.timing import KernelTiming, timing_of  # noqa: E402
@@ -139,14 +139,14 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_shape_that_does_not_fit_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = StudyResult._stack
+    plain = Study._stack
 
-    def stack(self: StudyResult, layers: int) -> Any:
+    def stack(self: Study, layers: int) -> Any:
         if layers == 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return plain(self, layers)
 
-    monkeypatch.setattr(StudyResult, "_stack", stack)
+    monkeypatch.setattr(Study, "_stack", stack)
     outcome = measured(tmp_path / "a.parquet", replace(QUICK, tolerance=100.0))
     assert len(outcome.oom) == 1 and outcome.oom[0].endswith("2 layers")
     rows = {
