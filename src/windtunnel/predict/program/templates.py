@@ -105,8 +105,8 @@ class Templates:
     def optimizer(self, stage: int, after_norm: bool) -> int:
         """Rows of a stage's update, up to the gradient norm or after it."""
         rows = self.workload.optimizer[stage]
-        roles = self.workload.ops.role
-        cut = next(r for r in rows if roles[r] == Role.GRADIENT_NORM) + 1
+        roles = self.workload.ops.role[rows.start : rows.stop]
+        cut = rows.start + int(np.argmax(roles == int(Role.GRADIENT_NORM))) + 1
         return self._add(self._piece(range(cut, rows.stop) if after_norm else range(rows.start, cut)))
 
     def transfer(self, stream: Stream, seconds: float, category: Category) -> int:
