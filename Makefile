@@ -118,18 +118,18 @@ laws: setup
 	$(BIN)/python -m pytest tests/laws tests/engines -q -n auto --hypothesis-profile=fresh
 
 # The C++ tests and fuzzers under ASan and UBSan, then under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
-SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo
+SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'
 ROUNDS ?= 1000
 
 sanitize: setup
 	$(SANITIZE) -B build/asan -DWINDTUNNEL_SANITIZE=address,undefined >/dev/null
-	$(BIN)/cmake --build build/asan -j $(JOBS)
+	$(BIN)/cmake --build build/asan -j $(JOBS) --target core_tests exec_fuzz fabric_fuzz replay_fuzz flow_fuzz packet_fuzz
 	for fuzz in exec fabric replay; do UBSAN_OPTIONS=halt_on_error=1 build/asan/$${fuzz}_fuzz $$((2 * $(ROUNDS))) 3 || exit 1; done
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/flow_fuzz $(ROUNDS) 3
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/packet_fuzz $$(($(ROUNDS) / 5)) 3
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/core_tests
 	$(SANITIZE) -B build/tsan -DWINDTUNNEL_SANITIZE=thread >/dev/null
-	$(BIN)/cmake --build build/tsan -j $(JOBS)
+	$(BIN)/cmake --build build/tsan -j $(JOBS) --target core_tests exec_fuzz packet_fuzz
 	build/tsan/exec_fuzz $$(($(ROUNDS) / 2)) 4
 	build/tsan/packet_fuzz $$(($(ROUNDS) / 16)) 4
 	build/tsan/core_tests
