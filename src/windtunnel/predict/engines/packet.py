@@ -58,7 +58,7 @@ class PacketStep:
                 "--network",
                 "packet",
                 f"at most {MOST_HOPS:.0e} packet-hops a step",
-                f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow. With --skip it may still take long.",
+                f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow. --skip may take long too.",
             )
         lanes = _joined([settled(self.on.graph, p.paths, p.lanes, mtu) for p in self.plans], [call.extra for call in self.calls])
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
