@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
-from windtunnel.search.change import Change, changed
+from windtunnel.search.change import Change, predicted
 from windtunnel.search.layouts import lighter_ends
 from windtunnel.spec import Job
 
@@ -83,12 +82,8 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
 
 def _priced(base: Prediction, change: Change) -> tuple[float, float, bool] | None:
     """Step time with the change, the share by which a token gets cheaper, whether it fits; None if it is no valid job."""
-    job = changed(base.job, change)
-    if job is None:
-        return None
-    try:
-        other = predict(job)
-    except WindtunnelError:
+    other = predicted(base.job, change)
+    if other is None:
         return None
     return other.step_time_s, 1.0 - base.tokens_per_s / other.tokens_per_s, other.fits
 

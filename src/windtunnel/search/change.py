@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import StageMemory, memory_of
+from windtunnel.predict import predict
+from windtunnel.predict.prediction import Prediction
 from windtunnel.spec import Job, Noun, check
 from windtunnel.workload import build
 
@@ -76,6 +78,15 @@ def changed(job: Job, change: Change) -> Job | None:
     """The job with the change, or None if it contradicts itself."""
     try:
         return change.apply(job)
+    except WindtunnelError:
+        return None
+
+
+def predicted(job: Job, change: Change) -> Prediction | None:
+    """The closed-form prediction of the job with the change, or None if that is no job that can be predicted."""
+    after = changed(job, change)
+    try:
+        return None if after is None else predict(after)
     except WindtunnelError:
         return None
 

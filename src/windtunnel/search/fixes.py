@@ -13,7 +13,7 @@ from itertools import product
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
-from windtunnel.search.change import Change, changed, memory_after, spare
+from windtunnel.search.change import Change, changed, memory_after, predicted, spare
 from windtunnel.search.layouts import even, expert_parameters, lighter_ends, powers
 from windtunnel.spec import Job, Model
 from windtunnel.spec.common import DTYPE_BYTES
@@ -84,12 +84,8 @@ def _rate(job: Job) -> float | None:
 
 
 def _priced(job: Job, change: Change, now: float | None) -> Fix | None:
-    after = changed(job, change)
-    if after is None:
-        return None
-    try:
-        prediction = predict(after)
-    except WindtunnelError:
+    prediction = predicted(job, change)
+    if prediction is None:
         return None
     price = now / prediction.tokens_per_s - 1.0 if now else 0.0
     rate = prediction.tokens_per_s
