@@ -15,6 +15,7 @@ class Importer:
 
 
 IMPORTERS: tuple[Importer, ...] = (
+    Importer("kineto", "kineto", "PyTorch profiler (Kineto) and pipeline traces as Chrome JSON, .gz or .tar, a file a rank"),
     Importer("configuration", "configuration", "Hugging Face, Megatron-LM, DeepSpeed and torchtitan configurations"),
 )
 
