@@ -17,7 +17,8 @@ def recognises(head: Head) -> bool:
     """Trace events of Chrome's JSON, as an object or as a bare array, also inside a tar file."""
     text = head.text
     if head.data[257:262] == b"ustar":
-        text = head.data[_MEMBER:].decode("utf-8", "replace")
+        first = head.data.find(b"{", _MEMBER)
+        text = head.data[max(first, 0) :].decode("utf-8", "replace")
     start = text[:4096].lstrip("\ufeff \t\r\n")[:1]
     if start == "{":
         return '"traceEvents"' in text or ('"deviceProperties"' in text and '"schemaVersion"' in text)

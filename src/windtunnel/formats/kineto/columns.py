@@ -61,7 +61,7 @@ class Columns:
     peak: float = 0.0  # largest "Total Allocated" of a GPU, bytes
     rows: int = 0
     unpaired: int = 0
-    text_times: bool = False
+    threads: dict[tuple[object, object], str] = field(default_factory=dict)  # names by process and thread
     open: dict[tuple[object, object], list[TraceEvent]] = field(default_factory=dict)  # B events that wait for their E
 
     def add(self, events: list[TraceEvent]) -> None:
@@ -73,6 +73,8 @@ class Columns:
                 self._pair(event, complete)
             elif event.ph in ("i", "I"):
                 self._mark(event)
+            elif event.ph == "M" and event.name == "thread_name" and event.args:
+                self.threads[_process_thread(event)] = str(event.args.name)
         if complete:
             self._append(complete)
 

@@ -29,12 +29,12 @@ def counts_of(one: ReadTrace) -> dict[str, Any]:
         facts["span_us"] = _us(float(ends[timed].max() - table.begin[timed].min()))
     if (events.kind <= EventKind.COPY).any():
         facts["gpu"], facts["comm_kernels"] = _gpu(one), _calls(one)
-    names = [name for name in dict.fromkeys(events.names[i] for i in events.name) if name.startswith("ProfilerStep")] if one.steps else []
-    if names:
-        facts["profiler_steps"] = names
-        facts["step_dur_us"] = {f"ProfilerStep#{number}": _us(seconds * 1e6) for number, _, seconds in one.steps}
-    elif one.steps:
-        facts["steps"] = len(one.steps)
+    steps = {f"ProfilerStep#{number}": _us(seconds * 1e6) for number, _, seconds in one.steps}
+    if one.rank_from == "the trace":  # a pipeline's timeline
+        facts["iterations"] = sorted({number for number, _, _ in one.steps})
+        facts["ranges"] = {name: int(n) for name, n in zip(events.names, np.bincount(events.name, minlength=len(events.names)), strict=True) if n}
+    else:
+        facts["profiler_steps"], facts["step_dur_us"] = list(steps), steps
     if one.columns.peak:
         facts["peak_allocated_bytes"] = one.columns.peak
     return facts

@@ -6,6 +6,7 @@ MegatronApp writes pairs of B and E with the iteration in their arguments, ByteD
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 
@@ -33,25 +34,34 @@ def stages(name: str, columns: Columns, around: Around) -> list[ReadTrace]:
     table = columns.table()
     timed = np.isfinite(table.begin) & np.isfinite(table.duration)
     zero = math.floor(float(table.begin[timed].min())) if timed.any() else 0
-    processes = sorted({process for _, process, _ in table.places}, key=lambda p: (not isinstance(p, (int, float)), str(p).zfill(24)))
     comm = np.array([int(comm_of(text)) for text in table.names] or [0], np.uint8)
     lost = int(np.sum(~timed))
-    assumed = ("ranges that are no call are computation; a process is a rank",)
+    owners = [_owner(process, columns.threads.get((process, thread), "")) for _, process, thread in table.places]
+    ranks = sorted(set(owners))
+    own_numbers = not columns.threads and all(rank[-1].isdigit() for rank in ranks)
     traces = []
-    for rank, process in enumerate(processes):
-        mine = np.array([key[1] == process for key in table.places])[table.place] & timed
+    for order, owner in enumerate(ranks):
+        mine = np.array([one == owner for one in owners])[table.place] & timed
         rows = np.flatnonzero(mine)
         rows = rows[np.argsort(table.begin[rows], kind="stable")]
         events = _events(table, rows, zero, comm)
-        number = int(process) if isinstance(process, int) and 0 <= process < 2**31 else rank
-        trace = RankTrace(number, events, zero * 1e-6, "", len(processes), name)
+        trace = RankTrace(int(owner[-1]) if own_numbers else order, events, zero * 1e-6, "", len(ranks), name)
+        process = next(key[1] for key, one in zip(table.places, owners, strict=True) if one == owner)
         steps = _iterations(columns, process, zero) or _steps(table, columns, mine, zero)
-        broken = (f"{lost} events without a time or a duration",) if lost and not rank else ()
+        broken = (f"{lost} events without a time or a duration",) if lost and not order else ()
         part = Table(*(getattr(table, f)[mine] for f in _ARRAYS), places=table.places, names=table.names)
-        traces.append(ReadTrace(trace, steps, part, columns, around, "the trace", broken, assumed))
+        traces.append(ReadTrace(trace, steps, part, columns, around, "the trace", broken, (_ASSUMED,)))
     return traces
 
 
+def _owner(process: object, thread: str) -> tuple[int, int, str]:
+    """What sorts ranks: stage and rank in it where the thread's name says them (ByteDance), and the process."""
+    match = _STAGE.search(thread)
+    return (int(match[1]), int(match[2] or 0), str(process)[:9].zfill(9)) if match else (0, 0, str(process)[:9].zfill(9))
+
+
+_ASSUMED = "ranges that are no call are computation; each process, or each stage that its threads name, is a rank"
+_STAGE = re.compile(r"PP rank (\d{1,9})(?:, TP rank (\d{1,9}))?")
 _ARRAYS = ("place", "name", "begin", "duration", "correlation", "external", "stream", "device", "bytes")
 
 
