@@ -141,9 +141,8 @@ def _streams(events: Events, end: Floats, window: Window) -> tuple[StreamTime, .
     times = []
     for lane in np.unique(events.lane[inside]):
         mine = inside & (events.lane == lane)
-        parts = []
-        for kind in ON_DEVICE:
-            mask = mine & (events.kind == kind)
-            parts.append(length(cut(union(events.begin[mask], end[mask]), window.begin, window.end)))
-        times.append(StreamTime(int(lane), *parts, int(np.sum(mine & (events.begin >= window.begin)))))
+        masks = [mine & (events.kind == kind) for kind in ON_DEVICE]
+        compute, calls, copies = (length(cut(union(events.begin[m], end[m]), window.begin, window.end)) for m in masks)
+        count = int(np.sum(mine & (events.begin >= window.begin)))
+        times.append(StreamTime(int(lane), compute, calls, copies, count))
     return tuple(times)

@@ -60,7 +60,9 @@ def hta_figures(run: Run) -> tuple[HtaFigures, ...]:
 def _of_rank(run: Run, trace: RankTrace) -> HtaFigures | None:
     events = trace.events
     begin, end = _whole_us(events)
-    has_stream = np.isin(events.kind, ON_DEVICE) | ((events.kind == EventKind.SYNC) & _named(events, r"Stream|Event Sync|Context Sync"))
+    has_stream = np.isin(events.kind, ON_DEVICE) | (
+        (events.kind == EventKind.SYNC) & _named(events, r"Stream|Event Sync|Context Sync")
+    )
     has_stream &= events.lane >= 0
     chosen = has_stream & _kept(run, trace)
     if not chosen.any():
@@ -96,7 +98,8 @@ def _kept(run: Run, trace: RankTrace) -> Bools:
     owner = launch_of(events)
     sync = (events.kind == EventKind.SYNC) & (events.correlation >= 0)
     early = np.unique(events.correlation[np.isin(events.kind, (EventKind.LAUNCH, EventKind.SYNC)) & (events.begin < begins.max())])
-    return ((owner >= 0) & (events.begin[owner] < begins.max())) | (sync & np.isin(events.correlation, early))
+    launched: Bools = ((owner >= 0) & (events.begin[owner] < begins.max())) | (sync & np.isin(events.correlation, early))
+    return launched
 
 
 def _stream_idle(events: Events, begin: Floats, end: Floats, chosen: Bools) -> tuple[StreamIdle, ...]:
@@ -109,9 +112,7 @@ def _stream_idle(events: Events, begin: Floats, end: Floats, chosen: Bools) -> t
         launched = np.where(owner[rows] >= 0, begin[owner[rows]], -np.inf)[1:]
         host = launched > end[rows][:-1]
         near = ~host & (gap < NEAR_US)
-        streams.append(
-            StreamIdle(int(lane), float(gap[host].sum()), float(gap[near].sum()), float(gap[~host & ~near].sum()))
-        )
+        streams.append(StreamIdle(int(lane), float(gap[host].sum()), float(gap[near].sum()), float(gap[~host & ~near].sum())))
     return tuple(streams)
 
 

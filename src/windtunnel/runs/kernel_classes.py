@@ -1,4 +1,4 @@
-"""Classes of kernels by their names: one row a pattern, with the library that names its kernels so. The first that matches counts."""
+"""Classes of kernels by their names: one row a pattern, with the library that names its kernels so; the first match counts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ CLASSES: tuple[KernelClass, ...] = (
     _row("attention", "CK, AITER", r"aiter.*(?:fmha|mha)|ck_tile.*fmha|_mha_"),
     _row("attention", "DeepSeek", r"mla_|flash_mla"),
     _row("grouped gemm", "CUTLASS, DeepGEMM", r"grouped_?gemm|group_?gemm|m_grouped|k_grouped|moe_gemm|groupedgemm"),
-    _row("convolution", "cuDNN", r"conv|winograd|implicit_gemm|cudnn.*(?:fprop|dgrad|wgrad)|dgrad_engine|wgrad_alg|xmma_(?:fprop|dgrad|wgrad)"),
+    _row("convolution", "cuDNN", r"conv|winograd|implicit_gemm|cudnn.*(?:fprop|dgrad|wgrad)|dgrad_engine|wgrad_alg"),
+    _row("convolution", "cuDNN", r"xmma_(?:fprop|dgrad|wgrad)"),
     _row("gemm", "cuBLAS", r"gemm|gemv|cublas|nvjet|splitkreduce|sm\d\d_xmma|s\d{4,}|h\d{4,}cudnn|dot_kernel|kernel2<cutlass"),
     _row("gemm", "CUTLASS", r"cutlass.*(?:tensorop|wmma|device_kernel)|cutlass::kernel"),
     _row("gemm", "rocBLAS, hipBLASLt", r"cijk_|tensile|rocblas|hipblaslt"),
     _row("gemm", "Triton", r"triton_(?:tem|mm)|_matmul|matmul_kernel"),
-    _row("norm", "PyTorch", r"layer_?norm|rms_?norm|rmsnorm|group_?norm|batch_?norm|\bbn_|cucomputegradgammabeta|gammabeta|norm_kernel|rowwisemoments"),
+    _row("norm", "PyTorch", r"layer_?norm|rms_?norm|group_?norm|batch_?norm|\bbn_|norm_kernel"),
+    _row("norm", "Apex, PyTorch", r"gammabeta|rowwisemoments"),
     _row("softmax", "PyTorch", r"softmax"),
     _row("loss", "PyTorch", r"nll_loss|cross_entropy|crossentropy"),
     _row("optimizer", "PyTorch", r"multi_tensor|fused_?adam|adamw?_|adagrad|foreach|lamb|_sgd"),
@@ -43,10 +45,12 @@ CLASSES: tuple[KernelClass, ...] = (
     _row("moe routing", "Megatron, DeepEP", r"permute|unpermute|topk|moe|expert|router|get_dispatch_layout|radixsort|bitonic|sort"),
     _row("quantise", "Transformer Engine, DeepSeek", r"cast.*fp8|fp8.*cast|quantiz|per_token_cast|amax|mxfp|nvfp4|cast_transpose"),
     _row("dropout", "PyTorch", r"dropout|philox|distribution_elementwise|bernoulli"),
-    _row("copy", "PyTorch", r"copy_device_to_device|direct_copy|catarray|\bcat_|splitwithsizes|transpose|chunk_cat|split_with_sizes|memcpy|memset"),
+    _row("copy", "PyTorch", r"copy_device|direct_copy|catarray|\bcat_|transpose|chunk_cat|split_?with_?sizes|memcpy|memset"),
     _row("reduction", "PyTorch", r"reduce|cumsum|scan|sum_kernel|argmax"),
     _row("indexing", "PyTorch", r"index|scatter|gather|arange|where|masked|triu|tril|nonzero|compare"),
-    _row("elementwise", "PyTorch", r"elementwise|pointwise|triton_poi|triton_per|triton_red|triton_for|functor|fill|swiglu|gelu|silu|relu|bias|activation|tensorapply"),
+    _row("elementwise", "PyTorch", r"elementwise|pointwise|functor|fill|bias|tensorapply"),
+    _row("elementwise", "Megatron, vLLM", r"swiglu|gelu|silu|relu|activation"),
+    _row("elementwise", "Triton", r"triton_(?:poi|per|red|for)"),
 )  # fmt: skip
 
 

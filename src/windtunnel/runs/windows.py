@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
 
 WHOLE = -1
@@ -30,7 +30,7 @@ def windows_of(run: Run, trace: RankTrace) -> tuple[Window, ...]:
     """The steps of a rank, by begin.
 
     On the device a step begins with the first event that the host launched inside the step, and ends where the next step begins
-    (the last one with its last event), since the host runs ahead. A step without launches lasts as the host says. Traces
+    (the last one with its last event), since the host runs ahead. A step without known launches lasts as the source says. Traces
     without steps are one window over all events of the device, or of the host where there are none.
     """
     mine = (run.steps.rank == trace.rank) & np.isfinite(run.steps.begin) & np.isfinite(run.steps.seconds)
@@ -68,11 +68,11 @@ def launch_of(events: Events) -> Int64s:
     return owner
 
 
-def _on_device(events: Events, device: np.ndarray, begins: Floats) -> tuple[Floats, Floats]:  # type: ignore[type-arg]
-    """First begin and last end on the device of what each step launched; events without a launch count by their own begin."""
-    rows = np.flatnonzero(device)
-    owner = launch_of(events)[rows]
-    launched = np.where(owner >= 0, events.begin[owner], events.begin[rows])
+def _on_device(events: Events, device: Bools, begins: Floats) -> tuple[Floats, Floats]:
+    """First begin and last end on the device of what each step launched; infinite without a known launch."""
+    owner = launch_of(events)
+    rows = np.flatnonzero(device & (owner >= 0))
+    launched = events.begin[owner[rows]]
     step = np.searchsorted(begins, launched, side="right") - 1
     first, last = np.full(len(begins), np.inf), np.full(len(begins), -np.inf)
     inside = step >= 0
@@ -81,7 +81,7 @@ def _on_device(events: Events, device: np.ndarray, begins: Floats) -> tuple[Floa
     return first, last
 
 
-def _whole(events: Events, device: np.ndarray) -> tuple[Window, ...]:  # type: ignore[type-arg]
+def _whole(events: Events, device: Bools) -> tuple[Window, ...]:
     chosen = device if device.any() else np.ones(len(events), bool)
     if not chosen.any():
         return ()

@@ -77,11 +77,15 @@ def _header(name: str, chunks: Iterator[bytes], around: Around) -> tuple[bytes, 
         if start[:1] == b"[":
             return buffer[buffer.index(b"[") + 1 :], True
         if (match := _ARRAY.search(buffer)) is not None:
-            around.fields.update(_object(buffer[: match.start()].rstrip().rstrip(b",") + b"}", around, "what stands before the events"))
+            around.fields.update(
+                _object(buffer[: match.start()].rstrip().rstrip(b",") + b"}", around, "what stands before the events")
+            )
             return buffer[match.end() :], False
         if len(buffer) > MOST_HEADER:
             break
-    raise FileError(name, "JSON without an array of trace events", "a profiler trace: an object with `traceEvents`, or an array of events")
+    raise FileError(
+        name, "JSON without an array of trace events", "a profiler trace: an object with `traceEvents`, or an array of events"
+    )
 
 
 def _take(buffer: bytes, around: Around, last: bool) -> tuple[list[TraceEvent], bytes, bool]:

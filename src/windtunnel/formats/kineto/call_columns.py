@@ -17,6 +17,7 @@ from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.run import EventKind
 
 _RANGES = re.compile(r"(?:nccl|gloo|mpi|ucc|xccl|hccl):|c10d::|record_param_comms")
+_BY_SENDS = (Comm.ALL_TO_ALL, Comm.GATHER, Comm.SCATTER)  # calls that PyTorch makes of sends and receives
 _NEAR = 64  # ranges before a launch that are looked at: launches stand directly inside their range
 
 
@@ -45,15 +46,15 @@ def call_columns(
     )
     ranges: dict[int, Args] = {}
     for one in noted:
-        if (at := int(place[one.row])) >= 0:
-            _from_arguments(calls, at, one.args, groups)
+        if (event := int(place[one.row])) >= 0:
+            _from_arguments(calls, event, one.args, groups)
             if one.args.shapes:
-                ranges[at] = one.args
+                ranges[event] = one.args
     name = table.name[rows]
     silent = np.flatnonzero((kind[rows] == EventKind.CALL) & (calls.comm == Comm.NONE))
     if len(silent):
         host = _HostRanges(table, kind, rows, begin, seconds, lanes)
-        for at in silent:
+        for at in silent.tolist():
             owner = host.around(int(table.correlation[rows[at]]), calls.comm)
             _from_owner(calls, int(at), owner, table.names[name[at]], table.names[name[owner]], ranges.get(owner))
     return calls
@@ -77,7 +78,9 @@ def _from_owner(calls: CallColumns, at: int, owner: int, kernel: str, range_name
         return
     call = from_range(range_name, args)
     comm = Comm(int(calls.comm[owner])) if calls.comm[owner] else call.comm
-    if comm is Comm.NONE or (comm is not by_name and by_name not in (Comm.NONE, Comm.SEND_RECV)):
+    if comm is Comm.NONE or (
+        comm is not by_name and by_name is not Comm.NONE and not (by_name is Comm.SEND_RECV and comm in _BY_SENDS)
+    ):
         calls.comm[at] = by_name
         return
     calls.comm[at] = comm

@@ -121,7 +121,16 @@ class Columns:
         begin, end = floats([start.ts])[0], floats([event.ts])[0]
         args = event.args if event.args not in (None, NO_ARGS) else start.args
         complete.append(
-            TraceEvent("X", start.cat, start.name if start.name is not None else event.name, start.pid, start.tid, start.ts, end - begin, args)
+            TraceEvent(
+                "X",
+                start.cat,
+                start.name if start.name is not None else event.name,
+                start.pid,
+                start.tid,
+                start.ts,
+                end - begin,
+                args,
+            )
         )
 
     def _mark(self, event: TraceEvent) -> None:
@@ -154,7 +163,11 @@ def _matters(args: Args, event: TraceEvent) -> bool:
         or args.sync_stream != -1
         or args.iteration is not None
         or args.step is not None
-        or (bool(args.shapes) and isinstance(event.name, str) and event.name.startswith(("nccl:", "gloo:", "c10d::", "record_param")))
+        or (
+            bool(args.shapes)
+            and isinstance(event.name, str)
+            and event.name.startswith(("nccl:", "gloo:", "c10d::", "record_param"))
+        )
     )
 
 

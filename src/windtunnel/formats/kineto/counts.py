@@ -32,7 +32,9 @@ def counts_of(one: ReadTrace) -> dict[str, Any]:
     steps = {f"ProfilerStep#{number}": _us(seconds * 1e6) for number, _, seconds in one.steps}
     if one.rank_from == "the trace":  # a pipeline's timeline
         facts["iterations"] = sorted({number for number, _, _ in one.steps})
-        facts["ranges"] = {name: int(n) for name, n in zip(events.names, np.bincount(events.name, minlength=len(events.names)), strict=True) if n}
+        facts["ranges"] = {
+            name: int(n) for name, n in zip(events.names, np.bincount(events.name, minlength=len(events.names)), strict=True) if n
+        }
     else:
         facts["profiler_steps"], facts["step_dur_us"] = list(steps), steps
     if one.columns.peak:

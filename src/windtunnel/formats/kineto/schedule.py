@@ -1,18 +1,21 @@
 """Timelines of pipelines that are no profiler traces: a process for each stage or rank, ranges such as `forward`, `backward-send`.
 
-MegatronApp writes pairs of B and E with the iteration in their arguments, ByteDance's straggler analysis complete events with a step.
+MegatronApp writes pairs of B and E with the iteration in their arguments, ByteDance's straggler analysis complete events
+with a step.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 
+from windtunnel.base.arrays import Bools, Int64s, Uint8s
 from windtunnel.formats.kineto.batches import Around
 from windtunnel.formats.kineto.columns import Columns, Table, floats, integers
-from windtunnel.formats.kineto.kinds import CATEGORIES, LEGACY_PROCESSES, LEFT_OUT
+from windtunnel.formats.kineto.kinds import CATEGORIES, LEFT_OUT, LEGACY_PROCESSES
 from windtunnel.formats.kineto.trace import ReadTrace
 from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.run import EventKind, Events, RankTrace
@@ -44,12 +47,13 @@ def stages(name: str, columns: Columns, around: Around) -> list[ReadTrace]:
         mine = np.array([one == owner for one in owners])[table.place] & timed
         rows = np.flatnonzero(mine)
         rows = rows[np.argsort(table.begin[rows], kind="stable")]
-        events = _events(table, rows, zero, comm)
+        peers = tuple(number for number, other in enumerate(ranks) if other[:2] == owner[:2]) if columns.threads else ()
+        events = _events(table, rows, zero, comm, peers)
         trace = RankTrace(int(owner[-1]) if own_numbers else order, events, zero * 1e-6, "", len(ranks), name)
         process = next(key[1] for key, one in zip(table.places, owners, strict=True) if one == owner)
         steps = _iterations(columns, process, zero) or _steps(table, columns, mine, zero)
         broken = (f"{lost} events without a time or a duration",) if lost and not order else ()
-        part = Table(*(getattr(table, f)[mine] for f in _ARRAYS), places=table.places, names=table.names)
+        part = replace(table, **{field: getattr(table, field)[mine] for field in _ARRAYS})
         traces.append(ReadTrace(trace, steps, part, columns, around, "the trace", broken, (_ASSUMED,)))
     return traces
 
@@ -65,7 +69,8 @@ _STAGE = re.compile(r"PP rank (\d{1,9})(?:, TP rank (\d{1,9}))?")
 _ARRAYS = ("place", "name", "begin", "duration", "correlation", "external", "stream", "device", "bytes")
 
 
-def _events(table: Table, rows: np.ndarray, zero: int, comm: np.ndarray) -> Events:  # type: ignore[type-arg]
+def _events(table: Table, rows: Int64s, zero: int, comm: Uint8s, stage: tuple[int, ...]) -> Events:
+    """`stage`: the ranks of the stage, where threads name it: the group of gradients and parameters."""
     name, count = table.name[rows], len(rows)
     threads = np.array([t if isinstance(t, int) and -1 <= t < 2**31 else -1 for _, _, t in table.places] or [0], np.int64)
     lane = threads[table.place[rows]].astype(np.int32)
@@ -74,7 +79,26 @@ def _events(table: Table, rows: np.ndarray, zero: int, comm: np.ndarray) -> Even
     none, unknown = np.full(count, -1, np.int64), np.full(count, np.nan)
     begin, seconds = (table.begin[rows] - zero) * 1e-6, np.maximum(table.duration[rows], 0.0) * 1e-6
     narrow = none.astype(np.int32)
-    return Events(kind, name, lane, begin, seconds, none, none, calls, unknown, narrow, none, narrow, table.names)
+    over_stage = np.array([text.startswith(("grads-", "params-")) for text in table.names] or [False])[name]
+    group = np.where(over_stage & (calls > 0) & (len(stage) > 1), 0, -1).astype(np.int32)
+    groups = (stage,) if len(stage) > 1 else ()
+    return Events(
+        kind,
+        name,
+        lane,
+        begin,
+        seconds,
+        none,
+        none,
+        calls,
+        unknown,
+        group,
+        none,
+        narrow,
+        table.names,
+        groups,
+        ("data parallel",) * len(groups),
+    )
 
 
 def _iterations(columns: Columns, process: object, zero: int) -> tuple[tuple[int, float, float], ...]:
@@ -93,7 +117,7 @@ def _iterations(columns: Columns, process: object, zero: int) -> tuple[tuple[int
     return tuple(steps)
 
 
-def _steps(table: Table, columns: Columns, mine: np.ndarray, zero: int) -> tuple[tuple[int, float, float], ...]:  # type: ignore[type-arg]
+def _steps(table: Table, columns: Columns, mine: Bools, zero: int) -> tuple[tuple[int, float, float], ...]:
     """Steps from the first begin to the last end of the ranges that name them."""
     spans: dict[int, tuple[float, float]] = {}
     for noted in columns.noted:

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s, Uint8s
-from windtunnel.formats.kineto.batches import Around, batches
+from windtunnel.formats.kineto.batches import Around
+from windtunnel.formats.kineto.call_columns import call_columns
 from windtunnel.formats.kineto.calls import Groups, configured
 from windtunnel.formats.kineto.columns import Columns, Table, integers
-from windtunnel.formats.kineto.call_columns import call_columns
 from windtunnel.formats.kineto.kinds import kind_of, step_of
-from windtunnel.formats.kineto.sources import Source
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace
 
 LANES_OF_A_DEVICE = 100_000
@@ -34,15 +33,6 @@ class ReadTrace:
     rank_from: str
     broken: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
-
-
-def read_source(source: Source, order: int) -> ReadTrace:
-    """One trace, streamed. `order`: its place among the files, the rank that it gets where nothing says one."""
-    around, columns = Around(), Columns()
-    for batch in batches(source.name, source.chunks, around):
-        columns.add(batch)
-    around.broken.extend(source.broken)
-    return build(source.name, columns, around, order)
 
 
 def build(name: str, columns: Columns, around: Around, order: int) -> ReadTrace:
