@@ -110,8 +110,8 @@ def _counts(table: dict[str, Any]) -> dict[str, Any]:
     if iterations:
         facts["memory_gb"] = float(_numbers([iterations[-1].get("memory")])[0])
         facts["n_fwd"] = len(_numbers(iterations[-1].get("fwd_start")))
-    for label, (_, first, last) in zip(("fwd_ms_median", "bwd_ms_median"), _PASSES, strict=True):
-        pairs = [(_numbers(one.get(first)), _numbers(one.get(last))) for one in iterations]
+    for label, (_, first, last) in zip(("fwd_ms_median", "bwd_ms_median"), _PASSES, strict=True):  # of the last iteration
+        pairs = [(_numbers(one.get(first)), _numbers(one.get(last))) for one in iterations[-1:]]
         spans = np.concatenate([end[: len(start)] - start[: len(end)] for start, end in pairs] or [np.empty(0)])
         if np.isfinite(spans).any():
             facts[label] = round(float(np.nanmedian(spans)), 3)

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -24,13 +24,28 @@ MOST_EVENT = 4 * CHUNK
 """Bytes after which an event that does not end is given up."""
 
 _TRIES = 10_000
-_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BETWEEN = re.compile(rb'\}\s*,\s*(?=\{\s*"[^"\\]{0,64}"\s*:)')
-_BETWEEN_TEXT = re.compile(r',\s*(?=\{\s*"[^"\\]{0,64}"\s*:)')
+T = TypeVar("T")
 _WORDS = re.compile(rb'("\s*:\s*)[+-]?(?:nan|inf|infinity)\b', re.IGNORECASE)  # as C++ prints them; JSON has no word for them
-_DECODER = msgspec.json.Decoder(list[TraceEvent])
-_ONE = msgspec.json.Decoder(TraceEvent)
 _SCANNER = json.JSONDecoder(strict=False)
+
+
+@dataclass(frozen=True)
+class Layout(Generic[T]):
+    """Where the elements stand, where one may end and the next begin, and their type."""
+
+    array: re.Pattern[bytes]  # up to the bracket of the array
+    between: re.Pattern[bytes]  # from the brace of an element to the brace of the next
+    kind: type[T]
+    what: str
+
+    def decoder(self) -> msgspec.json.Decoder[list[T]]:
+        return msgspec.json.Decoder(list[self.kind])  # type: ignore[name-defined]
+
+
+EVENTS = Layout(
+    re.compile(rb'"traceEvents"\s*:\s*\['), re.compile(rb'\}\s*,\s*(?=\{\s*"[^"\\]{0,64}"\s*:)'), TraceEvent,
+    "a profiler trace: an object with `traceEvents`, or an array of events",
+)  # fmt: skip
 
 
 @dataclass
@@ -43,9 +58,10 @@ class Around:
     broken: list[str] = field(default_factory=list)
 
 
-def batches(name: str, chunks: Iterator[bytes], around: Around) -> Iterator[list[TraceEvent]]:
-    """The events in batches; `around` is filled while they are read. FileError for text without an array of events."""
-    buffer, bare = _header(name, chunks, around)
+def batches(name: str, chunks: Iterator[bytes], around: Around, layout: Layout[T]) -> Iterator[list[T]]:
+    """The elements in batches; `around` is filled while they are read. FileError for text without their array."""
+    decoder = layout.decoder()
+    buffer, bare = _header(name, chunks, around, layout)
     over = False
     for data in chunks:
         buffer += data
@@ -54,12 +70,12 @@ def batches(name: str, chunks: Iterator[bytes], around: Around) -> Iterator[list
                 around.broken.append(f"what follows the events: more than {MOST_HEADER} bytes")
                 return
             continue
-        events, buffer, over = _take(buffer, around, last=False)
+        events, buffer, over = _take(buffer, around, layout, decoder, last=False)
         if events:
             around.events += len(events)
             yield events
     if not over:
-        events, buffer, over = _take(buffer, around, last=True)
+        events, buffer, over = _take(buffer, around, layout, decoder, last=True)
         around.events += len(events)
         yield events
     if not over and not bare:
@@ -68,7 +84,7 @@ def batches(name: str, chunks: Iterator[bytes], around: Around) -> Iterator[list
         _footer(buffer, around)
 
 
-def _header(name: str, chunks: Iterator[bytes], around: Around) -> tuple[bytes, bool]:
+def _header(name: str, chunks: Iterator[bytes], around: Around, layout: Layout[T]) -> tuple[bytes, bool]:
     """The text from the first event on, and whether the file is a bare array."""
     buffer = b""
     for data in chunks:
@@ -76,50 +92,52 @@ def _header(name: str, chunks: Iterator[bytes], around: Around) -> tuple[bytes, 
         start = buffer[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
         if start[:1] == b"[":
             return buffer[buffer.index(b"[") + 1 :], True
-        if (match := _ARRAY.search(buffer)) is not None:
+        if (match := layout.array.search(buffer)) is not None:
             around.fields.update(
                 _object(buffer[: match.start()].rstrip().rstrip(b",") + b"}", around, "what stands before the events")
             )
             return buffer[match.end() :], False
         if len(buffer) > MOST_HEADER:
             break
-    raise FileError(
-        name, "JSON without an array of trace events", "a profiler trace: an object with `traceEvents`, or an array of events"
-    )
+    raise FileError(name, "JSON without the array that is read", layout.what)
 
 
-def _take(buffer: bytes, around: Around, last: bool) -> tuple[list[TraceEvent], bytes, bool]:
+def _take(
+    buffer: bytes, around: Around, layout: Layout[T], decoder: msgspec.json.Decoder[list[T]], last: bool
+) -> tuple[list[T], bytes, bool]:
     """Events that end in the buffer, the text after them, and whether the array ended."""
-    if (match := _last_place(buffer)) is not None:
+    if (match := _last_place(buffer, layout.between)) is not None:
         text = b"[" + buffer[: match.start() + 1] + b"]"
         for attempt in (text, None):
             try:
-                events = _DECODER.decode(_WORDS.sub(rb"\1null", text) if attempt is None else text)
+                events = decoder.decode(_WORDS.sub(rb"\1null", text) if attempt is None else text)
                 if not last:
                     return events, buffer[match.end() :], False
-                more, rest, over = _one_by_one(buffer[match.end() :], around, last)
+                more, rest, over = _one_by_one(buffer[match.end() :], around, layout, last)
                 return events + more, rest, over
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
-    return _one_by_one(buffer, around, last)
+    return _one_by_one(buffer, around, layout, last)
 
 
-def _last_place(buffer: bytes) -> re.Match[bytes] | None:
+def _last_place(buffer: bytes, between: re.Pattern[bytes]) -> re.Match[bytes] | None:
     """The last place that looks like one between two events; None where there is none near the end."""
     cut = len(buffer)
     for _ in range(_TRIES):
         cut = buffer.rfind(b"}", 0, cut)
         if cut < 0:
             return None
-        if (match := _BETWEEN.match(buffer, cut)) is not None:
+        if (match := between.match(buffer, cut)) is not None:
             return match
     return None
 
 
-def _one_by_one(buffer: bytes, around: Around, last: bool) -> tuple[list[TraceEvent], bytes, bool]:
+def _one_by_one(buffer: bytes, around: Around, layout: Layout[T], last: bool) -> tuple[list[T], bytes, bool]:
     """The same, event by event."""
     text = _WORDS.sub(rb"\1null", buffer).decode("utf-8", "surrogateescape")
-    events: list[TraceEvent] = []
+    between = re.compile(layout.between.pattern.decode()[2:])  # the brace before it may be what is missing
+    one = msgspec.json.Decoder(layout.kind)
+    events: list[T] = []
     at = 0
     while True:
         at = _skip(text, at, " \t\r\n,")
@@ -131,13 +149,13 @@ def _one_by_one(buffer: bytes, around: Around, last: bool) -> tuple[list[TraceEv
             value, end = _SCANNER.raw_decode(text, at)
             if not last and _skip(text, end, " \t\r\n") >= len(text) and not isinstance(value, dict):
                 return events, text[at:].encode("utf-8", "surrogateescape"), False
-            if (event := _event(value)) is None:
+            if (event := _element(value, one)) is None:
                 around.broken_events += 1
             else:
                 events.append(event)
             at = end
         except (ValueError, RecursionError):
-            following = _BETWEEN_TEXT.search(text, at + 1)
+            following = between.search(text, at + 1)
             if following is None and not last and len(text) - at <= MOST_EVENT:
                 return events, text[at:].encode("utf-8", "surrogateescape"), False
             around.broken_events += 1
@@ -146,7 +164,7 @@ def _one_by_one(buffer: bytes, around: Around, last: bool) -> tuple[list[TraceEv
             at = following.end()
 
 
-def _event(value: object) -> TraceEvent | None:
+def _element(value: object, decoder: msgspec.json.Decoder[T]) -> T | None:
     if not isinstance(value, dict):
         return None
     if not isinstance(value.get("args", {}), dict):
@@ -159,7 +177,7 @@ def _event(value: object) -> TraceEvent | None:
     except (OverflowError, RecursionError, TypeError):
         return None
     try:
-        return _ONE.decode(text)
+        return decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError):
         return None
 
