@@ -17,6 +17,7 @@ class Importer:
 IMPORTERS: tuple[Importer, ...] = (
     Importer("pytorch-et", "pytorch_et", "PyTorch execution traces (ExecutionTraceObserver), a file a rank"),
     Importer("kineto", "kineto", "PyTorch profiler (Kineto) and pipeline traces as Chrome JSON, .gz or .tar, a file a rank"),
+    Importer("nsight", "nsight", "Nsight Systems' SQLite exports, a file a node or a rank"),
     Importer("primus", "primus", "Primus' pipeline timings, a file a rank"),
     Importer("flight-recorder", "flight_recorder", "dumps of PyTorch's NCCL flight recorder, a file a rank"),
     Importer("configuration", "configuration", "Hugging Face, Megatron-LM, DeepSpeed and torchtitan configurations"),

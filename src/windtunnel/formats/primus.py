@@ -29,7 +29,8 @@ def recognises(head: Head) -> bool:
 def read(files: Sequence[Path], context: Context) -> Reading:
     """A run with a step for each iteration of each rank, and its passes as events. FileError for files that are no timings."""
     config: dict[str, Any] = {}
-    traces, rows = [], []
+    traces: list[RankTrace] = []
+    rows: list[tuple[int, int, float, float, float]] = []
     broken: list[str] = []
     ranks: dict[str, Any] = {}
     for path in files:
@@ -39,9 +40,9 @@ def read(files: Sequence[Path], context: Context) -> Reading:
             continue
         match = re.search(r"rank_?(\d{1,7})", path.name)
         rank = int(match[1]) if match else len(traces)
-        trace, steps, lost = _rank(rank, table, str(path))
+        trace, own, lost = _rank(rank, table, str(path))
         traces.append(trace)
-        rows.extend(steps)
+        rows.extend(own)
         ranks[str(rank)] = _counts(table)
         broken.extend([f"{path}: {lost} iterations without times"] if lost else [])
     if not traces:
@@ -95,8 +96,8 @@ def _rank(rank: int, table: dict[str, Any], source: str) -> tuple[RankTrace, lis
     narrow = none.astype(np.int32)
     events = Events(
         np.full(count, EventKind.KERNEL, np.uint8), np.array(names, np.int32)[order], np.zeros(count, np.int32),
-        np.array(begins, np.float64)[order], np.array(lengths, np.float64)[order], none, none, zeros, np.full(count, np.nan), narrow,
-        none, narrow, tuple(name for name, _, _ in _PASSES),
+        np.array(begins, np.float64)[order], np.array(lengths, np.float64)[order], none, none, zeros,
+        np.full(count, np.nan), narrow, none, narrow, tuple(name for name, _, _ in _PASSES),
     )  # fmt: skip
     return RankTrace(rank, events, source=source), steps, lost
 

@@ -14,7 +14,8 @@ from windtunnel.records.run import EventKind, Run
 @dataclass(frozen=True)
 class CallRow:
     """Calls of one kind, group and size on all traced ranks. `bytes`: the total buffer, NaN unknown; `size`: ranks of the group,
-    0 unknown; seconds of all, of the fastest and of the median; `bus`: B/s of the median call as nccl-tests defines it, NaN unknown.
+    0 unknown; seconds of all, of the fastest and of the median; `bus`: B/s of the median call as nccl-tests defines it, NaN
+    unknown.
     """
 
     comm: str

@@ -11,11 +11,11 @@ a thread that went on right after another thread's work ended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
 from windtunnel.records.run import ON_DEVICE, EventKind, Run
@@ -24,16 +24,6 @@ from windtunnel.runs.clocks import align
 from windtunnel.runs.matching import Matches, match_calls
 from windtunnel.runs.rank_tasks import RankTasks, rank_tasks
 from windtunnel.runs.windows import launch_of, windows_of
-
-NO_MATCH = -1
-
-
-@dataclass
-class _Shared:
-    """Names and groups of the whole graph."""
-
-    names: dict[str, int] = field(default_factory=dict)
-    groups: dict[tuple[tuple[int, ...], str], int] = field(default_factory=dict)
 
 
 def graph_of(run: Run, step: int | None = None) -> TraceGraph:
@@ -86,7 +76,7 @@ def _chosen(run: Run, index: int, step: int | None) -> Int64s:
     return np.union1d(np.union1d(np.flatnonzero(device), launches), np.flatnonzero(waits))
 
 
-def _of_host(run: Run, index: int) -> np.ndarray:  # type: ignore[type-arg]
+def _of_host(run: Run, index: int) -> Bools:
     """Synchronisations that a thread of the host called, not those that the device reports."""
     events = run.ranks[index].events
     called = np.array(["Synchronize" in name for name in events.names] or [False])
@@ -100,7 +90,8 @@ def _outermost(run: Run, index: int, step: int | None) -> Int64s:
     if step is not None:
         windows = [window for window in windows_of(run, run.ranks[index]) if window.step == step]
         rows = rows[[any(w.begin <= events.begin[row] < w.end for w in windows) for row in rows]] if len(rows) else rows
-    kept, until = [], {}
+    kept: list[int] = []
+    until: dict[int, float] = {}
     for row in rows.tolist():
         lane, end = int(events.lane[row]), float(events.begin[row] + events.seconds[row])
         if events.begin[row] >= until.get(lane, -np.inf):
@@ -167,7 +158,9 @@ def _joined(run: Run, parts: list[RankTasks], groups: tuple[list[int], tuple[tup
         seconds=np.array([s for part in parts for s in part.seconds], np.float64),
         flops=np.full(len(kinds), np.nan),
         bytes=np.array([b for part in parts for b in part.bytes], np.float64),
-        comm=np.where(kinds == TaskKind.COLLECTIVE, np.array([c for part in parts for c in part.comm], np.uint8), 0).astype(np.uint8),
+        comm=np.where(kinds == TaskKind.COLLECTIVE, np.array([c for part in parts for c in part.comm], np.uint8), 0).astype(
+            np.uint8
+        ),
         group=group,
         peer=np.full(len(kinds), -1, np.int32),
         tag=match,

@@ -73,9 +73,7 @@ def rank_tasks(trace: RankTrace, rows: Int64s, base: float, match: Mapping[int, 
 
 
 class _Writer:
-    def __init__(
-        self, events: Events, begin: Floats, end: Floats, match: Mapping[int, int], pure: Floats, owner: Int64s
-    ) -> None:
+    def __init__(self, events: Events, begin: Floats, end: Floats, match: Mapping[int, int], pure: Floats, owner: Int64s) -> None:
         self.events, self.begin, self.end = events, begin, end
         self.match, self.pure, self.owner = match, pure, owner
         self.tasks = RankTasks()
@@ -172,4 +170,4 @@ class _Writer:
         return self.tasks.add(LAUNCH_DELAY, since, begin - since, -1, [after], host=False)
 
     def _name(self, row: int) -> str:
-        return self.events.names[self.events.name[row]]
+        return str(self.events.names[self.events.name[row]])

@@ -48,7 +48,9 @@ def read_dumps(files: Sequence[Path]) -> Reading:
             assumed.append(f"{path.name}: rank {rank}")
         dumps[rank], names[rank] = dump, str(path)
     if not dumps:
-        raise FileError(str(files[0]), "no dump that can be read", "dumps of PyTorch's NCCL flight recorder", broken[0] if broken else "")
+        raise FileError(
+            str(files[0]), "no dump that can be read", "dumps of PyTorch's NCCL flight recorder", broken[0] if broken else ""
+        )
     created = [_time(e) for dump in dumps.values() for e in dump["entries"]]
     zero = min((at for at in created if at == at), default=0.0)
     traces = tuple(_trace(rank, dumps[rank], zero, names[rank]) for rank in sorted(dumps))
@@ -114,8 +116,10 @@ def _trace(rank: int, dump: Mapping[str, Any], zero: float, source: str) -> Rank
         at = _time(entry)
         rows.append(
             (
-                names.setdefault(name, len(names)), at - zero if at == at else 0.0, seconds, int(comm), _bytes(entry, comm, len(ranks)),
-                groups.get(group, -1), _whole(entry.get("collective_seq_id")), _peer(name, ranks, rank),
+                names.setdefault(name, len(names)), at - zero if at == at else 0.0, seconds, int(comm),
+                _bytes(entry, comm, len(ranks)),
+                groups.get(group, -1), _whole(entry.get("collective_seq_id")),
+                _peer(name, ranks, rank),
             )
         )  # fmt: skip
     columns = list(zip(*rows, strict=True)) if rows else [()] * 8
@@ -191,7 +195,7 @@ def _group(entry: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _time(entry: Mapping[str, Any]) -> float:
-    created = entry.get("time_created_ns")
+    created: Any = entry.get("time_created_ns")
     return float(created) * 1e-9 if _number(created) else float("nan")
 
 

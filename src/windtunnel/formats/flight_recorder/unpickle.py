@@ -11,7 +11,21 @@ from windtunnel.base.errors import FileError
 
 _WANTED = "a pickle of plain data: numbers, texts, lists and tables"
 _REFUSED = frozenset(
-    {"GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "REDUCE", "NEWOBJ", "NEWOBJ_EX", "BUILD", "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID"}
+    {
+        "GLOBAL",
+        "STACK_GLOBAL",
+        "INST",
+        "OBJ",
+        "REDUCE",
+        "NEWOBJ",
+        "NEWOBJ_EX",
+        "BUILD",
+        "EXT1",
+        "EXT2",
+        "EXT4",
+        "PERSID",
+        "BINPERSID",
+    }
 )
 _MEMO = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
 
@@ -27,9 +41,7 @@ class _Plain(pickle.Unpickler):
 def plain(name: str, data: bytes) -> Any:
     """The value of a pickle. FileError for one that is broken or would run or import anything."""
     try:
-        count = 0
-        for opcode, argument, _ in pickletools.genops(data):
-            count += 1
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if opcode.name in _REFUSED:
                 raise pickle.UnpicklingError(f"it holds the opcode {opcode.name}")
             if opcode.name in _MEMO and int(argument or 0) > count:  # the unpickler would reserve memory up to that number

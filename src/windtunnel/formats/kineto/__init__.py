@@ -15,10 +15,9 @@ _MEMBER = 512  # bytes of a tar header
 
 def recognises(head: Head) -> bool:
     """Trace events of Chrome's JSON, as an object or as a bare array, also inside a tar file."""
-    text = head.text
-    if head.data[257:262] == b"ustar":
-        first = head.data.find(b"{", _MEMBER)
-        text = head.data[max(first, 0) :].decode("utf-8", "replace")
+    packed = head.data[257:262] == b"ustar"
+    first = head.data.find(b"{", _MEMBER) if packed else 0
+    text = head.data[max(first, 0) :].decode("utf-8", "replace")  # names in traces are not always UTF-8
     start = text[:4096].lstrip("\ufeff \t\r\n")[:1]
     if start == "{":
         return '"traceEvents"' in text or ('"deviceProperties"' in text and '"schemaVersion"' in text)

@@ -11,9 +11,8 @@ from windtunnel.formats.reading import Context, Reading
 
 def recognises(head: Head) -> bool:
     """An object with `schema` and `nodes`, also inside a tar file."""
-    text = head.text
-    if head.data[257:262] == b"ustar":
-        text = head.data[max(head.data.find(b"{", 512), 0) :].decode("utf-8", "replace")
+    first = head.data.find(b"{", 512) if head.data[257:262] == b"ustar" else 0
+    text = head.data[max(first, 0) :].decode("utf-8", "replace")
     start = text[:4096].lstrip("\ufeff \t\r\n")
     return start[:1] == "{" and '"schema"' in start and '"nodes"' in text and ('"ctrl_deps"' in text or '"rf_id"' in text)
 

@@ -15,7 +15,17 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
 from windtunnel.formats.kineto.batches import Around, batches
 from windtunnel.formats.kineto.sources import sources
-from windtunnel.formats.pytorch_et.nodes import COMMS, NODES, Node, attribute, call_of_node, first_tensor, parent_of, side, tensor_bytes
+from windtunnel.formats.pytorch_et.nodes import (
+    COMMS,
+    NODES,
+    Node,
+    attribute,
+    call_of_node,
+    first_tensor,
+    parent_of,
+    side,
+    tensor_bytes,
+)
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 
@@ -84,7 +94,9 @@ def read_execution_traces(files: Sequence[Path], context: Context) -> Reading:
         raise FileError(str(files[0]), "an archive without a trace", NODES.what)
     ranks.sort(key=lambda one: one.rank)
     counts = [_counts(one) for one in ranks]
-    facts = {"ranks": len(ranks)} | (counts[0] if len(counts) == 1 else {"by_rank": counts, "nodes": sum(c["nodes"] for c in counts)})
+    facts = {"ranks": len(ranks)} | (
+        counts[0] if len(counts) == 1 else {"by_rank": counts, "nodes": sum(c["nodes"] for c in counts)}
+    )
     assumed = [
         "operators of a thread run in the order of their numbers; a call waits for its operator",
         "the trace has no times: give a cluster to replay it, or the profiler's trace for measured ones",
@@ -92,7 +104,9 @@ def read_execution_traces(files: Sequence[Path], context: Context) -> Reading:
     broken = [f"{one.source}: {what}" for one in ranks for what in _broken(one)]
     graph = _graph(ranks)
     built = (f"a graph of {len(graph):,} tasks on {len(ranks)} rank{'s' * (len(ranks) > 1)}",)
-    return Reading("pytorch-et", Content.GRAPH, graph, facts, built, ("values of scalars", "storages"), tuple(assumed), tuple(broken))
+    return Reading(
+        "pytorch-et", Content.GRAPH, graph, facts, built, ("values of scalars", "storages"), tuple(assumed), tuple(broken)
+    )
 
 
 def _graph(ranks: list[_Rank]) -> TraceGraph:
@@ -128,7 +142,8 @@ def _graph(ranks: list[_Rank]) -> TraceGraph:
         np.array(columns["bytes"], np.float64), np.array(columns["comm"], np.uint8), np.array(columns["group"], np.int32),
         np.full(count, -1, np.int32), np.full(count, -1, np.int64),
         np.concatenate(([0], np.cumsum([len(one) for one in deps]))).astype(np.int64),
-        np.array([dep for one in deps for dep in one], np.int64), tuple(names), tuple(groups), ids=np.array(columns["ids"], np.int64),
+        np.array([dep for one in deps for dep in one], np.int64), tuple(names), tuple(groups),
+        ids=np.array(columns["ids"], np.int64),
     )  # fmt: skip
 
 
@@ -142,7 +157,9 @@ def _counts(rank: _Rank) -> dict[str, Any]:
     known = set(rank.id)
     top = Counter(rank.name).most_common(12)
     start, finish = fields.get("start_ts"), fields.get("finish_ts")
-    groups = [name for name in rank.name if name.startswith(("nccl:", "gloo:")) or (name.startswith("c10d::") and name.endswith("_"))]
+    groups = [
+        name for name in rank.name if name.startswith(("nccl:", "gloo:")) or (name.startswith("c10d::") and name.endswith("_"))
+    ]
     return {
         "rank": rank.rank,
         "schema": str(fields.get("schema", "")),
