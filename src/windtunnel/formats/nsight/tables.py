@@ -58,7 +58,7 @@ class Export:
             cursor = self.connection.execute(f'SELECT {", ".join(names)} FROM "{table}"')  # names are checked against the schema
             while rows := cursor.fetchmany(PIECE):
                 yield rows
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:
             self.broken.append(f"{table}: {error}")
 
 
@@ -75,5 +75,5 @@ def opened(path: Path) -> Export:
         ids = export.columns("StringIds", ("id",))["id"].tolist()
         export.texts.update(zip(ids, export.strings("StringIds", "value"), strict=False))
         return export
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         raise FileError(str(path), f"a file that SQLite cannot read ({error})", _WANTED) from None
