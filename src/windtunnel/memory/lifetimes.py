@@ -275,15 +275,15 @@ class _Player:
             self._gather(block)
             passes, name = self.passes[block], self.names[block]
             beside = [script.take(size, Content.TEMPORARY, f"{name} temporary") for size in passes.beside]
-            held = kept + [script.take(size, Content.TEMPORARY, f"{name} recomputed") for size in passes.again]
+            inputs = kept + [script.take(size, Content.TEMPORARY, f"{name} recomputed") for size in passes.again]
             last: list[int] = []
             freed = 0
             for place, size in enumerate(passes.gradients):
-                made = script.take(size, Content.TEMPORARY, f"{name} gradient")
+                tensor = script.take(size, Content.TEMPORARY, f"{name} gradient")
                 script.drop(last)
-                last = [made]
-                upto = place * len(held) // len(passes.gradients)  # the gradient has passed these tensors: free them
-                script.drop(held[len(held) - upto : len(held) - freed])
+                last = [tensor]
+                upto = place * len(inputs) // len(passes.gradients)  # the gradient has passed these tensors: free them
+                script.drop(inputs[len(inputs) - upto : len(inputs) - freed])
                 freed = upto
             if first:
                 accumulated += [
@@ -291,7 +291,7 @@ class _Player:
                     for count in self.elements[block]
                 ]
             self.raw += [script.take(size, Content.GRADIENTS, f"{name} raw gradient") for size in passes.raw]
-            script.drop([*held[: len(held) - freed], *beside])
+            script.drop([*inputs[: len(inputs) - freed], *beside])
             following = script.take(self.boundary, Content.TEMPORARY, "gradient")
             script.drop([*last, gradient])
             gradient = following

@@ -1,4 +1,4 @@
-"""Replicas into groups: those that take the same time and meet the same others stay folded into one."""
+"""Folds replicas into groups: replicas that take the same time and meet the same others are simulated once."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def fold(job: Job, unequal: Unequal, ranks: Ranks, draw: Draw) -> list[Replicas]
     for rank, place, seconds in draw.pauses:
         at = int(home[rank])
         pauses[at] = tuple(sorted({*pauses.get(at, ()), (place, seconds)}))
-    known = {found: n for n, found in enumerate(sorted(set(pauses.values())), start=1)}
+    numbers = {pause_list: n for n, pause_list in enumerate(sorted(set(pauses.values())), start=1)}
     paused = np.zeros(count * stages)
-    for at, found in pauses.items():
-        paused[at] = known[found]
+    for at, pause_list in pauses.items():
+        paused[at] = numbers[pause_list]
     batches = np.array(micro_batches(job, unequal))
     first = np.unique(unit, return_index=True)[1]
     columns = [a.reshape(count, stages) for a in (slow, product, kinds.astype(float), paused)]
@@ -80,17 +80,17 @@ def fold(job: Job, unequal: Unequal, ranks: Ranks, draw: Draw) -> list[Replicas]
     colour = _limited(_refined(colour, meets), lag, columns[3].max(axis=1) > 0.0, apart, unequal.unfold)
     groups = [np.flatnonzero(colour == c) for c in np.unique(colour)]
     groups.sort(key=lambda units: (-len(units), int(units[0])))
-    made = []
+    groups_of_equal = []
     for units in groups:
         rows = int(units[lag[units].argmax()]) * stages + np.arange(stages)
         paces = tuple(Pace(int(kinds[at]), float(slow[at]), float(product[at]), pauses.get(at, ())) for at in rows.tolist())
         inside = np.flatnonzero(np.isin(unit, units))
         members = job.plan.tp * job.plan.cp * int((unit == units[0]).sum())
-        made.append(Replicas(tuple(inside.tolist()), paces, int(batches[inside[0]]), members, {}))
+        groups_of_equal.append(Replicas(tuple(inside.tolist()), paces, int(batches[inside[0]]), members, {}))
     number = np.zeros(count, np.int64)
     for n, units in enumerate(groups):
         number[units] = n
-    return [replace(group, partners=_partners(n, number, meets, len(groups))) for n, group in enumerate(made)]
+    return [replace(group, partners=_partners(n, number, meets, len(groups))) for n, group in enumerate(groups_of_equal)]
 
 
 def _units(unit: Int64s, label: Int64s) -> Int64s:
@@ -112,11 +112,11 @@ def _refined(colour: Int64s, meets: dict[Axis, Int64s]) -> Int64s:
     while True:
         columns = [colour]
         for label in meets.values():
-            seen: dict[int, set[int]] = {}
+            met: dict[int, set[int]] = {}
             for at, c in zip(label.tolist(), colour.tolist(), strict=True):
-                seen.setdefault(at, set()).add(c)
-            sets = {at: tuple(sorted(found)) for at, found in seen.items()}
-            numbers = {found: n for n, found in enumerate(sorted(set(sets.values())))}
+                met.setdefault(at, set()).add(c)
+            sets = {at: tuple(sorted(colours_met)) for at, colours_met in met.items()}
+            numbers = {colours_met: n for n, colours_met in enumerate(sorted(set(sets.values())))}
             columns.append(np.array([numbers[sets[at]] for at in label.tolist()]))
         finer = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].ravel()
         if finer.max() == np.unique(colour).size - 1:

@@ -23,8 +23,8 @@ def sharding_copies(job: Job, parameters: float, frozen: float = 0.0) -> tuple[l
     """Rows before forward, before backward and after backward of a block with `parameters` trained and `frozen` elements on
     this GPU."""
     runtime, plan = job.runtime, job.plan
-    whole = parameters + frozen
-    if not whole or job.shard_ranks == 1:
+    numbers = parameters + frozen
+    if not numbers or job.shard_ranks == 1:
         return [], [], []
     width, reduced = runtime.compute_width, DTYPE_BYTES[runtime.reduce_dtype]
 
@@ -34,10 +34,10 @@ def sharding_copies(job: Job, parameters: float, frozen: float = 0.0) -> tuple[l
     if not plan.shards_parameters:
         into = plan.sharding == "zero2" and runtime.contiguous_gradients
         return [], [], copy("gradients into bucket", Phase.GRADIENT_SYNC, 2.0 * width if into else 0.0)
-    out = copy("parameters out", Phase.PARAMETER_SYNC, 2.0 * width, whole) if runtime.sharding_copies else []
+    out = copy("parameters out", Phase.PARAMETER_SYNC, 2.0 * width, numbers) if runtime.sharding_copies else []
     if plan.quantised_gather:  # quantise the rank's shard to INT8, dequantise the gathered parameters
-        out = copy("parameters quantise", Phase.PARAMETER_SYNC, (width + INT8) * (1.0 + 1.0 / job.shard_ranks), whole) + out
-    second = copy("second copy", Phase.PARAMETER_SYNC, 2.0 * width / plan.secondary_group, whole) if plan.secondary_group else []
+        out = copy("parameters quantise", Phase.PARAMETER_SYNC, (width + INT8) * (1.0 + 1.0 / job.shard_ranks), numbers) + out
+    second = copy("second copy", Phase.PARAMETER_SYNC, 2.0 * width / plan.secondary_group, numbers) if plan.secondary_group else []
     back = copy("gradients in", Phase.GRADIENT_SYNC, width + reduced) if runtime.sharding_copies else []
     if plan.quantised_reduce:  # to INT4; sum and to INT4 again after the first all-to-all; sum after the second
         near = job.near_ranks
