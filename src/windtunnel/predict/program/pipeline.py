@@ -138,8 +138,8 @@ class PipelineTransfers:
         """
         direction, chunk, micro_batch, _ = actions.T
         gradient = (direction != Pass.FORWARD).astype(np.int64)
-        here = self.places[stage.index, chunk]
-        beyond, ahead = here - gradient, here - 1 + gradient  # boundaries that are sent over and received over
+        part = self.places[stage.index, chunk]
+        beyond, ahead = part - gradient, part - 1 + gradient  # boundaries that are sent over and received over
         crosses = np.append(self.crosses, False)  # the last column is for boundaries beyond either end
         moves = direction != Pass.WEIGHT_GRADIENT
         sends, receives = (moves & crosses[np.where((b >= 0) & (b < self.boundaries), b, -1)] for b in (beyond, ahead))
@@ -147,11 +147,11 @@ class PipelineTransfers:
         opens = runs >= 0
         turn = np.cumsum(opens) - 1
         first = np.flatnonzero(opens)
-        heard, said = (np.add.reduceat(which.astype(np.int64), first) for which in (receives, sends))
-        size = heard + 1 + said
+        receives_of_run, sends_of_run = (np.add.reduceat(mask.astype(np.int64), first) for mask in (receives, sends))
+        size = receives_of_run + 1 + sends_of_run
         base, total = len(stage.rank), int(size.sum())
         start = np.cumsum(size) - size
-        run = start + heard
+        run = start + receives_of_run
         paired = ~opens
         received = start[turn] + np.where(paired, np.append(False, receives[:-1]), 0)
         sent = run[turn] + 1 + np.where(paired, np.append(False, sends[:-1]), 0)
@@ -166,11 +166,11 @@ class PipelineTransfers:
         kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])
         labels[run] = np.stack([kind, micro_batch, chunk], axis=1)[first]
         ways = ((sent, sends, beyond, _SEND, _SENT), (received, receives, ahead, _RECEIVE, _RECEIVED))
-        for at, which, boundary, streams, said_as in ways:
-            place = at[which]
-            stream[place] = np.array(streams)[self.backs[chunk[which]], gradient[which]]
-            key[place] = keys.transfer(boundary[which], gradient[which], micro_batch[which], self.micro_batches, self.group)
-            labels[place] = np.stack([np.full(len(place), said_as), micro_batch[which], chunk[which]], axis=1)
+        for at, mask, boundary, streams, task in ways:
+            place = at[mask]
+            stream[place] = np.array(streams)[self.backs[chunk[mask]], gradient[mask]]
+            key[place] = keys.transfer(boundary[mask], gradient[mask], micro_batch[mask], self.micro_batches, self.group)
+            labels[place] = np.stack([np.full(len(place), task), micro_batch[mask], chunk[mask]], axis=1)
         waits[sent[sends], 0] = run[turn[sends]] + base
         flags[received[receives]] = HOST_SYNC if self.sync else 0
         stage.labels += labels.ravel().tolist()

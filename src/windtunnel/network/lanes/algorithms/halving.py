@@ -1,4 +1,5 @@
-"""Recursive halving and doubling: reduce-scatter with partners at distances 1, 2, 4, …, halving what is sent, and the way back.
+"""Recursive halving and doubling: reduce-scatter with partners at distances 1, 2, 4, …, with half of the bytes in each step, and
+the reverse.
 
 An all-reduce of any n: ranks beyond the largest power of two add their buffer to a partner first and get the result at the end
 (Thakur, Rabenseifner and Gropp, 2005). The nearest partner comes first, so that most bytes stay inside a node.
