@@ -70,7 +70,7 @@ def listing(data: Dataset) -> Table:
 
 
 def _described(data: Dataset) -> dict[str, str]:
-    """The fields of `about` that say something, in words."""
+    """The non-empty fields of `about`, in words."""
     about = data.about
     pairs = {
         name: " ".join(f"{key}={value}" for key, value in sorted(getattr(about, name).items()))

@@ -1,4 +1,4 @@
-"""From what was typed to a job: a name, a job file, or somebody else's description on a machine of ours."""
+"""The job of a command line: a name, a job file, or an imported description on a machine of the catalogue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_vers
 
 
 def folded(ignored: Sequence[str]) -> list[str]:
-    """Ignored keys, those that change nothing in one line at the end."""
+    """Ignored keys; those without effect are in one line at the end."""
     without = [key for key in ignored if harmless(key)]
     line = [f"{', '.join(without)} (without effect on time or memory)"] if without else []
     return [key for key in ignored if not harmless(key)] + line
@@ -32,7 +32,7 @@ def folded(ignored: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class LoadedJob:
-    """A checked job, and what an importer left out and assumed on the way."""
+    """A checked job, and what an importer ignored and assumed."""
 
     job: Job
     format: str = ""
@@ -42,7 +42,7 @@ class LoadedJob:
     changed: tuple[str, ...] = ()
 
     def tell(self) -> None:
-        """What gave way, was ignored and was assumed, on standard error."""
+        """Prints changed fields, ignored keys and assumptions to standard error."""
         told(self.changed, "changed to follow --set")
         told(folded(self.ignored), f"ignored in {self.format}")
         told(self.assumed, f"assumed, since {self.format} does not say")
@@ -73,7 +73,7 @@ def job_of(
 
 
 def _check_path(source: str) -> None:
-    """UnknownName for a word that is no name of the catalogue, FileError for a path that is no file, each with what to type."""
+    """UnknownName for a word that is not in the catalogue, FileError for a path that is not a file, each with a suggestion."""
     path = Path(source)
     try:
         kind = "file" if path.is_file() else "directory" if path.is_dir() else "missing" if not path.exists() else "special"
@@ -81,21 +81,25 @@ def _check_path(source: str) -> None:
         raise FileError(
             "JOB", source, "a name of the catalogue or a file", f"{getattr(error, 'strerror', None) or error}."
         ) from None
-    wanted = "a job or a model of the catalogue, or a file that describes one"
+    allowed = "a job or a model of the catalogue, or a file that describes one"
     if kind == "directory":
         inside = [name for name in ("config.json", "job.toml", "train.toml") if (path / name).is_file()]
         raise FileError(
-            "JOB", source, wanted, f"It is a directory. Did you mean {path / inside[0]}?" if inside else "It is a directory."
+            "JOB", source, allowed, f"It is a directory. Did you mean {path / inside[0]}?" if inside else "It is a directory."
         )
     if kind == "special":
-        raise FileError("JOB", source, wanted, "It is a device or a pipe.")
+        raise FileError("JOB", source, allowed, "It is a device or a pipe.")
     if kind == "missing":
-        known = [*names("jobs"), *names("models")]
-        if "/" not in source and "\\" not in source and not path.suffix or nearest(source, known) == source:
-            near = [name for name in known if name.startswith(source)] or [near for near in [nearest(source, known)] if near]
+        catalogue_names = [*names("jobs"), *names("models")]
+        if "/" not in source and "\\" not in source and not path.suffix or nearest(source, catalogue_names) == source:
+            near = [name for name in catalogue_names if name.startswith(source)] or [
+                near for near in [nearest(source, catalogue_names)] if near
+            ]
             hint = f"Did you mean {', '.join(map(repr, near[:4]))}?" if near else ""
-            raise FileError("JOB", source, wanted, f"{hint} `windtunnel catalog models` and `catalog jobs` list the names.".strip())
-        raise FileError("JOB", source, wanted, "There is no such file.")
+            raise FileError(
+                "JOB", source, allowed, f"{hint} `windtunnel catalog models` and `catalog jobs` list the names.".strip()
+            )
+        raise FileError("JOB", source, allowed, "There is no such file.")
 
 
 def _job(source: str, on: str | None, overrides: list[str]) -> LoadedJob:
@@ -124,7 +128,7 @@ def is_profile(path: str) -> bool:
 
 
 def is_foreign(source: str) -> bool:
-    """Whether `source` is a file that an importer reads: JSON or TOML that speaks as others do, or text of another kind."""
+    """Whether `source` is a file for an importer: JSON or TOML of another tool, or text of another kind."""
     path = Path(source)
     suffix = path.suffix.lower()
     try:
@@ -153,7 +157,7 @@ def on_machine(first: Imported, base: str | None, overrides: list[str]) -> Loade
     """An imported model on the machine of `base`: with the plan and runtime of a job, or with a first plan on a bare cluster."""
     if base is None:
         raise _no_machine(first)
-    if isinstance(first.model, GraphModel):  # its shapes fix these
+    if isinstance(first.model, GraphModel):  # the shapes of the graph fix these
         overrides = [f"plan.micro_batch={first.model.batch}", f"plan.seq={first.model.tokens}", *overrides]
     elif not _is_job(base):
         return _first_plan(first, first.model, base, overrides)
@@ -173,16 +177,18 @@ def _is_job(base: str) -> bool:
 
 
 def _first_plan(first: Imported, model: Model, base: str, overrides: list[str]) -> LoadedJob:
-    """A model on a bare cluster: what the overrides leave open of the plan is chosen by `windtunnel.search.start`."""
+    """A model on a bare cluster: `windtunnel.search.start` chooses the fields of the plan that the overrides do not set."""
     from windtunnel.search import start
 
-    stated: dict[str, Any] = {}
+    overridden: dict[str, Any] = {}
     for text in overrides:
-        stated = merge(stated, override(text))
+        overridden = merge(overridden, override(text))
     table = {"name": model.name, **_dumped(model=model), "runtime": {"framework": "megatron-core"}, "cluster": _cluster(base)}
     table["source"] = f"{first.format}, on {base}"
-    load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, overrides)  # a wrong field is refused before a plan is looked for
-    begun = start(table, load_model(merge(_dumped(model=model)["model"], stated.get("model", {}))), overrides, stated_in(stated))
+    load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, overrides)  # refuse a wrong field before the search for a plan
+    begun = start(
+        table, load_model(merge(_dumped(model=model)["model"], overridden.get("model", {}))), overrides, stated_in(overridden)
+    )
     why = "the first plan that fits: fewest nodes, then least model parallelism" if begun.fits else "no plan that fits was found"
     assumed = (f"{', '.join(begun.assumed)} ({why})",) if begun.assumed else ()
     return LoadedJob(begun.job, first.format, first.built, first.ignored, (*first.assumed, *assumed))
@@ -239,7 +245,7 @@ def _dumped(**nouns: Noun) -> dict[str, Any]:
 
 
 def _base(base: str, overrides: list[str], first: Imported) -> Job:
-    """The job whose machine is used; around a bare cluster, a job of what was imported. Not checked: the plan is not final yet."""
+    """The job whose machine is used; for a bare cluster, a job with the imported model. Not checked: the plan is not final yet."""
     if _is_job(base):
         return load_job(base if base in names("jobs") else Path(base), overrides)
     runtime: Any = {"framework": "fsdp" if isinstance(first.model, GraphModel) else "megatron-core"}

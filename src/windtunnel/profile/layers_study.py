@@ -80,9 +80,9 @@ class Study:
             return StudyResult(stacks, 0, None, None, {}, self.device.cuda)
         deep = max((n for n in fitting if n <= DEEP), default=fitting[0])
         parts = self._fitting(partial(self._parts, deep)) if self._sees_inside() else None
-        taken = self._fitting(partial(self._traces, deep)) if self._sees_kernels() else None
+        traces = self._fitting(partial(self._traces, deep)) if self._sees_kernels() else None
         step = self._fitting(partial(self._step, deep)) or {}
-        return StudyResult(stacks, deep, parts, taken, step, self.device.cuda)
+        return StudyResult(stacks, deep, parts, traces, step, self.device.cuda)
 
     def _stack(self, layers: int) -> Timed:
         run, placed = self.bench.stack(layers)

@@ -217,20 +217,20 @@ def _failed(error: RuntimeError, name: str, device: Device, session: Session) ->
 
 def _done(session: Session, case: Case, library: str, mode: str, how: RunSettings) -> bool:
     """Whether the file has all rows of a case that a run would write, as far as that is known before."""
-    wanted = {("layer", case.shape("layer", n)) for n in how.layers} if "layer" in how.levels else set()
+    needed = {("layer", case.shape("layer", n)) for n in how.layers} if "layer" in how.levels else set()
     if "submodule" in how.levels:
-        wanted |= {("submodule", case.shape(op)) for op in ("embedding", "head")}
+        needed |= {("submodule", case.shape(op)) for op in ("embedding", "head")}
     if "step" in how.levels:
-        wanted.add(("step", case.shape("step")))
+        needed.add(("step", case.shape("step")))
     if "kernel" in how.levels and mode == "eager":
-        wanted.add(("kernel", case.shape("layer")))
+        needed.add(("kernel", case.shape("layer")))
     done = set()
     for row in session.rows.values():
         if row.get("library") == library and row["mode"] == mode and row["dtype"] == case.dtype and row.get("shape"):
             words = row["shape"].split()
             kept = words if row["level"] != "step" else [word for word in words if not word.startswith("layers=")]
             done.add((row["level"], " ".join(kept)))
-    return bool(wanted) and wanted <= done
+    return bool(needed) and needed <= done
 
 
 def _same_settings(was: About, now: About, path: str) -> None:

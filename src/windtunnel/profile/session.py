@@ -107,17 +107,17 @@ class Session:
     def __exit__(self, *error: object) -> None:
         self.save()
 
-    def _take_up(self, found: Dataset) -> None:
-        if not same(found.about, self.about):
-            name = next(name for name in SAME if getattr(found.about, name) != getattr(self.about, name))
+    def _take_up(self, earlier: Dataset) -> None:
+        if not same(earlier.about, self.about):
+            name = next(name for name in SAME if getattr(earlier.about, name) != getattr(self.about, name))
             raise SpecError(
                 f"{self.path}: about.{name}",
-                getattr(found.about, name),
+                getattr(earlier.about, name),
                 f"{getattr(self.about, name)!r}, what is measured now",
                 "Write into another file; two profiles are never mixed.",
             )
-        self.about = replace(self.about, datasheet=found.about.datasheet or self.about.datasheet)
-        self.rows = {key_of(row): row for row in found.rows()}
+        self.about = replace(self.about, datasheet=earlier.about.datasheet or self.about.datasheet)
+        self.rows = {key_of(row): row for row in earlier.rows()}
 
 
 def raised(stated: Mapping[str, float], rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:

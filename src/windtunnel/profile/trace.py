@@ -94,8 +94,8 @@ def profile_call(run: Callable[[], object], device: Device, module: Any = None) 
     device.synchronize()
     profiler = torch.profiler
     activities = [profiler.ProfilerActivity.CPU, *([profiler.ProfilerActivity.CUDA] if device.cuda else [])]
-    taken = profiler.profile(activities=activities, record_shapes=True)
-    with marked(torch, module), taken, profiler.record_function(WINDOW):
+    recorded = profiler.profile(activities=activities, record_shapes=True)
+    with marked(torch, module), recorded, profiler.record_function(WINDOW):
         begin, wall = device.mark(), time.perf_counter()
         run()
         device.synchronize()
@@ -103,7 +103,7 @@ def profile_call(run: Callable[[], object], device: Device, module: Any = None) 
         share = 1.0 if device.cuda else min(1.0, device.between(begin, device.mark()) / wall)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
-        taken.export_chrome_trace(str(path))
+        recorded.export_chrome_trace(str(path))
         return attribute(json.loads(path.read_text(encoding="utf-8")), device.cuda).scaled(share)
 
 

@@ -62,10 +62,10 @@ def _event(row: Mapping[str, Any], zero: float) -> Event:
     )
 
 
-def _shapes(given: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+def _shapes(entries: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     """Sizes of each input; of a list of tensors, its first one's."""
     shapes = []
-    for one in given:
+    for one in entries:
         while isinstance(one, list) and one and isinstance(one[0], list):
             one = one[0]
         shapes.append(tuple(int(size) for size in one) if isinstance(one, list) else ())

@@ -69,8 +69,8 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
 
 def _usual_heads(hidden: int, tp: int) -> int:
     """Heads whose width is nearest to 128, the usual one, of those that divide `hidden` and that `tp` divides; else 0."""
-    found = [heads for heads in range(tp, min(hidden, _MOST_HEADS) + 1, tp) if hidden % heads == 0]
-    return min(found, key=lambda heads: (abs(hidden / heads - 128.0), heads), default=0)
+    candidates = [heads for heads in range(tp, min(hidden, _MOST_HEADS) + 1, tp) if hidden % heads == 0]
+    return min(candidates, key=lambda heads: (abs(hidden / heads - 128.0), heads), default=0)
 
 
 def _usual_layers(row: TrainingRow) -> int | None:

@@ -31,17 +31,17 @@ def memory_alone(job: Job) -> tuple[float, bool]:
     return max(stage.total for stage in stages), all(stage.fits for stage in stages)
 
 
-def choose(made: Draft, predict: Predict, memory: Memory = memory_alone) -> tuple[Prediction, tuple[str, ...]] | Skipped:
+def choose(drafted: Draft, predict: Predict, memory: Memory = memory_alone) -> tuple[Prediction, tuple[str, ...]] | Skipped:
     """The prediction for the row's job and all assumptions behind it; `Skipped` where no candidate can be predicted."""
     try:
-        if not made.blank:
-            return predict(made.jobs[0]), made.assumed
-        fitting, emptiest = _fitting(made.jobs, memory)
+        if not drafted.blank:
+            return predict(drafted.jobs[0]), drafted.assumed
+        fitting, emptiest = _fitting(drafted.jobs, memory)
         if not fitting:
             why = "none fits in memory by the model's count, so the smallest"
-            return predict(emptiest), (*made.assumed, _said(made, emptiest, why))
+            return predict(emptiest), (*drafted.assumed, _said(drafted, emptiest, why))
         best = _fastest(fitting, predict)
-        return best, (*made.assumed, _said(made, best.job, "the fastest predicted of those that fit in memory"))
+        return best, (*drafted.assumed, _said(drafted, best.job, "the fastest predicted of those that fit in memory"))
     except WindtunnelError as error:
         return Skipped(str(error))
 
@@ -71,12 +71,12 @@ def _fitting(jobs: Sequence[Job], memory: Memory) -> tuple[list[Job], Job]:
 
 def _fastest(jobs: list[Job], predict: Predict) -> Prediction:
     """Virtual stages and micro batch in turn, each time the fastest, until neither changes."""
-    known: dict[tuple[int, int], Prediction] = {}
+    predictions: dict[tuple[int, int], Prediction] = {}
 
     def seconds(job: Job) -> float:
-        if _size(job) not in known:
-            known[_size(job)] = predict(job)
-        return known[_size(job)].step_time_s
+        if _size(job) not in predictions:
+            predictions[_size(job)] = predict(job)
+        return predictions[_size(job)].step_time_s
 
     best, before = jobs[-1], None  # a step of few micro batches is the quickest to predict
     while best is not before:
@@ -84,14 +84,14 @@ def _fastest(jobs: list[Job], predict: Predict) -> Prediction:
         best = min((job for job in jobs if job.plan.micro_batch == best.plan.micro_batch), key=seconds)
         best = min((job for job in jobs if job.plan.vpp == best.plan.vpp), key=seconds)
     seconds(best)
-    return known[_size(best)]
+    return predictions[_size(best)]
 
 
 def _size(job: Job) -> tuple[int, int]:
     return job.plan.micro_batch, job.plan.vpp
 
 
-def _said(made: Draft, job: Job, rule: str) -> str:
+def _said(drafted: Draft, job: Job, rule: str) -> str:
     some = job.plan.recompute_layers
     modules = job.plan.recompute_modules
     named = job.plan.recompute if modules == ("core_attn",) else f"selective ({', '.join(modules)})"
@@ -104,5 +104,5 @@ def _said(made: Draft, job: Job, rule: str) -> str:
         "micro batch": str(job.plan.micro_batch),
         "virtual stages": str(job.plan.vpp),
     }
-    chosen = ", ".join(f"{name} {values[name]}" for name in made.blank)
-    return f"{chosen} (not published: {rule}, {len(made.jobs)} candidates)"
+    chosen = ", ".join(f"{name} {values[name]}" for name in drafted.blank)
+    return f"{chosen} (not published: {rule}, {len(drafted.jobs)} candidates)"

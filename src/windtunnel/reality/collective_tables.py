@@ -64,8 +64,8 @@ def collective_scores(path: Path, text: str, fitted: Fitted, gpu: str | None = N
     nccl = NCCL[0] in header
     family = f"{'nccl-kernels' if nccl else 'vidur-collectives'}-{name}"
     calls = _nccl(path, header, rows) if nccl else _vidur(path, header, rows)
-    known = (family, "time_us") in fitted
-    return [_score(call, cluster, family, known, name) for call in calls]
+    is_fitted = (family, "time_us") in fitted
+    return [_score(call, cluster, family, is_fitted, name) for call in calls]
 
 
 def _score(call: TimedCall, cluster: Cluster, family: str, fitted: bool, gpu: str) -> Score:
@@ -115,18 +115,18 @@ def _vidur(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator
     """Medians in ms, of rank 0 where several ranks are listed."""
     for number, cells in enumerate(rows, start=2):
         label = f"{path.parent.name}:{path.stem}:{number}"
-        given = dict(zip(header, cells, strict=False))
-        if given.get("rank") not in ("0", "0.0"):
+        cell = dict(zip(header, cells, strict=False))
+        if cell.get("rank") not in ("0", "0.0"):
             continue
         try:
-            ranks, here, most = (int(_positive(given[name])) for name in (VIDUR[1], VIDUR[4], VIDUR[5]))
-            size, seconds = _positive(given["size"]), _positive(given[f"time_stats.{given['collective']}.median"]) / 1e3
+            ranks, here, most = (int(_positive(cell[name])) for name in (VIDUR[1], VIDUR[4], VIDUR[5]))
+            size, seconds = _positive(cell["size"]), _positive(cell[f"time_stats.{cell['collective']}.median"]) / 1e3
         except (ValueError, KeyError) as error:
             yield TimedCall(label, Comm.NONE, 0.0, 0, None, f"line {number} does not hold numbers ({error})")
             continue
-        comm = COMMS.get(given["collective"].replace("_", ""), Comm.NONE)
+        comm = COMMS.get(cell["collective"].replace("_", ""), Comm.NONE)
         reason = (
-            f"collective {given['collective']!r} is not modelled"
+            f"collective {cell['collective']!r} is not modelled"
             if comm is Comm.NONE
             else "across nodes: the table does not say what joins them"
             if ranks > here

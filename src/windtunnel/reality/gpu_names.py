@@ -23,8 +23,8 @@ def gpu_named(text: str) -> GPU:
     try:
         return match_gpu(text)
     except UnknownName:
-        said = _words(text)
-        shared = {name: len(said & _words(name)) for name in names("gpus") if _part(name) in said}
+        words = _words(text)
+        shared = {name: len(words & _words(name)) for name in names("gpus") if _part(name) in words}
         best = [name for name, count in shared.items() if count == max(shared.values())]
         if len(best) != 1:
             raise UnknownName("gpu", text, best or names("gpus")) from None

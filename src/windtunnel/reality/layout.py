@@ -23,14 +23,14 @@ def uneven(layers: int, stages: int, greedy: bool, further: bool = False) -> tup
         return _checked(plan, "embedding and head count as one layer each: first and last stage hold one layer less")
     if greedy or further:
         share = -(-layers // stages)
-        plan, left = [], layers
+        plan, remaining = [], layers
         for _ in range(stages):
-            plan.append(min(share, left))
-            left -= plan[-1]
+            plan.append(min(share, remaining))
+            remaining -= plan[-1]
         whose = "DeepSpeed's balanced partition" if greedy else "where further tokens are predicted, too"
-        made = _checked(plan, f"stages filled up to the largest share, the rest on the last ({whose})")
-        if made:
-            return made
+        layout = _checked(plan, f"stages filled up to the largest share, the rest on the last ({whose})")
+        if layout:
+            return layout
     share, more = divmod(layers, stages)
     return _checked([share + (stage < more) for stage in range(stages)], "stages differ by one layer, the large ones first")
 

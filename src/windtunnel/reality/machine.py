@@ -64,10 +64,10 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
     place = Place(
         row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus, text
     )
-    made = machine(_networked(place, assumed))
-    if isinstance(made, Cluster) and row.gpu.casefold() not in (made.gpu.id, *map(str.casefold, made.gpu.names)):
-        assumed.append(f"GPU {row.gpu!r} is the catalogue's {made.gpu.id}")
-    return made
+    cluster = machine(_networked(place, assumed))
+    if isinstance(cluster, Cluster) and row.gpu.casefold() not in (cluster.gpu.id, *map(str.casefold, cluster.gpu.names)):
+        assumed.append(f"GPU {row.gpu!r} is the catalogue's {cluster.gpu.id}")
+    return cluster
 
 
 def _networked(place: Place, assumed: list[str]) -> Place:
@@ -81,26 +81,26 @@ def _networked(place: Place, assumed: list[str]) -> Place:
         return place  # `machine` refuses it
     kinds = [KINDS.get(place.fabric.lower())] if place.fabric else GENERIC
     for kind in kinds:
-        known = _known(place, gpu, kind) if kind else None
-        nic = known.node.nic if known else None
-        if known is None or nic is None:
+        similar = _known(place, gpu, kind) if kind else None
+        nic = similar.node.nic if similar else None
+        if similar is None or nic is None:
             continue
         count, rate = place.nics_per_node or nic.count, place.nic_gbit_s or 8e-9 * nic.bandwidth
-        assumed.append(f"{count} NICs of {rate:g} Gb/s and {known.fabric.kind} (not stated: as {known.id})")
-        return replace(place, nics_per_node=count, nic_gbit_s=rate, fabric=place.fabric or known.fabric.kind)
+        assumed.append(f"{count} NICs of {rate:g} Gb/s and {similar.fabric.kind} (not stated: as {similar.id})")
+        return replace(place, nics_per_node=count, nic_gbit_s=rate, fabric=place.fabric or similar.fabric.kind)
     return place
 
 
 def _share(row: TrainingRow, assumed: list[str]) -> int | None:
     """GPUs of a scale-up domain that the run has: with experts over several domains, the same number of each, as schedulers hand
     out segments of racks so that no group of experts straddles two."""
-    whole, gpus = row.scaleup_gpus, row.gpus or 1
-    if whole is None or (row.ep or 1) == 1 or gpus <= whole:
-        return whole
-    domains = -(-gpus // whole)
-    if gpus % whole == 0 or gpus % domains or gpus // domains % (row.gpus_per_node or 8):
-        return whole
-    assumed.append(f"{gpus // domains} of the {whole} GPUs of each scale-up domain (not published)")
+    domain, gpus = row.scaleup_gpus, row.gpus or 1
+    if domain is None or (row.ep or 1) == 1 or gpus <= domain:
+        return domain
+    domains = -(-gpus // domain)
+    if gpus % domain == 0 or gpus % domains or gpus // domains % (row.gpus_per_node or 8):
+        return domain
+    assumed.append(f"{gpus // domains} of the {domain} GPUs of each scale-up domain (not published)")
     return gpus // domains
 
 
@@ -113,12 +113,12 @@ def machine(place: Place) -> Cluster | Skipped:
     kind = KINDS.get((place.fabric or "none").lower())
     if kind is None:
         return Skipped(f"fabric {place.fabric!r} is not modelled")
-    known = _known(place, gpu.id, kind)
-    node = known.node if known else _node(place, gpu.id)
+    similar = _known(place, gpu.id, kind)
+    node = similar.node if similar else _node(place, gpu.id)
     if node is None:
         return Skipped(f"no node with GPU {place.gpu!r} in the catalogue")
     networked = bool(place.nics_per_node and place.nic_gbit_s)
-    fabric = known.fabric if known and networked else _fabric(kind if networked else "none")
+    fabric = similar.fabric if similar and networked else _fabric(kind if networked else "none")
     if fabric is None:
         return Skipped(f"no {kind} fabric in the catalogue")
     nic = None
@@ -132,8 +132,8 @@ def machine(place: Place) -> Cluster | Skipped:
             return Skipped(f"NICs: {error.errors()[0]['msg']}")
     scale_up = node.scale_up.model_copy(update={"size": place.scaleup_gpus or place.gpus_per_node})
     node = node.model_copy(update={"gpu": gpu, "gpus": place.gpus_per_node, "scale_up": scale_up, "nic": nic})
-    if known:
-        return known.model_copy(update={"node": node, "fabric": fabric, "gpus": place.gpus})
+    if similar:
+        return similar.model_copy(update={"node": node, "fabric": fabric, "gpus": place.gpus})
     name = f"{place.gpu}-{place.fabric or 'none'}"
     try:
         return Cluster.model_validate({"id": name, "node": node, "fabric": fabric, "gpus": place.gpus, "source": "the row"})

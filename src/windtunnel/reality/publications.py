@@ -248,10 +248,10 @@ def facts_for(context: Context) -> Iterator[Fact]:
 
 def habits_for(context: Context) -> dict[str, Any]:
     """The habits that hold, by name of `FrameworkHabits`."""
-    known: dict[str, Any] = {}
+    habits: dict[str, Any] = {}
     for fact in facts_for(context):
-        known |= {name: value for name, value in fact.habits if value is not None}
-    return known
+        habits |= {name: value for name, value in fact.habits if value is not None}
+    return habits
 
 
 def spellings() -> dict[str, tuple[str, ...]]:

@@ -58,7 +58,7 @@ class Report:
     @property
     def coverage(self) -> tuple[Coverage, ...]:
         """How many step times lie within the relative error that their prediction states, test-only rows and fitted ones apart."""
-        found = []
+        coverages = []
         for fitted in (False, True):
             claims = [
                 abs(error) <= score.claimed_pct
@@ -67,8 +67,8 @@ class Report:
                 if (error := score.error_pct) is not None
             ]
             if claims:
-                found.append(Coverage("fitted" if fitted else "test only", len(claims), 100.0 * sum(claims) / len(claims)))
-        return tuple(found)
+                coverages.append(Coverage("fitted" if fitted else "test only", len(claims), 100.0 * sum(claims) / len(claims)))
+        return tuple(coverages)
 
     def label(self, family: FamilySummary) -> str:
         """What a family's error is worth as a test: "fitted", "rules in view" or nothing."""

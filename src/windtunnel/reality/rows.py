@@ -283,8 +283,8 @@ def _columns(header: list[str]) -> list[str]:
     """The header of a training table in this module's words; that of a collective table as it is."""
     if "collective" in header:
         return header
-    known = {field.name for field in fields(TrainingRow)}
-    named = [name if name in known else OTHER_NAMES.get(name.lower().replace(" ", "_"), name) for name in header]
+    columns = {field.name for field in fields(TrainingRow)}
+    named = [name if name in columns else OTHER_NAMES.get(name.lower().replace(" ", "_"), name) for name in header]
     return [name if named.count(name) == 1 else own for name, own in zip(named, header, strict=True)]
 
 
@@ -312,10 +312,10 @@ def _strings(text: str, path: str) -> list[list[str]]:
         )
     except pa.ArrowInvalid as error:
         raise FileError(path, str(error).splitlines()[0], WANTED) from None
-    whole = [list(cells) for cells in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+    lines = [list(cells) for cells in zip(*(column.to_pylist() for column in table.columns), strict=True)]
     for number, cells in sorted(odd.items()):
-        whole.insert(min(max(number - 1, 0), len(whole)), cells)
-    return whole
+        lines.insert(min(max(number - 1, 0), len(lines)), cells)
+    return lines
 
 
 def _recognise(header: Sequence[str], path: str) -> Literal["training", "collective"]:
@@ -353,11 +353,11 @@ def _wholes(row_type: type) -> frozenset[str]:
     return frozenset(name for name, hint in get_type_hints(row_type).items() if int in get_args(hint))
 
 
-def _row(row_type: type, cells: dict[str, Any], number: int, width: int, wanted: int) -> Any:
+def _row(row_type: type, cells: dict[str, Any], number: int, width: int, expected: int) -> Any:
     """A row, or why it is none."""
     label, family = str(cells.get("id") or f"line {number}"), str(cells.get("family") or "")
-    if width != wanted:
-        return Unreadable(label, family, f"line {number} has {width} cells, the header {wanted}")
+    if width != expected:
+        return Unreadable(label, family, f"line {number} has {width} cells, the header {expected}")
     if not cells.get("id") or not family:
         return Unreadable(label, family, f"line {number}: id and family must not be blank")
     try:

@@ -123,8 +123,8 @@ def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str,
     chosen = [fact.software for fact in publications.facts_for(context) if fact.software is not None]
     if chosen:
         return chosen[-1].framework, chosen[-1].version
-    if name in (known := publications.releases()):
-        releases = known[name]
+    if name in (released := publications.releases()):
+        releases = released[name]
         if software is None:
             return releases[-1][1:]
         date = dates_of(row, software)["date"]

@@ -93,8 +93,8 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted
     measured = _measured(row)
     if not measured:
         return [_score(row, "step_time_s", None, fitted, skipped="no step time, tokens per second, memory or MFU published")]
-    made = draft(row)
-    chosen = made if isinstance(made, Skipped) else choose(made, predict)
+    drafted = draft(row)
+    chosen = drafted if isinstance(drafted, Skipped) else choose(drafted, predict)
     if isinstance(chosen, Skipped):
         return [_score(row, quantity, value, fitted, skipped=chosen.reason) for quantity, value in measured]
     prediction, assumptions = chosen

@@ -137,8 +137,8 @@ def _fields(comparison: Comparison, most: int) -> RenderableType:
     table = _table("", "A", "B")
     for path, (x, y) in list(comparison.fields.items())[:most]:
         table.add_row(Text(path), Text(_value(x)), Text(_value(y)))
-    left = len(comparison.fields) - most
-    return Group(table, Text(f"and {left} more", style="dim")) if left > 0 else table
+    omitted = len(comparison.fields) - most
+    return Group(table, Text(f"and {omitted} more", style="dim")) if omitted > 0 else table
 
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)((?:FLOP|B|b)/s.*)")

@@ -238,11 +238,11 @@ def _collectives(prediction: Prediction) -> Markup:
 _HEAD = Markup('<h2 style="margin-top:20px">{}</h2>')
 
 
-def _unequal(told: UnequalResult, step: float) -> Markup:
+def _unequal(result: UnequalResult, step: float) -> Markup:
     """Who waits for whom: a sentence, the map, a table."""
     heads = [(head, False) for head in HEADS]
-    rows: list[list[Cell]] = [[(text, None) for text in cells(one, told)] for one in told.classes[:MOST_ROWS]]
-    return Markup("<p>{}</p>").format(sentence(told, step)) + Markup(maps(told)) + _table("unequal", heads, rows)
+    rows: list[list[Cell]] = [[(text, None) for text in cells(one, result)] for one in result.classes[:MOST_ROWS]]
+    return Markup("<p>{}</p>").format(sentence(result, step)) + Markup(maps(result)) + _table("unequal", heads, rows)
 
 
 def _traffic(traffic: Traffic) -> Markup:
@@ -314,6 +314,6 @@ def _evidence(prediction: Prediction) -> Markup:
         for k in (*PROVENANCES, *sorted(set(prediction.provenance) - set(PROVENANCES)))
         if (share := prediction.provenance.get(k, 0.0)) > 0
     ]
-    known = profile_lines(prediction)
+    from_profile = profile_lines(prediction)
     notes = prediction.assumptions
-    return frame.part("evidence", evidence_sentence(prediction), known, shares, notes, closing_sentence(prediction))
+    return frame.part("evidence", evidence_sentence(prediction), from_profile, shares, notes, closing_sentence(prediction))

@@ -31,8 +31,8 @@ def reasons(prediction: Prediction, limit: int = 4) -> list[str]:
 
 def sentences(prediction: Prediction, advice: Sequence[Advice], fitting: Sequence[Fix] = ()) -> list[str]:
     """What `reasons` says, from advice and fixes that are known."""
-    told = _memory(prediction, fitting)
-    told += [_advice(prediction, one) for one in advice]
+    lines = _memory(prediction, fitting)
+    lines += [_advice(prediction, one) for one in advice]
     advised = {one.part for one in advice}
     parts = parts_of(prediction.breakdown, prediction.step_time_s)
     for part in sorted(parts, key=lambda part: -part.seconds):
@@ -40,15 +40,15 @@ def sentences(prediction: Prediction, advice: Sequence[Advice], fitting: Sequenc
             what = (
                 "Computation beside overlapped communication runs slower: it" if part.group is CONTENTION else _capital(part.label)
             )
-            told.append(f"{what} costs {_cost(prediction, part.seconds)}.")
+            lines.append(f"{what} costs {_cost(prediction, part.seconds)}.")
     if not advised & {"other_stages", "slow_ranks"}:
-        told += _imbalance(prediction)
-    if not told:
+        lines += _imbalance(prediction)
+    if not lines:
         share = sum(part.share for part in parts if part.group is COMPUTE)
-        told.append(
+        lines.append(
             f"{say.percent(share, 0)} of the step is computation: faster kernels, a lower precision or a faster GPU are left."
         )
-    return told
+    return lines
 
 
 def typed(job: Job, change: Change) -> str:

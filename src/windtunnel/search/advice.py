@@ -57,8 +57,8 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
         return ()
     base = predict(job) if prediction.network != "closed" else prediction
     losses = {part: seconds for part, seconds in base.breakdown.items() if seconds >= WORTH * base.step_time_s}
-    seen: dict[Change, tuple[float, float, bool] | None] = {}
-    found = list(_culprits(base))
+    prices: dict[Change, tuple[float, float, bool] | None] = {}
+    advice_list = list(_culprits(base))
     for part, candidates in CANDIDATES.items():
         if part not in losses:
             continue
@@ -68,16 +68,16 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
             other = any(path in TRAINING for path, _ in change.fields)
             if not change.fields or other and best.change is not None:
                 continue
-            if change not in seen:
-                seen[change] = _priced(base, change)
-            price = seen[change]
+            if change not in prices:
+                prices[change] = _priced(base, change)
+            price = prices[change]
             if price is not None and price[1] > max(GAIN, best.gain) and (price[2] or not base.fits):
                 best = replace(best, change=change, step_time_s=price[0], gain=price[1], fits=price[2], trains_otherwise=other)
-        found.append(best)
-    told: dict[Change | str, Advice] = {}
-    for advice in sorted(found, key=lambda one: (one.trains_otherwise, -one.gain, -one.cost_s)):
-        told.setdefault(advice.change or advice.part, advice)
-    return tuple(told.values())[:limit]
+        advice_list.append(best)
+    by_change: dict[Change | str, Advice] = {}
+    for advice in sorted(advice_list, key=lambda one: (one.trains_otherwise, -one.gain, -one.cost_s)):
+        by_change.setdefault(advice.change or advice.part, advice)
+    return tuple(by_change.values())[:limit]
 
 
 def _priced(base: Prediction, change: Change) -> tuple[float, float, bool] | None:

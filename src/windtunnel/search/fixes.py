@@ -61,11 +61,11 @@ def fixes(job: Job) -> tuple[Fix, ...]:
     A fix with more fields than a cheaper one has is left out.
     """
     now = _rate(job)
-    found = [fix for change in _smallest_that_fits(job) if (fix := _priced(job, change, now)) is not None]
+    candidates = [fix for change in _smallest_that_fits(job) if (fix := _priced(job, change, now)) is not None]
     if not isinstance(job.model, GraphModel):
-        found += [fix for change in _layouts(job) if (fix := _priced(job, change, now)) is not None]
+        candidates += [fix for change in _layouts(job) if (fix := _priced(job, change, now)) is not None]
     best: list[Fix] = []
-    for fix in sorted(found, key=lambda one: (-one.tokens_per_s, len(one.change.sets))):
+    for fix in sorted(candidates, key=lambda one: (-one.tokens_per_s, len(one.change.sets))):
         if not any(set(other.change.sets) <= set(fix.change.sets) for other in best):
             best.append(fix)
     singles = [fix for fix in best if fix.single]
@@ -281,13 +281,13 @@ def _guess(job: Job, tp: int, cp: int, pp: int, ep: int) -> float:
 def _weights(job: Job) -> Callable[[Plan], float]:
     """Bytes of weights, and of gradients that are not sharded, on a GPU under a plan: what no recompute makes smaller."""
     model, runtime = job.model, job.runtime
-    whole, experts = parameter_count(model), expert_parameters(model)
+    parameters, experts = parameter_count(model), expert_parameters(model)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
 
     def least(plan: Plan) -> float:
         if plan.shards_parameters or model.frozen or job.plan.offload.parameters != "none":
             return 0.0
         each = weight + (0.0 if plan.sharding == "zero2" else gradient)
-        return each * ((whole - experts) / plan.tp + experts / (plan.ep * plan.etp)) / plan.pp
+        return each * ((parameters - experts) / plan.tp + experts / (plan.ep * plan.etp)) / plan.pp
 
     return least

@@ -137,12 +137,12 @@ def _may_fit(model: Model, cluster: Cluster, plan: Mapping[str, Any], gpus: int)
     if model.frozen or any(str(key).startswith("offload") for key in plan):
         return True
     parameters, experts = parameter_count(model), expert_parameters(model)
-    held = parameters * ALL_STATE / gpus
+    bytes_per_gpu = parameters * ALL_STATE / gpus
     if plan["sharding"] in ("none", "zero1"):
         pp = plan["pp"]
-        held = (parameters - experts) / (plan["tp"] * pp) + experts / (plan.get("ep", 1) * pp)
-        held = held * WEIGHT_AND_GRADIENT + parameters * (ALL_STATE - WEIGHT_AND_GRADIENT) / gpus
-    return held <= cluster.node.gpu.memory
+        bytes_per_gpu = (parameters - experts) / (plan["tp"] * pp) + experts / (plan.get("ep", 1) * pp)
+        bytes_per_gpu = bytes_per_gpu * WEIGHT_AND_GRADIENT + parameters * (ALL_STATE - WEIGHT_AND_GRADIENT) / gpus
+    return bytes_per_gpu <= cluster.node.gpu.memory
 
 
 def _toml(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Constants of a GPU that nobody measured: what `choose` answers where there is no file for it."""
+"""Constants of an unmeasured GPU: the result of `choose` if there is no file for it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from windtunnel.spec.catalog import names
 from windtunnel.spec.cluster import GPU
 
 SHARED = "shared"
-"""Key of the attention curves that all measured GPUs share; no library's name, so every framework takes it."""
+"""Key of the attention curves shared by all measured GPUs; not a library's name, so every framework uses it."""
 
 SAME = 0.005
-"""Figures of a data sheet nearer than this are the same: catalogues round."""
+"""Figures of a data sheet that differ by less are equal, because catalogues round."""
 
 
 def unchanged(gpu: GPU, found: KernelCurves) -> bool:
-    """Whether `gpu` is as the GPU that `found` was fitted on: nothing of its sheet was changed that the laws look at."""
+    """Whether `gpu` equals the GPU that `found` was fitted on in all figures of the data sheet that the laws use."""
     mine, fitted = sheet(gpu), sheet_of(found)
     pairs = ((mine.peak, fitted.peak), (mine.bandwidth, fitted.bandwidth), (mine.sms, fitted.sms), (mine.power, fitted.power))
     return all(a is None or b is None or abs(a / b - 1.0) < SAME for a, b in pairs)
 
 
 def carried(found: KernelCurves, gpu: GPU, provenance: Provenance = Provenance.TRANSFERRED) -> Choice:
-    """`found`'s constants moved to `gpu`: its own curves within an architecture, else shared ones with its memory-bound classes.
+    """`found`'s constants scaled to `gpu`: its curves within an architecture, else shared ones with its memory-bound classes.
 
-    The errors are those of leaving a measured GPU out (`Stored.error`); `assumed` adds those of other vendors' best matmuls.
+    Errors are those of leaving a measured GPU out (`Stored.error`); `assumed` adds those of other vendors' best matmuls.
     """
     laws, base, gpu = stored(), sheet_of(found), _told(gpu)
     near = found.architecture == gpu.architecture
@@ -71,7 +71,7 @@ def _tables(found: KernelCurves, laws: Stored, near: bool, added: float) -> dict
 
 
 def _told(gpu: GPU) -> GPU:
-    """`gpu` without a best matmul that is not its own: another peak was written over the catalogue's, the measurement was not."""
+    """`gpu` without the best matmul of its catalogue entry, if a job changed the peak but not the measurement."""
     if gpu.achievable and gpu.id in names("gpus"):
         listed = load_gpu(gpu.id)
         if gpu.achievable == listed.achievable and gpu.peak != listed.peak:

@@ -157,12 +157,12 @@ def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, 
             "Give the file, or --format " + "|".join(FORMATS) + ".",
         )
     chosen = formats[0]
-    left = tuple(f"{file.relative_to(path)}: {kind or 'no known format'}" for file, kind in kinds.items() if kind != chosen)
+    unused = tuple(f"{file.relative_to(path)}: {kind or 'no known format'}" for file, kind in kinds.items() if kind != chosen)
     files = [file for file in every if kinds[file] == chosen]
     gpus = sorted({gpu for file in files if (gpu := gpu_of_path(file.relative_to(path))) is not None})
     if len(gpus) > 1:
         raise SpecError(str(path), f"files of {', '.join(gpus)}, by their paths", "files of one GPU", "Import each GPU's folder.")
-    return files, chosen, left
+    return files, chosen, unused
 
 
 def _chosen(parts: list[Found], stated: GPU | None) -> tuple[list[Found], tuple[str, ...]]:
@@ -170,10 +170,10 @@ def _chosen(parts: list[Found], stated: GPU | None) -> tuple[list[Found], tuple[
     if stated is None or all(part.gpu is None for part in parts):
         return parts, ()
     named = [(part, gpu_named(part.gpu, "column gpu").id if part.gpu else None) for part in parts]
-    mine = [part for part, name in named if name == stated.id]
-    if not mine:
+    matching = [part for part, name in named if name == stated.id]
+    if not matching:
         raise SpecError("--gpu", stated.id, ", ".join(str(name) for _, name in named) + ", which the column gpu names")
-    return mine, tuple(f"{len(part.rows):,} rows of {name or 'no named GPU'}" for part, name in named if name != stated.id)
+    return matching, tuple(f"{len(part.rows):,} rows of {name or 'no named GPU'}" for part, name in named if name != stated.id)
 
 
 def _imported(table: Found, kind: str, stated: GPU | None, path: Path, files: list[Path], ignored: tuple[str, ...]) -> Imported:

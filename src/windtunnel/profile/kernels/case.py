@@ -33,10 +33,10 @@ class Bench:
 
     def randn(self, *shape: int, dtype: str = "bf16", scale: float = 1.0) -> Any:
         """Normal random numbers. Zeros would draw less power and run at a higher clock."""
-        wanted = self.device.dtype(dtype)
-        made = self.torch.randn(shape, dtype=self.torch.bfloat16 if dtype == "fp8" else wanted, device=self.device.place)
-        made = made if scale == 1.0 else made.mul_(scale)
-        return made.to(wanted) if dtype == "fp8" else made
+        torch_dtype = self.device.dtype(dtype)
+        tensor = self.torch.randn(shape, dtype=self.torch.bfloat16 if dtype == "fp8" else torch_dtype, device=self.device.place)
+        tensor = tensor if scale == 1.0 else tensor.mul_(scale)
+        return tensor.to(torch_dtype) if dtype == "fp8" else tensor
 
     def integers(self, below: int, *shape: int) -> Any:
         """Uniform indices, int64."""
@@ -64,10 +64,10 @@ class Bench:
     def backward(self, function: Callable[..., Any], *inputs: Any) -> Run:
         """A run of the backward pass alone of `function`, whose forward pass has run once; gradients of every floating input."""
         torch = self.torch
-        wanted = [value.requires_grad_() for value in inputs if torch.is_tensor(value) and value.is_floating_point()]
+        leaves = [value.requires_grad_() for value in inputs if torch.is_tensor(value) and value.is_floating_point()]
         out = self.wrap(function)(*inputs)
-        given = torch.randn_like(out)
-        return lambda: torch.autograd.grad(out, wanted, given, retain_graph=True)
+        upstream = torch.randn_like(out)
+        return lambda: torch.autograd.grad(out, leaves, upstream, retain_graph=True)
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class KernelCase:
 
     def fields(self) -> dict[str, Any]:
         """What the row says before anything is measured."""
-        made = {name: getattr(self, name) for name in COLUMNS}
-        return {"level": "kernel", **made}
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        return {"level": "kernel", **columns}
 
     @contextmanager
     def holding(self, torch: Any) -> Iterator[None]:

@@ -85,12 +85,12 @@ def chunked_loss(torch: Any, hidden: Any, weight: Any, target: Any) -> tuple[Any
     by_weight = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
     tokens = hidden.shape[0]
     for begin in range(0, tokens, CHUNK):
-        part, wanted = hidden[begin : begin + CHUNK], target[begin : begin + CHUNK]
+        part, targets = hidden[begin : begin + CHUNK], target[begin : begin + CHUNK]
         logits = (part @ weight.t()).float()
         log = torch.log_softmax(logits, dim=-1)
-        total -= log.gather(1, wanted[:, None]).sum()
+        total -= log.gather(1, targets[:, None]).sum()
         slope = log.exp_()
-        slope.scatter_add_(1, wanted[:, None], slope.new_full((len(wanted), 1), -1.0))
+        slope.scatter_add_(1, targets[:, None], slope.new_full((len(targets), 1), -1.0))
         slope = slope.div_(tokens).to(hidden.dtype)
         by_hidden[begin : begin + CHUNK] = slope @ weight
         by_weight += slope.t() @ part

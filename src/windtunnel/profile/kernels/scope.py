@@ -118,7 +118,7 @@ def scope_of(
     chosen = tuple(load_model(name) for name in models or MODELS)
     ordered = tuple(sorted(tokens, key=lambda value: (TOKENS.index(value) if value in TOKENS else len(TOKENS), value)))
     formats = dtypes or (("bf16", "fp8", "fp16") if cuda else ("fp32", "bf16"))
-    made = Scope(chosen, tp or TP, ordered or TOKENS, ordered or SEQUENCES, formats, cuda, variants=not models)
-    if not shards(made):
-        raise PlanError("--tp", ",".join(map(str, made.tp)), "a divisor of the heads and of ffn of at least one model")
-    return made
+    scope = Scope(chosen, tp or TP, ordered or TOKENS, ordered or SEQUENCES, formats, cuda, variants=not models)
+    if not shards(scope):
+        raise PlanError("--tp", ",".join(map(str, scope.tp)), "a divisor of the heads and of ffn of at least one model")
+    return scope

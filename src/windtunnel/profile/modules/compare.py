@@ -63,23 +63,23 @@ def _in_dtype(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[
     ours, others = own.parts(a), theirs.parts(b)
     for op, parts in ours.items():
         for one, other in zip(parts, others[op], strict=True):
-            mine, twin = partial(_call, own, op, one, angles), partial(_call, theirs, op, other, angles)
-            found = _differs(x, mine, twin, dict, dict, tolerance)
-            if found:
-                off[op] = found
-    found = _differs(
+            own_part, twin = partial(_call, own, op, one, angles), partial(_call, theirs, op, other, angles)
+            difference = _differs(x, own_part, twin, dict, dict, tolerance)
+            if difference:
+                off[op] = difference
+    difference = _differs(
         x, lambda v: a(v, angles), lambda v: b(v, angles), lambda: renamed(_gradients(a)), lambda: _gradients(b), tolerance
     )
-    if found:
-        off["layer"] = found
+    if difference:
+        off["layer"] = difference
     head, other = (f.head(case).to(device, dtype) for f in (own, theirs))
     other.load_state_dict(head.state_dict())
     labels = torch.randint(case.vocab, (1, case.seq), generator=torch.Generator().manual_seed(seed)).to(device)
-    found = _differs(
+    difference = _differs(
         x, lambda v: head(v, labels), lambda v: other(v, labels), lambda: _gradients(head), lambda: _gradients(other), tolerance
     )
-    if found:
-        off["head"] = found
+    if difference:
+        off["head"] = difference
     return off
 
 
