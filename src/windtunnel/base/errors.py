@@ -24,7 +24,7 @@ class WindtunnelError(Exception):
 
 
 class SpecError(WindtunnelError):
-    """A wrong value at `path`: what was `got`, what was `allowed`, and a `hint` of what to write instead."""
+    """A wrong value at `path`: `got`, the `allowed` values, and a `hint` of what to write instead."""
 
     exit_code = 2
 

@@ -1,11 +1,11 @@
-"""What to put where a row is blank: one rule for all rows, said beside each row that it touched.
+"""Fills blank columns of a row: one rule for all rows, listed as an assumption of each row that it changes.
 
 Recompute: the least of none, selective, full (on one, two, three or all quarters of a stage's layers) with which any candidate fits
-the GPU's memory; memory needs the graph alone, no step is predicted for it. Before full recompute, activations of one to seven
-eighths of the layers leave for the host, where recipes do that (`FrameworkHabits.offloads`). Then virtual stages and micro batch in
-turn, from the largest micro batch, the fastest predicted of those that fit, until neither changes. This is what the authors of a
-benchmark table do, and it reads nothing but the job; no measured value takes part in the choice. Where nothing fits, the one that
-lacks least.
+the GPU's memory; this needs only the graph, no predicted step. Before full recompute, activations of one to seven
+eighths of the layers are offloaded to the host, for recipes that do so (`FrameworkHabits.offloads`). Then virtual stages and micro
+batch in turn, from the largest micro batch: the fastest predicted of those that fit, until neither changes. Authors of
+benchmark tables do the same. The rule only reads the job; no measured value takes part. If nothing fits, the candidate with the
+least missing memory is taken.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def memory_alone(job: Job) -> tuple[float, bool]:
 
 
 def choose(drafted: Draft, predict: Predict, memory: Memory = memory_alone) -> tuple[Prediction, tuple[str, ...]] | Skipped:
-    """The prediction for the row's job and all assumptions behind it; `Skipped` where no candidate can be predicted."""
+    """The prediction for the row's job and all its assumptions; `Skipped` if no candidate can be predicted."""
     try:
         if not drafted.blank:
             return predict(drafted.jobs[0]), drafted.assumed
@@ -47,9 +47,9 @@ def choose(drafted: Draft, predict: Predict, memory: Memory = memory_alone) -> t
 
 
 def _fitting(jobs: Sequence[Job], memory: Memory) -> tuple[list[Job], Job]:
-    """The jobs that fit at the least recompute where any does, smallest first; and the job that needs least of all.
+    """The jobs that fit at the least recompute at which any fits, smallest first; and the job that needs the least memory.
 
-    Where a micro batch fits, so do the smaller ones with as many virtual stages: they keep less, and no more of them at a time.
+    If a micro batch fits, so do smaller ones with as many virtual stages: they keep less each, and no more are in flight.
     """
     needs: list[tuple[float, Job]] = []
     for level in dict.fromkeys((*ALL_LEVELS, *map(level_of, jobs))):
@@ -70,7 +70,7 @@ def _fitting(jobs: Sequence[Job], memory: Memory) -> tuple[list[Job], Job]:
 
 
 def _fastest(jobs: list[Job], predict: Predict) -> Prediction:
-    """Virtual stages and micro batch in turn, each time the fastest, until neither changes."""
+    """Chooses virtual stages and micro batch in turn, the fastest each time, until neither changes."""
     predictions: dict[tuple[int, int], Prediction] = {}
 
     def seconds(job: Job) -> float:

@@ -1,8 +1,8 @@
-"""Times of collectives as others print them: nccl-tests tables of one node (vTrain's `gpus_N.csv`) and Vidur's network profiles.
+"""Published tables of collective times: nccl-tests tables of one node (vTrain's `gpus_N.csv`) and Vidur's network profiles.
 
-Neither names its GPU in a column, nor nccl-tests its number of ranks: both stand in the path (`…/allreduce_a100/gpus_8.csv`).
-Vidur's rows say how many workers are on a node, and not what joins nodes or the GPUs of a small one: only calls in an 8-GPU node
-are scored.
+Neither has a column for the GPU, and nccl-tests has none for the number of ranks: both are in the path
+(`…/allreduce_a100/gpus_8.csv`). Vidur's rows state the workers per node, but not the links between nodes or inside a small node:
+only calls in an 8-GPU node are scored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from windtunnel.workload.ops import Comm
 NCCL = ("size(B)", "count", "type", "time(ns)")
 VIDUR = ("rank", "num_workers", "size", "collective", "devices_per_node", "max_devices_per_node")
 NODE = 8
-"""GPUs of the one kind of node that these tables are set beside."""
+"""GPUs of the node that these tables are compared with."""
 
 
 class TimedCall(NamedTuple):
-    """A timed call of `ranks` GPUs of one node, or why it is not one that can be predicted."""
+    """A timed call of `ranks` GPUs of one node, or the reason why it cannot be predicted."""
 
     label: str
     comm: Comm
@@ -43,7 +43,7 @@ class TimedCall(NamedTuple):
 
 
 def is_collective_table(header: Sequence[str]) -> bool:
-    """Whether the columns are those of one of the two formats."""
+    """Whether the columns belong to one of the two formats."""
     return all(name in header for name in NCCL) or all(name in header for name in VIDUR)
 
 

@@ -1,4 +1,4 @@
-"""Which catalogue framework a table means: spellings, descendants, and what stands in for one that the catalogue lacks."""
+"""The catalogue framework that a table names: spellings, descendants, and substitutes for frameworks outside the catalogue."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ DIVIDES_STATE = ("fsdp", "hsdp", "zero3", "zero2")
 
 
 def framework_named(published: str, sharding: str | None) -> tuple[str, str | None]:
-    """(name, None) where the catalogue or a publication file has `said`; else (what stands in for it, why).
+    """(name, None) if the catalogue or a publication file has the name; else (substitute, reason).
 
-    Sharded parameters stand for FSDP, anything else for Megatron, from which most training frameworks descend.
+    The substitute is FSDP if parameters are sharded, else Megatron, from which most training frameworks descend.
     """
     entries = (*publications.releases(), *names("frameworks"))
     name = published.strip().lower().replace("_", "-")

@@ -1,4 +1,4 @@
-"""The cluster that a row ran on: a machine of the catalogue with the row's counts and rates put in.
+"""The cluster of a row: a machine of the catalogue with the row's counts and rates.
 
 A machine that the row names (Selene, Eos, Jean Zay, …) is taken before a generic one with the same GPU and kind of fabric.
 """
@@ -35,14 +35,14 @@ KINDS = {
 """Spellings of the `fabric` column."""
 
 GENERIC = ("infiniband", "roce", "efa", "ethernet")
-"""Kinds of fabric in the order in which they stand in for one that is not stated."""
+"""Kinds of fabric in the order of preference if none is stated."""
 
 _NOT_A_NAME = re.compile(r"^(aws|ib|roce|efa|opa|pcie|\d+gb|[abhlmv]\d+\w*|gb\d+|nvl\d+|p\d\w*)$")
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a table says of a machine. NIC rate in Gbit/s per NIC each way; `text` is anything that may name the machine."""
+    """The columns of a table about a machine. NIC rate in Gbit/s per NIC each way; `text`: any text that may name the machine."""
 
     gpu: str
     gpus_per_node: int
@@ -55,7 +55,7 @@ class Place:
 
 
 def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
-    """The machine of a training row; a run on part of a node keeps the node whole."""
+    """The machine of a training row; a run on part of a node keeps the full node."""
     if not (row.gpu and row.gpus):
         return Skipped("gpu or gpus not published")
     if row.gpus_per_node is None:
@@ -71,7 +71,7 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
 
 
 def _networked(place: Place, assumed: list[str]) -> Place:
-    """`place` with the NICs and fabric of the catalogue's own machine, where a job of several nodes does not state them."""
+    """`place` with NICs and fabric of a catalogue machine, if a job of several nodes does not state them."""
     domain = max(place.gpus_per_node, place.scaleup_gpus or 0)
     if place.gpus <= domain or (place.nics_per_node and place.nic_gbit_s):
         return place
@@ -92,8 +92,8 @@ def _networked(place: Place, assumed: list[str]) -> Place:
 
 
 def _share(row: TrainingRow, assumed: list[str]) -> int | None:
-    """GPUs of a scale-up domain that the run has: with experts over several domains, the same number of each, as schedulers hand
-    out segments of racks so that no group of experts straddles two."""
+    """GPUs of a scale-up domain that the run uses. With experts over several domains it is the same number in each: schedulers
+    assign segments of racks so that no expert group spans two."""
     domain, gpus = row.scaleup_gpus, row.gpus or 1
     if domain is None or (row.ep or 1) == 1 or gpus <= domain:
         return domain

@@ -1,4 +1,4 @@
-"""The network of a row with experts or latent attention: tables print a part of its dimensions, the released model has all."""
+"""The network of a row with experts or latent attention: tables print some of its dimensions, the released model has all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LATENT: dict[str, Any] = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_di
 
 
 def mixture_of(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
-    """The released model of the row's name where all printed dimensions agree with it, else what the row prints."""
+    """The released model with the row's name if all printed dimensions agree with it, else the printed dimensions."""
     name = (row.model or "").lower()
     if name in names("models"):
         model = load_model(name)
@@ -26,7 +26,7 @@ def mixture_of(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
 
 
 def released_of(row: TrainingRow, assumed: list[str]) -> Model | None:
-    """The one released model that the row names, with or without its size ("Nemotron_3_Nano"), where what is printed agrees; else
+    """The released model that the row names, with or without its size ("Nemotron_3_Nano"), if printed dimensions agree; else
     None."""
     name = (row.model or "").lower().replace("_", "-").replace(" ", "-")
     matches = [entry for entry in names("models") if entry == name or entry.startswith(f"{name}-")] if name else []
@@ -37,7 +37,7 @@ def released_of(row: TrainingRow, assumed: list[str]) -> Model | None:
 
 
 def _differing(row: TrainingRow, model: Model) -> list[str]:
-    """Columns whose figure is not the model's."""
+    """Columns whose figure differs from the model's."""
     pairs = (
         ("layers", row.layers, model.layers),
         ("hidden", row.hidden, model.hidden),

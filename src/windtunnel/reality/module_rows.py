@@ -1,8 +1,8 @@
 """Sub-modules and layers of a dataset, predicted against measured: assembled from kernels as a job's layer is.
 
 The row's shape becomes a job of one layer; its graph, kernel by kernel, goes through the engine with the host's launches, and
-communication is left out (the row timed one GPU's slice). `from_kernels`: the dataset's own kernel rows answer before the curves;
-rows of modules never answer for themselves.
+communication is left out (the row timed one GPU's slice). `from_kernels`: the dataset's kernel rows have priority over the curves;
+rows of modules are never used for their own prediction.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def score_module_rows(data: Dataset, gpu: GPU, fitted: Fitted = frozenset(), fro
 
 
 def module_score(number: int, row: Row, gpu: GPU, fitted: Fitted = frozenset(), profile: Profile | None = None) -> Score:
-    """The score of one such row, the `number`-th of its dataset; `profile` answers before the curves."""
+    """The score of one such row, the `number`-th of its dataset; `profile` has priority over the curves."""
     result = predicted(row, gpu, profile)
     family = f"{gpu.id} {row['level']} {row['op']} {row['phase']}"
     score = Score(

@@ -1,4 +1,4 @@
-"""A validation as one page that opens offline: predicted against measured as points, errors by family, what was skipped and why."""
+"""A validation as one offline page: predicted against measured as points, errors by family, skipped rows with reasons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windtunnel.report import frame
 LEVELS = {"layer": 2, "step": 2, "submodule": 1}
 OPACITY = (0.55, 0.85, 0.95)
 MOST_POINTS = 4000
-"""Points of a picture at most: of every class its share, evenly; the caption says how many are shown."""
+"""Maximum of points in a picture, divided evenly over classes; the caption states the number shown."""
 
 WIDTH, HEIGHT, LEFT, BOTTOM, EDGE = 720, 560, 70, 46, 26
 BAND = 0.10

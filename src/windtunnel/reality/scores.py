@@ -1,4 +1,4 @@
-"""One score a measured quantity, and the errors of a group of them. Plain data.
+"""One score per measured quantity, and the errors of a group of scores. Plain data.
 
 Errors are signed percentages of the measured value: 100 * (predicted - measured) / measured.
 """

@@ -1,9 +1,9 @@
 """Predicted against measured, for every row of one or more tables.
 
 A row is scored in each quantity that it measured: `step_time_s`; `memory_gib` on the fullest stage (allocated, reserved or
-whole-device, as the row's `mem_kind` says); `mfu_pct` where only that is published and its count is known; `time_us` for
-collectives and kernels. Throughput and utilisation beside a step time say the same again and are not scored. What cannot be
-scored is listed with its reason.
+whole-device, as the row's `mem_kind` says); `mfu_pct` if only that is published and its count is known; `time_us` for
+collectives and kernels. Throughput and utilisation beside a step time are redundant and are not scored. Rows that cannot be
+scored are listed with the reason.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Progress = Callable[[int, int, str], None]
 GIB = 2.0**30
 
 MEMORY_KINDS = {"allocated": "allocated", "reserved": "reserved", "device": "total"}
-"""`mem_kind` of a row -> field of `StageMemory`: what tensors hold, what PyTorch's allocator holds, what the driver shows."""
+"""`mem_kind` of a row -> field of `StageMemory`: bytes of tensors, bytes reserved by PyTorch's allocator, bytes that the driver
+shows."""
 
 
 def validate(

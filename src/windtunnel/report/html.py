@@ -27,7 +27,7 @@ MOST_ROWS = 400
 
 
 def write_html(prediction: Prediction, path: str | Path, command: str = "") -> None:
-    """Write the page; FileError if the path cannot be written. `command` is told in the footer: how to make it again."""
+    """Write the page; FileError if the path cannot be written. `command`: shown in the footer, to reproduce the page."""
     frame.written(page(prediction, command), path)
 
 
@@ -127,7 +127,7 @@ def _breakdown(prediction: Prediction) -> Markup:
 
 
 def _key(entries: Iterable[tuple[str, str]]) -> Markup:
-    """Colours and what they stand for."""
+    """The legend of colours."""
     return Markup().join(Markup('<span><i style="background:{}"></i>{}</span>').format(colour, name) for colour, name in entries)
 
 
@@ -246,7 +246,7 @@ def _unequal(result: UnequalResult, step: float) -> Markup:
 
 
 def _traffic(traffic: Traffic) -> Markup:
-    """The drawing, load by level, hot links, the transfers that others slowed most, and what the fabric had to do."""
+    """The drawing, load by level, hot links, the transfers slowed most by contention, and counters of the fabric."""
     levels: list[list[Cell]] = [
         [(v.name, None), (f"{v.links:,}", float(v.links)), (say.rate(v.rate), v.rate), (say.size(v.bytes), v.bytes),
          (say.percent(v.mean_utilisation), v.mean_utilisation), (say.percent(v.max_utilisation), v.max_utilisation)]
@@ -274,7 +274,7 @@ def _traffic(traffic: Traffic) -> Markup:
 
 
 def _critical_path(prediction: Prediction) -> Markup:
-    """What the chain that sets the step time consists of, in sum and link by link."""
+    """The critical path: seconds by category, and each link."""
     links = [
         (str(e.get("what", "")), e.get("stage"), _number(e.get("seconds")), _number(e.get("count", 1)), e.get("parts"))
         for e in prediction.critical_path

@@ -1,4 +1,4 @@
-"""Memory over one step, a drawing a stage: tensors stacked by what they are, what the allocator holds, what the driver shows."""
+"""Memory over one step, one drawing per stage: tensors stacked by content, reserved bytes, and total bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plain(over_time: OverTime) -> dict[str, Any]:
 
 
 def check_name(path: str) -> None:
-    """Raise SpecError for a name that is no picture's."""
+    """Raise SpecError for a file name without a picture's ending."""
     if not path.lower().endswith(SUFFIXES):
         raise SpecError("--picture", path, "a name that ends in .svg or .html")
 

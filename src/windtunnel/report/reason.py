@@ -1,4 +1,4 @@
-"""Sentences that say why a step takes as long as it does and what to change first, each with its predicted price."""
+"""Sentences on the largest losses of a step and what to change first, each with its predicted gain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORTH_SAYING = 0.02
 """Parts below this share of the step are not worth a sentence."""
 
 SHOWN_FIXES = 2
-"""Ways to make the job fit that the report tells; `windtunnel memory` lists more."""
+"""Maximum of fixes for memory in the report; `windtunnel memory` lists more."""
 
 
 def reasons(prediction: Prediction, limit: int = 4) -> list[str]:
@@ -30,7 +30,7 @@ def reasons(prediction: Prediction, limit: int = 4) -> list[str]:
 
 
 def sentences(prediction: Prediction, advice: Sequence[Advice], fitting: Sequence[Fix] = ()) -> list[str]:
-    """What `reasons` says, from advice and fixes that are known."""
+    """The sentences of `reasons`, from given advice and fixes."""
     lines = _memory(prediction, fitting)
     lines += [_advice(prediction, one) for one in advice]
     advised = {one.part for one in advice}
@@ -52,7 +52,7 @@ def sentences(prediction: Prediction, advice: Sequence[Advice], fitting: Sequenc
 
 
 def typed(job: Job, change: Change) -> str:
-    """A change as `--set`s, and as the flags of the job's framework in brackets where it has them."""
+    """A change as `--set`s, with the flags of the job's framework in brackets if it has them."""
     sets = " ".join(f"--set {text}" for text in change.sets)
     after = changed(job, change)
     flags = flags_of(after, change.fields) if after is not None else ()
@@ -94,7 +94,7 @@ def _capital(text: str) -> str:
 
 
 def _memory(prediction: Prediction, fitting: Sequence[Fix]) -> list[str]:
-    """What is missing on the fullest stage, its largest part, and the cheapest changes that make the job fit."""
+    """Missing memory of the fullest stage, its largest part, and the cheapest changes that make the job fit."""
     if prediction.fits or not prediction.memory:
         return []
     worst = max(prediction.memory, key=lambda stage: stage.missing)

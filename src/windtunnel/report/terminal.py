@@ -101,7 +101,7 @@ def _fit(prediction: Prediction) -> tuple[str, str]:
 
 
 def _run(prediction: Prediction) -> list[tuple[str, str, str]]:
-    """What a day and the whole run make, where the job says how long and how dear."""
+    """Figures per day and of the whole run, if the job states its length and price."""
     figures = [("tokens a day", say.tokens(prediction.tokens_per_day), "")] if prediction.tokens_per_day else []
     if prediction.days is not None and prediction.job.tokens:
         figures.append((f"{say.tokens(prediction.job.tokens)} tokens in", say.duration(prediction.days), ""))
@@ -236,7 +236,7 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
 
 
 def elsewhere(stages: Sequence[StageMemory]) -> list[Text]:
-    """A line for each place beside the GPUs, of the stage that has most there."""
+    """A line for each offload place, for the stage with most bytes there."""
     lines = []
     for place in dict.fromkeys(tier.place for stage in stages for tier in stage.tiers):
         tier, stage = max(((t, s.stage) for s in stages for t in s.tiers if t.place == place), key=lambda found: found[0].total)
@@ -371,7 +371,7 @@ def evidence(prediction: Prediction, width: int) -> RenderableType:
 
 
 def closing_sentence(prediction: Prediction) -> str:
-    """What the figures leave out, and the price that they count with."""
+    """Costs that the figures leave out, and the price that they use."""
     price = prediction.job.cluster.price_per_gpu_hour
     text = f"Network fidelity: {prediction.network}."
     text += f" Cost at {say.dollars(price)} a GPU hour." if price is not None else ""
@@ -379,7 +379,7 @@ def closing_sentence(prediction: Prediction) -> str:
 
 
 def profile_lines(prediction: Prediction) -> list[str]:
-    """What the profile answered for, by share of the step."""
+    """Shares of the step that rest on the profile."""
     if prediction.profile is None:
         return []
     name, sources = prediction.profile, prediction.sources
@@ -390,7 +390,7 @@ def profile_lines(prediction: Prediction) -> list[str]:
 
 
 def evidence_sentence(prediction: Prediction) -> str:
-    """How much of the step rests on measured kernels, and how far off the sum may be."""
+    """Share of the step that rests on measured kernels, and the error of the sum."""
     share = prediction.provenance
     measured = sum(share.get(k, 0.0) for k in ("measured", "interpolated"))
     error = f"Stated relative error of the step time: ±{100 * prediction.relative_error:.0f} %."
