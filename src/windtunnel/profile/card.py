@@ -1,6 +1,6 @@
 """The data card of a folder of datasets: content, method and conditions of measurement, limits.
 
-What a run knows is filled in; what only its people know stands as a question between angle brackets. See docs/data-card.md.
+Known fields are filled in; what only the operators know is a question in angle brackets. See docs/data-card.md.
 """
 
 from __future__ import annotations

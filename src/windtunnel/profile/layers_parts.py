@@ -1,4 +1,4 @@
-"""Sub-modules where they run: inside a stack of layers, by hooks."""
+"""Times of sub-modules inside a stack of layers, by hooks."""
 
 from __future__ import annotations
 

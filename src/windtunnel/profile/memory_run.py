@@ -19,7 +19,7 @@ from windtunnel.profile.memory import Allocation, MemoryTimeline, of_snapshot, t
 
 @dataclass(frozen=True)
 class Memory:
-    """B by phase: highest allocated and (CUDA) reserved; what forward leaves for backward; and everything over time."""
+    """B by phase: peak allocated and (CUDA) reserved; bytes that forward saves for backward; and the curve over time."""
 
     peak: dict[str, float]
     reserved: dict[str, float]
@@ -28,7 +28,7 @@ class Memory:
 
 
 class Storages(TorchDispatchMode):
-    """Follows every storage that operators make while it is entered; for devices without an allocator history."""
+    """Tracks every storage that operators allocate while it is active; for devices without an allocator history."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Storages(TorchDispatchMode):
         self.count = 0
 
     def ignore(self, tensors: list[Tensor]) -> None:
-        """Tensors that were there before."""
+        """Tensors that already exist."""
         self.known.update(t.untyped_storage()._cdata for t in tensors)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

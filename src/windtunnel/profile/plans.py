@@ -1,8 +1,8 @@
 """Whole measurements of a GPU in a few runs: `python -m windtunnel.profile.plans h200 --out DIR --budget 9m`.
 
-A plan is a list of slices, each a file of its own with a share of the budget. Run the same line again and it goes on where it
-stopped; on a fresh machine, `--from DIR` first brings back the files of an earlier run. Besides windtunnel's own source it needs
-torch, numpy, pyarrow and pydantic; no compiled part of windtunnel.
+A plan is a list of slices, each with its own file and a share of the budget. The same command continues where it
+stopped; on a fresh machine, `--from DIR` first copies the files of an earlier run. It needs torch, numpy, pyarrow and pydantic, but
+no compiled part of windtunnel.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ def run(
     protocol: Protocol | None = None,
     tell: Tell = print,
 ) -> None:
-    """Measures plan `name` into `out` for at most `budget` s, going on with what is there; writes the data card at the end.
+    """Measures plan `name` into `out` for at most `budget` s, continuing existing files; writes the data card at the end.
 
-    A slice that ends early leaves its time to the later ones. Raises UnknownName for a plan or slice.
+    The unused time of a slice goes to the later ones. Raises UnknownName for a plan or slice.
     """
     if name not in PLANS:
         raise UnknownName("plan", name, list(PLANS))
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="auto", help="auto, cuda, rocm or cpu")
     parser.add_argument("--only", default="", metavar="SLICE,...", help="these slices of the plan")
     options = parser.parse_args(arguments)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler writes a line whenever it starts and stops
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler prints a line at every start and stop
     try:
         budget = _seconds(options.budget)
         out = Path(options.out)

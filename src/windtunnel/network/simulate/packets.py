@@ -74,9 +74,10 @@ def settled(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
     A fitted hop contains the latency of the cables and the queueing between the library's own channels, which run at the same pace
     in parallel. Simulated packets are longer than the units that links interleave, so they queue a little longer. A slice therefore
     starts earlier by that time, and is delivered at its time (`hold`) unless it is late even so. Seconds, for lane k:
-    way     from the departure of a slice's last packet to its arrival on idle links; the last but one may delay it, if that one
-    takes longer over all links than the pace leaves between the two
-    beside  one packet of each other lane of the call on each link; at most one packet's time at the lane's own pace
+
+        way     from the departure of a slice's last packet to its arrival on idle links; the last but one may delay it, if that one
+                takes longer over all links than the pace leaves between the two
+        beside  one packet of each other lane of the call on each link; at most one packet's time at the lane's own pace
         delay'  = delay - latency - max(0, way + beside - last packet / rate)
         hold    = delay - delay' + latency between switches, which the fitted hop does not contain
     """

@@ -1,8 +1,11 @@
-"""Keys of the meetings of a program: ranks with the same key meet at a transfer or a collective. Ranges of keys:
-< 0                 all-reduces between stages of one pipeline, or of all ranks
-0 .. 2^48           pipeline transfers, 2^32 for each group of equal replicas
-2^48 .. 2^52        calls over a network engine that no other stage takes part in
-2^52 ..             calls between groups of unequal replicas
+"""Keys of the meetings of a program: ranks with the same key meet at a transfer or a collective.
+
+Ranges of keys:
+
+    < 0                 all-reduces between stages of one pipeline, or of all ranks
+    0 .. 2^48           pipeline transfers, 2^32 for each group of equal replicas
+    2^48 .. 2^52        calls over a network engine that no other stage takes part in
+    2^52 ..             calls between groups of unequal replicas
 """
 
 from __future__ import annotations

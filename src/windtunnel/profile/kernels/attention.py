@@ -34,7 +34,7 @@ LONGEST_MATH = 4096
 
 
 class AttentionHeads(NamedTuple):
-    """What one GPU's attention is: query heads, heads of keys and values, head sizes."""
+    """Attention on one GPU: query heads, key/value heads, head sizes."""
 
     queries: int
     groups: int
@@ -90,7 +90,7 @@ def case(
     model: str | None = None,
     sequences: int | None = None,
 ) -> KernelCase:
-    """One launch over `sequences`; left out: as many as make `TOKENS` tokens, at least one."""
+    """One launch over `sequences`; default: as many as make `TOKENS` tokens, at least one."""
     sequences = sequences or max(1, TOKENS // seq)
     pairs = visible_pairs(seq, causal, window)
     flops = 2.0 * (heads.k + heads.v) * sequences * heads.queries * pairs

@@ -1,7 +1,7 @@
 """The loss over the vocabulary on this GPU: plain (logits to fp32, log-softmax, gather), and in chunks together with the head.
 
 Plain, forward must read the logits and backward read and write them; eager kernels cross memory several times, compiled ones about
-once. The chunked kernel never holds all logits: for each 1024 tokens it makes logits, loss, and both gradients, forward alone.
+once. The chunked kernel never has all logits: for each 1024 tokens it computes logits, loss, and both gradients, all in forward.
 """
 
 from __future__ import annotations

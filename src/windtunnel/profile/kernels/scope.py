@@ -1,7 +1,7 @@
-"""What a sweep covers: models, cuts, token counts and formats, each from the most valuable to the least.
+"""The scope of a sweep: models, tp sizes, token counts and formats, each from the most valuable to the least.
 
-A case's rank is the sum of what its parts cost: common models, tp 1 and 8, 4096 and 8192 tokens and bf16 come first. Classes are
-measured in turn by rank, so a sweep that is stopped has the same kinds of shapes in every class.
+A case's rank is the sum of the costs of its parts: common models, tp 1 and 8, 4096 and 8192 tokens and bf16 come first. Classes
+alternate by rank, so a sweep that is stopped has the same kinds of shapes in every class.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from windtunnel.profile.modules.layer import TORCH, Angles
 from windtunnel.profile.modules.rotary import tables
 
 TOLERANCE = {"fp32": 1e-4, "bf16": 4e-2, "fp16": 1e-2}
-"""Relative to the largest expected number; 16-bit rounding differs where one side multiplies before it rounds."""
+"""Tolerance relative to the largest expected number; 16-bit rounding differs if one side multiplies before it rounds."""
 
 TOKENS = 64
 """Sequence length of a comparison: the sums that differ by length are over hidden widths, and those are the case's own."""
@@ -35,7 +35,7 @@ def compare(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[st
 
 
 def compare_or_reason(case: Case, theirs: ModuleFamily, device: Device, seed: int) -> str:
-    """Empty if the two are equal; else why nothing of the other implementation may be kept."""
+    """Empty if the two are equal; else the reason why the other implementation cannot be used."""
     try:
         off = compare(case, theirs, device.place, seed)
     except Exception as error:

@@ -3,6 +3,7 @@
 Rank p of the cycle sends a stream of chunks to rank p + 1 and may send chunk k once chunk k - 1 came in from rank p - 1.
 All-reduce: 2(n-1) chunks per loop, of which the first n - 1 are partial sums; all-gather and reduce-scatter n - 1; broadcast and
 reduce are a chain. (NCCL 2.30.7, `src/device/all_reduce.h`, `src/graph/connect.cc`.)
+
 A chunk of Simple is four steps of the buffer, of other protocols one; a shorter message is split evenly. NCCL sends a Simple
 chunk in two slices. Measured rings do not hide their hops behind the second slice (the closed form's fit needs all hops),
 so a slice of a lane is a chunk.
