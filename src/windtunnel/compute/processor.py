@@ -50,7 +50,7 @@ def is_processor(architecture: str) -> bool:
 
 
 def neutral(gpu: GPU) -> KernelCurves:
-    """Constants of a processor that nobody has fitted."""
+    """Constants of an unfitted processor."""
     best = next((gpu.peak[name] for name in ("bf16", "fp16", "fp32") if name in gpu.peak), max(gpu.peak.values()))
     names = ("elementwise", "softmax_native", *DERIVED)
     return KernelCurves(

@@ -15,7 +15,7 @@ from windtunnel.profile.timing import KernelTiming
 Row = dict[str, Any]
 
 PER_LAYER = "per layer"
-"""Begins the note of a row whose time is what one more layer adds; its shape has no `layers`."""
+"""Prefix of the note of a row with the time of one more layer; its shape has no `layers`."""
 
 
 def sides_of(measured: StudyResult, phase: str) -> Sides:

@@ -139,7 +139,7 @@ class FrameworkHabits(Strict):
 
 
 class Fact(Strict):
-    """One statement: what it sets on rows for which `when` holds, and its source."""
+    """One statement: values for rows for which `when` holds, and its source."""
 
     when: When = When()
     row: dict[str, Value] = {}  # columns that the row leaves blank

@@ -92,7 +92,7 @@ class PipelineTransfers:
                 live.bind(transfer_keys, call)
 
     def _over(self, stage: Stage, action: Action, ahead: bool) -> int | None:
-        """The boundary over which the action's result is sent (or, `ahead`, over which what it needs comes), or None."""
+        """The boundary over which the action's result is sent (with `ahead`: over which its input is received), or None."""
         gradient = int(action.direction != Pass.FORWARD)
         boundary: int = self._places[stage.index][action.chunk] - (1 - gradient if ahead else gradient)
         inside = action.direction != Pass.WEIGHT_GRADIENT and 0 <= boundary < self.boundaries and self._crosses[boundary]

@@ -62,7 +62,7 @@ def halving_doubling(call: CollectiveCall) -> Pattern:  # long: ends in a column
             return range(core), adds[step]
         bit = (sender ^ receiver).bit_length() - 1
         low = (1 << bit) - 1
-        # Reducing, a rank passes on what belongs to its partner's half; gathering, what it has itself.
+        # In the reduction a rank sends its partner's half; in the gather it sends its own chunks.
         wanted = receiver if adds[step] else sender
         return [p for p in range(core) if p & low == wanted & low and p >> bit & 1 == wanted >> bit & 1], adds[step]
 
