@@ -39,8 +39,8 @@ def test_verbs_and_options_exist(path: Path) -> None:
         assert told[0] in VERBS, f"{command}: no verb {told[0]!r}"
         verb, told = group.get_command(None, told[0]), told[1:]  # type: ignore[attr-defined,arg-type]
         while hasattr(verb, "list_commands") and told and not told[0].startswith("-"):
-            if "SOURCE" in verb.list_commands(None) and told[0] not in verb.list_commands(None):
-                told = ["SOURCE", *told]
+            if "FILE..." in verb.list_commands(None) and told[0] not in verb.list_commands(None):
+                told = ["FILE...", *told]
             assert told[0] in verb.list_commands(None), f"{command}: no verb {told[0]!r}"
             verb, told = verb.get_command(None, told[0]), told[1:]
         known = {option for parameter in verb.params for option in parameter.opts} | {"--help", "-h"}

@@ -24,8 +24,8 @@ VERBS: Verbs = {
     "profile": ("profile", "Measure a GPU, fit kernel models on measurements, carry them to GPUs that nobody measured."),
     "fit": ("fit", "Fit constants to measurements: kernels, transfer, collectives, training, host."),
     "catalog": ("catalog", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
-    "import": ("importing", "A Hugging Face config.json or Megatron-LM flags as a job file."),
-    "export": ("exporting", "A job as a file that needs no catalogue."),
+    "import": ("importing", "What other tools wrote, as a job, a cluster, a run or a trace graph."),
+    "export": ("exporting", "A job in the files of another tool, or as a file that needs no catalogue."),
 }
 """The verbs; see `cli/verbs.py`."""
 

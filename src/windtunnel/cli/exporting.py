@@ -1,44 +1,63 @@
-"""`windtunnel export JOB`."""
+"""`windtunnel export FORMAT JOB`."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from windtunnel.base.errors import UnknownName
-from windtunnel.cli.common import Megatron, ModelFile, On, Sets, Source, writable, write
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.cli.common import Megatron, ModelFile, On, Sets, Source, notes, told, writable
 from windtunnel.cli.source import job_of
-from windtunnel.spec import dump_job
-
-FORMATS = ("toml", "json")
-
+from windtunnel.formats.exporters import EXPORTERS, exporter_of, save
 
 EXAMPLES = """\b
 Examples:
-  windtunnel export llama3-8b-8xh100 --set plan.micro_batch=2 -o job.toml
+  windtunnel export toml llama3-8b-8xh100 --set plan.micro_batch=2 -o job.toml
 """
 
 
 def command(
+    form: Annotated[str, typer.Argument(metavar="FORMAT", help="; ".join(f"{w.name}: {w.what}" for w in EXPORTERS) + ".")],
     job: Source = None,
     sets: Sets = None,
-    form: Annotated[str, typer.Option("--format", help=", ".join(FORMATS))] = "toml",
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where it goes.")] = "-",
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="What the format lets one choose; repeatable.")
+    ] = None,
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="FILE|FOLDER|-", help="Where it goes; a folder where there are several files.")
+    ] = "-",
     on: On = None,
     model: ModelFile = None,
     megatron: Megatron = None,
 ) -> None:
-    if form not in FORMATS:
-        raise UnknownName("--format", form, FORMATS)
-    writable(("--out", out))
+    writer = exporter_of(form)
+    options = dict(_pair(text) for text in option or [])
     loaded = job_of(job, sets, on, model, megatron)
     loaded.tell()
-    if form == "toml":
-        write(dump_job(loaded.job), out, "--out")
-    else:
-        import tomllib
+    written = writer.export(loaded.job, options)
+    told(written.assumed, "assumed")
+    told(written.left_out, f"not said in {form}")
+    if out != "-":
+        if len(written.files) == 1:
+            writable(("--out", out))
+        try:
+            paths = save(written, Path(out))
+        except OSError as error:
+            raise FileError("--out", out, "a place that can be written", f"{error.strerror}.") from error
+        notes().print(f"{len(paths)} files in {out}" if len(paths) > 1 else f"wrote {out}", markup=False)
+        return
+    if len(written.files) > 1:
+        raise SpecError("--out", "-", "a folder", f"{form} has {len(written.files)} files here.")
+    (data,) = written.files.values()
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data if isinstance(data, bytes) else data.encode("utf-8"))
 
-        from windtunnel.report.json import dumps
 
-        write(dumps(tomllib.loads(dump_job(loaded.job))), out, "--out")
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise SpecError("--option", text, "NAME=VALUE")
+    return name.strip(), value.strip()

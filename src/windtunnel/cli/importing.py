@@ -1,11 +1,11 @@
-"""`windtunnel import`: other people's descriptions of a model or a job."""
+"""`windtunnel import`: what other tools wrote."""
 
 from __future__ import annotations
 
 from windtunnel.cli.verbs import Verbs
 
 VERBS: Verbs = {
-    "SOURCE": ("importing_file", "A config.json, Megatron-LM flags, a DeepSpeed or torchtitan configuration."),
+    "FILE...": ("importing_file", "Configurations, traces, logs, topologies and workloads of other tools: known by their content."),
     "torch": ("importing_torch", "Any PyTorch module, through torch.export."),
 }
-OTHERWISE = "SOURCE"
+OTHERWISE = "FILE..."

@@ -1,4 +1,4 @@
-"""`windtunnel import SOURCE`: prints TOML; what was ignored and assumed stands in its comments."""
+"""`windtunnel import FILE...`: what other tools wrote, as a job, a cluster, a run or a graph of ours."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from windtunnel.cli.common import On, Sets, writable, write
+from windtunnel.cli.common import Json, On, Sets, writable, write, write_json
+from windtunnel.cli.importing_content import as_dict, save, show
 from windtunnel.cli.source import LoadedJob, folded, job_of
 from windtunnel.formats import Imported, import_job
+from windtunnel.formats.door import importer_of, read_files
+from windtunnel.formats.head import head_of
+from windtunnel.formats.importers import CONFIGURATIONS
+from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.report.words import tokens
 from windtunnel.spec import Model, dump_job
 from windtunnel.spec.graph_model import GraphModel
@@ -20,27 +25,61 @@ EXAMPLES = """\b
 Examples:
   windtunnel import config.json
   windtunnel import pretrain.sh --on h100-ib --set cluster.gpus=64 -o job.toml
+  windtunnel import trace-rank*.json.gz -o last-night
 """
 
 
 def command(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE", help="A Hugging Face config.json, Megatron-LM flags, or a DeepSpeed or torchtitan configuration."
-        ),
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Files of one source: a configuration, a trace of each rank, logs, a topology."),
     ],
     on: On = None,
     sets: Sets = None,
-    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where the TOML goes.")] = "-",
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", metavar="CLUSTER", help="The cluster that measured calls belong to.")
+    ] = None,
+    form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, where content does not tell.")] = None,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where the result goes.")] = "-",
+    json: Json = None,
 ) -> None:
+    writable(("--json", json))
+    if len(files) == 1 and _configuration(files[0], form):
+        _job(files[0], on, sets, out, json)
+        return
+    reading = read_files(files, Context(None if on is None else job_of(None, sets, on).job, cluster), form)
+    if json is not None:
+        write_json(as_dict(reading), json)
+    if json != "-":
+        show(reading, files, None if out == "-" else out)
+    if out != "-":
+        save(reading, out)
+
+
+def _configuration(file: str, form: str | None) -> bool:
+    """Whether a file describes a job or a model: what `job_of` reads."""
+    path = Path(file)
+    if path.is_dir():
+        return (path / "config.json").is_file() and form is None
+    return importer_of(head_of(path), form).name in CONFIGURATIONS
+
+
+def _job(source: str, on: str | None, sets: list[str] | None, out: str, json: str | None) -> None:
     writable(("--out", out))
     if on is None and not sets:
-        imported = import_job(Path(source))
-        written(f"{source} ({imported.format})", imported, None, out)
+        imported: Imported | LoadedJob = import_job(Path(source))
+        job = None
     else:
-        loaded = job_of(source, sets, on)
-        written(f"{source} ({loaded.format})", loaded, dump_job(loaded.job), out)
+        imported = job_of(source, sets, on)
+        job = dump_job(imported.job)
+    if json is not None:
+        model = imported.model if isinstance(imported, Imported) else imported.job.model
+        facts = {"model": getattr(model, "name", ""), "parameters": parameter_count(model)}
+        write_json(
+            as_dict(Reading(imported.format, Content.JOB, None, facts, imported.built, imported.ignored, imported.assumed)), json
+        )
+    if json != "-":
+        written(f"{source} ({imported.format})", imported, job, out)
 
 
 def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName, nearest
 from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
+from windtunnel.formats.deepspeed import implied_ranks
 from windtunnel.formats.imported import harmless
+from windtunnel.formats.stated import Stated
 from windtunnel.spec import Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.degrees import stated_in
 from windtunnel.spec.files import read_table
@@ -55,6 +57,8 @@ def job_of(
     overrides = sets or []
     if model is not None and megatron is not None:
         raise SpecError("--megatron", megatron, "either --model or --megatron")
+    if model is not None and source is not None and is_deepspeed(source):
+        return _over_job(Path(source), on, overrides, model)
     if megatron is not None or model is not None:
         if source is not None and on is not None:
             raise SpecError("--on", on, "either a JOB or --on beside an imported model")
@@ -203,41 +207,95 @@ def _no_machine(first: Imported) -> SpecError:
     )
 
 
-def _over_job(path: Path, base: str | None, overrides: list[str]) -> LoadedJob:
-    """A DeepSpeed configuration, which changes the plan and the runtime of the job `base`."""
-    if base is not None and base in names("clusters"):
+def is_deepspeed(source: str) -> bool:
+    """Whether `source` is a file with a DeepSpeed configuration."""
+    path = Path(source)
+    try:
+        return path.suffix.lower() == ".json" and path.is_file() and kind_of(read_table(path)) == "deepspeed"
+    except OSError:
+        return False
+
+
+def _over_job(path: Path, base: str | None, overrides: list[str], model: str | None = None) -> LoadedJob:
+    """A DeepSpeed configuration: it changes the plan and the runtime of the job `base`, or of a `model` on the cluster `base`."""
+    if model is None and base is not None and base in names("clusters"):
         raise SpecError(
             "--on",
             base,
             "a job: a DeepSpeed configuration says neither the model nor the machine",
-            f"For example --on {_example()}.",
+            f"Add --model NAME or --model CONFIG.JSON, or write for example --on {_example()}.",
         )
-    imported = import_job(path, None if base is None else load_job(base, overrides))
+    assumed: list[str] = []
+    if model is not None and base is not None:
+        ranks = implied_ranks(read_table(path))
+        if ranks is not None and not any(text.partition("=")[0].strip() == "cluster.gpus" for text in overrides):
+            overrides = [f"cluster.gpus={ranks}", *overrides]
+            assumed.append(f"{ranks} GPUs, which train_batch_size implies (--set cluster.gpus=N states others)")
+        on: Job | None = _model_on(model, base, overrides)
+    else:
+        on = None if base is None else load_job(base, overrides)
+    imported = import_job(path, on)
     assert imported.job is not None
     job = check(load_job(tomllib.loads(dump_job(imported.job)), overrides))
-    return LoadedJob(job, imported.format, imported.built, imported.ignored, imported.assumed)
+    return LoadedJob(job, imported.format, imported.built, imported.ignored, (*imported.assumed, *assumed))
+
+
+def _model_on(model: str, base: str, overrides: list[str]) -> Job:
+    """A job of a model on a machine whose plan only says one micro batch a GPU: what a DeepSpeed configuration changes."""
+    from windtunnel.search.start import START_SEQ
+
+    known = load_model(model) if model in names("models") else import_job(Path(model)).model
+    if isinstance(known, GraphModel):
+        raise SpecError("--model", model, "a decoder of the catalogue, or a config.json")
+    plan = {"global_batch": 1, "seq": min(START_SEQ, known.max_seq)}
+    table = {
+        "name": known.name,
+        **_dumped(model=known),
+        "plan": plan,
+        "runtime": {"framework": "deepspeed"},
+        "cluster": _cluster(base),
+    }
+    return load_job(table, overrides)
 
 
 def _imported(text: Path | str, base: str | None, overrides: list[str], flags: bool = False) -> LoadedJob:
-    if isinstance(text, Path) and text.suffix.lower() == ".json" and kind_of(read_table(text)) == "deepspeed":
+    if isinstance(text, Path) and is_deepspeed(str(text)):
         return _over_job(text, base, overrides)
-    first = from_arguments(str(text), "--megatron") if flags else import_job(text)
+    stated = _stated(base, overrides)
+    first = from_arguments(str(text), "--megatron", None, stated) if flags else import_job(text, None, stated)
     if base is None:
         raise _no_machine(first)
-    early = overrides if first.plan is None else [o for o in overrides if o.split("=")[0].strip().startswith("cluster")]
-    machine = _base(base, early, first)
+    if first.plan is None:
+        return on_machine(first, base, overrides)
+    machine = _base(base, [o for o in overrides if o.split("=")[0].strip().startswith("cluster")], first)
     table = tomllib.loads(dump_job(machine))
     imported = first
-    if first.plan is not None and first.runtime is not None:  # flags: everything but the machine
+    if first.runtime is not None:  # everything but the machine
         try:
-            imported = from_arguments(str(text), "--megatron", machine) if flags else import_job(text, machine)
+            imported = from_arguments(str(text), "--megatron", machine, stated) if flags else import_job(text, machine, stated)
             table = tomllib.loads(dump_job(imported.job or machine))
         except PlanError:
             if not overrides:
                 raise
             table.update(_dumped(plan=first.plan), runtime={"base": "none", **_dumped(runtime=first.runtime)["runtime"]})
     table.update(_dumped(model=first.model), name=first.model.name, source=f"{imported.format}, on {base}")
-    return LoadedJob(check(load_job(table, overrides)), imported.format, imported.built, imported.ignored, imported.assumed)
+    changes: list[str] = []
+    job = check(load_job(table, overrides, changes))
+    return LoadedJob(job, imported.format, imported.built, imported.ignored, imported.assumed, tuple(changes))
+
+
+def _stated(base: str | None, overrides: list[str]) -> Stated:
+    """What the command line says beside a source: its overrides, and the GPUs of the machine."""
+    table: dict[str, Any] = {}
+    for text in overrides:
+        table = merge(table, override(text))
+    gpus = None
+    if base is not None and _is_job(base):
+        gpus = load_job(base if base in names("jobs") else Path(base)).cluster.gpus
+    elif base is not None:
+        known = _cluster(base)
+        gpus = load_cluster(base).gpus if isinstance(known, str) else known.get("gpus")
+    return Stated.of(table, gpus if isinstance(gpus, int) else None)
 
 
 def _dumped(**nouns: Noun) -> dict[str, Any]:

@@ -29,6 +29,8 @@ __all__ = [
     "run",
 ]
 
+_KINDS, _CAUSES = tuple(HopKind), tuple(Cause)  # by value: both count from 0; calling an enum is ten times slower
+
 
 def run(
     program: Program,
@@ -58,7 +60,7 @@ def run(
     except TypeError:
         raise EngineError(_wrong_column(program)) from None
     path = tuple(
-        Hop(rank, instance, op, HopKind(kind), Cause(cause), seconds)
+        Hop(rank, instance, op, _KINDS[kind], _CAUSES[cause], seconds)
         for rank, instance, op, kind, cause, seconds in zip(
             raw["path_rank"].tolist(),
             raw["path_instance"].tolist(),

@@ -14,6 +14,7 @@ from windtunnel.formats.huggingface import from_config
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron import from_arguments
 from windtunnel.formats.source import parse_json, read_source
+from windtunnel.formats.stated import Stated
 from windtunnel.formats.torchtitan import from_torchtitan
 from windtunnel.spec import Job, check
 from windtunnel.spec.files import shape_trouble
@@ -30,22 +31,22 @@ def kind_of(table: Mapping[str, Any]) -> str:
     return "deepspeed" if deepspeed.TELLING & set(table) and "model_type" not in table else "huggingface"
 
 
-def import_job(source: str | Path, on: Job | None = None) -> Imported:
+def import_job(source: str | Path, on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Whatever `source` is: a Hugging Face config.json, a DeepSpeed or torchtitan configuration, or Megatron-LM flags (a command
     line or a launch script); a path or text.
 
     `on` gives what the source does not say: its cluster, for a config.json also plan and runtime, for DeepSpeed also the model.
-    Without it `job` is None. Raises `FileError` for what cannot be read, `SpecError` for what cannot be understood or is not
-    modelled.
+    Without it `job` is None. What the user has `stated` beside the source beats it. Raises `FileError` for what cannot be read,
+    `SpecError` for what cannot be understood or is not modelled.
     """
     text, where = read_source(source)
     if not text.strip():
         raise SpecError(where, "", _KNOWN)
     if text.lstrip()[0] in "{[" and not _sections(text):
         table = parse_json(text, where)
-        return _of_table(table, on)
+        return _of_table(table, on, stated)
     if "--" in text and not _sections(text):
-        return from_arguments(text, where, on)
+        return from_arguments(text, where, on, stated)
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError):
@@ -55,7 +56,7 @@ def import_job(source: str | Path, on: Job | None = None) -> Imported:
         raise FileError(where, *trouble)
     if kind_of(table) != "torchtitan":
         raise SpecError(where, text.strip()[:60], _KNOWN)
-    return from_torchtitan(table, on)
+    return from_torchtitan(table, on, stated)
 
 
 def _sections(text: str) -> bool:
@@ -63,10 +64,10 @@ def _sections(text: str) -> bool:
     return any(line.strip() in ("[training]", "[parallelism]") for line in text.splitlines())
 
 
-def _of_table(table: dict[str, Any], on: Job | None) -> Imported:
+def _of_table(table: dict[str, Any], on: Job | None, stated: Stated | None) -> Imported:
     kind = kind_of(table)
     if kind == "torchtitan":
-        return from_torchtitan(table, on)
+        return from_torchtitan(table, on, stated)
     if kind == "deepspeed":
         return from_deepspeed(table, on)
     imported = from_config(table)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.comm import Comm as Comm
 from windtunnel.records.schema import DTYPES as DTYPES  # `dtype` column: index into this tuple
 from windtunnel.workload.identity import MODULE_LABELS, Module, Role
 
@@ -47,21 +48,6 @@ class Phase(IntEnum):
     OPTIMIZER = 4
     GRADIENT_SYNC = 5
     PARAMETER_SYNC = 6
-
-
-class Comm(IntEnum):
-    """Communication call of a COMM row; bytes are the total buffer, as nccl-tests counts them."""
-
-    NONE = 0
-    ALL_REDUCE = 1
-    ALL_GATHER = 2
-    REDUCE_SCATTER = 3
-    ALL_TO_ALL = 4
-    BROADCAST = 5
-    SEND_RECV = 6
-    REDUCE = 7
-    GATHER = 8
-    SCATTER = 9
 
 
 class Axis(IntEnum):

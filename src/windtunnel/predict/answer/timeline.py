@@ -10,7 +10,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s
 from windtunnel.base.errors import PlanError
-from windtunnel.engine import Hop, HopKind, Timeline, run
+from windtunnel.engine import HopKind, Timeline, run
 from windtunnel.memory import StageMemory, curve
 from windtunnel.predict.answer.on_demand import OnDemand
 from windtunnel.predict.category import Category, Task
@@ -193,8 +193,9 @@ def critical_path(lowered: Lowered, timeline: Timeline) -> tuple[dict[str, objec
     rows: list[dict[str, object]] = []
     parts: dict[str, float] = {}
     count = 0
+    tasks = [labels[:, 0].tolist() for labels in lowered.labels]
     for hop, following in zip(timeline.path, (*timeline.path[1:], None), strict=True):
-        what = _what(lowered, hop)
+        what = Task.HOST.key if hop.kind is HopKind.HOST else NAMES[tasks[hop.rank][hop.instance]]
         parts[what] = parts.get(what, 0.0) + hop.seconds
         count += 1
         if following is None or following.rank != hop.rank:
@@ -212,10 +213,6 @@ def critical_path(lowered: Lowered, timeline: Timeline) -> tuple[dict[str, objec
             rows.append(row)
             parts, count = {}, 0
     return tuple(rows)
-
-
-def _what(lowered: Lowered, hop: Hop) -> str:
-    return Task.HOST.key if hop.kind is HopKind.HOST else NAMES[lowered.labels[hop.rank][hop.instance, 0]]
 
 
 def _pass_ends(times: StageTimes) -> Iterator[float]:

@@ -27,12 +27,12 @@ def interleaved(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ..
     (or if there are only `stages` micro batches).
     """
     total, width = micro_batches * chunks, per_round(stages, micro_batches)
+    forward, backward = ([turn(i, way, chunks, width) for i in range(total)] for way in (Pass.FORWARD, Pass.BACKWARD))
     plans = []
     for stage in range(stages):
         warm_up = total if micro_batches == stages else min(2 * (stages - stage - 1) + (chunks - 1) * width, total)
-        actions = [turn(i, Pass.FORWARD, chunks, width) for i in range(warm_up)]
-        for i in range(total - warm_up):
-            actions += [turn(i + warm_up, Pass.FORWARD, chunks, width), turn(i, Pass.BACKWARD, chunks, width)]
-        actions += [turn(i, Pass.BACKWARD, chunks, width) for i in range(total - warm_up, total)]
-        plans.append(tuple(actions))
+        actions = forward[:warm_up]
+        for pair in zip(forward[warm_up:], backward, strict=False):
+            actions += pair
+        plans.append(tuple(actions + backward[total - warm_up :]))
     return tuple(plans)

@@ -1,0 +1,68 @@
+"""One door for every file that is not ours: what it is, and what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.formats.head import Head, head_of
+from windtunnel.formats.importers import IMPORTERS, Importer
+from windtunnel.formats.reading import Context, ImporterModule, Reading
+
+
+def importer_of(head: Head, name: str | None = None) -> Importer:
+    """The first reader of the registry that recognises a head; the one called `name` where the user says which.
+
+    UnknownName for a name that no reader has, SpecError for a file that none recognises.
+    """
+    if name is not None:
+        named = {reader.name: reader for reader in IMPORTERS}
+        if name not in named:
+            raise UnknownName("--as", name, list(named))
+        return named[name]
+    for reader in IMPORTERS:
+        if module_of(reader).recognises(head):
+            return reader
+    known = "; ".join(reader.what for reader in IMPORTERS)
+    raise SpecError(str(head.path), repr(head.data[:40]), known, "`--as FORMAT` says which it is.")
+
+
+def module_of(reader: Importer) -> ImporterModule:
+    """The reader's module, imported when it is asked."""
+    return cast(ImporterModule, import_module(f"windtunnel.formats.{reader.module}"))
+
+
+def read_files(files: Sequence[str | Path], context: Context | None = None, name: str | None = None) -> Reading:
+    """What the files of one source hold: one file, or the files of a run's ranks; a directory stands for the files in it.
+
+    `name` says the format where content does not. Files of one source are of one format: SpecError where two differ.
+    """
+    paths = [path for given in files for path in listed(Path(given))]
+    if not paths:
+        raise SpecError("FILE", "no file", "one file or more")
+    readers = {importer_of(head_of(path), name): path for path in reversed(paths)}
+    if len(readers) > 1:
+        kinds = " and ".join(f"{path} ({reader.name})" for reader, path in readers.items())
+        raise SpecError("FILE", kinds, "files of one format", "Import them one by one.")
+    (reader,) = readers
+    return module_of(reader).read(paths, context or Context())
+
+
+def listed(path: Path) -> list[Path]:
+    """A file as it is; the files of a directory by name, without hidden ones. FileError for a directory without files."""
+    if not path.is_dir():
+        return [path]
+    inside = sorted((p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")), key=lambda p: _natural(p.name))
+    if not inside:
+        raise FileError(str(path), "a directory without files", "a file, or a directory with the files of one source")
+    return inside
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Sorts `rank10` after `rank9`."""
+    import re
+
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d{1,18})", name)]

@@ -1,0 +1,63 @@
+"""The registry of exporters: what `windtunnel export FORMAT JOB` writes, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from windtunnel.base.errors import UnknownName
+from windtunnel.spec import Job
+
+
+@dataclass(frozen=True)
+class Written:
+    """What an exporter wrote: the files by name (one for standard output), and what the format cannot say."""
+
+    files: dict[str, str | bytes]
+    left_out: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+
+class ExporterModule(Protocol):
+    """What the module of an exporter offers."""
+
+    def export(self, job: Job, options: dict[str, str]) -> Written:
+        """The job in the tool's own format. `options`: the `--option NAME=VALUE`s that were typed; SpecError for a wrong one."""
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """An exporter: its name, its module in `windtunnel.formats`, and what it writes."""
+
+    name: str
+    module: str
+    what: str
+
+
+EXPORTERS: tuple[Exporter, ...] = (
+    Exporter("toml", "own", "a job file that needs no catalogue"),
+    Exporter("json", "own_json", "the same as JSON"),
+)
+
+
+def exporter_of(name: str) -> ExporterModule:
+    """The module of a writer. UnknownName for a name that none has."""
+    named = {writer.name: writer for writer in EXPORTERS}
+    if name not in named:
+        raise UnknownName("FORMAT", name, list(named))
+    return cast(ExporterModule, import_module(f"windtunnel.formats.{named[name].module}"))
+
+
+def save(written: Written, out: Path) -> Sequence[Path]:
+    """Writes a single file to `out`, several into the folder `out`; the paths written. OSError as the system raises it."""
+    if len(written.files) == 1:
+        targets = {out: next(iter(written.files.values()))}
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        targets = {out / name: data for name, data in written.files.items()}
+    for path, data in targets.items():
+        path.write_bytes(data if isinstance(data, bytes) else data.encode("utf-8"))
+    return list(targets)

@@ -1,0 +1,71 @@
+"""The first bytes of a file that a user named, from which the door tells what it is."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+from windtunnel.base.files import read_bytes
+
+SIZE = 256 * 1024
+"""Bytes that a reader may look at to recognise its format."""
+
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first `SIZE` bytes of a file, unpacked where it is gzip; `size` is that of the file as it lies on disk."""
+
+    path: Path
+    data: bytes
+    size: int
+    packed: bool = False  # the file is gzip
+
+    @cached_property
+    def text(self) -> str:
+        """The bytes as text; empty where they are not UTF-8 (a character that the end cuts through is dropped)."""
+        try:
+            return self.data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            return self.data[: error.start].decode("utf-8-sig") if error.start >= len(self.data) - 4 else ""
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the text."""
+        return self.text.splitlines()
+
+    @property
+    def complete(self) -> bool:
+        """Whether these are all bytes of the file."""
+        return len(self.data) < SIZE
+
+    def starts_json(self, *keys: str) -> bool:
+        """Whether the text begins a JSON object and holds each of the keys, quoted and followed by a colon."""
+        text = self.text
+        return text.lstrip()[:1] == "{" and all(_has_key(text, key) for key in keys)
+
+
+def head_of(path: Path) -> Head:
+    """The head of a regular file. FileError for one that cannot be read or whose gzip stream is broken at once."""
+    data, size = read_bytes(path, SIZE, "a file")
+    if data[:2] != _GZIP:
+        return Head(path, data, size)
+    try:
+        with gzip.open(path) as file:
+            return Head(path, file.read(SIZE), size, packed=True)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileError(str(path), f"a broken gzip stream ({error})", "a whole .gz file") from None
+
+
+def _has_key(text: str, key: str) -> bool:
+    at = text.find(f'"{key}"')
+    while at >= 0:
+        if text[at + len(key) + 2 :].lstrip()[:1] == ":":
+            return True
+        at = text.find(f'"{key}"', at + 1)
+    return False

@@ -1,0 +1,62 @@
+"""What an importer returns, and what it may be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from windtunnel.formats.head import Head
+from windtunnel.spec import Job
+
+
+class Content(Enum):
+    """What a source becomes; the value is the word for it."""
+
+    JOB = "job"  # formats.Imported
+    CLUSTER = "cluster"  # a spec Cluster, or fields of one
+    GRAPH = "graph"  # records.TraceGraph: what `windtunnel replay` runs
+    RUN = "run"  # records.Run
+    COLLECTIVES = "collectives"  # measured calls
+    DATASET = "dataset"  # records.Dataset
+    SETTINGS = "settings"  # part of another input: algorithms, a schedule, a communicator file
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read from the files of one source.
+
+    `facts` are counts and names that a user can check against the source (nodes, ranks, steps, bytes), by stable keys for
+    `--json`. `built` names what was taken, `ignored` what changes nothing or is not modelled, `assumed` what the source left open,
+    `broken` what could not be read, with counts.
+    """
+
+    format: str
+    content: Content
+    value: Any
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    built: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the user says beside the files: a job whose machine (and plan) is used, a cluster, and what reports progress."""
+
+    on: Job | None = None
+    cluster: str | None = None  # --cluster: a name of the catalogue or a file
+    progress: Callable[[str, int, int], None] | None = None  # (what, done, of)
+
+
+class ImporterModule(Protocol):
+    """What the module of an importer offers; see docs/extend/importer.md."""
+
+    def recognises(self, head: Head) -> bool:
+        """Whether a file with this head is of the format: by content, never by its name alone."""
+
+    def read(self, files: Sequence[Path], context: Context) -> Reading:
+        """Reads the files of one source. WindtunnelError for what cannot be read at all."""

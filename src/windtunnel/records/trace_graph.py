@@ -1,0 +1,66 @@
+"""A graph of tasks over ranks: what a Chakra trace, a GOAL schedule or a simulator's workload holds, in columns.
+
+A task is an operator on a rank, or a rank's part of a call. Times that are NaN are not known; whoever replays the graph finds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s, Uint8s
+
+
+class TaskKind(IntEnum):
+    """What a task of a trace graph does."""
+
+    COMPUTE = 0
+    COLLECTIVE = 1
+    SEND = 2
+    RECEIVE = 3
+    LOAD = 4  # from a memory beyond the device's own
+    STORE = 5
+    MARK = 6  # takes no time: metadata, a label, a dependency that stands for nothing else
+
+
+@dataclass(frozen=True)
+class TraceGraph:
+    """N tasks in columns, rank by rank; indices of tasks count over the whole graph. Seconds, bytes, FLOPs.
+
+    `rank_start[r]:rank_start[r+1]` are the tasks of rank r, in the order of the source. A task starts after all of
+    `deps[dep_start[i]:dep_start[i+1]]` have ended, and after the task before it in its `lane` (a stream or a thread of its rank);
+    lane -1: only its dependencies order it. `group` is an index of `groups`, -1 none: the n-th collective of a group on one rank
+    meets the n-th on the others. A SEND meets the RECEIVE of rank `peer` with the same `tag`, in order.
+    """
+
+    rank_start: Int64s  # [R+1]
+    name: Int32s  # [N] index of `names`
+    kind: Uint8s  # [N] TaskKind
+    on_host: Bools  # [N] runs on the CPU
+    lane: Int32s  # [N]
+    seconds: Floats  # [N] as stated or measured; NaN unknown
+    flops: Floats  # [N] NaN unknown
+    bytes: Floats  # [N] a call's total buffer as nccl-tests counts it; what a computation reads and writes; NaN unknown
+    comm: Uint8s  # [N] base.comm.Comm
+    group: Int32s  # [N]
+    peer: Int32s  # [N] -1 none
+    tag: Int64s  # [N]
+    dep_start: Int64s  # [N+1]
+    deps: Int64s
+    names: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]  # ranks of each group, in ring order
+    begin: Floats = field(default_factory=lambda: np.empty(0))  # [N] measured begin from the rank's first, or empty
+    ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # [N] the source's own numbers, or empty
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    @property
+    def ranks(self) -> int:
+        return len(self.rank_start) - 1
+
+    def rank_of(self) -> Int32s:
+        """The rank of every task [N]."""
+        return np.repeat(np.arange(self.ranks, dtype=np.int32), np.diff(self.rank_start))

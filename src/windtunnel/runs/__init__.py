@@ -1,0 +1,1 @@
+"""Measured runs: what their steps went to, compared with a prediction, calibrated, and changed."""
