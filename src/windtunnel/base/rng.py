@@ -41,9 +41,9 @@ class Draws:
 
     def sample(self, values: list[int], count: int) -> list[int]:
         """`count` different values, in the order drawn; CPython's for populations that are not much larger than the sample."""
-        pool, found = list(values), []
+        pool, drawn = list(values), []
         for i in range(count):
             j = self.below(len(pool) - i)
-            found.append(pool[j])
+            drawn.append(pool[j])
             pool[j] = pool[len(pool) - i - 1]
-        return found
+        return drawn

@@ -55,8 +55,8 @@ codecs.register_error(_PLAIN, _plain)
 app = bare(VERBS, completion=True)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from windtunnel import __version__
 
         typer.echo(f"windtunnel {__version__}")
@@ -84,11 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except WindtunnelError as error:
-        return _told(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _told("stopped.", INTERRUPTED)
+        return _fail("stopped.", INTERRUPTED)
     except _USAGE as error:
-        return _told(_usage(error), 2)
+        return _fail(_usage(error), 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter reports the closed pipe again at exit
         return BROKEN_PIPE
@@ -105,7 +105,7 @@ def _usage(error: Any) -> str:
     return f"{message}." + (f" See `{context.command_path} --help`." if context is not None else "")
 
 
-def _told(message: str, code: int) -> int:
+def _fail(message: str, code: int) -> int:
     with suppress(OSError):
         print(f"windtunnel: {message}", file=sys.stderr)
     return code

@@ -117,7 +117,7 @@ def command(  # long: one option a line
         from dataclasses import asdict
 
         write_json({name: asdict(history) for name, history in outcome.timelines.items()}, timeline)
-    _told(outcome, asked=bool(libraries), cpu=not place.cuda)
+    _print_outcome(outcome, named=bool(libraries), cpu=not place.cuda)
     if not quiet:
         _show(output)
 
@@ -138,8 +138,8 @@ def _of_job(job: str | None, sets: list[str] | None, on: str | None) -> Case:
     return of_job(loaded.job)
 
 
-def _told(outcome: Outcome, asked: bool, cpu: bool) -> None:
-    """Summary of the run, and the names of all unusable rows. `asked`: the user named the libraries."""
+def _print_outcome(outcome: Outcome, named: bool, cpu: bool) -> None:
+    """Summary of the run, and the names of all unusable rows. `named`: the user named the libraries."""
     parts = [
         f"{outcome.measured} measured",
         f"{outcome.resumed} from before" if outcome.resumed else "",
@@ -148,7 +148,7 @@ def _told(outcome: Outcome, asked: bool, cpu: bool) -> None:
     ]
     line = f"{outcome.path}: {outcome.rows:,} rows · " + " · ".join(part for part in parts if part)
     notes().print(line, markup=False, soft_wrap=True)
-    absent = set() if asked else {name for name, why in outcome.kept_out.items() if MISSING in why}
+    absent = set() if named else {name for name, why in outcome.kept_out.items() if MISSING in why}
     told([f"{name}: {why}" for name, why in outcome.kept_out.items() if name not in absent], "kept out")
     if absent:
         notes().print("Without Hugging Face's modules; pip install 'windtunnel[hf]' adds them.", markup=False, highlight=False)

@@ -86,7 +86,7 @@ def command(  # long: one option a line
         scope = scope_of(words(models), numbers("--tp", tp), numbers("--tokens", tokens), formats(dtypes), cuda)
         cases = plan(scope, words(classes), words(modes))
     if there is None:
-        _told(cases, gpu, seconds)
+        _print_plan(cases, gpu, seconds)
         return
     if device == "auto" and not there.cuda and job is not None:
         from windtunnel.cli.source import job_of
@@ -157,7 +157,7 @@ def formats(text: str) -> tuple[str, ...]:
     return words(text)
 
 
-def _told(cases: list[KernelCase], gpu: str, budget: float | None) -> None:
+def _print_plan(cases: list[KernelCase], gpu: str, budget: float | None) -> None:
     """The plan by class, with estimated times, and its first cases."""
     import numpy as np
     from rich.console import Console

@@ -194,9 +194,9 @@ def _operators(ops: OpTable, kernels: KernelCurves) -> Iterator[tuple[str, Opera
     where: dict[tuple[str, Operator], list[int]] = {}
     for row in np.nonzero(np.isin(ops.kind, list({kind for kind, _ in OPERATORS})))[0]:
         name = ops.names[row]
-        found = operator_of(int(ops.kind[row]), int(ops.role[row]), kernels) if name and LIBRARY not in name else None
-        if found is not None:
-            where.setdefault(found, []).append(int(row))
+        match = operator_of(int(ops.kind[row]), int(ops.role[row]), kernels) if name and LIBRARY not in name else None
+        if match is not None:
+            where.setdefault(match, []).append(int(row))
     for (key, operator), rows in where.items():
         mask = np.zeros(len(ops), np.bool_)
         mask[rows] = True
@@ -217,8 +217,8 @@ def _gemm(ops: OpTable, mask: Bools, launches: Floats, curve: GemmCurve, dev: De
     launches = np.maximum(launches, 1.0)
     batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
     dtype, phase = ops.dtype[mask], ops.phase[mask]
-    whole = 2.0 * batch * m * n * k
-    share = np.where((ops.flops[mask] > 0) & (whole > 0), ops.flops[mask] / np.maximum(whole, 1.0), 1.0)
+    nominal = 2.0 * batch * m * n * k
+    share = np.where((ops.flops[mask] > 0) & (nominal > 0), ops.flops[mask] / np.maximum(nominal, 1.0), 1.0)
     each = batch * share / launches
     weight = phase == Phase.WGRAD
     accumulate = weight & (runtime.fused_wgrad and runtime.gradient_dtype == "fp32")
@@ -227,7 +227,7 @@ def _gemm(ops: OpTable, mask: Bools, launches: Floats, curve: GemmCurve, dev: De
     factor = np.where(phase == Phase.DGRAD, curve.dgrad, np.where(weight, curve.wgrad, 1.0))
     seconds = launches * gemm_seconds(curve, dev, each, m, n, k, dtype, moved, factor)
     strided = np.where(ops.kind[mask] == Kind.GEMM, batch, 1.0)  # experts' weights are contiguous matrices
-    return np.maximum(seconds, unaligned_seconds(dev, strided, n, k, dtype, share * whole))
+    return np.maximum(seconds, unaligned_seconds(dev, strided, n, k, dtype, share * nominal))
 
 
 def _source(choice: Choice, key: str) -> str:

@@ -82,8 +82,8 @@ def shape_of(job: Job, op: str, local: bool = True) -> dict[str, Value]:
     mlp: dict[str, Value] = {"ffn": model.ffn, "gated": "yes" if model.gated else "no"}
     norm: dict[str, Value] = {"norm": model.norm}
     vocab: dict[str, Value] = {"vocab": job.padded_vocab}
-    whole = {**core, **mlp, **norm, "recompute": plan.recompute}
-    own = {"attention": core, "mlp": mlp, "norm": norm, "embedding": vocab, "head": vocab, "layer": whole}
+    layer = {**core, **mlp, **norm, "recompute": plan.recompute}
+    own = {"attention": core, "mlp": mlp, "norm": norm, "embedding": vocab, "head": vocab, "layer": layer}
     return base | own.get(op, {})
 
 
@@ -113,11 +113,11 @@ class Modules:
         usable = pc.and_(pc.is_in(table["level"], value_set=pa.array(["submodule", "layer"])), pc.equal(table["status"], "ok"))
         table = table.filter(usable)
         shapes = {text: read_shape(text) for text in pc.unique(table["shape"]).to_pylist() if text}
-        found: dict[tuple[str, str, str, str], list[tuple[dict[str, Value], dict[str, Any]]]] = {}
+        by_key: dict[tuple[str, str, str, str], list[tuple[dict[str, Value], dict[str, Any]]]] = {}
         for row in table.to_pylist():
             if row["shape"]:
-                found.setdefault((row["op"], row["phase"], row["dtype"], row["mode"]), []).append((shapes[row["shape"]], row))
-        return found
+                by_key.setdefault((row["op"], row["phase"], row["dtype"], row["mode"]), []).append((shapes[row["shape"]], row))
+        return by_key
 
     def find(self, job: Job, op: str, phase: str, recompute: str | None = None, key: BlockKey | None = None) -> ModuleTiming | None:
         """The measured pass of one `op` of the block `key` (None: any of the job), if there is one. `recompute`: that of a layer,

@@ -103,7 +103,7 @@ def table_bytes(width: Floats, m: Floats, n: Floats, k: Floats) -> Floats:
 def operator_of(kind: int, role: int, kernels: KernelCurves) -> tuple[str, Operator] | None:
     """(key of `KernelCurves.memory`, operator) of a row, if exactly one of its possible operators was fitted."""
     for listed in (OPERATORS.get((Kind(kind), Role(role))), OPERATORS.get((Kind(kind), None))):
-        found = [(f"{each.name}@aten", each) for each in listed or () if f"{each.name}@aten" in kernels.memory]
-        if len(found) == 1:
-            return found[0]
+        matches = [(f"{each.name}@aten", each) for each in listed or () if f"{each.name}@aten" in kernels.memory]
+        if len(matches) == 1:
+            return matches[0]
     return None

@@ -42,10 +42,10 @@ class Line:
     @property
     def holds(self) -> bool:
         """Whether the bar is met; a bar without scored rows is not."""
-        bar, found = self.bar, self.found
-        if found.mape_pct is None or found.median_abs_pct is None or found.n < bar.share * (found.n + found.skipped):
+        bar, summary = self.bar, self.found
+        if summary.mape_pct is None or summary.median_abs_pct is None or summary.n < bar.share * (summary.n + summary.skipped):
             return False
-        return (bar.mean is None or found.mape_pct <= bar.mean) and (bar.median is None or found.median_abs_pct <= bar.median)
+        return (bar.mean is None or summary.mape_pct <= bar.mean) and (bar.median is None or summary.median_abs_pct <= bar.median)
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -31,8 +31,8 @@ def on_host(runtime: Runtime) -> Runtime:
 
     In eager mode an operator is one row over the bytes that it must move, whatever loops it runs; its curve includes them.
     """
-    whole = {f"fused_{name}": True for name in OPERATORS} if runtime.launch == "eager" else {}
-    return runtime.model_copy(update={"host": ON_HOST, **whole})
+    fused = {f"fused_{name}": True for name in OPERATORS} if runtime.launch == "eager" else {}
+    return runtime.model_copy(update={"host": ON_HOST, **fused})
 
 
 def is_cpu(about: About) -> bool:

@@ -39,9 +39,9 @@ def choose(drafted: Draft, predict: Predict, memory: Memory = memory_alone) -> t
         fitting, emptiest = _fitting(drafted.jobs, memory)
         if not fitting:
             why = "none fits in memory by the model's count, so the smallest"
-            return predict(emptiest), (*drafted.assumed, _said(drafted, emptiest, why))
+            return predict(emptiest), (*drafted.assumed, _assumption(drafted, emptiest, why))
         best = _fastest(fitting, predict)
-        return best, (*drafted.assumed, _said(drafted, best.job, "the fastest predicted of those that fit in memory"))
+        return best, (*drafted.assumed, _assumption(drafted, best.job, "the fastest predicted of those that fit in memory"))
     except WindtunnelError as error:
         return Skipped(str(error))
 
@@ -91,7 +91,7 @@ def _size(job: Job) -> tuple[int, int]:
     return job.plan.micro_batch, job.plan.vpp
 
 
-def _said(drafted: Draft, job: Job, rule: str) -> str:
+def _assumption(drafted: Draft, job: Job, rule: str) -> str:
     some = job.plan.recompute_layers
     modules = job.plan.recompute_modules
     named = job.plan.recompute if modules == ("core_attn",) else f"selective ({', '.join(modules)})"

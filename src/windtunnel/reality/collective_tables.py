@@ -93,10 +93,10 @@ def _score(call: TimedCall, cluster: Cluster, family: str, fitted: bool, gpu: st
 
 def _nccl(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator[TimedCall]:
     """All-reduce in one node; the columns repeat, first out of place, then in place."""
-    found = re.search(r"(\d{1,4})", path.stem)
-    if not found or not 2 <= int(found.group(1)) <= NODE:
+    digits = re.search(r"(\d{1,4})", path.stem)
+    if not digits or not 2 <= int(digits.group(1)) <= NODE:
         raise SpecError(str(path), path.name, "a file name with the number of GPUs, such as gpus_8.csv")
-    ranks = int(found.group(1))
+    ranks = int(digits.group(1))
     places = [index for index, name in enumerate(header) if name == "time(ns)"]
     size = header.index("size(B)")
     for number, cells in enumerate(rows, start=2):

@@ -65,16 +65,16 @@ def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), ker
     groups: dict[Runtime, list[tuple[int, Op]]] = {}
     for number, row in enumerate(rows):
         if row["level"] != "kernel":
-            whole = module_score(number, row, gpu, fitted)
-            scores[number] = replace(whole, assumptions=(*assumed, *whole.assumptions))
+            module_result = module_score(number, row, gpu, fitted)
+            scores[number] = replace(module_result, assumptions=(*assumed, *module_result.assumptions))
             continue
-        made = _op(row)
-        if isinstance(made, str):
-            scores[number] = _score(number, row, gpu, fitted, assumed, skipped=made)
+        row_op = _op(row)
+        if isinstance(row_op, str):
+            scores[number] = _score(number, row, gpu, fitted, assumed, skipped=row_op)
         else:
-            groups.setdefault(_runtime(row), []).append((number, made))
+            groups.setdefault(_runtime(row), []).append((number, row_op))
     for runtime, listed in groups.items():
-        found = estimate(OpTable.of([op for _, op in listed]), gpu, runtime, factors={})
+        estimated = estimate(OpTable.of([op for _, op in listed]), gpu, runtime, factors={})
         for place, (number, _) in enumerate(listed):
             scores[number] = _score(
                 number,
@@ -82,8 +82,8 @@ def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), ker
                 gpu,
                 fitted,
                 assumed,
-                1e6 * float(found.seconds[place]),
-                100.0 * float(found.relative_error[place]),
+                1e6 * float(estimated.seconds[place]),
+                100.0 * float(estimated.relative_error[place]),
             )
     return [score for score in scores if score is not None]
 

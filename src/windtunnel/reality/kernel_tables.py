@@ -29,7 +29,7 @@ def kernel_scores(
             return collective_scores(path, text, fitted, None if gpu is None else gpu_named(gpu).id)
     if kind in (None, "collectives"):
         return None
-    return [score for made in import_all(path, gpu, dtype=dtype) for score in _scores(path, made, fitted, kernels)]
+    return [score for imported in import_all(path, gpu, dtype=dtype) for score in _scores(path, imported, fitted, kernels)]
 
 
 def _scores(path: Path, imported: Imported, fitted: Fitted, kernels: str | None) -> list[Score]:

@@ -144,7 +144,7 @@ def machine(place: Place) -> Cluster | Skipped:
 def _known(place: Place, gpu: str, kind: str) -> Cluster | None:
     """The catalogue's cluster with this GPU and kind of fabric: one that the text names, else a generic one, else the first."""
     words = re.findall(r"[a-z]+", place.text.lower())
-    said = {*words, *(a + b for a, b in zip(words, words[1:], strict=False))}
+    stated_words = {*words, *(a + b for a, b in zip(words, words[1:], strict=False))}
     same = [
         cluster
         for cluster in _clusters()
@@ -153,7 +153,7 @@ def _known(place: Place, gpu: str, kind: str) -> Cluster | None:
 
     def order(cluster: Cluster) -> tuple[int, float, str]:
         name = "".join(part for part in cluster.id.split("-") if not _NOT_A_NAME.match(part))
-        return (0 if name and name in said else 1 if not name else 2), _nic_gap(cluster.node, place), cluster.id
+        return (0 if name and name in stated_words else 1 if not name else 2), _nic_gap(cluster.node, place), cluster.id
 
     return min(same, key=order, default=None)
 

@@ -80,10 +80,10 @@ def predicted(row: Row, gpu: GPU, profile: Profile | None = None) -> tuple[float
     if row["op"] == "moe":
         return Skipped("moe: experts have no graph yet")
     try:
-        made = job_of(row, gpu)
-        if isinstance(made, Skipped):
-            return made
-        job, assumed = made
+        rebuilt = job_of(row, gpu)
+        if isinstance(rebuilt, Skipped):
+            return rebuilt
+        job, assumed = rebuilt
         workload = build(check(job))
         costs = price(workload, profile=profile)
         rows = _rows(workload, row["op"], row["phase"])

@@ -77,7 +77,7 @@ class Test(Strict):
             (self.max is not None, lambda: not missing and value <= self.max),
             (self.below is not None, lambda: not missing and value < self.below),
         )
-        return all(check() for asked, check in checks if asked)
+        return all(check() for applies, check in checks if applies)
 
 
 class When(Strict):

@@ -62,9 +62,9 @@ def validate(
     tables: list[MeasuredTable] = []
     timed: list[Score] = []
     for path in listed:
-        found = kernel_scores(path, fitted, gpu, dtype, kernels)
-        if found is not None:
-            timed += [replace(score, table="kernels") for score in found]
+        from_kernels = kernel_scores(path, fitted, gpu, dtype, kernels)
+        if from_kernels is not None:
+            timed += [replace(score, table="kernels") for score in from_kernels]
         elif is_layer_table(header_of(text := read_text(path))):
             timed += [replace(score, table="layers") for score in layer_scores(text, fitted)]
         else:
@@ -77,8 +77,8 @@ def validate(
     scores = [score for score in timed if family in (None, score.family)]
     done = 0
     for table in tables:
-        for row_id, made in _scores(table, family, fitted, predict):
-            scores += [replace(score, table=Path(table.path).stem) for score in made]
+        for row_id, row_scores in _scores(table, family, fitted, predict):
+            scores += [replace(score, table=Path(table.path).stem) for score in row_scores]
             if row_id is not None:
                 done += 1
                 if progress is not None:

@@ -31,8 +31,8 @@ def _environment() -> Environment:
 
 def part(name: str, *arguments: Any) -> Markup:
     """The macro `name` of parts.html.jinja with its arguments; text among them is escaped."""
-    made: Markup = getattr(_environment().get_template("parts.html.jinja").module, name)(*arguments)
-    return made
+    markup: Markup = getattr(_environment().get_template("parts.html.jinja").module, name)(*arguments)
+    return markup
 
 
 def asset(name: str) -> Markup:

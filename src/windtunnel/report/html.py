@@ -280,13 +280,13 @@ def _critical_path(prediction: Prediction) -> Markup:
         for e in prediction.critical_path
         if _number(e.get("seconds")) > 0.0
     ]
-    whole = sum(seconds for _, _, seconds, _, _ in links) or 1.0
+    path_seconds = sum(seconds for _, _, seconds, _, _ in links) or 1.0
     sums: dict[str, float] = {}
     for what, _, seconds, _, parts in links:
         for name, part in (parts if isinstance(parts, dict) else {what: seconds}).items():
             sums[str(name)] = sums.get(str(name), 0.0) + _number(part)
     total: list[list[Cell]] = [
-        [(what, None), (say.seconds(s), s), (say.percent(s / whole), s / whole)]
+        [(what, None), (say.seconds(s), s), (say.percent(s / path_seconds), s / path_seconds)]
         for what, s in sorted(sums.items(), key=lambda kv: -kv[1])
     ]
     chain: list[list[Cell]] = [

@@ -239,7 +239,7 @@ def elsewhere(stages: Sequence[StageMemory]) -> list[Text]:
     """A line for each offload place, for the stage with most bytes there."""
     lines = []
     for place in dict.fromkeys(tier.place for stage in stages for tier in stage.tiers):
-        tier, stage = max(((t, s.stage) for s in stages for t in s.tiers if t.place == place), key=lambda found: found[0].total)
+        tier, stage = max(((t, s.stage) for s in stages for t in s.tiers if t.place == place), key=lambda pair: pair[0].total)
         parts = [f"{name} {say.size(size)}" for name in TIER_PARTS if (size := getattr(tier, name)) > 0.0]
         line = Text(
             f"{NAMES[place]}, for each GPU: {say.size(tier.total)} of {say.size(tier.capacity)} ({', '.join(parts)}"

@@ -112,7 +112,7 @@ class Job(Noun):
         """Layers of each pipeline stage's virtual stages: `[stage][virtual stage]`."""
         plan = self.plan
         flat = plan.stages or (self.model.layers // (plan.pp * plan.vpp),) * (plan.pp * plan.vpp)
-        return tuple(tuple(flat[part] for part in held) for held in self.places)
+        return tuple(tuple(flat[part] for part in parts) for parts in self.places)
 
     @cached_property
     def places(self) -> Places:
@@ -128,7 +128,7 @@ class Job(Noun):
     def ends_meet(self) -> bool:
         """Whether embedding and head sit on the same stages, so that tied weights need no exchange between stages."""
         last = self.plan.pp * self.plan.vpp - 1
-        return all((0 in held) == (last in held) for held in self.places)
+        return all((0 in parts) == (last in parts) for parts in self.places)
 
     @cached_property
     def padded_vocab(self) -> int:

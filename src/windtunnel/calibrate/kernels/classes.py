@@ -75,7 +75,7 @@ SCALE = ("fraction", "latency", "memory")
 """Bounds of those constants of a matrix product."""
 
 
-def _told(table: Bounds, rows: int) -> Bounds:
+def _determined(table: Bounds, rows: int) -> Bounds:
     """The first constants of a processor's class, as many as its rows determine; at least one."""
     return dict(list(table.items())[: max(1, rows // CPU_ROWS)])
 
@@ -94,7 +94,7 @@ def gemm_predict(curve: GemmCurve, dev: Device, rows: Samples) -> Floats:
 def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, cpu: bool = False, starts: int = 3) -> GemmCurve:
     """Constants of the tile/wave model; rows with fewer than 512 tokens have half the weight, because training seldom runs them."""
     rows = thinned(rows)
-    bounds = _told(CPU_GEMM, len(rows)) if cpu else dict(GEMM_BOUNDS)
+    bounds = _determined(CPU_GEMM, len(rows)) if cpu else dict(GEMM_BOUNDS)
     if not cpu and len(rows) < FEW:
         bounds = {name: bounds[name] for name in SCALE if name in bounds}
     for name in LAYOUT_BOUNDS:
@@ -126,7 +126,7 @@ def told(start: AttentionCurve, dev: Device, rows: Samples) -> tuple[str, ...]:
 
 def fit_attention(start: AttentionCurve, dev: Device, rows: Samples, names: tuple[str, ...], cpu: bool = False) -> AttentionCurve:
     """Fits the constants in `names`; the others stay as in `start`."""
-    bounds = _told(CPU_ATTENTION, len(rows)) if cpu else {name: ATTENTION_BOUNDS[name] for name in names}
+    bounds = _determined(CPU_ATTENTION, len(rows)) if cpu else {name: ATTENTION_BOUNDS[name] for name in names}
     curve = solve(start, bounds, lambda c: attention_predict(c, dev, rows), rows.seconds)
     return curve if isinstance(curve, AttentionCurve) else start
 

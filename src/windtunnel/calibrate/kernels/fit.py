@@ -193,9 +193,9 @@ def _enough(rows: Samples, only: Sequence[str], cpu: bool) -> None:
     for name in only:
         if name not in known:
             raise SpecError("--only", name, ", ".join(known))
-        found, least = len(rows.of(op=name)), _least(name, cpu)
-        if found < least:
-            raise SpecError("--only", f"{found} rows of {name}", f"at least {least} rows to fit it")
+        available_rows, least = len(rows.of(op=name)), _least(name, cpu)
+        if available_rows < least:
+            raise SpecError("--only", f"{available_rows} rows of {name}", f"at least {least} rows to fit it")
     counts = {name: len(rows.of(op=name)) for name in known}
     if not any(count >= _least(name, cpu) for name, count in counts.items()):
         got = ", ".join(f"{count} of {name}" for name, count in counts.items() if count) or "no usable kernel row"

@@ -122,7 +122,7 @@ def samples(data: Sequence[Dataset]) -> Samples:
     moved = np.where(stated > 0.0, stated, moved)
     group = np.array([_group(*row) for row in zip(op, words("name"), phase, batch, m, n, k, size, strict=True)], np.object_)
     host = np.array([HOST in (note or "") for note in columns["note"]], np.bool_)
-    found = Samples(
+    usable = Samples(
         op,
         words("name"),
         words("library"),
@@ -140,7 +140,7 @@ def samples(data: Sequence[Dataset]) -> Samples:
         accumulate,
         host,
     )
-    return found.take(product | attention | (moved > 0.0))
+    return usable.take(product | attention | (moved > 0.0))
 
 
 def _group(op: str, name: str, phase: str, batch: float, m: float, n: float, k: float, size: float) -> str:

@@ -67,8 +67,8 @@ def gemm_curve(on: Sheet, rows: TransferRows) -> GemmCurve:
     start = _gemm_start(0.1)
     some = _thinned(rows)
     bounds = {**GEMM, **THROTTLE, **(LAYOUTS if (rows.way != "forward").any() else {})}
-    found = _least(bounds, lambda x: [_miss(evaluate.gemm(_with(start, x), on, some), some)])
-    return _with(start, found)
+    fitted = _least(bounds, lambda x: [_miss(evaluate.gemm(_with(start, x), on, some), some)])
+    return _with(start, fitted)
 
 
 def attention_curves(on: Sheet, rows: TransferRows) -> dict[str, AttentionCurve]:

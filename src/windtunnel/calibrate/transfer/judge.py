@@ -156,12 +156,12 @@ def pooled(results: Sequence[Result]) -> list[Result]:
     some = [r for r in results if r.kind in ("gemm", "attention")]
     methods = dict.fromkeys(r.method for r in some)
     by_gpu = [_together(gpu, method, some) for gpu in dict.fromkeys(r.gpu for r in some) for method in methods]
-    found = [one for one in by_gpu if one.n]
+    pool = [one for one in by_gpu if one.n]
     for method in methods:
-        parts = [np.quantile(one.errors, POINTS) for one in found if one.method == method and one.n >= fit.FEW]
+        parts = [np.quantile(one.errors, POINTS) for one in pool if one.method == method and one.n >= fit.FEW]
         if len(parts) > 1:
-            found.append(Result("all", POOLED, method, "", np.concatenate(parts)))
-    return found
+            pool.append(Result("all", POOLED, method, "", np.concatenate(parts)))
+    return pool
 
 
 def _together(gpu: str, method: str, results: Sequence[Result]) -> Result:

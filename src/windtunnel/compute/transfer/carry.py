@@ -34,7 +34,7 @@ def carried(found: KernelCurves, gpu: GPU, provenance: Provenance = Provenance.T
 
     Errors are those of leaving a measured GPU out (`Stored.error`); `assumed` adds those of other vendors' best matmuls.
     """
-    laws, base, gpu = stored(), sheet_of(found), _told(gpu)
+    laws, base, gpu = stored(), sheet_of(found), _without_foreign_best(gpu)
     near = found.architecture == gpu.architecture
     added = laws.error["foreign"] if provenance is Provenance.ASSUMED else 0.0
     gemm = gemm_for(gpu, laws.every, (found.gemm, base) if near else None)
@@ -58,19 +58,19 @@ def carried(found: KernelCurves, gpu: GPU, provenance: Provenance = Provenance.T
 def _tables(found: KernelCurves, laws: Stored, near: bool, added: float) -> dict[str, Basis]:
     side = "same" if near else "other"
     every = f"curves shared by {', '.join(laws.every.fitted_on)}"
-    made = {}
+    tables = {}
     for name, table in found.tables.items():
         kind = "gemm" if name in ("gemm", "grouped_gemm") else "attention" if name.startswith("attention.") else "memory"
         if kind == "memory" or near:
             sigma = laws.error[f"{kind} {side}"]
-            made[name] = replace(table, error=float(np.hypot(max(table.error, sigma), added)), held_out={}, trained={})
+            tables[name] = replace(table, error=float(np.hypot(max(table.error, sigma), added)), held_out={}, trained={})
     if not near:
         for key, kind in (("gemm", "gemm"), (f"attention.{SHARED}", "attention")):
-            made[key] = Basis(float(np.hypot(laws.error[f"{kind} other"], added)), Provenance.TRANSFERRED, every)
-    return made
+            tables[key] = Basis(float(np.hypot(laws.error[f"{kind} other"], added)), Provenance.TRANSFERRED, every)
+    return tables
 
 
-def _told(gpu: GPU) -> GPU:
+def _without_foreign_best(gpu: GPU) -> GPU:
     """`gpu` without the best matmul of its catalogue entry, if a job changed the peak but not the measurement."""
     if gpu.achievable and gpu.id in names("gpus"):
         listed = load_gpu(gpu.id)

@@ -59,7 +59,7 @@ def generation_of(architecture: str, nvidia: bool) -> str:
     """The generation whose constants are used: NVIDIA's are those of NCCL's tuner, others are found by the prefix of the name."""
     name = architecture.lower()
     if not nvidia:
-        return next((found for start, found in _OTHERS if name.startswith(start)), "other")
+        return next((generation for start, generation in _OTHERS if name.startswith(start)), "other")
     known = {"pascal": "volta", "turing": "volta", "ada": "ampere", "rubin": "blackwell", "grace_hopper": "hopper"}
     if name in GENERATIONS:
         return name

@@ -46,7 +46,7 @@ def join(sends: Sends) -> Joined:
             break
         members = [part for group, cut in zip(members, split, strict=True) for part in ([[at] for at in group] if cut else [group])]
     members_at = np.array([group[0] for group in members], dtype=np.int32)
-    pairs = [(lane, on, lead) for lane, found in enumerate(waits) for on, lead in (found or {}).items()]
+    pairs = [(lane, on, lead) for lane, leads_of_lane in enumerate(waits) for on, lead in (leads_of_lane or {}).items()]
     columns = np.array(pairs, dtype=np.int64).reshape(-1, 3)
     start, dep_lane, lead = deps(len(members), columns[:, 0], columns[:, 1], columns[:, 2])
     total = np.array([sum(sends.sends[at].bytes for at in group) for group in members], dtype=np.int64)

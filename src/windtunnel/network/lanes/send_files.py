@@ -81,8 +81,8 @@ def read_sends(path: str) -> Sends:
         raise FileError("--algorithm", path, "a file that ends in .csv, .json, .toml or .xml")
     text = read_text(path, MOST_BYTES, "a text file with an algorithm")
     if kind == ".xml":
-        connections, ranks, whole = read_msccl(text, path)
-        return checked([Send(*row) for row in connections], ranks, whole)
+        connections, ranks, call_size = read_msccl(text, path)
+        return checked([Send(*row) for row in connections], ranks, call_size)
     try:
         rows, size = _csv(text) if kind == ".csv" else _table(json.loads(text) if kind == ".json" else tomllib.loads(text), path)
     except SpecError:

@@ -80,7 +80,11 @@ class PipelineTransfers:
     def _announce(self, live: NetworkCalls, gather: float) -> None:
         """Registers every transfer with its source and destination stage."""
         half = self.micro_batches // self.copies
-        senders = sorted((part, chunk, stage) for stage, held in enumerate(self.places.tolist()) for chunk, part in enumerate(held))
+        senders = sorted(
+            (part, chunk, stage)
+            for stage, parts_of_stage in enumerate(self.places.tolist())
+            for chunk, part in enumerate(parts_of_stage)
+        )
         for boundary, chunk, stage in senders:
             if boundary == self.boundaries or not self.crosses[boundary]:
                 continue

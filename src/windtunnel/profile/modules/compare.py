@@ -102,8 +102,8 @@ def _differs(x: Tensor, ours: Call, theirs: Call, our_gradients: Named, their_gr
     (value, gradient), (value2, gradient2) = results
     pairs = {"values": (value, value2), "input gradient": (gradient, gradient2)}
     expected = our_gradients()
-    for name, found in their_gradients().items():
-        pairs[f"gradient of {name}"] = (expected[name], found)
+    for name, tensor in their_gradients().items():
+        pairs[f"gradient of {name}"] = (expected[name], tensor)
     for name, (a, b) in pairs.items():
         if a is None or b is None or a.shape != b.shape:
             return f"{name}: not the same shape"

@@ -64,7 +64,7 @@ def _row(tape: Tape, beside: Unit, inputs: int, outputs: int) -> None:
     lora = tape.job.model.lora
     part = outputs // tape.tp
     adapter = _Adapter(tape, beside, inputs, part, _rank(tape), _rank(tape))
-    small, whole = tape.tokens * _rank(tape) * tape.width, tape.tokens * outputs * tape.width
+    small, output_bytes = tape.tokens * _rank(tape) * tape.width, tape.tokens * outputs * tape.width
     turned = lora is not None and lora.all_to_all and tape.sp
     adapter.down()
     adapter.call("reduce", Phase.FORWARD, Comm.ALL_REDUCE, small)
@@ -73,13 +73,13 @@ def _row(tape: Tape, beside: Unit, inputs: int, outputs: int) -> None:
         "turn" if turned else "gather",
         Phase.FORWARD,
         Comm.ALL_TO_ALL if turned else Comm.ALL_GATHER,
-        whole / tape.tp if turned else whole,
+        output_bytes / tape.tp if turned else output_bytes,
     )
     adapter.scale(tape.local_tokens * outputs)
     if turned:
-        adapter.call("turn grad", Phase.DGRAD, Comm.ALL_TO_ALL, whole / tape.tp, late=True)
+        adapter.call("turn grad", Phase.DGRAD, Comm.ALL_TO_ALL, output_bytes / tape.tp, late=True)
     elif tape.sp:
-        adapter.call("gather grad", Phase.DGRAD, Comm.ALL_GATHER, whole, late=True)
+        adapter.call("gather grad", Phase.DGRAD, Comm.ALL_GATHER, output_bytes, late=True)
     adapter.back(tape.tokens * part)
     adapter.call("dgrad reduce", Phase.DGRAD, Comm.ALL_REDUCE, small, late=True)
     adapter.input_gradient()

@@ -52,10 +52,10 @@ def held_by(parameters: float, experts: float, blocks: list[tuple[Block, int]]) 
     return Held(parameters, experts, sum(len(block.tensors.trained) * times for block, times in blocks), shapes)
 
 
-def state_bytes(job: Job, held: Held) -> float:
-    """Bytes of optimizer state of `held` on this GPU, without master copies."""
-    n = updated_parameters(job, held.elements, held.experts)
-    return OPTIMIZERS[job.runtime.optimizer].state(ParameterUpdate(job, held, n, 4.0, 4.0))
+def state_bytes(job: Job, stage_weights: Held) -> float:
+    """Bytes of optimizer state of `stage_weights` on this GPU, without master copies."""
+    n = updated_parameters(job, stage_weights.elements, stage_weights.experts)
+    return OPTIMIZERS[job.runtime.optimizer].state(ParameterUpdate(job, stage_weights, n, 4.0, 4.0))
 
 
 def update_of(job: Job, held: Held, copies: list[Op] | None = None) -> tuple[list[Op], list[tuple[int, ...]]]:
@@ -66,20 +66,20 @@ def update_of(job: Job, held: Held, copies: list[Op] | None = None) -> tuple[lis
     return before + linked, [()] * len(before) + waits
 
 
-def optimizer_rows(job: Job, held: Held) -> tuple[list[Op], list[Op]]:
+def optimizer_rows(job: Job, stage_weights: Held) -> tuple[list[Op], list[Op]]:
     """Rows up to the gradient's norm, and after it."""
     runtime = job.runtime
-    n = updated_parameters(job, held.elements, held.experts)
+    n = updated_parameters(job, stage_weights.elements, stage_weights.experts)
     elsewhere = n * job.plan.offload.updated_away  # the CPU converts, scales and updates them
     n -= elsewhere
     grad, weight = DTYPE_BYTES[runtime.gradient_dtype], DTYPE_BYTES[runtime.weight_dtype]
     moved_away = elsewhere * grad
-    update = ParameterUpdate(job, held, n, grad, 4.0 if runtime.master_weights else weight)
+    update = ParameterUpdate(job, stage_weights, n, grad, 4.0 if runtime.master_weights else weight)
     before = []
     if grad < 4 and runtime.master_weights and n >= 1.0:  # unscale into fp32 copies, as fp16 optimizers with 16-bit gradients do
         before.append(update.moved("gradients to fp32", n, grad + 4, kind=Kind.COPY))
         grad = 4
-        update = ParameterUpdate(job, held, n, grad, 4.0)
+        update = ParameterUpdate(job, stage_weights, n, grad, 4.0)
     norm = update.moved("gradient norm", n, grad, kind=Kind.REDUCE)
     before.append(norm._replace(bytes=norm.bytes + moved_away, role=Role.GRADIENT_NORM))
     if n < 1.0:
