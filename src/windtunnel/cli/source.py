@@ -132,15 +132,15 @@ def is_profile(path: str) -> bool:
 
 
 def is_foreign(source: str) -> bool:
-    """Whether `source` is a file for an importer: JSON or TOML of another tool, or text of another kind."""
+    """Whether `source` is a file for an importer: JSON, TOML or YAML of another tool, or text of another kind."""
     path = Path(source)
     suffix = path.suffix.lower()
     try:
-        if suffix in (".yaml", ".yml") or not path.is_file():
+        if not path.is_file():
             return False
     except (OSError, ValueError):
         return False
-    if suffix not in (".json", ".toml"):
+    if suffix not in (".json", ".toml", ".yaml", ".yml"):
         return True
     table = read_table(path)
     return kind_of(table) != "huggingface" or suffix == ".json" and bool(HUGGING_FACE_KEYS & set(table))
