@@ -15,6 +15,10 @@ class Importer:
 
 
 IMPORTERS: tuple[Importer, ...] = (
+    Importer("pytorch-et", "pytorch_et", "PyTorch execution traces (ExecutionTraceObserver), a file a rank"),
+    Importer("kineto", "kineto", "PyTorch profiler (Kineto) and pipeline traces as Chrome JSON, .gz or .tar, a file a rank"),
+    Importer("primus", "primus", "Primus' pipeline timings, a file a rank"),
+    Importer("flight-recorder", "flight_recorder", "dumps of PyTorch's NCCL flight recorder, a file a rank"),
     Importer("configuration", "configuration", "Hugging Face, Megatron-LM, DeepSpeed and torchtitan configurations"),
 )
 
