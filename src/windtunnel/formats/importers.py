@@ -15,6 +15,7 @@ class Importer:
 
 
 IMPORTERS: tuple[Importer, ...] = (
+    Importer("chakra", "chakra", "Chakra execution traces (.et)"),
     Importer("configuration", "configuration", "Hugging Face, Megatron-LM, DeepSpeed and torchtitan configurations"),
 )
 
