@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import tarfile
 import zlib
@@ -17,6 +18,8 @@ from windtunnel.base.errors import FileError, SpecError
 _NAME = re.compile(r"^(?P<prefix>.*?)[.](?P<rank>\d{1,9})[.](et|eg)(?P<packed>[.]gz)?$")
 ARCHIVE_MEMBERS = 2**20
 """Members of an archive beyond which it is refused."""
+KEPT = 2**28
+"""Bytes of an archive's members that are kept from its one pass; the rest is sought again, which a packed archive makes slow."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class RankSource:
     prefix: str
     path: Path
     member: str = ""
+    data: bytes = b""  # of a member that was kept
 
     @property
     def name(self) -> str:
@@ -81,6 +85,9 @@ def is_archive(path: Path) -> bool:
 def opened(source: RankSource) -> Iterator[BinaryIO]:
     """The bytes of one rank's trace. FileError where it cannot be read."""
     try:
+        if source.data:
+            yield io.BytesIO(source.data)
+            return
         if source.member:
             with tarfile.open(source.path) as archive:
                 member = archive.extractfile(source.member)
@@ -100,6 +107,7 @@ def opened(source: RankSource) -> Iterator[BinaryIO]:
 def _members(path: Path) -> tuple[list[RankSource], dict[str, bytes]]:
     ranks: list[RankSource] = []
     groups: dict[str, bytes] = {}
+    kept = 0
     try:
         with tarfile.open(path) as archive:
             for count, member in enumerate(archive):
@@ -109,7 +117,11 @@ def _members(path: Path) -> tuple[list[RankSource], dict[str, bytes]]:
                 if not member.isfile():
                     continue
                 if (found := _NAME.match(name)) is not None:
-                    ranks.append(RankSource(int(found["rank"]), found["prefix"], path, member.name))
+                    keep = kept + member.size <= KEPT
+                    kept += member.size if keep else 0
+                    content = archive.extractfile(member) if keep else None
+                    data = content.read() if content is not None else b""
+                    ranks.append(RankSource(int(found["rank"]), found["prefix"], path, member.name, data))
                 elif name.endswith(".json") and member.size <= 2**24:
                     content = archive.extractfile(member)
                     groups[name] = content.read() if content is not None else b""
