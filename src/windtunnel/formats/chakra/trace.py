@@ -77,7 +77,7 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
         parts = [np.array(getattr(rank, name), kind) for rank in ranks]
         return np.concatenate(parts) if parts else np.zeros(0, kind)
 
-    deps, dep_start, missing = _dependencies(ranks, base)
+    deps, dep_start, missing, own_edges = _dependencies(ranks, base)
     written = np.array([one for rank in ranks for one in rank.kind], dtype=object)
     call = column("call", np.int64)
     on_host = column("on_host", np.uint8).astype(np.bool_)
@@ -104,6 +104,8 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
         rank_ids=numbers if (numbers != np.arange(len(numbers))).any() else np.empty(0, np.int64),
     )  # fmt: skip
     assumed = [*notes, *guessed]
+    if own_edges:
+        assumed.append(f"{own_edges} nodes that depend on themselves do not")
     if not ordered:
         assumed.append("the file's order is no order of its dependencies, so the streams that it names are not kept in order")
     return ChakraTrace(
@@ -113,20 +115,25 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
     )  # fmt: skip
 
 
-def _dependencies(ranks: list[RankColumns], base: Int64s) -> tuple[Int64s, Int64s, list[int]]:
-    """Dependencies as indices of the graph, their offsets, and how many of each rank point at ids that the file does not hold."""
-    parts, lengths, missing = [], [], []
+def _dependencies(ranks: list[RankColumns], base: Int64s) -> tuple[Int64s, Int64s, list[int], int]:
+    """Dependencies as indices of the graph, their offsets, how many of each rank point at ids that the file does not hold, and how
+    many at the node itself."""
+    parts, lengths, missing, own = [], [], [], 0
     for rank, first in zip(ranks, base[:-1].tolist(), strict=True):
         ids, wanted = np.array(rank.ids, np.uint64), np.array(rank.deps, np.uint64)
         order = np.argsort(ids, kind="stable")
         at = np.searchsorted(ids[order], wanted)
         exists = (at < len(ids)) & (ids[order][np.minimum(at, max(0, len(ids) - 1))] == wanted) if len(ids) else wanted < 0
         owner = np.repeat(np.arange(len(rank)), np.diff(np.array(rank.dep_start, np.int64)))
-        parts.append(order[at[exists]] + first)
-        lengths.append(np.bincount(owner[exists], minlength=len(rank)))
         missing.append(int((~exists).sum()))
+        target = order[at[exists]] if len(ids) else np.zeros(0, np.int64)
+        owner = owner[exists]
+        other = target != owner  # PyTorch's traces have nodes that depend on themselves
+        own += int((~other).sum())
+        parts.append(target[other] + first)
+        lengths.append(np.bincount(owner[other], minlength=len(rank)))
     deps = np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
-    return deps, np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64), missing
+    return deps, np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64), missing, own
 
 
 def _kinds(written: np.ndarray, call: Int64s) -> tuple[Uint8s, list[str]]:
