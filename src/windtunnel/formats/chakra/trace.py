@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windtunnel.base.arrays import Int64s, Uint8s
+from windtunnel.base.arrays import Bools, Int64s, Uint8s
 from windtunnel.base.comm import Comm
 from windtunnel.formats.chakra.groups import WORLD, groups_of
 from windtunnel.formats.chakra.rank import Counts, RankColumns, read_rank
@@ -105,7 +105,7 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
     )  # fmt: skip
     assumed = [*notes, *guessed]
     if own_edges:
-        assumed.append(f"{own_edges} nodes that depend on themselves do not")
+        assumed.append(f"{own_edges} dependencies go round in circles; of each circle those on later nodes were left out")
     if not ordered:
         assumed.append("the file's order is no order of its dependencies, so the streams that it names are not kept in order")
     return ChakraTrace(
@@ -117,7 +117,7 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
 
 def _dependencies(ranks: list[RankColumns], base: Int64s) -> tuple[Int64s, Int64s, list[int], int]:
     """Dependencies as indices of the graph, their offsets, how many of each rank point at ids that the file does not hold, and how
-    many at the node itself."""
+    many were left out since they close a circle."""
     parts, lengths, missing, own = [], [], [], 0
     for rank, first in zip(ranks, base[:-1].tolist(), strict=True):
         ids, wanted = np.array(rank.ids, np.uint64), np.array(rank.deps, np.uint64)
@@ -128,12 +128,25 @@ def _dependencies(ranks: list[RankColumns], base: Int64s) -> tuple[Int64s, Int64
         missing.append(int((~exists).sum()))
         target = order[at[exists]] if len(ids) else np.zeros(0, np.int64)
         owner = owner[exists]
-        other = target != owner  # PyTorch's traces have nodes that depend on themselves
+        other = ~_circular(owner, target, len(rank))
         own += int((~other).sum())
         parts.append(target[other] + first)
         lengths.append(np.bincount(owner[other], minlength=len(rank)))
     deps = np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
     return deps, np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64), missing, own
+
+
+def _circular(owner: Int64s, target: Int64s, count: int) -> Bools:
+    """Which edges close a circle, as some of PyTorch's traces have them: those on the node itself, and inside a strongly connected
+    part those on a later node."""
+    if not (target >= owner).any():
+        return np.zeros(len(owner), np.bool_)
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    edges = coo_array((np.ones(len(owner), np.int8), (owner, target)), shape=(count, count))
+    _, part = connected_components(edges, directed=True, connection="strong")
+    return np.asarray((target >= owner) & (part[owner] == part[target]), np.bool_)
 
 
 def _kinds(written: np.ndarray, call: Int64s) -> tuple[Uint8s, list[str]]:
