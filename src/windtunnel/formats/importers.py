@@ -15,6 +15,7 @@ class Importer:
 
 
 IMPORTERS: tuple[Importer, ...] = (
+    Importer("chakra", "chakra", "Chakra execution traces (.et)"),
     Importer("pytorch-et", "pytorch_et", "PyTorch execution traces (ExecutionTraceObserver), a file a rank"),
     Importer("kineto", "kineto", "PyTorch profiler (Kineto) and pipeline traces as Chrome JSON, .gz or .tar, a file a rank"),
     Importer("primus", "primus", "Primus' pipeline timings, a file a rank"),
