@@ -1,4 +1,4 @@
-// What each part of the core adds to the Python module; one file a part.
+// Functions that add each part of the core to the Python module; one file per part.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -6,6 +6,7 @@
 namespace wt::bind {
 
 void bind_control(nanobind::module_& m);
+void bind_dag(nanobind::module_& m);
 void bind_fabric(nanobind::module_& m);
 void bind_flow(nanobind::module_& m);
 void bind_packet(nanobind::module_& m);

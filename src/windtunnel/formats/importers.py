@@ -15,6 +15,7 @@ class Importer:
 
 
 IMPORTERS: tuple[Importer, ...] = (
+    Importer("chakra", "chakra", "Chakra execution traces (.et)"),
     Importer("pytorch-et", "pytorch_et", "PyTorch execution traces (ExecutionTraceObserver), a file a rank"),
     Importer("kineto", "kineto", "PyTorch profiler (Kineto) and pipeline traces as Chrome JSON, .gz or .tar, a file a rank"),
     Importer("nsight", "nsight", "Nsight Systems' SQLite exports, a file a node or a rank"),

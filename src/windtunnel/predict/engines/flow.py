@@ -1,4 +1,4 @@
-"""A step over the flow engine: calls that leave a scale-up domain are fluids on the cluster's graph, and all of them meet there."""
+"""A step over the flow engine: calls that leave a scale-up domain are fluid flows on the cluster's graph and share its links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.engine import flow
 from windtunnel.engine._core import FlowNetwork
 from windtunnel.engine.flow import Demands, Variables
-from windtunnel.network.simulate.axis_calls import Machine, demand_of
+from windtunnel.network.simulate.axis_calls import AxisCall, Machine, demand_of
 from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.predict.engines.traffic import Executions, collided, plans, slowed
 from windtunnel.predict.price.calls import CallBook
@@ -23,8 +23,17 @@ class FlowStep:
     engine = "flow"
 
     def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> None:
-        self.on, self.calls = on, list(calls)
-        self.plans = plans(on, book, self.calls)
+        self._over(on, calls, plans(on, book, calls))
+
+    @classmethod
+    def of_plans(cls, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall]) -> FlowStep:
+        """Calls whose traffic is known already."""
+        step = cls.__new__(cls)
+        step._over(on, calls, traffic)
+        return step
+
+    def _over(self, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall]) -> None:
+        self.on, self.calls, self.plans = on, list(calls), list(traffic)
         loads = [demand_of(on, plan) for plan in self.plans]
         links = [np.nonzero(load)[0] for load in loads]
         none = np.zeros(0)
@@ -36,7 +45,9 @@ class FlowStep:
         self.variables = Variables(
             begin=np.zeros(len(self.plans)),
             size=np.ones(len(self.plans)),
-            weight=np.array([1.0 / max(1.0, float(p.lanes.bytes.max())) for p in self.plans]),  # each connection counts the same
+            weight=np.array(
+                [1.0 / max(1.0, float(p.lanes.bytes.max())) for p in self.plans]
+            ),  # each connection has the same weight
             bound=np.array([1.0 / max(p.seconds - p.latency, 1e-12) for p in self.plans]),
             latency=np.array([max(0.0, p.latency - p.wait) + p.extra for p in self.plans]),
             delay=np.array([p.wait + call.extra for p, call in zip(self.plans, self.calls, strict=True)]),
@@ -53,12 +64,12 @@ class FlowStep:
         return flow.report(self.network(none, none)).alone.tolist() if self.plans else []
 
     def seen(self, ran: FlowNetwork) -> Executions:
-        """Of each call, how often it ran and its mean seconds."""
+        """Number of runs and mean seconds of each call."""
         use = flow.report(ran)
         return [(int(n), float(total) / n if n else 0.0) for n, total in zip(use.starts.tolist(), use.total.tolist(), strict=True)]
 
     def traffic(self, ran: FlowNetwork, seconds: float, seen: Executions) -> Traffic:
-        """What the run did to the links."""
+        """The run's traffic on the links."""
         use = flow.report(ran).use
         return traffic(self.on.placed.graph, self.engine, use.bytes, seconds, use.full, collided(self.on, self.plans),
                        slowest=slowed(self.calls, self.plans, seen))  # fmt: skip
