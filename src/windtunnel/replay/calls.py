@@ -39,7 +39,8 @@ def price_calls(placed: Placed) -> Calls:
     number: dict[Key, int] = {}
     prices: list[float] = []
     ranks = graph.rank_of()
-    moves = (graph.kind == TaskKind.COLLECTIVE) | (graph.kind == TaskKind.SEND) | (graph.kind == TaskKind.RECEIVE)
+    grouped = (graph.kind == TaskKind.COLLECTIVE) & (graph.group >= 0)  # a call of unknown ranks has no price
+    moves = grouped | (graph.kind == TaskKind.SEND) | (graph.kind == TaskKind.RECEIVE)
     for at in np.nonzero(moves & np.isfinite(graph.bytes))[0].tolist():
         key = key_of(graph, at, int(graph.numbers[ranks[at]]))
         if key not in number:

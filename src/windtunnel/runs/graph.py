@@ -30,8 +30,8 @@ def graph_of(run: Run, step: int | None = None) -> TraceGraph:
     """The graph of a run, or of one step on all of its ranks. SpecError for a run without events, or a step that it lacks.
 
     A call that was matched across ranks lasts from the last arrival to its end, and meets its partners by `group`, in order, with
-    the number of the match as `tag`. A call without partners in the trace keeps its measured time and has group -1. A kernel that
-    overlaps the one before it on its stream lasts from that one's end.
+    the number of the match as `tag`. A call without partners in the trace keeps its measured time and meets nobody. A kernel that
+    overlaps the one before it on its stream lasts from that one's end. Delays and gaps count as the host's: no GPU shortens them.
     """
     matches = match_calls(run)
     run, _ = align(run, matches)
@@ -48,7 +48,7 @@ def graph_of(run: Run, step: int | None = None) -> TraceGraph:
         mine = matches.trace == index
         match = dict(zip(matches.row[mine].tolist(), matches.call[mine].tolist(), strict=True))
         parts.append(rank_tasks(trace, rows, base, match, pure))
-    return _joined(run, parts, _groups(run, matches))
+    return _joined(run, parts, matches)
 
 
 def _chosen(run: Run, index: int, step: int | None) -> Int64s:
@@ -124,31 +124,42 @@ def _pure(run: Run, matches: Matches) -> Floats:
     return pure
 
 
-def _groups(run: Run, matches: Matches) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
-    """The group of each match, by the traces that took part, the communicator's name and whether it is a transfer; its traces."""
+def _groups(run: Run, matches: Matches, parts: list[RankTasks]) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
+    """The group of every task, -1 none, and the ranks of the groups.
+
+    A matched call has its communicator as group, or the ranks that took part where the trace does not name one. A call that no
+    other traced rank belongs to has its communicator too, so that a network can price it; it meets nobody in the graph.
+    """
     numbers: dict[tuple[tuple[int, ...], str, bool], int] = {}
-    of_match = []
-    starts = np.searchsorted(matches.call, np.arange(len(matches) + 1))
-    for match in range(len(matches)):
-        part = slice(starts[match], starts[match + 1])
-        members = tuple(sorted(matches.trace[part].tolist()))
-        events = run.ranks[int(matches.trace[part][0])].events
-        group = int(events.group[matches.row[part][0]])
-        name = events.group_names[group] if 0 <= group < len(events.group_names) else ""
-        key = (members, name, int(matches.comm[match]) == Comm.SEND_RECV)
-        of_match.append(numbers.setdefault(key, len(numbers)))
-    return of_match, tuple(members for members, _, _ in numbers)
+    traced = {trace.rank for trace in run.ranks}
+    members: list[list[int]] = [[] for _ in range(len(matches))]
+    for call, index in zip(matches.call.tolist(), matches.trace.tolist(), strict=True):
+        members[call].append(run.ranks[index].rank)
+    of_task = []
+    for trace, part in zip(run.ranks, parts, strict=True):
+        events = trace.events
+        for row, match in zip(part.call, part.match, strict=True):
+            group = int(events.group[row]) if row >= 0 else -1
+            ranks = events.groups[group] if group >= 0 else ()
+            pair = row >= 0 and events.comm[row] == Comm.SEND_RECV
+            if match >= 0 and (pair or not ranks):
+                ranks = tuple(sorted(members[match]))
+            if not ranks or (match < 0 and (pair or len(traced.intersection(ranks)) > 1)):
+                of_task.append(-1)
+                continue
+            name = events.group_names[group] if 0 <= group < len(events.group_names) else ""
+            of_task.append(numbers.setdefault((ranks, name, pair), len(numbers)))
+    return of_task, tuple(ranks for ranks, _, _ in numbers)
 
 
-def _joined(run: Run, parts: list[RankTasks], groups: tuple[list[int], tuple[tuple[int, ...], ...]]) -> TraceGraph:
-    """One graph of the ranks' tasks, rank by rank; ranks are numbered by their place in the run."""
-    of_match, members = groups
+def _joined(run: Run, parts: list[RankTasks], matches: Matches) -> TraceGraph:
+    """One graph of the ranks' tasks, rank by rank."""
+    of_task, members = _groups(run, matches, parts)
     names: dict[str, int] = {}
     starts = np.cumsum([0] + [len(part.seconds) for part in parts])
     deps = [[int(starts[i]) + dep for dep in wanted] for i, part in enumerate(parts) for wanted in part.deps]
     match = np.array([m for part in parts for m in part.match], np.int64)
     kinds = np.array([kind for part in parts for kind in part.kind], np.uint8)
-    group = np.array([of_match[m] if m >= 0 else -1 for m in match.tolist()], np.int32)
     return TraceGraph(
         rank_start=starts.astype(np.int64),
         name=np.array([names.setdefault(name, len(names)) for part in parts for name in part.name], np.int32),
@@ -161,7 +172,7 @@ def _joined(run: Run, parts: list[RankTasks], groups: tuple[list[int], tuple[tup
         comm=np.where(kinds == TaskKind.COLLECTIVE, np.array([c for part in parts for c in part.comm], np.uint8), 0).astype(
             np.uint8
         ),
-        group=group,
+        group=np.array(of_task, np.int32),
         peer=np.full(len(kinds), -1, np.int32),
         tag=match,
         dep_start=np.concatenate(([0], np.cumsum([len(wanted) for wanted in deps]))).astype(np.int64),
@@ -169,4 +180,5 @@ def _joined(run: Run, parts: list[RankTasks], groups: tuple[list[int], tuple[tup
         names=tuple(names),
         groups=members,
         begin=np.array([b for part in parts for b in part.begin], np.float64),
+        rank_ids=np.array([trace.rank for trace in run.ranks], np.int64),
     )

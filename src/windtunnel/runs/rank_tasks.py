@@ -21,7 +21,8 @@ JUMP = 5e-5
 
 @dataclass
 class RankTasks:
-    """Tasks in columns; dependencies count within the rank. `match`: the number of the matched call, -1 none."""
+    """Tasks in columns; dependencies count within the rank. `match`: the number of the matched call, `call`: the event of a call; -1
+    none."""
 
     name: list[str] = field(default_factory=list)
     kind: list[int] = field(default_factory=list)
@@ -31,12 +32,13 @@ class RankTasks:
     bytes: list[float] = field(default_factory=list)
     comm: list[int] = field(default_factory=list)
     match: list[int] = field(default_factory=list)
+    call: list[int] = field(default_factory=list)
     begin: list[float] = field(default_factory=list)
     deps: list[list[int]] = field(default_factory=list)
 
     def add(
         self, name: str, begin: float, seconds: float, lane: int, deps: list[int], *, host: bool, kind: TaskKind = TaskKind.COMPUTE,
-        size: float = float("nan"), comm: int = 0, match: int = -1,
+        size: float = float("nan"), comm: int = 0, match: int = -1, call: int = -1,
     ) -> int:  # fmt: skip
         """Appends a task; its number."""
         self.name.append(name)
@@ -47,6 +49,7 @@ class RankTasks:
         self.bytes.append(size)
         self.comm.append(comm)
         self.match.append(match)
+        self.call.append(call)
         self.begin.append(begin)
         self.deps.append(sorted({dep for dep in deps if dep >= 0}))
         return len(self.name) - 1
@@ -152,13 +155,13 @@ class _Writer:
         elif has_launch and launched > stream.until:
             deps.append(self._delay(gate, launched, begin))
         elif begin - stream.until > LEAST:
-            self.tasks.add(STREAM_GAP, stream.until, begin - stream.until, stream.number, [], host=False)
+            self.tasks.add(STREAM_GAP, stream.until, begin - stream.until, stream.number, [], host=True)
         kind = TaskKind.COLLECTIVE if self.events.kind[row] == EventKind.CALL else TaskKind.COMPUTE
         number = self.match.get(row, -1)
         seconds = float(self.pure[number]) if number >= 0 else end - begin
         stream.last = self.tasks.add(
             self._name(row), begin, seconds, stream.number, deps, host=False, kind=kind, size=float(self.events.bytes[row]),
-            comm=int(self.events.comm[row]), match=number,
+            comm=int(self.events.comm[row]), match=number, call=row if kind is TaskKind.COLLECTIVE else -1,
         )  # fmt: skip
         stream.until = max(end, begin)
         self.task_of[row] = stream.last
@@ -167,7 +170,8 @@ class _Writer:
         """A task of its own for the time from `since` to `begin`; `after` itself where there is none."""
         if begin - since <= LEAST:
             return after
-        return self.tasks.add(LAUNCH_DELAY, since, begin - since, -1, [after], host=False)
+        self.numbers += 1  # a lane of its own: delays of several launches run at once
+        return self.tasks.add(LAUNCH_DELAY, since, begin - since, self.numbers - 1, [after], host=True)
 
     def _name(self, row: int) -> str:
         return str(self.events.names[self.events.name[row]])
