@@ -21,8 +21,8 @@ JUMP = 5e-5
 
 @dataclass
 class RankTasks:
-    """Tasks in columns; dependencies count within the rank. `match`: the number of the matched call, `call`: the event of a call; -1
-    none."""
+    """Tasks in columns; dependencies count within the rank. `match`: the number of the matched call, `call`: the event of a call;
+    -1 none."""
 
     name: list[str] = field(default_factory=list)
     kind: list[int] = field(default_factory=list)

@@ -30,7 +30,7 @@ class Attribute(msgspec.Struct, gc=False):
     value: Any = None
 
 
-class Node(msgspec.Struct, gc=False):
+class TracedNode(msgspec.Struct, gc=False):
     """An operator, a range or a thread. `inputs` is a list in schema 1.0.1."""
 
     id: Any = -1
@@ -52,12 +52,12 @@ class Node(msgspec.Struct, gc=False):
 NODES = Layout(
     re.compile(rb'"nodes"\s*:\s*\['),
     re.compile(rb'\}\s*,\s*(?=\{\s*"(?:id"\s*:|name"\s*:\s*"(?:[^"\\]|\\.)*"\s*,\s*"id"\s*:))'),
-    Node,
+    TracedNode,
     "an execution trace of PyTorch: an object with `schema` and `nodes`",
 )
 
 
-def attribute(node: Node, name: str) -> Any:
+def attribute(node: TracedNode, name: str) -> Any:
     """A field of a node, wherever the schema puts it."""
     value = getattr(node, name, None)
     if value not in (None, ""):
@@ -65,14 +65,14 @@ def attribute(node: Node, name: str) -> Any:
     return next((one.value for one in node.attrs if one.name == name), value)
 
 
-def parent_of(node: Node) -> int:
+def parent_of(node: TracedNode) -> int:
     """The node that this one is inside of; -1 none."""
     value = node.ctrl_deps if node.ctrl_deps is not None else node.parent
     value = value[0] if isinstance(value, list) and value else value
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else -1
 
 
-def side(node: Node, which: str) -> tuple[list[Any], list[Any], list[Any]]:
+def side(node: TracedNode, which: str) -> tuple[list[Any], list[Any], list[Any]]:
     """Values, shapes and types of `inputs` or `outputs`."""
     value = getattr(node, which)
     if isinstance(value, dict):
@@ -82,7 +82,7 @@ def side(node: Node, which: str) -> tuple[list[Any], list[Any], list[Any]]:
     return tuple(part if isinstance(part, list) else [] for part in parts)  # type: ignore[return-value]
 
 
-def call_of_node(node: Node) -> tuple[str, Comm, float, str, int]:
+def call_of_node(node: TracedNode) -> tuple[str, Comm, float, str, int]:
     """Of a `record_param_comms`: the call's name, its code, its bytes, the group's name and size (0 unknown).
 
     The inputs are positional (torch/csrc/distributed/c10d/ParamCommsUtils.cpp): tensors, number, group (a name with its
@@ -106,7 +106,7 @@ def tensor_bytes(values: list[Any], shapes: list[Any], kinds: list[Any]) -> floa
     return float(sum(counted)) if counted else float("nan")
 
 
-def first_tensor(node: Node) -> tuple[int, float]:
+def first_tensor(node: TracedNode) -> tuple[int, float]:
     """Elements and bytes of the first input, where that is a tensor or a list of them."""
     _, shapes, kinds = side(node, "inputs")
     if not shapes or not kinds or "Tensor" not in str(kinds[0]):

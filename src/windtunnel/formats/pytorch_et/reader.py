@@ -18,7 +18,7 @@ from windtunnel.formats.kineto.sources import sources
 from windtunnel.formats.pytorch_et.nodes import (
     COMMS,
     NODES,
-    Node,
+    TracedNode,
     attribute,
     call_of_node,
     first_tensor,
@@ -47,7 +47,7 @@ class _Rank:
     calls: dict[str, dict[str, float]] = field(default_factory=dict)
     around: Around = field(default_factory=Around)
 
-    def add(self, node: Node) -> None:
+    def add(self, node: TracedNode) -> None:
         name = node.name if isinstance(node.name, str) else str(node.name)
         number = node.id if isinstance(node.id, int) and abs(node.id) < 2**62 else -1
         thread = attribute(node, "tid")
