@@ -14,7 +14,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.records.run import RankTrace, Run
-from windtunnel.runs.matching import Matches, match_calls
+from windtunnel.runs.matching import MatchedCalls, match_calls
 
 LONG = 20.0
 """Seconds of a trace above which a drift is fitted; below it a drift of 50 parts in a million stays under a millisecond."""
@@ -46,7 +46,7 @@ class Clocks:
         return len(np.unique(self.component)) <= 1
 
 
-def align(run: Run, matches: Matches | None = None) -> tuple[Run, Clocks]:
+def align(run: Run, matches: MatchedCalls | None = None) -> tuple[Run, Clocks]:
     """The run on one clock: `zero` of every rank moved, begins and lengths stretched where a drift was fitted."""
     matches = match_calls(run) if matches is None else matches
     clocks = clocks_of(run, matches)
@@ -54,7 +54,7 @@ def align(run: Run, matches: Matches | None = None) -> tuple[Run, Clocks]:
     return replace(run, ranks=ranks), clocks
 
 
-def clocks_of(run: Run, matches: Matches) -> Clocks:
+def clocks_of(run: Run, matches: MatchedCalls) -> Clocks:
     """Offsets and drifts of the ranks' clocks."""
     count = len(run.ranks)
     if not len(matches):
@@ -79,7 +79,7 @@ def clocks_of(run: Run, matches: Matches) -> Clocks:
     )
 
 
-def _fit(matches: Matches, local: Floats, zeros: Floats, drifts: bool, count: int) -> tuple[Floats, Floats]:
+def _fit(matches: MatchedCalls, local: Floats, zeros: Floats, drifts: bool, count: int) -> tuple[Floats, Floats]:
     """Offsets, and drifts where they are wanted: weighted normal equations with the matches' own ends eliminated."""
     from scipy import sparse
 
@@ -124,13 +124,13 @@ def _residuals(design: Any, member: Any, target: Floats, solution: Floats, weigh
     return np.asarray(value - member @ mean)
 
 
-def _long_enough(matches: Matches, local: Floats, count: int) -> bool:
+def _long_enough(matches: MatchedCalls, local: Floats, count: int) -> bool:
     calls = np.bincount(matches.trace, minlength=count)
     spans = [float(np.ptp(local[matches.trace == index])) for index in range(count) if calls[index]]
     return bool(min(calls[calls > 0]) >= FEWEST and min(spans) >= LONG)
 
 
-def _components(matches: Matches, count: int) -> Int64s:
+def _components(matches: MatchedCalls, count: int) -> Int64s:
     from scipy import sparse
     from scipy.sparse.csgraph import connected_components
 

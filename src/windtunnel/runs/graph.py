@@ -21,7 +21,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.records.run import ON_DEVICE, EventKind, Run
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 from windtunnel.runs.clocks import align
-from windtunnel.runs.matching import Matches, match_calls
+from windtunnel.runs.matching import MatchedCalls, match_calls
 from windtunnel.runs.rank_tasks import RankTasks, rank_tasks
 from windtunnel.runs.windows import launch_of, windows_of
 
@@ -100,7 +100,7 @@ def _outermost(run: Run, index: int, step: int | None) -> Int64s:
     return np.array(kept, np.int64)
 
 
-def _whole_matches(matches: Matches, chosen: list[Int64s]) -> Matches:
+def _whole_matches(matches: MatchedCalls, chosen: list[Int64s]) -> MatchedCalls:
     """The matches of which every part was chosen, numbered anew."""
     inside = np.zeros(len(matches.row), bool)
     for index, rows in enumerate(chosen):
@@ -115,7 +115,7 @@ def _whole_matches(matches: Matches, chosen: list[Int64s]) -> Matches:
     )
 
 
-def _pure(run: Run, matches: Matches) -> Floats:
+def _pure(run: Run, matches: MatchedCalls) -> Floats:
     """[M] seconds of each match from its last arrival to its end: the shortest of its parts."""
     pure = np.full(len(matches), np.inf)
     for index, trace in enumerate(run.ranks):
@@ -124,7 +124,7 @@ def _pure(run: Run, matches: Matches) -> Floats:
     return pure
 
 
-def _groups(run: Run, matches: Matches, parts: list[RankTasks]) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
+def _groups(run: Run, matches: MatchedCalls, parts: list[RankTasks]) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
     """The group of every task, -1 none, and the ranks of the groups.
 
     A matched call has its communicator as group, or the ranks that took part where the trace does not name one. A call that no
@@ -152,7 +152,7 @@ def _groups(run: Run, matches: Matches, parts: list[RankTasks]) -> tuple[list[in
     return of_task, tuple(ranks for ranks, _, _ in numbers)
 
 
-def _joined(run: Run, parts: list[RankTasks], matches: Matches) -> TraceGraph:
+def _joined(run: Run, parts: list[RankTasks], matches: MatchedCalls) -> TraceGraph:
     """One graph of the ranks' tasks, rank by rank."""
     of_task, members = _groups(run, matches, parts)
     names: dict[str, int] = {}

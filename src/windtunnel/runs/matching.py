@@ -15,7 +15,7 @@ _Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
-class Matches:
+class MatchedCalls:
     """P parts of M matched calls, match by match: `call[i]` is the match, `trace[i]` an index of `run.ranks`, `row[i]` its event.
 
     `unmatched` counts calls of a group of several ranks that no other trace shows; `guessed` says that traces name no groups, so
@@ -33,8 +33,8 @@ class Matches:
         return len(self.comm)
 
 
-def match_calls(run: Run) -> Matches:
-    """Matches of the calls on the devices; of the host's calls where no rank has a device (gloo).
+def match_calls(run: Run) -> MatchedCalls:
+    """MatchedCalls of the calls on the devices; of the host's calls where no rank has a device (gloo).
 
     By group and the group's own sequence number where the trace gives one, else by the n-th call of the group; two ranks of a
     transfer by the pair and the n-th transfer between them. Only calls that every traced rank of the group shows are matched, and
@@ -66,7 +66,7 @@ def match_calls(run: Run) -> Matches:
             else:
                 unmatched += len(chosen)
     table = np.array(parts, np.int64).reshape(-1, 3)
-    return Matches(
+    return MatchedCalls(
         table[:, 0], table[:, 1].astype(np.int32), table[:, 2], np.array(comms, np.int32), unmatched, guessed and bool(parts)
     )
 

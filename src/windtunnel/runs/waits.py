@@ -9,7 +9,7 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.base.comm import Comm
 from windtunnel.records.run import Run
-from windtunnel.runs.matching import Matches
+from windtunnel.runs.matching import MatchedCalls
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Waits:
     calls: int
 
 
-def waits_of(run: Run, matches: Matches) -> Waits:
+def waits_of(run: Run, matches: MatchedCalls) -> Waits:
     """Waiting in the matched calls of a run that is on one clock (`clocks.align`).
 
     A rank that begins a call waits until the last rank begins it, at most as long as its own call took.

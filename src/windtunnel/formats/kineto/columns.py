@@ -41,8 +41,8 @@ class Table:
 
 
 @dataclass
-class Columns:
-    """Columns of the complete events so far, as lists of arrays; texts are numbered."""
+class EventColumns:
+    """EventColumns of the complete events so far, as lists of arrays; texts are numbered."""
 
     place: list[Int32s] = field(default_factory=list)  # index of `places`
     name: list[Int32s] = field(default_factory=list)

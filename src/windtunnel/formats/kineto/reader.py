@@ -8,7 +8,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.kineto.batches import EVENTS, Around, batches
-from windtunnel.formats.kineto.columns import Columns
+from windtunnel.formats.kineto.columns import EventColumns
 from windtunnel.formats.kineto.counts import counts_of, whole
 from windtunnel.formats.kineto.schedule import is_schedule, stages
 from windtunnel.formats.kineto.sources import Source, sources
@@ -55,7 +55,7 @@ def read_traces(files: Sequence[Path], context: Context) -> Reading:
 
 def read_source(source: Source, order: int) -> list[ReadTrace]:
     """The traces in one source, streamed: one, or one for each stage of a pipeline's schedule."""
-    around, columns = Around(), Columns()
+    around, columns = Around(), EventColumns()
     for batch in batches(source.name, source.chunks, around, EVENTS):
         columns.add(batch)
     around.broken.extend(source.broken)

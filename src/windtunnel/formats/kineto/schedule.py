@@ -14,14 +14,14 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Int64s, Uint8s
 from windtunnel.formats.kineto.batches import Around
-from windtunnel.formats.kineto.columns import Columns, Table, floats, integers
+from windtunnel.formats.kineto.columns import EventColumns, Table, floats, integers
 from windtunnel.formats.kineto.kinds import CATEGORIES, LEFT_OUT, LEGACY_PROCESSES
 from windtunnel.formats.kineto.trace import ReadTrace
 from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.run import EventKind, Events, RankTrace
 
 
-def is_schedule(columns: Columns) -> bool:
+def is_schedule(columns: EventColumns) -> bool:
     """Whether the events are named stages of a pipeline: no category of a profiler, and forward and backward passes."""
     profiler = any(
         (isinstance(category, str) and category.lower() in CATEGORIES | dict.fromkeys(LEFT_OUT))
@@ -32,7 +32,7 @@ def is_schedule(columns: Columns) -> bool:
     return not profiler and "forward" in words and "backward" in words
 
 
-def stages(name: str, columns: Columns, around: Around) -> list[ReadTrace]:
+def stages(name: str, columns: EventColumns, around: Around) -> list[ReadTrace]:
     """A trace for each process, in the order of their numbers; all on one clock."""
     table = columns.table()
     timed = np.isfinite(table.begin) & np.isfinite(table.duration)
@@ -101,7 +101,7 @@ def _events(table: Table, rows: Int64s, zero: int, comm: Uint8s, stage: tuple[in
     )
 
 
-def _iterations(columns: Columns, process: object, zero: int) -> tuple[tuple[int, float, float], ...]:
+def _iterations(columns: EventColumns, process: object, zero: int) -> tuple[tuple[int, float, float], ...]:
     """Steps between the marks `iteration begin` and `iteration end`."""
     begins: dict[int, list[float]] = {}
     steps = []
@@ -117,7 +117,7 @@ def _iterations(columns: Columns, process: object, zero: int) -> tuple[tuple[int
     return tuple(steps)
 
 
-def _steps(table: Table, columns: Columns, mine: Bools, zero: int) -> tuple[tuple[int, float, float], ...]:
+def _steps(table: Table, columns: EventColumns, mine: Bools, zero: int) -> tuple[tuple[int, float, float], ...]:
     """Steps from the first begin to the last end of the ranges that name them."""
     spans: dict[int, tuple[float, float]] = {}
     for noted in columns.noted:

@@ -12,7 +12,7 @@ from windtunnel.base.arrays import Int32s, Int64s, Uint8s
 from windtunnel.formats.kineto.batches import Around
 from windtunnel.formats.kineto.call_columns import call_columns
 from windtunnel.formats.kineto.calls import Groups, configured
-from windtunnel.formats.kineto.columns import Columns, Table, integers
+from windtunnel.formats.kineto.columns import EventColumns, Table, integers
 from windtunnel.formats.kineto.kinds import kind_of, step_of
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace
 
@@ -28,14 +28,14 @@ class ReadTrace:
     trace: RankTrace
     steps: tuple[tuple[int, float, float], ...]
     table: Table
-    columns: Columns
+    columns: EventColumns
     around: Around
     rank_from: str
     broken: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
 
-def build(name: str, columns: Columns, around: Around, order: int) -> ReadTrace:
+def build(name: str, columns: EventColumns, around: Around, order: int) -> ReadTrace:
     """The rank's trace from its columns. Rows without a time are broken; a negative duration is a range that never ended."""
     table = columns.table()
     begin, duration = table.begin, table.duration
@@ -72,7 +72,7 @@ def build(name: str, columns: Columns, around: Around, order: int) -> ReadTrace:
     return ReadTrace(trace, _steps(events), table, columns, around, rank_from, tuple(broken), tuple(assumed))
 
 
-def rank_of(info: object, columns: Columns, name: str, order: int) -> tuple[int, str]:
+def rank_of(info: object, columns: EventColumns, name: str, order: int) -> tuple[int, str]:
     """The rank and where it is from: the trace, the calls' arguments, the file's name, or the order of the files."""
     told = integers([info.get("rank")])[0] if isinstance(info, dict) and info.get("rank") is not None else -1
     if 0 <= told < 2**31:
