@@ -36,12 +36,21 @@ def replay(
     placed = Placed(graph, cluster)
     seconds, notes = durations(graph, cluster, chosen)
     calls = price_calls(placed)
-    network, key = live_network(placed, calls, chosen, np.bincount(calls.which[calls.which >= 0], minlength=len(calls.keys)), progress)
+    network, key = live_network(
+        placed, calls, chosen, np.bincount(calls.which[calls.which >= 0], minlength=len(calls.keys)), progress
+    )
     seconds, key, more = _of_calls(graph, seconds, key, calls, chosen)
     lanes, table = _lanes(graph)
     channel, slot, channels = _channels(graph)
     tasks = TaskTable(
-        seconds, lanes, graph.dep_start, graph.deps, priority=np.arange(len(graph), dtype=np.int64), channel=channel, slot=slot, key=key
+        seconds,
+        lanes,
+        graph.dep_start,
+        graph.deps,
+        priority=np.arange(len(graph), dtype=np.int64),
+        channel=channel,
+        slot=slot,
+        key=key,
     )
     times = run(tasks, table, channels, network=network)
     return ReplayResult(graph, times, chosen.network, (*notes, *more), _stuck(graph, times.start, times.end))

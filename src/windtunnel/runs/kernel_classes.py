@@ -23,6 +23,16 @@ def _row(name: str, library: str, pattern: str) -> KernelClass:
 
 
 CLASSES: tuple[KernelClass, ...] = (
+    _row("attention", "windtunnel", r"^windtunnel::attention::"),
+    _row("grouped gemm", "windtunnel", r"^windtunnel::grouped_gemm::"),
+    _row("gemm", "windtunnel", r"^windtunnel::gemm::"),
+    _row("scan", "windtunnel", r"^windtunnel::scan::"),
+    _row("norm", "windtunnel", r"^windtunnel::norm::"),
+    _row("loss", "windtunnel", r"^windtunnel::loss::"),
+    _row("optimizer", "windtunnel", r"^windtunnel::optimizer::"),
+    _row("elementwise", "windtunnel", r"^windtunnel::elementwise::"),
+    _row("scan", "mamba-ssm", r"chunk_(?:scan|state|cumsum)|selective_scan|causal_conv1d|ssd_"),
+    _row("scan", "flash-linear-attention", r"chunk_(?:fwd|bwd|gated|delta)"),
     _row("attention", "FlashAttention", r"flash|fmha|fwd_splitkv|\bfa[23]_"),
     _row("attention", "cuDNN", r"cudnn.*(?:sdpa|fprop_flash|bprop_flash|mha)"),
     _row("attention", "PyTorch", r"efficient_attention|sdpa|scaled_dot|attention|flex_attention"),

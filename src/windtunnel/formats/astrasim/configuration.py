@@ -143,7 +143,9 @@ def system_of(table: Mapping[str, Any], name: str) -> System:
         return tuple(value)
 
     native = {call: names(f"{key}-implementation") for key, call in CALLS.items() if f"{key}-implementation" in table}
-    custom = {call: names(f"{key}-implementation-custom")[0] for key, call in CALLS.items() if f"{key}-implementation-custom" in table}
+    custom = {
+        call: names(f"{key}-implementation-custom")[0] for key, call in CALLS.items() if f"{key}-implementation-custom" in table
+    }
     return System(
         one_of("scheduling-policy", "LIFO", ("LIFO", "FIFO", "EXPLICIT")),
         one_of("collective-optimization", "baseline", ("baseline", "localBWAware")),

@@ -58,5 +58,3 @@ def _round(delays: list[int], window: int, after: int, starts: list[int]) -> tup
         arrived.append(sent + delay)
         done.append(arrived[-1] + after)
     return arrived, done
-
-

@@ -62,7 +62,8 @@ def _halving(system: System, phase: Phase) -> list[Step]:
             size, offset, grow = size * 2, offset // 2, True
     reduces = levels - 1 if phase.call in (AR, RS) else 0
     return [
-        Step(size, offset, bundle(system, phase, sent[at + 1][0], at < reduces), swap=True) for at, (size, offset) in enumerate(sent[:-1])
+        Step(size, offset, bundle(system, phase, sent[at + 1][0], at < reduces), swap=True)
+        for at, (size, offset) in enumerate(sent[:-1])
     ]
 
 

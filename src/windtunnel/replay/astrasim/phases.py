@@ -50,7 +50,9 @@ def chunks(system: System, call: str, size: int, npus: int) -> tuple[int, int]:
     if call != AG and npus > chunk:
         return system.splits, npus
     if chunk < 1:
-        raise SpecError("comm_size", size, f"at least {system.splits} bytes, the preferred-dataset-splits", "ASTRA-sim does not end.")
+        raise SpecError(
+            "comm_size", size, f"at least {system.splits} bytes, the preferred-dataset-splits", "ASTRA-sim does not end."
+        )
     return -(-size // chunk), chunk
 
 

@@ -102,7 +102,12 @@ def _durations(trace: ChakraTrace, system: System, wires: Wires, memory: RemoteM
     memories = np.nonzero((graph.kind == TaskKind.LOAD) | (graph.kind == TaskKind.STORE))[0]
     if len(memories):
         if memory.kind == MEMORIES[0]:
-            raise SpecError("remote memory: memory-type", memory.kind, ", ".join(MEMORIES[1:]), f"The trace has {len(memories)} memory nodes; ASTRA-sim exits.")
+            raise SpecError(
+                "remote memory: memory-type",
+                memory.kind,
+                ", ".join(MEMORIES[1:]),
+                f"The trace has {len(memories)} memory nodes; ASTRA-sim exits.",
+            )
         ns[memories] = int(memory.latency) + (np.maximum(trace.size[memories], 0) / memory.bandwidth).astype(np.int64)
     return ns, notes
 
@@ -151,7 +156,9 @@ class _Channels:
             raise SpecError("comm_size", "nothing", "bytes of each collective", "ASTRA-sim does not end without.")
         number = int(trace.graph.numbers[rank])
         if number not in group:
-            raise SpecError(f"comm group {trace.group_names[int(trace.graph.group[at])]}", group[:8], f"ranks with {number}, which calls it")
+            raise SpecError(
+                f"comm group {trace.group_names[int(trace.graph.group[at])]}", group[:8], f"ranks with {number}, which calls it"
+            )
         size, involved = int(trace.size[at]), int(trace.involved[at])
         channel = self._open(("call", group, call, size, involved), ChannelKind.MODEL, len(group))
         self.calls[channel] = (call, size, involved, group)
