@@ -40,6 +40,7 @@ class Exporter:
 EXPORTERS: tuple[Exporter, ...] = (
     Exporter("toml", "own", "a job file that needs no catalogue"),
     Exporter("json", "own_json", "the same as JSON"),
+    Exporter("chakra", "chakra.exporting", "a predicted step as Chakra traces, a file a rank"),
 )
 
 

@@ -179,6 +179,7 @@ def _groups(
                 unknown.add(name)
             found[name] = known.get(name, world)
         index[at] = order[name]
+    found |= {name: ranks for name, ranks in known.items() if name not in found}
     notes = []
     if unknown:
         notes.append(f"process groups {', '.join(sorted(unknown)[:6])} are not described, so they are all ranks of the trace")
