@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.chakra.node import SECONDS, Attributes, Node
+from windtunnel.formats.chakra.node import SECONDS, WORLD_SIZE, Attributes, Node
 from windtunnel.formats.chakra.schema import COLLECTIVES
 from windtunnel.formats.chakra.steps import StepNode, step_nodes
 from windtunnel.formats.chakra.writing import encoded
@@ -43,7 +43,7 @@ def export(job: Job, options: dict[str, str]) -> Written:
     for rank in ranks:
         stage = int(owners[rank])
         nodes = [_node(at, one, rank, groups) for at, one in enumerate(stages[stage])]
-        files[f"{prefix}.{rank}.et"] = encoded(nodes, {"step_seconds": seconds})
+        files[f"{prefix}.{rank}.et"] = encoded(nodes, {"step_seconds": seconds, WORLD_SIZE: len(owners)})
     groups.named(Axis.PP)
     files["comm_group.json"] = json.dumps(groups.table(), separators=(",", ":")) + "\n"
     left = ["what the host launches, but where the device waited for it"]

@@ -14,6 +14,9 @@ from windtunnel.formats.chakra.version import Schema
 SECONDS = "windtunnel_seconds"
 """Attribute of ours: a node's seconds as a double, since `duration_micros` is a whole number. Other tools ignore it."""
 
+WORLD_SIZE = "windtunnel_ranks"
+"""Attribute of ours in the metadata: ranks of the job, where the files are those of a part of them."""
+
 Attributes = dict[str, Any]
 
 

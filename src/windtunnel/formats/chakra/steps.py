@@ -64,7 +64,21 @@ def step_nodes(job: Job) -> tuple[list[list[StepNode]], float]:
         here = times.rank == stage
         writer = _StageWriter(workload, lowered, stage, {key: calls[at] for key, at in table.items()}, costs.calls)
         out.append(writer.write(times.instance[here], times.op[here], times.start[here], times.end[here]))
+    _pair(out)
     return out, timeline.makespan
+
+
+def _pair(stages: list[list[StepNode]]) -> None:
+    """Writes into every message the stage at its other end: the one that has the same key."""
+    ends: dict[tuple[int, str], int] = {}
+    for stage, nodes in enumerate(stages):
+        for node in nodes:
+            if node.key >= 0:
+                ends[node.key, node.kind] = stage
+    for nodes in stages:
+        for node in nodes:
+            if node.key >= 0:
+                node.to = ends[node.key, "COMM_RECV" if node.kind == "COMM_SEND" else "COMM_SEND"]
 
 
 class _StageWriter:
@@ -147,24 +161,29 @@ class _StageWriter:
         part = int(self.program.part_start[at])
         key, seconds = int(self.program.part_key[part]), float(self.program.part_seconds[part])
         stream, task = int(self.program.rv_stream[at]), Task(self.labels[instance][0])
-        call = self.calls[key]
+        call = self.calls.get(key) or self._priced(seconds)
         name = task.key
         if call.comm != Comm.SEND_RECV:
             kind = "COMM_COLL" if self.book.group(call.axis).ranks > 1 else "COMP"
             node = StepNode(name, kind, seconds, stream, size=call.size, call=call.comm, axis=call.axis)
             self.last[instance] = [self._add(node, waits, start, end)]
             return
-        source = int(call.stage or 0)
-        target = (source + (-1 if call.back else 1)) % self.lowered.stages
         sends = task == Task.SEND
         node = StepNode(name, "COMM_SEND" if sends else "COMM_RECV", seconds - call.extra, stream, size=call.size, call=call.comm,
-                        axis=Axis.PP, to=target if sends else source, key=key)  # fmt: skip
+                        axis=Axis.PP, key=key)  # fmt: skip
         done = self._add(node, waits, start, end - call.extra)
         if call.extra > 0:  # the receiver's tensor-parallel ranks gather what each of them got a part of
             gather = StepNode("gather", "COMP" if sends else "COMM_COLL", call.extra, stream, on_host=sends,
                               size=self.workload.boundary, call=Comm.ALL_GATHER, axis=Axis.TP)  # fmt: skip
             done = self._add(gather, [done], end - call.extra, end)
         self.last[instance] = [done]
+
+    def _priced(self, seconds: float) -> NetworkCall:
+        """The call between stages that takes so long: of a meeting that no network would carry."""
+        for key in self.lowered.calls[self.stage]:
+            if self.book.price_of(key).seconds == seconds:
+                return NetworkCall(key.comm, key.axis, key.size, self.stage)
+        return NetworkCall(Comm.ALL_REDUCE, Axis.EMBEDDING, 0.0, self.stage)
 
     def _add(self, node: StepNode, deps: list[int], start: float, end: float) -> int:
         """Appends a node; where nothing before it explains its start, a host node before it does."""

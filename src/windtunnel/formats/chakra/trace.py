@@ -9,7 +9,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Int64s, Uint8s
 from windtunnel.base.comm import Comm
-from windtunnel.formats.chakra.groups import WORLD, groups_of
+from windtunnel.formats.chakra.groups import LARGEST_RANK, WORLD, groups_of
+from windtunnel.formats.chakra.node import WORLD_SIZE
 from windtunnel.formats.chakra.rank import Counts, RankColumns, read_rank
 from windtunnel.formats.chakra.schema import COLLECTIVES
 from windtunnel.formats.chakra.source import TraceSource, opened
@@ -64,6 +65,9 @@ def read_trace(
     known: dict[str, tuple[int, ...]] = {}
     for columns in ranks:
         known |= columns.process_groups
+    said = ranks[0].metadata.get(WORLD_SIZE)
+    if isinstance(said, int) and 0 < said <= LARGEST_RANK:
+        known[WORLD] = tuple(range(said))
     if source.groups:
         known |= groups_of(source.groups.decode("utf-8", "replace"), f"{source.ranks[0].path}: comm_group JSON")
     return _joined(ranks, np.array([max(0, one.rank) for one in source.ranks], np.int64), names, known | dict(groups or {}))
