@@ -16,6 +16,7 @@ class Importer:
 
 IMPORTERS: tuple[Importer, ...] = (
     Importer("chakra", "chakra", "Chakra execution traces (.et)"),
+    Importer("astra-sim", "astrasim", "ASTRA-sim's network, system, memory, group and topology files, and text workloads"),
     Importer("configuration", "configuration", "Hugging Face, Megatron-LM, DeepSpeed and torchtitan configurations"),
 )
 

@@ -103,6 +103,13 @@ class _Groups:
         at = next(int(found[0]) for place in self.places if len(found := np.nonzero(place == rank)[0]))
         return int(self.places[target][at])
 
+    def twins(self, rank: int) -> tuple[int, ...]:
+        """A rank and its counterpart in the stage that holds a copy of the same parameters."""
+        at = next(stage for stage, place in enumerate(self.places) if rank in place)
+        row = tuple(sorted((rank, self.stage_peer(rank, len(self.places) - 1 - at))))
+        self.numbers.setdefault(row, len(self.numbers) + 1)
+        return row
+
     def table(self) -> dict[str, list[int]]:
         """comm_group.json."""
         return {str(number): list(row) for row, number in self.numbers.items()}
@@ -117,7 +124,7 @@ def _node(at: int, one: StepNode, rank: int, groups: _Groups) -> Node:
         if not one.on_host:
             said["tensor_size"] = max(1, round(one.size))
     elif kind == "COMM_COLL":
-        group = groups.named(one.axis)[rank]
+        group = groups.named(one.axis).get(rank) or groups.twins(rank)
         share = len(group) if one.call == Comm.ALL_GATHER else 1
         said |= {"comm_type": COLLECTIVES.index(CODES[one.call]), "comm_size": max(1, round(one.size / share))}
         if len(group) < groups.job.cluster.gpus:
