@@ -24,15 +24,19 @@ LISTED = 8
 
 def command(  # long: one option a line
     files: Annotated[
-        list[str], typer.Argument(metavar="TRACE...", help="Files of one source that `windtunnel import` takes for a graph, or its own.")
+        list[str],
+        typer.Argument(metavar="TRACE...", help="Files of one source that `windtunnel import` takes for a graph, or its own."),
     ],
     on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER", help="The cluster; rank n runs on its GPU n.")] = None,
     sets: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the cluster.")] = None,
     network: Network = "closed",
-    compute: Annotated[str, typer.Option("--compute", help="trace: times as written; roofline: FLOPs and bytes on the GPU.")] = "trace",
+    compute: Annotated[
+        str, typer.Option("--compute", help="trace: times as written; roofline: FLOPs and bytes on the GPU.")
+    ] = "trace",
     calls: Annotated[str, typer.Option("--calls", help="network: as the network says; trace: times as written.")] = "network",
     source: Annotated[
-        str | None, typer.Option("--from", metavar="GPU", help="The GPU that the trace is from: its times are scaled to the cluster's.")
+        str | None,
+        typer.Option("--from", metavar="GPU", help="The GPU that the trace is from: its times are scaled to the cluster's."),
     ] = None,
     precision: Annotated[str, typer.Option("--precision", help="Number format of computation for --compute and --from.")] = "bf16",
     groups: Annotated[

@@ -26,7 +26,12 @@ def write_graph(graph: TraceGraph, path: Path) -> None:
     columns: dict[str, Any] = {name: getattr(graph, name) for name in _TYPES}
     columns |= {name: getattr(graph, name) for name in _OPTIONAL if len(getattr(graph, name))}
     columns["deps"] = pa.ListArray.from_arrays(pa.array(graph.dep_start.astype(np.int32)), pa.array(graph.deps))
-    about = {"rank_start": graph.rank_start.tolist(), "names": graph.names, "groups": graph.groups, "rank_ids": graph.rank_ids.tolist()}
+    about = {
+        "rank_start": graph.rank_start.tolist(),
+        "names": graph.names,
+        "groups": graph.groups,
+        "rank_ids": graph.rank_ids.tolist(),
+    }
     try:
         pq.write_table(pa.table(columns).replace_schema_metadata({b"windtunnel.graph": json.dumps(about).encode()}), path)
     except OSError as error:

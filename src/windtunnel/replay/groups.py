@@ -25,7 +25,9 @@ class Placed:
         most = max((max(ranks) for ranks in self.graph.groups if ranks), default=0)
         most = max(most, int(self.graph.numbers.max(initial=0)), int(self.graph.peer.max(initial=0)))
         if most >= self.cluster.gpus:
-            raise SpecError("cluster.gpus", self.cluster.gpus, f"{most + 1} or more: the trace has a rank {most}", "Write --set gpus=N.")
+            raise SpecError(
+                "cluster.gpus", self.cluster.gpus, f"{most + 1} or more: the trace has a rank {most}", "Write --set gpus=N."
+            )
 
     def rows(self, group: int) -> Int64s:
         """The groups [groups, ranks] that do the same at the same time as this one: those of the graph whose ranks lie alike."""

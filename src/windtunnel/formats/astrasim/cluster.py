@@ -23,7 +23,12 @@ def cluster_of(network: AnalyticalNetwork) -> tuple[Cluster, tuple[str, ...]]:
         "node": {
             "base": "hgx-h100",
             "gpus": inner,
-            "scale_up": {"kind": _KINDS[network.topology[0]], "size": inner, "bandwidth": f"{rates[0]} per GPU each way", "links": 1},
+            "scale_up": {
+                "kind": _KINDS[network.topology[0]],
+                "size": inner,
+                "bandwidth": f"{rates[0]} per GPU each way",
+                "links": 1,
+            },
         },
         "source": "an ASTRA-sim network file",
     }

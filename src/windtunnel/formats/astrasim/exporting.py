@@ -1,4 +1,5 @@
-"""A job's machine as ASTRA-sim's inputs: system.json, network.yml, remote_memory.json and comm_group.json; the workload is `export chakra`."""
+"""A job's machine as ASTRA-sim's inputs: system.json, network.yml, remote_memory.json and comm_group.json; the workload is
+`export chakra`."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def export(job: Job, options: dict[str, str]) -> Written:
     dims = len(counts)
     peak = cluster.gpu.peak[job.runtime.precision]
     system = {
-        "scheduling-policy": "LIFO", "endpoint-delay": 10, "active-chunks-per-dimension": 1, "preferred-dataset-splits": int(splits),
+        "scheduling-policy": "LIFO", "endpoint-delay": 10, "active-chunks-per-dimension": 1, "preferred-dataset-splits":
+        int(splits),
         **{f"{call}-implementation": [algorithm] * dims for call in ("all-reduce", "all-gather", "reduce-scatter")},
         "all-to-all-implementation": ["direct" if algorithm == "halvingDoubling" else algorithm] * dims,
         "collective-optimization": "localBWAware", "local-mem-bw": cluster.gpu.memory_bandwidth / 1e9, "peak-perf": peak / 1e12,
@@ -63,7 +65,11 @@ def export(job: Job, options: dict[str, str]) -> Written:
         "network.yml counts GB/s as 2^30 B/s, which is how ASTRA-sim reads them; local-mem-bw and peak-perf are decimal",
         "every dimension is a switch; 500 ns inside a domain",
     )
-    left = ("protocols, channels and NVLS of the library", "levels of switches above the nodes, and their contention", "memory beyond the GPUs'")
+    left = (
+        "protocols, channels and NVLS of the library",
+        "levels of switches above the nodes, and their contention",
+        "memory beyond the GPUs'",
+    )
     return Written(files, left, assumed)
 
 

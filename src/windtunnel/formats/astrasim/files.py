@@ -18,7 +18,13 @@ from windtunnel.formats.chakra.groups import groups_of, is_groups
 from windtunnel.formats.reading import Content, Reading
 
 _KEY = re.compile(r"^\s*topology\s*:", re.MULTILINE)
-_SYSTEM_KEYS = ("scheduling-policy", "preferred-dataset-splits", "endpoint-delay", "active-chunks-per-dimension", "all-reduce-implementation")
+_SYSTEM_KEYS = (
+    "scheduling-policy",
+    "preferred-dataset-splits",
+    "endpoint-delay",
+    "active-chunks-per-dimension",
+    "all-reduce-implementation",
+)
 
 
 def kind_of(text: str, whole: bool = True) -> str | None:
@@ -66,7 +72,12 @@ def is_known(path: Path) -> bool:
 def read(paths: Sequence[Path]) -> Reading:
     """What one configuration file says."""
     if len(paths) > 1:
-        raise SpecError("FILE", f"{len(paths)} files", "one file of ASTRA-sim at a time", "`windtunnel replay TRACE --astra-sim …` takes them together.")
+        raise SpecError(
+            "FILE",
+            f"{len(paths)} files",
+            "one file of ASTRA-sim at a time",
+            "`windtunnel replay TRACE --astra-sim …` takes them together.",
+        )
     text = read_text(paths[0], 16 * MIB)
     kind = kind_of(text) or ""
     return _READERS[kind](text, str(paths[0]))
@@ -130,7 +141,7 @@ def _groups(text: str, name: str) -> Reading:
 
 def _logical(text: str, name: str) -> Reading:
     dims = json.loads(text)["logical-dims"]
-    if not isinstance(dims, list) or not all(str(one).isdigit() and 0 < int(str(one)[:9]) for one in dims) or not dims:
+    if not isinstance(dims, list) or not all(str(one).isdigit() and int(str(one)[:9]) > 0 for one in dims) or not dims:
         raise SpecError(f"{name}: logical-dims", dims, 'numbers as strings: ["8", "2"]')
     facts = {"logical_dims": [int(str(one)[:9]) for one in dims]}
     return Reading("ASTRA-sim logical topology", Content.SETTINGS, facts["logical_dims"], facts, ("dimensions of an ns-3 run",))

@@ -17,7 +17,12 @@ from windtunnel.formats.reading import Content, Reading
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 
 POLICIES = ("MICRO", "DATA", "MODEL", "DLRM", "HYBRID_", "TRANSFORMER", "DISTRIBUTED_INFERENCE")
-CALLS = {"ALLREDUCE": Comm.ALL_REDUCE, "ALLGATHER": Comm.ALL_GATHER, "REDUCESCATTER": Comm.REDUCE_SCATTER, "ALLTOALL": Comm.ALL_TO_ALL}
+CALLS = {
+    "ALLREDUCE": Comm.ALL_REDUCE,
+    "ALLGATHER": Comm.ALL_GATHER,
+    "REDUCESCATTER": Comm.REDUCE_SCATTER,
+    "ALLTOALL": Comm.ALL_TO_ALL,
+}
 """Calls by their names there, of which any capitals and underscores are taken."""
 COLUMNS = 12
 PASSES = ("fwd", "ig", "wg")
@@ -62,7 +67,9 @@ def read(path: Path) -> Reading:
     assumed = (f"{RANKS} ranks, of which this is one: the file names no number", "a collective runs over all ranks")
     built = ("a graph of one training step; times are cycles of 1 ns (Chakra's converter writes the same numbers as microseconds)",)
     graph = _graph(layers)
-    return Reading("ASTRA-sim 1 workload", Content.GRAPH, graph, _facts(lines[0], declared, rows, layers), built, (), assumed, tuple(broken))
+    return Reading(
+        "ASTRA-sim 1 workload", Content.GRAPH, graph, _facts(lines[0], declared, rows, layers), built, (), assumed, tuple(broken)
+    )
 
 
 def _layer(row: Sequence[str]) -> Layer | None:
@@ -120,7 +127,14 @@ def _graph(layers: Sequence[Layer]) -> TraceGraph:
         call = CALLS.get(layer.calls[at].upper().replace("_", ""))
         if call is None or layer.bytes[at] < 1:
             return computed, computed
-        called = add(f"{layer.name} {PASSES[at]} {call.name.lower()}", TaskKind.COLLECTIVE, float("nan"), float(layer.bytes[at]), int(call), [computed])
+        called = add(
+            f"{layer.name} {PASSES[at]} {call.name.lower()}",
+            TaskKind.COLLECTIVE,
+            float("nan"),
+            float(layer.bytes[at]),
+            int(call),
+            [computed],
+        )
         return computed, called
 
     for layer in layers:
@@ -135,7 +149,8 @@ def _graph(layers: Sequence[Layer]) -> TraceGraph:
     nothing = np.full(count, np.nan)
     return TraceGraph(
         rank_start=np.array([0, count], np.int64), name=np.array([names[row[0]] for row in rows], np.int32), kind=kind,
-        on_host=np.zeros(count, np.bool_), lane=np.full(count, -1, np.int32), seconds=np.array([row[2] for row in rows], np.float64),
+        on_host=np.zeros(count, np.bool_), lane=np.full(count, -1, np.int32), seconds=np.array([row[2] for row in rows],
+        np.float64),
         flops=nothing, bytes=np.array([row[3] for row in rows], np.float64), comm=np.array([row[4] for row in rows], np.uint8),
         group=np.where(kind == TaskKind.COLLECTIVE, 0, -1).astype(np.int32), peer=np.full(count, -1, np.int32),
         tag=np.zeros(count, np.int64), dep_start=np.concatenate([[0], np.cumsum([len(row[5]) for row in rows])]).astype(np.int64),

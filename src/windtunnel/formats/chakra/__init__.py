@@ -49,7 +49,9 @@ def facts_of(trace: ChakraTrace) -> dict[str, Any]:
     """Figures of a trace, summed over its ranks; `rank0` those of the first one."""
     facts = {"ranks": trace.graph.ranks, **_figures(trace.counts), "rank0": _figures(trace.first)}
     facts["schema"] = ", ".join(trace.schemas)
-    facts["metadata"] = {key: value if len(str(value)) <= 80 else f"<{len(str(value))} characters>" for key, value in trace.metadata.items()}
+    facts["metadata"] = {
+        key: value if len(str(value)) <= 80 else f"<{len(str(value))} characters>" for key, value in trace.metadata.items()
+    }
     return facts
 
 

@@ -21,7 +21,8 @@ MOST_NODES = 4_000_000
 """Nodes of all files together beyond which an export of all ranks is refused; they take some minutes and 600 MB."""
 CODES = {
     Comm.ALL_REDUCE: "ALL_REDUCE", Comm.ALL_GATHER: "ALL_GATHER", Comm.REDUCE_SCATTER: "REDUCE_SCATTER",
-    Comm.ALL_TO_ALL: "ALL_TO_ALL", Comm.BROADCAST: "BROADCAST", Comm.REDUCE: "REDUCE", Comm.GATHER: "GATHER", Comm.SCATTER: "SCATTER",
+    Comm.ALL_TO_ALL: "ALL_TO_ALL", Comm.BROADCAST: "BROADCAST", Comm.REDUCE: "REDUCE", Comm.GATHER: "GATHER", Comm.SCATTER:
+    "SCATTER",
 }  # fmt: skip
 OPTIONS = ("ranks", "prefix")
 
@@ -69,7 +70,9 @@ def _ranks(text: str, owners: np.ndarray, sizes: list[int]) -> list[int]:
     if text == "all":
         total = int(np.array(sizes)[owners].sum())
         if total > MOST_NODES:
-            raise SpecError("--option ranks", text, f"traces of at most {MOST_NODES:,} nodes", f"These have {total:,}: write ranks=stages.")
+            raise SpecError(
+                "--option ranks", text, f"traces of at most {MOST_NODES:,} nodes", f"These have {total:,}: write ranks=stages."
+            )
         return list(range(len(owners)))
     numbers = text.split(",")
     if not all(one.strip().isdigit() and len(one) < 9 and int(one) < len(owners) for one in numbers):

@@ -165,7 +165,9 @@ def _attributes(data: bytes) -> Node:
 
 def _old_attribute(data: bytes) -> tuple[str, Any, bool]:
     """Name, value, and whether only v0.0.3 writes it so."""
-    name, value, newer = "", None, False
+    name = ""
+    value: Any = None
+    newer = False
     for number, wire, raw in fields(data):
         if number == 1 and isinstance(raw, bytes):
             name = _text(raw)

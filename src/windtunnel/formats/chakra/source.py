@@ -68,9 +68,7 @@ def sources(files: Sequence[Path]) -> list[TraceSource]:
         if rank in seen:
             raise SpecError(one.name, f"rank {rank} again", f"one file for each rank; {seen[rank].name} is of rank {rank} too")
         seen[rank] = one
-    return [
-        TraceSource(tuple(seen[rank] for rank in sorted(seen)), _beside(prefix, groups)) for prefix, seen in by_prefix.items()
-    ]
+    return [TraceSource(tuple(seen[rank] for rank in sorted(seen)), _beside(prefix, groups)) for prefix, seen in by_prefix.items()]
 
 
 def is_archive(path: Path) -> bool:

@@ -1,4 +1,5 @@
-"""A predicted step as nodes: one list for each pipeline stage, which every rank of the stage shares but for its groups and peers."""
+"""A predicted step as nodes: one list for each pipeline stage, which every rank of the stage shares but for its groups and
+peers."""
 
 from __future__ import annotations
 
@@ -127,7 +128,9 @@ class _StageWriter:
         size = int(self.program.template_start[template + 1]) - base
         joins = bool(self.program.flags[row] & 2)
         made: dict[int, int] = {}
-        gate, seen, before = waits, set(), {}
+        gate = waits
+        seen: set[int] = set()
+        before: dict[int, int] = {}
         for number, (_, op, start, end) in enumerate(rows):
             if number and number % size == 0:
                 gate, before = ([*before.values()] if joins else gate), {}

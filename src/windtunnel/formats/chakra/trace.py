@@ -31,7 +31,8 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ChakraTrace:
-    """A trace graph, and beside it what only ASTRA-sim asks for, in the same order [N]: `call` (CollectiveCommType, -1 none), `size`
+    """A trace graph, and beside it what only ASTRA-sim asks for, in the same order [N]: `call` (CollectiveCommType, -1 none),
+    `size`
     (comm_size or tensor_size as written, -1 unknown), `micros`, `priority` and `involved` (bits of the dimensions, -1 all)."""
 
     graph: TraceGraph
@@ -101,8 +102,9 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
         counts.add(rank.counts)
     lane, ordered = _lanes(column("lane", np.int64), deps, dep_start)
     graph = TraceGraph(
-        rank_start=base, name=column("name", np.int32), kind=kind, on_host=on_host, lane=lane.astype(np.int32), seconds=seconds,
-        flops=flops, bytes=bytes_, comm=np.where(kind == TaskKind.COLLECTIVE, comm, 0).astype(np.uint8), group=group.astype(np.int32),
+        rank_start=base, name=column("name", np.int32), kind=kind, on_host=on_host, lane=lane.astype(np.int32),
+        seconds=seconds, flops=flops, bytes=bytes_,
+        comm=np.where(kind == TaskKind.COLLECTIVE, comm, 0).astype(np.uint8), group=group.astype(np.int32),
         peer=column("peer", np.int64).astype(np.int32), tag=column("tag", np.int64), dep_start=dep_start, deps=deps,
         names=tuple(names), groups=groups, begin=_begin(ranks), ids=column("ids", np.uint64).astype(np.int64),
         rank_ids=numbers if (numbers != np.arange(len(numbers))).any() else np.empty(0, np.int64),
@@ -115,20 +117,24 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
     return ChakraTrace(
         graph, call, np.where(np.isfinite(size), size, -1).astype(np.int64), micros, column("priority", np.int64),
         column("involved", np.int64), group_names, counts, ranks[0].counts, ranks[0].metadata,
-        tuple(sorted({rank.schema.name.lower() for rank in ranks})), tuple(assumed), tuple(b for rank in ranks for b in rank.broken),
+        tuple(sorted({rank.schema.name.lower() for rank in ranks})), tuple(assumed),
+        tuple(b for rank in ranks for b in rank.broken),
     )  # fmt: skip
 
 
 def _dependencies(ranks: list[RankColumns], base: Int64s) -> tuple[Int64s, Int64s, list[int], int]:
     """Dependencies as indices of the graph, their offsets, how many of each rank point at ids that the file does not hold, and how
     many were left out since they close a circle."""
-    parts, lengths, missing, own = [], [], [], 0
+    parts: list[Int64s] = []
+    lengths: list[Int64s] = []
+    missing: list[int] = []
+    own = 0
     for rank, first in zip(ranks, base[:-1].tolist(), strict=True):
         ids, wanted = np.array(rank.ids, np.uint64), np.array(rank.deps, np.uint64)
         order = np.argsort(ids, kind="stable")
         at = np.searchsorted(ids[order], wanted)
         exists = (at < len(ids)) & (ids[order][np.minimum(at, max(0, len(ids) - 1))] == wanted) if len(ids) else wanted < 0
-        owner = np.repeat(np.arange(len(rank)), np.diff(np.array(rank.dep_start, np.int64)))
+        owner = np.repeat(np.arange(len(rank)), np.diff(np.asarray(rank.dep_start, np.int64)).astype(np.int64))
         missing.append(int((~exists).sum()))
         target = order[at[exists]] if len(ids) else np.zeros(0, np.int64)
         owner = owner[exists]
@@ -193,7 +199,7 @@ def _groups(
 def _lanes(stream: Int64s, deps: Int64s, dep_start: Int64s) -> tuple[Int64s, bool]:
     """Streams as lanes where the file's order is one in which they can run, else none."""
     named = stream >= 0
-    owner = np.repeat(np.arange(len(stream)), np.diff(dep_start))
+    owner = np.repeat(np.arange(len(stream)), np.diff(dep_start).astype(np.int64))
     if not named.any():
         return np.full(len(stream), -1, np.int64), True
     if (deps >= owner).any():

@@ -38,7 +38,7 @@ class Collectives:
             self.known[key] = self._price(call, size, ranks, involved, entered - first)
         if "doubleBinaryTree" in self.system.implementations.get(call, ()):
             self.trees += chunks(self.system, call, size, self.wires.network.npus)[0]
-        return first + self.known[key]
+        return np.asarray(first + self.known[key])
 
     def _price(self, call: str, size: int, ranks: tuple[int, ...], involved: int, entered: np.ndarray) -> np.ndarray:
         whole = len(ranks) == self.wires.network.npus

@@ -64,6 +64,10 @@ def _matched(trace: ChakraTrace) -> dict[int, int]:
     out: dict[int, int] = {}
     for (src, dst, tag), (sent, received) in sides.items():
         if len(sent) != len(received) or not 0 <= dst < graph.ranks:
-            raise SpecError("custom collective", f"{len(sent)} sends and {len(received)} receives from {src} to {dst} with tag {tag}", "as many of both")
+            raise SpecError(
+                "custom collective",
+                f"{len(sent)} sends and {len(received)} receives from {src} to {dst} with tag {tag}",
+                "as many of both",
+            )
         out |= dict(zip(received, sent, strict=True))
     return out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from windtunnel.formats.astrasim.configuration import System
 from windtunnel.replay.astrasim.members import Members
 from windtunnel.replay.astrasim.messages import Direct, Step, bundle, chain, direct
@@ -10,7 +9,8 @@ from windtunnel.replay.astrasim.phases import Phase
 
 
 def folded(system: System, phase: Phase, members: Members) -> int | None:
-    """ns of a phase whose ranks all begin together; None where they are not equal: trees, links that are shared, uneven distances."""
+    """ns of a phase whose ranks all begin together; None where they are not equal: trees, links that are shared, uneven
+    distances."""
     if members.wires.aware or phase.algorithm == "doublebinarytree":
         return None
     first = bundle(system, phase, 0, False)
@@ -58,5 +58,3 @@ def _round(delays: list[int], window: int, after: int, starts: list[int]) -> tup
         arrived.append(sent + delay)
         done.append(arrived[-1] + after)
     return arrived, done
-
-

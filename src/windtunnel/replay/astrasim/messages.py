@@ -1,6 +1,7 @@
 """What a rank sends in each step of a phase, and what it waits for: the same for all ranks but for who the peers are.
 
-A bundle is ASTRA-sim's pass of data between network and NPU: `endpoint-delay`, and where data are reduced three passes over the local
+A bundle is ASTRA-sim's pass of data between network and NPU: `endpoint-delay`, and where data are reduced three passes over the
+local
 memory, each truncated to a nanosecond (PacketBundle.cc).
 """
 
@@ -18,8 +19,8 @@ FAST = 10
 
 @dataclass(frozen=True)
 class Step:
-    """One message: `size` bytes to the peer `offset` ahead in the ring (or, `swap`, to the partner that many away), then a bundle of
-    `after` ns once the peer's own has come."""
+    """One message: `size` bytes to the peer `offset` ahead in the ring (or, `swap`, to the partner that many away), then a
+    bundle of `after` ns once the peer's own has come."""
 
     size: int
     offset: int
@@ -34,7 +35,8 @@ def bundle(system: System, phase: Phase, size: int, reduces: bool) -> int:
 
 
 def chain(system: System, phase: Phase) -> list[Step]:
-    """Steps of a ring or of halving and doubling: each begins when the bundle of the one before is over (Ring.cc, HalvingDoubling.cc)."""
+    """Steps of a ring or of halving and doubling: each begins when the bundle of the one before is over
+    (Ring.cc, HalvingDoubling.cc)."""
     return _ring(system, phase) if phase.algorithm == "ring" else _halving(system, phase)
 
 
@@ -62,7 +64,8 @@ def _halving(system: System, phase: Phase) -> list[Step]:
             size, offset, grow = size * 2, offset // 2, True
     reduces = levels - 1 if phase.call in (AR, RS) else 0
     return [
-        Step(size, offset, bundle(system, phase, sent[at + 1][0], at < reduces), swap=True) for at, (size, offset) in enumerate(sent[:-1])
+        Step(size, offset, bundle(system, phase, sent[at + 1][0], at < reduces), swap=True)
+        for at, (size, offset) in enumerate(sent[:-1])
     ]
 
 

@@ -50,7 +50,9 @@ def chunks(system: System, call: str, size: int, npus: int) -> tuple[int, int]:
     if call != AG and npus > chunk:
         return system.splits, npus
     if chunk < 1:
-        raise SpecError("comm_size", size, f"at least {system.splits} bytes, the preferred-dataset-splits", "ASTRA-sim does not end.")
+        raise SpecError(
+            "comm_size", size, f"at least {system.splits} bytes, the preferred-dataset-splits", "ASTRA-sim does not end."
+        )
     return -(-size // chunk), chunk
 
 
@@ -91,7 +93,8 @@ def phases_of(
     system: System, network: AnalyticalNetwork, call: str, size: int, group: int, involved: int, number: int
 ) -> list[Phase]:
     """Phases of chunk `number` of `size` bytes. An all-reduce under localBWAware reduces up the dimensions, all-reduces on the last
-    one and gathers back; others visit every dimension once, a gather the outermost first. `number` counts the chunks since the begin: trees take
+    one and gathers back; others visit every dimension once, a gather the outermost first. `number` counts the chunks since the
+    begin: trees take
     turns."""
     rings = rings_of(system, network, call, group)
     dims = [dim for dim, (_, ring, _) in enumerate(rings) if ring.count > 1 and (involved < 0 or ring.local or involved >> dim & 1)]

@@ -73,7 +73,8 @@ def _direct(blocks: Blocks, system: System, phase: Phase, members: Members, firs
 
 
 def _tree(blocks: Blocks, system: System, phase: Phase, members: Members, begin: Int64s) -> Int64s:
-    """An all-reduce on one of the two trees (DoubleBinaryTreeAllReduce.cc): up with a reduction at every parent, then down. A parent
+    """An all-reduce on one of the two trees (DoubleBinaryTreeAllReduce.cc): up with a reduction at every parent, then down. A
+    parent
     takes its parent's data with a reduction too, and leaves when it has sent to its children."""
     count = phase.ring.count
     if count & (count - 1):

@@ -21,7 +21,12 @@ class Wires:
 
     def __post_init__(self) -> None:
         if self.aware and len(self.network.topology) > 1:
-            raise SpecError("network", f"{len(self.network.topology)} dimensions", "1 dimension where congestion counts", "ASTRA-sim refuses more.")
+            raise SpecError(
+                "network",
+                f"{len(self.network.topology)} dimensions",
+                "1 dimension where congestion counts",
+                "ASTRA-sim refuses more.",
+            )
         if self.aware and self.network.topology[0] == "Ring" and self.network.npus_count[0] == 2:
             raise SpecError("network", "a ring of 2", "a ring of 3 or more where congestion counts", "ASTRA-sim refuses it.")
 
@@ -58,7 +63,8 @@ class Wires:
     def delay(self, src: Int64s, dst: Int64s, size: int) -> Int64s:
         """ns from sending to arrival with nothing else on the links.
 
-        Unaware: latency * hops + size / bandwidth, once for the whole way (CongestionUnaware BasicTopology). Aware: every link stores
+        Unaware: latency * hops + size / bandwidth, once for the whole way (CongestionUnaware BasicTopology). Aware: every link
+        stores
         the message and forwards it, each with its own truncation (Link.cpp).
         """
         dims, hops = self.dimension(src, dst), self.hops(src, dst)
