@@ -79,7 +79,7 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
     base = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def column(name: str, kind: type) -> np.ndarray:
-        parts = [np.array(getattr(rank, name), kind) for rank in ranks]
+        parts: list[np.ndarray] = [np.array(getattr(rank, name), kind) for rank in ranks]
         return np.concatenate(parts) if parts else np.zeros(0, kind)
 
     deps, dep_start, missing, own_edges = _dependencies(ranks, base)
