@@ -1,6 +1,6 @@
 """Agreement with ASTRA-sim's printed cycles, by network and backend: `python benchmarks/astrasim_oracle.py FOLDER`.
 
-FOLDER holds `oracle.csv` (case, backend, workload, system, network, memory, extra, rc, cycles_max, cycles_min, …) and what it names.
+FOLDER holds `oracle.csv` (case, backend, workload, system, network, memory, extra, rc, cycles_max, …) and what it names.
 """
 
 from __future__ import annotations
