@@ -1,4 +1,4 @@
-// The core's only error: a program that is wrong or that cannot finish. The Python door turns it into EngineError.
+// The core's only error: an invalid program, or one that cannot finish. The Python module turns it into EngineError.
 #pragma once
 
 #include <sstream>
@@ -12,7 +12,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws Error with the parts put together, as in fail("rank ", r, ": ...").
+// Throws Error with the concatenated parts, as in fail("rank ", r, ": ...").
 template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   std::ostringstream text;

@@ -8,7 +8,7 @@ namespace wt {
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 inline constexpr double kUnset = std::numeric_limits<double>::quiet_NaN();
 
-// Compensated (Kahan) sum: a rank's accounts add up to the makespan to 1e-12 even over millions of operators.
+// Compensated (Kahan) sum, so that a rank's times add up to the makespan to 1e-12 even over millions of operators.
 class Sum {
  public:
   void add(double x) noexcept {

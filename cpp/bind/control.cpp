@@ -1,4 +1,4 @@
-// What congestion controls there are and what they take, for Python.
+// Congestion controls and their parameters, for Python.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string_view.h>
 

@@ -18,13 +18,13 @@ namespace {
 
 using namespace wt::net::flow;
 
-// Lets Ctrl-C through while the core runs without the interpreter's lock.
+// Handles Ctrl-C while the core runs without the interpreter's lock.
 void check_signals() {
   const nb::gil_scoped_acquire held;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-// CPU seconds of this thread: what a run is reported to have cost, and nothing else.
+// CPU seconds of this thread, only for the report of a run.
 double cpu_seconds() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

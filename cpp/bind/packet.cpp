@@ -281,7 +281,7 @@ PlanTable table_of(const nb::dict& graph, const nb::dict& lanes, const Column<st
   return t;
 }
 
-// Lets Ctrl-C through and says how far a network is.
+// Handles Ctrl-C and reports the progress of a network.
 template <class Network>
 std::function<void()> pulse_of(const Network& network, const nb::object& progress) {
   return [&network, progress] {

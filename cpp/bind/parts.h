@@ -1,4 +1,4 @@
-// What each part of the core adds to the Python module; one file a part.
+// Functions that add each part of the core to the Python module; one file per part.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// What the exec core runs: for every rank a list of instances, each a run of a template of operators or a rendezvous.
+// The program of the exec core: for every rank a list of instances, each a run of a template of operators or a rendezvous.
 //
 // All columns are the caller's; the core only reads them. Indices of waits are local: an operator's to its template, an
 // instance's to its rank. Instances of rank r are rows rank_start[r] .. rank_start[r+1].
@@ -13,13 +13,13 @@ inline constexpr int kMaxStreams = 64;
 inline constexpr std::int32_t kRendezvous = -1;  // Instances::tmpl of an instance that takes the next row of Rendezvous
 
 // Instances::flags
-inline constexpr std::uint8_t kHostSync = 1;  // the host goes on only when the instance has ended
+inline constexpr std::uint8_t kHostSync = 1;  // the host blocks until the instance has ended
 inline constexpr std::uint8_t kJoin = 2;      // each repetition starts no sooner than the end of the one before it
 
 // Templates::comm
 inline constexpr std::uint8_t kComputes = 0;
 inline constexpr std::uint8_t kCommunicates = 1;  // a communication kernel, which slows computing beside it
-inline constexpr std::uint8_t kCopy = 2;          // a copy engine or a CPU at work: slows nothing and is not slowed
+inline constexpr std::uint8_t kCopy = 2;          // work of a copy engine or a CPU: slows nothing and is not slowed
 
 struct Templates {
   std::span<const std::int64_t> start;  // [T+1] first operator of each template
@@ -28,7 +28,7 @@ struct Templates {
   std::span<const double> host;  // host seconds to enqueue
   std::span<const std::int32_t> category;
   std::span<const std::uint8_t> comm;   // kComputes, kCommunicates or kCopy
-  std::span<const std::uint8_t> sync;   // 1: the host goes on only when the operator has ended
+  std::span<const std::uint8_t> sync;   // 1: the host blocks until the operator has ended
   std::span<const std::int32_t> wait0;  // earlier operator of the template, or -1
   std::span<const std::int32_t> wait1;
   std::span<const std::int32_t> group;  // column of Scales that stretches the operator; empty: 0 for all
@@ -44,7 +44,7 @@ struct Instances {
   std::span<const std::int32_t> scale;  // row of Scales; empty: none is stretched
 };
 
-// What operators' seconds are multiplied by, so that instances of one template may differ: row by instance, column by operator.
+// Factors on operators' seconds, so that instances of one template may differ: row by instance, column by operator.
 struct Scales {
   std::span<const double> factor;  // [rows x groups]
   std::int32_t groups = 1;

@@ -1,4 +1,4 @@
-// What a run gives back. Seconds from the start of the step; rows of instances as in the program.
+// The result of a run. Seconds from the start of the step; rows of instances as in the program.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace wt::exec {
 
-// What an event's start was bound by.
+// The cause that determined an event's start.
 enum class Cause : std::uint8_t {
   kBegin = 0,    // the start of the step
   kStream = 1,   // the operator before it on its stream

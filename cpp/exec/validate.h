@@ -49,7 +49,7 @@ struct Layout {
   std::int32_t groups = 1;
 };
 
-// Throws wt::Error that names the first thing that is wrong.
+// Throws wt::Error that names the first mistake.
 [[nodiscard]] Layout validate(const Program& program);
 
 }  // namespace wt::exec

@@ -1,8 +1,8 @@
 // Ways between servers: hop distances to each distinct set of switches that a target hangs on (its anchor), found when first asked
 // for.
 //
-// Who forwards: switches, and accelerators that sit on the fabric themselves (a torus). Hosts, NICs and whatever belongs to a
-// server are ends. All NICs of a leaf share one anchor, so distances cost (leaves x switches) bytes, not (NICs x nodes).
+// Switches forward, and so do accelerators on the fabric itself (a torus). Hosts, NICs and other nodes of a server are ends.
+// All NICs of a leaf share one anchor, so distances cost (leaves x switches) bytes, not (NICs x nodes).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Between {
   std::span<const std::int32_t> direct(std::int32_t node, std::int32_t target);
 
   [[nodiscard]] bool forwards(std::int32_t node) const { return dense_[static_cast<std::size_t>(node)] >= 0; }
-  // Number of the set of switches that the target hangs on; -1 if nothing leads to it.
+  // Number of the set of switches that the target is connected to; -1 if no link leads to it.
   std::int32_t anchor_of(std::int32_t target);
   [[nodiscard]] std::uint16_t hops_to(std::int32_t anchor, std::int32_t node) const {
     return hops(anchors_[static_cast<std::size_t>(anchor)], node);
@@ -36,7 +36,7 @@ class Between {
  private:
   struct Anchor {
     std::vector<std::uint8_t> near;                         // [F] hops, kFar: no way; empty if one is too far for a byte
-    std::vector<std::uint16_t> far;                         // the same where `near` is too small
+    std::vector<std::uint16_t> far;                         // the same if a byte is too small
     std::vector<const std::vector<std::int32_t>*> choices;  // [wide] next links, null until asked for
   };
   struct HashLinks {

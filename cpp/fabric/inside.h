@@ -1,4 +1,4 @@
-// Ways inside a server: shortest by a cost that takes NVLink before PCIe and PCIe before the CPU. GPUs and NICs are ends, never
+// Paths inside a server: cheapest by a cost that prefers NVLink to PCIe and PCIe to the CPU. GPUs and NICs are ends, never
 // transit.
 #pragma once
 
@@ -22,7 +22,7 @@ class Inside {
 
   // Cost of the cheapest way between two nodes; kNone if they are in different servers or nothing connects them.
   std::uint32_t cost(std::int32_t from, std::int32_t to);
-  // Appends the links of a cheapest way, the hash choosing among equal ones; false (and nothing appended) if there is none.
+  // Appends the links of a cheapest path, chosen by hash among equal ones; false (and nothing appended) if there is none.
   bool walk(std::int32_t from, std::int32_t to, std::uint64_t hash, std::vector<std::int32_t>& links);
 
  private:

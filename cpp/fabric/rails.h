@@ -1,4 +1,4 @@
-// Which GPU of a server sits on a rail: where PXN sends through, and where kRail lands.
+// The GPU of a server on a rail: the intermediate GPU of PXN, and the receiving GPU of kRail.
 #pragma once
 
 #include <algorithm>

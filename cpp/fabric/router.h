@@ -1,8 +1,8 @@
-// Which links a flow takes. Between servers along shortest paths, the choice among equal ones by a hash of the flow that is salted
-// per switch (ECMP); inside a server along shortest paths among its own nodes; NICs as NCCL picks them.
+// The links of a flow. Between servers along shortest paths, with the choice among equal ones by a hash of the flow that is
+// salted per switch (ECMP); inside a server along shortest paths among its own nodes; NICs as NCCL picks them.
 //
-// path() is what per-flow routing needs, and the same for every engine, so that flow and packet runs meet on the same links.
-// next_hops() is what per-packet routing (spraying, adaptive, flowlets) chooses among.
+// path() is for per-flow routing, and the same for every engine, so that flow and packet runs use the same links.
+// next_hops() lists the choices of per-packet routing (spraying, adaptive, flowlets).
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace wt::fabric {
 
 enum class Policy : std::uint8_t {
   kEcmp,            // hash of (flow, salt of the switch)
-  kEcmpPolarized,   // the same hash with one salt everywhere: what happens without per-switch seeds
+  kEcmpPolarized,   // the same hash with one salt in all switches, as without per-switch seeds
   kDimensionOrder,  // the lowest axis first (torus, mesh), a hash among equal ones
-  kFirst,           // always the first of the equal links: static routing at its worst
+  kFirst,           // always the first of the equal links: the worst static routing
 };
 
 enum class NicChoice : std::uint8_t {
   kNearest,  // the nearest NIC of the sender, the nearest of the receiver
-  kRail,     // the sender's nearest NIC; the receiver's NIC that hangs on the same rail, and from there inside the server
+  kRail,     // the sender's nearest NIC; the receiver's NIC on the same rail, and from there inside the server
   kPxn,      // the receiver's rail: inside the server to the local GPU of that rail, then out through its NIC
 };
 

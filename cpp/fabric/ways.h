@@ -1,4 +1,4 @@
-// Which NICs a flow between servers uses, as NicChoice says, and which links it chooses among on the fabric.
+// The NICs of a flow between servers, by NicChoice, and the links that it chooses among on the fabric.
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,14 @@
-// What a collective is to the network: lanes.
+// A collective for the network: lanes.
 //
 // A lane is the stream of slices that one rank sends to another on one channel: slice j of `bytes` cut into pieces of `slice` bytes
 // (the last is shorter). Slice j may start once every lane it depends on has delivered enough:
 //     delivered(d) >= min(slices(d), j + 1 - lead)            lead = kAll: all of them
-// and at most `window` slices are on their way at once (credits; 0: any number). Slices of a lane leave in order. After its
-// dependencies hold, a slice waits `delay` seconds (what the library and the GPU add to a step) and then leaves at no more than
-// `rate`. It is delivered `hold` seconds after it would have left at that rate, or when its last packet arrives, if that is later:
-// what was measured end to end contains how a collective's own packets wait for each other. Dependencies name lanes that end where
-// this one starts, so that they are known on the sending rank without a message. A ring is n lanes a channel, slice j of each
-// depending on slice j - lead of the one before it; a tree's parent waits for all of its children's slice j; a step of recursive
+// and at most `window` slices are in flight at once (credits; 0: any number). Slices of a lane are sent in order. After its
+// dependencies hold, a slice waits `delay` seconds (overhead of the library and the GPU per step) and is then sent at no more
+// than `rate`. It is delivered `hold` seconds after the end of sending at that rate, or when its last packet arrives, if that
+// is later: the measured hop contains the contention between a collective's own packets. Dependencies name lanes that end
+// where this one starts, so that the sending rank knows them without a message. A ring is n lanes per channel, slice j of each
+// depending on slice j - lead of the one before it; a tree's parent waits for slice j of all its children; a step of recursive
 // halving waits for all of the step before; a send is a lane without dependencies.
 //
 // `group`: lanes of one group advance together when pipelined; the flow engine makes one variable of each group, the packet engine
@@ -35,7 +35,7 @@ struct Lanes {
   std::span<const std::int32_t> path;       // [K] row of Paths
   std::span<const std::int64_t> bytes;      // [K] on the wire
   std::span<const std::int64_t> slice;      // [K] bytes of a slice, > 0
-  std::span<const std::int32_t> window;     // [K] slices on their way at once, 0: any number
+  std::span<const std::int32_t> window;     // [K] slices in flight at once, 0: any number
   std::span<const double> delay;            // [K] s before each slice
   std::span<const double> rate;             // [K] B/s at most, infinity: as fast as the links
   std::span<const double> begin;            // [K] s, earliest start of the first slice

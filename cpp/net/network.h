@@ -1,4 +1,4 @@
-// How long a rendezvous takes is the network's business; the exec core only says when it may begin.
+// The network determines how long a rendezvous takes; the exec core only states when it may begin.
 //
 // A network answers start() in one of two ways:
 //   * at once, with the end (closed forms: the caller's seconds are final), or
@@ -17,9 +17,9 @@ namespace wt::net {
 
 struct Flow {
   std::int32_t id = 0;   // dense, 0..number of keys
-  std::int64_t key = 0;  // what the caller named it
+  std::int64_t key = 0;  // the caller's key
   double begin = 0.0;    // seconds: the last participant has posted
-  double seconds = 0.0;  // the longest duration that a participant stated; what it takes alone
+  double seconds = 0.0;  // the longest duration that a participant stated, without other traffic
 };
 
 struct Completion {

@@ -155,9 +155,9 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'windtunnel' has no attribute {name!r}")
     module, _, attribute = _HOME[name].partition(":")
-    found = getattr(import_module(f"windtunnel.{module}"), attribute)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"windtunnel.{module}"), attribute)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The Python door above all rooms: verbs that need several of them. Rooms are imported when a verb is called."""
+"""Public Python functions that need several rooms. Rooms are imported on the first call."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def predict(
 ) -> Answer:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
-    `network`: closed, flow or packet; `seed` draws the ways of flows. `profile`: measurements of the job's GPU, a dataset or its
-    file, used before fitted curves. `kernels`: a .json file of curves that `windtunnel profile fit` wrote, in place of the
-    catalogue's; `factors`: training factors in place of the stored ones. `skip`: packet; answer repeated patterns of transfers from
-    memory. `progress` is told the share of a packet step that is over. Raises WindtunnelError for what cannot be predicted.
+    `network`: closed, flow or packet; `seed` draws the routes of flows. `profile`: measurements of the job's GPU, a dataset or its
+    file, used before fitted curves. `kernels`: a .json file of curves from `windtunnel fit kernels`, in place of the
+    catalogue's; `factors`: training factors in place of the stored ones. `skip`: for packet, replay repeated patterns of transfers
+    instead of simulating them again. `progress` is called with the finished share of a packet step. Raises WindtunnelError for a
+    job that cannot be predicted.
     """
     from windtunnel.predict.step import predict as run
     from windtunnel.report.answer import Answer
@@ -41,7 +42,7 @@ def predict(
 
 
 def _with_kernels(job: Job, path: str) -> Job:
-    """The job with a GPU whose kernels take the curves of a file."""
+    """The job with a GPU whose kernels use the curves of a file."""
     from windtunnel.base.errors import SpecError
     from windtunnel.compute.kernel_file import is_path, load
 

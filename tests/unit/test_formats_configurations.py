@@ -10,7 +10,9 @@ import pytest
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.cli import main
-from windtunnel.formats import from_deepspeed, from_torchtitan, import_job
+from windtunnel.formats import from_arguments, from_deepspeed, from_torchtitan, import_job
+from windtunnel.formats.deepspeed import implied_ranks
+from windtunnel.formats.stated import Stated
 from windtunnel.spec import load_job
 
 ZERO3: dict[str, Any] = {
@@ -218,3 +220,65 @@ def test_torchtitan_nonsense_is_said(section: dict[str, Any], words: str) -> Non
     table = {"model": {"name": "llama3", "flavor": "8B"}, "training": {}, "parallelism": {}} | section
     with pytest.raises(WindtunnelError, match=words):
         from_torchtitan(table, on())
+
+
+def test_stated_fields_beat_a_script() -> None:
+    script = (
+        "NUM_NODES=1\ntorchrun --nproc_per_node 8 --nnodes $NUM_NODES pretrain_gpt.py --num-layers 8 --hidden-size 1024 "
+        "--num-attention-heads 16 --seq-length 2048 --micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 4 "
+        "--tokenizer-type Llama2Tokenizer\n"
+    )
+    stated = Stated({"cluster.gpus": 64, "plan.micro_batch": 2})
+    imported = from_arguments(script, "script", None, stated)
+    assert imported.plan is not None
+    assert (imported.plan.dp, imported.plan.micro_batch, imported.model.vocab) == (16, 2, 32000)
+    alone = from_arguments(script, "script").plan
+    assert alone is not None and (alone.dp, alone.micro_batch) == (2, 1)
+
+
+def test_a_launcher_with_too_few_gpus_gives_way_to_the_machine() -> None:
+    script = (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 96 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 "
+        "--micro-batch-size 1 --global-batch-size 64 --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16 "
+        "--vocab-size 512\n"
+    )
+    imported = from_arguments(script, "script", None, Stated({}, gpus=256))
+    assert imported.plan is not None and imported.plan.dp == 2
+    assert any("256 GPUs" in line for line in imported.assumed)
+
+
+def test_flags_of_a_model_alone_have_no_plan() -> None:
+    imported = from_arguments("--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --tokenizer-model Qwen/Qwen3-8B", "flags")
+    assert imported.plan is None and imported.runtime is None and imported.model.vocab == 151936
+
+
+def test_torchtitan_shards_over_what_the_gpus_leave() -> None:
+    table = {
+        "model": {"name": "llama3", "flavor": "8B"},
+        "training": {"seq_len": 8192, "local_batch_size": 1},
+        "parallelism": {"data_parallel_shard_degree": -1, "tensor_parallel_degree": 2},
+    }
+    plan = from_torchtitan(table, None, Stated({}, gpus=64)).plan
+    assert plan is not None and (plan.dp, plan.tp, plan.global_batch) == (32, 2, 32)
+    typed = from_torchtitan(table, None, Stated({"cluster.gpus": 16}, gpus=64)).plan
+    assert typed is not None and typed.dp == 8
+
+
+@pytest.mark.parametrize("flavor", ["debugmodel", "debugmodel_flex_attn"])
+def test_debug_models_of_torchtitan(flavor: str) -> None:
+    table = {"model": {"name": "llama3", "flavor": flavor}, "training": {}, "parallelism": {}}
+    model = from_torchtitan(table, None, Stated({}, gpus=8)).model
+    assert (model.layers, model.hidden, model.vocab) == (6, 256, 2048)
+
+
+@pytest.mark.parametrize(
+    ("config", "ranks"),
+    [
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}, 8),
+        ({"train_batch_size": 64}, 64),
+        ({"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4}, None),
+        ({"train_batch_size": "auto"}, None),
+    ],
+)
+def test_ranks_that_a_batch_implies(config: dict[str, object], ranks: int | None) -> None:
+    assert implied_ranks(config) == ranks

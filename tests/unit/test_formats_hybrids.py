@@ -198,8 +198,18 @@ def test_flags_of_megatron_give_the_same_pattern() -> None:
     assert any("mamba-num-heads" in line for line in made.assumed)
 
 
+def test_bars_of_a_pattern_cut_the_pipeline() -> None:
+    plan = from_arguments(FLAGS + "--hybrid-override-pattern M-|M*- --pipeline-model-parallel-size 2").plan
+    assert plan is not None and (plan.stages, plan.vpp) == ((2, 3), 1)
+
+
 @pytest.mark.parametrize(
-    ("flags", "named"), [("--hybrid-override-pattern M-M", "num-layers"), ("--hybrid-override-pattern M-|M*-", "plan.stages")]
+    ("flags", "named"),
+    [
+        ("--hybrid-override-pattern M-M", "num-layers"),
+        ("--hybrid-override-pattern M-|M*- --pipeline-model-parallel-size 5", "hybrid-layer-pattern"),
+        ("--hybrid-override-pattern M-||M*-", "hybrid-layer-pattern"),
+    ],
 )
 def test_wrong_patterns_say_so(flags: str, named: str) -> None:
     with pytest.raises(SpecError, match=named):

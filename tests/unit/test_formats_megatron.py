@@ -77,14 +77,20 @@ def test_underscores_and_equals_signs() -> None:
     assert made.plan is not None and made.plan.micro_batch == 2 and made.plan.global_batch == 8
 
 
-@pytest.mark.parametrize(
-    "flag", ["num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size", "vocab-size"]
-)
+@pytest.mark.parametrize("flag", ["num-layers", "hidden-size", "num-attention-heads"])
 def test_missing_flag_is_named(flag: str) -> None:
     words = SMALL.split()
     index = words.index(f"--{flag}")
     with pytest.raises(SpecError, match=f"--{flag}"):
         from_arguments(" ".join(words[:index] + words[index + 2 :]))
+
+
+@pytest.mark.parametrize(("flag", "assumed"), [("micro-batch-size", "micro batch 1"), ("vocab-size", "a guess")])
+def test_a_missing_flag_that_can_be_assumed_is_told(flag: str, assumed: str) -> None:
+    words = SMALL.split()
+    index = words.index(f"--{flag}")
+    imported = from_arguments(" ".join(words[:index] + words[index + 2 :]) + " --global-batch-size 8")
+    assert any(assumed in line for line in imported.assumed)
 
 
 @pytest.mark.parametrize("more", ["--expert-model-parallel-size 4", "--hybrid-attention-ratio 0.1"])

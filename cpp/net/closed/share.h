@@ -1,4 +1,4 @@
-// Flows by formula: each as if every link on its path, one at a time, were the only one that it shares.
+// Flows by formula: each link of the path is treated alone, as if it were the only shared one.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Fewer constraints for the same rates: links under few rows, as with coupled collectives, mostly ask the same of them.
+// Fewer constraints for the same rates: with few rows, as in coupled collectives, many links have equal demands.
 //
 // Links of one capacity with the same demands of every row are of one kind, which is one constraint. A kind that another one always
 // fills up before (each row's demand over capacity is no larger) constrains nothing; it stays to be metered.

@@ -1,4 +1,4 @@
-// What the flow engine is asked: capacities of links, rows of demands over them, and variables that progress along rows.
+// The input of the flow engine: capacities of links, rows of demands over them, and variables that progress along rows.
 //
 // A variable is a fluid: it has `size` units to move and moves them at a rate; every unit puts `demand` bytes on each link of its
 // row. A plain flow has demand 1 on the links of its path and its bytes as size. A pipelined collective is one variable with, on
@@ -41,7 +41,7 @@ struct Variables {
   [[nodiscard]] std::size_t size_of() const { return size.size(); }
 };
 
-// Capacities that change while the flows run, in order of time. 0: what is on the link stands still.
+// Capacities that change while the flows run, in order of time. 0: flows on the link stop.
 struct Changes {
   std::span<const double> time;
   std::span<const std::int32_t> link;

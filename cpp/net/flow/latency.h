@@ -1,4 +1,4 @@
-// What a plain flow takes beside its bytes over its rate.
+// Latency of a plain flow, in addition to bytes over rate.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// What has crossed each link: bytes, seconds with anything on it, seconds at 99 % of its capacity or more.
+// Traffic of each link: bytes, seconds with any traffic, seconds at 99 % of its capacity or more.
 #pragma once
 
 #include <cstddef>

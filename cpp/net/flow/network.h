@@ -1,6 +1,6 @@
-// The flow engine as a network of the exec core: meetings launch plans, and plans meet on the links.
+// The flow engine as a network of the exec core: meetings launch plans, and plans share the links.
 //
-// A plan is a list of variables that start together (each after its own delay); it is over when the last one is delivered. Each
+// A plan is a list of variables that start together (each after its own delay); it ends when the last one is delivered. Each
 // start of a key launches its plan anew, so a plan may be in flight many times at once; equal variables share one unknown of the
 // solver. A key without a plan is answered at once with the seconds that its participants stated, as the closed form does.
 #pragma once
@@ -28,7 +28,7 @@ struct PlanTable {
   std::vector<double> demand;
   std::vector<std::int64_t> plan_start;                     // [P+1] into variables
   std::vector<double> size, weight, bound, latency, delay;  // [V]
-  std::vector<std::int64_t> key;                            // what flows are named
+  std::vector<std::int64_t> key;                            // keys of transfers
   std::vector<std::int32_t> key_plan;                       // and the plan that each launches
   std::vector<double> change_time;
   std::vector<std::int32_t> change_link;

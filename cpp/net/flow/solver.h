@@ -1,19 +1,19 @@
 // Weighted max-min rates of unknowns over links, kept up to date as unknowns come, go and change weight and links change capacity.
 //
 // Level = rate / weight. Progressive filling raises the level of all unknowns together; a link that fills up stops those on it, an
-// unknown that reaches its own bound stops alone. That is a sweep over levels, and a change disturbs only part of the sweep:
-//   * new unknowns start free; all others stand at the level they had;
-//   * a link on which something changed enters the sweep at the level where it could fill up. What stands above the level at
-//     which it really does is lowered to it, and the links that this relieves enter the sweep at their own old level;
-//   * a link that was full, comes up at its old level and is not full any more sets those free that it had stopped.
-// Levels below a change are never looked at, so the cost is that of the links and unknowns whose level moves. The result is the
-// same as that of a sweep from zero, which is what is done when a large share is new. E log L in all for E incidences and L links.
+// unknown that reaches its own bound stops alone. That is a sweep over levels, and a change affects only part of the sweep:
+//   * new unknowns start free; all others keep their level;
+//   * a link with a change enters the sweep at the level where it could fill up. Unknowns above the level at which it
+//     fills up are lowered to it, and the links that this relieves enter the sweep at their own old level;
+//   * a link that was full, is reached at its old level and is no longer full frees the unknowns that it had stopped.
+// Levels below a change are not visited, so the cost is that of the links and unknowns whose level moves. The result is the
+// same as that of a sweep from zero, which is done if a large share is new. E log L in all for E incidences and L links.
 //
-// Where a change disturbs nearly everything (completions in random order under one bottleneck after the other), a sweep from zero
-// is cheaper, and is done once that shows.
+// If a change affects nearly everything (completions in random order under one bottleneck after the other), a sweep from zero
+// is cheaper, and is done as soon as that is detected.
 //
-// After every incremental sweep a certificate is checked on all that was touched (feasible; every unknown at its bound or stopped
-// by a full link on which no level is higher), and if rounding has broken it, the sweep is repeated from zero.
+// After every incremental sweep a certificate is checked on all that changed (feasible; every unknown at its bound or stopped
+// by a full link on which no level is higher); if rounding has broken it, the sweep is repeated from zero.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace wt::net::flow {
 
 inline constexpr std::int32_t kOwnBound = -1;
 
-// What can be told apart: a row of demands and the level at which its own bound stops it.
+// The distinct unknowns: a row of demands and the level at which its own bound stops it.
 struct Unknowns {
   std::vector<std::int32_t> row;
   std::vector<double> bound;  // in levels; infinity: none, and then the row is not empty

@@ -14,7 +14,7 @@ using Time = std::int64_t;  // picoseconds
 
 inline constexpr double kPicosecond = 1e-12;
 
-// What a queue pair knows about its path when it starts.
+// Properties of its path that a queue pair knows at its start.
 struct Line {
   double rate = 0.0;  // B/s of the slowest link on the path, or of the sender's port
   Time base_rtt = 0;  // idle round trip of one full packet and its ACK
@@ -65,7 +65,7 @@ class Control {
   virtual void notified(std::int32_t pair, Time now);                     // a CNP came
   virtual void lost(std::int32_t pair, Time now, bool timed_out);         // a NACK, or the retransmission timer
   virtual void sent(std::int32_t pair, Time now, std::int64_t bytes);     // a packet left
-  // What may be sent now. `now` never goes back for a pair.
+  // Rate and window at `now`, which never decreases for a pair.
   [[nodiscard]] virtual Permit permit(std::int32_t pair, Time now) = 0;
 };
 

@@ -1,4 +1,4 @@
-// A packet on its way, and the ring of them that each direction of a cable has.
+// A packet in flight, and the ring of packets of each direction of a cable.
 #pragma once
 
 #include <cstdint>

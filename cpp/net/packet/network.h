@@ -32,7 +32,7 @@ struct PlanTable {
   std::vector<std::int64_t> dep_start, dep_lead;
   std::vector<std::int32_t> dep_lane;    // within the plan's own lanes
   std::vector<std::int64_t> plan_start;  // [P+1] into lanes
-  std::vector<std::int64_t> key;         // what flows are named
+  std::vector<std::int64_t> key;         // keys of transfers
   std::vector<std::int32_t> key_plan;    // and the plan that each launches
 };
 

@@ -1,4 +1,4 @@
-// What a packet run may be told, and what it answers. SI units here; picoseconds inside.
+// Options and results of a packet run. SI units here; picoseconds inside.
 #pragma once
 
 #include <array>
@@ -77,7 +77,7 @@ struct Detour {  // from `time` on a lane takes another path
   std::int32_t path = 0;
 };
 
-// What goes wrong on purpose.
+// Injected faults.
 struct Faults {
   std::vector<Flap> flaps;  // what is on a cable or waits for it is lost when it goes down; what comes for it later too
   std::vector<Detour> detours;

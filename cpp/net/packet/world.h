@@ -72,7 +72,7 @@ struct Ingress {              // the buffer of what came in over a link
   std::int32_t headroom = 0;  // bytes in headroom
   std::int32_t room = 0;      // bytes that headroom has
   bool paused = false;
-  bool down = false;  // what still arrives is lost
+  bool down = false;  // packets that still arrive are lost
 };
 
 struct Node {
@@ -224,7 +224,7 @@ struct World {
   bool lossy_links = false;
   std::uint32_t reorder = 1;
   std::int64_t full = 0;                                // bytes of a full packet on the wire
-  std::int64_t credit_step = 0;                         // bytes freed before the sender is told
+  std::int64_t credit_step = 0;                         // bytes freed before credit is returned to the sender
   std::int64_t reserve = 0, resume = 0, resume_at = 0;  // bytes; resume_at with fixed thresholds
   std::uint16_t control_size = 0;
   bool notify = false;  // receivers send CNPs

@@ -1,4 +1,4 @@
-// What has been simulated, as a tree of events.
+// Simulated episodes, as a tree of events.
 //
 // A node stands for all that has happened in an episode so far: starts (plan and time since the episode's begin) and completions
 // (which launch, when). What comes next is either the one completion that was found to come next if nothing starts before it, or

@@ -1,4 +1,4 @@
-// Whole steps without simulating what has been seen before.
+// Full steps in which repeated patterns are not simulated again.
 //
 // A step launches the same plans thousands of times, mostly in the same few overlapping patterns. Replay stands before a network
 // and remembers EPISODES: transfers that are in flight together and share links, from when the first starts while its links are

@@ -1,4 +1,4 @@
-"""Array types that rooms share; each name says what the elements are."""
+"""Shared array types, named by their elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of number formats: the one table of them."""
+"""Bytes of number formats."""
 
 from __future__ import annotations
 

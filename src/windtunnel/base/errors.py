@@ -24,7 +24,7 @@ class WindtunnelError(Exception):
 
 
 class SpecError(WindtunnelError):
-    """A wrong value at `path`: what was `got`, what was `allowed`, and a `hint` of what to write instead."""
+    """A wrong value at `path`: `got`, the `allowed` values, and a `hint` of what to write instead."""
 
     exit_code = 2
 
@@ -77,9 +77,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     longer = [c for c in candidates if len(name) > 1 and c.lower().startswith(name.lower())]
     if longer:  # a name cut short, such as a100
         return min(longer, key=lambda c: (len(c), c))
-    found = get_close_matches(name, candidates, n=1, cutoff=0.5)
-    if found:
-        return found[0]
+    matches = get_close_matches(name, candidates, n=1, cutoff=0.5)
+    if matches:
+        return matches[0]
     lowered = {c.lower().replace("_", "-"): c for c in candidates}
-    found = get_close_matches(name.lower().replace("_", "-"), list(lowered), n=1, cutoff=0.5)
-    return lowered[found[0]] if found else None
+    matches = get_close_matches(name.lower().replace("_", "-"), list(lowered), n=1, cutoff=0.5)
+    return lowered[matches[0]] if matches else None

@@ -1,4 +1,4 @@
-"""Network fidelities: how the time of traffic between GPUs is found. The one list of them; every room that runs one asks here."""
+"""Network fidelities: how the time of traffic between GPUs is computed. The only list of them."""
 
 from __future__ import annotations
 

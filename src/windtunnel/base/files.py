@@ -1,6 +1,6 @@
 """Text files that a user names: read with a limit, and refused with the reason.
 
-A directory, a device, a file that is too large and bytes that are not UTF-8 each raise FileError with their own words.
+A directory, a device, a file that is too large and bytes that are not UTF-8 each raise FileError with a message of their own.
 """
 
 from __future__ import annotations

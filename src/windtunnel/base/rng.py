@@ -1,7 +1,7 @@
-"""Draws that are the same on every machine, and the same as other tools': CPython's shuffle and sample, from a seed.
+"""Random numbers that are equal on every machine and in other tools: CPython's shuffle and sample, from a seed.
 
-The published flows of network simulators are made with Python's `random`; these methods follow its Mersenne Twister, so the same
-seed gives the same flows. State is the caller's; nothing here is global.
+Published flows of network simulators are generated with Python's `random`; these methods follow its Mersenne Twister, so the same
+seed gives the same flows. The caller owns the state; nothing here is global.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Draws:
 
     def sample(self, values: list[int], count: int) -> list[int]:
         """`count` different values, in the order drawn; CPython's for populations that are not much larger than the sample."""
-        pool, found = list(values), []
+        pool, drawn = list(values), []
         for i in range(count):
             j = self.below(len(pool) - i)
-            found.append(pool[j])
+            drawn.append(pool[j])
             pool[j] = pool[len(pool) - i - 1]
-        return found
+        return drawn

@@ -1,4 +1,4 @@
-"""What is read from a file and checked: no unknown keys, and no change afterwards."""
+"""Base class of checked tables from files: no unknown keys, immutable."""
 
 from __future__ import annotations
 

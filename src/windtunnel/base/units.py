@@ -57,10 +57,10 @@ def parse_bandwidth(value: object, owner: str | None = None) -> float:
     match = _RATE.match(value) if isinstance(value, str) else None
     if not match:
         raise ValueError("a bandwidth with its unit, such as '400Gb/s' or '50GB/s'")
-    number, prefix, unit, said, way = match.groups()
-    said_owner = _OWNERS.get(said.lower()) if said else None
-    if said and said_owner is None:
-        raise ValueError(f"'per {said}' is not one of per GPU, per NIC, per node, per link, per port")
+    number, prefix, unit, per, way = match.groups()
+    said_owner = _OWNERS.get(per.lower()) if per else None
+    if per and said_owner is None:
+        raise ValueError(f"'per {per}' is not one of per GPU, per NIC, per node, per link, per port")
     if owner is None and (said_owner is None or way is None):
         raise ValueError("a bandwidth that says per what and which way, such as '300GB/s per GPU each way'")
     if owner is not None and said_owner is not None and said_owner != owner:

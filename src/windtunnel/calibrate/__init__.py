@@ -1,4 +1,4 @@
-"""Fits of every constant that rests on measurements, and how well each holds on what it did not see.
+"""Fits of all constants that rest on measurements, with errors on held-out data.
 
-Kernels of one GPU, curves shared by GPUs, collectives, host costs and training factors; `windtunnel fit` is the door.
+Kernels of one GPU, curves shared by GPUs, collectives, host costs and training factors; the command is `windtunnel fit`.
 """

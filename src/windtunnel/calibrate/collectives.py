@@ -1,7 +1,7 @@
-"""Refit of `network/calibration.py` on measured collectives.
+"""Refit of `network/closed/fitted.py` on measured collectives.
 
 Selection is NCCL's tuner and does not depend on the constants, so the fit is smooth: least squares of log(predicted / measured)
-over the logarithms of the free constants, with a soft loss that outliers cannot steer.
+over the logarithms of the free constants, with a robust loss against outliers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def refit(
 ) -> tuple[dict[str, NodeConstants], dict[str, NetConstants]]:
     """All stages of `catalog/calibration/fits.toml` on clean samples.
 
-    Each family and size band weighs alike, sizes from 1 MiB on two and a half times.
+    Each family and size band has the same weight, those from 1 MiB on two and a half times as much.
     """
     count: dict[tuple[str, bool, str], int] = {}
     keys = [(s.family, s.group.nodes > 1, _band(s.bytes)) for s in samples]
@@ -79,7 +79,7 @@ def refit(
 
 
 def samples_of(rows: Sequence[CollectiveRow]) -> list[Sample]:
-    """Calls of the families that the stages name; rows that are no fair comparison are left out."""
+    """Calls of the families that the stages name; rows that do not allow a fair comparison are left out."""
     fitted = {family for stage in fits().collectives for family in stage.families}
     samples = []
     for row in rows:
@@ -148,23 +148,23 @@ def fit(
 
     limit = math.log(12.0)
     upper = np.array([min(limit, -v) if _is_fraction(name) else limit for v, name in zip(start, free, strict=True)])
-    found = least_squares(
+    solution = least_squares(
         residuals, start, bounds=(start - limit, start + np.maximum(upper, 1e-6)), loss="soft_l1", f_scale=0.1, diff_step=1e-3
     )
-    best = _put(tables, free, np.exp(found.x))
+    best = _put(tables, free, np.exp(solution.x))
     return {name: best[name] for name in nodes}, {name: best[name] for name in nets}
 
 
 def accuracy(samples: Sequence[Sample]) -> list[Accuracy]:
     """Errors of the stored constants by family and size band."""
-    found: dict[tuple[str, str], list[float]] = {}
+    errors_by_band: dict[tuple[str, str], list[float]] = {}
     for sample in samples:
         band = _band(sample.bytes)
         ready = prepare(sample.cluster, sample.comm, sample.group, parse_settings(sample.settings))
         predicted = ready.seconds(sample.bytes)[0].seconds
-        found.setdefault((sample.family, band), []).append(100.0 * (predicted / sample.seconds - 1.0))
+        errors_by_band.setdefault((sample.family, band), []).append(100.0 * (predicted / sample.seconds - 1.0))
     rows = []
-    for (family, band), errors in sorted(found.items()):
+    for (family, band), errors in sorted(errors_by_band.items()):
         size = np.abs(errors)
         rows.append(Accuracy(family, band, len(errors), float(np.median(size)), float(size.mean()), float(np.mean(errors))))
     return rows
@@ -172,7 +172,7 @@ def accuracy(samples: Sequence[Sample]) -> list[Accuracy]:
 
 @dataclass(frozen=True)
 class _Call:
-    """A sample with everything that the constants do not change."""
+    """A sample with all inputs that do not depend on the constants."""
 
     sample: Sample
     ready: Setup
@@ -193,7 +193,7 @@ class _Call:
 
 
 def _is_fraction(name: str) -> bool:
-    """Whether the constant is a part of a link's rate, which cannot exceed 1."""
+    """Whether the constant is a fraction of a link's rate, which cannot exceed 1."""
     return name.split("/")[1].split(".")[0] in ("ring", "tree", "nvls", "p2p")
 
 

@@ -1,4 +1,4 @@
-"""Which published rows each fit uses, as `catalog/calibration/fits.toml` says."""
+"""The published rows of each fit, from `catalog/calibration/fits.toml`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TrainingRecipe(Strict):
     framework: str = ""  # entry of catalog/frameworks whose host costs are fitted
 
     def takes(self, row: TrainingRow) -> bool:
-        """Whether a row may take part. Fully sharded Megatron does not: such runs used other code."""
+        """Whether a row may take part. Rows of fully sharded Megatron may not: such runs used other code."""
         sharded = (row.framework or "").startswith("megatron") and row.sharding in SHARDED
         return (
             row.family in self.families
@@ -45,7 +45,7 @@ class CollectiveStage(Strict):
 
 
 class ByHand(Strict):
-    """Constants that somebody set with rows in view, and the families of those rows."""
+    """Constants that were set by hand after seeing rows, and the families of those rows."""
 
     constants: str
     families: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The record of a fit: what was fitted, on which rows, by which command, and the errors before and after."""
+"""The record of a fit: constants, rows, command, and errors before and after."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FitRecord:
         }
 
     def write(self, path: Path) -> None:
-        """Store the record; FileError where the file cannot be written."""
+        """Store the record; FileError if the file cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(self.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -73,7 +73,7 @@ class FitRecord:
 
 
 def short(value: float) -> float:
-    """Four digits: what a record keeps, and what a fit stores."""
+    """Rounded to the four digits of records and stored fits."""
     return float(f"{value:.4g}")
 
 

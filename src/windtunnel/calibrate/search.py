@@ -1,11 +1,11 @@
-"""Coordinate search over grids of round values, for constants of which most must stay where they are."""
+"""Coordinate search over grids of round values, for fits in which most constants should not change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 GAIN = 0.1
-"""Points of error by which a change must improve."""
+"""Percentage points of error by which a change must improve."""
 
 Values = dict[str, float]
 
@@ -25,15 +25,15 @@ GRIDS: dict[str, tuple[float, ...]] = {
 
 
 def search(start: Values, error: Callable[[Values], float], gain: float = GAIN) -> Values:
-    """Coordinate search over `GRIDS`: each field walks to its best neighbours, and stays unless that gains more than `gain`."""
+    """Coordinate search over `GRIDS`: each field moves to better neighbours, if that gains more than `gain`."""
     best, least = dict(start), error(start)
     moved = True
     while moved:
         moved = False
         for field in start:
-            trial, found = _walk(best, field, error, least)
-            if found < least - gain:
-                best, least, moved = trial, found, True
+            trial, reached = _walk(best, field, error, least)
+            if reached < least - gain:
+                best, least, moved = trial, reached, True
     return best
 
 
@@ -44,7 +44,7 @@ def _walk(start: Values, field: str, error: Callable[[Values], float], least: fl
         at = grid.index(round(best[field], 9)) + direction
         while 0 <= at < len(grid):
             trial = {**best, field: grid[at]}
-            if (found := error(trial)) >= least:
+            if (reached := error(trial)) >= least:
                 break
-            best, least, at = trial, found, at + direction
+            best, least, at = trial, reached, at + direction
     return best, least

@@ -1,11 +1,11 @@
 """Host costs and training factors, fitted on published training runs.
 
-Host costs: what a process spends feeding its GPU (`catalog/frameworks`), on launch-bound runs of one node, by coordinate search
-over round values (`search.py`): most of them must stay where they are. Training factors: time of a kernel in training over its time
-in a loop (`catalog/calibration/training.toml`), by GPU architecture, by least squares in log time with a robust loss; every family
-weighs alike. A factor has an expected value (a loop's time) that draws weakly, and bounds with a physical meaning (`BOUNDS`).
+Host costs: time of a process to launch its GPU's work (`catalog/frameworks`), fitted on launch-bound runs of one node by coordinate
+search over round values (`search.py`), which leaves most of them unchanged. Training factors: time of a kernel in training over its
+time in a loop (`catalog/calibration/training.toml`), by GPU architecture, fitted by least squares in log time with a robust loss;
+every family has the same weight. A factor has a weak prior (a loop's time) and bounds with a physical meaning (`BOUNDS`).
 
-Neither looks at a model's or a row's name. Blanks of a row keep what they were with the stored constants.
+Neither fit reads the name of a model or row. Blanks of a row keep the values chosen with the stored constants.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ BOUNDS: dict[str, tuple[float, float, float]] = {
 }
 """Factor -> lowest, expected, highest.
 
-`throttle` is a share of a loop's. Products lose a loop's warm cache and share the chip with copies and calls. What moves bytes
-loses at most what the cache gave a loop, 1.26 to 1.30 on the fitted GPUs. Attention's factor stays 1: on Ampere only one family
-of the fit runs fused attention, so that a factor would be that family's.
+`throttle` is a share of a loop's. Products lose a loop's warm cache and share the chip with copies and calls. Kernels that move
+bytes lose at most the cache gain of a loop, 1.26 to 1.30 on the fitted GPUs. Attention's factor stays 1: on Ampere only one family
+of the fit runs fused attention, so a factor would describe that family.
 """
 
 PULL = 0.01
-"""Weight of the expected values, per width of the bounds and per root of the number of rows, as in `kernels.solve`."""
+"""Weight of the prior, per width of the bounds and per root of the number of rows, as in `kernels.solve`."""
 
 SOFT = 0.05
-"""ln error beyond which a row pulls less than in proportion."""
+"""ln error beyond which the loss of a row grows less than quadratically."""
 
 Sample = tuple[str, Job, float, str]
 """Family, job, measured seconds, id of the row."""
 
 Report = Callable[[float], object]
-"""Called with the share of the work that is done."""
+"""Called with the finished share of the work."""
 
 
 def rows_of(paths: Sequence[str | Path] = ()) -> list[TrainingRow]:
@@ -75,8 +75,8 @@ def samples_of(rows: Sequence[TrainingRow], recipe: TrainingRecipe) -> list[Samp
         usable = [row for row in rows if row.family == family and recipe.takes(row)]
         count = min(recipe.rows, len(usable))
         for row in (usable[i * len(usable) // count] for i in range(count)):
-            made = draft(row)
-            chosen = made if isinstance(made, Skipped) else choose(made, predict)
+            drafted = draft(row)
+            chosen = drafted if isinstance(drafted, Skipped) else choose(drafted, predict)
             if isinstance(chosen, Skipped):
                 print(f"{row.id} left out: {chosen.reason[:100]}", file=sys.stderr)
             elif row.iter_time_s:
@@ -153,7 +153,7 @@ def fit_factors(
 def solve_factors(
     samples: Sequence[Sample], seconds: Callable[[Values], Callable[[Job], float]], report: Report = lambda share: None
 ) -> Values:
-    """The factors with the least robust squared ln error, families weighing alike, to three digits after the point."""
+    """The factors with the least robust squared ln error, with equal weights of families, to three digits after the point."""
     from scipy.optimize import least_squares
 
     names = list(BOUNDS)
@@ -201,7 +201,7 @@ def written_host(text: str, values: Values) -> str:
 
 
 def written_factors(text: str, table: dict[str, TrainingFactor]) -> str:
-    """training.toml with `table` behind the comment that stands at its head."""
+    """training.toml with `table` after the comment at its head."""
     head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
     parts = []
     for name, factor in table.items():

@@ -1,4 +1,4 @@
-"""The command line. One file a verb; a verb's file, and all it needs, is imported when the verb is typed."""
+"""The command line: one file per verb, imported when the verb is used."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ VERBS: Verbs = {
     "catalog": ("catalog", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
     "import": ("importing", "What other tools wrote, as a job, a cluster, a run or a trace graph."),
     "replay": ("replay", "A trace graph (Chakra and others) on a cluster, or as ASTRA-sim runs it."),
+    "runs": ("runs", "Measured runs: what their steps went to, and which rank waits for whom."),
     "export": ("exporting", "A job in the files of another tool, or as a file that needs no catalogue."),
 }
 """The verbs; see `cli/verbs.py`."""
 
 INTERRUPTED, BROKEN_PIPE = 130, 1
-"""Exit codes after SIGINT (as shells count it) and after a reader that left (as rich and click do)."""
+"""Exit codes after SIGINT (as in shells) and after a closed pipe (as in rich and click)."""
 
 
 _USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-"""What typer raises for a command line that it cannot parse; the class lives in click or in typer, depending on typer's version."""
+"""The error of typer for a command line that it cannot parse; its class is in click or in typer, depending on typer's version."""
 
 
 _PLAIN = "windtunnel.plain"
-"""Name of the encoder's fallback for output that cannot hold every character, such as ASCII."""
+"""Name of the encoder's fallback for output encodings without some characters, such as ASCII."""
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
@@ -56,8 +57,8 @@ codecs.register_error(_PLAIN, _plain)
 app = bare(VERBS, completion=True)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from windtunnel import __version__
 
         typer.echo(f"windtunnel {__version__}")
@@ -76,27 +77,27 @@ def _root(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit code, with every error of the user's told in one message on standard error."""
-    with suppress(AttributeError, ValueError):  # where a terminal cannot show a bar's blocks it shows #
+    """Run one command line; returns the exit code. Each user error is one message on standard error."""
+    with suppress(AttributeError, ValueError):  # a terminal without block characters shows # in bars
         sys.stdout.reconfigure(errors=_PLAIN)  # type: ignore[union-attr]
     try:
-        given = list(sys.argv[1:] if arguments is None else arguments)
-        code = typer.main.get_command(app).main(args=given or ["--help"], prog_name="windtunnel", standalone_mode=False)
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        code = typer.main.get_command(app).main(args=words or ["--help"], prog_name="windtunnel", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except WindtunnelError as error:
-        return _told(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _told("stopped.", INTERRUPTED)
+        return _fail("stopped.", INTERRUPTED)
     except _USAGE as error:
-        return _told(_usage(error), 2)
+        return _fail(_usage(error), 2)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains once more while it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter reports the closed pipe again at exit
         return BROKEN_PIPE
 
 
 def _usage(error: Any) -> str:
-    """Typer's complaint in one line, with the nearest option and where to read more."""
+    """Typer's message in one line, with the nearest option and a pointer to the help."""
     context = getattr(error, "ctx", None)
     message = str(getattr(error, "message", "") if hasattr(error, "option_name") else error.format_message()).rstrip(".")
     if context is not None and hasattr(error, "option_name"):
@@ -106,7 +107,7 @@ def _usage(error: Any) -> str:
     return f"{message}." + (f" See `{context.command_path} --help`." if context is not None else "")
 
 
-def _told(message: str, code: int) -> int:
+def _fail(message: str, code: int) -> int:
     with suppress(OSError):
         print(f"windtunnel: {message}", file=sys.stderr)
     return code

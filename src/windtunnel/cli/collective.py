@@ -88,11 +88,11 @@ def command(  # long: one option a line
     check_fidelity(network)
     writable(("--json", json), ("--csv", csv))
     name = op_of(op, "--op")
-    machine, wanted = load_cluster(cluster, sets or ()), sizes_of(sizes)
+    machine, chosen_sizes = load_cluster(cluster, sets or ()), sizes_of(sizes)
     variables = variables_of(env or ())
     sends = read_sends(algorithm) if algorithm is not None and Path(algorithm).suffix else None
     chosen = _algorithm(algorithm) if sends is None else None
-    if sends is not None and sends.size is None and len(wanted) > 1:
+    if sends is not None and sends.size is None and len(chosen_sizes) > 1:
         raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
     shape = dims_of(dims)
     if show or csv is not None:
@@ -100,7 +100,7 @@ def command(  # long: one option a line
             machine,
             name,
             gpus,
-            wanted[0],
+            chosen_sizes[0],
             variables,
             csv,
             json,
@@ -111,12 +111,12 @@ def command(  # long: one option a line
             dims=shape,
         )
         return
-    with stoppable(f"{len(wanted)} sizes") as progress:
+    with stoppable(f"{len(chosen_sizes)} sizes") as progress:
         rows = sweep(
             machine,
             name,
             gpus,
-            wanted,
+            chosen_sizes,
             network=network,
             settings=variables,
             mtu=mtu,
@@ -128,25 +128,25 @@ def command(  # long: one option a line
             seed=seed,
             dims=shape,
         )
-    finished = len(rows) == len(wanted)
+    finished = len(rows) == len(chosen_sizes)
     if json is not None:
         about = {"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "finished": finished}
         write_json({**about, "rows": rows}, json)
     if json != "-":
         write(table(name, gpus, machine.id, rows, network), "-", "--bytes")
     if not finished:
-        notes().print(f"Stopped after {len(rows)} of {len(wanted)} sizes.")
+        notes().print(f"Stopped after {len(rows)} of {len(chosen_sizes)} sizes.")
         raise typer.Exit(INTERRUPTED)
 
 
 def _algorithm(name: str | None) -> str | None:
     if name is None:
         return None
-    known = {key.replace("_", ""): key for key in LOWERINGS}
+    by_plain_name = {key.replace("_", ""): key for key in LOWERINGS}
     plain = name.strip().lower().replace("-", "").replace("_", "")
-    if plain not in known:
+    if plain not in by_plain_name:
         raise UnknownName("--algorithm", name, list(LOWERINGS))
-    return known[plain]
+    return by_plain_name[plain]
 
 
 def variables_of(pairs: Sequence[str]) -> dict[str, str | int]:
@@ -211,22 +211,22 @@ def _show(
 
 def sizes_of(text: str) -> list[float]:
     """Bytes from `8:8G`, `1M:64M:4` or `1M,3M`; SpecError with an example otherwise."""
-    wanted = "MIN:MAX, MIN:MAX:FACTOR or a list with commas, such as 8:8G or 1M,16M"
+    form = "MIN:MAX, MIN:MAX:FACTOR or a list with commas, such as 8:8G or 1M,16M"
     if ":" not in text:
-        listed = [_bytes(part, text, wanted) for part in text.split(",")]
+        listed = [_bytes(part, text, form) for part in text.split(",")]
         if len(listed) > MOST_SIZES:
             raise SpecError("--bytes", text, f"at most {MOST_SIZES} sizes")
         return listed
     low, high, *rest = text.split(":")
     if len(rest) > 1:
-        raise SpecError("--bytes", text, wanted)
+        raise SpecError("--bytes", text, form)
     try:
         factor = float(rest[0]) if rest else 2.0
     except ValueError:
-        raise SpecError("--bytes", text, wanted) from None
-    start, end = _bytes(low, text, wanted), _bytes(high, text, wanted)
+        raise SpecError("--bytes", text, form) from None
+    start, end = _bytes(low, text, form), _bytes(high, text, form)
     if not 1.0 < factor <= 1e12 or end < start:
-        raise SpecError("--bytes", text, wanted, "MIN is at most MAX, FACTOR above 1.")
+        raise SpecError("--bytes", text, form, "MIN is at most MAX, FACTOR above 1.")
     sizes = [start]
     while (following := float(int(sizes[-1] * factor))) <= end:
         if following <= sizes[-1] or len(sizes) >= MOST_SIZES:
@@ -235,10 +235,10 @@ def sizes_of(text: str) -> list[float]:
     return sizes
 
 
-def _bytes(part: str, text: str, wanted: str) -> float:
+def _bytes(part: str, text: str, form: str) -> float:
     match = _SIZE.fullmatch(part.strip())
     if match is None:
-        raise SpecError("--bytes", text, wanted)
+        raise SpecError("--bytes", text, form)
     number, prefix, binary = match.groups()
     power = " KMG".index(prefix.upper()) if prefix else 0
     decimal = binary == "" and part.strip()[-1:] in "bB"  # 8GB is decimal, 8G and 8GiB are binary
@@ -249,7 +249,7 @@ def _bytes(part: str, text: str, wanted: str) -> float:
 
 
 def table(op: str, gpus: int, cluster: str, rows: list[dict[str, object]], network: str = "closed") -> str:
-    """Columns of nccl-tests (out of place), then what the library is taken to choose."""
+    """Columns of nccl-tests (out of place), then the predicted choice of the library."""
     reduces = op in ("all_reduce", "reduce_scatter", "reduce")
     lines = [
         f"# {op} on {gpus} GPUs of {cluster}: predicted, not run",
@@ -274,7 +274,7 @@ def table(op: str, gpus: int, cluster: str, rows: list[dict[str, object]], netwo
 
 
 def _about(rows: list[dict[str, object]], network: str) -> list[str]:
-    """What the engine did."""
+    """A comment line about the engine's run."""
     if network == "closed":
         return []
     lanes = max((int(str(row["lanes"])) for row in rows), default=0)

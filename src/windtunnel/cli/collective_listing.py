@@ -1,4 +1,4 @@
-"""`windtunnel collective --show-transfers`: what is sent, step by step, as text, or as a file that `--algorithm` reads."""
+"""`windtunnel collective --show-transfers`: transfers step by step, as text or as a file that `--algorithm` reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def listing(lowered: CallLanes, sent: TransferList, op: str) -> str:
 
 
 def as_json(lowered: CallLanes, sent: TransferList, op: str) -> dict[str, object]:
-    """All that is listed; `sends` and `size` are what `--algorithm` reads from a JSON file."""
+    """All listed transfers; `--algorithm` reads `sends` and `size` from a JSON file."""
     rows = rows_of(sent, lowered.call.ranks)
     return {
         "op": op,

@@ -1,4 +1,4 @@
-"""What verbs share: their options, where output goes, a sign of life after a second."""
+"""Shared by verbs: options, output, and a progress sign after a second."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def writable(*targets: tuple[str, str | None]) -> None:
 
 
 def notes() -> Console:
-    """Console on standard error, for what is not the answer."""
+    """Console on standard error, for messages beside the result."""
     return Console(stderr=True, highlight=False)
 
 
@@ -111,7 +111,7 @@ def told(lines: Sequence[str], title: str, most: int = 12) -> None:
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """A spinner on standard error once the work has taken a second; nothing where that is not a terminal."""
+    """A spinner on standard error once the work has taken a second, if standard error is a terminal."""
     console = notes()
     if not console.is_terminal:
         yield

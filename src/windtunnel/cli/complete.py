@@ -1,4 +1,4 @@
-"""What a shell completes: names of the catalogue, fields of a job. `windtunnel --install-completion` sets it up."""
+"""Shell completion: names of the catalogue, fields of a job. `windtunnel --install-completion` sets it up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fit of constants to measurements, each with a record of the rows that it used and the errors that are left."""
+"""Fits of constants to measurements, each with a record of its rows and of the remaining errors."""
 
 from __future__ import annotations
 

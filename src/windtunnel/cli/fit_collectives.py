@@ -11,7 +11,7 @@ from windtunnel.cli.fit_common import Record, Tables, show
 
 EXAMPLES = """\b
 Examples:
-  windtunnel fit collectives                            stored and refitted constants of network/calibration.py
+  windtunnel fit collectives                            stored and refitted constants of network/closed/fitted.py
   windtunnel fit collectives mine.csv --record r.json   on a table of your own (columns: docs/validate.md)
 """
 
@@ -19,7 +19,7 @@ Examples:
 def command(
     tables: Tables = None,
     store: Annotated[
-        bool, typer.Option("--write", help="Store the record in the catalogue; constants are in network/calibration.py.")
+        bool, typer.Option("--write", help="Store the record in the catalogue; constants are in network/closed/fitted.py.")
     ] = False,
     record: Record = None,
     json: Json = None,

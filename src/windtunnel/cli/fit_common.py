@@ -1,4 +1,4 @@
-"""What the verbs of `windtunnel fit` share: the tables they read and the record they write."""
+"""Shared by the verbs of `windtunnel fit`: their tables and their record."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Write = Annotated[bool, typer.Option("--write", help="Store the constants and th
 
 
 def only_catalogue(tables: list[str] | None, write: bool) -> None:
-    """SpecError where constants of the catalogue would come from other rows than its own."""
+    """SpecError if constants of the catalogue would be fitted on rows outside of it."""
     if write and tables:
         raise SpecError("--write", ", ".join(tables), "no FILE", "The catalogue's constants come from the catalogue's rows.")
 
 
 def show(record: FitRecord, record_file: str | None, json: str | None, quiet: bool) -> None:
-    """Print a record, and write it where the options say."""
+    """Print a record, and write it to the files of the options."""
     if record_file is not None:
         record.write(Path(record_file))
     if json is not None:

@@ -82,7 +82,7 @@ def command(
 
 
 def _uses(uses: list[Use]) -> Table:
-    """Class, its rows, how many a fit needs, whose constants are used."""
+    """Each class: rows, rows that a fit needs, and the origin of its constants."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -94,14 +94,14 @@ def _uses(uses: list[Use]) -> Table:
 
 
 def summary(fitted: Any) -> dict[str, Any]:
-    """What a fit found: errors of rows held out, and what it had to take from elsewhere."""
+    """Summary of a fit: errors of held-out rows, and constants from other GPUs."""
     from windtunnel.calibrate.kernels.solve import statistics
 
-    found = []
+    held_out = []
     for what, errors in fitted.lines:
         each = statistics(errors)
-        found.append(
+        held_out.append(
             {"what": what, "rows": int(each.n), "median_pct": each.median_pct, "p90_pct": each.p90_pct, "bias_pct": each.bias_pct}
         )
     classes = [{"class": each.what, "rows": each.rows, "needed": each.needed, "used": each.used} for each in fitted.uses]
-    return {"gpu": fitted.kernels.id, "held_out": found, "classes": classes, "messages": list(fitted.messages)}
+    return {"gpu": fitted.kernels.id, "held_out": held_out, "classes": classes, "messages": list(fitted.messages)}

@@ -33,11 +33,11 @@ def command(
     from windtunnel.cli.progress import stoppable
     from windtunnel.compute import training
 
-    known = tuple(fits().training)
-    if architecture is not None and architecture not in known:
-        raise UnknownName("--architecture", architecture, known)
+    architectures = tuple(fits().training)
+    if architecture is not None and architecture not in architectures:
+        raise UnknownName("--architecture", architecture, architectures)
     rows, fitted = rows_of(tables or ()), {}
-    for name in known if architecture is None else (architecture,):
+    for name in architectures if architecture is None else (architecture,):
         with stoppable(f"fitting {name}") as report:
             fitted[name] = fit_factors(rows, name, report)
     for _, outcome in fitted.values():

@@ -1,4 +1,4 @@
-"""`windtunnel flows`: plain flows in, completion times out."""
+"""`windtunnel flows`: completion times of plain flows."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def command(  # long: one option a line
     packet.options(routing, options.mtu, seed)
     with busy("building the fabric"):
         graph = apply_faults(parse_fabric(fabric), [parse_fault(text) for text in fault or ()])
-        wanted = load_flows(flows, graph.endpoints)
-    with stoppable(f"{len(wanted):,} flows") as progress:
+        flow_list = load_flows(flows, graph.endpoints)
+    with stoppable(f"{len(flow_list):,} flows") as progress:
         began = time.process_time()
-        result = run_flows(graph, wanted, options, progress)
+        result = run_flows(graph, flow_list, options, progress)
         result.stats["cpu_s"] = time.process_time() - began
     from windtunnel.report.flows import flows_json, flows_report
 
@@ -129,7 +129,7 @@ def command(  # long: one option a line
 
 
 def _check(network: str, series: str | None, sample: str, skip: bool) -> None:
-    """SpecError for what plain flows do not have."""
+    """SpecError for options that do not apply to plain flows."""
     if skip:
         raise SpecError(
             "--skip",

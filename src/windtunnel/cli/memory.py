@@ -49,7 +49,7 @@ Stage = Annotated[
 
 
 def _beside(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
-    """The model's figures and the replay's, a row a stage."""
+    """The figures of the model and of the replay, one row per stage."""
     from rich.table import Table
 
     from windtunnel.report import words as say
@@ -66,7 +66,7 @@ def _beside(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
 
 
 def _over_time(job: Job, workload: Workload, stages: Sequence[StageMemory], stage: int | None) -> list[OverTime]:
-    """The step of each stage, or of one, played at the times at which its passes run."""
+    """Replay of the step of each stage, or of one, at the times of its passes."""
     timeline = predict(job).timeline
     chosen = stages if stage is None else [stages[stage]]
     return [
@@ -82,7 +82,7 @@ def _over_time(job: Job, workload: Workload, stages: Sequence[StageMemory], stag
 
 
 def _highest(moments: Sequence[OverTime]) -> Table:
-    """What each stage's process came to at most."""
+    """Peaks of each stage's process."""
     from rich.table import Table
 
     from windtunnel.report import words as say
@@ -144,7 +144,7 @@ def command(
 
 @dataclass(frozen=True)
 class _Found:
-    """All that the verb tells: `fixes` where the job does not fit, `replayed` and `moments` where they were asked for."""
+    """The result of the verb: `fixes` if the job does not fit, `replayed` and `moments` if requested."""
 
     workload: Workload
     stages: tuple[StageMemory, ...]
@@ -158,7 +158,7 @@ class _Found:
 
     @property
     def missing(self) -> float:
-        """Bytes that the fullest stage lacks."""
+        """Missing bytes of the fullest stage."""
         return max(0.0, *(stage.missing for stage in self.stages))
 
 
@@ -171,7 +171,7 @@ def _counted(job: Job, replay: bool, picture: bool, stage: int | None) -> _Found
 
 
 def _plain(job: Job, counted: _Found) -> dict[str, object]:
-    """The answer as data with stable keys."""
+    """The result as data with stable keys."""
     answer: dict[str, object] = {
         "job": job,
         "memory": [{k: v for k, v in vars(stage).items() if k != "curve"} for stage in counted.stages],

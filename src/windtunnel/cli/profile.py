@@ -1,4 +1,4 @@
-"""From a GPU to seconds: measure it or import measurements, fit kernel models, judge how they carry to other GPUs."""
+"""Kernel times of a GPU: measure or import them, fit kernel models, and evaluate their transfer to other GPUs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from windtunnel.profile.run import Outcome
 
 MISSING = "is not installed"
-"""In the reason why a library's modules were left out, where pip can help."""
+"""Text in the reason why a library's modules were left out, if pip can install it."""
 
 TIP = (
     "On a CPU the parts of layers of a millisecond or less seldom add up: take a wider model or a longer sequence, add "
@@ -97,7 +97,7 @@ def command(  # long: one option a line
     if layers:
         settings = replace(settings, layers=numbers("--layers", layers))
     seconds = duration(budget)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler writes a line whenever it starts and stops
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler prints a line at every start and stop
     place = open_device(device)
     if threads is not None:
         place.torch.set_num_threads(threads)
@@ -117,7 +117,7 @@ def command(  # long: one option a line
         from dataclasses import asdict
 
         write_json({name: asdict(history) for name, history in outcome.timelines.items()}, timeline)
-    _told(outcome, asked=bool(libraries), cpu=not place.cuda)
+    _print_outcome(outcome, named=bool(libraries), cpu=not place.cuda)
     if not quiet:
         _show(output)
 
@@ -138,8 +138,8 @@ def _of_job(job: str | None, sets: list[str] | None, on: str | None) -> Case:
     return of_job(loaded.job)
 
 
-def _told(outcome: Outcome, asked: bool, cpu: bool) -> None:
-    """What was done, and everything that is not to be used, by name. `asked`: the libraries were named."""
+def _print_outcome(outcome: Outcome, named: bool, cpu: bool) -> None:
+    """Summary of the run, and the names of all unusable rows. `named`: the user named the libraries."""
     parts = [
         f"{outcome.measured} measured",
         f"{outcome.resumed} from before" if outcome.resumed else "",
@@ -148,7 +148,7 @@ def _told(outcome: Outcome, asked: bool, cpu: bool) -> None:
     ]
     line = f"{outcome.path}: {outcome.rows:,} rows · " + " · ".join(part for part in parts if part)
     notes().print(line, markup=False, soft_wrap=True)
-    absent = set() if asked else {name for name, why in outcome.kept_out.items() if MISSING in why}
+    absent = set() if named else {name for name, why in outcome.kept_out.items() if MISSING in why}
     told([f"{name}: {why}" for name, why in outcome.kept_out.items() if name not in absent], "kept out")
     if absent:
         notes().print("Without Hugging Face's modules; pip install 'windtunnel[hf]' adds them.", markup=False, highlight=False)
@@ -159,7 +159,7 @@ def _told(outcome: Outcome, asked: bool, cpu: bool) -> None:
 
 
 def _show(path: str) -> None:
-    """Seconds that one more layer takes, what is inside it, and a step; where a file has several cases, each of them."""
+    """Seconds of one more layer, of its parts, and of a step, for each case of the file."""
     if not Path(path).exists():
         return
     from rich.console import Console

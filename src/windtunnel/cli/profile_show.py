@@ -44,11 +44,11 @@ def summary(data: Dataset) -> dict[str, Any]:
     for *key, status, seconds in zip(*(data.table[name].to_pylist() for name in names), strict=True):
         groups.setdefault(tuple(key), []).append((status, seconds))
     contents = []
-    for found, rows in sorted(groups.items()):
+    for group, rows in sorted(groups.items()):
         times = [seconds for status, seconds in rows if status == "ok" and seconds is not None]
         contents.append(
             {
-                **dict(zip(KEYS, found, strict=True)),
+                **dict(zip(KEYS, group, strict=True)),
                 "rows": len(rows),
                 "usable": len(times),
                 "shortest_s": min(times, default=None),
@@ -70,7 +70,7 @@ def listing(data: Dataset) -> Table:
 
 
 def _described(data: Dataset) -> dict[str, str]:
-    """The fields of `about` that say something, in words."""
+    """The non-empty fields of `about`, in words."""
     about = data.about
     pairs = {
         name: " ".join(f"{key}={value}" for key, value in sorted(getattr(about, name).items()))

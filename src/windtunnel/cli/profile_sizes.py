@@ -1,4 +1,4 @@
-"""What the verbs that measure share: durations, lists of numbers, which model is measured, and no CPU by accident."""
+"""Shared by the verbs that measure: durations, lists of numbers, the choice of the model, and the guard against slow CPU runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1.0}
 
 CPU_PARAMETERS = 1e9
-"""Parameters above which a model is measured on a CPU only if the user says so: a layer of 8B takes minutes there."""
+"""Parameters above which a model is measured on a CPU only on request: a layer of 8B takes minutes there."""
 
 
 def refuse_cpu(models: Iterable[Model]) -> None:
-    """SpecError for a model that is too large for a CPU that nobody asked for."""
+    """SpecError for a large model on a CPU that the user did not request."""
     for model in models:
         if (count := parameter_count(model)) > CPU_PARAMETERS:
             raise SpecError(

@@ -86,7 +86,7 @@ def command(  # long: one option a line
         scope = scope_of(words(models), numbers("--tp", tp), numbers("--tokens", tokens), formats(dtypes), cuda)
         cases = plan(scope, words(classes), words(modes))
     if there is None:
-        _told(cases, gpu, seconds)
+        _print_plan(cases, gpu, seconds)
         return
     if device == "auto" and not there.cuda and job is not None:
         from windtunnel.cli.source import job_of
@@ -98,7 +98,7 @@ def command(  # long: one option a line
     from windtunnel.profile.sweep import sweep
     from windtunnel.profile.sweep_names import name_kernels
 
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler writes a line whenever it starts and stops
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler prints a line at every start and stop
     watch = meter(there.cuda, there.index)
     session = Session(str(output), about(there, watch, not (resume and Path(str(output)).exists())), resume)
     with stoppable(f"measuring {there.name}") as report:
@@ -127,10 +127,10 @@ def _of_share(
 
     formats(dtypes)
     if model is None:
-        for option, given in (("--seq", sizes["--seq"]), ("--dtypes", dtypes)):
-            if given:
+        for option, values in (("--seq", sizes["--seq"]), ("--dtypes", dtypes)):
+            if values:
                 raise SpecError(
-                    option, given, "nothing beside a JOB", "Change the job: --set plan.seq=512, --set runtime.precision=fp32."
+                    option, values, "nothing beside a JOB", "Change the job: --set plan.seq=512, --set runtime.precision=fp32."
                 )
         loaded = job_of(job, sets, on)
         loaded.tell()
@@ -157,7 +157,7 @@ def formats(text: str) -> tuple[str, ...]:
     return words(text)
 
 
-def _told(cases: list[KernelCase], gpu: str, budget: float | None) -> None:
+def _print_plan(cases: list[KernelCase], gpu: str, budget: float | None) -> None:
     """The plan by class, with estimated times, and its first cases."""
     import numpy as np
     from rich.console import Console
@@ -175,8 +175,8 @@ def _told(cases: list[KernelCase], gpu: str, budget: float | None) -> None:
     for name in ("class", "cases", "estimated", "within the budget"):
         table.add_column(name, justify="left" if name == "class" else "right")
     for op in dict.fromkeys(case.op for case in cases):
-        mine = np.array([case.op == op for case in cases])
-        table.add_row(op, f"{mine.sum():,}", show_time(float(lasts[mine].sum())), f"{mine[:reached].sum():,}")
+        of_class = np.array([case.op == op for case in cases])
+        table.add_row(op, f"{of_class.sum():,}", show_time(float(lasts[of_class].sum())), f"{of_class[:reached].sum():,}")
     table.add_row("all", f"{len(cases):,}", show_time(float(lasts.sum())), f"{reached:,}", style="bold")
     console.print(f"Plan for {chosen.name}; times are estimates.", highlight=False)
     console.print(table)

@@ -1,4 +1,4 @@
-"""How long a sweep takes, before it is begun: the project's own estimate of each kernel, times how often it is run."""
+"""Estimated duration of a sweep: the model's estimate of each kernel, times its number of runs."""
 
 from __future__ import annotations
 
@@ -36,22 +36,24 @@ PHASES = {
 }
 
 LAUNCH = 3e-6
-"""s of a kernel that does nothing."""
+"""s of an empty kernel."""
 
 SETTING_UP = {"eager": 0.02, "cuda_graph": 0.05, "compile": 4.0}
-"""s to make a case's operands, and to capture or compile it."""
+"""s to allocate a case's operands, and to capture or compile it."""
 
 PAGEABLE = 1e10
-"""B/s between host and device, about."""
+"""B/s between host and device, approximately."""
 
 
 def kernel_seconds(cases: Sequence[KernelCase], gpu: GPU) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Estimated seconds of one execution of each case on `gpu`."""
-    known = [(index, case) for index, case in enumerate(cases) if case.op in KINDS]
+    estimable = [(index, case) for index, case in enumerate(cases) if case.op in KINDS]
     seconds = np.full(len(cases), LAUNCH)
-    if known:
+    if estimable:
         runtime = load_runtime("torchtitan")
-        seconds[[index for index, _ in known]] = estimate(OpTable.of([_row(case) for _, case in known]), gpu, runtime).seconds
+        seconds[[index for index, _ in estimable]] = estimate(
+            OpTable.of([_row(case) for _, case in estimable]), gpu, runtime
+        ).seconds
     for index, case in enumerate(cases):
         if "host" in case.name and case.op == "copy":
             seconds[index] = (case.bytes or 0.0) / PAGEABLE

@@ -1,4 +1,4 @@
-"""A bar for work that takes over a second, and a Ctrl-C that lets it end with what is known."""
+"""A progress bar for work that takes over a second, and a Ctrl-C handler that keeps partial results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _BETWEEN = 0.1  # seconds
 
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[float], None]]:
-    """Gives a function that takes the share that is done.
+    """Yields a function that takes the finished share.
 
-    The bar is drawn on standard error where that is a terminal, from the first report after a second on.
+    The bar is drawn on standard error if that is a terminal, from the first report after a second on.
     """
     console = notes()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
@@ -44,16 +44,16 @@ def bar(what: str) -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def stoppable(what: str) -> Iterator[Callable[[float], bool]]:
-    """A bar's function that also answers whether to stop.
+    """Yields a bar's function that also returns whether to stop.
 
     The first Ctrl-C asks the work to stop at its next report; the second one ends it at once.
     """
-    asked = threading.Event()
+    stop_requested = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
+        if stop_requested.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        stop_requested.set()
 
     here = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, ask) if here else None
@@ -62,7 +62,7 @@ def stoppable(what: str) -> Iterator[Callable[[float], bool]]:
 
             def report(share: float) -> bool:
                 shown(share)
-                return asked.is_set()
+                return stop_requested.is_set()
 
             yield report
     finally:

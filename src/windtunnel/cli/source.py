@@ -1,4 +1,4 @@
-"""From what was typed to a job: a name, a job file, or somebody else's description on a machine of ours."""
+"""The job of a command line: a name, a job file, or an imported description on a machine of the catalogue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName, nearest
 from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
+from windtunnel.formats.deepspeed import implied_ranks
 from windtunnel.formats.imported import harmless
+from windtunnel.formats.stated import Stated
 from windtunnel.spec import Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.degrees import stated_in
 from windtunnel.spec.files import read_table
@@ -24,7 +26,7 @@ HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_vers
 
 
 def folded(ignored: Sequence[str]) -> list[str]:
-    """Ignored keys, those that change nothing in one line at the end."""
+    """Ignored keys; those without effect are in one line at the end."""
     without = [key for key in ignored if harmless(key)]
     line = [f"{', '.join(without)} (without effect on time or memory)"] if without else []
     return [key for key in ignored if not harmless(key)] + line
@@ -32,7 +34,7 @@ def folded(ignored: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class LoadedJob:
-    """A checked job, and what an importer left out and assumed on the way."""
+    """A checked job, and what an importer ignored and assumed."""
 
     job: Job
     format: str = ""
@@ -42,7 +44,7 @@ class LoadedJob:
     changed: tuple[str, ...] = ()
 
     def tell(self) -> None:
-        """What gave way, was ignored and was assumed, on standard error."""
+        """Prints changed fields, ignored keys and assumptions to standard error."""
         told(self.changed, "changed to follow --set")
         told(folded(self.ignored), f"ignored in {self.format}")
         told(self.assumed, f"assumed, since {self.format} does not say")
@@ -55,6 +57,8 @@ def job_of(
     overrides = sets or []
     if model is not None and megatron is not None:
         raise SpecError("--megatron", megatron, "either --model or --megatron")
+    if model is not None and source is not None and is_deepspeed(source):
+        return _over_job(Path(source), on, overrides, model)
     if megatron is not None or model is not None:
         if source is not None and on is not None:
             raise SpecError("--on", on, "either a JOB or --on beside an imported model")
@@ -73,7 +77,7 @@ def job_of(
 
 
 def _check_path(source: str) -> None:
-    """UnknownName for a word that is no name of the catalogue, FileError for a path that is no file, each with what to type."""
+    """UnknownName for a word that is not in the catalogue, FileError for a path that is not a file, each with a suggestion."""
     path = Path(source)
     try:
         kind = "file" if path.is_file() else "directory" if path.is_dir() else "missing" if not path.exists() else "special"
@@ -81,21 +85,25 @@ def _check_path(source: str) -> None:
         raise FileError(
             "JOB", source, "a name of the catalogue or a file", f"{getattr(error, 'strerror', None) or error}."
         ) from None
-    wanted = "a job or a model of the catalogue, or a file that describes one"
+    allowed = "a job or a model of the catalogue, or a file that describes one"
     if kind == "directory":
         inside = [name for name in ("config.json", "job.toml", "train.toml") if (path / name).is_file()]
         raise FileError(
-            "JOB", source, wanted, f"It is a directory. Did you mean {path / inside[0]}?" if inside else "It is a directory."
+            "JOB", source, allowed, f"It is a directory. Did you mean {path / inside[0]}?" if inside else "It is a directory."
         )
     if kind == "special":
-        raise FileError("JOB", source, wanted, "It is a device or a pipe.")
+        raise FileError("JOB", source, allowed, "It is a device or a pipe.")
     if kind == "missing":
-        known = [*names("jobs"), *names("models")]
-        if "/" not in source and "\\" not in source and not path.suffix or nearest(source, known) == source:
-            near = [name for name in known if name.startswith(source)] or [near for near in [nearest(source, known)] if near]
+        catalogue_names = [*names("jobs"), *names("models")]
+        if "/" not in source and "\\" not in source and not path.suffix or nearest(source, catalogue_names) == source:
+            near = [name for name in catalogue_names if name.startswith(source)] or [
+                near for near in [nearest(source, catalogue_names)] if near
+            ]
             hint = f"Did you mean {', '.join(map(repr, near[:4]))}?" if near else ""
-            raise FileError("JOB", source, wanted, f"{hint} `windtunnel catalog models` and `catalog jobs` list the names.".strip())
-        raise FileError("JOB", source, wanted, "There is no such file.")
+            raise FileError(
+                "JOB", source, allowed, f"{hint} `windtunnel catalog models` and `catalog jobs` list the names.".strip()
+            )
+        raise FileError("JOB", source, allowed, "There is no such file.")
 
 
 def _job(source: str, on: str | None, overrides: list[str]) -> LoadedJob:
@@ -124,15 +132,15 @@ def is_profile(path: str) -> bool:
 
 
 def is_foreign(source: str) -> bool:
-    """Whether `source` is a file that an importer reads: JSON or TOML that speaks as others do, or text of another kind."""
+    """Whether `source` is a file for an importer: JSON, TOML or YAML of another tool, or text of another kind."""
     path = Path(source)
     suffix = path.suffix.lower()
     try:
-        if suffix in (".yaml", ".yml") or not path.is_file():
+        if not path.is_file():
             return False
     except (OSError, ValueError):
         return False
-    if suffix not in (".json", ".toml"):
+    if suffix not in (".json", ".toml", ".yaml", ".yml"):
         return True
     table = read_table(path)
     return kind_of(table) != "huggingface" or suffix == ".json" and bool(HUGGING_FACE_KEYS & set(table))
@@ -153,7 +161,7 @@ def on_machine(first: Imported, base: str | None, overrides: list[str]) -> Loade
     """An imported model on the machine of `base`: with the plan and runtime of a job, or with a first plan on a bare cluster."""
     if base is None:
         raise _no_machine(first)
-    if isinstance(first.model, GraphModel):  # its shapes fix these
+    if isinstance(first.model, GraphModel):  # the shapes of the graph fix these
         overrides = [f"plan.micro_batch={first.model.batch}", f"plan.seq={first.model.tokens}", *overrides]
     elif not _is_job(base):
         return _first_plan(first, first.model, base, overrides)
@@ -173,16 +181,18 @@ def _is_job(base: str) -> bool:
 
 
 def _first_plan(first: Imported, model: Model, base: str, overrides: list[str]) -> LoadedJob:
-    """A model on a bare cluster: what the overrides leave open of the plan is chosen by `windtunnel.search.start`."""
+    """A model on a bare cluster: `windtunnel.search.start` chooses the fields of the plan that the overrides do not set."""
     from windtunnel.search import start
 
-    stated: dict[str, Any] = {}
+    overridden: dict[str, Any] = {}
     for text in overrides:
-        stated = merge(stated, override(text))
+        overridden = merge(overridden, override(text))
     table = {"name": model.name, **_dumped(model=model), "runtime": {"framework": "megatron-core"}, "cluster": _cluster(base)}
     table["source"] = f"{first.format}, on {base}"
-    load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, overrides)  # a wrong field is refused before a plan is looked for
-    begun = start(table, load_model(merge(_dumped(model=model)["model"], stated.get("model", {}))), overrides, stated_in(stated))
+    load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, overrides)  # refuse a wrong field before the search for a plan
+    begun = start(
+        table, load_model(merge(_dumped(model=model)["model"], overridden.get("model", {}))), overrides, stated_in(overridden)
+    )
     why = "the first plan that fits: fewest nodes, then least model parallelism" if begun.fits else "no plan that fits was found"
     assumed = (f"{', '.join(begun.assumed)} ({why})",) if begun.assumed else ()
     return LoadedJob(begun.job, first.format, first.built, first.ignored, (*first.assumed, *assumed))
@@ -197,41 +207,95 @@ def _no_machine(first: Imported) -> SpecError:
     )
 
 
-def _over_job(path: Path, base: str | None, overrides: list[str]) -> LoadedJob:
-    """A DeepSpeed configuration, which changes the plan and the runtime of the job `base`."""
-    if base is not None and base in names("clusters"):
+def is_deepspeed(source: str) -> bool:
+    """Whether `source` is a file with a DeepSpeed configuration."""
+    path = Path(source)
+    try:
+        return path.suffix.lower() == ".json" and path.is_file() and kind_of(read_table(path)) == "deepspeed"
+    except OSError:
+        return False
+
+
+def _over_job(path: Path, base: str | None, overrides: list[str], model: str | None = None) -> LoadedJob:
+    """A DeepSpeed configuration: it changes the plan and the runtime of the job `base`, or of a `model` on the cluster `base`."""
+    if model is None and base is not None and base in names("clusters"):
         raise SpecError(
             "--on",
             base,
             "a job: a DeepSpeed configuration says neither the model nor the machine",
-            f"For example --on {_example()}.",
+            f"Add --model NAME or --model CONFIG.JSON, or write for example --on {_example()}.",
         )
-    imported = import_job(path, None if base is None else load_job(base, overrides))
+    assumed: list[str] = []
+    if model is not None and base is not None:
+        ranks = implied_ranks(read_table(path))
+        if ranks is not None and not any(text.partition("=")[0].strip() == "cluster.gpus" for text in overrides):
+            overrides = [f"cluster.gpus={ranks}", *overrides]
+            assumed.append(f"{ranks} GPUs, which train_batch_size implies (--set cluster.gpus=N states others)")
+        on: Job | None = _model_on(model, base, overrides)
+    else:
+        on = None if base is None else load_job(base, overrides)
+    imported = import_job(path, on)
     assert imported.job is not None
     job = check(load_job(tomllib.loads(dump_job(imported.job)), overrides))
-    return LoadedJob(job, imported.format, imported.built, imported.ignored, imported.assumed)
+    return LoadedJob(job, imported.format, imported.built, imported.ignored, (*imported.assumed, *assumed))
+
+
+def _model_on(model: str, base: str, overrides: list[str]) -> Job:
+    """A job of a model on a machine whose plan only says one micro batch a GPU: what a DeepSpeed configuration changes."""
+    from windtunnel.search.start import START_SEQ
+
+    known = load_model(model) if model in names("models") else import_job(Path(model)).model
+    if isinstance(known, GraphModel):
+        raise SpecError("--model", model, "a decoder of the catalogue, or a config.json")
+    plan = {"global_batch": 1, "seq": min(START_SEQ, known.max_seq)}
+    table = {
+        "name": known.name,
+        **_dumped(model=known),
+        "plan": plan,
+        "runtime": {"framework": "deepspeed"},
+        "cluster": _cluster(base),
+    }
+    return load_job(table, overrides)
 
 
 def _imported(text: Path | str, base: str | None, overrides: list[str], flags: bool = False) -> LoadedJob:
-    if isinstance(text, Path) and text.suffix.lower() == ".json" and kind_of(read_table(text)) == "deepspeed":
+    if isinstance(text, Path) and is_deepspeed(str(text)):
         return _over_job(text, base, overrides)
-    first = from_arguments(str(text), "--megatron") if flags else import_job(text)
+    stated = _stated(base, overrides)
+    first = from_arguments(str(text), "--megatron", None, stated) if flags else import_job(text, None, stated)
     if base is None:
         raise _no_machine(first)
-    early = overrides if first.plan is None else [o for o in overrides if o.split("=")[0].strip().startswith("cluster")]
-    machine = _base(base, early, first)
+    if first.plan is None:
+        return on_machine(first, base, overrides)
+    machine = _base(base, [o for o in overrides if o.split("=")[0].strip().startswith("cluster")], first)
     table = tomllib.loads(dump_job(machine))
     imported = first
-    if first.plan is not None and first.runtime is not None:  # flags: everything but the machine
+    if first.runtime is not None:  # everything but the machine
         try:
-            imported = from_arguments(str(text), "--megatron", machine) if flags else import_job(text, machine)
+            imported = from_arguments(str(text), "--megatron", machine, stated) if flags else import_job(text, machine, stated)
             table = tomllib.loads(dump_job(imported.job or machine))
         except PlanError:
             if not overrides:
                 raise
             table.update(_dumped(plan=first.plan), runtime={"base": "none", **_dumped(runtime=first.runtime)["runtime"]})
     table.update(_dumped(model=first.model), name=first.model.name, source=f"{imported.format}, on {base}")
-    return LoadedJob(check(load_job(table, overrides)), imported.format, imported.built, imported.ignored, imported.assumed)
+    changes: list[str] = []
+    job = check(load_job(table, overrides, changes))
+    return LoadedJob(job, imported.format, imported.built, imported.ignored, imported.assumed, tuple(changes))
+
+
+def _stated(base: str | None, overrides: list[str]) -> Stated:
+    """What the command line says beside a source: its overrides, and the GPUs of the machine."""
+    table: dict[str, Any] = {}
+    for text in overrides:
+        table = merge(table, override(text))
+    gpus = None
+    if base is not None and _is_job(base):
+        gpus = load_job(base if base in names("jobs") else Path(base)).cluster.gpus
+    elif base is not None:
+        known = _cluster(base)
+        gpus = load_cluster(base).gpus if isinstance(known, str) else known.get("gpus")
+    return Stated.of(table, gpus if isinstance(gpus, int) else None)
 
 
 def _dumped(**nouns: Noun) -> dict[str, Any]:
@@ -239,7 +303,7 @@ def _dumped(**nouns: Noun) -> dict[str, Any]:
 
 
 def _base(base: str, overrides: list[str], first: Imported) -> Job:
-    """The job whose machine is used; around a bare cluster, a job of what was imported. Not checked: the plan is not final yet."""
+    """The job whose machine is used; for a bare cluster, a job with the imported model. Not checked: the plan is not final yet."""
     if _is_job(base):
         return load_job(base if base in names("jobs") else Path(base), overrides)
     runtime: Any = {"framework": "fsdp" if isinstance(first.model, GraphModel) else "megatron-core"}

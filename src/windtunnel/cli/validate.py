@@ -68,7 +68,7 @@ def command(
 
 
 def _founding(path: str) -> str:
-    """What a file of curves was fitted on, in a line."""
+    """The origin of a file of curves, in one line."""
     from pathlib import Path
 
     from windtunnel.compute.curves import PROVENANCES

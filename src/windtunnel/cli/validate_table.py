@@ -26,7 +26,7 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
     if gpu:
         out.print(Text(gpu))
     out.print(Text(f"Error of predicted against measured{of}, in percent of measured", style="bold"))
-    scored_families = [line for line in report.families if line.n]  # of the others the list of reasons tells
+    scored_families = [line for line in report.families if line.n]  # families without scores are in the list of reasons
     families = [*report.headline, *scored_families]
     out.print(_families(families, list(map(report.label, families)), len(report.headline), gpu, not only))
     for each in report.coverage:
@@ -48,7 +48,7 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
 
 
 def _families(families: Sequence[FamilySummary], notes: Sequence[str], heads: int, gpu: str, several: bool) -> Table:
-    """`notes`: what each family's error is worth as a test; `several`: the families are of several quantities."""
+    """`notes`: whether each family is fitted or test only; `several`: the families are of several quantities."""
     table = listing(
         ("family", "left"),
         *(QUANTITY if several else ()),

@@ -1,4 +1,4 @@
-"""A group of verbs, each imported when it is typed."""
+"""A group of verbs, each imported on first use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Commands(dict[str, Any]):
 def group_of(verbs: Verbs, otherwise: str | None = None) -> type[TyperGroup]:
     """The class of a group over `verbs` that lists them without importing them.
 
-    What is no verb is an argument of the verb `otherwise`, where there is one.
+    An argument that is not a verb goes to the verb `otherwise`, if there is one.
     """
 
     class Group(TyperGroup):

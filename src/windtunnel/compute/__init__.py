@@ -1,4 +1,4 @@
-"""Operator -> seconds: tile/wave model of matrix products, fused attention, and kernels that move bytes."""
+"""Device seconds of operators: tile/wave model of matrix products, fused attention, and kernels that move bytes."""
 
 from windtunnel.compute.curves import PROVENANCES, Provenance
 from windtunnel.compute.describe import describe

@@ -1,10 +1,11 @@
-"""Products that tensor cores do not take: batches of strided 16-bit matrices whose rows are not whole 16-byte pieces.
+"""Products that do not run on tensor cores: batches of strided 16-bit matrices whose rows are not aligned to 16 bytes.
 
-NVIDIA's "Matrix Multiplication Background User's Guide" asks for multiples of 8 numbers; heads are slices of one tensor, so each
-row of a query or a key begins where the head size puts it. With a head size of 108 the attention products of A100-JeanZay-BLOOM's
-runs T0780, T0811, T0814 and T0816, beside the same models with 96 heads of 144, take as long as the GPU's fp32 units at 56 % of
-their peak. Held out: 28 runs of that family with heads of 225, which this moves from 36 % too fast to 11 %, as all others are.
-Newer cuBLAS has tensor-core kernels for narrower loads; none is measured here, and the same is assumed.
+NVIDIA's "Matrix Multiplication Background User's Guide" requires multiples of 8 numbers. Heads are slices of one tensor, so the
+head size determines the alignment of a row of a query or key. With a head size of 108 the attention products of
+A100-JeanZay-BLOOM's runs T0780, T0811, T0814 and T0816, compared with the same models with 96 heads of 144, take as long as the
+GPU's fp32 units at 56 % of their peak. Held out: 28 runs of that family with heads of 225, whose error this changes from 36 % too
+fast to 11 % too fast, like all others. Newer cuBLAS has tensor-core kernels for narrower loads; they are not measured here, and the
+same is assumed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WHOLE = 8
 """16-bit numbers in 16 bytes."""
 
 SIMT = 0.56
-"""Share of the fp32 peak that such products reach; fitted on the four rows above."""
+"""Share of the fp32 peak that such products achieve; fitted on the four rows above."""
 
 HALF = (DTYPES.index("fp16"), DTYPES.index("bf16"))
 

@@ -3,10 +3,10 @@
     blocks  = batch ceil(m / rows)                waves = blocks / SMs + wave * longest, at least longest
     seconds = latency + work / (ceiling fraction) * waves SMs / blocks * (1 + setup / keys) * (1 + head / k) * pad * mask
 
-`work` is the FLOPs really executed, with query rows rounded up to whole blocks; `longest` the longest block's work over the mean
-one's (2 under a causal mask); `keys` the mean number of key positions of a query; `pad` the head size that kernels are built for
-(multiples of 32 to 128, of 64 above) over the head size; `mask` is 1 without a mask, `causal` when half of the square is masked, in
-proportion between.
+`work`: executed FLOPs, with query rows rounded up to full blocks; `longest`: the longest block's work over the mean
+(2 under a causal mask); `keys`: the mean number of key positions of a query; `pad`: the kernel's head size
+(multiples of 32 to 128, of 64 above) over the head size; `mask`: 1 without a mask, `causal` if half of the square is masked,
+interpolated in between.
 The form follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §3.2); constants are fitted by `calibrate.kernels`.
 """
 
@@ -40,15 +40,15 @@ def attention_seconds(
     share = np.clip(np.where(flops > 0, flops, full) / np.maximum(full, 1.0), 1e-6, 1.0)
     blocks = np.maximum(batch * np.ceil(m / curve.rows), 1e-9)
     even = blocks / dev.sms
-    # Under a causal mask the last queries see all keys: no kernel ends before its longest block, and SMs idle while it ends.
+    # Under a causal mask the last queries attend to all keys: the kernel ends with its longest block, while other SMs idle.
     longest = np.minimum(1.0 / share, 2.0)
     waves = np.maximum(longest, even + curve.wave * longest)
     mask = 1.0 + (curve.causal - 1.0) * np.minimum(1.0, 2.0 * (1.0 - share))
     size = np.maximum(k, 1.0)
     step = np.where(size <= 128, 32.0, 64.0)
     pad = np.ceil(size / step) * step / size
-    whole = np.ceil(m / curve.rows) * curve.rows / np.maximum(m, 1.0)
-    slow = whole * waves / even * (1.0 + curve.setup / np.maximum(n * share, 1.0)) * (1.0 + curve.head / size) * pad * mask
+    padding = np.ceil(m / curve.rows) * curve.rows / np.maximum(m, 1.0)
+    slow = padding * waves / even * (1.0 + curve.setup / np.maximum(n * share, 1.0)) * (1.0 + curve.head / size) * pad * mask
     work = np.where(flops > 0, flops, full)
     seconds = curve.latency + work / (dev.ceiling[dtype] * curve.fraction) * slow
     return np.asarray(np.maximum(seconds, work / dev.peak[dtype]), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Which fitted constants a GPU uses."""
+"""Chooses the fitted constants of a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windtunnel.compute.transfer.carry import carried, unchanged
 from windtunnel.spec.cluster import GPU
 
 DEFAULT = "h100-sxm-80gb"
-"""Curves for an architecture that no file covers: the best documented recent GPU. Such estimates are `assumed`."""
+"""GPU whose curves are used for an architecture without a file: the best documented recent one. Such estimates are `assumed`."""
 
 BY_ARCHITECTURE = {
     "volta": "a100-sxm-80gb",
@@ -18,14 +18,14 @@ BY_ARCHITECTURE = {
     "hopper": "h100-sxm-80gb",
     "blackwell": "b200-sxm-180gb",
 }
-"""Architecture -> the GPU whose curves it takes when a GPU has no file of its own."""
+"""Architecture -> the GPU whose curves are used for GPUs without a file."""
 
 
 def choose(gpu: GPU) -> Choice:
-    """The constants for `gpu`: those of its own file, or another GPU's carried over by `transfer.carry`.
+    """The constants for `gpu`: those of its own file, or another GPU's, transferred by `transfer.carry`.
 
     `GPU.kernels_from` names a user's file or the GPU to carry from; without it the architecture's GPU is taken, then `DEFAULT`. A
-    name that has no constants counts as none. A GPU whose data sheet a job changed is carried to like another GPU. Raises FileError
+    name without constants counts as none. A GPU whose data sheet was changed by a job is treated as another GPU. Raises FileError
     for a path that is not such a file.
     """
     own = load(str(gpu.kernels_from)) if is_path(gpu.kernels_from) else load(gpu.id) if gpu.id in available() else None

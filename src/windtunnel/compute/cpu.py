@@ -1,4 +1,4 @@
-"""What the host's processors do for a training step: the update of offloaded optimizer state."""
+"""CPU work of a training step: the update of offloaded optimizer state."""
 
 from __future__ import annotations
 
@@ -20,5 +20,6 @@ def update_bytes(job: Job, from_gradient: float) -> float:
 
 
 def cpu_seconds(moved: float, memory_bandwidth: float) -> float:
-    """Seconds in which the CPUs move `moved` bytes while they update or add, of memory with `memory_bandwidth` B/s for them."""
+    """Seconds in which the CPUs move `moved` bytes for an update or a sum; `memory_bandwidth`: B/s of their share of host
+    memory."""
     return moved / (CPU_UPDATE * memory_bandwidth)

@@ -1,4 +1,4 @@
-"""Fitted constants of kernels: curves by class, what each class rests on, and which GPU's constants a GPU uses.
+"""Fitted constants of kernels: curves by class, the basis of each class, and the choice for a GPU.
 
 One JSON file of `catalog/kernels/` per GPU holds them (`kernel_file.py`): the GPU they were fitted on, and for each kernel class
 the constants, their source, the error on shapes held out of the fit, and a provenance.
@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field
 
 LARGEST = 1e30
-"""No constant is larger, so that no product of a few of them leaves the range of a float."""
+"""Upper limit of a constant, so that products of a few constants stay in the range of a float."""
 
 Number = Annotated[float, Field(ge=0.0, le=LARGEST, allow_inf_nan=False, strict=True)]
 """Zero or more."""
@@ -26,11 +26,11 @@ BeyondOne = Annotated[float, Field(gt=1.0, le=LARGEST, allow_inf_nan=False, stri
 Exponent = Annotated[float, Field(ge=0.1, le=16.0, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(ge=1, le=2**30, strict=True)]
 STRICT = ConfigDict(extra="forbid")
-"""Files with a key too many are refused."""
+"""Refuses files with unknown keys."""
 
 
 class Provenance(IntEnum):
-    """What an estimate rests on, best first."""
+    """The basis of an estimate, best first."""
 
     MEASURED = 0
     INTERPOLATED = 1
@@ -110,7 +110,7 @@ class ErrorStatistics:
 
 @dataclass(frozen=True)
 class Basis:
-    """What one kernel class rests on.
+    """The basis of one kernel class.
 
     `error` is the relative 1-sigma error on held-out shapes; `held_out` and `trained` are statistics by part of the rows, empty
     where the class was not fitted on this GPU.
@@ -141,13 +141,13 @@ class KernelCurves:
     attention: dict[str, dict[str, AttentionCurve]]  # library -> forward / backward
     tables: dict[str, Basis]  # gemm, grouped_gemm, keys of `memory`, attention.<library>
     grouped: GemmCurve | None = None  # products of many weights in one launch, where measured
-    datasheet: Mapping[str, Any] = field(default_factory=dict)  # of a device that is not in the catalogue: fields of spec.GPU
-    about: Mapping[str, Any] = field(default_factory=dict)  # what it was measured on: fields of records.About
+    datasheet: Mapping[str, Any] = field(default_factory=dict)  # for a device that is not in the catalogue: fields of spec.GPU
+    about: Mapping[str, Any] = field(default_factory=dict)  # environment of the measurement: fields of records.About
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The constants that a GPU uses, and how they came to it."""
+    """The constants of a GPU, and how they were chosen."""
 
     kernels: KernelCurves
     provenance: Provenance

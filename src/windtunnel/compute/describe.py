@@ -1,4 +1,4 @@
-"""One row of an operator table in words, for reports."""
+"""Description of one row of an operator table, for reports."""
 
 from __future__ import annotations
 

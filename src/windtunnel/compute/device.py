@@ -1,4 +1,4 @@
-"""What the kernel models need to know about a GPU: ceilings, bandwidth, SMs, after a transfer from the fitted one."""
+"""The inputs of the kernel models from a GPU: ceilings, bandwidth, SMs, relative to the fitted GPU."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OVER_WIDE: dict[str, dict[str, float]] = {
     "blackwell": {"mxfp8": 1.83, "nvfp4": 3.48, "blockwise": 1.83},
     "hopper": {"blockwise": 1.55, "rowwise": 1.55},
 }
-"""Rate of large products over that of bf16, by architecture and recipe, where the GPU's own best product does not tell.
+"""Rate of large products over that of bf16, by architecture and recipe, for GPUs without a published best product.
 
 Transformer Engine's documentation, docs/examples/gemm_profiling: 12 products of a 5B model, 15,872 tokens, already quantised. B300:
 13.10 ms in bf16, 7.16 in MXFP8, 3.76 in NVFP4, whose peak there is 6 times that of bf16; taken as the limit of other Blackwells
@@ -50,17 +50,17 @@ class Device:
     """Numbers of one GPU. Arrays are by dtype code (`workload.ops.DTYPES`)."""
 
     peak: npt.NDArray[np.float64]  # FLOP/s the data sheet states
-    ceiling: npt.NDArray[np.float64]  # what a matmul could reach, relative to the fitted GPU's bf16: FLOP/s before `fraction`
+    ceiling: npt.NDArray[np.float64]  # ceiling of a matmul relative to the fitted GPU's bf16: FLOP/s before `fraction`
     bandwidth: float  # B/s
     sms: float
     l2: float  # bytes
 
 
 def device(gpu: GPU, kernels: KernelCurves, recipe: str = "") -> Device:
-    """`Device` of `gpu` under the curves of `kernels`, which already hold how far half precision falls short of peak.
+    """`Device` of `gpu` under the curves of `kernels`, which already contain the achieved share of peak in half precision.
 
-    8- and 4-bit products fall short by another share: that of the best measured matmuls of this GPU, else what `OVER_WIDE` says of
-    its architecture, else that of the fitted one. `recipe`: how inputs in fp8 are scaled (`Runtime.recipe`).
+    8- and 4-bit products achieve another share: that of the best measured matmuls of this GPU, else that of `OVER_WIDE` for
+    its architecture, else that of the fitted GPU. `recipe`: how inputs in fp8 are scaled (`Runtime.recipe`).
     """
     peak = np.array([_peak(gpu.peak, name) for name in DTYPES])
     factor = np.ones(len(DTYPES))

@@ -40,14 +40,14 @@ CLASSES = {
 LOW = [DTYPES.index(name) for name in NARROW]
 
 LIBRARY = "@"
-"""In the name of a row, before the library whose own kernel it is; see `memory_classes.key_of`."""
+"""Separator in the name of a row, before the library of the kernel; see `memory_classes.key_of`."""
 
 NARROW_ERROR = 0.1
-"""Relative error that a product in 8 or 4 bits has on top of its curve's, which 16-bit samples made: rates over bf16 of published
-products of one layer spread by as much (Transformer Engine's docs/examples/gemm_profiling)."""
+"""Additional relative error of a product in 8 or 4 bits, whose curve was fitted on 16-bit samples: the spread of rates over bf16 of
+published products of one layer (Transformer Engine's docs/examples/gemm_profiling)."""
 
 BETWEEN = 0.03
-"""Relative error of a kernel between two measured ones that agree with the curve equally well; assumed."""
+"""Relative error of a kernel interpolated between two measured ones; assumed."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Estimate:
     """Columns over the rows of an OpTable.
 
     `seconds`: device time of one execution with all its launches, 0 for COMM rows (host time is not in it). `provenance`: codes of
-    `Provenance`. `relative_error`: 1 sigma of seconds / true - 1. `source`: index into `sources`, what each number rests on.
+    `Provenance`. `relative_error`: 1 sigma of seconds / true - 1. `source`: index into `sources`, the basis of each number.
     """
 
     seconds: Floats
@@ -68,10 +68,10 @@ class Estimate:
 def estimate(
     ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None = None, measured: Measured | None = None
 ) -> Estimate:
-    """Device seconds of every row of `ops` on `gpu`; see `Estimate`. `factors` stand in for the stored training factors.
+    """Device seconds of every row of `ops` on `gpu`; see `Estimate`. `factors` replace the stored training factors.
 
-    With `factors` empty the rows are kernels in a loop, as datasets hold them. Where `measured` has the same kernel, its time
-    counts; between two measured neighbours, the model scaled to both. Training factors apply to kernels timed in loops, not to
+    With empty `factors` the rows are kernels in a loop, as in datasets. If `measured` has the same kernel, its time is used;
+    between two measured neighbours, the model is scaled to both. Training factors apply to kernels timed in loops, not to
     those timed inside a running layer (`Measured.in_run`). Raises FileError if a constants file is broken.
     """
     choice = choose(gpu)
@@ -82,18 +82,20 @@ def estimate(
     code = np.array([value for _, value in founded], np.int8)[table]
     if measured is not None and len(measured) and len(ops):
         library = runtime.attention_library or attention_library(runtime, choice.kernels)
-        found = measured.find(ops, runtime.launch, library, runtime.attention == "fused_softmax")
-        hit = np.nonzero((found.low >= 0) & (ops.launches > 0))[0]
-        low, high, weight, same = found.low[hit], found.high[hit], found.weight[hit], found.same[hit]
+        matches = measured.find(ops, runtime.launch, library, runtime.attention == "fused_softmax")
+        hit = np.nonzero((matches.low >= 0) & (ops.launches > 0))[0]
+        low, high, weight, same = matches.low[hit], matches.high[hit], matches.weight[hit], matches.same[hit]
         ends, at = np.unique(np.concatenate([low, high]), return_inverse=True)
-        theirs = measured.ops(ends)
-        loop = _modelled(theirs, choice, dev, runtime, TrainingFactor())[0]
-        run = _modelled(theirs, choice, dev, runtime, in_training)[0]
+        measured_ops = measured.ops(ends)
+        loop = _modelled(measured_ops, choice, dev, runtime, TrainingFactor())[0]
+        run = _modelled(measured_ops, choice, dev, runtime, in_training)[0]
         ratio = np.log(measured.seconds[ends] / np.where(measured.in_run[ends], run, loop))
         a, b = ratio[at[: len(hit)]], ratio[at[len(hit) :]]
         between = seconds[hit] * np.exp((1.0 - weight) * a + weight * b)
-        mine = _modelled(_some(ops, hit), choice, dev, runtime, TrainingFactor())[0]
-        carried = np.where(measured.in_run[low], 1.0, seconds[hit] / mine)  # a loop's time becomes a training run's
+        model_seconds = _modelled(_some(ops, hit), choice, dev, runtime, TrainingFactor())[0]
+        carried = np.where(
+            measured.in_run[low], 1.0, seconds[hit] / model_seconds
+        )  # converts a loop's time into that of a training run
         seconds[hit] = np.where(same, measured.seconds[low] * of_graph(ops).unit[hit] * carried, between)
         noise = np.maximum(measured.error[low], measured.error[high])
         error[hit] = np.where(same, noise, np.sqrt(noise**2 + BETWEEN**2 + (0.5 * (b - a)) ** 2))
@@ -104,7 +106,7 @@ def estimate(
 
 
 def _some(ops: OpTable, rows: Int64s) -> OpTable:
-    """Rows of a table, for the model, which does not ask for their modules."""
+    """Rows of a table for the model, without their modules."""
     columns = {name: column[rows] for name, column in vars(ops).items() if name not in ("names", "modules")}
     return OpTable(names=tuple(ops.names[row] for row in rows), modules=("",) * len(rows), **columns)
 
@@ -114,7 +116,7 @@ Columns = tuple[Floats, npt.NDArray[np.int16], list[str], list[tuple[float, Prov
 
 def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_training: TrainingFactor) -> Columns:
     # long: one class of kernels after another
-    """Seconds of every row by the fitted curves, the table that each rests on, and the tables' names and founding."""
+    """Seconds of every row by the fitted curves, the index of its table, and the tables' names and basis."""
     kernels = choice.kernels
     rows = len(ops)
     seconds = np.zeros(rows)
@@ -131,12 +133,12 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
 
     launches = ops.launches.astype(np.float64)
     several = ops.kind == Kind.GROUPED_GEMM
-    own = several & (kernels.grouped is not None)  # without a curve, several weights go as a batch of products
+    own = several & (kernels.grouped is not None)  # without a curve for grouped products, several weights are a batch of products
     plain = (ops.kind == Kind.GEMM) | (several & ~own)
     for product, key, part in ((kernels.gemm, "gemm", plain), (kernels.grouped, "grouped_gemm", own)):
         if product is not None and part.any():
             held = replace(product, throttle=product.throttle * in_training.throttle)
-            each = np.where(several[part], 1.0, launches[part])  # experts' products run side by side however they are launched
+            each = np.where(several[part], 1.0, launches[part])  # experts' products run in parallel, however they are launched
             took = in_training.matmul * _gemm(ops, part, each, held, dev, runtime)
             low = np.isin(ops.dtype[part], LOW)
             for narrow in (False, True):
@@ -188,13 +190,13 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
 
 
 def _operators(ops: OpTable, kernels: KernelCurves) -> Iterator[tuple[str, Operator, Bools]]:
-    """(key, operator, rows) of the rows that one operator of a processor is."""
+    """(key, operator, rows) of the rows that match one operator of a processor."""
     where: dict[tuple[str, Operator], list[int]] = {}
     for row in np.nonzero(np.isin(ops.kind, list({kind for kind, _ in OPERATORS})))[0]:
         name = ops.names[row]
-        found = operator_of(int(ops.kind[row]), int(ops.role[row]), kernels) if name and LIBRARY not in name else None
-        if found is not None:
-            where.setdefault(found, []).append(int(row))
+        match = operator_of(int(ops.kind[row]), int(ops.role[row]), kernels) if name and LIBRARY not in name else None
+        if match is not None:
+            where.setdefault(match, []).append(int(row))
     for (key, operator), rows in where.items():
         mask = np.zeros(len(ops), np.bool_)
         mask[rows] = True
@@ -202,12 +204,12 @@ def _operators(ops: OpTable, kernels: KernelCurves) -> Iterator[tuple[str, Opera
 
 
 def _named(ops: OpTable, among: Bools, name: str) -> Bools:
-    """The rows of that name: kernels of one library, such as rows of a dataset, which the graph of a job does not hold."""
-    found = np.zeros(len(ops), np.bool_)
+    """The rows of that name: kernels of one library. Only rows of a dataset have such names, not the graph of a job."""
+    hits = np.zeros(len(ops), np.bool_)
     if name in ops.names:
         rows = np.nonzero(among)[0]
-        found[rows] = [ops.names[row] == name for row in rows]
-    return found
+        hits[rows] = [ops.names[row] == name for row in rows]
+    return hits
 
 
 def _gemm(ops: OpTable, mask: Bools, launches: Floats, curve: GemmCurve, dev: Device, runtime: Runtime) -> Floats:
@@ -215,8 +217,8 @@ def _gemm(ops: OpTable, mask: Bools, launches: Floats, curve: GemmCurve, dev: De
     launches = np.maximum(launches, 1.0)
     batch, m, n, k = (x[mask].astype(np.float64) for x in (ops.batch, ops.m, ops.n, ops.k))
     dtype, phase = ops.dtype[mask], ops.phase[mask]
-    whole = 2.0 * batch * m * n * k
-    share = np.where((ops.flops[mask] > 0) & (whole > 0), ops.flops[mask] / np.maximum(whole, 1.0), 1.0)
+    nominal = 2.0 * batch * m * n * k
+    share = np.where((ops.flops[mask] > 0) & (nominal > 0), ops.flops[mask] / np.maximum(nominal, 1.0), 1.0)
     each = batch * share / launches
     weight = phase == Phase.WGRAD
     accumulate = weight & (runtime.fused_wgrad and runtime.gradient_dtype == "fp32")
@@ -224,16 +226,16 @@ def _gemm(ops: OpTable, mask: Bools, launches: Floats, curve: GemmCurve, dev: De
     moved = np.where(stated > 0, stated, gemm_bytes(each, m, n, k, dtype, accumulate))
     factor = np.where(phase == Phase.DGRAD, curve.dgrad, np.where(weight, curve.wgrad, 1.0))
     seconds = launches * gemm_seconds(curve, dev, each, m, n, k, dtype, moved, factor)
-    strided = np.where(ops.kind[mask] == Kind.GEMM, batch, 1.0)  # experts' weights are whole matrices
-    return np.maximum(seconds, unaligned_seconds(dev, strided, n, k, dtype, share * whole))
+    strided = np.where(ops.kind[mask] == Kind.GEMM, batch, 1.0)  # experts' weights are contiguous matrices
+    return np.maximum(seconds, unaligned_seconds(dev, strided, n, k, dtype, share * nominal))
 
 
 def _source(choice: Choice, key: str) -> str:
-    found = choice.kernels.tables[key]
+    basis = choice.kernels.tables[key]
     how = "" if choice.provenance is Provenance.MODELLED else f", {choice.provenance.name.lower()}"
-    return f"{choice.kernels.id} {key}{how}: {found.source}"
+    return f"{choice.kernels.id} {key}{how}: {basis.source}"
 
 
 def _founding(choice: Choice, key: str) -> tuple[float, Provenance]:
-    found = choice.kernels.tables[key]
-    return found.error, Provenance(max(found.provenance, choice.provenance))
+    basis = choice.kernels.tables[key]
+    return basis.error, Provenance(max(basis.provenance, choice.provenance))

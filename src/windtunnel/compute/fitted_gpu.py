@@ -19,20 +19,20 @@ def known_gpu(name: str) -> GPU | None:
 
 
 def gpu_of(kernels: KernelCurves, path: str | None = None) -> GPU:
-    """The GPU that a file of constants was fitted on, with the curves of that file (`path`) where it is the user's own.
+    """The GPU that a file of constants was fitted on; for a user's file (`path`), with its curves.
 
-    Raises SpecError where neither the catalogue nor the file describes it.
+    Raises SpecError if neither the catalogue nor the file describes the GPU.
     """
     try:
-        found = GPU(**kernels.datasheet) if kernels.datasheet else known_gpu(kernels.id)
+        gpu = GPU(**kernels.datasheet) if kernels.datasheet else known_gpu(kernels.id)
     except (ValidationError, TypeError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise SpecError("kernels.datasheet", reason, "fields of a GPU", "Fit it again with `windtunnel fit kernels`.") from None
-    if found is None:
+    if gpu is None:
         raise SpecError(
             "kernels.id",
             kernels.id,
             "a GPU of the catalogue, or a file with a datasheet",
             "Fit it again with `windtunnel fit kernels`.",
         )
-    return found if path is None else found.model_copy(update={"kernels_from": path})
+    return gpu if path is None else gpu.model_copy(update={"kernels_from": path})

@@ -9,9 +9,8 @@ For each tile shape (r, c) and each split s of k that a BLAS library might choos
     x = (t / settle)^sharp
     seconds = latency + t (1 + throttle x / (1 + x))
 
-and the fastest choice counts, as the library's own heuristic looks for it. Never faster than peak.
-`result` is the bytes of the result written once: tiles store it at `store` times the rate of reading, which decides where k is
-small.
+and the fastest choice is taken, as by the library's heuristic. Never faster than peak.
+`result`: bytes of the result written once; tiles store it at `store` times the rate of reading, which dominates if k is small.
 Source of the form: tile and wave quantisation as NVIDIA's "Matrix Multiplication Background User's Guide" describes it; constants
 are fitted by `calibrate.kernels`.
 """
@@ -26,7 +25,7 @@ from windtunnel.compute.device import ELEMENT, RESULT, Device
 
 SPLITS = (1.0, 2.0, 3.0, 4.0, 8.0)
 CHUNK = 4096
-"""Rows at a time: the arrays of one chunk stay in a core's second-level cache."""
+"""Rows per chunk, so that the arrays of one chunk stay in a core's second-level cache."""
 
 
 def gemm_bytes(batch: Floats, m: Floats, n: Floats, k: Floats, dtype: Int8s, accumulate: Bools) -> Floats:
@@ -76,7 +75,7 @@ def _seconds(
 
 
 def held(seconds: Floats, throttle: float, settle: float, sharp: float) -> Floats:
-    """`seconds` at full clock, longer by up to `throttle` as the power limit pulls the clock down; grows with `seconds`."""
+    """`seconds` at full clock, longer by up to `throttle` as the power limit lowers the clock; monotone in `seconds`."""
     if throttle == 0.0:
         return seconds
     x = seconds / settle if sharp == 1.0 else (seconds / settle) ** sharp
@@ -88,7 +87,7 @@ def _fastest(curve: GemmCurve, dev: Device, batch: Floats, m: Floats, n: Floats,
     down = {r: np.ceil(m / r) for r in {r for r, _ in curve.tiles}}
     across = {c: batch * np.ceil(n / c) for c in {c for _, c in curve.tiles}}
     inner = [(k / s + curve.prologue) * (dev.sms / rate) for s in SPLITS]
-    # Partial results are written and read in fp32; most of that traffic stays in L2, taken as four times as fast as HBM.
+    # Partial results are written and read in fp32; most of that traffic stays in L2, assumed four times as fast as HBM.
     extra = [curve.split + (8.0 * s / (4.0 * dev.bandwidth)) * (batch * m * n) if s > 1.0 else None for s in SPLITS]
     best = np.full(len(m), np.inf)
     even, waves = np.empty(len(m)), np.empty(len(m))

@@ -155,7 +155,7 @@ def parse(content: str, path: str = "kernels") -> KernelCurves:
 
 
 def first_mistake(error: ValidationError) -> str:
-    """Where the first mistake of a file is, and what it is."""
+    """Place and text of the first mistake in a file."""
     first = error.errors()[0]
     where, kind = ".".join(map(str, first["loc"])), first["type"]
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):

@@ -1,4 +1,4 @@
-"""Which library a framework calls for a kernel class."""
+"""The library that a framework calls for a kernel class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from windtunnel.compute.curves import KernelCurves
 from windtunnel.spec.runtime import Runtime
 
 PREFERENCE = {"torchtitan": ("fa2", "cudnn", "fa3"), "fsdp": ("fa2", "cudnn", "fa3")}
-"""Framework -> libraries in the order it would take them. PyTorch's scaled_dot_product_attention calls FlashAttention-2."""
+"""Framework -> libraries in its order of preference. PyTorch's scaled_dot_product_attention calls FlashAttention-2."""
 
 OTHERWISE = ("cudnn", "fa3", "fa2")
 """Transformer Engine (Megatron, NeMo and what builds on them) prefers cuDNN or FlashAttention-3 where the GPU has them."""
@@ -17,16 +17,16 @@ FA1_OVER_FA2 = 2.0
 
 
 def attention_factor(runtime: Runtime) -> float:
-    """Time over the curve of `attention_library`'s answer."""
+    """Factor on the curve of the library that `attention_library` returns."""
     return FA1_OVER_FA2 if runtime.attention_library == "fa1" else 1.0
 
 
 def attention_library(runtime: Runtime, kernels: KernelCurves) -> str:
     """Key of `KernelCurves.attention` that `runtime` uses."""
     if runtime.attention_library is not None:
-        wanted = "fa2" if runtime.attention_library == "fa1" else runtime.attention_library
-        if wanted in kernels.attention:
-            return wanted
+        preferred = "fa2" if runtime.attention_library == "fa1" else runtime.attention_library
+        if preferred in kernels.attention:
+            return preferred
     for name in PREFERENCE.get(runtime.framework, OTHERWISE):
         if name in kernels.attention:
             return name
@@ -34,12 +34,12 @@ def attention_library(runtime: Runtime, kernels: KernelCurves) -> str:
 
 
 def memory_class(name: str, runtime: Runtime) -> str:
-    """Table of a kernel that moves bytes: Megatron's fused scale-mask-softmax is another kernel than PyTorch's softmax."""
+    """Table of a kernel that moves bytes; Megatron's fused scale-mask-softmax has a table of its own beside PyTorch's softmax."""
     if name == "softmax" and runtime.attention != "fused_softmax":
         return "softmax_native"
     return name
 
 
 def default_attention(architecture: str) -> str:
-    """Library of attention rows that do not name one: Transformer Engine's choice."""
+    """Library of attention rows without a library: Transformer Engine's choice."""
     return "cudnn" if architecture in ("hopper", "blackwell") else "fa2"

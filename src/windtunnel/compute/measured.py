@@ -1,15 +1,15 @@
-"""Kernel rows of a dataset, found again for the rows of a graph: the same kernel, or two neighbours on one axis.
+"""Look-up of a dataset's kernel rows for the rows of a graph: the same kernel, or two neighbours on one axis.
 
-The same kernel: equal class, pass, number format and shape (`_shape`). Kernels that only move bytes have no other shape than those
-bytes. Two neighbours: equal in all but one size (`_line`), with the wanted size between theirs and no more than `GAP` apart:
+The same kernel: equal class, pass, number format and shape (`_shape`). For kernels that only move bytes the shape is the number of
+bytes. Two neighbours: equal in all but one size (`_line`), with the requested size between theirs and at most `GAP` apart:
 
     products                         tokens m (k of a weight gradient)
     attention                        sequence length, with the head size and the mask of the row
     norm, softmax, loss, embedding,  bytes
     pointwise, copy, optimizer
 
-Of several rows that say the same, the one with the median time counts. fp16 and bf16 are neighbours, never the same kernel. Rows of
-another attention library, of another launch mode (`MODES`) or whose status is not ok are not looked at.
+Of several rows of the same kernel, the one with the median time is used. fp16 and bf16 are neighbours, never the same kernel. Rows
+of another attention library, of another launch mode (`MODES`) or whose status is not ok are ignored.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 
 GAP = 16.0
-"""Neighbours may lie this factor apart; further, a curve says more than the line between them."""
+"""Largest factor between neighbours; beyond it, the curve is better than interpolation."""
 
 NOISE = 0.02
-"""Least relative error of a measured kernel: what equal GPUs and repeated runs differ by. Assumed."""
+"""Least relative error of a measured kernel: the spread of equal GPUs and repeated runs. Assumed."""
 
 UNSTATED = 0.05
 """Relative error of a row that does not state its spread; assumed."""
 
 MODES = {"eager": ("eager",), "cuda_graph": ("cuda_graph", "eager"), "compile": ("compile",)}
-"""Launch mode of a runtime -> modes of rows that have its kernels: a graph replays the eager ones."""
+"""Launch mode of a runtime -> modes of rows with the same kernels: a CUDA graph replays the eager ones."""
 
 LIBRARIES = ("fa1", "fa2", "fa3", "cudnn")
-"""Attention libraries; a row of another name, or of none, is taken to be what the framework calls."""
+"""Attention libraries; a row with another name, or none, counts as the framework's library."""
 
 FUSED_SOFTMAX = ("megatron", "apex", "transformer_engine")
 
@@ -57,7 +57,7 @@ _ONE_BY_ONE = np.isin(np.arange(len(OPS)), [OPS.index(name) for name in ("gemm",
 _FORWARD, _DGRAD, _WGRAD, _BACKWARD, _UPDATE = 0, 1, 2, 3, 4
 _WAY = {Phase.FORWARD: _FORWARD, Phase.RECOMPUTE: _FORWARD, Phase.DGRAD: _DGRAD, Phase.WGRAD: _WGRAD}
 _SAME_TRAFFIC = 1.6
-"""Rows of equal rows and columns are the same kernel if their bytes differ by less: one pass, not a chain of unfused ones."""
+"""Rows of equal shape are the same kernel if their bytes differ by less; more bytes mean a chain of unfused kernels."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class KernelShapes:
 
 @dataclass(frozen=True)
 class Matches:
-    """For each row of a graph the measured rows `low` and `high` (-1: none; equal where one row is the answer), `weight` of high,
+    """For each row of a graph the measured rows `low` and `high` (-1: none; equal if a single row matches), `weight` of `high`,
     and whether it is the `same` kernel."""
 
     low: Int64s
@@ -94,7 +94,7 @@ class Matches:
 
 @dataclass
 class Measured:
-    """The usable kernel rows of `data`, in columns; look-up tables are made on first use and kept.
+    """The usable kernel rows of `data`, in columns; look-up tables are built on first use and cached.
 
     `seconds`, `error` (relative, 1 sigma) [R]; `in_run` [R]: timed inside a running module, not in a loop of its own; `kernels`
     [R] their shapes.
@@ -129,7 +129,7 @@ class Measured:
         return len(self.seconds)
 
     def ops(self, rows: Int64s) -> OpTable:
-        """Rows of the dataset as a graph has them, for the model."""
+        """Rows of the dataset as an operator table, for the model."""
         x = self.kernels.take(rows)
         kinds = np.array([Kind[name.upper()] if name.upper() in Kind.__members__ else Kind.GEMM for name in OPS], np.int8)
         kind = kinds[x.op]
@@ -168,21 +168,26 @@ class Measured:
         if key not in self._tables:
             self._tables[key] = self._build(*key)
         same, lines = self._tables[key]
-        wanted = of_graph(ops)
-        exact = same.exact(wanted)
-        low, high, weight = lines.between(wanted)
-        for end in (low, high):  # a chain of unfused kernels does not lie between fused ones
-            off = (end >= 0) & ~self._alike(wanted, end)
+        requested = of_graph(ops)
+        exact = same.exact(requested)
+        low, high, weight = lines.between(requested)
+        for end in (low, high):  # do not interpolate a chain of unfused kernels between fused ones
+            off = (end >= 0) & ~self._alike(requested, end)
             low[off] = high[off] = -1
         low[high < 0] = -1
-        hit = (exact >= 0) & self._alike(wanted, exact)
+        hit = (exact >= 0) & self._alike(requested, exact)
         return Matches(np.where(hit, exact, low), np.where(hit, exact, high), np.where(hit, 0.0, weight), hit)
 
-    def _alike(self, wanted: KernelShapes, rows: Int64s) -> Bools:
-        mine = self.kernels.take(np.maximum(rows, 0))
-        each, theirs = (x.moved / np.maximum(x.m * x.n, 1) for x in (wanted, mine))
-        both = _BY_SHAPE[wanted.op] & (wanted.m * wanted.n > 0) & (mine.m * mine.n > 0) & (mine.moved > 0)
-        ratio = np.where(both, each / np.where(both, theirs, 1.0), 1.0)
+    def _alike(self, requested: KernelShapes, rows: Int64s) -> Bools:
+        requested_bytes = self.kernels.take(np.maximum(rows, 0))
+        each, measured_bytes = (x.moved / np.maximum(x.m * x.n, 1) for x in (requested, requested_bytes))
+        both = (
+            _BY_SHAPE[requested.op]
+            & (requested.m * requested.n > 0)
+            & (requested_bytes.m * requested_bytes.n > 0)
+            & (requested_bytes.moved > 0)
+        )
+        ratio = np.where(both, each / np.where(both, measured_bytes, 1.0), 1.0)
         return np.asarray((ratio < _SAME_TRAFFIC) & (ratio > 1.0 / _SAME_TRAFFIC), bool)
 
     def _build(self, launch: str, library: str | None, fused_softmax: bool) -> tuple[_Table, _Table]:
@@ -195,7 +200,7 @@ class Measured:
             use &= (self.kernels.op != ATTENTION) | (known < 0) | (known >= len(LIBRARIES)) | (known == wanted)
         use &= (self.kernels.op != OPS.index("softmax")) | ((known >= len(LIBRARIES)) == fused_softmax)
         rows = np.nonzero(use & (self.kernels.op >= 0) & (self.kernels.dtype >= 0))[0]
-        # rows of the runtime's own mode come before those that stand in for it
+        # rows of the runtime's own mode come before those of a substitute mode
         prefer = np.where(self._mode[rows] == modes[0], 0, 1)
         x = self.kernels.take(rows)
         return (
@@ -206,7 +211,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows sorted by key, then by place on the axis; one row a place."""
+    """Rows sorted by key, then by place on the axis; one row per place."""
 
     key: npt.NDArray[np.uint64]
     place: Floats
@@ -237,7 +242,7 @@ class _Table:
         return np.where((self.shape[at] == shape).all(axis=1), self.row[at], -1)
 
     def between(self, wanted: KernelShapes) -> tuple[Int64s, Int64s, Floats]:
-        """Neighbours of each row on its axis, or -1, and how far it lies from the lower to the upper one by logarithm."""
+        """Neighbours of each row on its axis, or -1, and its position between the lower and the upper one on a log scale."""
         none = np.full(len(wanted.op), -1, np.int64)
         if not len(self.key):
             return none, none.copy(), np.zeros(len(none))
@@ -245,7 +250,7 @@ class _Table:
         key = _hash(shape)
         begin, end = np.searchsorted(self.key, key), np.searchsorted(self.key, key, side="right")
         low, high = begin.copy(), end.copy()
-        while (open_ := low < high).any():  # all rows halve their interval together
+        while (open_ := low < high).any():  # bisection of all rows at once
             middle = np.minimum((low + high) // 2, len(self.key) - 1)
             right = open_ & (self.place[middle] < place)
             low = np.where(right, middle + 1, low)
@@ -271,9 +276,9 @@ def of_graph(ops: OpTable) -> KernelShapes:
     pairs = ops.batch.astype(float) * ops.m * ops.n * ops.k
     share = np.where((ops.flops > 0) & (pairs > 0), ops.flops / np.maximum(pairs, 1.0), 0.0)
     each = ops.batch * np.where(share > 0, share / 2.0, 1.0) / launches  # products in one launch
-    whole = np.round(each)
-    batch = np.where(product, whole, ops.batch).astype(np.int64)
-    op = np.where((ops.launches == 0) | (product & (np.abs(each - whole) > 1e-6 * each)), -1, op)
+    rounded = np.round(each)
+    batch = np.where(product, rounded, ops.batch).astype(np.int64)
+    op = np.where((ops.launches == 0) | (product & (np.abs(each - rounded) > 1e-6 * each)), -1, op)
     full = np.where(way == _BACKWARD, FULL["backward"], FULL["forward"])
     mask = np.where(op == ATTENTION, _mask(share / full, ops.m, ops.n), 0)
     unit = np.where(_ONE_BY_ONE[op], launches, 1.0)
@@ -294,10 +299,14 @@ def of_dataset(table: pa.Table) -> KernelShapes:
     full = np.where(way == _BACKWARD, FULL["backward"], FULL["forward"])
     flops = _numbers(table, "flops")
     causal, window = _numbers(table, "causal"), _numbers(table, "window")
-    seen = np.where(causal > 0, (m + 1.0) / 2.0, n)
-    held = np.minimum(np.where(window > 0, window, n), n)
-    seen = np.where((window > 0) & (held < n), held - held * (held - 1.0) / (2.0 * np.maximum(m, 1)), seen)
-    stated = np.where((flops > 0) & (pairs > 0), flops / np.maximum(full * pairs, 1.0), seen / np.maximum(n, 1))
+    visible_keys = np.where(causal > 0, (m + 1.0) / 2.0, n)
+    visible_width = np.minimum(np.where(window > 0, window, n), n)
+    visible_keys = np.where(
+        (window > 0) & (visible_width < n),
+        visible_width - visible_width * (visible_width - 1.0) / (2.0 * np.maximum(m, 1)),
+        visible_keys,
+    )
+    stated = np.where((flops > 0) & (pairs > 0), flops / np.maximum(full * pairs, 1.0), visible_keys / np.maximum(n, 1))
     mask = np.where(op == ATTENTION, _mask(stated, m, n), 0)
     unit = np.where(_ONE_BY_ONE[op], launches, 1.0)
     share = np.where(op == ATTENTION, stated, 1.0)
@@ -313,7 +322,7 @@ def _mask(share: Floats, m: Int64s, n: Int64s) -> Int64s:
 
 
 def _shape(x: KernelShapes) -> Int64s:
-    """[R, 8] what makes two kernels the same."""
+    """[R, 8] the columns in which the same kernel is equal."""
     product = _PRODUCT[x.op] | (x.op == ATTENTION)
     bytes_only = ~_BY_SHAPE[x.op] & ~product
     sized = ~bytes_only & (product | (x.m * x.n > 0))
@@ -335,7 +344,7 @@ def _shape(x: KernelShapes) -> Int64s:
 
 
 def _line(x: KernelShapes) -> tuple[Int64s, Floats]:
-    """[R, 7] what neighbours have in common, and [R] the size in which they differ; -1 for what has no axis."""
+    """[R, 7] the columns in which neighbours are equal, and [R] the size in which they differ; -1 for rows without an axis."""
     product, attention = _PRODUCT[x.op], x.op == ATTENTION
     weight = x.way == _WGRAD
     half = np.where(x.dtype == DTYPES.index("fp16"), DTYPES.index("bf16"), x.dtype)
@@ -368,5 +377,5 @@ def _codes(table: pa.Table, name: str, words: tuple[str, ...]) -> Int64s:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = pc.index_in(table[name], value_set=pa.array(words))
-    return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
+    indices = pc.index_in(table[name], value_set=pa.array(words))
+    return np.asarray(pc.fill_null(indices, -1).to_numpy(), dtype=np.int64)

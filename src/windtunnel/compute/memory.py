@@ -4,11 +4,9 @@
     rows    = max(1, m / (RESIDENT SMs)) * (row + element n)
     seconds = latency + (stream^3 + rows^3)^(1/3)
 
-`gain` goes from `cache` (a working set inside L2) to 1 (one beyond `reach` times the L2) as the set grows. `rows` is a block's
-own time
-where a kernel gives each of m rows of n elements to one block, as norms and softmax do: few or short rows do not fill the memory
-system.
-Classes whose data do not tell it have row = element = 0.
+`gain` falls from `cache` (a working set inside L2) to 1 (beyond `reach` times the L2) as the set grows. `rows` is the time of
+thread blocks if a kernel assigns each of m rows of n elements to one block, as norms and softmax do: few or short rows do not
+saturate the memory system. Classes whose data do not determine it have row = element = 0.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ RESIDENT = 2.0
 def memory_seconds(
     curve: MemoryCurve, dev: Device, moved: Floats, backward: Bools, m: Floats | None = None, n: Floats | None = None
 ) -> Floats:
-    """Seconds of one launch per row that moves `moved` HBM bytes, over m rows of n elements where the caller knows them.
+    """Seconds of one launch per row that moves `moved` HBM bytes, over m rows of n elements if known.
 
-    Monotone: bytes inside the cache go at `cache` times the rate, the rest at HBM's.
+    Monotone: bytes inside the cache move at `cache` times the rate, the others at HBM's.
     """
     inside = np.minimum(moved, dev.l2)
     # The share that stays resident shrinks to nothing as the working set grows to `reach` times the cache.

@@ -1,4 +1,4 @@
-"""Classes of kernels that move bytes: how those that nobody measured follow from plain pointwise kernels."""
+"""Classes of kernels that move bytes: unmeasured ones are derived from plain pointwise kernels."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ DERIVED = {
     "copy": (1.0, 1.0),
     "reduce": (0.95, 1.0),
 }
-"""Class -> (share of the plain pointwise kernels' bandwidth, time factor of the backward kernel) where nothing is measured.
+"""Class -> (share of the plain pointwise kernels' bandwidth, time factor of the backward kernel), for unmeasured classes.
 
 Fused norms and the fused softmax read and write once like a pointwise kernel; a norm's backward also reduces over rows; an
 embedding's gathers scatter with atomics in backward. Assumed.
 """
 
 NATIVE = "softmax_native"
-"""Where the rows of op softmax belong: PyTorch's kernel. `softmax` is Megatron's fused scale-mask-softmax."""
+"""Class of rows of op softmax: PyTorch's kernel. The class `softmax` is Megatron's fused scale-mask-softmax."""
 
 
 def key_of(name: str, library: str) -> str:

@@ -1,12 +1,12 @@
 """Measured layers and sub-modules in a job's graph: their kernels are scaled to add up to the measured time.
 
-A row answers for a block that is what was measured (`ops_of`), where all words of its `shape` are the job's, and its number format
-and launch mode too. A layer comes before its sub-modules, and both before their kernels; kernels keep their estimated shares of
-the time. Such times were taken in sequence, so no training factor applies to them.
+A row matches a block of the measured kind (`ops_of`) if all words of its `shape`, its number format and its launch mode equal the
+job's. A layer has priority over its sub-modules, and both over their kernels; kernels keep their estimated shares of the time. Such
+times were measured in sequence, so no training factor applies to them.
 
-What is scaled is the device's busy time. Where host and device are two (`host_seconds` is stated), the time that a module took
-holds the gaps in which the device waited for the host: `gap_seconds` is taken off, and the prediction's own host stream brings the
-waiting back. A row that the host bounds and that does not state its gaps says nothing about the device and is not used.
+The device's busy time is scaled. If the row states `host_seconds`, its time contains gaps in which the device waited for the host:
+`gap_seconds` is subtracted, and the prediction's host stream adds the waiting again. A host-bound row without `gap_seconds` says
+nothing about the device and is not used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 HOST_BOUND = 0.95
-"""A module is bound by the host from this share of its time on."""
+"""A module is host-bound if the host's share of its time is at least this."""
 
 BACKWARD = (Phase.DGRAD, Phase.WGRAD)
 
@@ -51,10 +51,10 @@ MODULE_OF = {"attention": Module.ATTENTION, "mlp": Module.MLP}
 
 
 def ops_of(key: BlockKey, model: Model) -> tuple[str, ...]:
-    """What of a block a dataset may have measured, the whole first.
+    """Modules of a block that a dataset may contain, the full layer first.
 
-    A measured layer is a decoder layer of plain attention and a dense MLP. Layers of a vision encoder, of experts, of other mixers
-    and those that predict further tokens are other layers; of these the measured sub-modules that they share answer.
+    A measured layer is a decoder layer of plain attention and a dense MLP. Layers of a vision encoder, with experts, with other
+    mixers and MTP layers differ from it; only the sub-modules that they share are used.
     """
     if key.kind in (BlockKind.EMBEDDING, BlockKind.HEAD):
         return ("embedding",) if key.kind is BlockKind.EMBEDDING else ("head",)
@@ -82,8 +82,8 @@ def shape_of(job: Job, op: str, local: bool = True) -> dict[str, Value]:
     mlp: dict[str, Value] = {"ffn": model.ffn, "gated": "yes" if model.gated else "no"}
     norm: dict[str, Value] = {"norm": model.norm}
     vocab: dict[str, Value] = {"vocab": job.padded_vocab}
-    whole = {**core, **mlp, **norm, "recompute": plan.recompute}
-    own = {"attention": core, "mlp": mlp, "norm": norm, "embedding": vocab, "head": vocab, "layer": whole}
+    layer = {**core, **mlp, **norm, "recompute": plan.recompute}
+    own = {"attention": core, "mlp": mlp, "norm": norm, "embedding": vocab, "head": vocab, "layer": layer}
     return base | own.get(op, {})
 
 
@@ -98,7 +98,7 @@ class ModuleTiming:
 
 @dataclass
 class Modules:
-    """Sub-module and layer rows of a dataset that can be used, by what they are."""
+    """Usable sub-module and layer rows of a dataset, by op, phase, dtype and mode."""
 
     data: Dataset
     name: str = ""
@@ -113,17 +113,17 @@ class Modules:
         usable = pc.and_(pc.is_in(table["level"], value_set=pa.array(["submodule", "layer"])), pc.equal(table["status"], "ok"))
         table = table.filter(usable)
         shapes = {text: read_shape(text) for text in pc.unique(table["shape"]).to_pylist() if text}
-        found: dict[tuple[str, str, str, str], list[tuple[dict[str, Value], dict[str, Any]]]] = {}
+        by_key: dict[tuple[str, str, str, str], list[tuple[dict[str, Value], dict[str, Any]]]] = {}
         for row in table.to_pylist():
             if row["shape"]:
-                found.setdefault((row["op"], row["phase"], row["dtype"], row["mode"]), []).append((shapes[row["shape"]], row))
-        return found
+                by_key.setdefault((row["op"], row["phase"], row["dtype"], row["mode"]), []).append((shapes[row["shape"]], row))
+        return by_key
 
     def find(self, job: Job, op: str, phase: str, recompute: str | None = None, key: BlockKey | None = None) -> ModuleTiming | None:
         """The measured pass of one `op` of the block `key` (None: any of the job), if there is one. `recompute`: that of a layer,
-        where it is not the plan's."""
+        if it differs from the plan's."""
         if job.plan.cp > 1 or (job.plan.sequence_parallel and job.plan.tp > 1 and op in ("norm", "layer")):
-            return None  # a slice of a sequence is not measured alone
+            return None  # datasets have no modules of a part of a sequence
         wanted = shape_of(job, op, key is None or key.layer is None or key.layer.local)
         precision = job.runtime.precision
         if key is not None and key.wide and precision not in WIDE:
@@ -135,10 +135,10 @@ class Modules:
             busy = busy_seconds(row)
             if busy is None or {k: v for k, v in shape.items() if k != "layers"} != wanted:
                 continue
-            layers = int(shape.get("layers", 0))  # 0: a layer's own time, which a study finds as the slope over stacks
+            layers = int(shape.get("layers", 0))  # 0: the time of one layer, as the slope over stacks of several
             spread = row["seconds_std"]
             error = UNSTATED if spread is None else max(NOISE, spread / row["seconds"])
-            # of several: a training framework's own module, a layer's own time or else the longest stack, then the median
+            # priority: a training framework's module, a layer's own time or else the longest stack, then the median
             rank = (row["library"] == "hf", layers > 0, -layers)
             listed.append((rank, ModuleTiming(busy / max(layers, 1), error, row["level"])))
         best = min((rank for rank, _ in listed), default=None)
@@ -147,7 +147,7 @@ class Modules:
 
 
 def busy_seconds(row: dict[str, Any]) -> float | None:
-    """Seconds of a module's row in which the device computed; None where the host hides them."""
+    """Seconds of a module's row in which the device computed; None if the host hides them."""
     seconds, host, gap = float(row["seconds"]), row["host_seconds"], row["gap_seconds"]
     if host is None:
         return seconds
@@ -157,7 +157,7 @@ def busy_seconds(row: dict[str, Any]) -> float | None:
 
 
 def parts(workload: Workload, block: Block, op: str) -> Iterator[tuple[str, Ints]]:
-    """The computing rows of `block` that make up one `op`, by pass: forward, again (what backward runs again), backward."""
+    """The computing rows of one `op` of `block`, by pass: forward, again (recompute), backward."""
     ops = workload.ops
     rows = np.array([*block.forward, *block.backward], np.int64)
     rows = rows[(ops.kind[rows] != Kind.COMM) & (ops.launches[rows] > 0)]

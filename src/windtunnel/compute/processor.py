@@ -1,9 +1,9 @@
-"""Processors: constants that no data say, and which of a dataset's operators a job's rows are.
+"""Processors: constants that data do not determine, and the operators of a dataset that match a job's rows.
 
-A processor has no relative among GPUs. What its data do not tell is assumed from its measured data sheet: one block shape, no waves
-(a few cores are full at any size), an operator's own microseconds in place of a launch. In eager mode a row of the graph is one
-operator of PyTorch, however many loops that runs; where the operator itself was measured, its own curve answers, over the bytes
-that it must move.
+A processor has no relative among GPUs. Constants that its data do not determine are assumed from its measured data sheet: one block
+shape, no waves (a few cores are full at any size), the microseconds of an operator in place of a launch. In eager mode a row of
+the graph is one operator of PyTorch, however many loops that runs; if the operator was measured, its own curve is used, over the
+bytes that it must move.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Kind
 
 ARCHITECTURES = ("cpu", "x86_64", "amd64", "i686", "aarch64", "arm64", "ppc64le", "s390x", "riscv64")
-"""Instruction sets, as `platform.machine()` calls them."""
+"""Instruction sets, as named by `platform.machine()`."""
 
 SOURCE = "assumed for a processor, on its measured data sheet"
 
@@ -45,12 +45,12 @@ MOVING = MemoryCurve(efficiency=0.6, latency=5e-6)
 
 
 def is_processor(architecture: str) -> bool:
-    """Whether this is an instruction set and no GPU's architecture."""
+    """Whether this is an instruction set, not a GPU's architecture."""
     return architecture.lower() in ARCHITECTURES
 
 
 def neutral(gpu: GPU) -> KernelCurves:
-    """Constants of a processor that nobody has fitted."""
+    """Constants of an unfitted processor."""
     best = next((gpu.peak[name] for name in ("bf16", "fp16", "fp32") if name in gpu.peak), max(gpu.peak.values()))
     names = ("elementwise", "softmax_native", *DERIVED)
     return KernelCurves(
@@ -71,7 +71,7 @@ def neutral(gpu: GPU) -> KernelCurves:
 
 
 class Operator(NamedTuple):
-    """A dataset's operator, and its bytes over those of the graph's row where it is one fused kernel, forward and backward."""
+    """A dataset's operator, and its bytes over those of the graph's fused kernel, forward and backward."""
 
     name: str
     forward: float = 1.0
@@ -101,9 +101,9 @@ def table_bytes(width: Floats, m: Floats, n: Floats, k: Floats) -> Floats:
 
 
 def operator_of(kind: int, role: int, kernels: KernelCurves) -> tuple[str, Operator] | None:
-    """(key of `KernelCurves.memory`, operator) of a row, where exactly one of the operators that it may be was fitted."""
+    """(key of `KernelCurves.memory`, operator) of a row, if exactly one of its possible operators was fitted."""
     for listed in (OPERATORS.get((Kind(kind), Role(role))), OPERATORS.get((Kind(kind), None))):
-        found = [(f"{each.name}@aten", each) for each in listed or () if f"{each.name}@aten" in kernels.memory]
-        if len(found) == 1:
-            return found[0]
+        matches = [(f"{each.name}@aten", each) for each in listed or () if f"{each.name}@aten" in kernels.memory]
+        if len(matches) == 1:
+            return matches[0]
     return None

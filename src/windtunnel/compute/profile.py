@@ -1,4 +1,4 @@
-"""A dataset as `predict` takes it: checked to be of the job's GPU, with its look-up tables."""
+"""A dataset for `predict`: checked to be of the job's GPU, with its look-up tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Profile:
-    """Kernel rows, and rows of sub-modules and layers, of one dataset. `name` is how reports call it."""
+    """Kernel rows, and rows of sub-modules and layers, of one dataset. `name`: its name in reports."""
 
     name: str
     gpu: str
@@ -35,7 +35,7 @@ class Profile:
         return cls(name, data.about.gpu, Measured(data, name), Modules(data, name))
 
     def on(self, gpu: GPU) -> Profile:
-        """Itself; SpecError where it was measured on another GPU than `gpu`."""
+        """Itself; SpecError if it was measured on another GPU than `gpu`."""
         if self.gpu != gpu.id:
             raise SpecError(
                 "profile",

@@ -1,4 +1,4 @@
-"""Isolated loops against training runs: time factors by architecture, fitted on published runs."""
+"""Training factors: time in a training run over time in a loop, by architecture, fitted on published runs."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def factors() -> dict[str, TrainingFactor]:
 
 
 def training_factor(architecture: str, table: Factors | None = None) -> TrainingFactor:
-    """Factors of an architecture, from `table` or the stored ones; all 1 where none were fitted."""
+    """Factors of an architecture, from `table` or the stored ones; all 1 if none were fitted."""
     return (factors() if table is None else table).get(architecture, TrainingFactor())

@@ -1,4 +1,4 @@
-"""The typed Python door of the C++ core: `run(program) -> Timeline`."""
+"""The typed Python interface of the C++ core: `run(program) -> Timeline`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def run(
 ) -> Timeline:
     """Executes the program of every rank on in-order streams (docs/decisions/0001-in-order-execution.md).
 
-    `network`: what transfers run over, made by a network engine for this one run; left out, each takes the seconds it states.
+    `network`: built by a network engine for this one run; without it, each transfer takes the seconds that it states.
     `record_ops`: ranks whose operators' times are kept (24 bytes an operator more). `critical_path=False` saves 21 bytes an
-    operator of working memory. Raises EngineError for a program that is wrong or that deadlocks, naming who waits for what.
+    operator of working memory. Raises EngineError for an invalid program and for a deadlock, naming the waits.
     """
     record = np.zeros(program.ranks, np.uint8)
     if record_ops == "all":
@@ -82,7 +82,7 @@ def run(
 
 
 def _wrong_column(program: Program) -> str:
-    """Which column is not an array of its field's element type."""
+    """Names the first column that is not an array of its field's element type."""
     for name, annotation in get_type_hints(Program).items():
         if get_origin(annotation) is not np.ndarray:
             continue

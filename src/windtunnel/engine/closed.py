@@ -1,4 +1,4 @@
-"""Flows by formula on the links that they take: the typed door of cpp/net/closed/share.h."""
+"""Flows by formula on their links: the typed interface of cpp/net/closed/share.h."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from windtunnel.engine.graph import Graph, Paths
 
 
 def closed_flows(graph: Graph, paths: Paths, bytes: npt.ArrayLike, start: npt.ArrayLike) -> Floats:
-    """[P] seconds from each flow's `start` until its last byte has passed its links; what packets and propagation add is not in it.
+    """[P] seconds from each flow's `start` until its last byte has passed its links, without packetisation and propagation.
 
-    The longest that one of its links needs for it when all flows through that link share it equally from their starts on (processor
-    sharing, one link at a time). So no link carries more than its rate allows, the last flow of a link ends no sooner than it
-    could, and equal flows that start together end no sooner than under max-min fairness. Left out: a flow that is held up on one
-    link leaves the others to their flows. Raises EngineError for bad columns.
+    The longest time over its links, if all flows through a link share it equally from their starts on (processor sharing, one link
+    at a time). So no link exceeds its rate, the last flow of a link ends no sooner than possible, and equal flows that start
+    together end no sooner than under max-min fairness. Ignored: a flow limited by one link leaves bandwidth to others on its other
+    links. Raises EngineError for bad columns.
     """
     sizes, begins = np.ascontiguousarray(bytes, np.float64), np.ascontiguousarray(start, np.float64)
     try:

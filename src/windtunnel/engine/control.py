@@ -1,4 +1,4 @@
-"""Congestion controls of the packet engine: which there are and what they take. The core's registry is the only list of them."""
+"""Congestion controls of the packet engine and their parameters. The core's registry is the only list of them."""
 
 from __future__ import annotations
 

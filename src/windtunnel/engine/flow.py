@@ -1,4 +1,4 @@
-"""The door of the flow engine: weighted max-min fair fluids over links.
+"""Python interface of the flow engine: weighted max-min fair fluids over links.
 
 A variable moves `size` units along a row of demands: each unit puts `demand` bytes on every link of the row. A plain flow has
 demand 1 on the links of its path; a pipelined collective is one variable whose row says how many bytes of it cross each link for a
@@ -19,7 +19,7 @@ from windtunnel.engine import _core
 from windtunnel.engine.graph import Graph, Paths
 
 TOLERANCE = 1e-9
-"""Ends that lie together by this share of a flow's age are one event: ties up to rounding."""
+"""Ends closer than this share of a flow's age are one event: ties up to rounding."""
 
 _NO_FLOATS, _NO_INTS, _NO_LONGS = np.empty(0, np.float64), np.empty(0, np.int32), np.empty(0, np.int64)
 
@@ -66,7 +66,7 @@ class Variables:
 
 @dataclass(frozen=True)
 class Changes:
-    """Links whose capacity changes while flows run, in order of time; 0: what is on the link stands still."""
+    """Links whose capacity changes while flows run, in order of time; 0: flows on the link stop."""
 
     time: Floats = field(default_factory=lambda: _NO_FLOATS)
     link: Int32s = field(default_factory=lambda: _NO_INTS)
@@ -75,7 +75,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class LinkUse:
-    """Of each link [L]: bytes moved, seconds with anything on it, seconds at 99 % of its capacity or more."""
+    """For each link [L]: bytes moved, seconds with any traffic, seconds at 99 % of its capacity or more."""
 
     bytes: Floats
     busy: Floats
@@ -100,8 +100,8 @@ class FlowRun:
 
 @dataclass(frozen=True)
 class PlanUse:
-    """What a FlowNetwork did, up to `now`. Of each plan [P]: how often it was launched, seconds from launch to delivery summed over
-    launches and of the slowest one, and what it takes with nothing else on the links."""
+    """Results of a FlowNetwork up to `now`. For each plan [P]: number of launches, seconds from launch to delivery (sum and
+    slowest), and seconds without other traffic."""
 
     use: LinkUse
     starts: Int64s
@@ -126,10 +126,10 @@ def run(
 ) -> FlowRun:
     """Runs all variables to their ends over links of `capacity` [L] B/s.
 
-    `tolerance`: ends no later than this share of a flow's age join one event, so its share is given to others that much later;
-    0.01 makes runs with millions of distinct ends possible. `memory`: bytes that it may take (all that the machine has).
-    `progress` is told the share of variables that have ended, about every 50 ms. Raises EngineError for input that is wrong, for a
-    cycle of dependencies, and for what can never finish, naming the link.
+    `tolerance`: ends no later than this share of a flow's age join one event, so its bandwidth is released that much later;
+    0.01 makes runs with millions of distinct ends possible. `memory`: bytes that it may use (default: the machine's).
+    `progress` is called about every 50 ms with the share of variables that have ended. Raises EngineError for invalid input, for a
+    cycle of dependencies, and for variables that can never finish, naming the link.
     """
     changed = changes or Changes()
     limit = _machine_memory() if memory is None else memory
@@ -167,8 +167,8 @@ def network(
     """A network for `engine.run`: each key that a program's transfers name launches the plan `key_plan` of the same place.
 
     Plan p is the variables plan_start[p]:plan_start[p+1], which start together, each `delay` after the launch, and variable v has
-    row v of the demands; a plan is over when all are delivered. Their `begin`, `row` and dependencies are not used. Keys that are
-    not listed take the seconds that their participants state. One network serves one run. Raises EngineError for wrong input.
+    row v of the demands; a plan ends when all are delivered. Their `begin`, `row` and dependencies are not used. Transfers with
+    other keys take the seconds that their participants state. One network serves one run. Raises EngineError for invalid input.
     """
     changed = changes or Changes()
     if len(variables.row) or len(variables.deps):
@@ -187,7 +187,7 @@ def network(
 
 
 def report(network: _core.FlowNetwork) -> PlanUse:
-    """What the links carried and how long plans took, up to now."""
+    """Traffic on the links and times of plans, up to now."""
     raw = network.report()
     stats = {name: float(raw[name]) for name in (*_STATS, "active_constraints")}  # type: ignore[literal-required]
     use = LinkUse(raw["link_bytes"], raw["link_busy"], raw["link_full"])
@@ -211,7 +211,7 @@ def latency(graph: Graph, paths: Paths, size: Floats, mtu: float, ack: float = 0
 
 
 def _machine_memory() -> float:
-    """Bytes of memory of this machine, 0 where it does not say."""
+    """Bytes of memory of this machine, 0 if unknown."""
     try:
         return float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):

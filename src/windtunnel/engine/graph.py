@@ -1,7 +1,7 @@
 """The link graph that network engines run on, and the links that flows take over it.
 
-Nodes and directed links in columns; who builds them and what a topology is called lies above. A cable is two links. A link is the
-output port of the node that it leaves.
+Nodes and directed links in columns, without any notion of topology. A cable is two links. A link is the output port of the node
+that it leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from windtunnel.base.arrays import Floats, Int16s, Int32s, Int64s, Uint8s
 
 
 class NodeKind(IntEnum):
-    """What a node is; only drawings, routes inside a server and buffers care."""
+    """The kind of a node; only drawings, routes inside a server and buffers depend on it."""
 
     SWITCH = 0
     HOST = 1
@@ -49,7 +49,7 @@ class Graph:
     nic_start: Int64s
     nics: Int32s
     rail: Int32s
-    names: tuple[str, ...] = ()  # [N] for people; not passed to the core
+    names: tuple[str, ...] = ()  # [N] labels; not passed to the core
 
     @property
     def nodes(self) -> int:
@@ -64,11 +64,11 @@ class Graph:
         return len(self.endpoint)
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """What the core reads, by the names of cpp/fabric/graph.h."""
+        """Input of the core, by the names of cpp/fabric/graph.h."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
 
     def name(self, node: int) -> str:
-        """What people call the node: its name, or its kind and number."""
+        """Label of the node: its name, or its kind and number."""
         return self.names[node] if self.names else f"{NodeKind(int(self.node_kind[node])).name.lower()} {node}"
 
 

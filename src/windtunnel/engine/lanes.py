@@ -1,10 +1,10 @@
-"""What a collective is to a network engine: lanes, streams of slices from one rank to another that wait for other lanes.
+"""A collective for a network engine: lanes, which are streams of slices from one rank to another that wait for other lanes.
 
 Slice j of a lane may start once every lane that it depends on has delivered enough,
-`delivered(d) >= min(slices(d), j + 1 - lead)`; `lead` is `ALL` where it waits for all of them. At most `window` slices are on their
-way at once (credits; 0: any number). Then it waits `delay` seconds and leaves at no more than `rate`, and is delivered no sooner
-than `hold` seconds after that rate has sent it (empty: whenever its last packet arrives). A ring is n lanes a channel,
-each depending on the one before it; a send is a lane that depends on nothing. See cpp/net/lanes.h.
+`delivered(d) >= min(slices(d), j + 1 - lead)`; `lead` is `ALL` if it waits for all of them. At most `window` slices are in
+flight at once (credits; 0: any number). Then it waits `delay` seconds and is sent at no more than `rate`. It is delivered no sooner
+than `hold` seconds after the end of sending at that rate (empty: when its last packet arrives). A ring is n lanes per channel,
+each depending on the one before it; a send is a lane without dependencies. See cpp/net/lanes.h.
 """
 
 from __future__ import annotations

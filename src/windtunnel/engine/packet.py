@@ -1,10 +1,10 @@
-"""The door of the packet engine: lanes over links, packet by packet.
+"""Python interface of the packet engine: lanes over links, packet by packet.
 
     result = run_packets(graph, route(graph, src, dst), plain_lanes(src, dst, bytes), PacketOptions(algorithm="dcqcn", ecn=(...,)))
     result.fct                      # seconds from a lane's begin until its sender has the last ACK
     result.stats["ecn_marks"]
 
-Time is integer picoseconds inside; a run has the same bits for any number of threads. docs/packet.md says what is simulated.
+Time is in integer picoseconds inside; results are bit-identical for any number of threads. docs/packet.md describes the model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SECONDS_AND_BYTES = (
 
 
 class Loss(IntEnum):
-    """What a full switch does: pauses its upstream (PFC), drops, or is never sent more than it granted (InfiniBand)."""
+    """Behaviour of a full switch: it pauses its upstream (PFC), drops, or never gets more than it granted (InfiniBand credits)."""
 
     PAUSE = 0
     DROP = 1
@@ -41,14 +41,14 @@ class Loss(IntEnum):
 
 
 class Recovery(IntEnum):
-    """What a receiver keeps: only what comes in order, or everything (then only holes are sent again)."""
+    """Packets that a receiver keeps: only those in order, or all (then only holes are sent again)."""
 
     GO_BACK_N = 0
     SELECTIVE = 1
 
 
 class Spread(IntEnum):
-    """All packets on the lane's path; or at each switch dealt out in turn, by hash, to the shortest queue, or by flowlets."""
+    """Routing of packets: all on the lane's path; or at each switch in turn, by hash, to the shortest queue, or by flowlets."""
 
     PATH = 0
     ROUND = 1
@@ -85,7 +85,7 @@ class Detour(NamedTuple):
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong. `loss`, `bit_error` [L]: probability that a link loses a packet, or a bit; None: never."""
+    """Faults. `loss`, `bit_error` [L]: probability that a link loses a packet, or corrupts a bit; None: never."""
 
     flaps: Sequence[Flap] = ()
     detours: Sequence[Detour] = ()
@@ -98,7 +98,7 @@ class PacketOptions:
     """SI units: s, B, B/s. Defaults are a lossless RoCE fabric without congestion control; docs/packet.md has the equations.
 
     `header` is added to each data packet's `mtu` on the wire; `control` is the size of ACK, CNP, pause and credit frames.
-    `buffer` of a switch is shared by its ports; a switch whose ports fill it in less than `buffer_time` seconds has as much as they
+    `buffer` of a switch is shared by its ports; if they fill it in less than `buffer_time` seconds, the switch has as much as they
     fill in that time. `inner_buffer`: of other nodes that forward. `alpha`: dynamic threshold (per
     ingress with PAUSE, per egress with DROP); `xoff` > 0: fixed thresholds per ingress instead; `headroom` None: what cable and
     packets under way need; `credit` 0: twice a round trip on the cable. `algorithm` and `parameters`: see `engine.control`.
@@ -173,11 +173,11 @@ class PacketSeries:
 
 @dataclass(frozen=True)
 class PacketResult:
-    """`delivered`, `acked` [K]: when the last byte was there, and when the sender knew (s, from the start of the run). `fct`:
-    `acked` less the lane's begin. `stats`: counts, `events`, and `cpu_s` of the run. Of each link [L]: bytes of data and of control
-    frames, most data bytes that waited, seconds in which its sender was paused or without credit. `end`: the last event (s).
-    With `skip`: the share of bytes and the seconds that were skipped, and by how many seconds `end` may be wrong for it, estimated;
-    counts and control frames are those really simulated, `link_data` includes what was skipped. `stopped`: by its progress; times
+    """`delivered`, `acked` [K]: time of arrival of the last byte, and of the last ACK at the sender (s, from the start of the run).
+    `fct`: `acked` less the lane's begin. `stats`: counts, `events`, and `cpu_s` of the run. For each link [L]: bytes of data and of
+    control frames, maximum of queued data bytes, seconds in which its sender was paused or without credit. `end`: the last event
+    (s). With `skip`: the share of bytes and the seconds that were skipped, and the estimated error of `end` in seconds;
+    counts and control frames are those simulated, `link_data` includes skipped bytes. `stopped`: by `progress`; times
     of lanes that had not ended are NaN."""
 
     delivered: Floats
@@ -204,8 +204,8 @@ def plain_lanes(
     begin: npt.ArrayLike | None = None,
     rate: npt.ArrayLike | None = None,
 ) -> Lanes:
-    """Plain flows [F] as lanes: one slice each, nothing to wait for. Zero bytes are one empty packet of the size of a control
-    frame; a flow to itself takes no time."""
+    """Plain flows [F] as lanes of one slice without dependencies. Zero bytes are one empty packet of the size of a control
+    frame; a flow to its own endpoint takes no time."""
     sources = np.ascontiguousarray(src, np.int32)
     n = len(sources)
     size = np.ascontiguousarray(bytes, np.int64)
@@ -228,9 +228,9 @@ def run_packets(
 ) -> PacketResult:
     """Runs all lanes to their end. Lane k takes row `rows[k]` of the paths (row k by default).
 
-    `progress` is called now and then with the share of bytes delivered; the run ends there if it answers True. Raises EngineError
-    for input that is wrong, for lanes that wait for each other, for a deadlock of full buffers (naming its nodes) and for a lane
-    that gives up.
+    `progress` is called now and then with the share of bytes delivered; the run stops if it returns True. Raises EngineError
+    for invalid input, for lanes that wait for each other, for a deadlock of full buffers (naming its nodes) and for a lane
+    that exhausts its retries.
     """
     chosen = options or PacketOptions()
     try:
@@ -286,10 +286,10 @@ def packet_network(
 def reroute(
     graph: Graph, paths: Paths, lanes: Lanes, flaps: Sequence[Flap], after: float, options: RouteOptions | None = None
 ) -> tuple[Paths, tuple[Detour, ...]]:
-    """What routing does about cables that go down: `after` seconds (convergence) later lanes on them take another shortest path,
-    and their own again that long after the cable is back. The paths with those detours at their end, and the detours.
+    """Rerouting around cables that go down: `after` seconds (convergence) later lanes on them take another shortest path,
+    and their own again that long after the cable is back. Returns the paths with the detours appended, and the detours.
 
-    Lane k must be on row k of `paths`. A lane that no way is left for stays where it is. Raises EngineError as `route` does."""
+    Lane k must be on row k of `paths`. A lane without another path keeps its own. Raises EngineError as `route` does."""
     links, starts = [paths.links], [*paths.start.tolist()]
     down: set[int] = set()
     on_detour: set[int] = set()

@@ -1,6 +1,6 @@
-"""What the engine runs: operator templates, and for every rank a list of instances of them.
+"""The engine's program: operator templates, and for every rank a list of instances of them.
 
-The engine knows tasks, streams, the host and meetings of ranks. What a category, a stream or a key stands for is the caller's.
+The engine knows tasks, streams, the host and meetings of ranks. The caller defines the meaning of categories, streams and keys.
 
     builder = ProgramBuilder(categories=2, compute_tax=0.1)
     layer = builder.add_template(seconds=[1e-3, 2e-3], category=[0, 0], stream=[0, 0])
@@ -27,7 +27,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 HOST_SYNC = 1
 JOIN = 2
 COPY = 2
-"""`comm` of an operator that neither slows computing nor is slowed: a copy engine's or a CPU's."""
+"""`comm` of an operator that neither slows computation nor is slowed: a copy engine's or a CPU's."""
 _RENDEZVOUS = -1
 
 
@@ -45,7 +45,7 @@ class Program:
     op_host: Floats  # [O] host seconds to enqueue
     op_category: Int32s  # [O] 0..categories-1
     op_comm: Uint8s  # [O] 1: a communication kernel, see `compute_tax`; COPY
-    op_sync: Uint8s  # [O] 1: the host enqueues nothing more until the operator has ended
+    op_sync: Uint8s  # [O] 1: the host blocks until the operator has ended
     op_wait0: Int32s  # [O] -1: none
     op_wait1: Int32s  # [O]
     rank_start: Int64s  # [R+1]
@@ -81,7 +81,7 @@ class RankBuilder:
     _STRIDE = 4  # numbers of an instance in `rows`
 
     def __init__(self) -> None:
-        # flat lists of plain numbers, so that a long program leaves nothing for the garbage collector to walk
+        # flat lists of plain numbers, so that the garbage collector has nothing to traverse in a long program
         self.rows: list[int] = []  # four an instance: template, times, flags, number of waits
         self.waits: list[int] = []
         self.meetings: list[int] = []  # four a rendezvous: stream, category of waiting, of transfer, number of parts
@@ -96,8 +96,8 @@ class RankBuilder:
     def add(self, template: int, waits: Iterable[int] = (), times: int = 1, host_sync: bool = False, join: bool = False) -> int:
         """Runs `template` `times` times in a row once the instances in `waits` have ended; returns the instance's index.
 
-        `host_sync`: the host enqueues nothing more until the instance has ended. `join`: each repetition starts no sooner than
-        the end of the one before it; without it only the order on each stream holds them back.
+        `host_sync`: the host blocks until the instance has ended. `join`: each repetition starts no sooner than
+        the end of the one before it; without it only the order on each stream limits them.
         """
         return self._append(template, times, (HOST_SYNC if host_sync else 0) | (JOIN if join else 0), waits)
 
@@ -160,11 +160,11 @@ class RankBuilder:
         return np.array(self.rows[:: self._STRIDE], np.int64)
 
     def sync_host(self, instance: int) -> None:
-        """Lets the host enqueue nothing more until `instance`, which is there already, has ended."""
+        """Makes the host block until `instance`, which already exists, has ended."""
         self.rows[self._STRIDE * instance + 2] |= HOST_SYNC
 
     def scale(self, rows: Int64s) -> None:
-        """Gives each instance so far [n] its row of the builder's factors."""
+        """Sets for each instance so far [n] its row of the builder's factors."""
         self.scales = rows
 
     def _append(self, template: int, times: int, flags: int, waits: Iterable[int]) -> int:
@@ -175,7 +175,7 @@ class RankBuilder:
 
 
 class ProgramBuilder:
-    """Puts a program together; about a microsecond an instance."""
+    """Builds a program; about a microsecond per instance."""
 
     def __init__(self, categories: int, compute_tax: float = 0.0, host_window: int = 0) -> None:
         self.categories, self.compute_tax, self.host_window = categories, compute_tax, host_window
@@ -196,12 +196,11 @@ class ProgramBuilder:
         sync: Sequence[bool] | Uint8s | bool = False,
         group: Sequence[int] | Int32s | int = 0,
     ) -> int:
-        """A list of operators that run in this order; one value stands for all. Returns the template's number.
+        """Adds a list of operators that run in this order; a single value applies to all. Returns the template's number.
 
         `seconds` on the device, `host` seconds to enqueue; `wait0`, `wait1`: earlier operators of the template whose end each one
         waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax, or COPY;
-        `sync`: the host goes on only when the operator has ended; `group`: the factor of an instance's row that multiplies the
-        operator's seconds.
+        `sync`: the host blocks until the operator has ended; `group`: column of the factor that multiplies the operator's seconds.
         """
         n = len(seconds)
 
@@ -241,7 +240,7 @@ class ProgramBuilder:
         return self._ranks[-1]
 
     def build(self) -> Program:
-        """The program's columns; the builder may go on afterwards. What is wrong in them is found by `run`."""
+        """The program's columns; the builder may continue afterwards. `run` checks them."""
         columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 9
         stream, seconds, host, category, comm, sync, wait0, wait1, group = columns
         ranks = self._ranks

@@ -1,4 +1,4 @@
-"""Which links flows take: the typed door of cpp/fabric/router.h.
+"""Routes of flows: the typed interface of cpp/fabric/router.h.
 
 Between servers a flow takes a shortest path, the choice among equal ones by a hash of (key, source, destination) that is salted per
 switch; inside a server the shortest path by NVLink before PCIe before CPU. Flow and packet engines run on the same paths.
@@ -38,7 +38,7 @@ class NicChoice(IntEnum):
 
 @dataclass(frozen=True)
 class RouteOptions:
-    """`seed` salts every hash: another seed is another draw of who collides with whom."""
+    """`seed` salts every hash: another seed gives other collisions."""
 
     policy: Policy = Policy.ECMP
     nic: NicChoice = NicChoice.NEAREST
@@ -73,10 +73,11 @@ def spread(
     key: npt.ArrayLike | None = None,
     options: RouteOptions | None = None,
 ) -> Floats:
-    """What each link [L] would carry if every switch split each flow evenly over all of its equal next links.
+    """Load of each link [L] if every switch split each flow evenly over all of its equal next links.
 
-    `weight` [F]: 1 counts flows, bytes count bytes. The load that hash collisions are measured against; NICs and ways inside
-    servers are those of `route`. Where a NIC hangs on several switches its flows arrive through them as all flows to that set do.
+    `weight` [F]: 1 counts flows, bytes count bytes. This is the reference for hash collisions; NICs and paths inside
+    servers are those of `route`. If a NIC is connected to several switches, its flows arrive through them like all flows to that
+    set.
     Raises EngineError as `route` does.
     """
     flows = _flows(graph, src, dst, key, options)

@@ -1,4 +1,4 @@
-"""What a run says: when everything happened, where the time of every rank went, and the chain that set the length."""
+"""The result of a run: begin and end of every instance, time of every rank by category, and the critical path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAIL = -1
 
 
 class Cause(IntEnum):
-    """What a start was bound by."""
+    """The cause that determined a start."""
 
     BEGIN = 0  # the start of the step
     STREAM = 1  # the operator before it on its stream
@@ -30,7 +30,7 @@ class Cause(IntEnum):
 
 
 class HopKind(IntEnum):
-    """What time on the critical path was spent on."""
+    """The kind of a stretch of the critical path."""
 
     OP = 0
     TRANSFER = 1

@@ -50,7 +50,8 @@ def from_deepspeed(config: Mapping[str, Any], on: Job | None) -> Imported:
             "a job: a DeepSpeed configuration says neither the model nor the machine",
             "For example --on llama3-8b-8xh100.",
         )
-    keys, assumed = Keys(config), list[str]()
+    assumed = list[str]()
+    keys = Keys(_first_of_lists(config, "", assumed) if "autotuning" in config else config)
     plan = _plan(keys, on, assumed)
     runtime = load_runtime("deepspeed", **_runtime(keys, on, assumed))
     job = check(
@@ -70,6 +71,32 @@ def from_deepspeed(config: Mapping[str, Any], on: Job | None) -> Imported:
     return Imported(FORMAT, on.model, plan, runtime, job, built, keys.left_over(), tuple(assumed))
 
 
+def implied_ranks(config: Mapping[str, Any]) -> int | None:
+    """Data-parallel ranks that the batch of a configuration implies: train_batch_size over micro batch and accumulation steps.
+
+    A micro batch or an accumulation that is left out counts as 1; None without a batch, or where it does not divide.
+    """
+    keys = Keys(config)
+    micro, steps, total = (
+        keys.count(path) for path in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
+    )
+    share = (micro or 1) * (steps or 1)
+    return None if total is None or total % share else total // share
+
+
+def _first_of_lists(table: Mapping[str, Any], head: str, assumed: list[str]) -> dict[str, Any]:
+    """A configuration with the first value of each list that the autotuner would try."""
+    filled: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            value = _first_of_lists(value, f"{head}{key}.", assumed)
+        elif isinstance(value, list) and value and all(isinstance(one, (int, float, bool)) for one in value) and key != "betas":
+            assumed.append(f"{head}{key} {str(value[0]).lower()}, the first of those that the autotuner would try")
+            value = value[0]
+        filled[key] = value
+    return filled
+
+
 def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
     fields: dict[str, Any] = {name: getattr(on.plan, name) for name in Plan.model_fields}
     if tp := keys.count("tensor_parallel.autotp_size"):
@@ -82,7 +109,7 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
         keys.count(path) for path in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
     )
     if micro is None:
-        micro = total // (dp * steps) if total and steps else fields["micro_batch"]
+        micro = max(1, total // (dp * steps)) if total and steps else fields["micro_batch"]
         assumed.append(f"micro batch {micro} (train_micro_batch_size_per_gpu is left out or auto)")
     if total is None:
         total = micro * dp * (steps or max(1, fields["global_batch"] // (micro * dp)))
@@ -101,7 +128,7 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
         "micro_batch": micro,
         "global_batch": total,
         "sharding": f"zero{stage}" if stage else "none",
-        "offload": _offload(keys),
+        "offload": _offload(keys, stage, assumed),
         **_zero_plus(keys, stage),
     }
     if keys.get("activation_checkpointing") is not None:
@@ -124,7 +151,7 @@ def _zero_plus(keys: Keys, stage: int) -> dict[str, Any]:
     return fields
 
 
-def _offload(keys: Keys) -> Offload:
+def _offload(keys: Keys, stage: int, assumed: list[str]) -> Offload:
     """Optimizer state and parameters on host or NVMe (ZeRO-Offload, ZeRO-Infinity)."""
     fields: dict[str, Any] = {}
     for name, field in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
@@ -132,6 +159,9 @@ def _offload(keys: Keys) -> Offload:
         if device not in ("none", "cpu", "nvme"):
             raise SpecError(f"zero_optimization.{name}.device", device, "none, cpu, nvme")
         fields[field] = "host" if device == "cpu" else device
+    if fields["parameters"] != "none" and stage < 3:
+        assumed.append("parameters on the device: DeepSpeed offloads them at stage 3 only")
+        fields["parameters"] = "none"
     ratio = keys.typed("zero_optimization.offload_optimizer.ratio", float)
     if ratio is not None and fields["optimizer"] != "none":
         if not 0.0 < ratio <= 1.0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -13,17 +14,22 @@ from windtunnel.formats.megatron_args import Arguments, parse
 from windtunnel.formats.megatron_context import context_of, graphs_of
 from windtunnel.formats.megatron_experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.megatron_flags import KINDS
-from windtunnel.formats.megatron_hybrid import hybrid_of
+from windtunnel.formats.megatron_hybrid import cuts_of, hybrid_of, pattern_of
 from windtunnel.formats.megatron_layout import layers_of
 from windtunnel.formats.megatron_offload import offload_of
 from windtunnel.formats.megatron_optimizer import optimizer_of
 from windtunnel.formats.megatron_precision import precision_of
+from windtunnel.formats.stated import Stated
+from windtunnel.formats.tokenizers import USUAL, vocabulary_of_name, vocabulary_of_type
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.common import LARGEST_LAYERS
 from windtunnel.spec.explain import explain
 
 FORMAT = "megatron"
-REQUIRED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size")
+REQUIRED = ("num-layers", "hidden-size", "num-attention-heads")
+_OF_A_PLAN = ("micro-batch-size", "global-batch-size", "seq-length")
+"""Flags of which at least one stands where flags describe a run, and not a model alone."""
+
 _NOT_A_DECODER = (
     "hybrid-",
     "mamba-",
@@ -35,34 +41,53 @@ _NOT_A_DECODER = (
     "bert-",
 )
 _NOT_YET = "Not modelled in this version."
-_GPT2_VOCAB = 50257
+_USUAL_SEQ = 4096
+"""Longest sequence of a model whose flags name none."""
 
 
-def from_arguments(text: str, where: str = "arguments", on: Job | None = None) -> Imported:
+def from_arguments(text: str, where: str = "arguments", on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model, plan and runtime of the Megatron-LM flags in `text`; with `on`, also a job on that job's cluster.
 
+    What is `stated` beside the flags beats them. Flags without batch and sequence describe a model alone, without plan and runtime.
     Raises `SpecError` naming the flag that is missing, wrong, or asks for something that is not modelled.
     """
-    args = parse(text, where)
+    stated = stated or Stated()
+    args = parse(text, where, stated)
+    letters = pattern_of(args)
+    if letters is not None and not args.has("num-layers"):
+        args.given["num-layers"] = [str(len(letters))]
+        args.assumed.append(f"{len(letters)} layers, the length of the hybrid pattern (--num-layers left out)")
     for flag in REQUIRED:
         args.needed(flag)
     if args.needed("num-layers") > LARGEST_LAYERS:
         raise SpecError("--num-layers", args.needed("num-layers"), f"at most {LARGEST_LAYERS}")
     _refuse(args)
+    if not any(args.has(flag) for flag in _OF_A_PLAN):
+        model = _model(args)
+        return Imported(FORMAT, model, None, None, None, _used(args), tuple(args.left_over()), tuple(args.assumed))
+    _fill_sequence(args)
     model = _model(args)
-    plan = _plan(args, model, on)
+    plan = _plan(args, model, on, stated)
     runtime = _runtime(args)
-    job = _job(args, model, plan, runtime, on) if on is not None else None
-    return Imported(
-        FORMAT,
-        model,
-        plan,
-        runtime,
-        job,
-        tuple(f"--{name}" for name in sorted(args.used)),
-        tuple(args.left_over()),
-        tuple(args.assumed),
-    )
+    job = _job(args, model, plan, runtime, on, stated) if on is not None else None
+    return Imported(FORMAT, model, plan, runtime, job, _used(args), tuple(args.left_over()), tuple(args.assumed))
+
+
+def _used(args: Arguments) -> tuple[str, ...]:
+    return tuple(f"--{name}" for name in sorted(args.used))
+
+
+def _fill_sequence(args: Arguments) -> None:
+    """Sequence and micro batch that the flags of a run leave out."""
+    if not args.has("seq-length"):
+        length = args.integer("max-position-embeddings")
+        if length is None:
+            raise SpecError("--seq-length", Nothing(), "a whole number of 1 or more; Megatron-LM requires this flag")
+        args.given["seq-length"] = [str(length)]
+        args.assumed.append(f"sequences of {length} tokens, as --max-position-embeddings (--seq-length left out)")
+    if not args.has("micro-batch-size"):
+        args.given["micro-batch-size"] = ["1"]
+        args.assumed.append("micro batch 1 (--micro-batch-size left out)")
 
 
 def _refuse(args: Arguments) -> None:
@@ -87,7 +112,7 @@ def _model(args: Arguments) -> Model:
         "heads": args.needed("num-attention-heads"),
         "ffn": ffn,
         "vocab": _vocab(args),
-        "max_seq": args.integer("max-position-embeddings") or args.needed("seq-length"),
+        "max_seq": args.integer("max-position-embeddings") or args.integer("seq-length") or _USUAL_SEQ,
         "activation": _activation(args),
         "norm": _norm(args),
         "position": _position(args),
@@ -123,13 +148,21 @@ def _activation(args: Arguments) -> str:
 
 
 def _vocab(args: Arguments) -> int:
+    """The vocabulary: stated, or that of the tokenizer's type or name, or the usual one."""
     for flag in ("vocab-size", "padded-vocab-size"):
         if size := args.integer(flag):
             return size
-    if args.text("tokenizer-type") == "GPT2BPETokenizer" or args.text("tokenizer-type") is None and args.has("merge-file"):
-        args.assumed.append(f"vocabulary {_GPT2_VOCAB}, GPT-2's (--vocab-size left out)")
-        return _GPT2_VOCAB
-    raise SpecError("--vocab-size", Nothing(), "the size of the vocabulary", "The tokenizer is not read; add --vocab-size N.")
+    kind, name = args.text("tokenizer-type"), " ".join(args.words_of("tokenizer-model") or [])
+    if kind is None and args.has("merge-file"):
+        kind = "GPT2BPETokenizer"
+    size = vocabulary_of_type(kind) if kind is not None else None
+    why = f"that of {kind}"
+    if size is None and (size := vocabulary_of_name(name)) is not None:
+        why = f"that of {name}"
+    if size is None:
+        size, why = USUAL, "a guess, since the tokenizer's file is not read: check it, --set model.vocab=N"
+    args.assumed.append(f"vocabulary {size}, {why} (--vocab-size left out)")
+    return size
 
 
 def _norm(args: Arguments) -> str:
@@ -172,13 +205,13 @@ def _window(args: Arguments) -> int | None:
     return int(numbers[0]) + 1
 
 
-def _plan(args: Arguments, model: Model, on: Job | None) -> Plan:
+def _plan(args: Arguments, model: Model, on: Job | None, stated: Stated) -> Plan:
     tp, pp, cp = (args.integer(f"{axis}-parallel-size") or 1 for axis in ("tensor-model", "pipeline-model", "context"))
-    gpus = _gpus(args, on)
+    gpus = _gpus(args, on, stated)
     micro_batch = args.needed("micro-batch-size")
     dp = gpus // (tp * pp * cp) if gpus else None
     if gpus and (dp is None or dp * tp * pp * cp != gpus):
-        raise SpecError("world size", gpus, f"a multiple of tp*pp*cp = {tp * pp * cp}")
+        raise SpecError("world size", gpus, f"a multiple of tp*pp*cp = {tp * pp * cp}", "--set cluster.gpus=N says on how many.")
     batch = args.integer("global-batch-size")
     if batch is None:
         if dp is None:
@@ -186,6 +219,8 @@ def _plan(args: Arguments, model: Model, on: Job | None) -> Plan:
         batch = micro_batch * dp
         args.assumed.append(f"global batch {batch}: one micro batch for each data-parallel rank (--global-batch-size left out)")
     stages, vpp = layers_of(args, model.layers, pp)
+    if (cuts := cuts_of(args, pp)) is not None:
+        stages, vpp = cuts, len(cuts) // pp
     table: dict[str, Any] = {
         "tp": tp,
         "pp": pp,
@@ -213,12 +248,24 @@ def _validated(table: dict[str, Any]) -> Plan:
         raise explain(error, Plan, "plan") from None
 
 
-def _gpus(args: Arguments, on: Job | None) -> int | None:
+def _gpus(args: Arguments, on: Job | None, stated: Stated) -> int | None:
+    """GPUs that the user states, the flags, the launcher or the machine, in this order.
+
+    A launcher that starts fewer than one replica needs is an example that a user scales up: the machine's number counts then.
+    """
     if gpus := args.integer("world-size"):
         return gpus
-    if args.launcher_gpus:
+    replica = math.prod(args.integer(f"{axis}-parallel-size") or 1 for axis in ("tensor-model", "pipeline-model", "context"))
+    if args.launcher_gpus and args.launcher_gpus >= replica:
         return args.launcher_gpus
-    return on.cluster.gpus if on else None
+    gpus = on.cluster.gpus if on else stated.gpus
+    if args.launcher_gpus and gpus is None:
+        return args.launcher_gpus
+    if args.launcher_gpus:
+        note = f"{gpus} GPUs, the machine's: the launcher's {args.launcher_gpus} hold no replica of tp*pp*cp = {replica}"
+        if note not in args.assumed:
+            args.assumed.append(note)
+    return gpus
 
 
 def _sharding(args: Arguments) -> str:
@@ -319,8 +366,8 @@ def _kernels(args: Arguments) -> dict[str, Any]:
     return fields | graphs_of(args)
 
 
-def _job(args: Arguments, model: Model, plan: Plan, runtime: Runtime, on: Job) -> Job:
-    gpus = _gpus(args, on) or on.cluster.gpus
+def _job(args: Arguments, model: Model, plan: Plan, runtime: Runtime, on: Job, stated: Stated) -> Job:
+    gpus = _gpus(args, on, stated) or on.cluster.gpus
     cluster = on.cluster.model_copy(update={"gpus": gpus})
     tokens = on.tokens
     if samples := args.integer("train-samples"):

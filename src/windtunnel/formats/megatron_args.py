@@ -8,10 +8,29 @@ from dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError, nearest
 from windtunnel.formats.megatron_flags import KINDS, LAUNCHER, OLD_NAMES
 from windtunnel.formats.shell import words
+from windtunnel.formats.stated import Stated
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
 _LARGEST = 10**12
 _LONGEST_FLAG = 100
+FLAG_OF = {
+    "plan.seq": "seq-length",
+    "plan.micro_batch": "micro-batch-size",
+    "plan.global_batch": "global-batch-size",
+    "plan.tp": "tensor-model-parallel-size",
+    "plan.pp": "pipeline-model-parallel-size",
+    "plan.cp": "context-parallel-size",
+    "plan.ep": "expert-model-parallel-size",
+    "plan.etp": "expert-tensor-parallel-size",
+    "model.vocab": "vocab-size",
+    "model.layers": "num-layers",
+    "model.hidden": "hidden-size",
+    "model.heads": "num-attention-heads",
+    "model.ffn": "ffn-hidden-size",
+    "cluster.gpus": "world-size",
+}
+"""Fields of a job that a user may state with --set, by the flag that they take the place of."""
+
 MOST_SUGGESTIONS = 50
 """Unknown flags whose nearest known one is looked for: the search takes milliseconds each."""
 
@@ -82,11 +101,11 @@ class Arguments:
         return sorted(set(self.unknown) | set(idle))
 
 
-def parse(text: str, where: str) -> Arguments:
+def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
     """The flags in `text`, a command line or a launch script.
 
     Flags before the training script (`….py`) belong to the launcher. Old names become today's; a flag given twice keeps the
-    last value, as argparse does. Raises `SpecError` where there is no flag at all.
+    last value, as argparse does; a field that the user states beats its flag. Raises `SpecError` where there is no flag at all.
     """
     listed = _split(words(text, where))
     if not listed:
@@ -110,6 +129,9 @@ def parse(text: str, where: str) -> Arguments:
         if KINDS[name] in ("int", "float"):
             values = values[:1]
         arguments.given[name] = values
+    for path, flag in FLAG_OF.items():
+        if stated is not None and (value := stated.whole(path)) is not None:
+            arguments.given[flag] = [str(value)]
     return arguments
 
 

@@ -16,12 +16,33 @@ _SIZES = {
 }
 
 
+def pattern_of(args: Arguments) -> str | None:
+    """The letters of a hybrid model's layers, without the cuts of its pipeline; None where the flags give none."""
+    letters = _written(args)
+    return None if letters is None else letters.replace("|", "")
+
+
+def cuts_of(args: Arguments, pp: int) -> tuple[int, ...] | None:
+    """Layers of each virtual stage where the pattern has bars between them; SpecError if they are no multiple of `pp` stages."""
+    letters = _written(args)
+    if letters is None or "|" not in letters:
+        return None
+    counts = tuple(map(len, letters.split("|")))
+    if len(counts) % pp or min(counts) < 1:
+        raise SpecError("--hybrid-layer-pattern", letters, f"bars that cut it into a multiple of {pp} parts, none of them empty")
+    return counts
+
+
+def _written(args: Arguments) -> str | None:
+    return next((text for flag in _PATTERNS if (text := args.text(flag)) is not None), None)
+
+
 def hybrid_of(args: Arguments, layers: int, hidden: int) -> dict[str, Any]:
     """Fields that a pattern of mixers decides, with Megatron's defaults; empty without one.
 
     Raises SpecError for a pattern that is not one letter a layer.
     """
-    letters = next((text for flag in _PATTERNS if (text := args.text(flag)) is not None), None)
+    letters = pattern_of(args)
     args.switch("is-hybrid-model")
     if letters is None:
         return {}

@@ -26,6 +26,11 @@ def layers_of(args: Arguments, layers: int, pp: int) -> tuple[tuple[int, ...] | 
         vpp = counted // (pp * per_chunk)
     if first is not None or last is not None:
         return _ends(layers, pp, vpp, first, last), vpp
+    if counted == layers and layers % (pp * vpp) and vpp == 1 and layers >= pp:
+        base, extra = divmod(layers, pp)
+        stages = [base + (stage < extra) for stage in range(pp)]
+        args.assumed.append(f"layers {stages[0]} on the first {extra} stages, {base} on the rest: {layers} do not divide by {pp}")
+        return tuple(stages), 1
     if counted == layers:
         return None, vpp
     if counted % (pp * vpp):

@@ -1,118 +1,226 @@
-"""A launch script or command line as words: continued lines, quotes, comments and simple variables. Nothing is executed."""
+"""A launch script or command line as the words of the command that it would launch. Nothing is executed.
+
+The script is parsed by tree-sitter's bash grammar and walked in order: assignments, arrays, default values, arithmetic,
+functions, and `if` and `case` over what the script itself sets. A condition that the text cannot decide (a file, another
+command's answer) counts as false; `exit` and `source` are passed over; a loop's body is walked once, with its first value.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.shell_values import Values, fits, holds
+from windtunnel.formats.shell_words import LARGEST_WORD_COUNT, plain_words
 
-_CONTINUED = re.compile(r"\\[ \t]*+\r?\n")
-_PIECE = re.compile(
-    r"(?P<blank>[ \t\r\n]++)|(?P<comment>\#[^\n]*+)|(?P<plain>[^ \t\r\n\\'\"#]++)|\\(?P<escaped>.)"
-    r"|'(?P<single>[^']*+)'|\"(?P<double>(?:[^\"\\]|\\.)*+)\"",
-    re.DOTALL,
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+LARGEST_SCRIPT = 512 * 1024
+"""Characters. The longest launch scripts in use have some tens of KiB."""
+
+_DEEPEST = 60
+_FLAG = re.compile(r"--[A-Za-z]")
+_SCRIPT = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=|^\s*(?:torchrun|python3?|srun|deepspeed|if|case|for)\s", re.MULTILINE)
+_BLOCKS = frozenset(
+    {
+        "program",
+        "list",
+        "pipeline",
+        "subshell",
+        "compound_statement",
+        "do_group",
+        "redirected_statement",
+        "ERROR",
+        "negated_command",
+    }
 )
-_ESCAPED_IN_QUOTES = re.compile(r"\\([\\\"])")
-_ASSIGNED = re.compile(r"^\s*+(?:export\s+|local\s+|declare\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)\+?=(.*)$", re.DOTALL)
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?:\[[@*]\])?(?::?-([^}]{0,100}))?\}|\$([A-Za-z_]\w*)")
-_PASSES = 10
-LARGEST_WORD_COUNT = 20_000
-LARGEST_FILLED = 2**20
-"""Characters of all values together that are put in place of variables: ten variables of ten of the one before are 10^10."""
 
 
 def words(text: str, where: str) -> list[str]:
-    """The words of `text` after joining continued lines, with variables that it sets itself filled in.
+    """The words of the launch command in `text`, with what the script sets filled in; other variables stay as written.
 
-    An array `ARGS=(--a 1)` or a string `ARGS="--a 1"` stands where it is written, so its flags are found whether or not the
-    variable is used later. Raises `FileError` for an unclosed quote, more than 20,000 words, or variables whose values together
-    are longer than 1 MiB.
+    The launch command is the one with a Python script and the most flags. Flags of variables that no command uses, and flags
+    that stand alone, come before it. Raises `FileError` for an unclosed quote, more than 20,000 words, or values longer than
+    1 MiB together.
     """
-    variables = _Variables(where)
-    flat: list[str] = []
-    for word in _split(_CONTINUED.sub(" ", text), where):
-        flat += _unpack(word, variables)
-    return [filled for word in flat if (filled := variables.fill(word)) not in ("", "(", ")", "()")]
+    if text.lstrip().startswith("--") and not _SCRIPT.search(text):
+        return plain_words(text, where)
+    if len(text) > LARGEST_SCRIPT:
+        raise FileError(where, f"{len(text)} characters", f"a script of at most {LARGEST_SCRIPT}")
+    script = _Script(where)
+    script.run(text)
+    launches = [command for command in script.commands if any(word.endswith(".py") for word in command)]
+    loose = [command for command in script.commands if command[0].startswith("--")]
+    launch = max(launches, key=_flags, default=[])
+    if not launch and not loose:
+        launch = max(script.commands, key=_flags, default=[])
+    return [*script.unused(), *(word for command in loose for word in command), *launch]
 
 
-def _split(text: str, where: str) -> list[str]:
-    """Words by the rules of a POSIX shell. One pass: the time grows with the length of the text alone."""
-    split: list[str] = []
-    pieces: list[str] = []
-    at = 0
-
-    def end_word() -> None:
-        if pieces:
-            split.append("".join(pieces))
-            pieces.clear()
-        if len(split) > LARGEST_WORD_COUNT:
-            raise FileError(where, f"more than {LARGEST_WORD_COUNT} words", "the arguments of one job")
-
-    while at < len(text):
-        piece = _PIECE.match(text, at)
-        if piece is None:
-            what = "a backslash at the end" if text[at] == "\\" else "No closing quotation"
-            raise FileError(where, what, "a command line whose quotes are closed")
-        at, kind = piece.end(), piece.lastgroup or "plain"
-        if kind in ("blank", "comment"):
-            end_word()
-        else:
-            inner = piece.group(kind)
-            if len(pieces) > LARGEST_WORD_COUNT:
-                raise FileError(where, f"a word of more than {LARGEST_WORD_COUNT} quoted pieces", "the arguments of one job")
-            pieces.append(_ESCAPED_IN_QUOTES.sub(r"\1", inner) if kind == "double" else inner)
-    end_word()
-    return split
-
-
-def _unpack(word: str, variables: _Variables) -> list[str]:
-    """A word, or the words in an assignment's value. A plain value is remembered; flags stay where they are written."""
-    assignment = _ASSIGNED.match(word)
-    if assignment and not word.startswith("-"):
-        name, value = assignment.group(1), assignment.group(2)
-        if "--" in value or value.startswith("(") and value != "(":
-            return [part for part in value.strip("()").split() if part]
-        variables.values[name] = value
-        return []
-    return [part for part in word.split() if part] if word.startswith("--") and " " in word else [_without_array(word)]
-
-
-def _without_array(word: str) -> str:
-    """A word without the parentheses of an array around it; those that it closes itself stay, as in ([0]*3+[1]*58)."""
-    open_more = word.count("(") - word.count(")")
-    leading = len(word) - len(word.lstrip("("))
-    trailing = len(word) - len(word.rstrip(")"))
-    cut_left, cut_right = min(leading, max(0, open_more)), min(trailing, max(0, -open_more))
-    return word[cut_left : len(word) - cut_right] or word
+def _flags(command: list[str]) -> int:
+    return sum(word.startswith("--") for word in command)
 
 
 @dataclass
-class _Variables:
-    """The variables that a script sets; `filled` counts the characters put in their place so far."""
+class _Script:
+    """A walk over a script: the commands that it came past, with their words filled in."""
 
     where: str
-    filled: int = 0
+    commands: list[list[str]] = field(default_factory=list)
+    count: int = 0
+    depth: int = 0
 
     def __post_init__(self) -> None:
-        self.values: dict[str, str] = {}
+        self.values = Values(self.where)
+        self.functions: dict[str, Node] = {}
 
-    def fill(self, word: str) -> str:
-        """The word with its variables replaced, again and again where values name others. Unknown variables stay."""
-        for _ in range(_PASSES):
-            filled = _VARIABLE.sub(self._value, word)
-            if filled == word:
-                break
-            word = filled
-        return word
+    def run(self, text: str) -> None:
+        """Walks a script's text in the state that the ones before left."""
+        import tree_sitter
+        import tree_sitter_bash
 
-    def _value(self, reference: re.Match[str]) -> str:
-        value = self.values.get(reference.group(1) or reference.group(3), reference.group(2) or reference.group(0))
-        self.filled += len(value)
-        if self.filled > LARGEST_FILLED:
-            raise FileError(
-                self.where,
-                f"variables whose values are longer than {LARGEST_FILLED} characters together",
-                "the arguments of one job",
-            )
-        return value
+        source = text.encode("utf-8", "replace")
+        root = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(source).root_node
+        if root.has_error:
+            try:
+                shlex.split(text, comments=True)
+            except ValueError as error:
+                raise FileError(self.where, str(error), "a command line whose quotes are closed") from None
+        self.block(root)
+
+    def unused(self) -> list[str]:
+        """Words of variables that hold flags and that no command used, in the order of their assignment."""
+        left = (name for name in self.values.assigned if name not in self.values.used)
+        listed = [word for name in left for word in split_flags(self.values.of(name))]
+        return listed if any(map(_FLAG.match, listed)) else []
+
+    def block(self, node: Node) -> None:
+        """Walks the statements under a node."""
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise FileError(self.where, f"statements nested deeper than {_DEEPEST}", "a launch script")
+        for child in node.named_children:
+            self.statement(child)
+        self.depth -= 1
+
+    def statement(self, node: Node) -> None:
+        match node.type:
+            case "variable_assignment":
+                self.values.assign(node)
+            case "declaration_command" | "variable_assignments":
+                for child in node.named_children:
+                    if child.type == "variable_assignment":
+                        self.values.assign(child)
+            case "command":
+                self.command(node)
+            case "if_statement":
+                self.choose(node)
+            case "case_statement":
+                self.case(node)
+            case "for_statement":
+                self.loop(node)
+            case "while_statement":
+                condition = node.child_by_field_name("condition")
+                if condition is not None and holds(condition, self.values):
+                    self.block(node.child_by_field_name("body") or node)
+            case "function_definition":
+                name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+                if name is not None and body is not None:
+                    self.functions[_text(name)] = body
+            case kind if kind in _BLOCKS:
+                self.block(node)
+
+    def command(self, node: Node) -> None:
+        for child in node.named_children:  # X=1 command
+            if child.type == "variable_assignment":
+                self.values.assign(child)
+        parts = [
+            child
+            for child in node.named_children
+            if child.type not in ("variable_assignment", "file_redirect", "herestring_redirect")
+        ]
+        listed = [word for part in parts for word in self.values.words(part)]
+        if not listed or listed[0] in ("echo", "printf", "mkdir", "exit", "source", ".", "cd", "set", "unset", "rm", "cp"):
+            return
+        if listed[0] in self.functions and self.depth < _DEEPEST // 2:
+            self.values.positional = listed[1:]
+            self.block(self.functions[listed[0]])
+            return
+        if "-c" in listed[:-1] and " " in (inner := listed[listed.index("-c") + 1]):  # bash -c "python …"
+            self.depth += 1
+            if self.depth < _DEEPEST // 4:
+                self.run(inner)
+            self.depth -= 1
+            return
+        flat = split_flags(listed)
+        self.count += len(flat)
+        if self.count > LARGEST_WORD_COUNT:
+            raise FileError(self.where, f"more than {LARGEST_WORD_COUNT} words", "the arguments of one job")
+        self.commands.append(flat)
+
+    def choose(self, node: Node) -> None:
+        """The first branch of an `if` whose condition holds."""
+        condition = node.child_by_field_name("condition")
+        if condition is not None and holds(condition, self.values):
+            self.branch(node)
+            return
+        for child in node.named_children:
+            if child.type == "elif_clause":
+                test = child.named_children[0] if child.named_children else None
+                if test is not None and holds(test, self.values):
+                    self.branch(child)
+                    return
+            elif child.type == "else_clause":
+                self.block(child)
+
+    def branch(self, node: Node) -> None:
+        """The statements of an `if` or `elif` behind its `then`."""
+        after_then = False
+        for child in node.children:
+            if child.type == "then":
+                after_then = True
+            elif child.type in ("elif_clause", "else_clause"):
+                return
+            elif after_then and child.is_named:
+                self.statement(child)
+
+    def case(self, node: Node) -> None:
+        """The first item of a `case` with a pattern that fits."""
+        value = node.child_by_field_name("value")
+        subject = "" if value is None else self.values.text(value)
+        for item in node.named_children:
+            if item.type != "case_item":
+                continue
+            patterns = item.children_by_field_name("value")
+            if any(fits(subject, self.values.text(pattern)) for pattern in patterns):
+                listed = {pattern.id for pattern in patterns}
+                for child in item.named_children:
+                    if child.id not in listed:
+                        self.statement(child)
+                return
+
+    def loop(self, node: Node) -> None:
+        """The body of a `for`, with the first of its values."""
+        variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
+        listed = [word for value in node.children_by_field_name("value") for word in self.values.words(value)]
+        if variable is not None and body is not None and listed:
+            self.values.set(_text(variable), [listed[0]])
+            self.block(body)
+
+
+def split_flags(listed: list[str]) -> list[str]:
+    """Words, those that hold several flags taken apart: `"--bf16 --swiglu"` is a way to keep flags in one variable."""
+    return [part for word in listed for part in (_parts(word) if "--" in word else (word,))]
+
+
+def _parts(word: str) -> Iterator[str]:
+    yield from word.replace("\\\n", " ").split() if any(c in word for c in " \n\t") else (word,)
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")

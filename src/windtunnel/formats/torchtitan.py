@@ -6,6 +6,7 @@ the output counting as a layer each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from pydantic import ValidationError
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
+from windtunnel.formats.stated import Stated
+from windtunnel.formats.torchtitan_flavors import ATTENTION_SUFFIXES, FLAVORS, TABLES
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime, names
 from windtunnel.spec.explain import explain
 
@@ -21,15 +24,6 @@ FORMAT = "torchtitan"
 TELLING = frozenset({"training", "parallelism"})
 """Sections that a job file of ours does not have."""
 
-FLAVORS = {
-    "llama3-8b": "llama3.1-8b",
-    "llama3-70b": "llama3.1-70b",
-    "llama3-405b": "llama3.1-405b",
-    "deepseek_v3-16b": "deepseek-v2-lite",
-    "deepseek_v3-671b": "deepseek-v3",
-    "llama4-17bx16e": "llama4-scout",
-    "llama4-17bx128e": "llama4-maverick",
-}
 SCHEDULES = {
     "1f1b": "1f1b",
     "gpipe": "gpipe",
@@ -42,11 +36,16 @@ SCHEDULES = {
 _DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
 
 
-def from_torchtitan(config: Mapping[str, Any], on: Job | None = None) -> Imported:
-    """Model (by name and flavor), plan and runtime; with `on`, also a job on that job's cluster."""
+def from_torchtitan(config: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+    """Model (by name and flavor), plan and runtime; with `on`, also a job on that job's cluster.
+
+    A degree of -1 is what the GPUs leave: those `stated`, or the machine's.
+    """
     keys, assumed = Keys(config), list[str]()
+    stated = stated or Stated()
     model = _model(keys, assumed)
-    plan = _plan(keys, model, on, assumed)
+    gpus = stated.own_gpus or (on.cluster.gpus if on is not None else stated.gpus)
+    plan = _plan(keys, model, gpus, stated, assumed)
     runtime = _runtime(keys, plan)
     job = None
     if on is not None:
@@ -70,6 +69,8 @@ def from_torchtitan(config: Mapping[str, Any], on: Job | None = None) -> Importe
 
 def _model(keys: Keys, assumed: list[str]) -> Model:
     name, flavor = keys.text("model.name"), keys.text("model.flavor")
+    if name == "transformers_modeling_backend" and (repository := keys.text("hf_transformers.model")) is not None:
+        return _of_hub(repository, assumed)
     if name is None or flavor is None:
         raise SpecError(
             "model.flavor",
@@ -78,10 +79,14 @@ def _model(keys: Keys, assumed: list[str]) -> Model:
             "Recipes without them: give --model FILE of the same network.",
         )
     wanted = f"{name}-{flavor}".lower()
+    for ending in ATTENTION_SUFFIXES:
+        wanted = wanted.removesuffix(ending)
+    if wanted in TABLES:
+        return load_model({"name": f"torchtitan-{wanted}", "source": "torchtitan v0.2.2", **TABLES[wanted]})
     known = FLAVORS.get(wanted, wanted.replace("_", "-"))
     if known not in names("models"):
         others = [entry for entry in names("models") if entry.startswith(("qwen3", "gpt-oss"))]
-        raise UnknownName("model.flavor", wanted, sorted((*FLAVORS, *others)))
+        raise UnknownName("model.flavor", wanted, sorted((*FLAVORS, *TABLES, *others)))
     model = load_model(known)
     if model.mtp_layers:
         model = model.model_copy(update={"mtp_layers": 0})
@@ -90,18 +95,31 @@ def _model(keys: Keys, assumed: list[str]) -> Model:
     return model
 
 
-def _plan(keys: Keys, model: Model, on: Job | None, assumed: list[str]) -> Plan:
-    def degree(name: str) -> int:
-        return keys.count(f"parallelism.{name}_degree") or 1
+def _of_hub(repository: str, assumed: list[str]) -> Model:
+    """The catalogue's model that a repository of the Hugging Face hub holds, by its name without the tuning."""
+    wanted = re.sub(r"(-instruct|-base|-chat|-it|-\d{4})+$", "", repository.rpartition("/")[2].lower())
+    if wanted not in names("models"):
+        raise UnknownName("hf_transformers.model", repository, names("models"))
+    assumed.append(f"model {wanted} of the catalogue, for {repository}")
+    return load_model(wanted)
 
-    tp, pp, cp = degree("tensor_parallel"), degree("pipeline_parallel"), degree("context_parallel")
+
+def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
+    def degree(name: str, field: str = "") -> int:
+        return stated.whole(f"plan.{field}") or keys.count(f"parallelism.{name}_degree") or 1
+
+    tp, pp, cp = degree("tensor_parallel", "tp"), degree("pipeline_parallel", "pp"), degree("context_parallel", "cp")
     replicate, shard = degree("data_parallel_replicate"), keys.whole("parallelism.data_parallel_shard_degree") or -1
-    if shard < 1 and on is not None:
-        shard = max(1, on.cluster.gpus // (replicate * tp * pp * cp))
+    if shard < 1 and gpus is not None:
+        shard = max(1, gpus // (replicate * tp * pp * cp))
     dp = replicate * shard if shard > 0 else None
-    local = keys.count("training.local_batch_size") or keys.count("training.batch_size") or 8
-    seq = keys.count("training.seq_len") or keys.count("training.max_context_length") or 2048
-    total = keys.whole("training.global_batch_size") or -1
+    local = stated.whole("plan.micro_batch") or keys.count("training.local_batch_size") or keys.count("training.batch_size")
+    seq = stated.whole("plan.seq") or keys.count("training.seq_len") or keys.count("training.max_context_length") or 2048
+    tokens = keys.count("training.num_tokens_per_microbatch_per_dp_rank")
+    local = local or (max(1, tokens // seq) if tokens else 8)
+    total = stated.whole("plan.global_batch") or keys.whole("training.global_batch_size") or -1
+    if total < 1 and (of_step := keys.count("training.num_tokens_per_train_step")):
+        total = max(1, of_step // seq)
     if total < 1:
         if dp is None:
             raise SpecError("training.global_batch_size", Nothing(), "a whole number of 1 or more", "Or say on how many GPUs.")

@@ -1,4 +1,4 @@
-"""Plan -> bytes: what the fullest GPU of every pipeline stage holds, when, and whether it fits."""
+"""From a plan to bytes: the memory of the fullest GPU of every pipeline stage, over time, and whether it fits."""
 
 from windtunnel.memory.over_time import PARTS, OverTime, over_time
 from windtunnel.memory.replay import Pooled, replay

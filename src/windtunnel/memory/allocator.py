@@ -2,8 +2,8 @@
 
 Rules from c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.9; docs/memory.md lists them. Requests up to 1 MiB live in 2 MiB segments,
 those below 10 MiB in segments of 20 MiB, larger ones in segments of their own, rounded up to 2 MiB. A request takes the smallest
-free block of its stream that is large enough, which is split if enough is left over; freed neighbours merge. Before it fails, the
-allocator gives free segments back to CUDA.
+free block of its stream that is large enough; the block is split if enough remains. Free neighbours merge. Before it fails, the
+allocator returns free segments to CUDA.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from windtunnel.memory.allocator_settings import BLOCK, MIB, AllocatorSettings
 SMALL = 1 * MIB  # largest request of the small pool
 SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
-OWN_SEGMENT = 10 * MIB  # from here on a request gets a segment of its own size
+OWN_SEGMENT = 10 * MIB  # from this size on a request gets a segment of its own
 ROUND = 2 * MIB
-UNSPLIT_SLACK = 20 * MIB  # how much larger an unsplittable block may be than the request that takes it
+UNSPLIT_SLACK = 20 * MIB  # by how much an unsplittable block may exceed the request
 
 
 Note = Callable[[str, int, int, int], None]
 
 
 class OutOfMemory(WindtunnelError):
-    """No room for a request, even after all free segments went back."""
+    """No room for a request, even after all free segments were returned to CUDA."""
 
     def __init__(self, size: int, reserved: int, limit: float) -> None:
         super().__init__(f"The allocator found no {size} B: it holds {reserved} B and may hold {limit:.0f} B.")
 
 
 class PoolBlock:
-    """A piece of a segment; neighbours in it are `before` and `after`. Unmapped ones are address space without memory."""
+    """A block of a segment; `before` and `after` are its neighbours. An unmapped block is address space without memory."""
 
     __slots__ = ("address", "after", "age", "allocated", "before", "mapped", "pool", "requested", "segment", "size", "waits")
 
@@ -100,12 +100,12 @@ class Pool:
 
 
 class CachingAllocator:
-    """A device's allocator; `limit` is the bytes that CUDA would hand out. Addresses are made up, and never used twice.
+    """A device's allocator; `limit`: bytes that CUDA can provide. Addresses are synthetic and never reused.
 
-    `note` is told (action, address, bytes, stream) of each segment: segment_alloc, segment_free, segment_map, segment_unmap.
+    `note` is called with (action, address, bytes, stream) of each segment: segment_alloc, segment_free, segment_map, segment_unmap.
 
-    `allocated` counts blocks that are in use or wait for another stream, as `memory_allocated` counts the former and
-    `active_bytes` both; `reserved` is what was asked of CUDA. `peak_allocated`, `peak_reserved`: their highest so far.
+    `allocated` counts blocks that are in use or wait for another stream, like PyTorch's `active_bytes` (`memory_allocated` counts
+    only the former). `reserved`: bytes obtained from CUDA. `peak_allocated`, `peak_reserved`: their maxima so far.
     """
 
     def __init__(self, settings: AllocatorSettings | None = None, limit: float = math.inf, note: Note | None = None) -> None:
@@ -117,32 +117,32 @@ class CachingAllocator:
         self._next = 0x7F0000000000
 
     def malloc(self, size: float, stream: int = 0) -> PoolBlock:
-        """The block for `size` bytes asked for on `stream`. Raises OutOfMemory."""
-        wanted = math.ceil(size)
-        rounded = self.settings.rounded(wanted)
+        """Allocates `size` bytes on `stream`; returns the block. Raises OutOfMemory."""
+        requested = math.ceil(size)
+        rounded = self.settings.rounded(requested)
         small = rounded <= SMALL
         pool = self._pools.get((stream, small)) or self._pools.setdefault((stream, small), Pool(stream, small))
         block = self._cached(pool, rounded) or self._fresh(pool, rounded)
-        rest = block.size - rounded
-        if rest and self._splits(pool, rounded, rest):
-            left = PoolBlock(pool, block.segment, block.address + rounded, rest)
-            left.before, left.after = block, block.after
+        remaining = block.size - rounded
+        if remaining and self._splits(pool, rounded, remaining):
+            remainder = PoolBlock(pool, block.segment, block.address + rounded, remaining)
+            remainder.before, remainder.after = block, block.after
             if block.after is not None:
-                block.after.before = left
-            block.after, block.size = left, rounded
-            pool.add(left)
-        block.allocated, block.requested = True, wanted
+                block.after.before = remainder
+            block.after, block.size = remainder, rounded
+            pool.add(remainder)
+        block.allocated, block.requested = True, requested
         self.allocated += block.size
         self.peak_allocated = max(self.peak_allocated, self.allocated)
         return block
 
     def record_stream(self, block: PoolBlock, stream: int) -> None:
-        """`block` is also used on `stream`: once freed, it stays out of reach until that stream has caught up."""
+        """`block` is also used on `stream` (record_stream): once freed, it is not reused before that stream has caught up."""
         if stream != block.pool.stream:
             block.waits.add(stream)
 
     def free(self, block: PoolBlock) -> None:
-        """The tensor is gone; its block can be reused unless another stream still uses it."""
+        """Frees `block`; it can be reused unless another stream still uses it."""
         block.allocated = False
         if block.waits:
             self._deferred[block.address] = block
@@ -158,7 +158,7 @@ class CachingAllocator:
                 self._release(block)
 
     def empty_cache(self) -> None:
-        """Gives free segments back to CUDA, and whole free pages of expandable ones, after waiting for all streams."""
+        """Returns free segments, and free pages of expandable segments, to CUDA, after waiting for all streams."""
         for block in list(self._deferred.values()):
             block.waits.clear()
             del self._deferred[block.address]
@@ -196,27 +196,27 @@ class CachingAllocator:
     def _fresh(self, pool: Pool, size: int) -> PoolBlock:
         if self.settings.collect_above > 0.0 and self.limit < math.inf:
             self._collect()
-        found = self._from_cuda(pool, size)
-        if found is None and self._release_oversize(pool, size):
+        block = self._from_cuda(pool, size)
+        if block is None and self._release_oversize(pool, size):
             self.retries += 1
-            found = self._from_cuda(pool, size)
-        if found is None:
+            block = self._from_cuda(pool, size)
+        if block is None:
             self.empty_cache()
             self.retries += 1
-            found = self._from_cuda(pool, size)
-        if found is None:
+            block = self._from_cuda(pool, size)
+        if block is None:
             raise OutOfMemory(size, self.reserved, self.limit)
-        return found
+        return block
 
     def _from_cuda(self, pool: Pool, size: int) -> PoolBlock | None:
         if self.settings.expandable:
             return self._expand(pool, size)
-        whole = SMALL_SEGMENT if pool.small else LARGE_SEGMENT if size < OWN_SEGMENT else -(-size // ROUND) * ROUND
-        if not self._reserve(whole):
+        segment_bytes = SMALL_SEGMENT if pool.small else LARGE_SEGMENT if size < OWN_SEGMENT else -(-size // ROUND) * ROUND
+        if not self._reserve(segment_bytes):
             return None
-        segment = PoolSegment(pool, self._address(whole), whole, expandable=False)
+        segment = PoolSegment(pool, self._address(segment_bytes), segment_bytes, expandable=False)
         self.segments[segment.first.address] = segment
-        self._tell("segment_alloc", segment.first, whole)
+        self._tell("segment_alloc", segment.first, segment_bytes)
         return segment.first
 
     def _tell(self, action: str, block: PoolBlock, size: int) -> None:
@@ -231,9 +231,9 @@ class CachingAllocator:
         return True
 
     def _address(self, size: int) -> int:
-        found = self._next
+        address = self._next
         self._next += -(-size // ROUND) * ROUND + ROUND
-        return found
+        return address
 
     # -- expandable segments ----------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class CachingAllocator:
             following = block.after
             if following is None or not self._map(following, min(size - block.size, following.size), page):
                 return None
-            block = following  # the mapped pages took their free neighbour in
+            block = following  # the mapped pages merged with their free neighbour
         pool.remove(block)
         return block
 
@@ -266,8 +266,8 @@ class CachingAllocator:
                 if room >= size:
                     return start
         page = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
-        whole = max(size, int(1.125 * self.limit) if self.limit < math.inf else 2**40)
-        segment = PoolSegment(pool, self._address(whole + page), -(-whole // page) * page, expandable=True)
+        span = max(size, int(1.125 * self.limit) if self.limit < math.inf else 2**40)
+        segment = PoolSegment(pool, self._address(span + page), -(-span // page) * page, expandable=True)
         self.segments[segment.first.address] = segment
         return segment.first
 
@@ -276,11 +276,11 @@ class CachingAllocator:
         if not self._reserve(mapped):
             return False
         if mapped < block.size:
-            rest = PoolBlock(block.pool, block.segment, block.address + mapped, block.size - mapped, mapped=False)
-            rest.before, rest.after = block, block.after
+            unmapped = PoolBlock(block.pool, block.segment, block.address + mapped, block.size - mapped, mapped=False)
+            unmapped.before, unmapped.after = block, block.after
             if block.after is not None:
-                block.after.before = rest
-            block.after, block.size = rest, mapped
+                block.after.before = unmapped
+            block.after, block.size = unmapped, mapped
         block.mapped = True
         self._tell("segment_map", block, mapped)
         self._merge(block)
@@ -288,7 +288,7 @@ class CachingAllocator:
         return True
 
     def _unmap(self, block: PoolBlock) -> None:
-        """Gives back the whole pages of a free block; what sticks out at both ends stays free."""
+        """Unmaps the full pages of a free block; partial pages at both ends stay mapped and free."""
         page = SMALL_SEGMENT if block.pool.small else LARGE_SEGMENT
         base = block.segment.first.address
         begin = base + -(-(block.address - base) // page) * page
@@ -324,7 +324,7 @@ class CachingAllocator:
         block.pool.add(block)
 
     def _merge(self, block: PoolBlock) -> None:
-        """Takes idle neighbours in that are mapped as `block` is."""
+        """Merges `block` with idle neighbours that are mapped, or unmapped, like it."""
         before, after = block.before, block.after
         if before is not None and before.idle and before.mapped == block.mapped:
             if before.mapped:
@@ -354,33 +354,33 @@ class CachingAllocator:
         most = self.settings.max_split
         if most == math.inf or self.settings.expandable:
             return False
-        wanted = max(size, int(most))
-        index = bisect_left(pool.keys, (wanted, 0))
+        target = max(size, int(most))
+        index = bisect_left(pool.keys, (target, 0))
         if index < len(pool.keys):
             self._give_back(pool.at(index))
             return True
         released = 0
-        while released < wanted and pool.keys and pool.keys[-1][0] >= most:
+        while released < target and pool.keys and pool.keys[-1][0] >= most:
             released += pool.keys[-1][0]
             self._give_back(pool.at(-1))
-        return released >= wanted
+        return released >= target
 
     def _collect(self) -> None:
-        """Frees whole cached segments of the large pools that are older than the average, until below the threshold."""
+        """Frees cached segments of the large pools that are older than the average, until below the threshold."""
         target = self.reserved - self.settings.collect_above * self.limit
         while target > 0.0:
-            whole = [
+            free_segments = [
                 b
                 for (_, small), pool in self._pools.items()
                 if not small
                 for b in pool.blocks.values()
                 if b.before is None and b.after is None and not b.segment.expandable
             ]
-            if not whole:
+            if not free_segments:
                 return
-            ages = [b.pool.searches - b.age for b in whole]
+            ages = [b.pool.searches - b.age for b in free_segments]
             mean = sum(ages) / len(ages)
-            for block, age in zip(whole, ages, strict=True):
+            for block, age in zip(free_segments, ages, strict=True):
                 if age >= mean:
                     target -= block.size
                     self._give_back(block)

@@ -1,4 +1,4 @@
-"""What PYTORCH_CUDA_ALLOC_CONF says, as far as it moves memory."""
+"""Settings of PYTORCH_CUDA_ALLOC_CONF that change memory."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class AllocatorSettings:
 def settings_of(text: str) -> AllocatorSettings:
     """Settings from the text of PYTORCH_CUDA_ALLOC_CONF: `name:value` pairs with commas between.
 
-    Knows expandable_segments, max_split_size_mb, roundup_power2_divisions (one number), garbage_collection_threshold and
+    Accepts expandable_segments, max_split_size_mb, roundup_power2_divisions (one number), garbage_collection_threshold and
     backend:native. Raises SpecError or UnknownName for anything else.
     """
-    found = AllocatorSettings()
+    settings = AllocatorSettings()
     for pair in (part.strip() for part in text.split(",") if part.strip()):
         name, _, value = pair.partition(":")
         if name not in READERS:
             raise UnknownName("runtime.alloc_conf", name, tuple(READERS))
-        found = READERS[name](found, value.strip())
-    return found
+        settings = READERS[name](settings, value.strip())
+    return settings
 
 
 def _expandable(settings: AllocatorSettings, value: str) -> AllocatorSettings:

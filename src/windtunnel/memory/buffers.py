@@ -20,7 +20,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
     job = workload.job
     plan = job.plan
     total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
-    total += largest_copy(workload, stage)  # a layer that leaves while the next one runs, or comes back ahead of its use
+    total += largest_copy(workload, stage)  # offload: a layer is copied out while the next one runs, or fetched ahead of its use
     if plan.shards_parameters and job.shard_ranks > 1:
         return total + _sharded(workload, stage, habit, parameters + workload.held_weights(stage)[1])
     if (job.dp * plan.cp > 1 or gradients_leave(plan)) and habit.bucket:
@@ -44,7 +44,7 @@ def _sharded(workload: Workload, stage: int, habit: MemoryHabits, parameters: fl
     head = size[workload.root[-1]] if workload.root and workload.root[-1] in used else 0.0
     # the root unit (embedding, head) is not resharded inside a step
     gathered = (1 + blocks_ahead(workload, stage)) * largest + root if job.runtime.reshard_after_forward else parameters
-    if job.runtime.live_parameters is not None:  # DeepSpeed frees no sooner than it has to
+    if job.runtime.live_parameters is not None:  # DeepSpeed keeps parameters up to its limit of live ones
         gathered = max(gathered, job.runtime.live_parameters)
     second = parameters / job.plan.secondary_group if job.plan.secondary_group else 0.0
     small = sum(persistent(job, workload.blocks[b]) * times for chunk in workload.stages[stage] for b, times in chunk.blocks)
@@ -52,15 +52,15 @@ def _sharded(workload: Workload, stage: int, habit: MemoryHabits, parameters: fl
     narrow = workload.stage_quantised[stage]
     if job.runtime.reshard_after_forward:
         narrow = min(narrow, (1 + blocks_ahead(workload, stage)) * max((workload.blocks[b].quantised for b in used), default=0.0))
-    thinner = narrow * (compute - gather_width(job, compute, 1.0, 1.0))  # what is gathered in low precision
+    thinner = narrow * (compute - gather_width(job, compute, 1.0, 1.0))  # gathered in low precision
     return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised - thinner
 
 
 def _outputs(workload: Workload, stage: int, width: float) -> float:
-    """Logits of all earlier micro batches, which PyTorch's pipeline runtime collects where the head is."""
+    """Logits of all earlier micro batches, which PyTorch's pipeline runtime collects on the stage of the head."""
     head = next((index for index, block in enumerate(workload.blocks) if block.key.kind is BlockKind.HEAD), None)
     heads = [runs for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True) if (head, 1) in chunk.blocks]
-    # a graph's outputs are not known from its kernels; of a loss without whole logits they are one number
+    # kernels of a graph do not tell its outputs; a loss without materialised logits returns one number
     if head is None or not heads or workload.job.runtime.cross_entropy in ("chunked", "linear"):
         return 0.0
     table, rows = workload.ops, workload.blocks[head].forward

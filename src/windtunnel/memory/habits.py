@@ -1,4 +1,4 @@
-"""Habits of frameworks that change memory and that no field of the plan states.
+"""Memory behaviour of frameworks that no field of the plan states.
 
 Keyed by framework only. From the frameworks' sources, as recalled: Megatron-LM `core/tensor_parallel/cross_entropy.py` and
 `core/pipeline_parallel/schedules.py` (deallocates outputs since 2022-05, Korthikanti et al. 2022 appendix B); DeepSpeed
@@ -16,8 +16,8 @@ from typing import Literal
 class MemoryHabits:
     """How a framework treats buffers.
 
-    `loss` is what one logit costs at the peak of an unfused loss, in bytes, without and with a vocabulary cut over tp, tensors of
-    different size included that the caching allocator cannot hand on from one to the other; `fused_loss` the same of a fused one.
+    `loss`: bytes per logit at the peak of an unfused loss, without and with a vocabulary sharded over tp. It includes tensors of
+    different sizes, whose blocks the caching allocator cannot reuse for each other. `fused_loss`: the same of a fused loss.
     `keeps_outputs`: a stage's output stays allocated until its backward pass.
     `raw_gradients`: gradients in compute precision exist beside the accumulated ones, of one layer or of the whole virtual stage
     until the micro batch ends.
@@ -25,9 +25,10 @@ class MemoryHabits:
     `saves_gathered`: under sequence parallelism the gathered input of a column-parallel layer is kept, not gathered again.
     `torch_pipeline`: PyTorch's pipeline runtime over FSDP2 keeps parameters gathered and gradients unsharded until the last
     micro batch, and the outputs of all micro batches until the end of the step.
-    `resident`: bytes of the process on the GPU beside tensors, context and NCCL: kernels loaded whole, as before CUDA 11.7.
-    `flat`: what lies in one buffer instead of a tensor for each parameter: the accumulated gradients, or weights and optimizer
-    state as well. `lazy_moments`: the optimizer makes its moments in its first update, when the first step's activations are gone.
+    `resident`: bytes of the process on the GPU beside tensors, context and NCCL: eagerly loaded kernels, as before CUDA 11.7.
+    `flat`: what is in one buffer instead of a tensor per parameter: the accumulated gradients, or weights and optimizer
+    state as well. `lazy_moments`: the optimizer allocates its moments in its first update, after the first step's activations are
+    freed.
     """
 
     loss: tuple[float, float] = (14.0, 14.0)

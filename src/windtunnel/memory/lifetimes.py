@@ -1,7 +1,7 @@
-"""Tensor lifetimes of a pipeline stage: what a process allocates and frees, from its start to the end of its second step.
+"""Tensor lifetimes of a pipeline stage: allocations and frees of a process, from its start to the end of its second step.
 
-Fragmentation comes from order: state made after the first step settles in holes that its activations left, and the second step then
-finds them taken. A step is shortened to the passes up to its highest point and a little beyond; those that are left only give back.
+Fragmentation depends on order: state allocated after the first step fills holes that activations left, so the second step cannot
+reuse them. A step is shortened to the passes up to its peak and a few more; the passes after them only free.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from windtunnel.workload.passes.fsdp import blocks_ahead
 from windtunnel.workload.schedules import Action, Pass
 
 BEYOND = 4
-"""Passes of each virtual stage played after the highest point: there the holes that passes leave have found their sizes."""
+"""Passes of each virtual stage replayed after the peak; by then the sizes of holes between blocks are stable."""
 
 
 class Content(IntEnum):
-    """What a tensor holds, from the bottom of a picture of memory to its top."""
+    """The content of a tensor, in the order of a memory picture from bottom to top."""
 
     WEIGHTS = 0
     GRADIENTS = 1
@@ -43,9 +43,9 @@ class Content(IntEnum):
 class TensorEvent(NamedTuple):
     """`tensor` is allocated with `size` bytes on `stream`, or freed where `size` is negative. Zero-sized tensors do not appear.
 
-    `content` is what it holds, `label` its name for people, `where` the pass in which the event falls. `turn` counts passes and
-    updates through both steps: -1 before them; with n passes a step, 0 to n - 1 and n for the update of the first step, n + 1 to
-    2n + 1 in the second.
+    `content`: its kind; `label`: its name for people; `where`: the pass of the event. `turn` counts passes and updates over both
+    steps: -1 before them; with n passes a step, 0 to n - 1 and n for the update of the first step, n + 1 to 2n + 1 in the
+    second.
     """
 
     tensor: int
@@ -81,9 +81,9 @@ class _Script:
 
 
 def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[TensorEvent]:
-    """Events of the fullest GPU of `stage`, in the order in which its process makes them; of `whole` steps, or of shortened ones.
+    """Events of the fullest GPU of `stage`, in program order; of `whole` steps, or of shortened ones.
 
-    What is never freed stays allocated.
+    Tensors without a freeing event stay allocated.
     """
     job = workload.job
     habit = habits(job.runtime.framework)
@@ -107,7 +107,7 @@ def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Tenso
 
 
 def shortened(workload: Workload, stage: int) -> list[Action]:
-    """The stage's passes up to a little beyond the highest point of its walk, then backward passes of what is still there."""
+    """The stage's passes up to a few after its peak, then backward passes of micro batches that are still in flight."""
     order = list(workload.schedule[stage])
     highest = int(activation_walk(workload, stage).argmax())
     cut = highest + 1 + BEYOND * len(workload.stages[stage])
@@ -116,11 +116,11 @@ def shortened(workload: Workload, stage: int) -> list[Action]:
 
 
 def _start(script: _Script, workload: Workload, stage: int, habit: MemoryHabits, state: State) -> None:
-    """State and buffers that a process makes before its first step."""
+    """State and buffers that a process allocates before its first step."""
     job, parameters = workload.job, workload.stage_parameters[stage]
     weights = _spread(workload, stage, False, state.weights, trained=False)
     first = [script.take(size, Content.WEIGHTS, "weights") for size in weights]
-    if habit.flat == "all":  # one flat copy, of which the modules' tensors then are views
+    if habit.flat == "all":  # one flat copy; the modules' tensors are views of it
         script.take(state.weights, Content.WEIGHTS, "weights")
         script.drop(first)
     if not _late_gradients(job, habit):
@@ -137,14 +137,14 @@ def _start(script: _Script, workload: Workload, stage: int, habit: MemoryHabits,
     script.take(cublas_bytes(job), Content.BUFFERS, "cuBLAS workspace")
     arriving = workload.boundary if job.plan.pp > 1 else 0.0
     _all(script, [arriving, arriving], Content.BUFFERS, "pipeline receive buffer")
-    rest = buffer_bytes(workload, stage, habit, parameters) - 2.0 * arriving
+    buffers = buffer_bytes(workload, stage, habit, parameters) - 2.0 * arriving
     gathered = _Player.gathered(workload, stage)
-    moving = min(rest, (1 + blocks_ahead(workload, stage)) * max(gathered.values(), default=0.0))
-    script.take(rest - moving, Content.BUFFERS, "framework buffer")
+    moving = min(buffers, (1 + blocks_ahead(workload, stage)) * max(gathered.values(), default=0.0))
+    script.take(buffers - moving, Content.BUFFERS, "framework buffer")
 
 
 def _late_gradients(job: Job, habit: MemoryHabits) -> bool:
-    """Whether a step's first backward passes make the gradients, a tensor for each parameter, and its end frees them."""
+    """Whether a step's first backward passes allocate gradients, one tensor per parameter, and the end of the step frees them."""
     half = job.runtime.compute_width >= DTYPE_BYTES[job.runtime.gradient_dtype]
     return habit.flat == "none" or habit.flat == "all" and half
 
@@ -174,7 +174,7 @@ def _all_at_once(script: _Script, sizes: Sequence[float], content: Content, labe
 
 
 class _Player:
-    """Plays a stage's passes onto a script."""
+    """Writes the events of a stage's passes."""
 
     def __init__(self, script: _Script, workload: Workload, stage: int) -> None:
         self.script, self.boundary = script, workload.boundary
@@ -190,13 +190,13 @@ class _Player:
         self.weights = self.gathered(workload, stage)
         self.in_flight = 1 + blocks_ahead(workload, stage)
         self.chunks = [[b for b, times in chunk.blocks for _ in range(times)] for chunk in workload.stages[stage]]
-        # outputs stay with their micro batch where the framework keeps them
+        # outputs of micro batches, if the framework keeps them
         self.outputs = [
             max(0.0, held - sum(needs[b].saved for b in blocks))
             for held, blocks in zip(chunk_bytes(workload, stage, needs), self.chunks, strict=True)
         ]
         self.live: dict[tuple[int, int], list[list[int]]] = {}
-        self.late: dict[tuple[int, int], list[int]] = {}  # of backward passes whose second half is to come
+        self.late: dict[tuple[int, int], list[int]] = {}  # of backward passes whose second half has not run
         self.raw: list[int] = []
         self.gradients: dict[int, list[int]] = {}  # by virtual stage
         self.ring: list[int] = []
@@ -211,11 +211,11 @@ class _Player:
             return {}
         layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if b not in workload.root}
         blocks = workload.blocks
-        held = {b: (blocks[b].elements, blocks[b].quantised + blocks[b].frozen_quantised) for b in layers}
-        return {b: gather_width(job, job.runtime.compute_width, *held[b]) * held[b][0] for b in layers}
+        elements = {b: (blocks[b].elements, blocks[b].quantised + blocks[b].frozen_quantised) for b in layers}
+        return {b: gather_width(job, job.runtime.compute_width, *elements[b]) * elements[b][0] for b in layers}
 
     def step(self, order: Sequence[Action], name: str) -> None:
-        """All passes of `order`; what they left is given back at the end, but for gradients."""
+        """Runs all passes of `order`, then frees what remains except gradients."""
         for action in order:
             key = action.chunk, action.micro_batch
             self.script.turn += 1
@@ -240,12 +240,12 @@ class _Player:
         self.raw, self.ring = [], []
 
     def drop_gradients(self) -> None:
-        """What frameworks do after an update, so that the next step's first backward passes make them anew."""
-        self.script.drop(tensor for made in self.gradients.values() for tensor in made)
+        """Frees gradients after an update; the next step's first backward passes allocate them again."""
+        self.script.drop(tensor for tensors in self.gradients.values() for tensor in tensors)
         self.gradients = {}
 
     def _gather(self, block: int) -> None:
-        """The next block's parameters arrive while those of the one before it are still there."""
+        """Allocates the next block's gathered parameters before those of the block before it are freed."""
         if block in self.weights:
             self.ring.append(self.script.take(self.weights[block], Content.BUFFERS, "gathered parameters", Stream.GATHER))
             while len(self.ring) > self.in_flight:
@@ -259,9 +259,9 @@ class _Player:
             if stays:
                 kept.append(self.script.take(size, Content.ACTIVATIONS, f"{self.names[block]} activation"))
             else:
-                made = self.script.take(size, Content.TEMPORARY, f"{self.names[block]} output")
+                output = self.script.take(size, Content.TEMPORARY, f"{self.names[block]} output")
                 self.script.drop(passing)
-                passing = [made]
+                passing = [output]
         self.script.drop(passing)
         return kept
 
@@ -275,15 +275,15 @@ class _Player:
             self._gather(block)
             passes, name = self.passes[block], self.names[block]
             beside = [script.take(size, Content.TEMPORARY, f"{name} temporary") for size in passes.beside]
-            held = kept + [script.take(size, Content.TEMPORARY, f"{name} recomputed") for size in passes.again]
+            inputs = kept + [script.take(size, Content.TEMPORARY, f"{name} recomputed") for size in passes.again]
             last: list[int] = []
             freed = 0
             for place, size in enumerate(passes.gradients):
-                made = script.take(size, Content.TEMPORARY, f"{name} gradient")
+                tensor = script.take(size, Content.TEMPORARY, f"{name} gradient")
                 script.drop(last)
-                last = [made]
-                upto = place * len(held) // len(passes.gradients)  # what is behind the gradient is not needed any more
-                script.drop(held[len(held) - upto : len(held) - freed])
+                last = [tensor]
+                upto = place * len(inputs) // len(passes.gradients)  # the gradient has passed these tensors: free them
+                script.drop(inputs[len(inputs) - upto : len(inputs) - freed])
                 freed = upto
             if first:
                 accumulated += [
@@ -291,7 +291,7 @@ class _Player:
                     for count in self.elements[block]
                 ]
             self.raw += [script.take(size, Content.GRADIENTS, f"{name} raw gradient") for size in passes.raw]
-            script.drop([*held[: len(held) - freed], *beside])
+            script.drop([*inputs[: len(inputs) - freed], *beside])
             following = script.take(self.boundary, Content.TEMPORARY, "gradient")
             script.drop([*last, gradient])
             gradient = following

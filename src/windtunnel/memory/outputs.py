@@ -1,4 +1,4 @@
-"""Which tensors a pass of a block makes, in order: what it keeps, and what only the next operator reads."""
+"""Tensors that a pass of a block allocates, in order: saved ones, and temporary ones that only the next operator reads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from windtunnel.workload.ops import Axis, Comm, Kind, Phase
 class Passes:
     """Tensors of one block and micro batch in bytes.
 
-    `forward` are (size, kept) in order of the operators. A backward pass first brings `again` back, then makes `gradients` one
-    after the other, of which two live at a time, and leaves `raw` weight gradients. `beside` lives through the whole of it: the
-    loss's temporaries, and inputs gathered once more. `late` stay after its first half, where the schedule cuts it in two.
+    `forward`: (size, kept) in the order of operators. A backward pass first recomputes `again`, then allocates `gradients` one
+    after the other, with two alive at a time, and leaves `raw` weight gradients. `beside` lives through the whole pass: the
+    loss's temporaries, and inputs gathered again. `late` stays after the first half, if the schedule splits the pass.
     """
 
     forward: tuple[tuple[float, bool], ...]
@@ -52,15 +52,15 @@ def passes_of(workload: Workload, block: Block, need: Needs, raw_gradient: float
 
 
 def output_bytes(workload: Workload, row: int) -> float:
-    """Bytes of what one row of the graph writes to new memory; 0 where it works in place or is only known by its traffic."""
+    """Bytes of new memory that a row of the graph writes; 0 if it works in place or only its traffic is known."""
     table, runtime = workload.ops, workload.job.runtime
     m, n, k, batch = (float(column[row]) for column in (table.m, table.n, table.k, table.batch))
     kind, phase, width = table.kind[row], table.phase[row], runtime.compute_width
     if kind == Kind.COMM:
         if table.axis[row] != Axis.TP:
             return 0.0
-        whole = float(table.bytes[row])
-        return {Comm.ALL_GATHER: whole, Comm.REDUCE_SCATTER: whole / workload.job.plan.tp}.get(Comm(int(table.comm[row])), 0.0)
+        result = float(table.bytes[row])
+        return {Comm.ALL_GATHER: result, Comm.REDUCE_SCATTER: result / workload.job.plan.tp}.get(Comm(int(table.comm[row])), 0.0)
     if kind == Kind.ATTENTION:
         return batch * m * k * width
     if kind == Kind.ATTENTION_BACKWARD:
@@ -77,26 +77,26 @@ def output_bytes(workload: Workload, row: int) -> float:
 
 
 def _kept(workload: Workload, block: Block, need: Needs) -> list[float]:
-    """The block's kept tensors; what frameworks keep beyond the graph's (see habits) is one more."""
+    """The block's saved tensors, and one more for what the framework saves beyond them (see `habits`)."""
     kept = list(block.tensors.kept or ((block.saved,) if block.saved else ()))
-    more = need.saved - sum(kept)
-    return [*kept, more] if more >= 1.0 else kept
+    extra = need.saved - sum(kept)
+    return [*kept, extra] if extra >= 1.0 else kept
 
 
 def _loss(workload: Workload, block: Block, habit: MemoryHabits, need: Needs) -> tuple[float, ...]:
-    """Temporaries of the loss: fp32 copies of the logits, and what is left over."""
+    """Temporaries of the loss: fp32 copies of the logits, and a remainder."""
     if not need.logits:
         return ()
     kept = copy_per_logit(workload.job.runtime)
     copy = need.logits * kept / (workload.job.runtime.compute_width + kept)
-    left = need.working - workload.boundary
-    pieces = [copy] * int(left // copy) if copy else []
-    rest = left - sum(pieces)
-    return (*pieces, rest) if rest >= 1.0 else tuple(pieces)
+    unassigned = need.working - workload.boundary
+    pieces = [copy] * int(unassigned // copy) if copy else []
+    remainder = unassigned - sum(pieces)
+    return (*pieces, remainder) if remainder >= 1.0 else tuple(pieces)
 
 
 def _late(workload: Workload, block: Block, need: Needs) -> tuple[float, ...]:
-    """What the weight gradients wait for, a piece for each of their products; they add up to the block's `late` bytes."""
+    """Tensors kept for the weight gradients, one for each product; they add up to the block's `late` bytes."""
     table = workload.ops
     sizes = [
         float(table.batch[row]) * float(table.k[row]) * float(table.m[row] + table.n[row])
@@ -107,22 +107,22 @@ def _late(workload: Workload, block: Block, need: Needs) -> tuple[float, ...]:
 
 
 def _pair(chain: Sequence[float]) -> float:
-    """Most bytes that two tensors in a row have."""
+    """Largest sum of two consecutive tensors, bytes."""
     return max((a + b for a, b in pairwise((*chain, 0.0))), default=0.0)
 
 
 def _woven(kept: Sequence[float], outputs: Sequence[float]) -> tuple[tuple[float, bool], ...]:
-    """Kept tensors and passing outputs in one order. For each kept tensor one output of its size is that tensor."""
+    """Saved tensors and temporary outputs in one order. For each saved tensor, one output of the same size is that tensor."""
     passing = list(outputs)
     for size in kept:
-        same = next((place for place, other in enumerate(passing) if abs(size - other) < 1.0), None)
+        same = next((place for place, output in enumerate(passing) if abs(size - output) < 1.0), None)
         if same is not None:
             del passing[same]
-    found: list[tuple[float, bool]] = []
-    done = 0
+    merged: list[tuple[float, bool]] = []
+    consumed = 0
     for place, size in enumerate(kept):
         upto = (place + 1) * len(passing) // (len(kept) + 1)
-        found += [(other, False) for other in passing[done:upto]]
-        found.append((size, True))
-        done = upto
-    return (*found, *((other, False) for other in passing[done:]))
+        merged += [(output, False) for output in passing[consumed:upto]]
+        merged.append((size, True))
+        consumed = upto
+    return (*merged, *((output, False) for output in passing[consumed:]))

@@ -1,4 +1,4 @@
-"""A stage's memory over one step, by what it is: the replay of whole steps, put on the clock."""
+"""A stage's memory over one step, by content: the replay of full steps with times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windtunnel.memory.lifetimes import Content, lifetimes
 from windtunnel.workload.graph import Workload
 
 PARTS = tuple(content.name.lower() for content in Content)
-"""Keys of what tensors hold, from the bottom of a picture up."""
+"""Keys of tensor contents, in the order of a picture from bottom to top."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class OverTime:
 
     @property
     def shown(self) -> Floats:
-        """[n] what the driver's tool shows."""
+        """[n] total bytes, as nvidia-smi shows them."""
         return self.reserved + self.context
 
     def thinned(self, most: int) -> OverTime:
-        """At most about `most` moments: of each stretch the one with most allocated."""
+        """At most about `most` moments: of each interval the one with most allocated."""
         if len(self.time) <= most:
             return self
         edges = np.unique(np.linspace(0, len(self.time), most + 1).astype(np.int64))
@@ -55,7 +55,7 @@ class OverTime:
 def over_time(workload: Workload, stage: int, times: Sequence[tuple[float, float]], context: float, limit: float) -> OverTime:
     """The second step of `stage` moment by moment; `times` are begin and end in seconds of its passes in order, then of its update.
 
-    CUDA has `limit` bytes to give. Raises SpecError if there are not as many times, OutOfMemory where the allocator finds no room.
+    CUDA can provide `limit` bytes. Raises SpecError for a wrong number of times, OutOfMemory if the allocator has no room.
     """
     passes = len(workload.schedule[stage])
     if len(times) != passes + 1:

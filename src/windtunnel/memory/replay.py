@@ -1,4 +1,4 @@
-"""Tensor lifetimes through the caching allocator: what a stage's process reserves."""
+"""Replay of tensor lifetimes by the caching allocator: the bytes that a stage's process reserves."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from windtunnel.workload.graph import Workload
 
 @dataclass(frozen=True)
 class Pooled:
-    """What the allocator came to, in bytes, each figure at its highest.
+    """Peaks of the allocator, in bytes.
 
-    `failed`: it found no room in pieces that were large enough, even after `retries`.
+    `failed`: no free block was large enough, even after `retries`.
     """
 
     allocated: float
@@ -32,7 +32,7 @@ class Pooled:
 
 
 def pooled(workload: Workload, stage: int, limit: float) -> Pooled:
-    """What `stage` reserves where CUDA has `limit` bytes to give."""
+    """Bytes that `stage` reserves if CUDA can provide `limit` bytes."""
     pool = CachingAllocator(settings_of(workload.job.runtime.alloc_conf), limit)
     live: dict[int, PoolBlock] = {}
     failed = False
@@ -48,9 +48,9 @@ def pooled(workload: Workload, stage: int, limit: float) -> Pooled:
 
 
 def replay(workload: Workload, memory: Sequence[StageMemory]) -> tuple[Pooled, ...]:
-    """A second opinion on reserved memory: what PyTorch's allocator makes of each stage's tensors, beside `memory_of`'s sums.
+    """Reserved memory of each stage by a replay of PyTorch's allocator, to compare with the sums of `memory_of`.
 
-    CUDA has as much to give as the GPU offers beside the stage's context; to a stage that does not fit, as much as it asks. Takes
+    CUDA can provide the GPU's memory less the stage's context; a stage that does not fit gets what it asks for. Takes
     15 to 80 ms a stage. Raises SpecError for a `runtime.alloc_conf` that PyTorch would refuse.
     """
     return tuple(pooled(workload, m.stage, m.usable - m.context if m.fits else math.inf) for m in memory)

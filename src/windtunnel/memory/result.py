@@ -1,4 +1,4 @@
-"""The answer of this room: plain data, one per pipeline stage."""
+"""The result: plain data, one `StageMemory` per pipeline stage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StageMemory:
     """Bytes on the fullest GPU of one pipeline stage at its peak, by kind.
 
     weights + gradients + optimizer + activations + logits + buffers + workspace = `allocated`; with `fragmentation` it is what the
-    framework's allocator holds (`reserved`); with `context` (CUDA context, NCCL) what the driver's tool shows (`total`).
+    framework's allocator holds (`reserved`); with `context` (CUDA context, NCCL) it is what nvidia-smi shows (`total`).
     `fits`: the GPU has room, and so have all `tiers`.
     """
 
@@ -36,23 +36,23 @@ class StageMemory:
     capacity: float
     fits: bool
     curve: Sequence[tuple[float, float]] = ()  # (second in the step, allocated bytes)
-    tiers: tuple[TierMemory, ...] = ()  # what lives elsewhere
+    tiers: tuple[TierMemory, ...] = ()  # bytes outside the GPU
 
     @property
     def usable(self) -> float:
-        """Bytes of `capacity` that CUDA hands out."""
+        """Bytes of `capacity` that CUDA can provide."""
         return USABLE * self.capacity
 
     @property
     def missing(self) -> float:
-        """Bytes beyond what the GPU, or a place beside it, has: positive if and only if the stage does not fit."""
+        """Bytes beyond the capacity of the GPU, or of an offload tier: positive if and only if the stage does not fit."""
         over = self.total - self.usable
         if self.fits:
-            return min(0.0, over)  # a fitting stage may fill the room, but for rounding
+            return min(0.0, over)  # a stage that fits may fill its room exactly; ignore rounding
         return max((over, *(tier.missing for tier in self.tiers)))
 
     @property
     def short(self) -> str:
-        """Where `missing` bytes are missing: GPU memory, or a place beside it that lacks more."""
+        """Where `missing` bytes are missing: GPU memory, or an offload tier that lacks more."""
         over = max(self.tiers, key=lambda tier: tier.missing, default=None)
         return NAMES[over.place] if over is not None and over.missing > max(0.0, self.total - self.usable) else "GPU memory"

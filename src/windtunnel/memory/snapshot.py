@@ -1,7 +1,7 @@
 """A stage's replay as a snapshot that PyTorch's memory viewer opens (pytorch.org/memory_viz, torch.cuda._memory_viz).
 
-The keys are those that `torch.cuda.memory._snapshot` documents. Instead of a stack an entry has one frame: the tensor's kind as its
-function, the pass that made it as its file.
+The keys are those that `torch.cuda.memory._snapshot` documents. Instead of a stack, an entry has one frame: the tensor's kind as
+the function, the pass that allocated it as the file.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NO_POOL = (0, 0)
 
 
 def snapshot(workload: Workload, stage: int, limit: float = math.inf) -> Snapshot:
-    """Segments of `stage` at the moment when most is allocated, and all that the allocator did up to then.
+    """Segments of `stage` at the moment of peak allocation, and all allocator events up to then.
 
-    `limit` is what CUDA has to give, in bytes. Raises OutOfMemory where the allocator finds no room.
+    `limit`: bytes that CUDA can provide. Raises OutOfMemory if the allocator has no room.
     """
     settings = settings_of(workload.job.runtime.alloc_conf)
     trace: list[Snapshot] = []
@@ -43,22 +43,22 @@ def snapshot(workload: Workload, stage: int, limit: float = math.inf) -> Snapsho
 
     pool = CachingAllocator(settings, limit, note)
     blocks: dict[int, Any] = {}
-    made: dict[int, list[Snapshot]] = {}  # frames by address of a live block
+    frames_at: dict[int, list[Snapshot]] = {}  # frames by address of a live block
     for tensor, size, stream, _, label, where, _ in _until_highest(lifetimes(workload, stage)):
         frames = [{"name": label, "filename": where, "line": 0}]
         if size > 0.0:
             block = blocks[tensor] = pool.malloc(size, stream)
-            made[block.address] = frames
+            frames_at[block.address] = frames
             note("alloc", block.address, block.requested, stream)
         else:
             block = blocks.pop(tensor)
             address, requested = block.address, block.requested
-            del made[address]
+            del frames_at[address]
             for action in ("free_requested", "free_completed"):
                 note(action, address, requested, stream)
             pool.free(block)
     return {
-        "segments": [_segment(segment, made, settings.expandable) for segment in pool.segments.values()],
+        "segments": [_segment(segment, frames_at, settings.expandable) for segment in pool.segments.values()],
         "device_traces": [trace],
         "allocator_settings": {
             "PYTORCH_CUDA_ALLOC_CONF": workload.job.runtime.alloc_conf,
@@ -67,9 +67,9 @@ def snapshot(workload: Workload, stage: int, limit: float = math.inf) -> Snapsho
     }
 
 
-def dumps(found: Snapshot) -> bytes:
+def dumps(content: Snapshot) -> bytes:
     """The bytes of the file; of plain lists, dicts, tuples, strings and numbers only."""
-    return pickle.dumps(found, protocol=4)
+    return pickle.dumps(content, protocol=4)
 
 
 def _until_highest(events: list[TensorEvent]) -> list[TensorEvent]:
@@ -82,16 +82,16 @@ def _until_highest(events: list[TensorEvent]) -> list[TensorEvent]:
     return events[: last + 1]
 
 
-def _segment(segment: PoolSegment, made: dict[int, list[Snapshot]], expandable: bool) -> Snapshot:
+def _segment(segment: PoolSegment, frames_at: dict[int, list[Snapshot]], expandable: bool) -> Snapshot:
     mapped = [block for block in segment.blocks() if block.mapped]
     used = sum(block.size for block in mapped if block.allocated)
-    held = sum(block.size for block in mapped if not block.idle)
+    active = sum(block.size for block in mapped if not block.idle)
     return {
         "device": 0,
         "address": mapped[0].address,
         "total_size": sum(block.size for block in mapped),
         "allocated_size": used,
-        "active_size": held,
+        "active_size": active,
         "requested_size": sum(block.requested for block in mapped if block.allocated),
         "stream": segment.pool.stream,
         "segment_type": "small" if segment.pool.small else "large",
@@ -104,7 +104,7 @@ def _segment(segment: PoolSegment, made: dict[int, list[Snapshot]], expandable: 
                 "size": block.size,
                 "requested_size": block.requested if block.allocated else block.size,
                 "state": "active_allocated" if block.allocated else "inactive" if block.idle else "active_awaiting_free",
-                "frames": made.get(block.address, []),
+                "frames": frames_at.get(block.address, []),
             }
             for block in mapped
         ],

@@ -1,4 +1,4 @@
-"""All of a stage's memory in one figure: state + activations + buffers, then the allocator, then the driver."""
+"""A stage's peak memory: state + activations + buffers, then the allocator's overhead, then the driver's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def memory_of(job: Job, workload: Workload) -> tuple[StageMemory, ...]:
     the GPU has room: before it fails, PyTorch's caching allocator gives unused segments back. Raises SpecError for a
     `runtime.alloc_conf` that PyTorch would refuse.
     """
-    settings_of(job.runtime.alloc_conf)  # refuses what PyTorch would refuse
+    settings_of(job.runtime.alloc_conf)  # raises SpecError for what PyTorch would refuse
     needs = block_needs(workload)
     return tuple(_stage(job, workload, stage, needs) for stage in range(job.plan.pp))
 
@@ -38,7 +38,7 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
     peak = peak_of(workload, stage, needs, raw_gradient_bytes(job))
     buffers = buffer_bytes(workload, stage, habit, parameters)
     step = step_bytes(job, parameters, experts)
-    if step > peak.total + buffers:  # the update is the highest point: activations and most buffers are gone
+    if step > peak.total + buffers:  # the update is the peak: activations and most buffers are freed
         peak, buffers = Peak(0.0, 0.0, step), 0.0
     workspace = peak.working + cublas_bytes(job)
     allocated = state.total + peak.activations + peak.logits + workspace + buffers
@@ -68,7 +68,7 @@ def _stage(job: Job, workload: Workload, stage: int, needs: tuple[Needs, ...]) -
 
 
 def raw_gradient_bytes(job: Job) -> float:
-    """Bytes per parameter of compute-precision gradients that wait for the end of a backward pass beside the accumulated ones."""
+    """Bytes per parameter of compute-precision gradients that live beside the accumulated ones until a backward pass ends."""
     runtime, plan = job.runtime, job.plan
     whole_chunk = habits(runtime.framework).raw_gradients == "chunk"
     if not whole_chunk or plan.shards_parameters or runtime.fused_wgrad or runtime.gradient_dtype == runtime.precision:
@@ -80,7 +80,7 @@ def raw_gradient_bytes(job: Job) -> float:
 def curve(workload: Workload, memory: StageMemory, ends: Sequence[float]) -> tuple[tuple[float, float], ...]:
     """Allocated bytes over time: `ends` are the seconds at which the stage's actions end, in schedule order.
 
-    The base is what lives through the step; raises SpecError if there are not as many ends as actions.
+    The base is what lives through the step. Raises SpecError if the number of ends differs from that of actions.
     """
     levels = activation_walk(workload, memory.stage)
     if len(ends) != len(levels):

@@ -20,7 +20,7 @@ from windtunnel.workload.passes.optimizer import sharded, state_bytes, updated_p
 
 @dataclass(frozen=True)
 class State:
-    """Bytes on one GPU; `master` is the part of `optimizer` that are fp32 copies of weights."""
+    """Bytes on one GPU; `master`: the part of `optimizer` that is fp32 master weights."""
 
     weights: float
     gradients: float
@@ -41,29 +41,29 @@ def state_of(
     moments: float | None = None,
     frozen: float = 0.0,
 ) -> State:
-    """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of them of experts, and
-    of `frozen` ones beside them, which are weights alone; `quantised` of all are of linear layers in low precision. `moments`:
-    bytes of the optimizer's own state (`Workload.stage_states`); left out, as if no parameter were a matrix."""
+    """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of which belong to
+    experts, and of `frozen` further ones, which have only weights; `quantised` of all are of linear layers in low precision.
+    `moments`: bytes of the optimizer's state (`Workload.stage_states`); by default, as if no parameter were a matrix."""
     plan, runtime = job.plan, job.runtime
-    own = sharded(job, parameters, experts)
+    shard = sharded(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
-    whole = plan.gradient_accumulation == "local" or plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
+    unsharded_gradients = plan.gradient_accumulation == "local" or plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
     still = weight * frozen / job.shard_ranks
     master = 4.0 if runtime.master_weights and weight < 4.0 else 0.0
     kept = plan.offload.kept_state
-    if master and plan.sharding in ("fsdp", "hsdp"):  # FSDP's shards are the master copy; 16-bit weights exist only gathered
+    if master and plan.sharding in ("fsdp", "hsdp"):  # FSDP's shards are the master copy; 16-bit weights exist only while gathered
         weight, master = (1.0 - kept) * weight + kept * master, 0.0
     if moments is None:
         moments = state_bytes(job, Held(parameters, experts))
     copies = master * updated_parameters(job, parameters, experts)
-    cut = plan.sharding == "zero2" or plan.shards_parameters and not whole
+    cut = plan.sharding == "zero2" or plan.shards_parameters and not unsharded_gradients
     return State(
         weights=0.0
         if plan.offload.parameters != "none"
-        else weight * own + still
+        else weight * shard + still
         if plan.shards_parameters
         else weight_bytes(job, parameters + frozen, quantised),
-        gradients=gradient * (own * (kept if gradients_leave(plan) else 1.0) if cut else parameters),
+        gradients=gradient * (shard * (kept if gradients_leave(plan) else 1.0) if cut else parameters),
         optimizer=(moments + copies) * kept,
         master=copies * kept,
     )

@@ -1,4 +1,4 @@
-"""Bytes that a GPU keeps elsewhere: in its node's DRAM, on its storage or expansion, in the cluster's pool."""
+"""Offload tiers: bytes that a GPU keeps in its node's DRAM, on its storage or expansion, or in the cluster's pool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from windtunnel.workload.passes.optimizer import updated_parameters
 from windtunnel.workload.schedules import Pass, table
 
 USABLE_HOST = 0.9
-"""Share of the node's DRAM that training may pin; the rest is the system's, the processes' and the loader's. Assumed."""
+"""Share of the node's DRAM that training may pin; the system, the processes and the data loader use the rest. Assumed."""
 
 PARTS = ("activations", "optimizer", "gradients", "parameters", "buffers")
 
@@ -28,9 +28,9 @@ NAMES: dict[str, str] = {"host": "host memory", "nvme": "storage", "expansion": 
 
 @dataclass(frozen=True)
 class TierMemory:
-    """Bytes of one GPU in one place at their peak, and its share of what the place offers.
+    """Peak bytes of one GPU in one place, and its share of the capacity.
 
-    `buffers` are pinned, on the way to disk.
+    `buffers`: pinned host memory of copies to disk.
     """
 
     place: Place
@@ -52,16 +52,16 @@ class TierMemory:
 
 
 def tiers_of(workload: Workload, stage: int, habit: MemoryHabits, needs: Sequence[Needs]) -> tuple[TierMemory, ...]:
-    """Every place that the plan's offload uses, for one GPU of `stage`; none where nothing leaves."""
+    """Every place that the plan's offload uses, for one GPU of `stage`; empty without offload."""
     job = workload.job
     offload = job.plan.offload
     if offload == NO_OFFLOAD:
         return ()
-    found: dict[Place, TierMemory] = {}
+    tiers: dict[Place, TierMemory] = {}
 
     def add(place: Place, **sizes: float) -> None:
-        held = found.get(place) or TierMemory(place, capacity=_capacity(job, place))
-        found[place] = replace(held, **{name: getattr(held, name) + size for name, size in sizes.items()})
+        tier = tiers.get(place) or TierMemory(place, capacity=_capacity(job, place))
+        tiers[place] = replace(tier, **{name: getattr(tier, name) + size for name, size in sizes.items()})
 
     if offload.activations:
         add(offload.activations_to, activations=_activations(workload, stage, needs))
@@ -70,20 +70,20 @@ def tiers_of(workload: Workload, stage: int, habit: MemoryHabits, needs: Sequenc
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     plan = job.plan
     moments = workload.stage_states[stage]
-    whole = state_of(_without(job), habit, parameters, experts, moments=moments)
-    here = state_of(job, habit, parameters, experts, moments=moments)
-    gone = updated_parameters(job, parameters, experts) * (1.0 - offload.kept_state)
+    without_offload = state_of(_without(job), habit, parameters, experts, moments=moments)
+    on_gpu = state_of(job, habit, parameters, experts, moments=moments)
+    offloaded = updated_parameters(job, parameters, experts) * (1.0 - offload.kept_state)
     if offload.optimizer != "none":
-        away = whole.optimizer - here.optimizer
+        optimizer_bytes = without_offload.optimizer - on_gpu.optimizer
         if plan.sharding in ("fsdp", "hsdp") and offload.parameters == "none" and job.runtime.master_weights:
-            away += 4.0 * gone  # the master copy, which the shards are where nothing leaves
-        gradient = DTYPE_BYTES[job.runtime.gradient_dtype] * gone
-        add(offload.optimizer, optimizer=away)
+            optimizer_bytes += 4.0 * offloaded  # the master copy; without offload the shards are the master copy
+        gradient = DTYPE_BYTES[job.runtime.gradient_dtype] * offloaded
+        add(offload.optimizer, optimizer=optimizer_bytes)
         if gradients_leave(plan) or offload.updated_away:
             add("host" if offload.optimizer == "nvme" else offload.optimizer, gradients=gradient)
     if offload.parameters != "none":
-        add(offload.parameters, parameters=whole.weights)
-    return tuple(found.values())
+        add(offload.parameters, parameters=without_offload.weights)
+    return tuple(tiers.values())
 
 
 def largest_copy(workload: Workload, stage: int) -> float:
@@ -93,9 +93,11 @@ def largest_copy(workload: Workload, stage: int) -> float:
 
 def _activations(workload: Workload, stage: int, needs: Sequence[Needs]) -> float:
     """Most bytes of micro batches in flight."""
-    held = np.array([sum(needs[b].offloaded * times for b, times in chunk.blocks) for chunk in workload.stages[stage]])
+    chunk_offloaded = np.array([sum(needs[b].offloaded * times for b, times in chunk.blocks) for chunk in workload.stages[stage]])
     direction, chunk, _, _ = table(workload.schedule[stage]).T
-    change = np.where(direction == Pass.FORWARD, held[chunk], np.where(direction == Pass.BACKWARD, -held[chunk], 0.0))
+    change = np.where(
+        direction == Pass.FORWARD, chunk_offloaded[chunk], np.where(direction == Pass.BACKWARD, -chunk_offloaded[chunk], 0.0)
+    )
     return float(np.cumsum(change).max(initial=0.0))
 
 
@@ -108,9 +110,9 @@ def _capacity(job: Job, place: Place) -> float:
     cluster, node = job.cluster, job.cluster.node
     if place == "pool":
         return cluster.memory_pool.capacity / cluster.gpus if cluster.memory_pool else 0.0
-    whole = {
+    of_node = {
         "host": USABLE_HOST * (node.host_memory or 0.0),
         "nvme": node.storage.capacity if node.storage else 0.0,
         "expansion": node.expansion.capacity if node.expansion else 0.0,
     }[place]
-    return whole / cluster.gpus_of_node
+    return of_node / cluster.gpus_of_node

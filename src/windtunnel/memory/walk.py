@@ -1,9 +1,9 @@
-"""Activations over a step: what each pass of each virtual stage allocates and frees, and the highest point of the walk.
+"""Activations over a step: bytes that each pass of each virtual stage allocates and frees, and their peak.
 
-A forward pass leaves its blocks' saved tensors behind; the backward pass of the same micro batch frees them block by block, last
-one first, while it holds one block's working set: recomputed tensors, gradients of activations, gathered inputs. Where the schedule
-cuts the backward pass in two, the first half leaves what the second one multiplies: inputs of the linear layers, as saved or as
-brought back by recompute, and gradients of their outputs (Qi et al. 2023, table 1: 32 bytes a token and hidden unit of a layer).
+A forward pass leaves its blocks' saved tensors behind. The backward pass of the same micro batch frees them block by block, last
+one first, while it holds one block's working set: recomputed tensors, gradients of activations, gathered inputs. If the schedule
+splits the backward pass, the first half leaves the operands of the second: inputs of the linear layers, saved or
+recomputed, and gradients of their outputs (Qi et al. 2023, table 1: 32 bytes per token and hidden unit of a layer).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def copy_per_logit(runtime: Runtime) -> float:
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of saved that is logits,
-    `late` what its weight gradients need once its input's gradient is done, `offloaded` what it keeps elsewhere."""
+    """Bytes of one block: `saved` per micro batch, `working` in its backward pass, `logits` the part of `saved` that is logits,
+    `late` what its weight gradients need after its input's gradient, `offloaded` what is kept outside the GPU."""
 
     saved: float
     working: float
@@ -45,7 +45,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Peak:
-    """The highest point of a stage's walk, in bytes, split into what is there."""
+    """The peak of a stage's activations, in bytes by kind."""
 
     activations: float
     logits: float
@@ -62,7 +62,7 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
 
 
 def _needs(workload: Workload, block: Block, habit: MemoryHabits) -> Needs:
-    if isinstance(workload.job.model, GraphModel):  # its tensors were counted one by one
+    if isinstance(workload.job.model, GraphModel):  # a graph model counts its tensors one by one
         return Needs(block.saved, block.working, 0.0, block.parameters, 0.0, block.offloaded)
     table, runtime, plan = workload.ops, workload.job.runtime, workload.job.plan
     width = runtime.compute_width
@@ -93,27 +93,27 @@ def _needs(workload: Workload, block: Block, habit: MemoryHabits) -> Needs:
     loss = np.flatnonzero(table.kind[ahead] == Kind.CROSS_ENTROPY)
     if len(loss):
         elements = float(table.m[ahead][loss[0]]) * float(table.n[ahead][loss[0]])
-        whole = runtime.cross_entropy in ("vocab_parallel", "gathered")  # else they never lie in memory all at once
-        present = width + copy_per_logit(runtime) if whole else 0.0
+        materialised = runtime.cross_entropy in ("vocab_parallel", "gathered")  # else the logits are never in memory all at once
+        present = width + copy_per_logit(runtime) if materialised else 0.0
         logits = elements * present
-        each = habit.fused_loss if runtime.fused_cross_entropy else habit.loss[plan.tp > 1]
-        each = each if runtime.fp32_logits else 2.0 * width  # logits, and their gradient beside them
-        working = max(0.0, each - present) * elements + workload.boundary
+        bytes_per_logit = habit.fused_loss if runtime.fused_cross_entropy else habit.loss[plan.tp > 1]
+        bytes_per_logit = bytes_per_logit if runtime.fp32_logits else 2.0 * width  # logits, and their gradient beside them
+        working = max(0.0, bytes_per_logit - present) * elements + workload.boundary
     elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
         saved += _unread(workload, ahead, width)
-    size = np.minimum(np.array([DTYPE_BYTES[name] for name in DTYPES])[table.dtype[rows]], width)  # operands wait as quantised
+    size = np.minimum(np.array([DTYPE_BYTES[name] for name in DTYPES])[table.dtype[rows]], width)  # operands are kept quantised
     factors = (np.where(matrix & (phase == Phase.WGRAD), batch * k * (m + n), 0) * size).sum()
     again = (phase == Phase.WGRAD) & (table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP)
     cut = 0.0 if habit.saves_gathered else float(table.bytes[rows][again].sum()) * (1.0 - 1.0 / plan.tp)
     offloaded = block.offloaded
-    if offloaded and not block.saved:  # what frameworks keep beyond the graph's tensors leaves with them
+    if offloaded and not block.saved:  # what the framework saves beyond the graph's tensors is offloaded with them
         offloaded, working, saved = offloaded + saved, working + saved, 0.0
     return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut), offloaded)
 
 
 def _context(table: OpTable, rows: slice) -> float:
-    """Largest buffers of context parallelism in a backward pass: gathered keys and values, what an all-to-all brings, or what a
-    ring works on beside what arrives."""
+    """Largest buffers of context parallelism in a backward pass: gathered keys and values, the result of an all-to-all, or the
+    blocks of a ring in use and in transfer."""
     if not np.isin(table.axis[rows], CONTEXT_AXES).any():
         return 0.0
     sizes = np.where(np.isin(table.axis[rows], CONTEXT_AXES), table.bytes[rows], 0.0)
@@ -135,12 +135,12 @@ def _unread(workload: Workload, rows: slice, width: float) -> float:
 def chunk_bytes(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tuple[float, ...]:
     """Bytes that one micro batch leaves behind in each virtual stage of `stage`."""
     plan, habit = workload.job.plan, habits(workload.job.runtime.framework)
-    held = []
+    sizes = []
     for virtual, chunk in enumerate(workload.stages[stage]):
         last = workload.job.places[stage][virtual] == plan.pp * plan.vpp - 1
         output = workload.boundary if habit.keeps_outputs and plan.pp > 1 and not last else 0.0
-        held.append(output + sum(needs[b].saved * times for b, times in chunk.blocks))
-    return tuple(held)
+        sizes.append(output + sum(needs[b].saved * times for b, times in chunk.blocks))
+    return tuple(sizes)
 
 
 def _late(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tuple[float, ...]:
@@ -149,9 +149,9 @@ def _late(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tuple[flo
 
 
 def _levels(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> npt.NDArray[np.float64]:
-    """Bytes held after each action."""
-    held, late = (np.array(size, np.float64) for size in (chunk_bytes(workload, stage, needs), _late(workload, stage, needs)))
-    change = np.stack([held, -held, late - held, -late])  # by `Pass`
+    """Bytes of activations after each action."""
+    saved, late = (np.array(size, np.float64) for size in (chunk_bytes(workload, stage, needs), _late(workload, stage, needs)))
+    change = np.stack([saved, -saved, late - saved, -late])  # by `Pass`
     direction, chunk, _, _ = table(workload.schedule[stage]).T
     return np.cumsum(change[direction, chunk])
 
@@ -163,7 +163,7 @@ def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
 
 
 def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float) -> Peak:
-    """Highest point of the walk of `stage`; `raw_gradient` bytes per parameter pile up during one backward pass."""
+    """Peak of the activations of `stage`; `raw_gradient` bytes per parameter accumulate during one backward pass."""
     before = np.full((len(Pass), len(workload.stages[stage])), -1.0)  # highest level at the start of a pass; -1: no such pass
     direction, chunk, _, pairs = table(workload.schedule[stage]).T
     levels = np.append(0.0, _levels(workload, stage, needs)[:-1])
@@ -176,14 +176,14 @@ def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradie
         start = float(before[way, virtual])
         if way is Pass.FORWARD or start < 0.0:  # what a forward pass adds is seen at the start of the backward pass that follows
             continue
-        # DeepSpeed clears them when the next backward pass starts, so that forward passes see all of them
+        # DeepSpeed frees them when the next backward pass starts, so they are present during forward passes
         points = [(0.0, 0.0, waiting)]
         if way is not Pass.WEIGHT_GRADIENT:
             points += _points(workload.stages[stage][virtual], needs, raw_gradient, way is Pass.INPUT_GRADIENT)
         for released, logits, working in points:
-            found = Peak(start - released - logits, logits, working)
-            if found.total > best.total:
-                best = found
+            peak = Peak(start - released - logits, logits, working)
+            if peak.total > best.total:
+                best = peak
     return best
 
 
@@ -195,20 +195,20 @@ def _in_step(
     chunk: npt.NDArray[np.int64],
     pairs: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.float64]:
-    """Levels at the start of each action where the two passes of a pair go layer by layer: the forward pass fills what the backward
-    pass beside it frees, and is at most a layer ahead (Megatron-Core's combined_1f1b.py)."""
-    held = np.array(chunk_bytes(workload, stage, needs))
+    """Levels at the start of each action if the two passes of a pair alternate layer by layer: the forward pass reuses memory that
+    the backward pass frees, and is at most one layer ahead (Megatron-Core's combined_1f1b.py)."""
+    saved = np.array(chunk_bytes(workload, stage, needs))
     layer = np.array([max((needs[b].saved for b, _ in each.blocks), default=0.0) for each in workload.stages[stage]])
     ahead, back = chunk[pairs], chunk[pairs + 1]
-    found = levels.copy()
-    found[pairs + 1] = levels[pairs] + layer[ahead] + np.maximum(0.0, held[ahead] - held[back])
-    return found
+    in_step = levels.copy()
+    in_step[pairs + 1] = levels[pairs] + layer[ahead] + np.maximum(0.0, saved[ahead] - saved[back])
+    return in_step
 
 
 def _points(chunk: Chunk, needs: tuple[Needs, ...], raw_gradient: float, half: bool) -> list[tuple[float, float, float]]:
-    """(bytes freed so far, logits still there, working bytes) at both ends of each run of equal blocks, in backward order.
+    """(bytes freed so far, remaining logits, working bytes) at both ends of each run of equal blocks, in backward order.
 
-    `half`: the pass leaves what the weight gradients need; that may be more than what it frees.
+    `half`: the pass keeps what the weight gradients need, which may be more than it frees.
     """
     points = []
     released = raw = 0.0

@@ -1,4 +1,4 @@
-"""Why a job does not fit: what fills its fullest GPU, in sentences."""
+"""Why a job does not fit: sentences on what fills its fullest GPU."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ GIB = 2.0**30
 
 
 def why(workload: Workload, memory: Sequence[StageMemory]) -> tuple[str, ...]:
-    """Sentences about the fullest stage, the weightiest first; none where everything fits."""
+    """Sentences about the fullest stage, the largest part first; none if everything fits."""
     worst = max(memory, key=lambda stage: stage.missing)
     if worst.fits:
         return ()
     job = workload.job
     state = worst.weights + worst.gradients + worst.optimizer
-    rest = worst.activations + worst.logits
-    told = [(state, _state(job, workload, worst, state)), (rest, _activations(job, workload, worst))]
-    told += [
+    activations = worst.activations + worst.logits
+    sentences = [(state, _state(job, workload, worst, state)), (activations, _activations(job, workload, worst))]
+    sentences += [
         (
             worst.workspace,
             f"Temporary tensors of one block's backward pass take {_gib(worst.workspace)}"
             f"{' (recompute brings a whole layer back)' if job.plan.recompute == 'full' else ''}.",
         )
     ]
-    told += [(worst.buffers, f"Buffers of communication take {_gib(worst.buffers)}.")]
-    large = [(size, words) for size, words in told if size > 0.1 * worst.allocated]
+    sentences += [(worst.buffers, f"Buffers of communication take {_gib(worst.buffers)}.")]
+    large = [(size, words) for size, words in sentences if size > 0.1 * worst.allocated]
     return tuple(words for _, words in sorted(large, key=lambda entry: -entry[0]))
 
 
 def _state(job: Job, workload: Workload, worst: StageMemory, state: float) -> str:
     plan = job.plan
-    held, experts = workload.stage_parameters[worst.stage], workload.stage_experts[worst.stage]
-    words = f"Weights, gradients and optimizer state take {_gib(state)} of {_gib(worst.capacity)}: {held / 1e9:.3g} billion "
+    parameters, experts = workload.stage_parameters[worst.stage], workload.stage_experts[worst.stage]
+    words = f"Weights, gradients and optimizer state take {_gib(state)} of {_gib(worst.capacity)}: {parameters / 1e9:.3g} billion "
     words += "parameters"
     if plan.sharding in ("zero3", "fsdp", "hsdp"):
         words += f" over {job.shard_ranks} ranks"
     else:
         words += f" on stage {worst.stage}'s GPUs (tp = {plan.tp}, pp = {plan.pp})"
-    if experts > 0.5 * held and job.model.experts:
-        each = f"{job.model.experts // plan.ep} of {job.model.experts} in every layer"
-        words += f", {experts / held:.0%} of them experts', of which plan.ep = {plan.ep} leaves {each}"
+    if experts > 0.5 * parameters and job.model.experts:
+        experts_per_rank = f"{job.model.experts // plan.ep} of {job.model.experts} in every layer"
+        words += f", {experts / parameters:.0%} of them experts', of which plan.ep = {plan.ep} leaves {experts_per_rank}"
     if plan.sharding == "none" and job.dp * plan.cp > 1:
         words += f"; plan.sharding = none keeps the optimizer state on all {job.dp * plan.cp} data-parallel ranks"
-    elif plan.sharding == "zero1" and job.expert_dp < 4 and experts > 0.5 * held:
+    elif plan.sharding == "zero1" and job.expert_dp < 4 and experts > 0.5 * parameters:
         words += f"; only {job.expert_dp} ranks share an expert's optimizer state"
     return words + "."
 
 
 def _activations(job: Job, workload: Workload, worst: StageMemory) -> str:
     plan = job.plan
-    held = most = 0
+    in_flight = most = 0
     for action in workload.schedule[worst.stage]:
-        held += (action.direction is Pass.FORWARD) - (action.direction in (Pass.BACKWARD, Pass.INPUT_GRADIENT))
-        most = max(most, held)
+        in_flight += (action.direction is Pass.FORWARD) - (action.direction in (Pass.BACKWARD, Pass.INPUT_GRADIENT))
+        most = max(most, in_flight)
     flight = f"{most} micro batch{'es' if most > 1 else ''} of {plan.micro_batch} in flight"
     return (
         f"Activations take {_gib(worst.activations + worst.logits)}: {flight}, recompute = {plan.recompute}, cut by tp x cp = "

@@ -1,4 +1,4 @@
-"""The public calls of this room, `windtunnel.sweep` and `windtunnel.flows`; they take names as the command line does."""
+"""The public functions `windtunnel.sweep` and `windtunnel.flows`; they take the names of the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALIASES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter"
 
 
 def op_of(name: str, path: str = "op") -> str:
-    """The name in `OPS` of a call however it is written: `AllReduce`, `all-reduce`. UnknownName at `path`."""
+    """The name in `OPS` of a call in any spelling, such as `AllReduce` or `all-reduce`. Raises UnknownName at `path`."""
     plain = name.strip().lower().replace("-", "_")
     plain = ALIASES.get(plain, plain)
     if plain not in OPS:
@@ -54,9 +54,9 @@ def sweep(
     """The table of nccl-tests, a row per size in bytes: `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, …
 
     `op` as `windtunnel collective --op` takes it; `network` closed, flow or packet; `settings` NCCL's variables; `per_node` ranks
-    in each domain (left out: as many as fit). In closed form NCCL's own choice is priced by the formula alone; an `algorithm`, a
-    `protocol` or `sends` from a file are lowered to lanes first. `seed`, `mtu`, `skip`: of the engines. `progress` is told the
-    share that is done; if it answers True the rows so far are all. Raises SpecError and UnknownName.
+    in each domain (left out: as many as fit). The closed form prices NCCL's choice by formula; an `algorithm`, a `protocol` or
+    `sends` from a file are lowered to lanes. `seed`, `mtu` and `skip` are options of the engines. `progress` is called with the
+    finished share; if it returns True, the sweep stops and returns the rows so far. Raises SpecError and UnknownName.
     """
     call = OPS[op_of(op)] if isinstance(op, str) else op
     if network == CLOSED and algorithm is None and protocol is None and sends is None:
@@ -93,7 +93,7 @@ def flows(
 ) -> FlowsResult:
     """Plain flows over a fabric; both as `windtunnel flows` takes them: `fat_tree:k=8,link=400Gb/s`, `permutation:bytes=10MiB`.
 
-    `fct` of the result are seconds until each sender has its last ACK; `summary()`, `stats`, `hot_links()`, `collisions`. Raises
+    The result has `fct` (seconds until each sender has its last ACK), `summary()`, `stats`, `hot_links()` and `collisions`. Raises
     SpecError, UnknownName and FileError.
     """
     graph = parse_fabric(fabric)

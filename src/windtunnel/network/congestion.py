@@ -1,4 +1,4 @@
-"""Congestion control as the user names it: an algorithm of the packet engine, its parameters, and where switches mark.
+"""Congestion control as users name it: an algorithm of the packet engine, its parameters, and the marking thresholds of switches.
 
     load_congestion("dcqcn")                                a preset of catalog/congestion
     load_congestion("dcqcn:rai=40Mb/s,g=0.004")             the same with other values
@@ -178,12 +178,12 @@ def _mapping(value: object, path: str) -> dict[str, Any]:
 
 def _value(parameter: Parameter, value: object, path: str) -> float:
     """`value` in SI units, within the parameter's bounds."""
-    wanted = {"B/s": "a bandwidth such as '40Mb/s'", "s": "a time such as '55us'", "B": "a size such as '32KiB'",
+    example = {"B/s": "a bandwidth such as '40Mb/s'", "s": "a time such as '55us'", "B": "a size such as '32KiB'",
               "0/1": "true or false", "": "a number"}[parameter.unit]  # fmt: skip
     try:
         number = _parsed(parameter.unit, value)
     except ValueError:
-        raise SpecError(path, value, wanted, f"{parameter.name}: {parameter.meaning}") from None
+        raise SpecError(path, value, example, f"{parameter.name}: {parameter.meaning}") from None
     if not parameter.least <= number <= parameter.most:
         unit = f" {parameter.unit}" if parameter.unit else ""
         raise SpecError(path, value, f"{parameter.least:g} to {parameter.most:g}{unit}", f"{parameter.name}: {parameter.meaning}")
@@ -231,7 +231,7 @@ def _rows(value: object, path: str) -> tuple[Ecn, ...]:
 
 
 def _marking(rows: tuple[Ecn, ...], marking: dict[str, object], path: str) -> Ecn:
-    """One marking for all ports from what was given; thresholds come in pairs, since those of the preset depend on the rate."""
+    """One marking for all ports from the given thresholds; they come in pairs, since those of the preset depend on the rate."""
     if "kmin" not in marking or "kmax" not in marking:
         raise SpecError(path, ", ".join(marking), "kmin and kmax together, with or without pmax")
     return _row(0.0, {"pmax": rows[-1].pmax if rows else 1.0, **marking}, path)

@@ -1,4 +1,4 @@
-"""The main path: job in, prediction out. Names are imported on first use."""
+"""The main path from a job to a prediction. Names are imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a second of the step is booked under, with its group and its label. The engine sees only the numbers."""
+"""Categories under which seconds of a step are booked, with group and label. The engine sees only their numbers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class StepGroup(StrEnum):
 
 
 class Category(IntEnum):
-    """Computation by class, then what computation may wait for. `key`: its stable name in data; `axis`: the parallel axis that a
-    call belongs to, or ""."""
+    """Computation by class, then the causes of waiting. `key`: the stable name in data; `axis`: the parallel axis of a call, or
+    ""."""
 
     key: str
     group: StepGroup
@@ -67,7 +67,7 @@ for _category in Category:
 
 
 class Task(IntEnum):
-    """What an instance of the program does. `key`: its stable name in data, the category of its span in a timeline."""
+    """The task of an instance of the program. `key`: the stable name in data, and the category of its span in a timeline."""
 
     key: str
     FORWARD = 0
@@ -124,7 +124,7 @@ SPAN_GROUPS: dict[str, StepGroup] = {
 
 @dataclass(frozen=True)
 class StepPart:
-    """One entry of a breakdown: its stable `key`, its group and label, and the axis of a call."""
+    """One entry of a breakdown: stable `key`, group, label, and the axis of a call."""
 
     key: str
     group: StepGroup
@@ -170,7 +170,7 @@ def _step_parts() -> dict[str, StepPart]:
 
 
 STEP_PARTS = _step_parts()
-"""Every key of a breakdown, and of what it overlaps."""
+"""Every key of a breakdown and of overlapped seconds."""
 
 _BY_AXIS = {
     Axis.TP: Category.TENSOR_PARALLEL,
@@ -202,5 +202,5 @@ def categories(ops: OpTable) -> npt.NDArray[np.int32]:
     out[ops.phase == Phase.OPTIMIZER] = Category.OPTIMIZER
     for row in np.nonzero(ops.kind == Kind.COMM)[0]:
         out[row] = _BY_AXIS[Axis(int(ops.axis[row]))]
-    out[(ops.comm == Comm.ALL_REDUCE) & (ops.axis == Axis.SHARD)] = Category.STEP_SYNC  # largest values of delayed scaling
+    out[(ops.comm == Comm.ALL_REDUCE) & (ops.axis == Axis.SHARD)] = Category.STEP_SYNC  # amax reduction of delayed scaling
     return out

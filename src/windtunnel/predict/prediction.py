@@ -1,4 +1,4 @@
-"""What a prediction says: plain data, which pickles, hashes and compares by value."""
+"""A prediction as plain data, which can be pickled, hashed and compared by value."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class ReplicaClass:
 class UnequalResult:
     """A step of unequal ranks beside one of equal ones.
 
-    `equal_step_time_s`: were all ranks as the job's cluster has them, without pauses and chance. `culprit` says in words who is
-    waited for. `steps`: (share of all steps, seconds) of each drawn step; classes, timeline, critical path and kernels are those
-    of the step nearest to the mean. `class_of_replica` [dp] indexes `classes`.
+    `equal_step_time_s`: step time if all ranks were as the job's cluster states, without pauses and chance. `culprit`: the ranks
+    that the others wait for, in words. `steps`: (share of all steps, seconds) of each drawn step; classes, timeline, critical path
+    and kernels are those of the step nearest to the mean. `class_of_replica` [dp] indexes `classes`.
     """
 
     equal_step_time_s: float
@@ -82,7 +82,7 @@ class UnequalResult:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What `predict` returns. Seconds, bytes, FLOP/s, US dollars, joules unless a name says otherwise.
+    """The result of `predict`. Seconds, bytes, FLOP/s, US dollars, joules unless a name says otherwise.
 
     `breakdown` splits the step of the slowest stage into non-overlapping parts that add up to `step_time_s`;
     `by_stage` has the same keys for every stage. `timeline`, `kernel_timeline` and the stages' memory curves are computed when they
@@ -103,7 +103,7 @@ class Prediction:
     overlapped: dict[str, float]
     memory: tuple[StageMemory, ...]
     fits: bool
-    provenance: dict[str, float]  # share of the step's seconds resting on each kind of evidence
+    provenance: dict[str, float]  # share of the step's seconds by kind of evidence
     relative_error: float
     kernels: tuple[KernelRow, ...]
     collectives: tuple[
@@ -119,11 +119,11 @@ class Prediction:
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     sources: dict[str, float] = field(default_factory=dict)  # share of the step's seconds by table of constants or dataset
-    profile: str | None = None  # the dataset that answered for measured kernels and layers
+    profile: str | None = None  # the dataset with the measured kernels and layers that were used
     parameters: float = 0.0
     unequal: UnequalResult | None = None  # who waits for whom; None where all ranks are equal
-    init_time_s: float = 0.0  # until communication groups stand, once a start
-    traffic: Traffic | None = None  # what the links carried; None where the network is a closed form
+    init_time_s: float = 0.0  # seconds until communication groups are set up, once per start
+    traffic: Traffic | None = None  # traffic on the links; None for the closed form
     timeline: Sequence[Span] = field(default=(), repr=False)  # a pass of a virtual stage, a transfer, an optimizer step
     kernel_timeline: Sequence[Span] = field(default=(), repr=False)  # the kernels and collectives inside them
 

@@ -1,6 +1,6 @@
 """The data card of a folder of datasets: content, method and conditions of measurement, limits.
 
-What a run knows is filled in; what only its people know stands as a question between angle brackets. See docs/data-card.md.
+Known fields are filled in; what only the operators know is a question in angle brackets. See docs/data-card.md.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> 
     clocks = [row["clock_hz"] for row in rows if row.get("clock_hz")]
     throttling = [row for row in rows if row.get("throttled") is not None]
     reasons = Counter(word for row in throttling if row["throttled"] for word in row["throttled"].split(", "))
-    seen = f"{sum(1 for row in throttling if row['throttled']):,} of {len(throttling):,} rows" if throttling else "not known"
-    seen += "".join(f", {word} {n:,}" for word, n in reasons.most_common())
+    throttled = f"{sum(1 for row in throttling if row['throttled']):,} of {len(throttling):,} rows" if throttling else "not known"
+    throttled += "".join(f", {word} {n:,}" for word, n in reasons.most_common())
     span = f"{min(clocks) / 1e6:.0f} to {max(clocks) / 1e6:.0f} MHz, median {median(clocks) / 1e6:.0f}" if clocks else "not known"
     lost = sum(1 for row in rows if row["status"] == "oom")
     return TEXT.format(
@@ -93,7 +93,7 @@ def card(abouts: Sequence[About], rows: Sequence[dict[str, Any]], plan: str) -> 
         table=_table(rows),
         conditions="\n".join(f"| {name} | {value} |" for name, value in conditions.items()),
         clock=span,
-        throttled=seen,
+        throttled=throttled,
         licence=first.licence or "<licence>",
         source=first.source or "<source>",
         skipped=f"{lost:,} shapes did not fit into memory and have no time." if lost else "Every shape that was tried fitted.",
@@ -105,8 +105,10 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         groups.setdefault((row["level"], row["op"], row["dtype"], row["mode"]), []).append(row)
     lines = []
-    for group, mine in sorted(groups.items()):
-        times = [row["seconds"] for row in mine if row["seconds"] is not None]
+    for group, rows_of_group in sorted(groups.items()):
+        times = [row["seconds"] for row in rows_of_group if row["seconds"] is not None]
         span = [f"{one * 1e6:,.1f} µs" for one in (min(times), max(times))] if times else ["", ""]
-        lines.append(f"| {' | '.join(group)} | {len(mine):,} | {len(mine) - len(times):,} | {span[0]} | {span[1]} |")
+        lines.append(
+            f"| {' | '.join(group)} | {len(rows_of_group):,} | {len(rows_of_group) - len(times):,} | {span[0]} | {span[1]} |"
+        )
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What is measured: one GPU's shard of a model under a plan, and the `shape` key of its rows."""
+"""A measured case: one GPU's shard of a model under a plan, and the `shape` key of its rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ DTYPES = ("fp32", "bf16", "fp16")
 
 @dataclass(frozen=True)
 class Case:
-    """A model's layer cut over `tp` ranks, `micro_batch` sequences of `seq` tokens; all widths are the whole model's.
+    """A model's layer sharded over `tp` ranks, with `micro_batch` sequences of `seq` tokens; all widths are those of the full
+    model.
 
     `experts`, `top_k` and `expert_ffn` (0: dense) make the MLP a mixture of experts. `pad_vocab`: the vocabulary is padded to a
     multiple of this times tp.
@@ -60,7 +61,7 @@ class Case:
         return self.micro_batch * self.seq
 
     def shape(self, op: str, layers: int | None = None) -> str:
-        """The `shape` column of a row of `op` (one of records.MODULES): only what its time depends on."""
+        """The `shape` column of a row of `op` (one of records.MODULES): only fields that affect its time."""
         model = self.model
         base: dict[str, Value] = {"hidden": model.hidden, "seq": self.seq, "micro_batch": self.micro_batch, "tp": self.tp}
         attention: dict[str, Value] = {
@@ -98,7 +99,7 @@ class Case:
 
 
 def of_job(job: Job) -> Case:
-    """One GPU's shard of `job`. Raises SpecError for what cannot run as modules (fp8, context parallelism)."""
+    """One GPU's shard of `job`. Raises SpecError for jobs that cannot run as modules (fp8, context parallelism)."""
     plan, runtime = job.plan, job.runtime
     if plan.cp > 1:
         raise SpecError("plan.cp", plan.cp, "1, as a slice of a sequence cannot be measured alone", "Add --set plan.cp=1.")

@@ -1,9 +1,9 @@
 """The closure check: four ways to time a layer must agree, or none of them is used.
 
-    kernels + gaps  =  sub-modules + what lies between them  =  layer  =  (step - embedding - final norm - head) / layers
+    kernels + gaps  =  sub-modules + time between them  =  layer  =  (step - embedding - final norm - head) / layers
 
-Each way is held against plain passes of the same stack that were run in turn with it, so that a machine that becomes faster or
-slower meanwhile opens no gate.
+Each measurement is compared with plain passes of the same stack that alternate with it, so that a machine that becomes faster or
+slower does not fail the check.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Way:
 class Sides:
     """All ways to time one pass; None for a way that was not used.
 
-    `gaps` go with `kernels`, less what the profiler costs a CPU; `host`: what the host needs to enqueue those plain passes, None
-    where host and device are one.
+    `gaps` belong to `kernels`, less the profiler's overhead on a CPU; `host`: host time to enqueue those plain passes, None
+    if host and device are one.
     """
 
     submodules: Way | None = None
@@ -38,10 +38,9 @@ class Sides:
 
 
 def ways(sides: Sides, tolerance: float) -> dict[str, float]:
-    """Each way that was used, relative to the layer.
+    """Each measurement, relative to the layer.
 
-    A layer that the host is too slow to feed takes the host's time, which the profiler stretches: its kernels then only have to
-    fit in.
+    A host-bound layer takes the host's time, which the profiler stretches: its kernels then only have to fit in.
     """
     closures = {}
     if sides.kernels is not None:
@@ -56,12 +55,12 @@ def ways(sides: Sides, tolerance: float) -> dict[str, float]:
 
 
 def gate(sides: Sides, tolerance: float) -> str:
-    """Empty if every way is within `tolerance` of the layer; else a description of those that are not."""
+    """Empty if every measurement is within `tolerance` of the layer; else a description of those that are not."""
     return ", ".join(
         f"{name} {ratio:.2f} of the layer" for name, ratio in ways(sides, tolerance).items() if not abs(ratio - 1) <= tolerance
     )
 
 
 def describe(sides: Sides, tolerance: float) -> str:
-    """All ways in one line."""
+    """All measurements in one line."""
     return ", ".join(f"{name} {ratio:.3f}" for name, ratio in ways(sides, tolerance).items())

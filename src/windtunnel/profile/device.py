@@ -1,6 +1,6 @@
 """The device under measurement: PyTorch's CUDA (NVIDIA, or AMD through ROCm) or the CPU, behind one interface.
 
-PyTorch is loaded here and nowhere else at import time of a module; kernels reach it as `device.torch`.
+Only this module imports PyTorch; kernels use it as `device.torch`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CPU_CACHE = 32 * 2**20
 
 
 class Device:
-    """One device. `kind` is PyTorch's word (cuda or cpu), `backend` ours (cuda, rocm or cpu)."""
+    """One device. `kind`: PyTorch's name (cuda or cpu); `backend`: cuda, rocm or cpu."""
 
     def __init__(self, torch: Any, kind: str, index: int = 0) -> None:
         self.torch, self.kind, self.index = torch, kind, index
@@ -36,11 +36,11 @@ class Device:
         if self.cuda:
             torch.cuda.set_device(index)
 
-    # -- what it is -------------------------------------------------------------------------------------------------
+    # -- properties -------------------------------------------------------------------------------------------------
 
     @cached_property
     def name(self) -> str:
-        """Name that the driver prints."""
+        """Name printed by the driver."""
         return str(self.torch.cuda.get_device_name(self.index)) if self.cuda else _cpu_name()
 
     @cached_property
@@ -55,7 +55,7 @@ class Device:
 
     @cached_property
     def known(self) -> bool:
-        """Whether the catalogue has its data sheet."""
+        """Whether its data sheet is in the catalogue."""
         try:
             match_gpu(self.name)
         except UnknownName:
@@ -128,7 +128,7 @@ class Device:
     def mark(self) -> Any:
         """Mark a point in the work enqueued so far, without waiting.
 
-        On one thread of a CPU the thread's own time counts, so that the turns of other programs are in no measurement.
+        On one CPU thread the thread's own time is used, so that time slices of other programs are not measured.
         """
         if not self.cuda:
             return time.thread_time() if self.torch.get_num_threads() == 1 else time.perf_counter()
@@ -156,7 +156,7 @@ class Device:
     def forget(self) -> None:
         """Release unused memory and reset the peak counters."""
         if self.cuda:
-            with suppress(RuntimeError):  # a device that is gone has nothing to give back; who uses it next hears of it
+            with suppress(RuntimeError):  # a failed device cannot release memory; its next use raises the error
                 self.torch.cuda.empty_cache()
                 self.torch.cuda.reset_peak_memory_stats(self.index)
 

@@ -29,7 +29,7 @@ SAME = (
 
 @dataclass(frozen=True)
 class Gain:
-    """`what`: the shared columns. Times in s; `gain` is eager over this mode, above 1 where the mode is faster."""
+    """`what`: the shared columns. Times in s; `gain` is eager time over this mode's, above 1 if the mode is faster."""
 
     what: dict[str, Any]
     mode: str

@@ -1,7 +1,7 @@
-"""The kernels of one job on one GPU, and a few neighbours of each: what a fit needs to predict that job, in little time.
+"""The kernels of one job on one GPU, and a few neighbours of each: the rows that a fit needs for that job, measured in little time.
 
-Shapes are the plan's shards; token counts a quarter, half, once and twice the job's. Classes take turns, the smallest case of each
-first, so a sweep that is cut short has rows of every class.
+Shapes are the plan's shards; token counts are a quarter, half, once and twice the job's. Classes alternate, the smallest case of
+each first, so a sweep that is stopped early has rows of every class.
 """
 
 from __future__ import annotations
@@ -33,27 +33,28 @@ from windtunnel.profile.kernels.pointwise import PointwiseKernel, one
 from windtunnel.profile.kernels.scope import Scope, Shard
 
 SHARES = (0.25, 0.5, 1.0, 2.0)
-"""Token counts of products, of the job's."""
+"""Token counts of products, relative to the job's."""
 
 FINE = (0.25, 0.375, 0.5, 0.75, 1.0, 1.5, 2.0)
-"""Those of kernels that move bytes, which are short and vary more."""
+"""Token counts of kernels that move bytes, which are short and vary more."""
 
 SPLITS = ((1, 1.0), (1, 0.5), (1, 0.25), (1, 2.0), (2, 0.5), (2, 1.0), (4, 0.25))
-"""Attention: times the micro batch, times the sequence."""
+"""Attention: factors on the micro batch and on the sequence."""
 
 DEPTHS = (1, 2, 3, 4, 6, 8)
-"""Layers whose parameters one update, one norm of the gradient takes."""
+"""Numbers of layers in one update and in one gradient norm."""
 
 FUSED = {True: ("sdpa_flash", "sdpa_cudnn"), False: ("sdpa",)}
-"""Attention on CUDA by backend; on a CPU the one that PyTorch takes itself."""
+"""Attention on CUDA by backend; on a CPU the one that PyTorch chooses."""
 
 
 def job_plan(
     case: Case, cuda: bool, products: str = "", classes: Sequence[str] = (), fused_optimizer: bool = True
 ) -> list[KernelCase]:
-    """Cases of `case`, classes in turn. `products`: format of the linear layers where it is not the case's; `classes`: only these.
+    """Cases of `case`, alternating classes. `products`: format of the linear layers if it differs from the case's; `classes`: only
+    these.
 
-    Raises UnknownName for a class that there is not.
+    Raises UnknownName for an unknown class.
     """
     for name in classes:
         if name not in CLASSES:

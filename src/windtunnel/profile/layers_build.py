@@ -39,10 +39,15 @@ class LayerBench:
             small = Small(*parts)
         tokens, labels, gradient = self._tokens(0), self._tokens(1), self._hidden().detach()
         modules = dict(zip(("embedding", "stack", "norm", "head"), parts, strict=True))
-        given = {"embedding": (tokens,), "stack": (self._hidden(),), "norm": (self._hidden(),), "head": (self._hidden(), labels)}
+        arguments = {
+            "embedding": (tokens,),
+            "stack": (self._hidden(),),
+            "norm": (self._hidden(),),
+            "head": (self._hidden(), labels),
+        }
         runs = {"step": self._run(small, (tokens, labels), None)}
         for name, module in modules.items():
-            runs[name] = self._run(module, given[name], None if name == "head" else gradient, updated=False)
+            runs[name] = self._run(module, arguments[name], None if name == "head" else gradient, updated=False)
         return runs, {name: type(module).__name__ for name, module in modules.items()}
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""Times of the modules inside a layer, by hooks that record marks and never wait.
+"""Times of the modules inside a layer, by hooks that record marks without waiting.
 
 A module's input is passed through a view, whose gradient hook fires when the module's own backward has produced it: a plain
 `register_full_backward_hook` misses tensors passed by keyword, and a gradient hook on the input itself would also wait for the
@@ -40,7 +40,7 @@ class Hooks:
             handle.remove()
 
     def by_name(self) -> dict[tuple[str, str], tuple[float, float]]:
-        """Device and host seconds by (module name, phase), summed over modules of that name; what was recorded is forgotten."""
+        """Device and host seconds by (module name, phase), summed over modules of that name; clears the records."""
         total: dict[tuple[str, str], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
         for name, phase, (begin, clock), (end, later) in self.intervals:
             device, host = total[name, phase]

@@ -1,4 +1,4 @@
-"""Sub-modules where they run: inside a stack of layers, by hooks."""
+"""Times of sub-modules inside a stack of layers, by hooks."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def time_parts(run: Run, placed: Placed, family: ModuleFamily, device: Device, w
             for (op, phase), (seconds, host) in inside.items():
                 times[op, phase].append(seconds / len(named[op]))
                 hosts[op, phase].append(host / len(named[op]))
-            for phase, taken in sums.items():
+            for phase, totals in sums.items():
                 within = sum(seconds for (_, passed), (seconds, _) in inside.items() if passed == phase)
-                taken.append(max(watched.times[phase][0], within))
+                totals.append(max(watched.times[phase][0], within))
     run.clear()
     timings = {
-        key: timing_of(taken, median(hosts[key]) if device.cuda else None, 1, None, Reading()) for key, taken in times.items()
+        key: timing_of(totals, median(hosts[key]) if device.cuda else None, 1, None, Reading()) for key, totals in times.items()
     }
     return Parts(
         timings,
         {op: type(modules[0]).__name__ for op, modules in named.items()},
-        {phase: Way(median(taken), median(plain.times[phase])) for phase, taken in sums.items()},
+        {phase: Way(median(totals), median(plain.times[phase])) for phase, totals in sums.items()},
     )

@@ -15,11 +15,11 @@ from windtunnel.profile.timing import KernelTiming
 Row = dict[str, Any]
 
 PER_LAYER = "per layer"
-"""Begins the note of a row whose time is what one more layer adds; its shape has no `layers`."""
+"""Prefix of the note of a row with the time of one more layer; its shape has no `layers`."""
 
 
 def sides_of(measured: StudyResult, phase: str) -> Sides:
-    """The ways that were taken, each beside the plain passes in turn with it."""
+    """The measurements, each with the plain passes that alternate with it."""
     step, inside = measured.step, busy_of(measured, phase)
     whole_step = None
     if step:
@@ -36,12 +36,12 @@ def sides_of(measured: StudyResult, phase: str) -> Sides:
 
 
 def busy_of(measured: StudyResult, phase: str) -> Busy | None:
-    """Kernels and gaps of the stack that was looked into; None for the optimizer and where nobody looked."""
+    """Kernels and gaps of the profiled stack; None for the optimizer and without a profile."""
     return None if measured.traced is None or phase == "optimizer" else busy(measured.traced.traces, phase)
 
 
 class Rows:
-    """Rows of one case, implementation and mode. `open`: what the gate found, by phase; empty if all closes."""
+    """Rows of one case, implementation and mode. `open`: failures of the closure check by phase; empty if all pass."""
 
     def __init__(self, case: Case, library: str, mode: str, measured: StudyResult, effort: Effort, source: str) -> None:
         self.case, self.library, self.mode, self.measured, self.effort, self.source = case, library, mode, measured, effort, source
@@ -114,7 +114,7 @@ class Rows:
                 self._row("submodule", op, phase, self.case.shape(op), self.measured.step.get(op), None)
 
     def _gaps(self, seconds: float, inside: Busy | None) -> dict[str, Any]:
-        """What the kernels leave of a time (the profiler's own gaps are stretched where the host is slow), and their number."""
+        """A time less its kernels (the profiler's gaps are stretched on a slow host), and the number of gaps."""
         if inside is None:
             return {}
         gap = max(0.0, seconds - inside.kernels)
@@ -177,7 +177,7 @@ class Rows:
 
 
 def _times(inside: Busy | None, layers: int, deep: int) -> Busy | None:
-    """What `layers` hold where `deep` hold `inside`."""
+    """Value for `layers`, scaled from `inside` for `deep` layers."""
     if inside is None:
         return None
     return Busy(inside.kernels * layers / deep, inside.gaps * layers / deep, round(inside.launches * layers / deep))

@@ -27,7 +27,7 @@ DEEP = 4
 
 @dataclass(frozen=True)
 class Effort:
-    """How carefully: repetitions, stacks of how many layers, which levels become rows, what the gate lets through."""
+    """Settings: repetitions, numbers of layers in stacks, levels of rows, tolerance of the closure check."""
 
     warmup: int = 10
     repeats: int = 20
@@ -47,8 +47,8 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What came out; None where it did not fit into memory or is not seen in this mode. `deep`: layers of the stack
-    that was looked into; `step`: the whole step, and each of its parts (stack, embedding, norm, head) in turn with it."""
+    """Results; None for parts that did not fit into memory or are not visible in this mode. `deep`: layers of the profiled stack;
+    `step`: the full step, alternating with each of its parts (stack, embedding, norm, head)."""
 
     stacks: dict[int, Timed | None]
     deep: int
@@ -73,16 +73,16 @@ class Study:
         self.bench = LayerBench(case, family, mode, device, effort.seed)
 
     def measure(self) -> StudyResult:
-        """Everything that fits. Raises `Stopped` through `tick`, and then nothing of this case is kept."""
+        """Measures everything that fits. Raises `Stopped` through `tick`; then nothing of this case is kept."""
         stacks = {n: self._fitting(partial(self._stack, n), self.bench.needed(n)) for n in sorted(set(self.effort.layers))}
         fitting = [n for n, timed in stacks.items() if timed is not None]
         if not fitting:
             return StudyResult(stacks, 0, None, None, {}, self.device.cuda)
         deep = max((n for n in fitting if n <= DEEP), default=fitting[0])
         parts = self._fitting(partial(self._parts, deep)) if self._sees_inside() else None
-        taken = self._fitting(partial(self._traces, deep)) if self._sees_kernels() else None
+        traces = self._fitting(partial(self._traces, deep)) if self._sees_kernels() else None
         step = self._fitting(partial(self._step, deep)) or {}
-        return StudyResult(stacks, deep, parts, taken, step, self.device.cuda)
+        return StudyResult(stacks, deep, parts, traces, step, self.device.cuda)
 
     def _stack(self, layers: int) -> Timed:
         run, placed = self.bench.stack(layers)
@@ -115,7 +115,7 @@ class Study:
     def _fitting(self, make: Callable[[], Made], needed: float = 0.0) -> Made | None:
         """Return what `make` returns, or None, with the memory released, if it does not fit."""
         if not self.device.cuda and needed > self.device.free() > 0:
-            return None  # an operating system that promises more than it has would end the process
+            return None  # with memory overcommit the operating system would kill the process
         self.bench.begin()
         try:
             return make()
@@ -123,7 +123,7 @@ class Study:
             if not self.device.out_of_memory(error):
                 raise
         finally:
-            if self.device.cuda:  # graphs and compiled code are held by cycles; a host has the time of a collection to lose
+            if self.device.cuda:  # reference cycles keep graphs and compiled code alive; a collection is cheap here
                 gc.collect()
             self.device.forget()
         return None

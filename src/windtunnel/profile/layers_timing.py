@@ -28,7 +28,8 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """A module with what one training step of it needs: `forward()` gives what `backward` starts from, with `gradient`."""
+    """A module with the inputs of one training step: `forward()` returns the output from which `backward` starts, with
+    `gradient`."""
 
     forward: Callable[[], Tensor]
     gradient: Tensor | None
@@ -86,8 +87,8 @@ class Clock:
 def time_phases(run: Run, device: Device, meter: Meter, warmup: int, repeats: int, tick: Tick) -> dict[str, KernelTiming]:
     """Each phase's device time, and what the host needs to enqueue it (None where host and device are one).
 
-    The device is idle when a repetition begins and is waited for when it has ended, never in between, so a phase that the host is
-    too slow to feed takes the host's time, as it does in training.
+    The device is idle when a repetition begins, and the host waits for it only at the end. So a host-bound phase takes the host's
+    time, as in training.
     """
     clock = Clock(run, device)
     for _ in range(warmup):
@@ -149,5 +150,5 @@ def per_layer(series: Mapping[int, KernelTiming]) -> KernelTiming | None:
 
 
 def fresh(shape: tuple[int, ...], place: Any, dtype: torch.dtype, seed: int) -> Tensor:
-    """Normal random numbers that depend on the seed alone."""
+    """Normal random numbers that depend only on the seed."""
     return torch.randn(shape, generator=torch.Generator(place).manual_seed(seed), device=place, dtype=torch.float32).to(dtype)

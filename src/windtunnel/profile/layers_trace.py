@@ -1,4 +1,4 @@
-"""Kernels and gaps of a stack's passes by the profiler, as sums for the gate and as rows."""
+"""Kernels and gaps of a stack's passes from the profiler, as sums for the closure check and as rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLASSES = (
     ("copy", r"copy|::cat$|fill_|zero_|clone|contiguous"),
     ("reduce", r"::(sum|mean)$"),
 )
-"""Kernel class by the operator that launched it, the first that matches; the rest is elementwise."""
+"""Kernel class by the operator that launched it, the first that matches; all others are elementwise."""
 
 NO_WORK = re.compile(
     r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|"
@@ -75,7 +75,7 @@ def traced(run: Run, module: Any, part_of: dict[str, str], device: Device, repea
     for _ in range(repeats):
         traces.append(profile_call(once, device, module))
         for number in range(3):
-            clock.repeat(keep=number > 0)  # the first one after the profiler is not like the others
+            clock.repeat(keep=number > 0)  # the first pass after the profiler differs from the others
     run.clear()
     return Traced(traces, clock.timings(), operator_cost(device), part_of)
 

@@ -1,6 +1,6 @@
-"""Memory over one training step of a module, by kind: what the allocator gave out when, and what it was for.
+"""Memory over one training step of a module, by kind of allocation.
 
-On CUDA the allocator's own history is read; on a CPU every operator's new storages are followed until they are freed.
+On CUDA it is read from the allocator's history; on a CPU new storages of every operator are tracked until they are freed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ KINDS = ("parameter", "optimizer", "input", "gradient", "activation", "temporary
 
 
 class Allocation(NamedTuple):
-    """One block: its address, size in B, and when it was given out and taken back (None: not in this step), s."""
+    """One block: address, size in B, times of allocation and release (None: not in this step), s."""
 
     address: int
     bytes: int
@@ -80,7 +80,7 @@ def timeline(
 def of_snapshot(trace: Sequence[Mapping[str, Any]]) -> list[Allocation]:
     """Blocks from one device's list of `torch.cuda.memory._snapshot()["device_traces"]`; times are seconds since the epoch.
 
-    Blocks that were given out before the history began are not in it; their end alone is passed over.
+    Blocks allocated before the history began are not included; their release is ignored.
     """
     live: dict[int, tuple[int, float]] = {}
     events = []

@@ -19,7 +19,7 @@ from windtunnel.profile.memory import Allocation, MemoryTimeline, of_snapshot, t
 
 @dataclass(frozen=True)
 class Memory:
-    """B by phase: highest allocated and (CUDA) reserved; what forward leaves for backward; and everything over time."""
+    """B by phase: peak allocated and (CUDA) reserved; bytes that forward saves for backward; and the curve over time."""
 
     peak: dict[str, float]
     reserved: dict[str, float]
@@ -28,7 +28,7 @@ class Memory:
 
 
 class Storages(TorchDispatchMode):
-    """Follows every storage that operators make while it is entered; for devices without an allocator history."""
+    """Tracks every storage that operators allocate while it is active; for devices without an allocator history."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Storages(TorchDispatchMode):
         self.count = 0
 
     def ignore(self, tensors: list[Tensor]) -> None:
-        """Tensors that were there before."""
+        """Tensors that already exist."""
         self.known.update(t.untyped_storage()._cdata for t in tensors)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -74,14 +74,14 @@ def memory_of(run: Run, device: Device) -> Memory:
 
 
 def _on_cpu(run: Run) -> Memory:
-    with Storages() as seen:
-        seen.ignore([*run.parameters, *run.inputs, *_state(run), *([] if run.gradient is None else [run.gradient])])
+    with Storages() as storages:
+        storages.ignore([*run.parameters, *run.inputs, *_state(run), *([] if run.gradient is None else [run.gradient])])
         phases, gradients = _step(run, lambda phase: None)
-    line = timeline(seen.blocks(), phases, gradients, _start(run))
+    line = timeline(storages.blocks(), phases, gradients, _start(run))
     zero = phases["forward"][0]
     peak = {phase: line.highest(begin - zero, end - zero) for phase, (begin, end) in phases.items()}
     ended = phases["forward"][1]
-    saved = sum(block.bytes for block in seen.blocks() if block.begin < ended and (block.end is None or block.end >= ended))
+    saved = sum(block.bytes for block in storages.blocks() if block.begin < ended and (block.end is None or block.end >= ended))
     run.clear()
     return Memory(peak, {}, float(saved), line)
 
@@ -91,13 +91,13 @@ def _on_cuda(run: Run, device: Device) -> Memory:
     before = torch.cuda.memory_allocated(device.index)
     peak: dict[str, float] = {}
     reserved: dict[str, float] = {}
-    left: dict[str, float] = {}
+    allocated: dict[str, float] = {}
 
     def ended(phase: str) -> None:
         device.synchronize()
         peak[phase] = float(torch.cuda.max_memory_allocated(device.index))
         reserved[phase] = float(torch.cuda.max_memory_reserved(device.index))
-        left[phase] = float(torch.cuda.memory_allocated(device.index))
+        allocated[phase] = float(torch.cuda.memory_allocated(device.index))
         torch.cuda.reset_peak_memory_stats(device.index)
 
     torch.cuda.reset_peak_memory_stats(device.index)
@@ -109,7 +109,7 @@ def _on_cuda(run: Run, device: Device) -> Memory:
         torch.cuda.memory._record_memory_history(enabled=None)
     line = timeline(blocks, phases, gradients, _start(run))
     run.clear()
-    return Memory(peak, reserved, left["forward"] - before, line)
+    return Memory(peak, reserved, allocated["forward"] - before, line)
 
 
 def _step(run: Run, ended: Callable[[str], None]) -> tuple[dict[str, tuple[float, float]], set[int]]:
@@ -141,8 +141,8 @@ def _state(run: Run) -> list[Tensor]:
 
 
 def _start(run: Run) -> dict[str, float]:
-    given = [*run.inputs, *([] if run.gradient is None else [run.gradient])]
-    return {"parameter": _bytes(run.parameters), "optimizer": _bytes(_state(run)), "input": _bytes(given)}
+    inputs = [*run.inputs, *([] if run.gradient is None else [run.gradient])]
+    return {"parameter": _bytes(run.parameters), "optimizer": _bytes(_state(run)), "input": _bytes(inputs)}
 
 
 def _bytes(tensors: list[Tensor]) -> float:

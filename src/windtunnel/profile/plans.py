@@ -1,8 +1,8 @@
 """Whole measurements of a GPU in a few runs: `python -m windtunnel.profile.plans h200 --out DIR --budget 9m`.
 
-A plan is a list of slices, each a file of its own with a share of the budget. Run the same line again and it goes on where it
-stopped; on a fresh machine, `--from DIR` first brings back the files of an earlier run. Besides windtunnel's own source it needs
-torch, numpy, pyarrow and pydantic; no compiled part of windtunnel.
+A plan is a list of slices, each with its own file and a share of the budget. The same command continues where it
+stopped; on a fresh machine, `--from DIR` first copies the files of an earlier run. It needs torch, numpy, pyarrow and pydantic, but
+no compiled part of windtunnel.
 """
 
 from __future__ import annotations
@@ -133,38 +133,38 @@ def run(
     protocol: Protocol | None = None,
     tell: Tell = print,
 ) -> None:
-    """Measures plan `name` into `out` for at most `budget` s, going on with what is there; writes the data card at the end.
+    """Measures plan `name` into `out` for at most `budget` s, continuing existing files; writes the data card at the end.
 
-    A slice that ends early leaves its time to the later ones. Raises UnknownName for a plan or slice.
+    The unused time of a slice goes to the later ones. Raises UnknownName for a plan or slice.
     """
     if name not in PLANS:
         raise UnknownName("plan", name, list(PLANS))
-    known = [one.name for one in PLANS[name]]
+    names = [one.name for one in PLANS[name]]
     for word in only:
-        if word not in known:
-            raise UnknownName("--only", word, known)
+        if word not in names:
+            raise UnknownName("--only", word, names)
     chosen = [one for one in PLANS[name] if not only or one.name in only]
     out.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + budget
     watch = power.meter(device.cuda, device.index)
     described = about(device, watch)
     for index, one in enumerate(chosen):
-        left = ends - time.monotonic()
+        remaining = ends - time.monotonic()
         share = one.share / sum(later.share for later in chosen[index:])
-        if left <= 0:
+        if remaining <= 0:
             tell(f"{one.name}: no time left")
             continue
         path, before = _file(out, one.name, described)
         if isinstance(one, Layers):
-            _measure_layers(one, path, share * left, device, tell)
+            _measure_layers(one, path, share * remaining, device, tell)
             continue
         session = Session(path, described, resume=True)
         cases = plan(scope_of(one.models, one.tp, one.tokens, one.dtypes, device.cuda), one.classes, one.modes)
         if one.modes != ("eager",):
             cases = [case for case in cases if case.mode != "eager" or case.op == "launch"]
         cases = [case for case in cases if case.key not in before]
-        outcome = sweep(cases, device, session, budget=(1 - NAMING) * share * left, meter=watch, protocol=protocol)
-        named = name_kernels(cases, device, session, NAMING * share * left)
+        outcome = sweep(cases, device, session, budget=(1 - NAMING) * share * remaining, meter=watch, protocol=protocol)
+        named = name_kernels(cases, device, session, NAMING * share * remaining)
         tell(
             f"{one.name}: {outcome.measured} measured, {outcome.resumed} from before, {outcome.oom} did not fit, "
             f"{outcome.left} left, {named} named, {outcome.seconds:.0f} s"
@@ -216,14 +216,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="earlier", metavar="DIR", help="files of an earlier run to go on with")
     parser.add_argument("--device", default="auto", help="auto, cuda, rocm or cpu")
     parser.add_argument("--only", default="", metavar="SLICE,...", help="these slices of the plan")
-    given = parser.parse_args(arguments)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler writes a line whenever it starts and stops
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler prints a line at every start and stop
     try:
-        budget = _seconds(given.budget)
-        out = Path(given.out)
-        if given.earlier:
-            _bring(Path(given.earlier), out)
-        run(given.plan, out, budget, open_device(given.device), [word for word in given.only.split(",") if word])
+        budget = _seconds(options.budget)
+        out = Path(options.out)
+        if options.earlier:
+            _bring(Path(options.earlier), out)
+        run(options.plan, out, budget, open_device(options.device), [word for word in options.only.split(",") if word])
     except WindtunnelError as error:
         print(f"windtunnel: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,7 +1,7 @@
-"""Clock, power and throttling of a GPU while something runs: NVML's Python binding, else `nvidia-smi`, else nothing.
+"""Clock, power and throttling of a GPU during a measurement, from NVML's Python binding, else `nvidia-smi`, else none.
 
-A reading is taken while the device works on what was enqueued, so the host never waits for it. NVML averages power over about
-100 ms: a shorter burst has no power of its own, and gets none.
+A reading is taken while the device runs enqueued work, so the host never waits for it. NVML averages power over about
+100 ms, so shorter bursts get no power.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from importlib import import_module
 from typing import Any, Protocol
 
 AVERAGED = 0.1
-"""s. What the board's power reading averages over."""
+"""s. Averaging interval of the board's power reading."""
 
 FILLED = 0.8
-"""Share of the time that a kernel must have filled for the board's power to be its power."""
+"""Least share of the time that a kernel must run for the board's power to count as its power."""
 
 REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "thermal, software", 0x40: "thermal, hardware", 0x80: "power brake"}
-"""Bits of NVML's clock event reasons that make a kernel slower; idle (1), set clocks (2) and sync boost (16) are no throttling."""
+"""Bits of NVML's clock event reasons that slow a kernel; idle (1), set clocks (2) and sync boost (16) are not throttling."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """None is what nobody told. `throttled` is empty where nothing throttled."""
+    """A reading; None for unknown values. `throttled` is empty without throttling."""
 
     clock_hz: float | None = None
     power_w: float | None = None
@@ -33,9 +33,9 @@ class Reading:
     throttled: str | None = None
 
     def of(self, seconds: float, share: float, lasted: float, joules: float | None) -> Reading:
-        """What was read, said of one execution of `seconds` that filled `share` of the `lasted` seconds around it.
+        """The reading for one execution of `seconds` that ran for `share` of the `lasted` seconds around it.
 
-        `joules`: what the board's counter moved by in that time, if it has one; else the power that was read is the mean.
+        `joules`: difference of the board's energy counter in that time, if it has one; else the power reading is the mean.
         """
         power = self.power_w if joules is None else joules / lasted
         if power is None or share < FILLED or lasted < AVERAGED:
@@ -48,16 +48,16 @@ class Reading:
 
 
 class Meter(Protocol):
-    """Something that can be asked what the board is doing."""
+    """Source of readings of the board."""
 
     def read(self) -> Reading: ...
 
     def joules(self) -> float | None:
-        """What the board has used so far, by its own counter."""
+        """The board's energy counter."""
 
 
 class Silent:
-    """Where there is nothing to ask."""
+    """A source without readings."""
 
     def read(self) -> Reading:
         return Reading()
@@ -75,7 +75,7 @@ class Nvml:
         self.handle = library.nvmlDeviceGetHandleByUUID(uuid) if uuid else library.nvmlDeviceGetHandleByIndex(index)
 
     def read(self) -> Reading:
-        """Each figure on its own: a board may tell its clock and not its power."""
+        """Reads each figure separately: a board may report its clock but not its power."""
         clock = self._ask("nvmlDeviceGetClockInfo", getattr(self.library, "NVML_CLOCK_SM", 1))
         power = self._ask("nvmlDeviceGetPowerUsage")
         bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -91,7 +91,7 @@ class Nvml:
         return None if millijoules is None else millijoules * 1e-3
 
     def driver(self) -> str:
-        """Version of the driver; empty if it does not say."""
+        """Version of the driver; empty if unknown."""
         version = self._ask("nvmlSystemGetDriverVersion", own=False)
         return version.decode() if isinstance(version, bytes) else str(version or "")
 
@@ -103,7 +103,7 @@ class Nvml:
 
 
 class Smi:
-    """NVIDIA's command. A call takes about 50 ms, so the answer holds for what still runs by then."""
+    """NVIDIA's command. A call takes about 50 ms, so the reading is of what runs at that time."""
 
     FIELDS = "clocks.sm,power.draw,clocks_throttle_reasons.active,driver_version"
 
@@ -128,18 +128,18 @@ class Smi:
 
 
 def meter(cuda: bool, index: int = 0) -> Silent | Nvml | Smi:
-    """The best that this machine has for PyTorch's device `index`, whichever of the boards that is."""
+    """The best source on this machine for PyTorch's device `index`."""
     if not cuda:
         return Silent()
     uuid = _uuid(index)
     try:
         return Nvml(import_module("pynvml"), index, uuid)
-    except Exception:  # the binding is there and the driver's library is not, or the board is not allowed to be asked
+    except Exception:  # the binding exists without the driver's library, or access to the board is denied
         return Smi(uuid or index) if shutil.which("nvidia-smi") else Silent()
 
 
 def driver(meter: Silent | Nvml | Smi) -> str:
-    """The driver's version; empty where nobody tells."""
+    """The driver's version; empty if unknown."""
     return "" if isinstance(meter, Silent) else meter.driver()
 
 
@@ -149,7 +149,8 @@ def reasons(bits: int) -> str:
 
 
 def _uuid(index: int) -> str:
-    """As the driver spells it; empty where PyTorch does not tell. PyTorch counts visible devices, the driver all boards."""
+    """The board's identity as the driver spells it; empty if PyTorch does not report it. PyTorch numbers visible devices, the
+    driver all boards."""
     uuid = getattr(import_module("torch").cuda.get_device_properties(index), "uuid", None)
     return f"GPU-{uuid}" if uuid else ""
 

@@ -1,4 +1,4 @@
-"""The door: cases in, a dataset of layers, sub-modules and steps out."""
+"""Runs cases and writes a dataset of layers, sub-modules and steps."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ DEVICE_MODES = {True: MODES, False: ("eager", "compile")}
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a file's rows have in common. None: what suits the device (`on`). `attempts`: a case whose gate stays open is measured
-    again that often in all, since a disturbed machine opens it too; the last one is kept."""
+    """Settings shared by a file's rows. None: the device's default (`on`). `attempts`: number of measurements of a case that fails
+    the closure check, because a disturbed machine also fails it; the last one is kept."""
 
     warmup: int | None = None
     repeats: int | None = None
@@ -76,13 +76,13 @@ class RunSettings:
         return Effort(self.warmup or 0, self.repeats or 1, self.layers, self.levels, self.tolerance or 0.0, self.seed)
 
     def words(self) -> dict[str, str]:
-        """What a resumed run has to share with the file: how it was measured, not which levels and modes."""
+        """Settings that a resumed run shares with the file: protocol and tolerance, not levels and modes."""
         return {"warmup": str(self.warmup), "repeats": str(self.repeats), "tolerance": str(self.tolerance), "seed": str(self.seed)}
 
 
 @dataclass
 class Outcome:
-    """What a run did. Keys are one line a case. `kept_out`: implementations without rows, and why."""
+    """The outcome of a run. Keys have one line per case. `kept_out`: implementations without rows, with the reason."""
 
     path: Path
     measured: int = 0
@@ -109,9 +109,9 @@ def run(
 ) -> Outcome:
     """Measures every case in every implementation and mode, and writes `out` as it goes.
 
-    Ends early when `report` says so (the case that runs is given up) or `budget` seconds are over (it is finished first).
-    Raises SpecError where a resumed file is of another device, driver, library or setting; FileError where `out` exists and is not
-    to be resumed; EngineError where the device itself fails. What was measured before stays in the file.
+    Ends early if `report` requests it (the current case is dropped) or after `budget` seconds (the current case is finished first).
+    Raises SpecError if a resumed file is of another device, driver, library or setting; FileError if `out` exists without
+    resume; EngineError if the device fails. Rows measured before stay in the file.
     """
     from windtunnel.profile.datasheet import about
 
@@ -143,7 +143,7 @@ def run(
 
 
 def _part(report: Report, number: int, of: int, share: float) -> bool:
-    """Tells the share of one unit as a share of all."""
+    """Reports the share of one unit as a share of all."""
     return report((number + share) / of)
 
 
@@ -206,7 +206,7 @@ def _one(
 
 
 def _failed(error: RuntimeError, name: str, device: Device, session: Session) -> None:
-    """Raises EngineError where the device answers no more; what it could run it has run, and the file has it."""
+    """Raises EngineError if the device no longer responds; the file keeps all rows measured before."""
     try:
         device.torch.zeros(1, device=device.place)
         device.synchronize()
@@ -216,21 +216,21 @@ def _failed(error: RuntimeError, name: str, device: Device, session: Session) ->
 
 
 def _done(session: Session, case: Case, library: str, mode: str, how: RunSettings) -> bool:
-    """Whether the file has all rows of a case that a run would write, as far as that is known before."""
-    wanted = {("layer", case.shape("layer", n)) for n in how.layers} if "layer" in how.levels else set()
+    """Whether the file already has all rows that a run would write for the case, as far as that is known in advance."""
+    needed = {("layer", case.shape("layer", n)) for n in how.layers} if "layer" in how.levels else set()
     if "submodule" in how.levels:
-        wanted |= {("submodule", case.shape(op)) for op in ("embedding", "head")}
+        needed |= {("submodule", case.shape(op)) for op in ("embedding", "head")}
     if "step" in how.levels:
-        wanted.add(("step", case.shape("step")))
+        needed.add(("step", case.shape("step")))
     if "kernel" in how.levels and mode == "eager":
-        wanted.add(("kernel", case.shape("layer")))
+        needed.add(("kernel", case.shape("layer")))
     done = set()
     for row in session.rows.values():
         if row.get("library") == library and row["mode"] == mode and row["dtype"] == case.dtype and row.get("shape"):
             words = row["shape"].split()
             kept = words if row["level"] != "step" else [word for word in words if not word.startswith("layers=")]
             done.add((row["level"], " ".join(kept)))
-    return bool(wanted) and wanted <= done
+    return bool(needed) and needed <= done
 
 
 def _same_settings(was: About, now: About, path: str) -> None:

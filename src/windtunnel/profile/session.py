@@ -1,4 +1,4 @@
-"""A measurement that is written as it goes, so that it can be stopped at any time and taken up again.
+"""A measurement that is written continuously, so that it can be stopped at any time and resumed.
 
 One file is one device in one environment: a session that resumes another device's file, or another driver's, is refused.
 """
@@ -17,20 +17,20 @@ from windtunnel.records import About, Dataset, dataset, read, write
 from windtunnel.records.schema import NAMES
 
 IDENTITY = tuple(name for name in NAMES[: NAMES.index("accumulate") + 1] if name not in ("kernel", "model"))
-"""Columns that say what was measured; `model` only says who asked for the shape first."""
+"""Columns that identify a measurement; `model` only names the first model with the shape."""
 
 SAME = ("gpu", "device", "driver", "libraries")
 """Fields of `About` that a resumed file shares with this run."""
 
 Report = Callable[[float], bool]
-"""Given the share that is done; answers whether to stop."""
+"""Called with the finished share; returns whether to stop."""
 
 EVERY = 10.0
 """s between two writes."""
 
 
 def key_of(row: Mapping[str, Any]) -> str:
-    """What a row measured, as one line; equal for the same case in any run."""
+    """The identity of a row as one line; equal for the same case in any run."""
     return "|".join("" if row.get(name) is None else str(row[name]) for name in IDENTITY)
 
 
@@ -40,9 +40,9 @@ def same(one: About, other: About) -> bool:
 
 
 class Session:
-    """Rows by key, and the file that they are written into: a new file, or one that is taken up (`resume`).
+    """Rows by key, and their file: a new one, or an existing one (`resume`).
 
-    Raises FileError where the file exists and is not to be resumed, SpecError where it was measured on something else.
+    Raises FileError if the file exists without `resume`, SpecError if it was measured on another device or environment.
     """
 
     def __init__(self, path: str | Path, about: About, resume: bool = False) -> None:
@@ -56,14 +56,14 @@ class Session:
             self._take_up(read(self.path))
 
     def done(self, key: str) -> bool:
-        """Whether a row of this key is there."""
+        """Whether there is a row with this key."""
         return key in self.rows
 
     def add(self, row: Mapping[str, Any]) -> str:
-        """Keeps a row, in place of an earlier one of the same key; writes the file when the last time is `EVERY` ago.
+        """Adds a row, or replaces an earlier one of the same key; writes the file if the last write was `EVERY` seconds ago.
 
-        One bad row must not cost the others. A time that this device cannot have reached is kept as open, with the reason; a row
-        that cannot be in a dataset at all is not kept, and the answer says why (else it is empty).
+        A bad row does not affect the others. A time that is impossible on this device is kept as open, with the reason; a row
+        that cannot be in a dataset is dropped, and the reason is returned (else an empty text).
         """
         stored = dict(row)
         try:
@@ -81,7 +81,7 @@ class Session:
         return ""
 
     def save(self) -> None:
-        """Writes all rows beside the file and puts them in its place in one step. Nothing is written without rows."""
+        """Writes all rows to a temporary file and replaces the file atomically. Writes nothing without rows."""
         if not self.rows or not self.dirty:
             return
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
@@ -95,7 +95,7 @@ class Session:
         self.written, self.dirty = time.monotonic(), False
 
     def dataset(self) -> Dataset:
-        """What is there so far, checked."""
+        """The checked dataset of all rows so far."""
         return self._checked(list(self.rows.values()))
 
     def _checked(self, rows: list[dict[str, Any]]) -> Dataset:
@@ -107,21 +107,21 @@ class Session:
     def __exit__(self, *error: object) -> None:
         self.save()
 
-    def _take_up(self, found: Dataset) -> None:
-        if not same(found.about, self.about):
-            name = next(name for name in SAME if getattr(found.about, name) != getattr(self.about, name))
+    def _take_up(self, earlier: Dataset) -> None:
+        if not same(earlier.about, self.about):
+            name = next(name for name in SAME if getattr(earlier.about, name) != getattr(self.about, name))
             raise SpecError(
                 f"{self.path}: about.{name}",
-                getattr(found.about, name),
+                getattr(earlier.about, name),
                 f"{getattr(self.about, name)!r}, what is measured now",
                 "Write into another file; two profiles are never mixed.",
             )
-        self.about = replace(self.about, datasheet=found.about.datasheet or self.about.datasheet)
-        self.rows = {key_of(row): row for row in found.rows()}
+        self.about = replace(self.about, datasheet=earlier.about.datasheet or self.about.datasheet)
+        self.rows = {key_of(row): row for row in earlier.rows()}
 
 
 def raised(stated: Mapping[str, float], rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """A measured data sheet in which no rate is below what a row of the dataset reached."""
+    """A measured data sheet in which no rate is below that of a row of the dataset."""
     sheet = dict(stated)
     if not sheet:
         return sheet

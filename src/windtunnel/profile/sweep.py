@@ -1,4 +1,4 @@
-"""A sweep over kernels: the plan in the order of value, and the loop that measures it until the budget is spent."""
+"""A sweep over kernels: the plan in the order of value, and the loop that measures it within the budget."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from windtunnel.profile.timing import Protocol, measure
 from windtunnel.records import MODES
 
 MODE_COST = {"eager": 0.0, "cuda_graph": 3.0, "compile": 5.0}
-"""Added to the rank of a case that is run in another mode. Compiling takes seconds, a measurement a twentieth of one."""
+"""Added to the rank of a case in another mode. Compiling takes seconds, a measurement a twentieth of a second."""
 
 
 @dataclass
 class SweepOutcome:
-    """What a sweep did. `left`: cases that the budget did not reach; `skipped`: why a kernel was not measured -> how many cases."""
+    """The outcome of a sweep. `left`: cases beyond the budget; `skipped`: reason -> number of cases that were not measured."""
 
     measured: int = 0
     resumed: int = 0
@@ -38,7 +38,7 @@ class SweepOutcome:
 def plan(scope: Scope, classes: Sequence[str] = (), modes: Sequence[str] = ("eager",)) -> list[KernelCase]:
     """Distinct cases, the most valuable first; equal ranks in the order of `CLASSES`. Raises UnknownName for a class or mode.
 
-    A class of many cases does not crowd out the others: by rank, each class is walked on its own, and the classes are merged.
+    Classes are sorted separately by rank and then merged, so that a class of many cases does not displace the others.
     """
     for name in classes:
         if name not in CLASSES:
@@ -61,7 +61,7 @@ def plan(scope: Scope, classes: Sequence[str] = (), modes: Sequence[str] = ("eag
 
 
 def _in_modes(case: KernelCase, modes: Sequence[str], cuda: bool) -> Iterable[KernelCase]:
-    if case.mode != "eager":  # a launch that is a graph by nature
+    if case.mode != "eager":  # a launch class that is always a graph
         yield case
         return
     for mode in modes:
@@ -80,9 +80,9 @@ def sweep(
     report: Report = lambda share: False,
     source: str = "",
 ) -> SweepOutcome:
-    """Measures `cases` in their order into `session`; ends when all are done, `budget` seconds are over or `report` says so.
+    """Measures `cases` in their order into `session`; ends when all are done, after `budget` seconds, or if `report` requests it.
 
-    A shape that does not fit is a row with status oom. Raises EngineError where the device itself fails; what was measured is kept.
+    A shape that does not fit is a row with status oom. Raises EngineError if the device fails; measured rows are kept.
     """
     began = time.monotonic()
     outcome = SweepOutcome()
@@ -156,7 +156,7 @@ def made(case: KernelCase, device: Device) -> Run:
 
 
 def fits(case: KernelCase, device: Device) -> bool:
-    """Whether it is safe to try: a GPU says when it is full, a host starts to swap and takes others with it."""
+    """Whether the case is safe to run: a GPU reports that it is full, but a host starts to swap and affects other programs."""
     return device.cuda or 6.0 * (case.bytes or 0.0) < 0.5 * device.free()
 
 
@@ -165,7 +165,7 @@ def _skip(outcome: SweepOutcome, why: str) -> None:
 
 
 def _broken(device: Device) -> bool:
-    """Whether the device answers no more, as after an illegal access."""
+    """Whether the device no longer responds, as after an illegal access."""
     try:
         device.torch.zeros(1, device=device.place)
         device.synchronize()

@@ -1,4 +1,4 @@
-"""Names and number of the kernels of cases that a sweep has measured: after the times, so that no tracer slows those down."""
+"""Names and numbers of kernels of measured cases, recorded after the timing so that the profiler does not affect it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ GROUP = 32
 def name_kernels(
     cases: Sequence[KernelCase], device: Device, session: Session, budget: float, report: Report = lambda share: False
 ) -> int:
-    """Fills `kernel` (the longest one's name) and `launches` of rows of `session` until `budget` s are over; answers how many.
+    """Fills `kernel` (the longest one's name) and `launches` of rows of `session` for at most `budget` s; returns the number of
+    rows.
 
-    On a CPU there is nothing to name.
+    Does nothing on a CPU.
     """
     if not device.cuda:
         return 0
@@ -64,7 +65,7 @@ def _traced(group: Sequence[KernelCase], device: Device) -> dict[int, tuple[str,
                         run()
                         device.synchronize()
                     del run
-            except Exception:  # it has been measured: whatever fails under the profiler costs its name only
+            except Exception:  # the row is already measured: a failure under the profiler only loses its name
                 continue
             device.forget()
     with tempfile.TemporaryDirectory() as folder:

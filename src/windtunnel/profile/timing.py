@@ -1,7 +1,7 @@
-"""Seconds of one callable: warm-up, repetitions over a cold cache, medians with their spread.
+"""Seconds of one callable: warm-up, repetitions with a cold cache, medians with their spread.
 
-Device time is what the device needs once the host is ahead of it: before each repetition the device is kept busy for as long as the
-host needs to enqueue it. What the host needs is measured beside it and never added.
+Device time is measured with the host ahead: before each repetition the device is kept busy for as long as the
+host needs to enqueue it. Host time is measured separately and never added.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from windtunnel.profile.device import Device
 from windtunnel.profile.power import Meter, Reading, Silent
 
 SHORT = 20e-6
-"""s. A shorter execution is repeated between two marks, as an event's own error is about half a microsecond."""
+"""s. A shorter execution is repeated between two marks, because the error of an event is about half a microsecond."""
 
 LOOP = 100e-6
-"""s. How long such a loop lasts, at least."""
+"""s. Least duration of such a loop."""
 
 MOST_LOOPS = 200
 
 MIDDLING = 1e-3
-"""s. What takes longer is not held up by the host, and its first time is good enough to plan the others by."""
+"""s. Longer executions are not host-bound, and their first time is good enough to plan the others."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How carefully to measure. `most_seconds`: warm-up and repetitions of one execution stop early beyond it (see `least`)."""
+    """The measurement protocol. `most_seconds`: warm-up and repetitions of one execution stop early beyond it (see `least`)."""
 
     warmup: int = 10
     repeats: int = 20
@@ -39,7 +39,7 @@ class Protocol:
     flush: bool = True
 
     def on(self, device: Device) -> Protocol:
-        """The same on a CPU, where an execution takes a thousand times as long: fewer of each."""
+        """The protocol on a CPU, where an execution takes a thousand times as long: fewer of each."""
         return self if device.cuda else replace(self, warmup=min(self.warmup, 2), repeats=min(self.repeats, 11))
 
     def lasts(self, seconds: float, flush: float) -> float:
@@ -100,7 +100,7 @@ def measure(
     device.synchronize()
     if one < MIDDLING:
         one, host = _rough(run, device, tries)
-        if device.cuda:  # once more with the host ahead: what takes long because of the host may be short on the device
+        if device.cuda:  # again with the host ahead: a host-bound execution may be short on the device
             one, _ = _rough(run, device, tries, 5.0 * host)
     loops = min(MOST_LOOPS, math.ceil(LOOP / max(one, 1e-7))) if one < SHORT and device.cuda else 1
     count = how.within(how.repeats, one * loops)
@@ -122,12 +122,12 @@ def measure(
     reading = watch.read()
     device.synchronize()
     times = [device.between(begin, end) / loops for begin, end in marks]
-    # Power says something of this kernel only where it filled nearly all of what the board was doing.
+    # Power is only valid for this kernel if it filled nearly all of the board's time.
     share = sum(times) * loops / max(device.between(busy_from, busy_to), 1e-12)
     after = watch.joules()
     joules = None if used is None or after is None else after - used
     reading = reading.of(statistics.median(times), share, device.between(busy_from, busy_to), joules)
-    # An execution that the host waits for (a pageable copy) has waited for the lead as well.
+    # An execution with a host wait (a pageable copy) has also waited for the lead.
     enqueued = min(statistics.median(hosts), host) if device.cuda else None
     return timing_of(times, enqueued, loops, device.peak(), reading)
 

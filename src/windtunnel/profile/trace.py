@@ -1,8 +1,8 @@
 """Kernels and the operator and module that launched each, from PyTorch's profiler (Kineto).
 
-A kernel leads to the host call that launched it by its correlation number, that call to the operator around it, the operator to
-the innermost module whose forward pass was running. Backward operators carry the sequence number of their forward operator, which
-leads to the module. On a CPU an operator is its own kernel, with the time that none of the operators inside it accounts for.
+The correlation number of a kernel gives the host call that launched it, that call the operator around it, and the operator the
+innermost module whose forward pass was running. Backward operators have the sequence number of their forward operator, which
+gives the module. On a CPU an operator counts as a kernel, with its time excluding nested operators.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Trace:
         return sum(one.gap for one in self.slices[1:])
 
     def scaled(self, share: float) -> Trace:
-        """All times as `share` of what they were: the profiler's clock also runs while other programs have a CPU."""
+        """All times scaled by `share`: the profiler's clock also runs while other programs use the CPU."""
         if share == 1.0:
             return self
         slices = (replace(one, begin=share * one.begin, seconds=share * one.seconds, gap=share * one.gap) for one in self.slices)
@@ -94,8 +94,8 @@ def profile_call(run: Callable[[], object], device: Device, module: Any = None) 
     device.synchronize()
     profiler = torch.profiler
     activities = [profiler.ProfilerActivity.CPU, *([profiler.ProfilerActivity.CUDA] if device.cuda else [])]
-    taken = profiler.profile(activities=activities, record_shapes=True)
-    with marked(torch, module), taken, profiler.record_function(WINDOW):
+    recorded = profiler.profile(activities=activities, record_shapes=True)
+    with marked(torch, module), recorded, profiler.record_function(WINDOW):
         begin, wall = device.mark(), time.perf_counter()
         run()
         device.synchronize()
@@ -103,7 +103,7 @@ def profile_call(run: Callable[[], object], device: Device, module: Any = None) 
         share = 1.0 if device.cuda else min(1.0, device.between(begin, device.mark()) / wall)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
-        taken.export_chrome_trace(str(path))
+        recorded.export_chrome_trace(str(path))
         return attribute(json.loads(path.read_text(encoding="utf-8")), device.cuda).scaled(share)
 
 
@@ -132,7 +132,7 @@ def marked(torch: Any, module: Any) -> Iterator[None]:
 def attribute(chrome: Mapping[str, Any], device: bool) -> Trace:
     """A trace from the profiler's JSON (`export_chrome_trace`): kernels of the device, or the CPU's operators.
 
-    Only what lies in the window counts, if the JSON has one.
+    Only events in the window count, if the JSON has one.
     """
     events = events_of(chrome)
     nest = Nest(events)
@@ -163,7 +163,7 @@ def _module(chain: Sequence[Event]) -> str:
 
 
 def _described(nest: Nest, event: Event | None, forward: Mapping[int, str]) -> tuple[str, str, str, Event | None, str]:
-    """(module, phase, operator's name, operator, compiled region) of something launched inside `event`."""
+    """(module, phase, operator's name, operator, compiled region) of a launch inside `event`."""
     if event is None:
         return "", "forward", NO_LAUNCH, None, ""
     chain = [event, *nest.around(event)]

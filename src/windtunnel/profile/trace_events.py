@@ -1,4 +1,4 @@
-"""The profiler's JSON as events, and which of them enclose which."""
+"""The profiler's JSON as events with their nesting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 
 COMPILED = re.compile(r"Call CompiledFxGraph (\w+)|Torch-Compiled Region: (\S+)")
-"""What PyTorch 2's compiler writes around a region that it runs: the graph's hash, or its number."""
+"""Names of events that PyTorch 2's compiler records around a compiled region: the graph's hash, or its number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +62,10 @@ def _event(row: Mapping[str, Any], zero: float) -> Event:
     )
 
 
-def _shapes(given: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+def _shapes(entries: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     """Sizes of each input; of a list of tensors, its first one's."""
     shapes = []
-    for one in given:
+    for one in entries:
         while isinstance(one, list) and one and isinstance(one[0], list):
             one = one[0]
         shapes.append(tuple(int(size) for size in one) if isinstance(one, list) else ())
@@ -84,7 +84,7 @@ def graph_of(event: Event) -> str:
 
 
 class Nest:
-    """Which host events lie in which, thread by thread. Events of one thread nest or follow each other."""
+    """Nesting of host events by thread. Events of one thread nest or follow each other."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.parent: dict[Event, Event] = {}
@@ -106,7 +106,7 @@ class Nest:
                     self.inside[over] += event.end - event.begin
 
     def around(self, event: Event) -> list[Event]:
-        """What encloses `event`, the innermost first."""
+        """The events around `event`, the innermost first."""
         outer = []
         while event in self.parent:
             event = self.parent[event]
@@ -114,5 +114,5 @@ class Nest:
         return outer
 
     def own(self, event: Event) -> float:
-        """s of an operator that no operator inside it accounts for."""
+        """s of an operator, excluding nested operators."""
         return max(0.0, event.end - event.begin - self.inside.get(event, 0.0))

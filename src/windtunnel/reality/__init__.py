@@ -1,4 +1,4 @@
-"""The judge: published measurements beside predictions."""
+"""Validation: published measurements compared with predictions."""
 
 from windtunnel.reality.report import Report
 from windtunnel.reality.scores import FamilySummary, Score

@@ -1,4 +1,4 @@
-"""Which network a row trained: from its dimensions and its `arch` column.
+"""The network of a row, from its dimensions and its `arch` column.
 
 A table prints dimensions; norm, activation and position embedding follow from the architecture's name, as
 `catalog/publications/architectures.toml` has them with their sources.
@@ -22,11 +22,11 @@ DEFAULT_VOCAB = 51200
 
 _MOST_HEADS = 4096
 _SIZE_TOLERANCE = 0.03
-"""How far a printed parameter count may lie from the counted one: rounding, and sizes counted before the vocabulary was padded."""
+"""Tolerance between a printed parameter count and the counted one: rounding, and sizes counted before the vocabulary was padded."""
 
 
 def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> Model | Skipped:
-    """The row's network; what the row does not say is appended to `assumed`. `software` is (year, month) of the framework."""
+    """The row's network; assumptions are appended to `assumed`. `software`: (year, month) of the framework."""
     arch, architectures = row.arch or "", publications.architectures()
     if arch == "moe" or row.experts or row.attention not in (None, "mha"):
         return mixture_of(row, assumed)
@@ -69,12 +69,12 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
 
 def _usual_heads(hidden: int, tp: int) -> int:
     """Heads whose width is nearest to 128, the usual one, of those that divide `hidden` and that `tp` divides; else 0."""
-    found = [heads for heads in range(tp, min(hidden, _MOST_HEADS) + 1, tp) if hidden % heads == 0]
-    return min(found, key=lambda heads: (abs(hidden / heads - 128.0), heads), default=0)
+    candidates = [heads for heads in range(tp, min(hidden, _MOST_HEADS) + 1, tp) if hidden % heads == 0]
+    return min(candidates, key=lambda heads: (abs(hidden / heads - 128.0), heads), default=0)
 
 
 def _usual_layers(row: TrainingRow) -> int | None:
-    """Layers that divide evenly over the stages and come nearest to the printed size, where that is within 3 %; else None.
+    """Layers that divide evenly over the stages and are nearest to the printed size, if that is within 3 %; else None.
 
     Counts 12 h^2 + 13 h for a layer and V h for the embedding (Narayanan et al. 2021, arXiv:2104.04473, equation 2).
     """
@@ -87,7 +87,7 @@ def _usual_layers(row: TrainingRow) -> int | None:
 
 
 def _published(row: TrainingRow, software: tuple[int, int] | None, seq: int, assumed: list[str]) -> dict[str, Any]:
-    """Fields of the model that are known of the row's publication: switches of the network, its window, its adapters."""
+    """Fields of the model that the row's publication states: switches of the network, window, adapters."""
     fields: dict[str, Any] = {}
     for fact in publications.facts_for(publications.columns_of(row) | dates_of(row, software)):
         fields |= fact.model

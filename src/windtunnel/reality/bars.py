@@ -1,7 +1,7 @@
-"""The accuracy bars of the project: which rows, how far from them the model may be.
+"""The accuracy bars of the project: rows, and the largest allowed error on them.
 
-A bar picks rows by what they are (family, framework, size, precision) and says nothing to the model. Which bars there are stands in
-`catalog/publications/`. A bar without limits only shows the figure: so do those on rows that a fit has seen.
+A bar selects rows by their columns (family, framework, size, precision) and does not affect the model. Bars are listed in
+`catalog/publications/`. A bar without limits only shows the figure; this is used for rows that a fit has seen.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """A bar and what was measured under it."""
+    """A bar and the errors of its rows."""
 
     bar: Bar
     found: FamilySummary
@@ -42,10 +42,10 @@ class Line:
     @property
     def holds(self) -> bool:
         """Whether the bar is met; a bar without scored rows is not."""
-        bar, found = self.bar, self.found
-        if found.mape_pct is None or found.median_abs_pct is None or found.n < bar.share * (found.n + found.skipped):
+        bar, summary = self.bar, self.found
+        if summary.mape_pct is None or summary.median_abs_pct is None or summary.n < bar.share * (summary.n + summary.skipped):
             return False
-        return (bar.mean is None or found.mape_pct <= bar.mean) and (bar.median is None or found.median_abs_pct <= bar.median)
+        return (bar.mean is None or summary.mape_pct <= bar.mean) and (bar.median is None or summary.median_abs_pct <= bar.median)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -94,7 +94,7 @@ def measure(rows: Sequence[TrainingRow], score: ScoreRow, wanted: Iterable[Bar] 
 
 
 def of_scores(rows: Sequence[TrainingRow], scores: Iterable[Score]) -> list[Line]:
-    """The same from scores that are already there."""
+    """The same from existing scores."""
     known: dict[str, list[Score]] = {}
     for each in scores:
         known.setdefault(each.id, []).append(each)

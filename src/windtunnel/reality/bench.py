@@ -1,4 +1,4 @@
-"""The machine that a dataset was measured on, as a cluster: as many of its devices as are asked for, and no network."""
+"""The machine of a dataset as a cluster: the required number of its devices, without a network."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ ON_HOST = Host(
 
 
 def bench(gpu: GPU, gpus: int = 1) -> Cluster:
-    """`gpus` of `gpu` side by side, none of them slow. Their links are a stand-in: what runs on a bench does not communicate."""
+    """A cluster of `gpus` equal GPUs. Their links are placeholders, because benchmarks do not communicate."""
     node = {"id": "bench", "gpu": gpu, "gpus": gpus, "scale_up": {"size": gpus, "bandwidth": "100GB/s per GPU each way"}}
     fabric = {"id": "none", "kind": "none", "topology": "none"}
     return Cluster.model_validate({"id": f"bench-{gpu.id}"[:64], "node": node, "fabric": fabric, "gpus": gpus, "slow_nodes": 0.0})
 
 
 def on_host(runtime: Runtime) -> Runtime:
-    """`runtime` where the host is the device (a CPU): it launches nothing ahead of itself.
+    """`runtime` for a device that is the host (a CPU), which launches nothing ahead.
 
-    In eager mode an operator is one row over the bytes that it must move, whatever loops it runs: its own curve knows them.
+    In eager mode an operator is one row over the bytes that it must move, whatever loops it runs; its curve includes them.
     """
-    whole = {f"fused_{name}": True for name in OPERATORS} if runtime.launch == "eager" else {}
-    return runtime.model_copy(update={"host": ON_HOST, **whole})
+    fused = {f"fused_{name}": True for name in OPERATORS} if runtime.launch == "eager" else {}
+    return runtime.model_copy(update={"host": ON_HOST, **fused})
 
 
 def is_cpu(about: About) -> bool:

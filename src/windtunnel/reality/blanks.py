@@ -1,11 +1,11 @@
-"""What to put where a row is blank: one rule for all rows, said beside each row that it touched.
+"""Fills blank columns of a row: one rule for all rows, listed as an assumption of each row that it changes.
 
 Recompute: the least of none, selective, full (on one, two, three or all quarters of a stage's layers) with which any candidate fits
-the GPU's memory; memory needs the graph alone, no step is predicted for it. Before full recompute, activations of one to seven
-eighths of the layers leave for the host, where recipes do that (`FrameworkHabits.offloads`). Then virtual stages and micro batch in
-turn, from the largest micro batch, the fastest predicted of those that fit, until neither changes. This is what the authors of a
-benchmark table do, and it reads nothing but the job; no measured value takes part in the choice. Where nothing fits, the one that
-lacks least.
+the GPU's memory; this needs only the graph, no predicted step. Before full recompute, activations of one to seven
+eighths of the layers are offloaded to the host, for recipes that do so (`FrameworkHabits.offloads`). Then virtual stages and micro
+batch in turn, from the largest micro batch: the fastest predicted of those that fit, until neither changes. Authors of
+benchmark tables do the same. The rule only reads the job; no measured value takes part. If nothing fits, the candidate with the
+least missing memory is taken.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ def memory_alone(job: Job) -> tuple[float, bool]:
     return max(stage.total for stage in stages), all(stage.fits for stage in stages)
 
 
-def choose(made: Draft, predict: Predict, memory: Memory = memory_alone) -> tuple[Prediction, tuple[str, ...]] | Skipped:
-    """The prediction for the row's job and all assumptions behind it; `Skipped` where no candidate can be predicted."""
+def choose(drafted: Draft, predict: Predict, memory: Memory = memory_alone) -> tuple[Prediction, tuple[str, ...]] | Skipped:
+    """The prediction for the row's job and all its assumptions; `Skipped` if no candidate can be predicted."""
     try:
-        if not made.blank:
-            return predict(made.jobs[0]), made.assumed
-        fitting, emptiest = _fitting(made.jobs, memory)
+        if not drafted.blank:
+            return predict(drafted.jobs[0]), drafted.assumed
+        fitting, emptiest = _fitting(drafted.jobs, memory)
         if not fitting:
             why = "none fits in memory by the model's count, so the smallest"
-            return predict(emptiest), (*made.assumed, _said(made, emptiest, why))
+            return predict(emptiest), (*drafted.assumed, _assumption(drafted, emptiest, why))
         best = _fastest(fitting, predict)
-        return best, (*made.assumed, _said(made, best.job, "the fastest predicted of those that fit in memory"))
+        return best, (*drafted.assumed, _assumption(drafted, best.job, "the fastest predicted of those that fit in memory"))
     except WindtunnelError as error:
         return Skipped(str(error))
 
 
 def _fitting(jobs: Sequence[Job], memory: Memory) -> tuple[list[Job], Job]:
-    """The jobs that fit at the least recompute where any does, smallest first; and the job that needs least of all.
+    """The jobs that fit at the least recompute at which any fits, smallest first; and the job that needs the least memory.
 
-    Where a micro batch fits, so do the smaller ones with as many virtual stages: they keep less, and no more of them at a time.
+    If a micro batch fits, so do smaller ones with as many virtual stages: they keep less each, and no more are in flight.
     """
     needs: list[tuple[float, Job]] = []
     for level in dict.fromkeys((*ALL_LEVELS, *map(level_of, jobs))):
@@ -70,13 +70,13 @@ def _fitting(jobs: Sequence[Job], memory: Memory) -> tuple[list[Job], Job]:
 
 
 def _fastest(jobs: list[Job], predict: Predict) -> Prediction:
-    """Virtual stages and micro batch in turn, each time the fastest, until neither changes."""
-    known: dict[tuple[int, int], Prediction] = {}
+    """Chooses virtual stages and micro batch in turn, the fastest each time, until neither changes."""
+    predictions: dict[tuple[int, int], Prediction] = {}
 
     def seconds(job: Job) -> float:
-        if _size(job) not in known:
-            known[_size(job)] = predict(job)
-        return known[_size(job)].step_time_s
+        if _size(job) not in predictions:
+            predictions[_size(job)] = predict(job)
+        return predictions[_size(job)].step_time_s
 
     best, before = jobs[-1], None  # a step of few micro batches is the quickest to predict
     while best is not before:
@@ -84,14 +84,14 @@ def _fastest(jobs: list[Job], predict: Predict) -> Prediction:
         best = min((job for job in jobs if job.plan.micro_batch == best.plan.micro_batch), key=seconds)
         best = min((job for job in jobs if job.plan.vpp == best.plan.vpp), key=seconds)
     seconds(best)
-    return known[_size(best)]
+    return predictions[_size(best)]
 
 
 def _size(job: Job) -> tuple[int, int]:
     return job.plan.micro_batch, job.plan.vpp
 
 
-def _said(made: Draft, job: Job, rule: str) -> str:
+def _assumption(drafted: Draft, job: Job, rule: str) -> str:
     some = job.plan.recompute_layers
     modules = job.plan.recompute_modules
     named = job.plan.recompute if modules == ("core_attn",) else f"selective ({', '.join(modules)})"
@@ -104,5 +104,5 @@ def _said(made: Draft, job: Job, rule: str) -> str:
         "micro batch": str(job.plan.micro_batch),
         "virtual stages": str(job.plan.vpp),
     }
-    chosen = ", ".join(f"{name} {values[name]}" for name in made.blank)
-    return f"{chosen} (not published: {rule}, {len(made.jobs)} candidates)"
+    chosen = ", ".join(f"{name} {values[name]}" for name in drafted.blank)
+    return f"{chosen} (not published: {rule}, {len(drafted.jobs)} candidates)"

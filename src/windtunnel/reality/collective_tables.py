@@ -1,8 +1,8 @@
-"""Times of collectives as others print them: nccl-tests tables of one node (vTrain's `gpus_N.csv`) and Vidur's network profiles.
+"""Published tables of collective times: nccl-tests tables of one node (vTrain's `gpus_N.csv`) and Vidur's network profiles.
 
-Neither names its GPU in a column, nor nccl-tests its number of ranks: both stand in the path (`…/allreduce_a100/gpus_8.csv`).
-Vidur's rows say how many workers are on a node, and not what joins nodes or the GPUs of a small one: only calls in an 8-GPU node
-are scored.
+Neither has a column for the GPU, and nccl-tests has none for the number of ranks: both are in the path
+(`…/allreduce_a100/gpus_8.csv`). Vidur's rows state the workers per node, but not the links between nodes or inside a small node:
+only calls in an 8-GPU node are scored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from windtunnel.workload.ops import Comm
 NCCL = ("size(B)", "count", "type", "time(ns)")
 VIDUR = ("rank", "num_workers", "size", "collective", "devices_per_node", "max_devices_per_node")
 NODE = 8
-"""GPUs of the one kind of node that these tables are set beside."""
+"""GPUs of the node that these tables are compared with."""
 
 
 class TimedCall(NamedTuple):
-    """A timed call of `ranks` GPUs of one node, or why it is not one that can be predicted."""
+    """A timed call of `ranks` GPUs of one node, or the reason why it cannot be predicted."""
 
     label: str
     comm: Comm
@@ -43,7 +43,7 @@ class TimedCall(NamedTuple):
 
 
 def is_collective_table(header: Sequence[str]) -> bool:
-    """Whether the columns are those of one of the two formats."""
+    """Whether the columns belong to one of the two formats."""
     return all(name in header for name in NCCL) or all(name in header for name in VIDUR)
 
 
@@ -64,8 +64,8 @@ def collective_scores(path: Path, text: str, fitted: Fitted, gpu: str | None = N
     nccl = NCCL[0] in header
     family = f"{'nccl-kernels' if nccl else 'vidur-collectives'}-{name}"
     calls = _nccl(path, header, rows) if nccl else _vidur(path, header, rows)
-    known = (family, "time_us") in fitted
-    return [_score(call, cluster, family, known, name) for call in calls]
+    is_fitted = (family, "time_us") in fitted
+    return [_score(call, cluster, family, is_fitted, name) for call in calls]
 
 
 def _score(call: TimedCall, cluster: Cluster, family: str, fitted: bool, gpu: str) -> Score:
@@ -93,10 +93,10 @@ def _score(call: TimedCall, cluster: Cluster, family: str, fitted: bool, gpu: st
 
 def _nccl(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator[TimedCall]:
     """All-reduce in one node; the columns repeat, first out of place, then in place."""
-    found = re.search(r"(\d{1,4})", path.stem)
-    if not found or not 2 <= int(found.group(1)) <= NODE:
+    digits = re.search(r"(\d{1,4})", path.stem)
+    if not digits or not 2 <= int(digits.group(1)) <= NODE:
         raise SpecError(str(path), path.name, "a file name with the number of GPUs, such as gpus_8.csv")
-    ranks = int(found.group(1))
+    ranks = int(digits.group(1))
     places = [index for index, name in enumerate(header) if name == "time(ns)"]
     size = header.index("size(B)")
     for number, cells in enumerate(rows, start=2):
@@ -115,18 +115,18 @@ def _vidur(path: Path, header: Sequence[str], rows: list[list[str]]) -> Iterator
     """Medians in ms, of rank 0 where several ranks are listed."""
     for number, cells in enumerate(rows, start=2):
         label = f"{path.parent.name}:{path.stem}:{number}"
-        given = dict(zip(header, cells, strict=False))
-        if given.get("rank") not in ("0", "0.0"):
+        cell = dict(zip(header, cells, strict=False))
+        if cell.get("rank") not in ("0", "0.0"):
             continue
         try:
-            ranks, here, most = (int(_positive(given[name])) for name in (VIDUR[1], VIDUR[4], VIDUR[5]))
-            size, seconds = _positive(given["size"]), _positive(given[f"time_stats.{given['collective']}.median"]) / 1e3
+            ranks, here, most = (int(_positive(cell[name])) for name in (VIDUR[1], VIDUR[4], VIDUR[5]))
+            size, seconds = _positive(cell["size"]), _positive(cell[f"time_stats.{cell['collective']}.median"]) / 1e3
         except (ValueError, KeyError) as error:
             yield TimedCall(label, Comm.NONE, 0.0, 0, None, f"line {number} does not hold numbers ({error})")
             continue
-        comm = COMMS.get(given["collective"].replace("_", ""), Comm.NONE)
+        comm = COMMS.get(cell["collective"].replace("_", ""), Comm.NONE)
         reason = (
-            f"collective {given['collective']!r} is not modelled"
+            f"collective {cell['collective']!r} is not modelled"
             if comm is Comm.NONE
             else "across nodes: the table does not say what joins them"
             if ranks > here

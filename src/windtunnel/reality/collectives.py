@@ -1,4 +1,4 @@
-"""Collective calls: what the closed network model says of the time that nccl-tests printed."""
+"""Collective calls: times of nccl-tests compared with the closed form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WARM_UP_BYTES = 256
 """Below this the first call of a sweep is a warm-up artefact."""
 
 MOST_GPUS = 2**22
-"""No cluster is larger; a group's arrays hold an entry a GPU."""
+"""Upper limit of GPUs; a group's arrays have an entry per GPU."""
 
 _MIB = 2**20
 _OUTLIER = re.compile(r"outlier at (\d+) ?MiB", re.IGNORECASE)
@@ -40,7 +40,7 @@ class CollectiveCall:
 
 
 def call_of(row: CollectiveRow) -> CollectiveCall | Skipped:
-    """The call that `row` timed, or why it cannot be rebuilt or is not fit for a comparison."""
+    """The call that `row` timed, or the reason why it cannot be rebuilt or compared."""
     if not (row.time_us and row.bytes and row.gpus and row.gpu and row.collective):
         return Skipped("time, bytes, gpus, gpu or collective not published")
     comm = COMMS.get(re.sub(r"[-_ ]|perf$", "", row.collective.lower()))
@@ -101,7 +101,7 @@ def score_collective(row: CollectiveRow, fitted: bool = False) -> Score:
 
 
 def _unclean(row: CollectiveRow) -> str | None:
-    """Why the row is no fair comparison: a warm-up size, or a sweep that its transcriber marks as disturbed."""
+    """The reason why the row cannot be compared: a warm-up size, or a sweep marked as disturbed."""
     if row.clean != "n":
         return None
     quality = row.quality or "marked as not clean"

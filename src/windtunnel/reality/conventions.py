@@ -1,6 +1,6 @@
-"""Published MFU as its source counts it, so that the same count can be applied to a predicted step time.
+"""Published MFU by its source's FLOP count, so that the same count can be applied to a predicted step time.
 
-Which count a source uses stands in its file of `catalog/publications/` (`flops`), with the evidence.
+The count of a source is in its file of `catalog/publications/` (`flops`), with the evidence.
 """
 
 from __future__ import annotations

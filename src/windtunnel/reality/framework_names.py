@@ -1,4 +1,4 @@
-"""Which catalogue framework a table means: spellings, descendants, and what stands in for one that the catalogue lacks."""
+"""The catalogue framework that a table names: spellings, descendants, and substitutes for frameworks outside the catalogue."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from windtunnel.spec import names
 DIVIDES_STATE = ("fsdp", "hsdp", "zero3", "zero2")
 
 
-def framework_named(said: str, sharding: str | None) -> tuple[str, str | None]:
-    """(name, None) where the catalogue or a publication file has `said`; else (what stands in for it, why).
+def framework_named(published: str, sharding: str | None) -> tuple[str, str | None]:
+    """(name, None) if the catalogue or a publication file has the name; else (substitute, reason).
 
-    Sharded parameters stand for FSDP, anything else for Megatron, from which most training frameworks descend.
+    The substitute is FSDP if parameters are sharded, else Megatron, from which most training frameworks descend.
     """
-    known = (*publications.releases(), *names("frameworks"))
-    name = said.strip().lower().replace("_", "-")
-    if name in known:
+    entries = (*publications.releases(), *names("frameworks"))
+    name = published.strip().lower().replace("_", "-")
+    if name in entries:
         return name, None
     for entry, others in publications.spellings().items():
-        if name in others and entry in known:
-            return entry, f"framework {said} is the catalogue's {entry}"
+        if name in others and entry in entries:
+            return entry, f"framework {published} is the catalogue's {entry}"
     stand_in = "fsdp" if sharding in DIVIDES_STATE else "megatron"
-    what = f"framework {said!r} is not in the catalogue" if said else "framework not published"
+    what = f"framework {published!r} is not in the catalogue" if published else "framework not published"
     return stand_in, f"{what}: taken as {stand_in}"

@@ -1,4 +1,4 @@
-"""Which GPU of the catalogue a table means: tables write "b200-sxm-192gb" or "H100-SXM-96GB-HBM2e (Meta)" for what is one part."""
+"""The catalogue GPU that a table names: tables write "b200-sxm-192gb" or "H100-SXM-96GB-HBM2e (Meta)" for one part."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _FAMILIES = ("tpu",)
 def gpu_named(text: str) -> GPU:
     """The GPU whose id or driver name `text` is; else the one whose part number (H200, MI300X, v5p) is a whole word of `text`.
 
-    Of several with that part number the one with most words of its id in `text`. Raises UnknownName where none or several remain:
-    H20 is never H200, and a bare "H100" may be any of four.
+    Of several with that part number, the one with most words of its id in `text`. Raises UnknownName if none or several remain:
+    H20 is never H200, and "H100" without more may be any of four.
     """
     try:
         return match_gpu(text)
     except UnknownName:
-        said = _words(text)
-        shared = {name: len(said & _words(name)) for name in names("gpus") if _part(name) in said}
+        words = _words(text)
+        shared = {name: len(words & _words(name)) for name in names("gpus") if _part(name) in words}
         best = [name for name, count in shared.items() if count == max(shared.values())]
         if len(best) != 1:
             raise UnknownName("gpu", text, best or names("gpus")) from None

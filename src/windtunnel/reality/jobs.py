@@ -1,7 +1,7 @@
-"""A row of a training table as a `Job`, with every assumption said, or the reason why it is none.
+"""A row of a training table as a `Job`, with all assumptions, or the reason why that is impossible.
 
 Columns that the row leaves blank and that a plan needs (micro batch, virtual stages, recompute) give several candidate jobs;
-`blanks.choose` then takes one by a rule that is the same for all rows.
+`blanks.choose` then takes one by the same rule for all rows.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from windtunnel.spec.offload import Offload
 Recompute = Literal["none", "selective", "modules", "offload", "ops", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 Level = tuple[Recompute, int]
-"""Recompute and the quarters of a virtual stage's layers that do it; for offload eighths of them."""
+"""Recompute and the quarters of a virtual stage's layers that use it; eighths for offload."""
 
 LEVELS: tuple[Level, ...] = (("none", 4), ("selective", 4), ("full", 1), ("full", 2), ("full", 3), ("full", 4))
-"""What a blank may stand for, least first: recipes recompute no more layers than memory asks for."""
+"""Candidates for a blank recompute column, least first: recipes recompute no more layers than memory requires."""
 
 OFFLOAD_LEVELS: tuple[Level, ...] = tuple(("offload", eighths) for eighths in range(1, 8))
-"""Eighths of a virtual stage's layers whose activations leave for the host, where recipes do that before they recompute: they name
-single layers (5, 20, 40 of 80; 92, 95 of 126)."""
+"""Eighths of a virtual stage's layers whose activations are offloaded, for recipes that offload before they recompute: they state
+numbers of layers (5, 20, 40 of 80; 92, 95 of 126)."""
 
 ALL_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *OFFLOAD_LEVELS, *LEVELS[2:])
 MIXTURE_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *LEVELS[2:])
@@ -46,12 +46,12 @@ MIXTURE_LEVELS: tuple[Level, ...] = (*LEVELS[:2], ("modules", 4), *LEVELS[2:])
 MICRO_BATCHES = (1, 2, 4, 8)
 
 MOST_VIRTUAL_STAGES = 8
-"""Papers print 1 to 8 virtual stages; finer cuts only add transfers."""
+"""Papers state 1 to 8 virtual stages; more only add transfers."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A row as far as it is stated. `jobs` are equal but for the columns named in `blank`; at least one, all of them consistent."""
+    """The candidate jobs of a row: at least one, all consistent, equal except for the columns named in `blank`."""
 
     row: TrainingRow
     jobs: tuple[Job, ...]
@@ -60,7 +60,7 @@ class Draft:
 
 
 def draft(row: TrainingRow) -> Draft | Skipped:
-    """The job or the candidate jobs that `row` describes; never raises for what a table can contain."""
+    """The job or the candidate jobs of `row`; never raises for any content of a table."""
     assumed: list[str] = []
     row = _with_known_framework(row, assumed)
     try:
@@ -93,7 +93,7 @@ def _with_known_framework(row: TrainingRow, assumed: list[str]) -> TrainingRow:
 
 
 def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> TrainingRow:
-    """The row with columns that its publication is known to say elsewhere, or to print otherwise."""
+    """The row with columns that its publication states elsewhere, or prints differently."""
     for fact in publications.facts_for(publications.columns_of(row) | dates_of(row, software)):
         blank: dict[str, Any] = {name: value for name, value in fact.row.items() if getattr(row, name) is None}
         if (blank or fact.corrects) and fact.assumed:
@@ -112,7 +112,7 @@ def _unsupported(row: TrainingRow) -> str | None:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """What all candidate jobs of a row share. `plan`: fields of the plan that are not open."""
+    """Shared parts of all candidate jobs of a row. `plan`: fields of the plan that are not open."""
 
     row: TrainingRow
     model: Model
@@ -206,7 +206,7 @@ class _Candidates:
         return check(Job(name=self.row.id, model=self.model, plan=plan, runtime=self.runtime, cluster=self.cluster, source=source))
 
     def open(self, blank: list[str]) -> Iterator[tuple[Level, int, int]]:
-        """What may stand in the row's open columns, as (recompute, micro batch, virtual stages); names those columns in `blank`."""
+        """Candidates for the row's open columns, as (recompute, micro batch, virtual stages); names those columns in `blank`."""
         row = self.row
         levels = self.levels(blank)
         per_rank = max(1, self.plan["global_batch"] // self.plan["dp"])
@@ -254,7 +254,7 @@ class _Candidates:
         return tuple(count for count in range(1, min(share, MOST_VIRTUAL_STAGES) + 1) if share % count == 0)
 
     def stages(self, stages: int) -> tuple[tuple[int, ...] | None, str | None]:
-        """Layers of each virtual stage where they do not divide evenly; () where there is no layout."""
+        """Layers of each virtual stage if they do not divide evenly; () if there is no layout."""
         layers = self.model.layers
         if layers % stages == 0:
             return None, None

@@ -1,8 +1,8 @@
 """Rows of a kernel dataset, predicted against measured: families by GPU, operator and pass, quantity `time_us`.
 
-A row becomes a row of the operator graph and goes through `compute.estimate`, without the factors that training adds: these are
-kernels in a loop. Rows of sub-modules and layers are assembled from kernels (`module_rows.py`). What no model covers is listed with
-its reason.
+A row becomes a row of the operator graph, priced by `compute.estimate` without training factors, because these are
+kernels in a loop. Rows of sub-modules and layers are assembled from kernels (`module_rows.py`). Rows without a model are listed
+with the reason.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), ker
     groups: dict[Runtime, list[tuple[int, Op]]] = {}
     for number, row in enumerate(rows):
         if row["level"] != "kernel":
-            whole = module_score(number, row, gpu, fitted)
-            scores[number] = replace(whole, assumptions=(*assumed, *whole.assumptions))
+            module_result = module_score(number, row, gpu, fitted)
+            scores[number] = replace(module_result, assumptions=(*assumed, *module_result.assumptions))
             continue
-        made = _op(row)
-        if isinstance(made, str):
-            scores[number] = _score(number, row, gpu, fitted, assumed, skipped=made)
+        row_op = _op(row)
+        if isinstance(row_op, str):
+            scores[number] = _score(number, row, gpu, fitted, assumed, skipped=row_op)
         else:
-            groups.setdefault(_runtime(row), []).append((number, made))
+            groups.setdefault(_runtime(row), []).append((number, row_op))
     for runtime, listed in groups.items():
-        found = estimate(OpTable.of([op for _, op in listed]), gpu, runtime, factors={})
+        estimated = estimate(OpTable.of([op for _, op in listed]), gpu, runtime, factors={})
         for place, (number, _) in enumerate(listed):
             scores[number] = _score(
                 number,
@@ -82,8 +82,8 @@ def score_rows(data: Dataset, fitted: Fitted, assumed: tuple[str, ...] = (), ker
                 gpu,
                 fitted,
                 assumed,
-                1e6 * float(found.seconds[place]),
-                100.0 * float(found.relative_error[place]),
+                1e6 * float(estimated.seconds[place]),
+                100.0 * float(estimated.relative_error[place]),
             )
     return [score for score in scores if score is not None]
 
@@ -128,7 +128,7 @@ def gpu_under(about: About, kernels: str) -> GPU:
 
 
 def _op(row: Row) -> Op | str:
-    """The row of the graph, or why there is none."""
+    """The row of the graph, or the reason why there is none."""
     if row["status"] != "ok":
         return f"status {row['status']}" + (f": {row['note']}" if row["note"] else "")
     if row["mode"] == "compile":
@@ -163,12 +163,12 @@ def _op(row: Row) -> Op | str:
 
 
 def _name(row: Row) -> str:
-    """What `estimate` knows one library's kernel by, where a curve of its own was fitted."""
+    """The name of one library's kernel for `estimate`, if it has a fitted curve."""
     return key_of(row["name"], row["library"] or "")
 
 
 def _runtime(row: Row) -> Runtime:
-    """What the estimator asks of a framework: the attention library that ran, and whose softmax."""
+    """The runtime for the estimator: the attention library that ran, and the softmax kernel."""
     if row["op"] == "attention" and row["library"] in LIBRARIES:
         return _megatron(attention_library=row["library"])
     if row["op"] == "softmax":

@@ -29,13 +29,13 @@ def kernel_scores(
             return collective_scores(path, text, fitted, None if gpu is None else gpu_named(gpu).id)
     if kind in (None, "collectives"):
         return None
-    return [score for made in import_all(path, gpu, dtype=dtype) for score in _scores(path, made, fitted, kernels)]
+    return [score for imported in import_all(path, gpu, dtype=dtype) for score in _scores(path, imported, fitted, kernels)]
 
 
-def _scores(path: Path, made: Imported, fitted: Fitted, kernels: str | None) -> list[Score]:
+def _scores(path: Path, imported: Imported, fitted: Fitted, kernels: str | None) -> list[Score]:
     stem = path.name if path.is_dir() else path.stem
-    scores = [replace(score, id=f"{stem}:{score.id}") for score in score_rows(made.data, fitted, made.assumed, kernels)]
-    family = f"{made.data.about.gpu} {made.format}"
-    left = [Score(f"{stem}:{where}", family, "time_us", skipped=reason) for where, reason in made.bad]
-    ignored = [Score(f"{stem}:{what}", family, "time_us", skipped=f"not read: {what}") for what in made.ignored]
-    return [*scores, *left, *ignored]
+    scores = [replace(score, id=f"{stem}:{score.id}") for score in score_rows(imported.data, fitted, imported.assumed, kernels)]
+    family = f"{imported.data.about.gpu} {imported.format}"
+    unreadable = [Score(f"{stem}:{where}", family, "time_us", skipped=reason) for where, reason in imported.bad]
+    ignored = [Score(f"{stem}:{what}", family, "time_us", skipped=f"not read: {what}") for what in imported.ignored]
+    return [*scores, *unreadable, *ignored]

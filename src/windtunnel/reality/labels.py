@@ -1,4 +1,4 @@
-"""How families are shown: without the GPU that all of them share, and without words that say the same twice."""
+"""Labels of families, without a GPU that all of them share and without repeated words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a framework spreads layers that do not divide evenly over (virtual) pipeline stages.
+"""How frameworks distribute layers that do not divide evenly over (virtual) pipeline stages.
 
 Frameworks of Megatron's kind can count the input embedding and the output head as a layer each, so that the first and the last
 virtual stage hold one transformer layer less (BLOOM's `type:transformer|embedding`, Llama 3's 126 layers on 16 stages).
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 
 def uneven(layers: int, stages: int, greedy: bool, further: bool = False) -> tuple[tuple[int, ...], str] | None:
-    """(layers per virtual stage in model order, the rule in words), or None where every layout leaves a stage empty.
+    """(layers per virtual stage in model order, the rule in words), or None if every layout leaves a stage empty.
 
-    `greedy` picks DeepSpeed's way for numbers that the first rule does not settle; else stages differ by one, the large ones first.
-    `further`: the last stage also holds layers that predict further tokens, which is why it gets the remainder.
+    `greedy` uses DeepSpeed's rule if the first rule does not apply; else stages differ by one, the large ones first.
+    `further`: the last stage also has MTP layers, so it gets the remainder.
     """
     if (layers + 2) % stages == 0 and stages > 1 and not further:
         share = (layers + 2) // stages
@@ -23,14 +23,14 @@ def uneven(layers: int, stages: int, greedy: bool, further: bool = False) -> tup
         return _checked(plan, "embedding and head count as one layer each: first and last stage hold one layer less")
     if greedy or further:
         share = -(-layers // stages)
-        plan, left = [], layers
+        plan, remaining = [], layers
         for _ in range(stages):
-            plan.append(min(share, left))
-            left -= plan[-1]
+            plan.append(min(share, remaining))
+            remaining -= plan[-1]
         whose = "DeepSpeed's balanced partition" if greedy else "where further tokens are predicted, too"
-        made = _checked(plan, f"stages filled up to the largest share, the rest on the last ({whose})")
-        if made:
-            return made
+        layout = _checked(plan, f"stages filled up to the largest share, the rest on the last ({whose})")
+        if layout:
+            return layout
     share, more = divmod(layers, stages)
     return _checked([share + (stage < more) for stage in range(stages)], "stages differ by one layer, the large ones first")
 

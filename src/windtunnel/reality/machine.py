@@ -1,4 +1,4 @@
-"""The cluster that a row ran on: a machine of the catalogue with the row's counts and rates put in.
+"""The cluster of a row: a machine of the catalogue with the row's counts and rates.
 
 A machine that the row names (Selene, Eos, Jean Zay, …) is taken before a generic one with the same GPU and kind of fabric.
 """
@@ -35,14 +35,14 @@ KINDS = {
 """Spellings of the `fabric` column."""
 
 GENERIC = ("infiniband", "roce", "efa", "ethernet")
-"""Kinds of fabric in the order in which they stand in for one that is not stated."""
+"""Kinds of fabric in the order of preference if none is stated."""
 
 _NOT_A_NAME = re.compile(r"^(aws|ib|roce|efa|opa|pcie|\d+gb|[abhlmv]\d+\w*|gb\d+|nvl\d+|p\d\w*)$")
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a table says of a machine. NIC rate in Gbit/s per NIC each way; `text` is anything that may name the machine."""
+    """The columns of a table about a machine. NIC rate in Gbit/s per NIC each way; `text`: any text that may name the machine."""
 
     gpu: str
     gpus_per_node: int
@@ -55,7 +55,7 @@ class Place:
 
 
 def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
-    """The machine of a training row; a run on part of a node keeps the node whole."""
+    """The machine of a training row; a run on part of a node keeps the full node."""
     if not (row.gpu and row.gpus):
         return Skipped("gpu or gpus not published")
     if row.gpus_per_node is None:
@@ -64,14 +64,14 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
     place = Place(
         row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus, text
     )
-    made = machine(_networked(place, assumed))
-    if isinstance(made, Cluster) and row.gpu.casefold() not in (made.gpu.id, *map(str.casefold, made.gpu.names)):
-        assumed.append(f"GPU {row.gpu!r} is the catalogue's {made.gpu.id}")
-    return made
+    cluster = machine(_networked(place, assumed))
+    if isinstance(cluster, Cluster) and row.gpu.casefold() not in (cluster.gpu.id, *map(str.casefold, cluster.gpu.names)):
+        assumed.append(f"GPU {row.gpu!r} is the catalogue's {cluster.gpu.id}")
+    return cluster
 
 
 def _networked(place: Place, assumed: list[str]) -> Place:
-    """`place` with the NICs and fabric of the catalogue's own machine, where a job of several nodes does not state them."""
+    """`place` with NICs and fabric of a catalogue machine, if a job of several nodes does not state them."""
     domain = max(place.gpus_per_node, place.scaleup_gpus or 0)
     if place.gpus <= domain or (place.nics_per_node and place.nic_gbit_s):
         return place
@@ -81,26 +81,26 @@ def _networked(place: Place, assumed: list[str]) -> Place:
         return place  # `machine` refuses it
     kinds = [KINDS.get(place.fabric.lower())] if place.fabric else GENERIC
     for kind in kinds:
-        known = _known(place, gpu, kind) if kind else None
-        nic = known.node.nic if known else None
-        if known is None or nic is None:
+        similar = _known(place, gpu, kind) if kind else None
+        nic = similar.node.nic if similar else None
+        if similar is None or nic is None:
             continue
         count, rate = place.nics_per_node or nic.count, place.nic_gbit_s or 8e-9 * nic.bandwidth
-        assumed.append(f"{count} NICs of {rate:g} Gb/s and {known.fabric.kind} (not stated: as {known.id})")
-        return replace(place, nics_per_node=count, nic_gbit_s=rate, fabric=place.fabric or known.fabric.kind)
+        assumed.append(f"{count} NICs of {rate:g} Gb/s and {similar.fabric.kind} (not stated: as {similar.id})")
+        return replace(place, nics_per_node=count, nic_gbit_s=rate, fabric=place.fabric or similar.fabric.kind)
     return place
 
 
 def _share(row: TrainingRow, assumed: list[str]) -> int | None:
-    """GPUs of a scale-up domain that the run has: with experts over several domains, the same number of each, as schedulers hand
-    out segments of racks so that no group of experts straddles two."""
-    whole, gpus = row.scaleup_gpus, row.gpus or 1
-    if whole is None or (row.ep or 1) == 1 or gpus <= whole:
-        return whole
-    domains = -(-gpus // whole)
-    if gpus % whole == 0 or gpus % domains or gpus // domains % (row.gpus_per_node or 8):
-        return whole
-    assumed.append(f"{gpus // domains} of the {whole} GPUs of each scale-up domain (not published)")
+    """GPUs of a scale-up domain that the run uses. With experts over several domains it is the same number in each: schedulers
+    assign segments of racks so that no expert group spans two."""
+    domain, gpus = row.scaleup_gpus, row.gpus or 1
+    if domain is None or (row.ep or 1) == 1 or gpus <= domain:
+        return domain
+    domains = -(-gpus // domain)
+    if gpus % domain == 0 or gpus % domains or gpus // domains % (row.gpus_per_node or 8):
+        return domain
+    assumed.append(f"{gpus // domains} of the {domain} GPUs of each scale-up domain (not published)")
     return gpus // domains
 
 
@@ -113,12 +113,12 @@ def machine(place: Place) -> Cluster | Skipped:
     kind = KINDS.get((place.fabric or "none").lower())
     if kind is None:
         return Skipped(f"fabric {place.fabric!r} is not modelled")
-    known = _known(place, gpu.id, kind)
-    node = known.node if known else _node(place, gpu.id)
+    similar = _known(place, gpu.id, kind)
+    node = similar.node if similar else _node(place, gpu.id)
     if node is None:
         return Skipped(f"no node with GPU {place.gpu!r} in the catalogue")
     networked = bool(place.nics_per_node and place.nic_gbit_s)
-    fabric = known.fabric if known and networked else _fabric(kind if networked else "none")
+    fabric = similar.fabric if similar and networked else _fabric(kind if networked else "none")
     if fabric is None:
         return Skipped(f"no {kind} fabric in the catalogue")
     nic = None
@@ -132,8 +132,8 @@ def machine(place: Place) -> Cluster | Skipped:
             return Skipped(f"NICs: {error.errors()[0]['msg']}")
     scale_up = node.scale_up.model_copy(update={"size": place.scaleup_gpus or place.gpus_per_node})
     node = node.model_copy(update={"gpu": gpu, "gpus": place.gpus_per_node, "scale_up": scale_up, "nic": nic})
-    if known:
-        return known.model_copy(update={"node": node, "fabric": fabric, "gpus": place.gpus})
+    if similar:
+        return similar.model_copy(update={"node": node, "fabric": fabric, "gpus": place.gpus})
     name = f"{place.gpu}-{place.fabric or 'none'}"
     try:
         return Cluster.model_validate({"id": name, "node": node, "fabric": fabric, "gpus": place.gpus, "source": "the row"})
@@ -144,7 +144,7 @@ def machine(place: Place) -> Cluster | Skipped:
 def _known(place: Place, gpu: str, kind: str) -> Cluster | None:
     """The catalogue's cluster with this GPU and kind of fabric: one that the text names, else a generic one, else the first."""
     words = re.findall(r"[a-z]+", place.text.lower())
-    said = {*words, *(a + b for a, b in zip(words, words[1:], strict=False))}
+    stated_words = {*words, *(a + b for a, b in zip(words, words[1:], strict=False))}
     same = [
         cluster
         for cluster in _clusters()
@@ -153,7 +153,7 @@ def _known(place: Place, gpu: str, kind: str) -> Cluster | None:
 
     def order(cluster: Cluster) -> tuple[int, float, str]:
         name = "".join(part for part in cluster.id.split("-") if not _NOT_A_NAME.match(part))
-        return (0 if name and name in said else 1 if not name else 2), _nic_gap(cluster.node, place), cluster.id
+        return (0 if name and name in stated_words else 1 if not name else 2), _nic_gap(cluster.node, place), cluster.id
 
     return min(same, key=order, default=None)
 

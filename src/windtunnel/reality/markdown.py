@@ -48,18 +48,18 @@ def _bars(report: Report) -> str:
         "|---|---|---:|---:|---:|---:|---:|---|---|",
     ]
     for line in report.bars:
-        found = line.found
+        scored = line.found
         figures = (
-            _percent(found.mape_pct),
-            _percent(found.median_abs_pct),
-            _percent(found.bias_pct, sign=True),
-            _percent(found.max_abs_pct),
+            _percent(scored.mape_pct),
+            _percent(scored.median_abs_pct),
+            _percent(scored.bias_pct, sign=True),
+            _percent(scored.max_abs_pct),
         )
         verdict = "" if line.wanted == NO_BAR else "yes" if line.holds else "**no**"
-        wanted = "" if line.wanted == NO_BAR else line.wanted
+        bar = "" if line.wanted == NO_BAR else line.wanted
         rows.append(
-            f"| {found.family} | {UNITS.get(found.quantity, found.quantity)} | {found.n} of {found.n + found.skipped} | "
-            f"{' | '.join(figures)} | {wanted} | {verdict} |"
+            f"| {scored.family} | {UNITS.get(scored.quantity, scored.quantity)} | {scored.n} of {scored.n + scored.skipped} | "
+            f"{' | '.join(figures)} | {bar} | {verdict} |"
         )
     return rows[0] + "\n\n" + "\n".join(rows[1:])
 
@@ -152,8 +152,8 @@ def _worst(report: Report) -> str:
 
 
 def _unexplained(report: Report) -> str:
-    known = {score.family for score in report.rows}
-    misses = [miss for publication in publications().values() for miss in publication.misses if miss.family in known]
+    families = {score.family for score in report.rows}
+    misses = [miss for publication in publications().values() for miss in publication.misses if miss.family in families]
     lines = [f"* **{miss.title}.** {miss.text}" for miss in misses]
     return "\n\n".join(["## Known misses", "\n".join(lines)]) if lines else ""
 

@@ -1,4 +1,4 @@
-"""The network of a row with experts or latent attention: tables print a part of its dimensions, the released model has all."""
+"""The network of a row with experts or latent attention: tables print some of its dimensions, the released model has all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LATENT: dict[str, Any] = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_di
 
 
 def mixture_of(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
-    """The released model of the row's name where all printed dimensions agree with it, else what the row prints."""
+    """The released model with the row's name if all printed dimensions agree with it, else the printed dimensions."""
     name = (row.model or "").lower()
     if name in names("models"):
         model = load_model(name)
@@ -26,18 +26,18 @@ def mixture_of(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
 
 
 def released_of(row: TrainingRow, assumed: list[str]) -> Model | None:
-    """The one released model that the row names, with or without its size ("Nemotron_3_Nano"), where what is printed agrees; else
+    """The released model that the row names, with or without its size ("Nemotron_3_Nano"), if printed dimensions agree; else
     None."""
     name = (row.model or "").lower().replace("_", "-").replace(" ", "-")
-    found = [known for known in names("models") if known == name or known.startswith(f"{name}-")] if name else []
-    if len(found) != 1 or _differing(row, model := load_model(found[0])):
+    matches = [entry for entry in names("models") if entry == name or entry.startswith(f"{name}-")] if name else []
+    if len(matches) != 1 or _differing(row, model := load_model(matches[0])):
         return None
-    assumed.append(f"dimensions that the row does not print: the released {found[0]}")
+    assumed.append(f"dimensions that the row does not print: the released {matches[0]}")
     return _without_mtp(row, model)
 
 
 def _differing(row: TrainingRow, model: Model) -> list[str]:
-    """Columns whose figure is not the model's."""
+    """Columns whose figure differs from the model's."""
     pairs = (
         ("layers", row.layers, model.layers),
         ("hidden", row.hidden, model.hidden),
@@ -46,9 +46,9 @@ def _differing(row: TrainingRow, model: Model) -> list[str]:
         ("topk", row.topk, model.top_k),
         ("moe_ffn", row.moe_ffn, model.expert_width),
     )
-    found = [column for column, printed, known in pairs if printed is not None and printed != known]
+    differing = [column for column, printed, released in pairs if printed is not None and printed != released]
     kinds = ((row.arch == "moe", model.experts is not None, "arch"), (row.attention == "mla", model.latent, "attention"))
-    return found + [column for said, known, column in kinds if said and not known]
+    return differing + [column for stated, released, column in kinds if stated and not released]
 
 
 def _without_mtp(row: TrainingRow, model: Model) -> Model:

@@ -1,8 +1,8 @@
 """Sub-modules and layers of a dataset, predicted against measured: assembled from kernels as a job's layer is.
 
 The row's shape becomes a job of one layer; its graph, kernel by kernel, goes through the engine with the host's launches, and
-communication is left out (the row timed one GPU's slice). `from_kernels`: the dataset's own kernel rows answer before the curves;
-rows of modules never answer for themselves.
+communication is left out (the row timed one GPU's slice). `from_kernels`: the dataset's kernel rows have priority over the curves;
+rows of modules are never used for their own prediction.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def score_module_rows(data: Dataset, gpu: GPU, fitted: Fitted = frozenset(), fro
 
 
 def module_score(number: int, row: Row, gpu: GPU, fitted: Fitted = frozenset(), profile: Profile | None = None) -> Score:
-    """The score of one such row, the `number`-th of its dataset; `profile` answers before the curves."""
-    found = predicted(row, gpu, profile)
+    """The score of one such row, the `number`-th of its dataset; `profile` has priority over the curves."""
+    result = predicted(row, gpu, profile)
     family = f"{gpu.id} {row['level']} {row['op']} {row['phase']}"
     score = Score(
         f"{number}:{row['name']}",
@@ -65,9 +65,9 @@ def module_score(number: int, row: Row, gpu: GPU, fitted: Fitted = frozenset(), 
         precision=row["dtype"],
         job=row["shape"] or "",
     )
-    if isinstance(found, Skipped):
-        return replace(score, skipped=found.reason)
-    seconds, error, assumed = found
+    if isinstance(result, Skipped):
+        return replace(score, skipped=result.reason)
+    seconds, error, assumed = result
     return replace(score, predicted=1e6 * seconds, claimed_pct=100.0 * error, complete=True, assumptions=assumed)
 
 
@@ -80,10 +80,10 @@ def predicted(row: Row, gpu: GPU, profile: Profile | None = None) -> tuple[float
     if row["op"] == "moe":
         return Skipped("moe: experts have no graph yet")
     try:
-        made = job_of(row, gpu)
-        if isinstance(made, Skipped):
-            return made
-        job, assumed = made
+        rebuilt = job_of(row, gpu)
+        if isinstance(rebuilt, Skipped):
+            return rebuilt
+        job, assumed = rebuilt
         workload = build(check(job))
         costs = price(workload, profile=profile)
         rows = _rows(workload, row["op"], row["phase"])
@@ -125,8 +125,8 @@ def job_of(row: Row, gpu: GPU) -> tuple[Job, tuple[str, ...]] | Skipped:
         }
     )
     job = Job(name="module", model=model, plan=plan, runtime=runtime, cluster=bench(gpu, tp))
-    wanted = shape_of(job, row["op"])
-    differ = [f"{key}={shape[key]}" for key in shape if key != "layers" and wanted.get(key) != shape[key]]
+    expected = shape_of(job, row["op"])
+    differ = [f"{key}={shape[key]}" for key in shape if key != "layers" and expected.get(key) != shape[key]]
     if differ:
         return Skipped(f"no layer of this shape: {', '.join(differ)}")
     return job, tuple(assumed)
@@ -137,18 +137,18 @@ def _model(row: Row, shape: Mapping[str, int | str], assumed: list[str]) -> Mode
     words = ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "window")
     sizes: dict[str, Any] = {key: shape[key] for key in words if key in shape}
     if row["model"] in names("models"):
-        known = load_model(row["model"])
+        model = load_model(row["model"])
         have = {
-            "hidden": known.hidden,
-            "heads": known.heads,
-            "kv_heads": known.groups,
-            "head_dim": known.dim_per_head,
-            "ffn": known.ffn,
+            "hidden": model.hidden,
+            "heads": model.heads,
+            "kv_heads": model.groups,
+            "head_dim": model.dim_per_head,
+            "ffn": model.ffn,
             "vocab": shape.get("vocab"),
-            "window": known.window,
+            "window": model.window,
         }
         if all(have[key] == value for key, value in sizes.items()):
-            return known.model_copy(update={"layers": 1, "dropout": False, "vocab": shape.get("vocab", known.vocab)})
+            return model.model_copy(update={"layers": 1, "dropout": False, "vocab": shape.get("vocab", model.vocab)})
     gated = shape.get("gated")
     norm = str(shape.get("norm", "layernorm" if gated == "no" else "rmsnorm"))
     activation, position, bias = USUAL[norm]
@@ -180,19 +180,19 @@ def _runtime(framework: str, dtype: str, mode: str, unfused: bool, one: bool) ->
 
     `one`: host and device are one.
     """
-    given: dict[str, Any] = {"precision": dtype, "launch": mode, "pad_vocab": 1, "overlap_tp": False, "fused_wgrad": True}
+    fields: dict[str, Any] = {"precision": dtype, "launch": mode, "pad_vocab": 1, "overlap_tp": False, "fused_wgrad": True}
     if dtype in ("fp32", "fp16", "bf16"):
-        given["gradient_dtype"] = dtype
+        fields["gradient_dtype"] = dtype
     if unfused:
-        given["attention"] = "unfused"
-    runtime = load_runtime(framework, **given)
+        fields["attention"] = "unfused"
+    runtime = load_runtime(framework, **fields)
     return on_host(runtime) if one else runtime
 
 
 def _rows(workload: Workload, op: str, phase: str) -> npt.NDArray[np.int64]:
     """The rows of the first module `op`, in launch order."""
-    found: dict[str, npt.NDArray[np.int64]] = {}
+    rows_of_way: dict[str, npt.NDArray[np.int64]] = {}
     for way, rows in parts(workload, workload.blocks[BLOCKS.get(op, 1)], op):
-        found.setdefault(way, rows)
-    chosen = [found["forward"]] if phase == "forward" else [found["again"], found["backward"]]
+        rows_of_way.setdefault(way, rows)
+    chosen = [rows_of_way["forward"]] if phase == "forward" else [rows_of_way["again"], rows_of_way["backward"]]
     return np.sort(np.concatenate(chosen))

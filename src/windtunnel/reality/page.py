@@ -1,4 +1,4 @@
-"""A validation as one page that opens offline: predicted against measured as points, errors by family, what was skipped and why."""
+"""A validation as one offline page: predicted against measured as points, errors by family, skipped rows with reasons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windtunnel.report import frame
 LEVELS = {"layer": 2, "step": 2, "submodule": 1}
 OPACITY = (0.55, 0.85, 0.95)
 MOST_POINTS = 4000
-"""Points of a picture at most: of every class its share, evenly; the caption says how many are shown."""
+"""Maximum of points in a picture, divided evenly over classes; the caption states the number shown."""
 
 WIDTH, HEIGHT, LEFT, BOTTOM, EDGE = 720, 560, 70, 46, 26
 BAND = 0.10
@@ -95,10 +95,10 @@ def _picture(quantity: str, scores: Sequence[Score]) -> Markup:
     for number, (name, listed) in enumerate(ordered):
         colour = f"hsl({137 * number % 360} 62% 47%)"
         errors = [abs(s.error_pct or 0.0) for s in listed]
-        told = f"{name}: {len(listed):,}, median {median(errors):.1f} %"
+        title = f"{name}: {len(listed):,}, median {median(errors):.1f} %"
         key.append(
             f'<span><svg class="mark" viewBox="-6 -6 12 12" fill="{colour}">{_mark(0.0, 0.0, _level(name))}</svg>'
-            f"{escape(told)}</span>"
+            f"{escape(title)}</span>"
         )
         points = "".join(_point(s, scale, _level(name)) for s in listed[::step])
         marks.append(f'<g fill="{colour}" fill-opacity="{OPACITY[_level(name)]}">{points}</g>')
@@ -127,11 +127,11 @@ def _mark(x: float, y: float, level: int, title: str = "") -> str:
 
 def _point(score: Score, scale: _Scale, level: int) -> str:
     x, y = scale.x(score.measured or 1.0), scale.y(score.predicted or 1.0)
-    told = (
+    title = (
         f"{label(score.family)}, {score.id}: {score.job}, {shown(score, score.measured)} measured, "
         f"{shown(score, score.predicted)} predicted, {score.error_pct:+.1f} %"
     )
-    return _mark(x, y, level, f"<title>{escape(told)}</title>")
+    return _mark(x, y, level, f"<title>{escape(title)}</title>")
 
 
 class _Scale:

@@ -1,7 +1,7 @@
-"""What is known of publications beyond their rows: the files of `catalog/publications/`, as facts with conditions.
+"""Facts about publications beyond their rows: the files of `catalog/publications/`, with conditions.
 
-A fact says when it holds, what it sets, and where that is written. Conditions are on columns of the row and on what was found out
-about its job (`FOUND_OUT`). This module evaluates them and knows no publication.
+A fact states its conditions, the values that it sets, and its source. Conditions are on columns of the row and on properties
+derived for its job (`FOUND_OUT`). This module evaluates them; it contains no publication.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FOUND_OUT = {
     "fully_sharded": "whether parameters are sharded",
 }
 NAMES = frozenset((*(field.name for field in fields(TrainingRow)), *FOUND_OUT))
-"""What a condition may ask about: columns of a row, and what was found out about its job."""
+"""Names that a condition may use: columns of a row, and derived properties of its job."""
 
 
 class Test(Strict):
@@ -77,7 +77,7 @@ class Test(Strict):
             (self.max is not None, lambda: not missing and value <= self.max),
             (self.below is not None, lambda: not missing and value < self.below),
         )
-        return all(check() for asked, check in checks if asked)
+        return all(check() for applies, check in checks if applies)
 
 
 class When(Strict):
@@ -93,7 +93,7 @@ class When(Strict):
         return conditions
 
     def holds(self, context: Context) -> bool:
-        """Whether every condition holds of what is known so far; one on something not known yet does not."""
+        """Whether every condition holds for the values known so far; a condition on an unknown value does not hold."""
         for name, wanted in self.conditions.items():
             if name not in context:
                 return False
@@ -124,7 +124,7 @@ class Adapters(Strict):
 
 
 class FrameworkHabits(Strict):
-    """What a framework or recipe does where a row says nothing of it; None where a fact does not say."""
+    """Behaviour of a framework or recipe that rows do not state; None if a fact does not state it either."""
 
     interleaves: bool | None = None  # it has the interleaved schedule; others run 1F1B
     prints_virtual_stages: bool | None = None  # its tables print them wherever there are some
@@ -139,7 +139,7 @@ class FrameworkHabits(Strict):
 
 
 class Fact(Strict):
-    """One statement: what it sets on rows for which `when` holds, and its source."""
+    """One statement: values for rows for which `when` holds, and its source."""
 
     when: When = When()
     row: dict[str, Value] = {}  # columns that the row leaves blank
@@ -151,7 +151,7 @@ class Fact(Strict):
     habits: FrameworkHabits = FrameworkHabits()
     lora: Adapters | None = None
     flops: Literal["narayanan", "palm"] | None = None  # how the source counts the FLOPs of its MFU
-    assumed: str = ""  # said beside every row that it touches
+    assumed: str = ""  # listed as an assumption of every row that it changes
     source: Annotated[str, Field(min_length=6)]
 
     @field_validator("when", mode="before")
@@ -168,7 +168,7 @@ class Fact(Strict):
 
 
 class Miss(Strict):
-    """Rows that the model misses by more than the rest, and what is known of why. It changes no figure."""
+    """Rows with larger errors than the others, and the known reason. It changes no figure."""
 
     family: str  # must be among the scores
     title: str
@@ -240,7 +240,7 @@ def publications() -> Mapping[str, Publication]:
 
 
 def facts_for(context: Context) -> Iterator[Fact]:
-    """The facts that hold, in the order of files and within them; a later one counts over an earlier one."""
+    """The facts that hold, in the order of files and within them; a later one overrides an earlier one."""
     for publication in publications().values():
         if publication.rows.holds(context):
             yield from (fact for fact in publication.facts if fact.when.holds(context))
@@ -248,10 +248,10 @@ def facts_for(context: Context) -> Iterator[Fact]:
 
 def habits_for(context: Context) -> dict[str, Any]:
     """The habits that hold, by name of `FrameworkHabits`."""
-    known: dict[str, Any] = {}
+    habits: dict[str, Any] = {}
     for fact in facts_for(context):
-        known |= {name: value for name, value in fact.habits if value is not None}
-    return known
+        habits |= {name: value for name, value in fact.habits if value is not None}
+    return habits
 
 
 def spellings() -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""What a validation says: all scores, the summary of each family and table, and the bars. Plain data."""
+"""The result of a validation: all scores, the summary of each family and table, and the bars. Plain data."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Report:
 
     @property
     def headline(self) -> tuple[FamilySummary, ...]:
-        """Over rows whose source was seen: a line for each table and quantity, fitted families and test-only ones apart.
+        """For rows whose source was read: a line for each table and quantity, with fitted and test-only families separate.
 
-        Tables stay apart so that a long one does not drown a short one.
+        Tables are separate so that a long one does not dominate.
         """
         lines: list[FamilySummary] = []
         for table, quantity, fitted in _in_order((score.table, score.quantity, score.fitted) for score in self.rows):
@@ -58,7 +58,7 @@ class Report:
     @property
     def coverage(self) -> tuple[Coverage, ...]:
         """How many step times lie within the relative error that their prediction states, test-only rows and fitted ones apart."""
-        found = []
+        coverages = []
         for fitted in (False, True):
             claims = [
                 abs(error) <= score.claimed_pct
@@ -67,11 +67,11 @@ class Report:
                 if (error := score.error_pct) is not None
             ]
             if claims:
-                found.append(Coverage("fitted" if fitted else "test only", len(claims), 100.0 * sum(claims) / len(claims)))
-        return tuple(found)
+                coverages.append(Coverage("fitted" if fitted else "test only", len(claims), 100.0 * sum(claims) / len(claims)))
+        return tuple(coverages)
 
     def label(self, family: FamilySummary) -> str:
-        """What a family's error is worth as a test: "fitted", "rules in view" or nothing."""
+        """Whether a family's error is a test: "fitted", "rules in view", or empty for a test."""
         if family.fitted:
             return "fitted"
         return "rules in view" if (family.family, family.quantity) in self.in_view else ""

@@ -1,8 +1,8 @@
 """Published measurements, or a user's own, as tables: one CSV row is one training run or one collective call.
 
 A table is recognised by its columns, never by its name. A blank cell means "not published" and becomes None, never 0; a cell that
-should be a number and is not puts the row aside with the reason, so that no row disappears without a word. Columns that a person's
-table does not have take the defaults of `ABSENT`; `OTHER_NAMES` lists what people call columns.
+should be a number and is not makes the row unreadable with a reason, so that no row disappears silently. Columns that a user's
+table does not have take the defaults of `ABSENT`; `OTHER_NAMES` lists other names of columns.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class CollectiveRow:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A row that is not a measurement as it stands, and why."""
+    """A row that cannot be read as a measurement, with the reason."""
 
     id: str
     family: str
@@ -143,7 +143,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """What one file holds. `ignored`: columns that this version does not know; `assumed`: what stands in for absent ones."""
+    """The content of one file. `ignored`: unknown columns; `assumed`: defaults of absent ones."""
 
     path: str
     kind: Literal["training", "collective"]
@@ -165,7 +165,7 @@ class MeasuredTable:
 
 
 MEASURED = ("iter_time_s", "mfu_pct", "mem_gib", "tokens_s_gpu")
-"""Columns of a training table that a prediction is set beside; one is enough."""
+"""Columns of a training table that predictions are compared with; one is enough."""
 
 TRAINING_NEEDS = {
     "gpu": "the GPU, such as h100-sxm-80gb (`windtunnel catalog gpus`)",
@@ -188,7 +188,7 @@ COLLECTIVE_NEEDS = {
 }
 
 ABSENT: dict[str, Any] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "precision": "bf16"}
-"""What a training table without a column is taken to mean. A blank cell of a column that is there stays "not published"."""
+"""Defaults of absent columns of a training table. A blank cell of an existing column stays "not published"."""
 
 OTHER_NAMES = {
     "step_time": "iter_time_s",
@@ -223,7 +223,7 @@ OTHER_NAMES = {
     "num_layers": "layers",
     "hidden_size": "hidden",
 }
-"""What people call a column -> its name here."""
+"""Other names of columns -> the name here."""
 
 
 def read(path: str | Path) -> MeasuredTable:
@@ -283,8 +283,8 @@ def _columns(header: list[str]) -> list[str]:
     """The header of a training table in this module's words; that of a collective table as it is."""
     if "collective" in header:
         return header
-    known = {field.name for field in fields(TrainingRow)}
-    named = [name if name in known else OTHER_NAMES.get(name.lower().replace(" ", "_"), name) for name in header]
+    columns = {field.name for field in fields(TrainingRow)}
+    named = [name if name in columns else OTHER_NAMES.get(name.lower().replace(" ", "_"), name) for name in header]
     return [name if named.count(name) == 1 else own for name, own in zip(named, header, strict=True)]
 
 
@@ -312,10 +312,10 @@ def _strings(text: str, path: str) -> list[list[str]]:
         )
     except pa.ArrowInvalid as error:
         raise FileError(path, str(error).splitlines()[0], WANTED) from None
-    whole = [list(cells) for cells in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+    lines = [list(cells) for cells in zip(*(column.to_pylist() for column in table.columns), strict=True)]
     for number, cells in sorted(odd.items()):
-        whole.insert(min(max(number - 1, 0), len(whole)), cells)
-    return whole
+        lines.insert(min(max(number - 1, 0), len(lines)), cells)
+    return lines
 
 
 def _recognise(header: Sequence[str], path: str) -> Literal["training", "collective"]:
@@ -353,11 +353,11 @@ def _wholes(row_type: type) -> frozenset[str]:
     return frozenset(name for name, hint in get_type_hints(row_type).items() if int in get_args(hint))
 
 
-def _row(row_type: type, cells: dict[str, Any], number: int, width: int, wanted: int) -> Any:
-    """A row, or why it is none."""
+def _row(row_type: type, cells: dict[str, Any], number: int, width: int, expected: int) -> Any:
+    """A row, or the reason why it cannot be read."""
     label, family = str(cells.get("id") or f"line {number}"), str(cells.get("family") or "")
-    if width != wanted:
-        return Unreadable(label, family, f"line {number} has {width} cells, the header {wanted}")
+    if width != expected:
+        return Unreadable(label, family, f"line {number} has {width} cells, the header {expected}")
     if not cells.get("id") or not family:
         return Unreadable(label, family, f"line {number}: id and family must not be blank")
     try:

@@ -1,4 +1,4 @@
-"""One score a measured quantity, and the errors of a group of them. Plain data.
+"""One score per measured quantity, and the errors of a group of scores. Plain data.
 
 Errors are signed percentages of the measured value: 100 * (predicted - measured) / measured.
 """
@@ -45,7 +45,7 @@ class Score:
         return 100.0 * (self.predicted - self.measured) / self.measured
 
     def as_dict(self) -> dict[str, Any]:
-        made: dict[str, Any] = {
+        data: dict[str, Any] = {
             "id": self.id,
             "family": self.family,
             "quantity": self.quantity,
@@ -56,8 +56,8 @@ class Score:
             "assumptions": list(self.assumptions),
         }
         if self.skipped is not None:
-            return made | {"skipped": self.skipped}
-        return made | {"predicted": self.predicted, "error_pct": self.error_pct, "claimed_pct": self.claimed_pct, "job": self.job}
+            return data | {"skipped": self.skipped}
+        return data | {"predicted": self.predicted, "error_pct": self.error_pct, "claimed_pct": self.claimed_pct, "job": self.job}
 
 
 @dataclass(frozen=True)

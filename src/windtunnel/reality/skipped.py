@@ -1,4 +1,4 @@
-"""The answer for a row that gets no number."""
+"""The result for a row without a score."""
 
 from __future__ import annotations
 

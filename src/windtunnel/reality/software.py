@@ -1,7 +1,7 @@
-"""Which software ran: the framework's name from its column, the release from the date that the source carries.
+"""The software of a row: the framework's name from its column, the release from the date in the source.
 
-The date is read from the citation itself: an arXiv number, a container tag, a month, a file name with a date. Of the releases that
-the catalogue knows, the newest that is not younger is used, else the oldest. What publications say of their software comes from
+The date is parsed from the citation: an arXiv number, a container tag, a month, a file name with a date. Of the releases in
+the catalogue, the newest that is not after that date is used, else the oldest. Facts of publications about their software are in
 `publications`.
 """
 
@@ -68,7 +68,7 @@ def dates_of(row: TrainingRow, software: tuple[int, int] | None) -> dict[str, st
 def runtime_of(
     row: TrainingRow, software: tuple[int, int] | None, assumed: list[str], model: Model, cluster: Cluster
 ) -> Runtime | Skipped:
-    """The framework's defaults at that date; over them what publications say of its recipes, then what the row states."""
+    """The framework's defaults at that date, overridden by the publication's recipe, then by the row."""
     release = release_of(row, software)
     if release is None:
         return Skipped(f"framework {row.framework or 'not published'!r} is not in the catalogue")
@@ -95,7 +95,7 @@ def runtime_of(
 
 
 def context_of(row: TrainingRow, software: tuple[int, int] | None, model: Model, cluster: Cluster) -> dict[str, Any]:
-    """What facts may ask about once model and machine are known (`publications.FOUND_OUT`)."""
+    """Derived properties for conditions, after model and machine are known (`publications.FOUND_OUT`)."""
     ep, vpp, pp = row.ep or 1, row.vpp or 1, row.pp or 1
     experts = model.experts is not None
     overlappable = ep > 1 and (vpp > 1 or pp == 1) and row.recompute != "full"
@@ -123,8 +123,8 @@ def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str,
     chosen = [fact.software for fact in publications.facts_for(context) if fact.software is not None]
     if chosen:
         return chosen[-1].framework, chosen[-1].version
-    if name in (known := publications.releases()):
-        releases = known[name]
+    if name in (released := publications.releases()):
+        releases = released[name]
         if software is None:
             return releases[-1][1:]
         date = dates_of(row, software)["date"]

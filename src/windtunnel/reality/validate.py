@@ -1,9 +1,9 @@
 """Predicted against measured, for every row of one or more tables.
 
 A row is scored in each quantity that it measured: `step_time_s`; `memory_gib` on the fullest stage (allocated, reserved or
-whole-device, as the row's `mem_kind` says); `mfu_pct` where only that is published and its count is known; `time_us` for
-collectives and kernels. Throughput and utilisation beside a step time say the same again and are not scored. What cannot be
-scored is listed with its reason.
+whole-device, as the row's `mem_kind` says); `mfu_pct` if only that is published and its count is known; `time_us` for
+collectives and kernels. Throughput and utilisation beside a step time are redundant and are not scored. Rows that cannot be
+scored are listed with the reason.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Progress = Callable[[int, int, str], None]
 GIB = 2.0**30
 
 MEMORY_KINDS = {"allocated": "allocated", "reserved": "reserved", "device": "total"}
-"""`mem_kind` of a row -> field of `StageMemory`: what tensors hold, what PyTorch's allocator holds, what the driver shows."""
+"""`mem_kind` of a row -> field of `StageMemory`: bytes of tensors, bytes reserved by PyTorch's allocator, bytes that the driver
+shows."""
 
 
 def validate(
@@ -61,9 +62,9 @@ def validate(
     tables: list[MeasuredTable] = []
     timed: list[Score] = []
     for path in listed:
-        found = kernel_scores(path, fitted, gpu, dtype, kernels)
-        if found is not None:
-            timed += [replace(score, table="kernels") for score in found]
+        from_kernels = kernel_scores(path, fitted, gpu, dtype, kernels)
+        if from_kernels is not None:
+            timed += [replace(score, table="kernels") for score in from_kernels]
         elif is_layer_table(header_of(text := read_text(path))):
             timed += [replace(score, table="layers") for score in layer_scores(text, fitted)]
         else:
@@ -76,8 +77,8 @@ def validate(
     scores = [score for score in timed if family in (None, score.family)]
     done = 0
     for table in tables:
-        for row_id, made in _scores(table, family, fitted, predict):
-            scores += [replace(score, table=Path(table.path).stem) for score in made]
+        for row_id, row_scores in _scores(table, family, fitted, predict):
+            scores += [replace(score, table=Path(table.path).stem) for score in row_scores]
             if row_id is not None:
                 done += 1
                 if progress is not None:
@@ -93,8 +94,8 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted
     measured = _measured(row)
     if not measured:
         return [_score(row, "step_time_s", None, fitted, skipped="no step time, tokens per second, memory or MFU published")]
-    made = draft(row)
-    chosen = made if isinstance(made, Skipped) else choose(made, predict)
+    drafted = draft(row)
+    chosen = drafted if isinstance(drafted, Skipped) else choose(drafted, predict)
     if isinstance(chosen, Skipped):
         return [_score(row, quantity, value, fitted, skipped=chosen.reason) for quantity, value in measured]
     prediction, assumptions = chosen

@@ -1,4 +1,4 @@
-"""Facts on disk, shared by what measures and what predicts: the schema of a kernel dataset, and its file (Parquet, or CSV)."""
+"""Kernel datasets, shared by measurement and prediction: the schema, and the file (Parquet or CSV)."""
 
 from windtunnel.records.build import concat, dataset
 from windtunnel.records.dataset import About, Dataset

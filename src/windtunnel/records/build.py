@@ -11,7 +11,7 @@ from windtunnel.records.checks import check
 from windtunnel.records.dataset import About, Dataset, arrow_schema
 
 ENVIRONMENT = ("gpu", "device", "architecture", "driver", "libraries", "datasheet", "settings")
-"""Fields of `About` that rows of one dataset must share: what differs in one of them is another profile."""
+"""Fields of `About` that all rows of a dataset share: rows that differ in one of them belong to another profile."""
 
 
 def dataset(about: About, rows: Iterable[Mapping[str, Any]], where: str = "dataset") -> Dataset:
@@ -30,7 +30,7 @@ def dataset(about: About, rows: Iterable[Mapping[str, Any]], where: str = "datas
 def concat(datasets: Sequence[Dataset]) -> Dataset:
     """The rows of several datasets of one GPU and environment, in order; source, licence and notes are joined.
 
-    Raises SpecError for none at all, for datasets that differ in a field of `ENVIRONMENT` (two profiles are never mixed), and for
+    Raises SpecError for an empty list, for datasets that differ in a field of `ENVIRONMENT` (two profiles are never mixed), and for
     rows that contradict each other.
     """
     import pyarrow as pa

@@ -44,10 +44,10 @@ def conform(table: pa.Table, path: str) -> pa.Table:
 
 
 def check(data: Dataset, path: str) -> Dataset:
-    """`data` itself. Raises SpecError naming the first row (from 0) whose time, shape or word cannot be.
+    """Returns `data`. Raises SpecError naming the first row (from 0) with an impossible time, shape or word.
 
-    Also refused: a device that is not the GPU of the name, times that this GPU cannot reach or that are a thousand times off
-    (another unit), rows that measure the same thing and contradict each other.
+    Also refused: a device that is not the named GPU, times that this GPU cannot achieve or that are a thousand times off
+    (another unit), rows of the same measurement that contradict each other.
     """
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""A kernel dataset in memory: rows of `schema.COLUMNS`, and what they were measured on.
+"""A kernel dataset in memory: rows of `schema.COLUMNS`, and the environment of the measurement.
 
 A dataset holds one GPU and one software environment: profiles are never mixed. `About` travels as JSON in a file's metadata.
 """
@@ -21,9 +21,9 @@ KEY = b"windtunnel"
 
 @dataclass(frozen=True)
 class About:
-    """What a dataset was measured on. `gpu` is a catalogue id where there is one, else a name of its own.
+    """The environment of a dataset. `gpu`: a catalogue id if there is one, else a new name.
 
-    `datasheet`: what the device can do where no catalogue entry says it (peak.<dtype> in FLOP/s, memory_bandwidth in B/s, l2 and
+    `datasheet`: figures of a device without a catalogue entry (peak.<dtype> in FLOP/s, memory_bandwidth in B/s, l2 and
     memory in B, sms).
     """
 
@@ -78,7 +78,7 @@ def about_text(about: About) -> str:
 
 
 def about_of(stored: bytes | str | None, path: str) -> About:
-    """The reverse. FileError for what is not the description of a profile, or of a later version than this one reads."""
+    """Inverse of `about_text`. FileError for text that is not the description of a profile, or of a later version."""
     try:
         document = json.loads(stored or "")
         known = {f.name for f in fields(About)}

@@ -1,4 +1,4 @@
-"""A dataset as one Parquet file; what it was measured on travels as JSON in the file's metadata."""
+"""A dataset as one Parquet file; `About` is JSON in the file's metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(data: Dataset, path: str | Path) -> None:
 def read(path: str | Path) -> Dataset:
     """A dataset from its file.
 
-    Raises FileError if it is missing, truncated, not Parquet, or not this schema; SpecError for rows that cannot be.
+    Raises FileError if it is missing, truncated, not Parquet, or of another schema; SpecError for impossible rows.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

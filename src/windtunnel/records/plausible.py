@@ -1,4 +1,4 @@
-"""Can these times be this GPU's? The device's name, its data sheet, and the roofline as bounds from both sides.
+"""Checks whether times are plausible for a GPU: by the device's name, its data sheet, and the roofline as bounds on both sides.
 
 A kernel faster than the data sheet's peak, or a matrix product a hundred times slower than its roofline, was measured on another
 GPU or written in another unit. Bounds are wide: boost clocks exceed the sheet's by a tenth, caches exceed memory bandwidth.
@@ -28,7 +28,7 @@ FASTER = 1.2
 """Over the data sheet's rate: boost clocks (8 % on H100), figures of the sheet rounded down."""
 
 OWN = 3.0
-"""Both bounds are this much wider where the dataset's own `datasheet` sets them: it may be measured, on a busy machine."""
+"""Factor by which bounds are wider if they come from the dataset's own `datasheet`, which may be measured on a busy machine."""
 
 SLOWER, LAUNCH = 100.0, 20e-6
 """A product of matrices takes less than SLOWER times (roofline + LAUNCH s for each launch); milliseconds as seconds are 1000."""
@@ -46,7 +46,7 @@ best measured matmul is 54 % (MI300X) to 87 % (A100) of it."""
 PRODUCTS = ("gemm", "grouped_gemm", "attention")
 
 LARGEST_RATE, LARGEST_BANDWIDTH = 1e17, 1e14
-"""FLOP/s and B/s that no single accelerator reaches: the bounds of a GPU nothing is known of."""
+"""FLOP/s and B/s that no single accelerator achieves: the bounds for an unknown GPU."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Limits:
 
 
 def plausible(data: Dataset, path: str) -> None:
-    """SpecError where the dataset cannot be of the GPU that it names; see the module."""
+    """SpecError if the dataset cannot be of the GPU that it names; see the module."""
     about = data.about
     gpu = load_gpu(about.gpu) if about.gpu in names("gpus") else None
     if gpu is not None:
@@ -71,7 +71,7 @@ def plausible(data: Dataset, path: str) -> None:
 
 
 def _same_device(about: About, gpu: GPU, path: str) -> None:
-    """The driver's name against those that the catalogue knows of this GPU; a dataset without it passes."""
+    """Compares the driver's name with those in the catalogue for this GPU; a dataset without a device name passes."""
     printed = " ".join(about.device.split()).casefold()
     if not printed or printed in {text.casefold() for text in (gpu.id, gpu.name, *gpu.names)}:
         return
@@ -128,7 +128,7 @@ def _rates(data: Dataset, sheet: Limits, path: str) -> None:
     flops = np.where((flops == 0) & _is(table, "op", ("gemm", "grouped_gemm")), products, flops)
     dtypes = np.array(table["dtype"].to_pylist())
     best = max(sheet.peak.values())
-    # A format the sheet does not name is computed in another one: only the largest rate bounds it, and only from above.
+    # A format without a rate in the sheet is computed in another one: only the largest rate bounds it, and only from above.
     own = {name: sheet.peak.get(name, best) for name in set(dtypes.tolist())}
     peak = np.array([own[name] for name in dtypes])
     spilled = np.where(moved > CACHED * sheet.l2, moved, 0.0)

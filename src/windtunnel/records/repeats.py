@@ -1,7 +1,7 @@
-"""The same thing measured more than once: what counts as the same, when it is a contradiction, how repeats become one row.
+"""Repeated measurements: when rows are repeats, when they contradict each other, and how repeats are merged into one row.
 
-A dataset may hold repeats (two runs of one sweep); their median counts. Two times that differ by more than `CONTRADICTION` are no
-noise: two GPUs, two units or two environments in one file.
+A dataset may contain repeats (two runs of one sweep); their median is used. Two times that differ by more than `CONTRADICTION` are
+not noise, but two GPUs, two units or two environments in one file.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY = (*NAMES[: NAMES.index("accumulate") + 1], "flops", "bytes", "launches")
-"""Columns that say what was measured; rows equal in all of them are repeats."""
+"""Columns that identify a measurement; rows equal in all of them are repeats."""
 
 CONTRADICTION = 3.0
-"""Largest ratio of two times of one thing."""
+"""Largest ratio of two times of one measurement."""
 
 JITTER = 50e-6
 """s. Times closer than this never contradict: a short kernel's time is mostly noise."""
 
 
 def agree(table: pa.Table, path: str) -> None:
-    """SpecError naming two usable rows that measured the same thing and contradict each other."""
+    """SpecError naming two usable rows of the same measurement that contradict each other."""
     import pyarrow.compute as pc
 
     usable = table.filter(pc.equal(table["status"], "ok"))
@@ -59,7 +59,7 @@ def agree(table: pa.Table, path: str) -> None:
 
 
 def _same_throughout(values: pa.ChunkedArray) -> bool:
-    """Whether a column tells no two rows apart: grouping by it would only cost time."""
+    """Whether a column has a single value: grouping by it would only cost time."""
     import pyarrow.compute as pc
 
     if values.null_count:
@@ -69,9 +69,10 @@ def _same_throughout(values: pa.ChunkedArray) -> bool:
 
 
 def merge(rows: Iterable[Mapping[str, Any]], across: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Repeats as one row each, in the order of their first: the median time, over all of them least, most, mean and spread.
+    """Merges repeats into one row each, in the order of first occurrence: the median time; minimum, maximum, mean and spread over
+    all.
 
-    Rows that differ only in the text columns `across` (such as `model`) are repeats too; their words are joined.
+    Rows that differ only in the text columns `across` (such as `model`) are also repeats; their words are joined.
     """
     key = [name for name in KEY if name not in across]
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""The columns of a kernel dataset: one row a measured kernel, sub-module, layer or step on one GPU.
+"""The columns of a kernel dataset: one row per measured kernel, sub-module, layer or step on one GPU.
 
 Shapes are those of the workload's graph (`workload/ops.py`): a matrix product is batch x (m,k)@(k,n) as it was executed, so an
 input gradient has n and k of its forward product exchanged and a weight gradient has the tokens as its k. Attention has
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 VERSION = 1
-"""Written into every file; a reader refuses a later one."""
+"""Schema version, written into every file; a reader refuses a later one."""
 
 LEVELS = ("kernel", "submodule", "layer", "step")
 """From the finest to the most exact: one launch, one module of a layer, layers of a model, a step on one GPU."""
@@ -33,7 +33,7 @@ OPS = (
 """Kernel classes (level kernel)."""
 
 MODULES = ("attention", "mlp", "moe", "norm", "embedding", "head", "layer", "step")
-"""What a sub-module, layer or step row is (its `op`)."""
+"""Values of `op` for sub-module, layer and step rows."""
 
 PHASES = ("forward", "backward", "dgrad", "wgrad", "recompute", "optimizer")
 """A pass; the two halves of a matrix product's backward are rows of their own."""

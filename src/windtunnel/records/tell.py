@@ -1,4 +1,4 @@
-"""A row of a dataset in words, for messages and labels."""
+"""Description of a dataset's row, for messages and labels."""
 
 from __future__ import annotations
 

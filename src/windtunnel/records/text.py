@@ -26,7 +26,7 @@ def to_csv(data: Dataset) -> str:
 
 
 def from_csv(text: str, path: str) -> Dataset:
-    """The reverse. FileError if it is not such a text, SpecError for rows that cannot be."""
+    """Inverse of `to_csv`. FileError if it is not such a text, SpecError for impossible rows."""
     import pyarrow as pa
     import pyarrow.csv as pc
 
@@ -50,7 +50,7 @@ def from_csv(text: str, path: str) -> Dataset:
 
 
 def read_any(path: str | Path) -> Dataset:
-    """A dataset from its Parquet file or its CSV, known by its first bytes."""
+    """A dataset from its Parquet file or its CSV, distinguished by the first bytes."""
     try:
         with Path(path).open("rb") as stream:
             start = stream.read(len(MARK))

@@ -1,4 +1,4 @@
-"""FLOP and bytes of a kernel row from its shape, where the row does not state them."""
+"""FLOP and bytes of a kernel row from its shape, if the row does not state them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSES = {
     ("permute", False): 2,
     ("permute", True): 2,
 }
-"""(op, backward) -> how often m x n elements cross memory: read and written, in a backward pass two reads and a write."""
+"""(op, backward) -> number of times that m x n elements cross memory: one read and one write; backward two reads and one write."""
 
 BACKWARD = ("backward", "dgrad", "wgrad")
 

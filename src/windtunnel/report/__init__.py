@@ -1,1 +1,1 @@
-"""What people look at: a prediction in the terminal, as JSON, as a timeline, as a page, beside another one."""
+"""Reports of a prediction: terminal, JSON, timeline, page, and comparison of two."""

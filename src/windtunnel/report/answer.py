@@ -1,7 +1,7 @@
-"""A prediction that can show itself: what `windtunnel.predict` returns.
+"""A prediction with report methods: the result of `windtunnel.predict`.
 
-`predict/` sits below `report/` and must not know it, so `Prediction` stays plain data and the methods live in this subclass,
-above both. It has the same fields, and is equal to another one with the same data.
+`predict/` is below `report/` and cannot import it, so `Prediction` is plain data and the methods are in this subclass.
+It has the same fields, and is equal to another one with the same data.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ FIGURES: dict[str, tuple[Callable[[Prediction], float | None], Callable[[float],
 
 
 def compare(a: Prediction, b: Prediction) -> Comparison:
-    """What differs between two predictions."""
+    """The comparison of two predictions."""
     fields = _different(_flat(to_json(a)["job"]), _flat(to_json(b)["job"]))
     figures = {}
     for name, (read, _, _) in FIGURES.items():
@@ -104,7 +104,7 @@ def render(comparison: Comparison, width: int) -> RenderableType:
 
 
 def _told_apart(comparison: Comparison, side: int) -> str:
-    """The first fields that differ, where both jobs have one name."""
+    """The first fields that differ, if both jobs have the same name."""
     if comparison.a.job.name != comparison.b.job.name or not comparison.fields:
         return ""
     first = [f"{path} {_value(values[side])}" for path, values in list(comparison.fields.items())[:2]]
@@ -112,7 +112,7 @@ def _told_apart(comparison: Comparison, side: int) -> str:
 
 
 def verdict(comparison: Comparison) -> str:
-    """One sentence: which is faster per token, by how much, and what made most of the difference."""
+    """One sentence: which is faster per token, by how much, and the largest cause of the difference."""
     a, b = comparison.a, comparison.b
     ratio = b.tokens_per_s / a.tokens_per_s if a.tokens_per_s else 1.0
     if abs(ratio - 1.0) < 5e-4:
@@ -137,8 +137,8 @@ def _fields(comparison: Comparison, most: int) -> RenderableType:
     table = _table("", "A", "B")
     for path, (x, y) in list(comparison.fields.items())[:most]:
         table.add_row(Text(path), Text(_value(x)), Text(_value(y)))
-    left = len(comparison.fields) - most
-    return Group(table, Text(f"and {left} more", style="dim")) if left > 0 else table
+    omitted = len(comparison.fields) - most
+    return Group(table, Text(f"and {omitted} more", style="dim")) if omitted > 0 else table
 
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)((?:FLOP|B|b)/s.*)")

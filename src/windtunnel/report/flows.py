@@ -18,7 +18,7 @@ from windtunnel.report.json import dumps
 from windtunnel.report.table import listing
 
 SCHEMA = "windtunnel.flows/1"
-"""Rises when a key changes its meaning or goes away."""
+"""Version; increases when a key changes its meaning or is removed."""
 _ROW = '{"src": %d, "dst": %d, "bytes": %d, "start_s": %s, "fct_s": %s}'
 
 

@@ -1,4 +1,4 @@
-"""What pages share: jinja2 templates with autoescape, so that no text of a job can become markup.
+"""Shared by pages: jinja2 templates with autoescape, so that no text of a job can become markup.
 
 The templates lie in `assets/`: `page.html.jinja` is the frame, `parts.html.jinja` has sections, tables, bars and lists as macros.
 """
@@ -31,8 +31,8 @@ def _environment() -> Environment:
 
 def part(name: str, *arguments: Any) -> Markup:
     """The macro `name` of parts.html.jinja with its arguments; text among them is escaped."""
-    made: Markup = getattr(_environment().get_template("parts.html.jinja").module, name)(*arguments)
-    return made
+    markup: Markup = getattr(_environment().get_template("parts.html.jinja").module, name)(*arguments)
+    return markup
 
 
 def asset(name: str) -> Markup:
@@ -64,7 +64,7 @@ def page(
 
 
 def _embedded(data: Mapping[str, Any]) -> Markup:
-    """JSON that cannot end the script element that it stands in."""
+    """JSON that cannot close the script element around it."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), sort_keys=True)
     for raw, safe in (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029")):
         text = text.replace(raw, safe)

@@ -27,7 +27,7 @@ MOST_ROWS = 400
 
 
 def write_html(prediction: Prediction, path: str | Path, command: str = "") -> None:
-    """Write the page; FileError if the path cannot be written. `command` is told in the footer: how to make it again."""
+    """Write the page; FileError if the path cannot be written. `command`: shown in the footer, to reproduce the page."""
     frame.written(page(prediction, command), path)
 
 
@@ -127,7 +127,7 @@ def _breakdown(prediction: Prediction) -> Markup:
 
 
 def _key(entries: Iterable[tuple[str, str]]) -> Markup:
-    """Colours and what they stand for."""
+    """The legend of colours."""
     return Markup().join(Markup('<span><i style="background:{}"></i>{}</span>').format(colour, name) for colour, name in entries)
 
 
@@ -238,15 +238,15 @@ def _collectives(prediction: Prediction) -> Markup:
 _HEAD = Markup('<h2 style="margin-top:20px">{}</h2>')
 
 
-def _unequal(told: UnequalResult, step: float) -> Markup:
+def _unequal(result: UnequalResult, step: float) -> Markup:
     """Who waits for whom: a sentence, the map, a table."""
     heads = [(head, False) for head in HEADS]
-    rows: list[list[Cell]] = [[(text, None) for text in cells(one, told)] for one in told.classes[:MOST_ROWS]]
-    return Markup("<p>{}</p>").format(sentence(told, step)) + Markup(maps(told)) + _table("unequal", heads, rows)
+    rows: list[list[Cell]] = [[(text, None) for text in cells(one, result)] for one in result.classes[:MOST_ROWS]]
+    return Markup("<p>{}</p>").format(sentence(result, step)) + Markup(maps(result)) + _table("unequal", heads, rows)
 
 
 def _traffic(traffic: Traffic) -> Markup:
-    """The drawing, load by level, hot links, the transfers that others slowed most, and what the fabric had to do."""
+    """The drawing, load by level, hot links, the transfers slowed most by contention, and counters of the fabric."""
     levels: list[list[Cell]] = [
         [(v.name, None), (f"{v.links:,}", float(v.links)), (say.rate(v.rate), v.rate), (say.size(v.bytes), v.bytes),
          (say.percent(v.mean_utilisation), v.mean_utilisation), (say.percent(v.max_utilisation), v.max_utilisation)]
@@ -274,19 +274,19 @@ def _traffic(traffic: Traffic) -> Markup:
 
 
 def _critical_path(prediction: Prediction) -> Markup:
-    """What the chain that sets the step time consists of, in sum and link by link."""
+    """The critical path: seconds by category, and each link."""
     links = [
         (str(e.get("what", "")), e.get("stage"), _number(e.get("seconds")), _number(e.get("count", 1)), e.get("parts"))
         for e in prediction.critical_path
         if _number(e.get("seconds")) > 0.0
     ]
-    whole = sum(seconds for _, _, seconds, _, _ in links) or 1.0
+    path_seconds = sum(seconds for _, _, seconds, _, _ in links) or 1.0
     sums: dict[str, float] = {}
     for what, _, seconds, _, parts in links:
         for name, part in (parts if isinstance(parts, dict) else {what: seconds}).items():
             sums[str(name)] = sums.get(str(name), 0.0) + _number(part)
     total: list[list[Cell]] = [
-        [(what, None), (say.seconds(s), s), (say.percent(s / whole), s / whole)]
+        [(what, None), (say.seconds(s), s), (say.percent(s / path_seconds), s / path_seconds)]
         for what, s in sorted(sums.items(), key=lambda kv: -kv[1])
     ]
     chain: list[list[Cell]] = [
@@ -314,6 +314,6 @@ def _evidence(prediction: Prediction) -> Markup:
         for k in (*PROVENANCES, *sorted(set(prediction.provenance) - set(PROVENANCES)))
         if (share := prediction.provenance.get(k, 0.0)) > 0
     ]
-    known = profile_lines(prediction)
+    from_profile = profile_lines(prediction)
     notes = prediction.assumptions
-    return frame.part("evidence", evidence_sentence(prediction), known, shares, notes, closing_sentence(prediction))
+    return frame.part("evidence", evidence_sentence(prediction), from_profile, shares, notes, closing_sentence(prediction))

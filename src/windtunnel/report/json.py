@@ -1,4 +1,4 @@
-"""The machine-readable answer: stable keys, the same bytes for equal predictions, nothing that JSON cannot say."""
+"""A prediction as JSON: stable keys, the same bytes for equal predictions, no values outside JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from windtunnel.predict.prediction import Prediction
 
 SCHEMA = "windtunnel.prediction/1"
-"""Rises when a key changes its meaning or goes away; new keys do not raise it."""
+"""Version; increases when a key changes its meaning or is removed, not for new keys."""
 
 
 def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:

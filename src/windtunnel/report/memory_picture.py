@@ -1,4 +1,4 @@
-"""Memory over one step, a drawing a stage: tensors stacked by what they are, what the allocator holds, what the driver shows."""
+"""Memory over one step, one drawing per stage: tensors stacked by content, reserved bytes, and total bytes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LEFT, WIDE, TALL, GAP = 70.0, 1160.0, 190.0, 62.0
 _STYLE = "text{font:12px system-ui,sans-serif;fill:#5b6472}.strong{fill:#111827;font-weight:600}"
 
 
-def plain(found: OverTime) -> dict[str, Any]:
+def plain(over_time: OverTime) -> dict[str, Any]:
     """For JSON: lists by part and in all, bytes at `time_s`."""
-    thin = found.thinned(MOMENTS)
+    thin = over_time.thinned(MOMENTS)
     parts = {part: thin.parts[:, at] for at, part in enumerate(PARTS)}
     return {
         "stage": thin.stage,
@@ -37,7 +37,7 @@ def plain(found: OverTime) -> dict[str, Any]:
 
 
 def check_name(path: str) -> None:
-    """Raise SpecError for a name that is no picture's."""
+    """Raise SpecError for a file name without a picture's ending."""
     if not path.lower().endswith(SUFFIXES):
         raise SpecError("--picture", path, "a name that ends in .svg or .html")
 
@@ -78,7 +78,7 @@ def _stage(stage: OverTime, y: float, end: float, top: float) -> str:
     gib = 2.0**30
     xs = [LEFT + (WIDE - LEFT) * float(t) / end for t in stage.time]
     highest = int(stage.allocated.argmax())
-    told = (
+    title = (
         f"stage {stage.stage}: {stage.allocated[highest] / gib:.1f} GiB allocated at most, after "
         f"{say.seconds(float(stage.time[highest]))}; {stage.reserved.max() / gib:.1f} reserved; "
         f"{stage.shown.max() / gib:.1f} in nvidia-smi"
@@ -87,7 +87,7 @@ def _stage(stage: OverTime, y: float, end: float, top: float) -> str:
     def at(value: float) -> float:
         return y + TALL * (1.0 - value / top)
 
-    out = [f'<text class="strong" x="{LEFT}" y="{y - 4:.1f}">{told}</text>']
+    out = [f'<text class="strong" x="{LEFT}" y="{y - 4:.1f}">{title}</text>']
     for share in (0.0, 0.5, 1.0):
         level = share * stage.capacity
         out.append(

@@ -1,6 +1,6 @@
-"""What the keys of a breakdown mean to a reader: their group, their label, their colour.
+"""Group, label and colour of the keys of a breakdown.
 
-Groups and labels are those of `predict.category`; no word of a key is read. Communication in a breakdown is the exposed part.
+Groups and labels are those of `predict.category`; keys are not parsed. Communication in a breakdown is the exposed part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLOUR = {
     DATA: "#eab308",
     OTHER: "#64748b",
 }
-"""One colour a group, the same in the terminal and on the page; all read on white and on black."""
+"""One colour per group, the same in the terminal and on the page; legible on white and on black."""
 
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "buffers", "workspace", "context", "fragmentation")
 MEMORY_COLOUR = dict(

@@ -42,8 +42,8 @@ def kind_of(span: Span) -> int:
     if way:
         return 0 if way == "forward" else 1
     group = group_of(span.category)
-    found = {RECOMPUTE: 2, OPTIMIZER: 3, COMMUNICATION: 4, OFFLOAD: 4}.get(group)
-    return 5 if found is None else found
+    kind = {RECOMPUTE: 2, OPTIMIZER: 3, COMMUNICATION: 4, OFFLOAD: 4}.get(group)
+    return 5 if kind is None else kind
 
 
 def pipeline(prediction: Prediction) -> dict[str, Any] | None:

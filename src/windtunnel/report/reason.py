@@ -1,4 +1,4 @@
-"""Sentences that say why a step takes as long as it does and what to change first, each with its predicted price."""
+"""Sentences on the largest losses of a step and what to change first, each with its predicted gain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORTH_SAYING = 0.02
 """Parts below this share of the step are not worth a sentence."""
 
 SHOWN_FIXES = 2
-"""Ways to make the job fit that the report tells; `windtunnel memory` lists more."""
+"""Maximum of fixes for memory in the report; `windtunnel memory` lists more."""
 
 
 def reasons(prediction: Prediction, limit: int = 4) -> list[str]:
@@ -30,9 +30,9 @@ def reasons(prediction: Prediction, limit: int = 4) -> list[str]:
 
 
 def sentences(prediction: Prediction, advice: Sequence[Advice], fitting: Sequence[Fix] = ()) -> list[str]:
-    """What `reasons` says, from advice and fixes that are known."""
-    told = _memory(prediction, fitting)
-    told += [_advice(prediction, one) for one in advice]
+    """The sentences of `reasons`, from given advice and fixes."""
+    lines = _memory(prediction, fitting)
+    lines += [_advice(prediction, one) for one in advice]
     advised = {one.part for one in advice}
     parts = parts_of(prediction.breakdown, prediction.step_time_s)
     for part in sorted(parts, key=lambda part: -part.seconds):
@@ -40,19 +40,19 @@ def sentences(prediction: Prediction, advice: Sequence[Advice], fitting: Sequenc
             what = (
                 "Computation beside overlapped communication runs slower: it" if part.group is CONTENTION else _capital(part.label)
             )
-            told.append(f"{what} costs {_cost(prediction, part.seconds)}.")
+            lines.append(f"{what} costs {_cost(prediction, part.seconds)}.")
     if not advised & {"other_stages", "slow_ranks"}:
-        told += _imbalance(prediction)
-    if not told:
+        lines += _imbalance(prediction)
+    if not lines:
         share = sum(part.share for part in parts if part.group is COMPUTE)
-        told.append(
+        lines.append(
             f"{say.percent(share, 0)} of the step is computation: faster kernels, a lower precision or a faster GPU are left."
         )
-    return told
+    return lines
 
 
 def typed(job: Job, change: Change) -> str:
-    """A change as `--set`s, and as the flags of the job's framework in brackets where it has them."""
+    """A change as `--set`s, with the flags of the job's framework in brackets if it has them."""
     sets = " ".join(f"--set {text}" for text in change.sets)
     after = changed(job, change)
     flags = flags_of(after, change.fields) if after is not None else ()
@@ -94,7 +94,7 @@ def _capital(text: str) -> str:
 
 
 def _memory(prediction: Prediction, fitting: Sequence[Fix]) -> list[str]:
-    """What is missing on the fullest stage, its largest part, and the cheapest changes that make the job fit."""
+    """Missing memory of the fullest stage, its largest part, and the cheapest changes that make the job fit."""
     if prediction.fits or not prediction.memory:
         return []
     worst = max(prediction.memory, key=lambda stage: stage.missing)

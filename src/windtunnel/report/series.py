@@ -10,7 +10,7 @@ from windtunnel.network.flows.run import FlowsResult
 from windtunnel.report.flows import link_name
 
 SCHEMA = "windtunnel.series/1"
-"""Rises when a key changes its meaning or goes away."""
+"""Version; increases when a key changes its meaning or is removed."""
 Column = tuple[str, str, list[float]]
 
 

@@ -95,25 +95,25 @@ def _fit(prediction: Prediction) -> tuple[str, str]:
         return ("not estimated", "dim")
     worst = max(prediction.memory, key=lambda stage: stage.missing)
     if prediction.fits:
-        left = f"{say.size(-worst.missing)} free" if worst.missing else "nothing to spare"
-        return (f"fits, {left}", "bold green")
+        spare = f"{say.size(-worst.missing)} free" if worst.missing else "nothing to spare"
+        return (f"fits, {spare}", "bold green")
     return (f"DOES NOT FIT, {say.size(worst.missing)} short", "bold red")
 
 
 def _run(prediction: Prediction) -> list[tuple[str, str, str]]:
-    """What a day and the whole run make, where the job says how long and how dear."""
-    found = [("tokens a day", say.tokens(prediction.tokens_per_day), "")] if prediction.tokens_per_day else []
+    """Figures per day and of the whole run, if the job states its length and price."""
+    figures = [("tokens a day", say.tokens(prediction.tokens_per_day), "")] if prediction.tokens_per_day else []
     if prediction.days is not None and prediction.job.tokens:
-        found.append((f"{say.tokens(prediction.job.tokens)} tokens in", say.duration(prediction.days), ""))
+        figures.append((f"{say.tokens(prediction.job.tokens)} tokens in", say.duration(prediction.days), ""))
     if prediction.cost is not None:
-        found.append(("cost of the run", say.dollars(prediction.cost), ""))
+        figures.append(("cost of the run", say.dollars(prediction.cost), ""))
     elif prediction.cost_per_step is not None:
-        found.append(("cost of a step", say.dollars(prediction.cost_per_step), ""))
+        figures.append(("cost of a step", say.dollars(prediction.cost_per_step), ""))
     if prediction.energy_j is not None:
-        found.append(("energy of the run", say.energy(prediction.energy_j), ""))
+        figures.append(("energy of the run", say.energy(prediction.energy_j), ""))
     elif prediction.energy_j_per_step is not None:
-        found.append(("energy of a step", say.energy(prediction.energy_j_per_step), ""))
-    return found
+        figures.append(("energy of a step", say.energy(prediction.energy_j_per_step), ""))
+    return figures
 
 
 def _cards(figures: Sequence[tuple[str, str, str]], width: int) -> Table:
@@ -179,8 +179,8 @@ def breakdown(prediction: Prediction, width: int) -> RenderableType:
 def bar(fraction: float, room: int, colour: str) -> Text:
     """A horizontal bar in eighths of a column."""
     eighths = round(max(0.0, min(1.0, fraction)) * room * 8)
-    whole, rest = divmod(eighths, 8)
-    return Text("█" * whole + (BLOCKS[rest - 1] if rest else "") or BLOCKS[0], style=colour)
+    full, rest = divmod(eighths, 8)
+    return Text("█" * full + (BLOCKS[rest - 1] if rest else "") or BLOCKS[0], style=colour)
 
 
 def stripe(parts: Iterable[tuple[str, float, str]], total: float, width: int) -> Text:
@@ -236,10 +236,10 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
 
 
 def elsewhere(stages: Sequence[StageMemory]) -> list[Text]:
-    """A line for each place beside the GPUs, of the stage that has most there."""
+    """A line for each offload place, for the stage with most bytes there."""
     lines = []
     for place in dict.fromkeys(tier.place for stage in stages for tier in stage.tiers):
-        tier, stage = max(((t, s.stage) for s in stages for t in s.tiers if t.place == place), key=lambda found: found[0].total)
+        tier, stage = max(((t, s.stage) for s in stages for t in s.tiers if t.place == place), key=lambda pair: pair[0].total)
         parts = [f"{name} {say.size(size)}" for name in TIER_PARTS if (size := getattr(tier, name)) > 0.0]
         line = Text(
             f"{NAMES[place]}, for each GPU: {say.size(tier.total)} of {say.size(tier.capacity)} ({', '.join(parts)}"
@@ -350,8 +350,8 @@ def collectives(prediction: Prediction, rows: int, width: int) -> RenderableType
     return _with_rest(table, len(ordered) - rows, "calls")
 
 
-def _with_rest(table: Table, left: int, what: str) -> RenderableType:
-    return Group(table, Text(f"and {left} more {what}; --json or --html lists them all", style="dim")) if left > 0 else table
+def _with_rest(table: Table, omitted: int, what: str) -> RenderableType:
+    return Group(table, Text(f"and {omitted} more {what}; --json or --html lists them all", style="dim")) if omitted > 0 else table
 
 
 def _number(value: object) -> float:
@@ -361,9 +361,9 @@ def _number(value: object) -> float:
 def evidence(prediction: Prediction, width: int) -> RenderableType:
     """Shares of the step by kind of evidence, the stated error, assumptions."""
     lines: list[RenderableType] = [Text(evidence_sentence(prediction))]
-    known = [(k, prediction.provenance[k]) for k in PROVENANCES if prediction.provenance.get(k, 0.0) >= 0.005]
-    if known:
-        lines.append(Text(" · ".join(f"{name} {say.percent(share, 0)}" for name, share in known), style="dim"))
+    shares = [(k, prediction.provenance[k]) for k in PROVENANCES if prediction.provenance.get(k, 0.0) >= 0.005]
+    if shares:
+        lines.append(Text(" · ".join(f"{name} {say.percent(share, 0)}" for name, share in shares), style="dim"))
     lines += [Text(text, style="dim") for text in profile_lines(prediction)]
     lines += [Text(f"- {text}", style="dim") for text in prediction.assumptions]
     lines.append(Text(closing_sentence(prediction), style="dim"))
@@ -371,7 +371,7 @@ def evidence(prediction: Prediction, width: int) -> RenderableType:
 
 
 def closing_sentence(prediction: Prediction) -> str:
-    """What the figures leave out, and the price that they count with."""
+    """Costs that the figures leave out, and the price that they use."""
     price = prediction.job.cluster.price_per_gpu_hour
     text = f"Network fidelity: {prediction.network}."
     text += f" Cost at {say.dollars(price)} a GPU hour." if price is not None else ""
@@ -379,18 +379,18 @@ def closing_sentence(prediction: Prediction) -> str:
 
 
 def profile_lines(prediction: Prediction) -> list[str]:
-    """What the profile answered for, by share of the step."""
+    """Shares of the step that rest on the profile."""
     if prediction.profile is None:
         return []
-    name, known = prediction.profile, prediction.sources
-    found = sorted(((share, source) for source, share in known.items() if source.startswith(f"{name}: ")), reverse=True)
-    if not found:
+    name, sources = prediction.profile, prediction.sources
+    of_profile = sorted(((share, source) for source, share in sources.items() if source.startswith(f"{name}: ")), reverse=True)
+    if not of_profile:
         return [f"{name}: nothing of this job; see the warning."]
-    return [f"{name}:"] + [f"  {say.percent(share)} {source.removeprefix(f'{name}: ')}" for share, source in found]
+    return [f"{name}:"] + [f"  {say.percent(share)} {source.removeprefix(f'{name}: ')}" for share, source in of_profile]
 
 
 def evidence_sentence(prediction: Prediction) -> str:
-    """How much of the step rests on measured kernels, and how far off the sum may be."""
+    """Share of the step that rests on measured kernels, and the error of the sum."""
     share = prediction.provenance
     measured = sum(share.get(k, 0.0) for k in ("measured", "interpolated"))
     error = f"Stated relative error of the step time: ±{100 * prediction.relative_error:.0f} %."

@@ -75,7 +75,7 @@ def perfetto(tracks: list[Track], stage_name: dict[int, str] | None = None) -> b
             key = (s.name, s.category, s.micro_batch, s.chunk)
             body = cache.get(key)
             if body is None or position in track.arrows:
-                annotation = _told(names[s.name], categories[s.category], s.micro_batch, s.chunk if chunked else -1)
+                annotation = _event_bytes(names[s.name], categories[s.category], s.micro_batch, s.chunk if chunked else -1)
                 arrows = _arrow_fields(track.arrows.get(position, ((), ())))
                 body = _SEQUENCE + _NEEDS + _field(11, uuid + _BEGIN + annotation + arrows)
                 if not arrows:
@@ -105,7 +105,7 @@ def _descriptors(tracks: list[Track], stage_name: dict[int, str]) -> list[bytes]
     return descriptors
 
 
-def _told(name: int, category: int, micro_batch: int, chunk: int) -> bytes:
+def _event_bytes(name: int, category: int, micro_batch: int, chunk: int) -> bytes:
     notes = b"".join(_field(4, b"\x08" + _varint(i) + b"\x20" + _varint(v)) for i, v in ((1, micro_batch), (2, chunk)) if v >= 0)
     return b"\x18" + _varint(category) + notes + b"\x50" + _varint(name)
 

@@ -97,7 +97,7 @@ def _arrows(blocks: list[Span], job: Job | None) -> dict[int, Arrows]:
     one.
 
     Where parts sit is the job's plan; without a job, virtual stage v of a stage is part v * stages + stage, as Megatron numbers
-    them. Backward runs the other way; weight gradients are consumed by nobody.
+    them. Backward runs the other way; no pass consumes weight gradients.
     """
     passes: dict[tuple[str, int, int], int] = {}
     sends: dict[tuple[int, int, int], list[int]] = {}

@@ -1,7 +1,7 @@
 """What to change first: changes that could shorten the largest losses of a step, each priced by a prediction of its own.
 
-A part of the breakdown says what a loss costs now, not what a setting would gain. So each candidate is predicted, and the gain
-that is told is the difference of two predictions, per token.
+A part of the breakdown states the cost of a loss, not the gain of a setting. So each candidate is predicted, and its gain
+is the difference of two predictions, per token.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from windtunnel.search.layouts import lighter_ends
 from windtunnel.spec import Job
 
 WORTH = 0.02
-"""Parts below this share of the step are not looked at."""
+"""Parts below this share of the step are ignored."""
 
 GAIN = 0.003
-"""Gains below this share of the step are not told: less than the prediction can tell apart."""
+"""Gains below this share of the step are not shown: predictions cannot distinguish less."""
 
 TRAINING = ("plan.global_batch",)
 """Fields that change what is trained; their candidates stand last in each list below."""
 
 LARGEST_PROGRAM = 400_000
-"""Passes of all stages of a step above which nothing is predicted again just for advice: it would take seconds."""
+"""Limit of passes of all stages up to which jobs are predicted again for advice; more would take seconds."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A loss, what it costs now, and the best change that was found for it.
+    """A loss, its cost, and the best change for it.
 
     `part` is the breakdown's key, or `slow_ranks` for ranks that the job says are slow; `cost_s` seconds of the step that it takes;
-    `change` is None where no change that was tried gains. With the change: `step_time_s`, the share `gain` by which a token gets
-    cheaper, and whether the job `fits`. `trains_otherwise`: the change alters what is trained on, such as the batch.
+    `change` is None if no tried change gains. With the change: `step_time_s`, the share `gain` by which a token gets
+    cheaper, and whether the job `fits`. `trains_otherwise`: the change affects training, such as the batch.
     """
 
     part: str
@@ -47,18 +47,18 @@ class Advice:
 
 
 def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
-    """The largest gains first, then losses for which nothing that was tried helps; at most `limit`.
+    """The largest gains first, then losses without a helpful change; at most `limit`.
 
     All candidates are predicted in closed form, against the same job in closed form; a step of more than LARGEST_PROGRAM passes is
-    not predicted again. A change of the batch is advised only where nothing else gains.
+    not predicted again. A change of the batch is advised only if nothing else gains.
     """
     job = prediction.job
     if job.plan.pp * job.plan.vpp * job.micro_batches > LARGEST_PROGRAM:
         return ()
     base = predict(job) if prediction.network != "closed" else prediction
     losses = {part: seconds for part, seconds in base.breakdown.items() if seconds >= WORTH * base.step_time_s}
-    seen: dict[Change, tuple[float, float, bool] | None] = {}
-    found = list(_culprits(base))
+    prices: dict[Change, tuple[float, float, bool] | None] = {}
+    advice_list = list(_culprits(base))
     for part, candidates in CANDIDATES.items():
         if part not in losses:
             continue
@@ -68,20 +68,20 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
             other = any(path in TRAINING for path, _ in change.fields)
             if not change.fields or other and best.change is not None:
                 continue
-            if change not in seen:
-                seen[change] = _priced(base, change)
-            price = seen[change]
+            if change not in prices:
+                prices[change] = _priced(base, change)
+            price = prices[change]
             if price is not None and price[1] > max(GAIN, best.gain) and (price[2] or not base.fits):
                 best = replace(best, change=change, step_time_s=price[0], gain=price[1], fits=price[2], trains_otherwise=other)
-        found.append(best)
-    told: dict[Change | str, Advice] = {}
-    for advice in sorted(found, key=lambda one: (one.trains_otherwise, -one.gain, -one.cost_s)):
-        told.setdefault(advice.change or advice.part, advice)
-    return tuple(told.values())[:limit]
+        advice_list.append(best)
+    by_change: dict[Change | str, Advice] = {}
+    for advice in sorted(advice_list, key=lambda one: (one.trains_otherwise, -one.gain, -one.cost_s)):
+        by_change.setdefault(advice.change or advice.part, advice)
+    return tuple(by_change.values())[:limit]
 
 
 def _priced(base: Prediction, change: Change) -> tuple[float, float, bool] | None:
-    """Step time with the change, the share by which a token gets cheaper, whether it fits; None if it is no valid job."""
+    """Step time with the change, the share by which a token gets cheaper, whether it fits; None if the job is invalid."""
     other = predicted(base.job, change)
     if other is None:
         return None
@@ -89,7 +89,7 @@ def _priced(base: Prediction, change: Change) -> tuple[float, float, bool] | Non
 
 
 def _culprits(base: Prediction) -> Iterator[Advice]:
-    """What the ranks that the job says are slow cost: the same job without them."""
+    """Cost of the ranks that the job states as slow, by a prediction without them."""
     if base.job.unequal is None:
         return
     priced = _priced(base, Change.of(unequal=None))

@@ -32,11 +32,11 @@ class Change:
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """What to type after `--set`; a dp that follows from other degrees is left out, since it gives way by itself."""
+        """Arguments of `--set`; a dp that follows from other degrees is left out, since it is adjusted automatically."""
         return tuple(f"{path}={written(value)}" for path, value in self.fields if not (path == "plan.dp" and value is None))
 
     def without_no_ops(self, job: Job) -> Change:
-        """The change without fields that have their new value already."""
+        """The change without fields that already have their new value."""
         return Change(tuple((path, value) for path, value in self.fields if value_of(job, path) != value))
 
     def apply(self, job: Job) -> Job:
@@ -83,7 +83,7 @@ def changed(job: Job, change: Change) -> Job | None:
 
 
 def predicted(job: Job, change: Change) -> Prediction | None:
-    """The closed-form prediction of the job with the change, or None if that is no job that can be predicted."""
+    """The closed-form prediction of the job with the change, or None if it cannot be predicted."""
     after = changed(job, change)
     try:
         return None if after is None else predict(after)
@@ -92,12 +92,12 @@ def predicted(job: Job, change: Change) -> Prediction | None:
 
 
 def spare(memory: Sequence[StageMemory]) -> float:
-    """Bytes left on the fullest stage; negative is what is missing."""
+    """Free bytes on the fullest stage; negative: missing bytes."""
     return -max(stage.missing for stage in memory)
 
 
 def memory_after(job: Job) -> tuple[StageMemory, ...] | None:
-    """The memory of every stage, or None where the graph cannot be built."""
+    """The memory of every stage, or None if the graph cannot be built."""
     try:
         return memory_of(job, build(job))
     except WindtunnelError:

@@ -1,7 +1,7 @@
-"""Changes that make a job fit: every field that can be one, alone and several together, each priced by a prediction.
+"""Changes that make a job fit: single fields and combinations, each priced by a prediction.
 
-`fixes` tries single changes first, then whole layouts (tp, cp, pp, ep with the weakest recompute that fits). The cheapest comes
-first: the one whose token costs least, not the one that frees most.
+`fixes` tries single changes first, then layouts (tp, cp, pp, ep with the weakest recompute that fits). The fix with the
+cheapest token comes first, not the one that frees most.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from windtunnel.spec.plan import Plan
 from windtunnel.workload import parameter_count
 
 SHOWN = 5
-"""Fixes that are told."""
+"""Maximum of fixes shown."""
 
 LAYOUTS, PRICED = 160, 10
-"""Layouts whose memory is counted at most, and layouts that fit whose step is predicted; both most promising first."""
+"""Limit of layouts whose memory is computed, and of fitting layouts whose step is predicted; both most promising first."""
 
 HEADROOM = 0.02
-"""Share of the GPU's memory that a layout leaves free, if any does: what no model counts to the byte. Assumed."""
+"""Share of the GPU's memory that a layout should leave free, because no model is exact to the byte. Assumed."""
 
 SHARDING = {"none": "zero1", "zero1": "zero2", "zero2": "zero3"}
 RECOMPUTE = {"none": "selective", "selective": "full", "ops": "full"}
@@ -40,7 +40,7 @@ AGAIN = {"none": 1.0, "selective": 1.02, "ops": 1.15, "full": 1.33}
 class Fix:
     """A change with which the job fits, bytes left on the fullest GPU, seconds of a step, and the price of a token over today's.
 
-    `price`: 0.05 is 5 % dearer a token than the job as it is would be, if it fitted; 0 where that cannot be predicted.
+    `price`: 0.05 means that a token costs 5 % more than in the unchanged job, if that fitted; 0 if that cannot be predicted.
     """
 
     change: Change
@@ -51,32 +51,32 @@ class Fix:
 
     @property
     def single(self) -> bool:
-        """Whether one field is enough; a dp that follows does not count."""
+        """Whether one field is enough, not counting a dp that follows."""
         return len(self.change.sets) == 1
 
 
 def fixes(job: Job) -> tuple[Fix, ...]:
-    """At most SHOWN fixes, cheapest first; empty if nothing that was tried makes `job` fit.
+    """At most SHOWN fixes, cheapest first; empty if no tried change makes `job` fit.
 
     A fix with more fields than a cheaper one has is left out.
     """
     now = _rate(job)
-    found = [fix for change in _smallest_that_fits(job) if (fix := _priced(job, change, now)) is not None]
+    candidates = [fix for change in _smallest_that_fits(job) if (fix := _priced(job, change, now)) is not None]
     if not isinstance(job.model, GraphModel):
-        found += [fix for change in _layouts(job) if (fix := _priced(job, change, now)) is not None]
+        candidates += [fix for change in _layouts(job) if (fix := _priced(job, change, now)) is not None]
     best: list[Fix] = []
-    for fix in sorted(found, key=lambda one: (-one.tokens_per_s, len(one.change.sets))):
+    for fix in sorted(candidates, key=lambda one: (-one.tokens_per_s, len(one.change.sets))):
         if not any(set(other.change.sets) <= set(fix.change.sets) for other in best):
             best.append(fix)
     singles = [fix for fix in best if fix.single]
     shown = best[:SHOWN]
     if singles and not any(fix.single for fix in shown):
-        shown[-1] = singles[0]  # the gentlest answer is one field, even where several are faster
+        shown[-1] = singles[0]  # prefer a fix of one field, even if several fields are faster
     return tuple(shown)
 
 
 def _rate(job: Job) -> float | None:
-    """Tokens a second, or None where the job cannot be predicted."""
+    """Tokens per second, or None if the job cannot be predicted."""
     try:
         return predict(job).tokens_per_s
     except WindtunnelError:
@@ -165,7 +165,7 @@ def _offload_activations(job: Job) -> Iterator[Change]:
 
 
 def _degree(axis: str) -> Callable[[Job], Iterator[Change]]:
-    """Doublings of one degree, dp giving way."""
+    """Doublings of one degree, at the expense of dp."""
 
     def family(job: Job) -> Iterator[Change]:
         degree = getattr(job.plan, axis)
@@ -205,7 +205,7 @@ SINGLES: tuple[Callable[[Job], Iterator[Change]], ...] = (
     _degree("pp"),
     _degree("ep"),
 )
-"""Families of changes of one kind, each from gentle to harsh."""
+"""Families of changes of one kind, each from the mildest to the strongest."""
 
 
 def _layouts(job: Job) -> list[Change]:
@@ -229,7 +229,7 @@ def _layouts(job: Job) -> list[Change]:
 
 
 def _divisions(job: Job) -> Iterator[tuple[float, tuple[object, ...], Change]]:
-    """(relative time by a rule of thumb, what identifies the division, the change) of layouts of the same model, batch and GPUs."""
+    """(relative time by a rule of thumb, identity of the layout, the change) for layouts of the same model, batch and GPUs."""
     plan, model, gpus, domain = job.plan, job.model, job.cluster.gpus, job.cluster.node.domain
     sharding = "zero1" if plan.sharding == "none" and gpus > 1 else str(plan.sharding)
     recomputes = list(dict.fromkeys(("none", str(plan.recompute), "selective", "full")))
@@ -279,15 +279,15 @@ def _guess(job: Job, tp: int, cp: int, pp: int, ep: int) -> float:
 
 
 def _weights(job: Job) -> Callable[[Plan], float]:
-    """Bytes of weights, and of gradients that are not sharded, on a GPU under a plan: what no recompute makes smaller."""
+    """Bytes of weights, and of unsharded gradients, on a GPU under a plan; recompute does not reduce them."""
     model, runtime = job.model, job.runtime
-    whole, experts = parameter_count(model), expert_parameters(model)
+    parameters, experts = parameter_count(model), expert_parameters(model)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
 
     def least(plan: Plan) -> float:
         if plan.shards_parameters or model.frozen or job.plan.offload.parameters != "none":
             return 0.0
         each = weight + (0.0 if plan.sharding == "zero2" else gradient)
-        return each * ((whole - experts) / plan.tp + experts / (plan.ep * plan.etp)) / plan.pp
+        return each * ((parameters - experts) / plan.tp + experts / (plan.ep * plan.etp)) / plan.pp
 
     return least

@@ -1,4 +1,4 @@
-"""What searches over layouts share: degrees to try, stages that are nearly equal, parameters that expert parallelism divides."""
+"""Shared by searches over layouts: degrees to try, nearly equal stages, parameters that expert parallelism divides."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lighter_ends(job: Job) -> Iterator[tuple[int, ...]]:
 
 
 def expert_parameters(model: Model) -> float:
-    """Parameters of routed experts, all of them: from those that a token does not meet."""
+    """Parameters of all routed experts, from those that a token does not use."""
     if model.experts is None or model.experts <= model.top_k:
         return 0.0
     return (parameter_count(model) - active_parameters(model)) * model.experts / (model.experts - model.top_k)

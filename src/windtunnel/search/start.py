@@ -1,7 +1,7 @@
-"""A first plan for a model on a cluster, where a user states none or only parts of one.
+"""A first plan for a model on a cluster, if a user states no plan or only parts of one.
 
-The rule is simple on purpose, so that its answer can be told in a line: the smallest number of nodes, and on them the least model
-parallelism, on which the job fits. It looks for a plan that works, not for the best one.
+The rule is simple, so that its result can be explained in a line: the smallest number of nodes, and on them the least model
+parallelism, on which the job fits. It finds a plan that works, not the best one.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from windtunnel.spec import Cluster, Job, Model, check, load_job
 from windtunnel.workload import build, parameter_count
 
 START_TOKENS = 4 * 2**20
-"""Tokens of a step where the user states no batch: what the published runs of 7B to 405B use (Llama 2 and 3 papers: 4 to 16 Mi)."""
+"""Tokens of a step if the user states no batch, as in published runs of 7B to 405B (Llama 2 and 3 papers: 4 to 16 Mi)."""
 
 START_SEQ = 8192
-"""Tokens of a sequence where the user states none, if the model's `max_seq` allows it."""
+"""Tokens of a sequence if the user states none and the model's `max_seq` allows it."""
 
 WEIGHT_AND_GRADIENT = 6
-"""Bytes a parameter that no optimizer sharding can cut: a 16-bit weight and an fp32 gradient."""
+"""Bytes per parameter that optimizer sharding does not reduce: a 16-bit weight and an fp32 gradient."""
 
 ALL_STATE = 18
 """Bytes a parameter of mixed-precision Adam over all GPUs: 16-bit weight, fp32 gradient, master copy and two moments."""
 
 TRIES = 64
-"""Plans whose memory is computed before the rule gives up and takes the last one."""
+"""Limit of plans whose memory is computed; then the last one is taken."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Start:
 
 
 def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stated: frozenset[str]) -> Start:
-    """A job from `table` (model, runtime and cluster, no plan) and `overrides`; what neither states is chosen.
+    """A job from `table` (model, runtime and cluster, no plan) and `overrides`; fields that neither states are chosen.
 
-    `model` is that of the table with the overrides on it; `stated` are the paths that the user fixed, such as `plan.tp`. Where
-    nothing fits, the job is the most divided one that was tried. Raises the PlanError or SpecError of the first candidate if no
-    candidate is a valid job.
+    `model` is that of the table with the overrides applied; `stated`: the paths that the user fixed, such as `plan.tp`. If
+    nothing fits, the job is the tried one with most model parallelism. Raises the PlanError or SpecError of the first candidate if
+    no candidate is a valid job.
     """
     cluster = load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, overrides).cluster
     own = _stated_plan(overrides)
@@ -137,12 +137,12 @@ def _may_fit(model: Model, cluster: Cluster, plan: Mapping[str, Any], gpus: int)
     if model.frozen or any(str(key).startswith("offload") for key in plan):
         return True
     parameters, experts = parameter_count(model), expert_parameters(model)
-    held = parameters * ALL_STATE / gpus
+    bytes_per_gpu = parameters * ALL_STATE / gpus
     if plan["sharding"] in ("none", "zero1"):
         pp = plan["pp"]
-        held = (parameters - experts) / (plan["tp"] * pp) + experts / (plan.get("ep", 1) * pp)
-        held = held * WEIGHT_AND_GRADIENT + parameters * (ALL_STATE - WEIGHT_AND_GRADIENT) / gpus
-    return held <= cluster.node.gpu.memory
+        bytes_per_gpu = (parameters - experts) / (plan["tp"] * pp) + experts / (plan.get("ep", 1) * pp)
+        bytes_per_gpu = bytes_per_gpu * WEIGHT_AND_GRADIENT + parameters * (ALL_STATE - WEIGHT_AND_GRADIENT) / gpus
+    return bytes_per_gpu <= cluster.node.gpu.memory
 
 
 def _toml(value: object) -> str:

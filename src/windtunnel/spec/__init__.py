@@ -1,4 +1,4 @@
-"""The nouns: what a job is, how it is read, and what contradicts itself in it. No behaviour beyond that."""
+"""The nouns of a job, how they are read, and checks for contradictions. No other behaviour."""
 
 from windtunnel.spec.catalog import names
 from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp

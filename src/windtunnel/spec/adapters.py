@@ -1,4 +1,4 @@
-"""What adapters ask of a model and of a plan."""
+"""Requirements of adapters on a model and a plan."""
 
 from __future__ import annotations
 

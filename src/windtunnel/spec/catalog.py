@@ -1,4 +1,4 @@
-"""The catalogue's directory: which names there are, and the plain table behind each (`catalog/<kind>/<name>.toml`)."""
+"""The catalogue's directory: its names, and the plain table of each (`catalog/<kind>/<name>.toml`)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ PrecisionName = Annotated[str, AfterValidator(_known_precision)]
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors of a positive number, ascending; the square root of it is as far as the search goes."""
+    """All divisors of a positive number, ascending; takes O(square root)."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return small + [number // d for d in reversed(small) if d * d != number]
 
@@ -46,13 +46,13 @@ class Noun(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, but without cached properties: those are numbers of the old fields."""
+        """As pydantic's, but without cached properties, which belong to the old fields."""
         copied = super().model_copy(update=update, deep=deep)
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
         return copied
 
     def __hash__(self) -> int:
-        """Over the fields only, so that cached properties don't matter; tables count as their sorted items."""
+        """Hash of the fields only, without cached properties; tables count as their sorted items."""
         values = (getattr(self, name) for name in type(self).model_fields)
         return hash((type(self), *(tuple(sorted(v.items())) if isinstance(v, dict) else v for v in values)))

@@ -1,4 +1,4 @@
-"""How batches reach the GPUs: who reads, who prepares, and what that may overlap."""
+"""The input pipeline: readers, workers, and what batch preparation may overlap."""
 
 from __future__ import annotations
 

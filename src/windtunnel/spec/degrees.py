@@ -1,4 +1,4 @@
-"""Pinned degrees give way: where an override sets one of tp, cp, pp, dp and the number of GPUs, the others follow it."""
+"""Adjusts pinned degrees: if an override sets one of tp, cp, pp, dp and the number of GPUs, the others follow it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stated_in(table: Mapping[str, Any], path: str = "") -> frozenset[str]:
 
 
 def names_another_cluster(stated: Mapping[str, Any]) -> bool:
-    """Whether overrides replace the cluster by a named one and do not say how many GPUs the job has there."""
+    """Whether overrides replace the cluster by a named one without stating the job's number of GPUs."""
     cluster = stated.get("cluster")
     return isinstance(cluster, str) or isinstance(cluster, Mapping) and "base" in cluster and "gpus" not in cluster
 

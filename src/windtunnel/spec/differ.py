@@ -1,4 +1,4 @@
-"""Contradictions between a job and what makes its ranks differ."""
+"""Checks of `unequal` against the job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_unequal(job: Job, unequal: Unequal) -> None:
-    """Raise PlanError at the first entry that names what the job does not have, or that could have no effect."""
+    """Raise PlanError at the first entry that names something the job does not have, or that has no effect."""
     if not any(getattr(unequal, name) for name in Unequal.model_fields if name not in ("draws", "unfold")):
         raise PlanError(
             "unequal",
@@ -56,8 +56,8 @@ def _check_mixed(job: Job, mixed: Mixed, path: str) -> None:
     node = job.cluster.node
     gpu = mixed.gpu or (mixed.node or node).gpu
     if job.runtime.precision not in gpu.peak:
-        known = ", ".join(sorted(gpu.peak))
-        raise PlanError("runtime.precision", job.runtime.precision, f"{known} on {gpu.id}, which {path} names")
+        formats = ", ".join(sorted(gpu.peak))
+        raise PlanError("runtime.precision", job.runtime.precision, f"{formats} on {gpu.id}, which {path} names")
     if mixed.node is None:
         return
     if (mixed.node.gpus, mixed.node.domain) != (node.gpus, node.domain):
@@ -107,12 +107,12 @@ def _check_batches(job: Job, unequal: Unequal) -> None:
     if not unequal.batches:
         return
     counts = micro_batches(job, unequal)
-    wanted = job.plan.global_batch // job.plan.micro_batch
-    if sum(counts) != wanted:
+    in_step = job.plan.global_batch // job.plan.micro_batch
+    if sum(counts) != in_step:
         raise PlanError(
             "unequal.batches",
             f"{sum(counts)} micro batches in all",
-            f"as many as a step has, global_batch / micro_batch = {wanted}",
+            f"as many as a step has, global_batch / micro_batch = {in_step}",
             f"Replicas that are not named run {job.micro_batches}.",
         )
     for at, entry in enumerate(unequal.batches):
@@ -140,7 +140,7 @@ def _check_batches(job: Job, unequal: Unequal) -> None:
 
 
 def micro_batches(job: Job, unequal: Unequal) -> list[int]:
-    """Micro batches of each replica; a later entry counts over an earlier one."""
+    """Micro batches of each replica; a later entry overrides an earlier one."""
     counts = [job.micro_batches] * job.dp
     for entry in unequal.batches:
         for replica in entry.replicas:

@@ -11,7 +11,7 @@ NEEDS_EXPERTS = ("moe", "moe_act")
 
 
 def check_modules(model: Model, plan: Plan) -> None:
-    """Raise where the list of recomputed modules has no effect or no module to run again."""
+    """Raise if the list of recomputed modules has no effect, or names modules that the model does not have."""
     named = plan.recompute_modules
     if named != ("core_attn",) and plan.recompute != "selective":
         raise PlanError("plan.recompute_modules", list(named), 'only with plan.recompute = "selective"')
@@ -28,7 +28,7 @@ def check_modules(model: Model, plan: Plan) -> None:
 
 
 def check_offloaded(model: Model, plan: Plan) -> None:
-    """Raise where a module whose tensors shall leave is none of the model's."""
+    """Raise if a module of `plan.offload.modules` is not in the model."""
     for name in plan.offload.modules:
         if name in ("expert_fc1", "moe_act") and not any(kind.experts for kind in model.kinds):
             raise PlanError("plan.offload.modules", name, "modules of this model: it has no experts", "Write mlp_linear.")
@@ -86,7 +86,7 @@ def check_experts(model: Model, plan: Plan, dp: int) -> None:
 
 
 def check_dispatch(model: Model, plan: Plan, runtime: Runtime) -> None:
-    """Raise where a switch of experts or of CUDA graphs has nothing to act on, or contradicts another."""
+    """Raise if a switch of experts or of CUDA graphs has no effect, or contradicts another."""
     _check_graphs(model, runtime)
     if model.experts is None:
         for field, value in (

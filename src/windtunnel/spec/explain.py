@@ -42,7 +42,7 @@ _LETTERS = re.compile(r"\^\(\[(.+)\]\[0-9\]\{0,4\}\)\+\$")
 
 
 def explain(error: ValidationError, noun: type[BaseModel], path: str) -> SpecError:
-    """The first complaint in `error` (unknown keys before all others) as a SpecError; the hint says how many more there are."""
+    """The first mistake in `error` (unknown keys before all others) as a SpecError; the hint counts the others."""
     complaints = error.errors(include_url=False)
     first = min(complaints, key=lambda one: one["type"] != "extra_forbidden")
     where = _path(first, path)
@@ -110,7 +110,7 @@ _WORDS = {
 
 
 def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
-    """What to write for an unknown field: the same word where it exists, another tool's word, or the nearest name here."""
+    """Suggestion for an unknown field: the same word elsewhere, the field for another tool's word, or the nearest name."""
     if "model" in noun.model_fields and "plan" in noun.model_fields:
         homes = [path for path in paths(noun) if path.rpartition(".")[2] == key]
         wanted = [_WORDS[key.lower()]] if key.lower() in _WORDS else sorted(homes, key=lambda path: (path.count("."), path))[:3]

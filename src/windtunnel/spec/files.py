@@ -42,14 +42,14 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def check_shape(path: str, value: object) -> None:
-    """SpecError if `value`, nested tables given in Python, is too deep, endless, too large or has keys that are not text."""
+    """SpecError if `value`, nested tables from Python, is too deep, cyclic, too large or has keys that are not text."""
     trouble = shape_trouble(value)
     if trouble:
         raise SpecError(path, *trouble)
 
 
 def shape_trouble(value: object) -> tuple[str, str] | None:
-    """(what is wrong, what is allowed) with the nesting of `value`, or None. Iterative: depth cannot overflow the stack."""
+    """(mistake, allowed) for the nesting of `value`, or None. Iterative, so that depth cannot overflow the stack."""
     todo: list[tuple[object, int]] = [(value, 1)]
     seen = 0
     while todo:

@@ -1,4 +1,4 @@
-"""A network given as its kernels: what `windtunnel import torch` writes for a module that no noun describes."""
+"""A network as a graph of kernels, written by `windtunnel import torch` for a module that the other nouns cannot describe."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Kernel(NamedTuple):
 
 
 class GraphBlock(Noun):
-    """A piece of the network that runs as a whole: a layer, or what lies before, between and after layers.
+    """A block of the network: a layer, or what is before, between and after layers.
 
-    `weights` are elements of its parameter tensors; `saved` bytes of tensors that its backward pass reads, `working` what lives
-    inside that pass beside them; `enters` bytes that it reads from blocks before it, `cut` all bytes that pass its beginning.
-    `root`: it is no child of a list of layers, so FSDP gathers it with the whole.
+    `weights`: elements of its parameter tensors; `saved`: bytes of tensors that its backward pass reads; `working`: bytes of
+    temporaries of that pass; `enters`: bytes that it reads from blocks before it; `cut`: all bytes that cross its beginning.
+    `root`: it is not a child of a list of layers, so FSDP gathers it with the root unit.
     """
 
     kernels: tuple[Kernel, ...]
@@ -57,8 +57,8 @@ class GraphBlock(Noun):
 class GraphModel(Model):
     """A network as blocks of kernels, written down for `batch` samples of `tokens` tokens each.
 
-    `order` is the model from first block to last as (name, how often in a row). The fields of a decoder stack are not its own and
-    are refused; to whoever asks, it is a dense model without position table.
+    `order`: the model from first block to last as (name, consecutive repeats). The fields of a decoder stack do not apply and are
+    refused; other code sees a dense model without position table.
     """
 
     kind: Literal["graph"]
@@ -106,7 +106,7 @@ OWN = frozenset({"kind", "name", "source", "blocks", "order", "batch", "tokens",
 
 
 def _checked(order: Any, blocks: dict[str, Any]) -> int:
-    """How many blocks there are in `order`; ValueError where it names one that is not there."""
+    """Number of blocks in `order`; ValueError for an unknown name."""
     total = 0
     for entry in order:
         if not isinstance(entry, (list, tuple)) or len(entry) != 2 or not isinstance(entry[1], int):
@@ -122,13 +122,13 @@ WHOLE_BACKWARD = ("gpipe", "1f1b", "interleaved", "breadth-first")
 
 
 def check_graph(model: GraphModel, plan: Plan, runtime: Runtime) -> None:
-    """Raise where the plan asks for what kernels with fixed shapes cannot give."""
+    """Raise if the plan requires what kernels with fixed shapes cannot do."""
     for axis in ("tp", "cp", "ep", "etp"):
         if getattr(plan, axis) > 1:
             raise PlanError(
                 f"plan.{axis}",
                 getattr(plan, axis),
-                f"1: {model.name} is a graph of kernels with fixed shapes, which says nothing of how they could be cut",
+                f"1: {model.name} is a graph of kernels with fixed shapes, which do not say how to split them",
                 "Use plan.pp, plan.dp and plan.sharding.",
             )
     if plan.sequence_parallel:

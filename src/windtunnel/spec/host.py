@@ -1,4 +1,4 @@
-"""Memory beside the GPUs' own: how they reach the host, a node's storage and expansion, a pool that nodes share."""
+"""Memory outside of the GPUs: the host link, a node's storage and expansion, and a pool that nodes share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from windtunnel.base.units import LinkBandwidth, NodeBandwidth, OwnedBandwidth, 
 from windtunnel.spec.common import Flag, Noun, PositiveInt
 
 Place = Literal["host", "nvme", "expansion", "pool"]
-"""Where bytes may live that a GPU does not hold: its node's DRAM, storage or memory expansion, or the cluster's pool."""
+"""Places for offloaded bytes: the node's DRAM, storage or memory expansion, or the cluster's pool."""
 
 
 class HostLink(Noun):
-    """The way between GPUs and their host's memory. PCIe lanes behind one switch, or the chip-to-chip link of one CPU."""
+    """The link between GPUs and their host's memory: PCIe lanes of one switch, or the chip-to-chip link of one CPU."""
 
     kind: Literal["pcie", "c2c"] = "pcie"
     bandwidth: LinkBandwidth = Field(description="line rate of one link each way")
@@ -42,11 +42,11 @@ class Expansion(Noun):
 
 
 class MemoryPool(Noun):
-    """A memory that all nodes share (ASTRA-sim 2.0, ISPASS 2023): memory groups behind switches outside the nodes, and a fabric of
-    its own inside each node. Bytes are spread over all groups.
+    """A memory that all nodes share (ASTRA-sim 2.0, ISPASS 2023): memory groups behind switches outside the nodes, and a separate
+    fabric inside each node. Bytes are spread over all groups.
 
-    With `in_switch_collectives` a load of sharded parameters is gathered by the switches on its way, and a store of gradients
-    reduced: what all ranks want is read from memory once and copied where ways part.
+    With `in_switch_collectives` the switches gather a load of sharded parameters and reduce a store of gradients: data for all
+    ranks is read from memory once and copied in the switches.
     """
 
     ports: PositiveInt = Field(description="remote memory groups")

@@ -1,4 +1,4 @@
-"""What a vision encoder asks of a model and of a plan, and that something is trained."""
+"""Requirements of a vision encoder on a model and a plan, and a check that something is trained."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windtunnel.spec.plan import Plan
 
 
 def check_vision(model: Model, plan: Plan) -> None:
-    """Raise at the first contradiction between `model.vision`, what is frozen and the plan."""
+    """Raise at the first contradiction between `model.vision`, frozen parts and the plan."""
     vision = model.vision
     if vision is None:
         if model.frozen:

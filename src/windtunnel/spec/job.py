@@ -1,4 +1,4 @@
-"""Job = model x plan x runtime x cluster: everything that a prediction depends on."""
+"""Job = model x plan x runtime x cluster: all inputs of a prediction."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Job(Noun):
 
     @cached_property
     def shard_ranks(self) -> int:
-        """Ranks over which sharded state (optimizer, gradients, parameters) is cut: dp x cp, or the stated group."""
+        """Ranks that share one copy of the sharded state (optimizer, gradients, parameters): dp x cp, or `plan.shard_group`."""
         return min(self.plan.shard_group or self.dp * self.plan.cp, self.dp * self.plan.cp)
 
     @property
@@ -71,14 +71,14 @@ class Job(Noun):
 
     @cached_property
     def near_ranks(self) -> int:
-        """Ranks of a sharding group that exchange among themselves first: the secondary group, else those of one node where
+        """Ranks of a sharding group that exchange with each other first: the secondary group, else those of one node if
         tensor parallelism is innermost."""
         inside = max(1, self.cluster.node.domain // self.plan.tp)
         return self.plan.secondary_group or math.gcd(self.shard_ranks, inside)
 
     @cached_property
     def expert_shard_ranks(self) -> int:
-        """Ranks over which sharded state of experts is cut: their copies; each replica of the sharded state has its own."""
+        """Ranks that share one copy of the experts' sharded state; each replica of the sharded state has its own."""
         return max(1, self.expert_dp // self.replicas)
 
     @cached_property
@@ -88,8 +88,8 @@ class Job(Noun):
 
     @property
     def cp_kind(self) -> CpKind | None:
-        """How context-parallel ranks work together: the plan's word, else the framework's, or an all-gather where that cannot be
-        (unfused attention, sliding windows); None where there are none."""
+        """Kind of context parallelism: the plan's, else the framework's, or an all-gather if that cannot run (unfused attention,
+        sliding windows); None without context parallelism."""
         if self.plan.cp == 1:
             return None
         able = self.runtime.attention == "flash" and self.model.window is None
@@ -97,7 +97,7 @@ class Job(Noun):
 
     @property
     def cp_blocks(self) -> bool:
-        """Whether attention runs over one rank's keys after another, and merges what came out."""
+        """Whether attention runs over one rank's keys after another, and merges the results."""
         kind = self.cp_kind
         return kind in ("p2p", "a2a+p2p") or kind == "all_gather" and self.runtime.cp_library == "torch"
 
@@ -112,23 +112,23 @@ class Job(Noun):
         """Layers of each pipeline stage's virtual stages: `[stage][virtual stage]`."""
         plan = self.plan
         flat = plan.stages or (self.model.layers // (plan.pp * plan.vpp),) * (plan.pp * plan.vpp)
-        return tuple(tuple(flat[part] for part in held) for held in self.places)
+        return tuple(tuple(flat[part] for part in parts) for parts in self.places)
 
     @cached_property
     def places(self) -> Places:
-        """Which part of the model, in model order, each pipeline stage's virtual stages are: `[stage][virtual stage]`."""
+        """The part of the model, in model order, of each pipeline stage's virtual stages: `[stage][virtual stage]`."""
         return SHAPES[self.plan.schedule_name].places(self.plan.pp, self.plan.vpp)
 
     @cached_property
     def copies(self) -> int:
-        """Copies of the parameters in one pipeline: 2 where the schedule runs the model from both ends."""
+        """Copies of the parameters in one pipeline: 2 if the schedule runs the model from both ends."""
         return SHAPES[self.plan.schedule_name].copies
 
     @cached_property
     def ends_meet(self) -> bool:
         """Whether embedding and head sit on the same stages, so that tied weights need no exchange between stages."""
         last = self.plan.pp * self.plan.vpp - 1
-        return all((0 in held) == (last in held) for held in self.places)
+        return all((0 in parts) == (last in parts) for parts in self.places)
 
     @cached_property
     def padded_vocab(self) -> int:

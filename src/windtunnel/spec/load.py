@@ -67,7 +67,7 @@ def load_job(source: Source, overrides: Sequence[str] = (), changes: list[str] |
 
 
 def _pinned_gpus(table: dict[str, Any]) -> object:
-    """The number of GPUs that a job states for its own cluster, or None: it stays when the job moves to another cluster."""
+    """The number of GPUs that a job states for its own cluster, or None. It is kept when the job moves to another cluster."""
     own = table
     while isinstance(own.get("base"), str) and "cluster" not in own and own["base"] in names("jobs"):
         own = entry("jobs", own["base"], "base")
@@ -117,7 +117,8 @@ def load_runtime(framework: str, **fields: Any) -> Runtime:
 
 
 def match_gpu(printed: str) -> GPU:
-    """The GPU whose vendor tool prints `printed`, or whose id it is: the whole string, blanks and case aside. Else UnknownName."""
+    """The GPU whose vendor tool prints `printed`, or whose id it is; the full string must match, except blanks and case. Else
+    UnknownName."""
     wanted = " ".join(str(printed).split()).casefold()
     known: list[str] = []
     for name in names("gpus"):
@@ -129,7 +130,7 @@ def match_gpu(printed: str) -> GPU:
 
 
 def dump_job(job: Job) -> str:
-    """The job as TOML with nothing left to the catalogue: `load_job` of it gives an equal job, whatever the catalogue then says."""
+    """The job as TOML without references to the catalogue: `load_job` of it gives an equal job, even if the catalogue changes."""
     table = job.model_dump(mode="json", exclude_none=True)
     table["runtime"] = {"base": NO_BASE, **table["runtime"]}
     return "\n".join(toml_lines(table)) + "\n"
@@ -161,7 +162,7 @@ def _looks_like_file(text: str) -> bool:
 
 
 def override(text: object) -> dict[str, Any]:
-    """`plan.tp=4` as nested tables; the value is a TOML value where it parses as one, else text."""
+    """`plan.tp=4` as nested tables; the value is a TOML value if it parses as one, else text."""
     key, equals, value = text.partition("=") if isinstance(text, str) else ("", "", "")
     key = key.strip()
     if not equals or not _KEY.fullmatch(key):

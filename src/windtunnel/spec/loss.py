@@ -1,4 +1,4 @@
-"""What the loss asks of a plan."""
+"""Requirements of the loss on a plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windtunnel.spec.runtime import Runtime
 
 
 def check_loss(runtime: Runtime, plan: Plan) -> None:
-    """Raise where the way of computing the loss and tensor parallelism exclude each other."""
+    """Raise if the kind of loss and tensor parallelism exclude each other."""
     if not (runtime.fp32_logits or runtime.fused_cross_entropy):
         raise PlanError(
             "runtime.fp32_logits",

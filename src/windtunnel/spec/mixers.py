@@ -1,4 +1,4 @@
-"""What recurrences (Mamba-2, linear attention) and patterns of layers ask of a model and of a plan."""
+"""Requirements of recurrences (Mamba-2, linear attention) and of layer patterns on a model and a plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LETTER = {"mamba": "M", "linear": "L in mixer_pattern or G"}
 
 
 def check_mixers(model: Model, plan: Plan) -> None:
-    """Raise at the first contradiction between what mixes tokens, the layers' pattern and the plan."""
+    """Raise at the first contradiction between mixers, the layers' pattern and the plan."""
     _check_patterns(model)
     mixers = {kind.mixer for kind in model.kinds}
     for mixer, field in _WIDTH.items():
@@ -51,7 +51,7 @@ def _check_patterns(model: Model) -> None:
 
 
 def _check_heads(name: str, heads: int, group: str, groups: int, plan: Plan) -> None:
-    """Heads are cut over tp, then over cp; the `groups` that share something are cut over tp too."""
+    """Heads are sharded over tp, then over cp; `groups` of heads that share matrices are sharded over tp."""
     if heads % groups:
         raise SpecError(group, groups, f"a divisor of {name} = {heads}")
     for what, number in ((name, heads), (group, groups)):

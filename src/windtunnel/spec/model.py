@@ -19,7 +19,7 @@ Feed = Literal["dense", "experts", "none"]
 
 
 class LayerKind(NamedTuple):
-    """What tells one layer from another: what mixes tokens, what its MLP is, whether its attention sees the window alone."""
+    """The kind of a layer: its mixer, its MLP, and whether its attention has the window."""
 
     mixer: Mixer
     feed: Feed
@@ -47,8 +47,8 @@ Target = Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
 
 
 class Lora(Noun):
-    """Low-rank adapters (Hu et al. 2021, arXiv:2106.09685) beside products whose weights, like all others of the model, stay as
-    they are. `targets` are Megatron's names: projections of attention and its output, the MLP's way up and down."""
+    """Low-rank adapters (Hu et al. 2021, arXiv:2106.09685) beside linear layers; all weights of the model are frozen. `targets` are
+    Megatron's names: the QKV and output projections of attention, the up and down projections of the MLP."""
 
     rank: PositiveInt = 16
     targets: Annotated[tuple[Target, ...], Field(min_length=1)] = ("linear_qkv", "linear_proj")
@@ -148,7 +148,7 @@ class Model(Noun):
         letters = _letters(self.layer_pattern or ("E" if self.experts else "D"), self.layers)
         windows = _letters(self.window_pattern or "L", self.layers)
         if self.one_module_layers:
-            parts = [_ALONE.get(letter, ("none", "dense")) for letter in letters]  # `mixers` refuses a D among them
+            parts = [_ALONE.get(letter, ("none", "dense")) for letter in letters]  # `mixers` refuses a D in such a pattern
         else:
             mixers = _letters(self.mixer_pattern or "A", self.layers)
             parts = [(_MIXERS[mixer], _FEEDS[feed]) for mixer, feed in zip(mixers, letters, strict=True)]
@@ -159,19 +159,19 @@ class Model(Noun):
 
     @property
     def one_module_layers(self) -> bool:
-        """Whether each layer is a mixer or an MLP alone (Nemotron-H)."""
+        """Whether each layer is only a mixer or only an MLP (Nemotron-H)."""
         return self.layer_pattern is not None and any(letter in self.layer_pattern for letter in "MG*-")
 
     @property
     def further_kind(self) -> LayerKind:
-        """The kind of layers that predict further tokens: the last one's, or attention and experts (Nemotron 3's "*E")."""
+        """The kind of MTP layers: that of the last layer, or attention and experts (Nemotron 3's "*E")."""
         if not self.one_module_layers:
             return self.kinds[-1]
         return LayerKind("attention", "experts" if self.experts else "dense", False)
 
     @cached_property
     def kind_counts(self) -> dict[LayerKind, int]:
-        """How many layers there are of each kind, in the order in which they first appear."""
+        """Number of layers of each kind, in the order of first occurrence."""
         return dict(Counter(self.kinds))
 
     @property
@@ -244,7 +244,7 @@ class Model(Noun):
 
 
 def _letters(pattern: str, count: int) -> tuple[str, ...]:
-    """The first `count` letters of a pattern such as "D3E58", over and over."""
+    """The first `count` letters of a pattern such as "D3E58", repeated."""
     runs = [(letter, int(times or 1)) for letter, times in re.findall(r"([A-Z*-])([0-9]*)", pattern)]
     once = list(chain.from_iterable([letter] * times for letter, times in runs)) or [runs[0][0]]
     return tuple(islice(cycle(once), count))

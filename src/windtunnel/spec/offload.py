@@ -12,11 +12,11 @@ from windtunnel.spec.common import Flag, Fraction, NonNegativeInt, Noun
 from windtunnel.spec.host import Place
 
 Module = Literal["attn_norm", "qkv_linear", "core_attn", "mlp_norm", "mlp_linear", "moe_act", "expert_fc1"]
-"""Whose kept tensors may leave by themselves, in Megatron-Core's words (`--fine-grained-activation-offloading`,
-`--offload-modules`); a module keeps what it reads. mlp_linear: inputs of a dense layer's products and activation."""
+"""Modules whose saved inputs may be offloaded separately, by Megatron-Core's names (`--fine-grained-activation-offloading`,
+`--offload-modules`). mlp_linear: inputs of a dense layer's products and activation."""
 
 HALVES = ("zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev")
-"""Schedules that cut backward passes in two, both of which read what forward kept."""
+"""Schedules that split backward passes, both halves of which read saved tensors."""
 
 
 class Offload(Noun):
@@ -59,7 +59,7 @@ NO_OFFLOAD = Offload()
 def check_offload(
     offload: Offload, cluster: Cluster, schedule: str, sharded: bool, optimizer: str, layers: int, recompute: str
 ) -> None:
-    """Raise PlanError where the plan asks for what the machine or the plan cannot do, or where a field would have no effect.
+    """Raise PlanError if the offload is impossible on the machine or under the plan, or if a field has no effect.
 
     `layers`: of the largest virtual stage; `sharded`: whether the plan shards parameters.
     """

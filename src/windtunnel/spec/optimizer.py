@@ -1,4 +1,4 @@
-"""What of a plan and a runtime an optimizer can do."""
+"""Requirements of optimizers on a plan and a runtime."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOMENTS = {"adam": (True, True), "lamb": (True, True), "sgd": (True, False), "mu
 
 
 def check_optimizer(plan: Plan, runtime: Runtime, shapes: bool = True) -> None:
-    """Raise PlanError where the optimizer cannot run under the plan, or where a field of it has no effect.
+    """Raise PlanError if the optimizer cannot run under the plan, or if a field of it has no effect.
 
     `shapes`: whether the model says which of its parameters are matrices.
     """

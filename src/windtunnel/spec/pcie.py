@@ -1,4 +1,4 @@
-"""PCI Express, 16 lanes, by generation: the one table of its rates."""
+"""Rates of PCI Express with 16 lanes, by generation."""
 
 from __future__ import annotations
 

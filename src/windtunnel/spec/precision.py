@@ -1,4 +1,4 @@
-"""What the low-precision switches of a runtime ask of the GPU and of each other."""
+"""Requirements of the low-precision switches of a runtime on the GPU and on each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SWITCHES = {
     "fused_hadamard": False,
     "bf16_layers": (0, 0),
 }
-"""Switches that act only under a narrow precision, and what they are where nobody set them."""
+"""Switches that only act under a low precision, with their defaults."""
 
 
 _HAVE = {
@@ -31,7 +31,7 @@ _HAVE = {
 
 
 def check_precision(runtime: Runtime, gpu: GPU, layers: int, plan: Plan) -> None:  # long: one refusal after another
-    """Raise PlanError where the GPU lacks the format, or a switch has nothing to act on."""
+    """Raise PlanError if the GPU lacks the format, or if a switch has no effect."""
     precision = runtime.precision
     if precision not in gpu.peak:
         has = [name for name in gpu.peak if name not in ("fp32", "tf32")]
@@ -94,7 +94,7 @@ def check_precision(runtime: Runtime, gpu: GPU, layers: int, plan: Plan) -> None
 
 
 def _instead(precision: str, has: list[str]) -> str:
-    """What to type where a GPU lacks a format."""
+    """Suggestion if a GPU lacks a format."""
     since = f"{precision} products need {_SINCE[precision]}. " if precision in _SINCE else ""
     if precision == "mxfp8" and "fp8" in has:
         return since + "Write --set runtime.precision=fp8; --set runtime.fp8_recipe=blockwise has scales for every 128 numbers."

@@ -85,7 +85,8 @@ def _unequal(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def merge(low: dict[str, Any], high: dict[str, Any]) -> dict[str, Any]:
-    """`high` over `low`, table by table. A table over a name overrides fields of what it names; a table with a `base` replaces."""
+    """Merges `high` over `low`, table by table. A table over a name overrides fields of the named entry; a table with a `base`
+    replaces it."""
     merged = dict(low)
     for key, value in high.items():
         old = merged.get(key)
@@ -164,7 +165,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _drop_none(kind: str, table: dict[str, Any]) -> None:
-    """TOML has no null: `dp = "none"` means that an optional field is left out, whatever a base says."""
+    """TOML has no null: `dp = "none"` leaves out an optional field, even if a base sets it."""
     for field in _OPTIONAL.get(kind, ()):
         if isinstance(value := table.get(field), str) and value == "none":
             del table[field]

@@ -1,4 +1,4 @@
-"""What sharding of state over data-parallel ranks asks of a plan."""
+"""Requirements of sharding over data-parallel ranks on a plan."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ FULL = "a plan that shards parameters: zero3, fsdp, hsdp or mics, over several r
 
 
 def check_sharding(model: Model, plan: Plan, runtime: Runtime, dp: int, ranks: int, near: int, expert_copies: int) -> None:
-    """Raise PlanError where a field of sharding has no effect or cannot be; `ranks` of dp*cp share the state, `near` of them are
-    close, `expert_copies` hold the same experts."""
+    """Raise PlanError if a field of sharding has no effect or is impossible. `ranks` of dp*cp share the state, `near` of them are
+    in one node, `expert_copies` ranks hold the same experts."""
     for field in ("quantised_gather", "quantised_reduce", "hierarchical_gather", "secondary_group"):
         if getattr(plan, field) and not (plan.shards_parameters and ranks > 1):
             raise PlanError(f"plan.{field}", getattr(plan, field), FULL)

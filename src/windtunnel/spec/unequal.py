@@ -14,7 +14,7 @@ Ids = tuple[NonNegativeInt, ...]
 
 
 class Where(Noun):
-    """Which ranks: those that every given field names; none given: all.
+    """A selection of ranks: those that match every given field; all if no field is given.
 
     `replicas` are data-parallel indices, `stages` pipeline stages, `nodes` servers in rank order.
     """
@@ -27,8 +27,8 @@ class Where(Noun):
 
 
 class Slow(Where):
-    """GPUs that take `factor` times as long for every kernel, or that run at `clock` of the others' clock, which stretches matrix
-    products and attention only."""
+    """GPUs that take `factor` times as long for every kernel, or that run at the share `clock` of the others' clock, which affects
+    only matrix products and attention."""
 
     factor: PositiveFloat = Field(1.0, ge=1)
     clock: Fraction = 1.0
@@ -42,7 +42,7 @@ class Mixed(Where):
 
 
 class SlowLink(Where):
-    """Servers whose NICs run at `rate` of theirs, in a share `steps` of all steps (a flapping link) or in all."""
+    """Servers whose NICs run at the share `rate` of their rate, in a share `steps` of all steps (a flapping link) or in all."""
 
     rate: Fraction
     steps: Fraction = 1.0
@@ -68,7 +68,8 @@ class Jitter(Noun):
 
 
 class Documents(Noun):
-    """Sequences are packed from documents that do not see each other: lognormal lengths in tokens, cut where a sequence ends."""
+    """Sequences are packed from documents without attention to each other: lognormal lengths in tokens, cut at the end of a
+    sequence."""
 
     mean: PositiveFloat = Field(ge=16)
     spread: NonNegativeFloat = Field(1.0, le=4, description="standard deviation of the logarithm of the length; 0: equal lengths")
@@ -81,16 +82,16 @@ class Experts(Noun):
 
 
 class Batches(Where):
-    """Micro batches that these replicas run in a step, where not all run as many."""
+    """Micro batches of these replicas in a step, if replicas differ."""
 
     micro_batches: PositiveInt
 
 
 class Unequal(Noun):
-    """All that makes ranks differ. Replicas that differ run apart, up to `unfold` groups of them; equal ones stay folded.
+    """All sources of unequal ranks. Different replicas are simulated separately, in up to `unfold` groups; equal ones stay folded.
 
-    `spread` is the relative standard deviation of the GPUs' speed, drawn for each GPU. Where chance decides, the answer is the mean
-    over `draws` steps. `slow` and `spread` stand in for the cluster's `slow_nodes` and `gpu_spread`.
+    `spread`: relative standard deviation of the GPUs' speed, drawn for each GPU. With random sources the result is the mean over
+    `draws` steps. `slow` and `spread` replace the cluster's `slow_nodes` and `gpu_spread`.
     """
 
     slow: tuple[Slow, ...] = ()
@@ -109,5 +110,5 @@ class Unequal(Noun):
 
     @property
     def names_speeds(self) -> bool:
-        """Whether it says how fast each GPU is, so that the cluster's average does not count."""
+        """Whether it states the speed of each GPU, so that the cluster's average does not apply."""
         return bool(self.slow or self.spread)

@@ -25,19 +25,19 @@ from windtunnel.workload.passes.recompute import saved_bytes, saved_tensors, ten
 from windtunnel.workload.tape import Tape, Unit
 
 EMBEDDING, LAYER, HEAD = 0, 1, 2
-"""Indices of the blocks that every decoder has; LAYER is its first kind of layer."""
+"""Indices of the blocks that every decoder has; LAYER is the first kind of layer."""
 
 EMBEDDING_KEY, HEAD_KEY = BlockKey(BlockKind.EMBEDDING), BlockKey(BlockKind.HEAD)
 
 Repeats = list[tuple[int, int]]
-"""Indices of blocks in model order, each with how often it repeats."""
+"""Indices of blocks in model order, each with its number of repeats."""
 
 NOTHING = Op("nothing", Kind.COPY, Phase.DGRAD, launches=0)
-"""The pass of a block that has none: a frozen one with nothing to train before it."""
+"""The backward pass of a frozen block with nothing to train before it: no rows."""
 
 
 class _Blocks:
-    """The operator table and the blocks while they are written; a block is found again by its key."""
+    """The operator table and the blocks while they are being built; blocks are looked up by key."""
 
     def __init__(self, job: Job, boundary: float) -> None:
         self.job, self.boundary = job, boundary
@@ -45,10 +45,11 @@ class _Blocks:
         self.waits: list[tuple[int, ...]] = []
         self.blocks: list[Block] = []
         self.index: dict[BlockKey, int] = {}
-        self.units: dict[BlockKey, list[Unit]] = {}  # of layers whose activations may leave
+        self.units: dict[BlockKey, list[Unit]] = {}  # of layers whose activations may be offloaded
 
     def write(self, key: BlockKey, units: list[Unit], boundary: float | None = None) -> int:
-        """Writes the rows of a block whose input has `boundary` bytes (None: as many as a pipeline transfer); returns its index."""
+        """Appends the rows of a block whose input has `boundary` bytes (None: the size of a pipeline transfer); returns its
+        index."""
         boundary = self.boundary if boundary is None else boundary
         plan, modules = self.job.plan, self.job.plan.recompute_modules
         for unit in units:
@@ -85,7 +86,7 @@ class _Blocks:
         return self._append(block)
 
     def write_offloaded(self) -> None:
-        """The same layers once more, with activations that leave the GPU."""
+        """Further copies of the layers' blocks, with offloaded activations."""
         for key, units in list(self.units.items()):
             self._append(away(self.blocks[self.index[key]], self.job.plan, units, key.recompute))
 
@@ -95,7 +96,7 @@ class _Blocks:
         return len(self.blocks) - 1
 
     def add(self, linked: list[Op], waits: list[tuple[int, ...]]) -> range:
-        """Appends rows and what they wait for; returns their place."""
+        """Appends rows and their waits; returns their range in the table."""
         self.rows += linked
         self.waits += waits
         return range(len(self.rows) - len(linked), len(self.rows))
@@ -119,12 +120,16 @@ def build(job: Job) -> Workload:
     blocks = table.blocks
 
     def each(size: Callable[[Block], float]) -> tuple[float, ...]:
-        """Of every stage the sum over its blocks."""
+        """A sum over the blocks of each stage."""
         return tuple(sum(size(blocks[b]) * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
 
-    held, experts, narrow = each(lambda b: b.parameters), each(lambda b: b.expert_parameters), each(lambda b: b.quantised)
+    parameters_of_stage, experts, narrow = (
+        each(lambda b: b.parameters),
+        each(lambda b: b.expert_parameters),
+        each(lambda b: b.quantised),
+    )
     optimizer, states = [], []
-    for chunks, parameters, of_experts, quantised in zip(stages, held, experts, narrow, strict=True):
+    for chunks, parameters, of_experts, quantised in zip(stages, parameters_of_stage, experts, narrow, strict=True):
         owned = held_by(parameters, of_experts, [(blocks[b], times) for chunk in chunks for b, times in chunk.blocks])
         share = parameters and updated_parameters(job, parameters, of_experts) / parameters
         optimizer.append(table.add(*update_of(job, owned, weight_update(job, quantised, quantised * share))))
@@ -138,7 +143,7 @@ def build(job: Job) -> Workload:
         schedule,
         tuple(optimizer),
         boundary,
-        held,
+        parameters_of_stage,
         experts,
         narrow,
         (EMBEDDING, HEAD),
@@ -149,8 +154,8 @@ def build(job: Job) -> Workload:
 
 
 def _write_layers(table: _Blocks) -> None:
-    """Embedding, head and every kind of layer: with the plan's recompute and, where some layers keep all, without; in 8 bits or
-    less and, where the first or last ones stay in 16 bits, in those."""
+    """Embedding, head and every kind of layer. A layer has a block for each variant that the model uses: with and without
+    recompute, in low precision and in 16 bits."""
     job = table.job
     plan, kinds = job.plan, tuple(job.model.kind_counts)
     units = {kind: layer(job, kind) for kind in kinds}
@@ -167,7 +172,7 @@ def _write_layers(table: _Blocks) -> None:
 
 
 def _write_tail(table: _Blocks) -> Repeats:
-    """Head and layers that predict further tokens; all of these but the first are equal."""
+    """Head and MTP layers, all of which are equal but the first."""
     job = table.job
     tail: Repeats = [(HEAD, 1)]
     for number in range(min(job.model.mtp_layers, 2)):
@@ -224,7 +229,7 @@ def _layer_keys(job: Job, first: int, count: int) -> Iterator[BlockKey]:
 
 
 def _filled(groups: list[list[Op]]) -> list[list[Op]]:
-    """Groups that have rows; one row without work where none has."""
+    """Groups that have rows; one row without work if none has."""
     return [group for group in groups if group] or [[NOTHING]]
 
 
@@ -240,11 +245,11 @@ LABELS: dict[BlockKind, str] = {
     BlockKind.VISION_PATCHES: "vision patches",
     BlockKind.PROJECTOR: "projector",
 }
-"""Labels of blocks of which a model has one kind."""
+"""Labels of blocks that have only one variant in a model."""
 
 
 def label_of(key: BlockKey, job: Job) -> str:
-    """What a block is called; a layer only by what tells it from others of the model."""
+    """The label of a block; that of a layer has only the attributes in which layers of the model differ."""
     if key.kind in LABELS or key.layer is None:
         return LABELS.get(key.kind, key.graph)
     if key.kind is BlockKind.VISION_LAYER:

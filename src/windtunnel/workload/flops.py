@@ -17,8 +17,8 @@ from windtunnel.workload.ops import Kind, Phase
 
 
 def parameter_count(model: Model) -> float:
-    """Parameters of the unpadded model, without adapters; tied embeddings count once, layers that predict further tokens not at all
-    (as published counts do)."""
+    """Parameters of the unpadded model, without adapters. Tied embeddings count once; MTP layers do not count, as in published
+    figures."""
     if isinstance(model, GraphModel):
         return model.parameters
     h = model.hidden
@@ -49,20 +49,20 @@ def _projector(model: Model) -> int:
 
 
 def _vision_flops(model: Model) -> float:
-    """FLOPs for the images of one sequence, counted as `model_flops` does: a frozen encoder runs forward alone."""
+    """FLOPs for the images of one sequence, counted as in `model_flops`; a frozen encoder runs only forward."""
     vision = model.vision
     if vision is None:
         return 0.0
     encoder = encoder_model(model)
-    each = vision.positions * vision.layers * _matrices(encoder, encoder.kinds[0], 1)
-    each += vision.patches * vision.patch_numbers * vision.hidden
+    multiplications = vision.positions * vision.layers * _matrices(encoder, encoder.kinds[0], 1)
+    multiplications += vision.patches * vision.patch_numbers * vision.hidden
     keys = sum(
         count * min(vision.positions, encoder.window or vision.positions) if kind.local else count * vision.positions
         for kind, count in encoder.kind_counts.items()
     )
     score = 2.0 * vision.positions * keys * vision.hidden  # queries with keys and probabilities with values, a FLOP pair each
     passes = 2.0 if encoder.frozen else 6.0
-    return vision.images * (passes * (each + score) + 6.0 * vision.tokens * _projector(model))
+    return vision.images * (passes * (multiplications + score) + 6.0 * vision.tokens * _projector(model))
 
 
 def _layers(model: Model) -> int:
@@ -77,35 +77,35 @@ def _layers(model: Model) -> int:
 
 
 def active_parameters(model: Model) -> float:
-    """As `parameter_count`, of the experts only the `top_k` that a token goes to."""
+    """As `parameter_count`, but only with the `top_k` experts that a token goes to."""
     idle = sum(kind.experts for kind in model.kinds) * ((model.experts or 1) - model.top_k)
-    each = model.expert_hidden * model.expert_width * (3 if model.gated else 2) if model.experts else 0
-    return parameter_count(model) - idle * each
+    expert_parameters = model.expert_hidden * model.expert_width * (3 if model.gated else 2) if model.experts else 0
+    return parameter_count(model) - idle * expert_parameters
 
 
 def _small(model: Model, kind: LayerKind) -> int:
     """Biases and inner norms of a layer."""
     h, wide = model.hidden, 2 if model.gated else 1
-    found = 0
+    count = 0
     if kind.mixer == "mamba":  # convolution with bias; decay, skip and step bias of a head; the gated norm
-        found += (model.ssm_width + 2 * model.ssm_groups * model.ssm_state) * (model.conv_width + 1)
-        found += 3 * (model.ssm_heads or 0) + model.ssm_width
+        count += (model.ssm_width + 2 * model.ssm_groups * model.ssm_state) * (model.conv_width + 1)
+        count += 3 * (model.ssm_heads or 0) + model.ssm_width
     elif kind.mixer == "linear":
-        found += (2 * model.linear_keys + model.linear_values) * model.conv_width + model.linear_value_dim
-        found += (model.linear_heads or 0) + (model.linear_keys if model.linear_decay == "channel" else model.linear_heads or 0)
+        count += (2 * model.linear_keys + model.linear_values) * model.conv_width + model.linear_value_dim
+        count += (model.linear_heads or 0) + (model.linear_keys if model.linear_decay == "channel" else model.linear_heads or 0)
     elif kind.mixer == "none":
         pass
     elif model.latent:
-        found += (model.q_lora_rank or 0) + (model.kv_lora_rank or 0)
+        count += (model.q_lora_rank or 0) + (model.kv_lora_rank or 0)
     else:
-        found += _qkv_width(model) if model.attention_bias else 0
-        found += 2 * model.dim_per_head if model.qk_norm else 0
-    found += model.heads if model.attention_sinks and kind.mixer == "attention" else 0
+        count += _qkv_width(model) if model.attention_bias else 0
+        count += 2 * model.dim_per_head if model.qk_norm else 0
+    count += model.heads if model.attention_sinks and kind.mixer == "attention" else 0
     if model.linear_bias and kind.mixer != "none":
-        found += h
+        count += h
     if model.linear_bias and kind.feed != "none":
-        found += (model.experts or 1) * (model.expert_width * wide + h + 1) if kind.experts else model.ffn * wide + h
-    return found
+        count += (model.experts or 1) * (model.expert_width * wide + h + 1) if kind.experts else model.ffn * wide + h
+    return count
 
 
 def _qkv_width(model: Model) -> int:
@@ -113,13 +113,13 @@ def _qkv_width(model: Model) -> int:
 
 
 def _mixer(model: Model, mixer: str) -> int:
-    """Elements of the matrices of what mixes a layer's tokens."""
+    """Elements of the matrices of a layer's mixer (attention, scan or linear attention)."""
     h = model.hidden
     if mixer == "mamba":
         return h * (3 * model.ssm_width + 2 * model.ssm_groups * model.ssm_state + (model.ssm_heads or 0))
     if mixer == "linear":
         keys, values, heads, narrow = model.linear_keys, model.linear_values, model.linear_heads or 0, model.linear_value_dim
-        if model.linear_decay == "channel":  # decay and gate come through narrow projections
+        if model.linear_decay == "channel":  # decay and gate have low-rank projections
             return h * (2 * keys + 2 * values + heads + 2 * narrow) + narrow * (keys + values)
         return h * (2 * keys + 3 * values + 2 * heads)
     return _attention(model) if mixer == "attention" else 0
@@ -161,19 +161,19 @@ def adapter_parameters(model: Model) -> float:
     if model.latent:
         up = (model.kv_lora_rank or 0, model.heads * (model.qk_nope_dim + model.v_dim))
         sides["linear_qkv"] = [(model.q_lora_rank or h, model.heads * model.qk_dim), up]
-    each = sum(a + b for target in model.lora.targets for a, b in sides[target])
-    return float(model.layers * model.lora.rank * each)
+    widths = sum(a + b for target in model.lora.targets for a, b in sides[target])
+    return float(model.layers * model.lora.rank * widths)
 
 
 def model_flops(job: Job, causal: bool = False) -> float:
-    """FLOPs of one step that the model needs: forward and backward, no recompute, logits in.
+    """FLOPs that the model needs for one step: forward and backward, with logits, without recompute.
 
-    Korthikanti et al. 2022, eq. 7, generalised to grouped and latent attention, gated MLPs and experts: 6 FLOPs per matrix weight
-    and token that meet (of the experts those that a token goes to), attention 6 x tokens x keys x heads x (key + value width) per
-    layer with every key counted, or only the visible ones if `causal`; Mamba-2's scan 21 x tokens x inner width x state, the delta
-    rule 24 x tokens x heads x key x value width, as Megatron-LM counts them (training.py, num_floating_point_operations). Layers
-    that predict further tokens count, with their heads.
-    Frozen weights take 4 FLOPs instead of 6, adapters beside them 6; images those of their encoder and projector.
+    Korthikanti et al. 2022, eq. 7, generalised to grouped and latent attention, gated MLPs and experts: 6 FLOPs per token and
+    matrix weight that the token uses (only its own experts); attention 6 x tokens x keys x heads x (key + value width) per layer,
+    with every key counted, or only the visible ones if `causal`; Mamba-2's scan 21 x tokens x inner width x state, the delta rule
+    24 x tokens x heads x key x value width, as Megatron-LM counts them (training.py, num_floating_point_operations). MTP layers and
+    their heads count.
+    Frozen weights take 4 FLOPs instead of 6, adapters 6; images take those of their encoder and projector.
     """
     model, plan = job.model, job.plan
     if isinstance(model, GraphModel):
@@ -201,12 +201,12 @@ def model_flops(job: Job, causal: bool = False) -> float:
 
 
 def hardware_flops(workload: Workload) -> float:
-    """Model FLOPs of one step plus what recompute runs again, over all GPUs; attention counts every key, as in `model_flops`."""
+    """Model FLOPs of one step plus those of recompute, over all GPUs; attention counts every key, as in `model_flops`."""
     job, table = workload.job, workload.ops
     again = np.where(table.phase == Phase.RECOMPUTE, table.flops, 0.0)
     fused = table.kind == Kind.ATTENTION
     every = 4.0 * table.batch[fused] * table.m[fused] * table.n[fused] * table.k[fused]
-    if job.cp_blocks:  # a rank's blocks are the visible half of its queries' keys
+    if job.cp_blocks:  # a rank's blocks cover only the visible half of the keys
         every = 2.0 * table.flops[fused] / (1.0 if job.plan.cp_balance == "zigzag" else 2.0 - 1.0 / job.plan.cp)
     again[fused] = np.where(table.phase[fused] == Phase.RECOMPUTE, every, 0.0)
     one_pipeline = 0.0

@@ -1,4 +1,4 @@
-"""A graph model -> workload: its kernels as rows, its blocks over the stages of the pipeline."""
+"""From a graph model to a workload: its kernels become rows, its blocks are spread over the pipeline stages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from windtunnel.workload.passes.offload import away
 from windtunnel.workload.passes.optimizer import held_by, state_bytes, update_of
 
 PRODUCTS = ("gemm",)
-"""Kinds whose inputs have the precision of the runtime's products; all others have that of activations."""
+"""Kinds whose inputs have the precision of the runtime's matrix products; all others have that of activations."""
 
 
 def from_graph(job: Job, model: GraphModel) -> Workload:
-    """The graph of one step of `job`, which has passed `spec.check`, where its model is one of kernels."""
+    """The graph of one step of `job`, whose model is a graph of kernels. `job` has passed `spec.check`."""
     schedule = schedule_of(job)
     rows: list[Op] = []
     waits: list[tuple[int, ...]] = []
@@ -49,14 +49,16 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
             if first and part:
                 cuts.append(model.blocks[part[0]].cut)
         stages.append(tuple(chunks))
-    held = tuple(sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
+    stage_parameters = tuple(
+        sum(blocks[b].parameters * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages
+    )
     update = [
         held_by(parameters, 0.0, [(blocks[b], times) for chunk in chunks for b, times in chunk.blocks])
-        for parameters, chunks in zip(held, stages, strict=True)
+        for parameters, chunks in zip(stage_parameters, stages, strict=True)
     ]
     optimizer = []
-    for whole in update:
-        linked, awaited = update_of(job, whole)
+    for weights in update:
+        linked, awaited = update_of(job, weights)
         rows += linked
         waits += awaited
         optimizer.append(range(len(rows) - len(linked), len(rows)))
@@ -70,26 +72,26 @@ def from_graph(job: Job, model: GraphModel) -> Workload:
         schedule,
         tuple(optimizer),
         max(cuts),
-        held,
-        (0.0,) * len(held),
-        (0.0,) * len(held),
+        stage_parameters,
+        (0.0,) * len(stage_parameters),
+        (0.0,) * len(stage_parameters),
         root,
-        tuple(state_bytes(job, whole) for whole in update),
+        tuple(state_bytes(job, weights) for weights in update),
     )
 
 
-def _block(job: Job, name: str, given: GraphBlock, add: Callable[[list[list[Op]]], range]) -> Block:
-    """Rows of a block; under full recompute its forward kernels run again and only what it reads stays."""
-    ops = [_op(job, name, kernel) for kernel in given.kernels]
+def _block(job: Job, name: str, block: GraphBlock, add: Callable[[list[list[Op]]], range]) -> Block:
+    """Rows of a block. Full recompute runs its forward kernels again and keeps only its inputs."""
+    ops = [_op(job, name, kernel) for kernel in block.kernels]
     forward = [op for op in ops if op.phase is Phase.FORWARD]
     backward = [op for op in ops if op.phase is not Phase.FORWARD]
     again = job.plan.recompute == "full"
-    parameters, whole = float(sum(given.weights)), sum(given.saved)
-    saved = min(given.enters, whole) if again else whole
+    parameters, saved_forward = float(sum(block.weights)), sum(block.saved)
+    saved = min(block.enters, saved_forward) if again else saved_forward
     if parameters and not job.runtime.fused_wgrad:  # gradients of a micro batch are added to those before it
         runtime = job.runtime
         moved = parameters * (runtime.compute_width + 2 * DTYPE_BYTES[runtime.gradient_dtype])
-        launches = sum(1 for count in given.weights if count)
+        launches = sum(1 for count in block.weights if count)
         backward.append(
             Op(
                 "grad accumulate",
@@ -105,12 +107,12 @@ def _block(job: Job, name: str, given: GraphBlock, add: Callable[[list[list[Op]]
     out, before, after = sharding_copies(job, parameters)
     repeated = [op._replace(phase=Phase.RECOMPUTE) for op in forward] if again else []
     ahead, back = add([out, forward]), add([before, repeated, backward, after])
-    brought = (whole - saved,) if again and whole > saved else ()
-    weights = tuple(float(count) for count in given.weights if count)
-    kept = (saved,) if again else tuple(float(size) for size in given.saved)
+    brought = (saved_forward - saved,) if again and saved_forward > saved else ()
+    weights = tuple(float(count) for count in block.weights if count)
+    kept = (saved,) if again else tuple(float(size) for size in block.saved)
     tensors = BlockTensors(weights, weights, kept, brought)
-    key = BlockKey(BlockKind.GRAPH_ROOT if given.root else BlockKind.GRAPH, recompute="full" if again else "none", graph=name)
-    return Block(key, name, ahead, back, parameters, saved, given.working + sum(brought), tensors=tensors)
+    key = BlockKey(BlockKind.GRAPH_ROOT if block.root else BlockKind.GRAPH, recompute="full" if again else "none", graph=name)
+    return Block(key, name, ahead, back, parameters, saved, block.working + sum(brought), tensors=tensors)
 
 
 def _op(job: Job, block: str, kernel: Kernel) -> Op:
@@ -139,13 +141,13 @@ def _activation(job: Job) -> int:
 
 
 def graph_flops(model: GraphModel) -> float:
-    """FLOPs of a micro batch, forward and backward, as papers count them: every key of an attention, its scores not again."""
+    """FLOPs of a micro batch, forward and backward, as papers count them: every key of attention, scores only once."""
     total = 0.0
     for name, times in model.order:
         for kernel in model.blocks[name].kernels:
             if kernel.kind in ("attention", "attention_backward"):
-                each = 4.0 if kernel.kind == "attention" else 8.0
-                total += times * each * kernel.batch * kernel.m * kernel.n * kernel.k
+                flops_per_product = 4.0 if kernel.kind == "attention" else 8.0
+                total += times * flops_per_product * kernel.batch * kernel.m * kernel.n * kernel.k
             else:
                 total += times * kernel.flops
     return total

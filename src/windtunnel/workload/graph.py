@@ -17,8 +17,8 @@ from windtunnel.workload.schedules import SCHEDULES, Order, overlapped
 class BlockTensors:
     """A block's tensors, by unit in forward order.
 
-    Elements of `weights`, of which `trained` get gradients, bytes `kept` from forward to backward per micro batch, and bytes that
-    recompute brings back `again`.
+    `weights`: elements of each; `trained`: those that get gradients. `kept`: bytes per micro batch from forward to backward;
+    `again`: bytes that recompute brings back.
     """
 
     weights: tuple[float, ...] = ()
@@ -29,16 +29,16 @@ class BlockTensors:
 
 @dataclass(frozen=True)
 class Block:
-    """A piece that repeats: embedding, decoder layer, head. `key` says which, `name` is its label. Rows `forward` and `backward`
-    index `Workload.ops`.
+    """A repeated part of the model: embedding, decoder layer, head. `key` identifies it, `name` is its label. `forward` and
+    `backward` are ranges of rows of `Workload.ops`.
 
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
     that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces; `quantised`
     elements of `parameters` are multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward,
-    and are part of `working`. `matrices`: weights by shape and how many, where the optimizer asks. `frozen` elements come on top of
-    `parameters`, `frozen_quantised` of them in low precision: they are there and gathered, but have neither gradient nor optimizer
-    state.
+    and are part of `working`. `matrices`: number of weights of each shape, if the optimizer needs them. `frozen` elements are not
+    part of `parameters`; `frozen_quantised` of them are in low precision. They take memory and are gathered, but have neither
+    gradient nor optimizer state.
     """
 
     key: BlockKey
@@ -64,21 +64,21 @@ class Block:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A virtual stage: blocks in order, each with how often it repeats."""
+    """A virtual stage: blocks in order, each with its number of repeats."""
 
     blocks: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Everything the step does, for every pipeline stage; data-parallel replicas are equal and appear once.
+    """One training step on every pipeline stage. Data-parallel replicas are equal and appear once.
 
     `waits[r]` are rows of the same pass that row r awaits (see `passes.link`). `stages[s][v]` is virtual stage v of stage s,
     `schedule[s]` the order of its passes, `optimizer[s]` the rows of its update. `boundary` is the bytes of one pipeline transfer
     on one GPU; `stage_parameters[s]` elements on one GPU of stage s, before data-parallel sharding, `stage_experts[s]` those of
-    them that belong to experts, `stage_quantised[s]` those multiplied in low precision; `stage_frozen[s]`,
-    `stage_frozen_quantised[s]` further elements that are not trained. `stage_states[s]` are bytes of optimizer state on one GPU,
-    without master copies. `root` are blocks outside of the list of layers, which full sharding gathers with the whole.
+    them that belong to experts, `stage_quantised[s]` those multiplied in low precision; `stage_frozen[s]` and
+    `stage_frozen_quantised[s]` are further elements that are not trained. `stage_states[s]` are bytes of optimizer state on one
+    GPU, without master copies. `root`: blocks outside of the list of layers, which full sharding gathers as one root unit.
     """
 
     job: Job
@@ -98,18 +98,18 @@ class Workload:
     stage_frozen_quantised: tuple[float, ...] = ()
 
     def held_weights(self, stage: int) -> tuple[float, float]:
-        """Elements of `stage` in low precision, trained or not, and those that are not trained."""
+        """Elements of `stage` in low precision, trained or frozen; and all frozen elements."""
         frozen = self.stage_frozen[stage] if self.stage_frozen else 0.0
         narrow = self.stage_frozen_quantised[stage] if self.stage_frozen_quantised else 0.0
         return self.stage_quantised[stage] + narrow, frozen
 
     def runs(self, stage: int) -> tuple[int, ...]:
-        """Micro batches that each virtual stage of `stage` runs in a step: all, or a copy's share of them."""
+        """Micro batches that each virtual stage of `stage` runs in a step: all, or a share of them under DualPipe."""
         return (self.job.micro_batches // self.job.copies,) * len(self.stages[stage])
 
 
 MOST_PASSES = 400_000
-"""Passes of a step, over all pipeline stages; a few seconds and a few hundred MB."""
+"""Limit of passes in a step, over all pipeline stages: such a step takes a few seconds and a few hundred MB."""
 
 
 def schedule_of(job: Job) -> tuple[Order, ...]:
@@ -130,7 +130,9 @@ def schedule_of(job: Job) -> tuple[Order, ...]:
 
 def layers_before(job: Job) -> tuple[tuple[int, ...], ...]:
     """Layers before each virtual stage in model order: `[stage][virtual stage]`."""
-    held = [pair for parts, ns in zip(job.places, job.layers_per_stage, strict=True) for pair in zip(parts, ns, strict=True)]
-    counts = dict(held)
+    counted_layers = [
+        pair for parts, ns in zip(job.places, job.layers_per_stage, strict=True) for pair in zip(parts, ns, strict=True)
+    ]
+    counts = dict(counted_layers)
     before = [0, *accumulate(counts[part] for part in sorted(counts))]
     return tuple(tuple(before[part] for part in parts) for parts in job.places)

@@ -1,4 +1,4 @@
-"""What blocks and rows are, apart from what they are called: code decides by these types, and labels are for people alone."""
+"""Identities of blocks and rows. Code decides by these types; labels are only for people."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Module(IntEnum):
 
 
 class Role(IntEnum):
-    """What a unit and its rows do, where code asks for it; NONE for all others. A backward row has the role of its unit."""
+    """The function of a unit and its rows, if code depends on it; else NONE. A backward row has the role of its unit."""
 
     NONE = 0
     NORM1 = 1  # before the mixer
     NORM2 = 2  # before the MLP
     FINAL_NORM = 3
     RESIDUAL = 4  # bias, dropout and add in separate kernels, or the add alone
-    BIAS_DROPOUT_ADD = 5  # the same in one kernel
+    BIAS_DROPOUT_ADD = 5  # bias, dropout and add in one kernel
     QKV = 6
     Q = 7
     Q_DOWN = 8
@@ -67,12 +67,12 @@ class Role(IntEnum):
 
 
 class BlockKind(IntEnum):
-    """What a block of the model is."""
+    """Kinds of blocks of a model."""
 
     EMBEDDING = 0
     LAYER = 1
     HEAD = 2
-    AMAX = 3  # history of delayed fp8 scaling
+    AMAX = 3  # amax histories of delayed fp8 scaling
     MTP_LAYER = 4
     MTP_HEAD = 5
     VISION_PATCHES = 6
@@ -83,7 +83,7 @@ class BlockKind(IntEnum):
 
 
 LAYERS = (BlockKind.LAYER, BlockKind.MTP_LAYER, BlockKind.VISION_LAYER, BlockKind.GRAPH)
-"""Blocks that repeat along the depth of a model."""
+"""Kinds of blocks that repeat along the depth of a model."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The operators of a training step, as columns.
 
-One row is one kernel (or a fixed bunch of equal kernels: `launches`), or one communication call. A row appears once however many
-layers, micro batches and ranks run it.
+One row is one kernel, or several equal kernels (`launches`), or one communication call. A row appears once, however many layers,
+micro batches and ranks run it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windtunnel.workload.identity import MODULE_LABELS, Module, Role
 
 
 class Kind(IntEnum):
-    """Kernel class: what the estimator dispatches on."""
+    """Kernel class, by which the estimator picks a curve."""
 
     GEMM = 0  # batch x (m,k)@(k,n)
     # fused forward: batch = sequences x local heads, m = query tokens, n = key tokens, k = head dim, extra = heads per kv head
@@ -32,9 +32,9 @@ class Kind(IntEnum):
     EMBEDDING = 7  # m tokens, n columns
     OPTIMIZER = 8  # n parameters
     COPY = 9  # device copy, fill or cast: bytes
-    REDUCE = 10  # norms of gradients and the like: bytes read
+    REDUCE = 10  # reductions, such as norms of gradients: bytes read
     COMM = 11  # see `comm`
-    GROUPED_GEMM = 12  # one product a local expert, all at once: batch = experts, m = tokens of each
+    GROUPED_GEMM = 12  # grouped GEMM, one product per local expert: batch = experts, m = tokens of each
     SCAN = 13  # chunked recurrence: batch = sequences x heads, m = tokens, n = width of values, k = of keys or states
 
 
@@ -63,14 +63,14 @@ class Axis(IntEnum):
     REPLICA = 7  # ranks that hold the same shard (hybrid sharding)
     EMBEDDING = 8  # first and last stage, tied embeddings
     WORLD = 9
-    ETP = 10  # ranks that cut the same experts
+    ETP = 10  # expert tensor parallel: ranks that share the same experts' matrices
     EXPERT_DP = 11  # ranks that hold the same (parts of) experts
-    NEAR = 16  # ranks of a sharding group that are close, or hold a second copy together
-    FAR = 17  # their counterparts among the others of the sharding group
-    EXPERT_SHARD = 18  # of the copies of experts those that share one copy of the sharded state
-    EXPERT_REPLICA = 19  # their counterparts in the other replicas
-    CP_HEADS = 20  # context-parallel ranks that exchange heads, where rings run over such groups
-    CP_RING = 21  # their counterparts in the other groups
+    NEAR = 16  # ranks of a sharding group inside a node, or those that share a secondary copy
+    FAR = 17  # ranks of equal place in the other such parts of the sharding group
+    EXPERT_SHARD = 18  # among ranks with the same experts, those that share one copy of the sharded state
+    EXPERT_REPLICA = 19  # ranks of equal place in the other replicas
+    CP_HEADS = 20  # context-parallel ranks that exchange heads, if a ring runs over such groups
+    CP_RING = 21  # ranks of equal place in the other groups
 
 
 CONTEXT_AXES = (Axis.CP, Axis.CP_HEADS, Axis.CP_RING)
@@ -78,7 +78,7 @@ CONTEXT_AXES = (Axis.CP, Axis.CP_HEADS, Axis.CP_RING)
 
 
 class Stream(IntEnum):
-    """Device streams, as the frameworks have them: computation, and one per communication group and direction."""
+    """Device streams, as in the frameworks: computation, and one per communication group and direction."""
 
     COMPUTE = 0
     TP = 1
@@ -90,13 +90,13 @@ class Stream(IntEnum):
     SEND_BACKWARD = 7
     RECV_BACKWARD = 8
     WORLD = 9  # norms, tied embeddings
-    # pipeline transfers of micro batches that walk the stages in reverse: the second leg of a V, or those from the other end
+    # pipeline transfers of micro batches that pass the stages in reverse: the second half of a V, or those from the other end
     SEND_FORWARD_BACK = 10
     RECV_FORWARD_BACK = 11
     SEND_BACKWARD_BACK = 12
     RECV_BACKWARD_BACK = 13
     EP = 14  # tokens to experts and back
-    # copies by the GPU's copy engines, and what the host does for an offloaded optimizer
+    # copies by the GPU's copy engines, and host work for an offloaded optimizer
     TO_HOST = 24
     FROM_HOST = 25
     CPU = 26
@@ -124,20 +124,20 @@ class Op(NamedTuple):
     comm: Comm = Comm.NONE
     axis: Axis = Axis.NONE
     stream: Stream = Stream.COMPUTE
-    waits: tuple[int, ...] = ()  # rows of the same unit whose end this one awaits; -1 is the last computation before it
-    sync: bool = False  # the host goes on only when the row has ended
+    waits: tuple[int, ...] = ()  # rows of the same unit that this one waits for; -1 is the last computation before it
+    sync: bool = False  # the host blocks until the row has ended
     graphed: bool = False  # launched by a CUDA graph of its module
-    blocking: bool = False  # a COMM row between the computation before and after it; others are awaited at their unit's end
+    blocking: bool = False  # a COMM row between the computation before and after it; the unit's end waits for other COMM rows
     role: Role = Role.NONE
     further: bool = False  # a further chunk of a product that overlaps with its communication
-    label: str = ""  # of the module, where it has one of its own
+    label: str = ""  # label of the module, if it differs from the default
 
 
 @dataclass(frozen=True)
 class OpTable:
     """Columns of R rows. FLOPs and bytes are per execution on one GPU; bytes are HBM traffic, or the buffer of a COMM row.
 
-    `names` and `modules` are labels for people; `module` and `role` say what a row is.
+    `names` and `modules` are labels for people; `module` and `role` identify a row.
     """
 
     names: tuple[str, ...]

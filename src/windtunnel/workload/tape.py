@@ -1,6 +1,6 @@
-"""Writing a block once: forward rows, the backward rows that they imply, what is kept in between, and parameters.
+"""The tape on which a block is written once: forward rows, their backward rows, saved tensors and parameters.
 
-A block writes `Unit`s in forward order. `passes/` turn the list into the forward and backward programs of a micro batch.
+A block appends `Unit`s in forward order. `passes/` turn the list into the forward and backward programs of a micro batch.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from windtunnel.workload.optimizers import Cut
 class Unit:
     """One differentiable step of a block.
 
-    `saved` is in bytes per micro batch and GPU, alive from forward to backward; `parameters` are elements on this GPU before
-    any data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share, `quantised`
-    those of products in low precision; `core` marks the attention core, which selective recompute throws away; `again` is the
+    `saved`: bytes per micro batch and GPU, kept from forward to backward; `parameters`: elements on this GPU before
+    data-parallel sharding, `expert_parameters` those of them that only the ranks with the same experts share, `quantised`
+    those of products in low precision; `core` marks the attention core, which selective recompute runs again; `again`: the
     share of the unit's matrix products that op-level selective recompute runs again. `parts` are the entries of
     `plan.recompute_modules` that run the unit again, `gives[part]` the bytes of `saved` that such a part brings back, `place` the
-    sub-module of both. `tensors` are the pieces of `saved` where it is more than one. `cut`: the side of the unit's weight
-    (outputs x inputs) that tensor parallelism divides. `frozen` are parameters that nothing trains, in place of `parameters`,
+    sub-module of both. `tensors`: bytes of each tensor of `saved`, if there are several. `cut`: the side of the unit's weight
+    (outputs x inputs) that tensor parallelism divides. `frozen`: parameters that are not trained, in place of `parameters`,
     `frozen_quantised` in place of `quantised`.
     """
 
@@ -47,7 +47,7 @@ class Unit:
     frozen_quantised: float = 0.0
 
     def mark(self) -> None:
-        """Gives the unit's role to those of its rows that have none."""
+        """Sets the unit's role on its rows that have none."""
         if self.role is not Role.NONE:
             self.forward, self.backward = (
                 [op._replace(role=self.role) if op.role is Role.NONE else op for op in rows]
@@ -55,25 +55,26 @@ class Unit:
             )
 
     def freeze(self) -> None:
-        """Leaves out what only weight gradients need: their rows, and the input that products keep for them.
+        """Removes what only weight gradients need: their rows, and the input that products keep for them.
 
-        The input's gradient still runs; norms, activations and attention keep what it takes.
+        The input's gradient still runs; norms, activations and attention keep the tensors that it needs.
         """
         self.frozen += self.parameters
         self.frozen_quantised += self.quantised
         self.parameters = self.expert_parameters = self.quantised = 0.0
         if any(op.phase is Phase.WGRAD and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM) for op in self.backward):
-            self.tensors = self.tensors[1:]  # the input stands first
+            self.tensors = self.tensors[1:]  # the input comes first
             self.saved = sum(self.tensors)
         self.backward = without(self.backward, Phase.WGRAD)
 
 
 def without(rows: list[Op], phase: Phase) -> list[Op]:
-    """Rows of a unit but those of `phase`; what the others wait for keeps its place."""
-    left = [row for row, op in enumerate(rows) if op.phase is not phase]
-    place = {row: new for new, row in enumerate(left)}
+    """Rows of a unit without those of `phase`, with the indices of waits renumbered."""
+    remaining = [row for row, op in enumerate(rows) if op.phase is not phase]
+    place = {row: new for new, row in enumerate(remaining)}
     return [
-        op._replace(waits=tuple(place.get(w, -1) for w in op.waits if w < 0 or w in place)) for op in (rows[row] for row in left)
+        op._replace(waits=tuple(place.get(w, -1) for w in op.waits if w < 0 or w in place))
+        for op in (rows[row] for row in remaining)
     ]
 
 
@@ -84,9 +85,9 @@ class Tape:
     `local`: attention has the model's window; `wide`: products stay in 16 bits whatever the precision; `frozen`: nothing in the
     module is trained.
 
-    `outer` is None for a sub-module by itself. Where two read one input and their outputs are summed (a parallel block under
-    tensor parallelism) the outer one gathers the input and reduces sum and input gradient for both; the inner one gathers the
-    input again in its backward pass, for both.
+    `outer` is None for a single sub-module. If two sub-modules read one input and their outputs are summed (a parallel block under
+    tensor parallelism), the outer one gathers the input and reduces sum and input gradient for both; the inner one gathers the
+    input again for both, in its backward pass.
     """
 
     job: Job
@@ -125,7 +126,8 @@ class Tape:
         waits: tuple[int, ...] = (),
         adds: bool = False,
     ) -> Op:
-        """Matrix product (m,k)x(k,n); FLOPs 2mnk, bytes of both operands and the result once. `adds`: to what is there already."""
+        """Matrix product (m,k)x(k,n); FLOPs 2mnk, bytes of both operands and the result once. `adds`: accumulates into the
+        result."""
         dtype = self.linear_dtype if dtype is None else dtype
         width = DTYPE_BYTES[DTYPES[dtype]]
         out = self.grad_width if phase is Phase.WGRAD and self.job.runtime.fused_wgrad else self.width
@@ -134,7 +136,7 @@ class Tape:
         return Op(name, Kind.GEMM, phase, self.module, dtype, batch, m, n, k, 1, 2.0 * batch * m * n * k, moved, waits=waits)
 
     def grouped(self, name: str, phase: Phase, experts: int, m: int, n: int, k: int) -> Op:
-        """One product (m,k)x(k,n) for each of the local experts, side by side; as `gemm` otherwise."""
+        """One product (m,k)x(k,n) for each local expert in one grouped GEMM; otherwise as `gemm`."""
         runtime = self.job.runtime
         launches = experts if runtime.moe_grouped_gemm == "each" and not runtime.moe_fused_mlp else 1
         return self.gemm(name, phase, m, n, k, experts)._replace(kind=Kind.GROUPED_GEMM, launches=launches)

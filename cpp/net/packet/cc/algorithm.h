@@ -1,4 +1,4 @@
-// What the registry knows of an algorithm: its name, its parameters with units and bounds, and how to make one.
+// The registry's entry of an algorithm: its name, its parameters with units and bounds, and its constructor.
 // Parameters are doubles in SI units (s, B, B/s); switches are 0 or 1.
 #pragma once
 

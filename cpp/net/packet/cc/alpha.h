@@ -1,4 +1,4 @@
-// DCQCN's estimate of how congested the path is: alpha, between 0 and 1. Periods that have passed are made up for when it is asked.
+// DCQCN's estimate of congestion on the path: alpha, between 0 and 1. Elapsed periods are applied when it is read.
 #pragma once
 
 #include <cstdint>

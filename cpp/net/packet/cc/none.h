@@ -1,4 +1,4 @@
-// No congestion control: line rate, and a fixed window if one is given. What is left is the fabric's own flow control.
+// No congestion control: line rate, and a fixed window if one is given. Only the fabric's flow control remains.
 #pragma once
 
 #include <array>

@@ -1,1 +1,1 @@
-"""Constants of one GPU's kernels from measured rows, class by class, with errors on rows held out."""
+"""Fits constants of one GPU's kernels to measured rows, by class, with errors on held-out rows."""

@@ -1,7 +1,7 @@
 """The catalogue's kernel constants from published measurements, and the table of their errors.
 
-`windtunnel fit published FOLDER` is its door. Every file comes from `profile.imports` and `calibrate.kernels.fit`, as a user's own
-does.
+The command is `windtunnel fit published FOLDER`. Files are made by `profile.imports` and `calibrate.kernels.fit`, like those of
+users.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ STATED = {
         "cross_entropy": (0.3246 * 8e12, 0.2, "bandwidth.ce"),
     },
 }
-"""SimuMax's system files state these rates in B/s without the rows behind them: (rate, relative error, key of the file)."""
+"""Rates in B/s that SimuMax's system files state without rows: (rate, relative error, key of the file)."""
 
 
 def imported(path: Path, gpu: str, source: str) -> Dataset:
     """A folder or file as a dataset whose rows cite `source`."""
-    found = import_measurements(path, gpu).data
-    return replace(found, about=replace(found.about, source=source))
+    data = import_measurements(path, gpu).data
+    return replace(data, about=replace(data.about, source=source))
 
 
 def published_attention(path: Path = FOLDER / "published" / "attention.toml") -> Dataset:
@@ -83,15 +83,15 @@ def published_attention(path: Path = FOLDER / "published" / "attention.toml") ->
 def stated(name: str, base: KernelCurves) -> dict[str, MemoryClass]:
     """The classes whose rates a SimuMax file states, with the latency and cache gain of `base`'s pointwise kernels."""
     gpu = load_gpu({"a100_pcie": "a100-pcie-80gb", "b200_bf16_ceperm": "b200-sxm-180gb"}[name])
-    plain, found = base.memory["elementwise"], {}
+    plain, classes = base.memory["elementwise"], {}
     for kind, (rate, error, key) in STATED[name].items():
         curve = MemoryCurve(rate / gpu.memory_bandwidth, plain.latency, plain.cache, reach=plain.reach)
-        found[kind] = MemoryClass(curve, Basis(error, Provenance.MODELLED, f"{SIMUMAX.format(name)}, Apache-2.0, {key}"))
-    return found
+        classes[kind] = MemoryClass(curve, Basis(error, Provenance.MODELLED, f"{SIMUMAX.format(name)}, Apache-2.0, {key}"))
+    return classes
 
 
 def build(folder: Path) -> Iterator[Fit]:
-    """The fits, in the order in which one GPU lends constants to the next: H100, A100 PCIe, A100 SXM, B200."""
+    """The fits, in the order in which a later GPU uses constants of an earlier one: H100, A100 PCIe, A100 SXM, B200."""
     data = imported(folder / "vidur" / "compute" / "h100", "h100-sxm-80gb", VIDUR.format("h100"))
     h100 = fit([data, published_attention()], bare())
     yield h100
@@ -107,16 +107,20 @@ def build(folder: Path) -> Iterator[Fit]:
 def markdown(fits: Sequence[Fit]) -> str:
     """The table of docs/kernels.md."""
     rows = ["| GPU | what, held out | rows | median % | p90 % | bias % |", "|---|---|---:|---:|---:|---:|"]
-    for made in fits:
-        for what, errors in made.lines:
-            found = statistics(np.asarray(errors))
+    for gpu_fit in fits:
+        for what, errors in gpu_fit.lines:
+            stats = statistics(np.asarray(errors))
             rows.append(
-                f"| {made.kernels.id} | {what} | {found.n:.0f} | {found.median_pct:.1f} | {found.p90_pct:.1f} "
-                f"| {found.bias_pct:+.1f} |"
+                f"| {gpu_fit.kernels.id} | {what} | {stats.n:.0f} | {stats.median_pct:.1f} | {stats.p90_pct:.1f} "
+                f"| {stats.bias_pct:+.1f} |"
             )
     return "\n".join(rows)
 
 
 def errors_of(fits: Sequence[Fit]) -> list[dict[str, Any]]:
     """The same as plain data."""
-    return [{"gpu": made.kernels.id, "what": what, **vars(statistics(np.asarray(e)))} for made in fits for what, e in made.lines]
+    return [
+        {"gpu": gpu_fit.kernels.id, "what": what, **vars(statistics(np.asarray(e)))}
+        for gpu_fit in fits
+        for what, e in gpu_fit.lines
+    ]

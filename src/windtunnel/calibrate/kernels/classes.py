@@ -1,4 +1,4 @@
-"""One fit per kernel class: which constants, within which bounds, and what a curve predicts for measured rows."""
+"""The fit of each kernel class: its free constants, their bounds, and a curve's predictions for measured rows."""
 
 from __future__ import annotations
 
@@ -56,32 +56,32 @@ CPU_GEMM: Bounds = {
 }
 CPU_ATTENTION: Bounds = {"fraction": (0.005, 0.4, 1.0), "setup": (0.0, 20.0, 300.0), "latency": (0.0, 2e-5, 3e-4)}
 CPU_MEMORY: Bounds = {"efficiency": (0.002, 0.4, 1.0), "latency": (0.0, 1e-5, 3e-4), "cache": (1.0, 1.3, 8.0)}
-"""Those of a processor: operators, which may be far from the best product or copy and cost microseconds; no waves, no clock that
-falls. In the order in which more rows allow more of them."""
+"""Bounds for a processor, whose operators may be far slower than the best product or copy and cost microseconds; without waves and
+throttling. In the order in which constants become free as the number of rows grows."""
 
 CPU_ROWS = 4
 """Rows of a processor's class for each constant that is fitted."""
 
 FEW = 40
-"""Rows below which only the constants are fitted that any row tells; the others stay a relative's."""
+"""Number of rows below which only constants are fitted that any row determines; the others are taken from a relative."""
 
 LONG = 1e-5
-"""Seconds from which a kernel that moves bytes counts whole in the fit: a timer resolves shorter ones to a tenth at best."""
+"""Seconds from which a kernel that moves bytes has full weight in the fit: a timer resolves shorter ones to a tenth at best."""
 
 INFERENCE = ("sarathi", "vllm", "sglang", "tensorrt_llm")
-"""Libraries whose own kernels no training framework runs."""
+"""Libraries whose kernels no training framework runs."""
 
 SCALE = ("fraction", "latency", "memory")
-"""Those constants of a matrix product."""
+"""Bounds of those constants of a matrix product."""
 
 
-def _told(table: Bounds, rows: int) -> Bounds:
-    """The first constants of a processor's class, as many as its rows tell, but one."""
+def _determined(table: Bounds, rows: int) -> Bounds:
+    """The first constants of a processor's class, as many as its rows determine; at least one."""
     return dict(list(table.items())[: max(1, rows // CPU_ROWS)])
 
 
 def trains(library: str) -> bool:
-    """Whether kernels of this library are a training framework's."""
+    """Whether training frameworks run kernels of this library."""
     return library not in INFERENCE
 
 
@@ -92,17 +92,17 @@ def gemm_predict(curve: GemmCurve, dev: Device, rows: Samples) -> Floats:
 
 
 def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, cpu: bool = False, starts: int = 3) -> GemmCurve:
-    """Constants of the tile/wave model; rows with fewer than 512 tokens count half, because training seldom runs them."""
+    """Constants of the tile/wave model; rows with fewer than 512 tokens have half the weight, because training seldom runs them."""
     rows = thinned(rows)
-    bounds = _told(CPU_GEMM, len(rows)) if cpu else dict(GEMM_BOUNDS)
+    bounds = _determined(CPU_GEMM, len(rows)) if cpu else dict(GEMM_BOUNDS)
     if not cpu and len(rows) < FEW:
         bounds = {name: bounds[name] for name in SCALE if name in bounds}
     for name in LAYOUT_BOUNDS:
         if np.count_nonzero(rows.phase == name) >= 8:
             bounds[name] = LAYOUT_BOUNDS[name]
     weight = np.where(rows.tokens < 512, 0.5, 1.0)
-    found = solve(start, bounds, lambda c: gemm_predict(c, dev, rows), rows.seconds, weight, starts)
-    return found if isinstance(found, GemmCurve) else start
+    curve = solve(start, bounds, lambda c: gemm_predict(c, dev, rows), rows.seconds, weight, starts)
+    return curve if isinstance(curve, GemmCurve) else start
 
 
 def attention_predict(curve: AttentionCurve, dev: Device, rows: Samples) -> Floats:
@@ -112,7 +112,8 @@ def attention_predict(curve: AttentionCurve, dev: Device, rows: Samples) -> Floa
 
 
 def told(start: AttentionCurve, dev: Device, rows: Samples) -> tuple[str, ...]:
-    """The constants that rows of one direction can tell: lengths, head sizes and masks must differ, few blocks show the latency."""
+    """The constants that rows of one direction determine: lengths, head sizes and masks must differ; few blocks show the
+    latency."""
     names = ["fraction", "wave"]
     if len(rows) >= 12:
         share = rows.work / np.maximum(rows.batch * rows.m * rows.n * rows.size, 1.0)
@@ -125,9 +126,9 @@ def told(start: AttentionCurve, dev: Device, rows: Samples) -> tuple[str, ...]:
 
 def fit_attention(start: AttentionCurve, dev: Device, rows: Samples, names: tuple[str, ...], cpu: bool = False) -> AttentionCurve:
     """Fits the constants in `names`; the others stay as in `start`."""
-    bounds = _told(CPU_ATTENTION, len(rows)) if cpu else {name: ATTENTION_BOUNDS[name] for name in names}
-    found = solve(start, bounds, lambda c: attention_predict(c, dev, rows), rows.seconds)
-    return found if isinstance(found, AttentionCurve) else start
+    bounds = _determined(CPU_ATTENTION, len(rows)) if cpu else {name: ATTENTION_BOUNDS[name] for name in names}
+    curve = solve(start, bounds, lambda c: attention_predict(c, dev, rows), rows.seconds)
+    return curve if isinstance(curve, AttentionCurve) else start
 
 
 def memory_predict(curve: MemoryCurve, dev: Device, rows: Samples) -> Floats:
@@ -136,9 +137,10 @@ def memory_predict(curve: MemoryCurve, dev: Device, rows: Samples) -> Floats:
 
 
 def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, by_row: bool = True, cpu: bool = False) -> MemoryCurve:
-    """Bandwidth share, latency, cache gain and a block's time from forward rows; the backward factor is the median of what is left.
+    """Bandwidth share, latency, cache gain and a block's time from forward rows; the backward factor is the median ratio of
+    backward rows.
 
-    `by_row`: whether each of m rows of n elements is a block's work, as in norms.
+    `by_row`: whether each of m rows of n elements is the work of one block, as in norms.
     """
     backward = np.isin(rows.phase, BACKWARD)
     ahead = thinned(rows if backward.all() else rows.take(~backward))
@@ -148,15 +150,15 @@ def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, by_row: bool = Tr
         names += ["cache", "reach"] if float(ahead.moved.max()) > 2.0 * dev.l2 and len(ahead) >= 20 else ["cache"]
     if by_row and len(ahead) >= 20 and min(len(set(ahead.m)), len(set(ahead.n))) >= 2:
         names += ["row", "element"]
-    found = solve(
+    curve = solve(
         start,
         {name: CPU_MEMORY.get(name, MEMORY_BOUNDS[name]) if cpu else MEMORY_BOUNDS[name] for name in names},
         lambda c: memory_predict(c, dev, ahead),
         ahead.seconds,
         np.minimum(1.0, ahead.seconds / LONG),
     )
-    if not isinstance(found, MemoryCurve) or backward.all() or not backward.any():
-        return found if isinstance(found, MemoryCurve) else start
+    if not isinstance(curve, MemoryCurve) or backward.all() or not backward.any():
+        return curve if isinstance(curve, MemoryCurve) else start
     behind = rows.take(backward)
-    factor = float(np.exp(-np.median(log_errors(memory_predict(found, dev, behind), behind))))
-    return replace(found, backward=max(factor, 0.1))
+    factor = float(np.exp(-np.median(log_errors(memory_predict(curve, dev, behind), behind))))
+    return replace(curve, backward=max(factor, 0.1))

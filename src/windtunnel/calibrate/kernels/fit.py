@@ -1,7 +1,7 @@
-"""Kernel constants from datasets of one GPU: every class that has rows enough is fitted, the others are a relative's.
+"""Kernel constants from datasets of one GPU: classes with enough rows are fitted, the others are taken from a relative.
 
-`windtunnel profile fit` is its door. Errors are ln(predicted / measured) in per cent; "held out" are rows predicted by constants
-fitted without their group (a weight's shape whichever of its products runs, a width, a length).
+The command is `windtunnel fit kernels`. Errors are ln(predicted / measured) in per cent. Held-out rows are predicted by constants
+fitted without their group: a weight's shape in all of its three products, a width, a length.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from windtunnel.records import Dataset
 from windtunnel.spec.cluster import GPU
 
 BETWEEN_SETS = 0.08
-"""No class claims less: two published sets on one GPU model differ by about twice this (data, clocks, cooling)."""
+"""Least error of a class: two published sets on one GPU model differ by about twice this (data, clocks, cooling)."""
 
 CARRIED = 0.1
-"""Relative error that constants of another GPU add."""
+"""Relative error added for constants of another GPU."""
 
 LEAST = {"gemm": 8, "grouped_gemm": 8, "attention": 6, "memory": 5}
-"""Rows without which a class is not fitted: two for each constant that is."""
+"""Minimum of rows for a class to be fitted: two for each free constant."""
 
 LEAST_CPU = {"gemm": 4, "grouped_gemm": 4, "attention": 3, "memory": 3}
-"""The same on a processor, of whose class a rate alone is fitted where rows are few."""
+"""The same for a processor, of whose classes only the rate is fitted if rows are few."""
 
 TILES = {
     "ampere": ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64)),
@@ -48,7 +48,7 @@ TILES = {
 """Output tiles of the libraries' tensor-core kernels (CUTLASS profiler's default shapes for sm80, sm90, sm100)."""
 
 QUERY_ROWS = {("blackwell", "forward"): 256}
-"""Query rows of an attention block where they are not 128: two tiles of 128 in flight on sm100."""
+"""Query rows of an attention block, if not 128: two tiles of 128 in flight on sm100."""
 
 PLAIN = GemmCurve(
     fraction=0.9,
@@ -65,21 +65,21 @@ PLAIN = GemmCurve(
     dgrad=1.0,
     wgrad=1.03,
 )
-"""Start of a fit; layouts' factors, where no row has them, are the mean of A100 PCIe's and B200's."""
+"""Start of a fit; factors of layouts without rows are the mean of A100 PCIe's and B200's."""
 
 LARGE, WIDE = 3e7, 8192
-"""Of times that hold the launch, those of sets beyond this many bytes tell the class's rate, on rows that one block holds whole."""
+"""For times that include the launch: only sets with more bytes than this, with rows of one block each, are used for the rate."""
 
 BY_ROW = ("norm", "softmax")
-"""Classes whose kernels give a row to a block, in a dataset as in the graph of a job; other ops run over rows, heads or plain
+"""Classes whose kernels assign one row to one block, both in a dataset and in the graph of a job; other ops run over rows, heads or
 elements."""
 
 FIRST = AttentionCurve(fraction=0.7, rows=128, wave=0.5, setup=150.0, head=20.0, causal=1.05, latency=6e-6)
-"""Start of a fit of attention where no relative lends one."""
+"""Start of a fit of attention without a relative's curve."""
 
 
 class Use(NamedTuple):
-    """A class of kernels: its usable rows, how many a fit needs, and whose constants are used."""
+    """A class of kernels: usable rows, rows that a fit needs, and the origin of its constants."""
 
     what: str
     rows: int
@@ -92,7 +92,7 @@ FITTED = "fitted"
 
 @dataclass
 class Fit:
-    """A fit in the making, and what it tells: (what, rows held out or not, errors), what each class rests on, what was assumed."""
+    """A fit in progress and its results: errors by class and part of the rows, the basis of each class, assumptions."""
 
     kernels: KernelCurves
     lines: list[tuple[str, Floats]] = field(default_factory=list)
@@ -109,10 +109,9 @@ def fit(
 ) -> Fit:
     """Constants of the one GPU of `data`.
 
-    `relative`: whose constants fill the gaps; left out, those of its architecture. `stated`: classes that move bytes whose share
-    of the
-    bandwidth somebody states without rows. `only`: classes that must be fitted (gemm, grouped_gemm, attention, or an op that moves
-    bytes); SpecError for one with too few rows, as for data of two GPUs or without a usable row.
+    `relative`: constants that fill the gaps; by default those of its architecture. `stated`: classes that move bytes whose share of
+    the bandwidth is published without rows. `only`: classes that must be fitted (gemm, grouped_gemm, attention, or an op that moves
+    bytes). SpecError for one with too few rows, for data of two GPUs, and for data without a usable row.
     """
     gpus = sorted({each.about.gpu for each in data})
     if len(gpus) != 1:
@@ -127,7 +126,7 @@ def fit(
         )
     rows = samples(data)
     _enough(rows, only, is_processor(data[0].about.architecture))
-    gpu, sheet, said = reference_gpu(data[0].about, rows)
+    gpu, sheet, assumptions = reference_gpu(data[0].about, rows)
     relative = relative if relative is not None else relative_of(gpu)
     about = {name: value for name, value in asdict(data[0].about).items() if value and name not in ("datasheet", "version")}
     shell = replace(
@@ -142,19 +141,19 @@ def fit(
         grouped=None,
         **reference(gpu, rows),
     )
-    made = Fit(shell, messages=[f"assumed {what}" for what in said])
-    work = _FitSteps(made, gpu, device(gpu, shell), rows, relative, _source(data), only)
+    result = Fit(shell, messages=[f"assumed {what}" for what in assumptions])
+    work = _FitSteps(result, gpu, device(gpu, shell), rows, relative, _source(data), only)
     work.products()
     report(0.6)
     work.attention()
     report(0.8)
     work.bytes_moved(stated or {})
     report(1.0)
-    return made
+    return result
 
 
 def bare() -> KernelCurves:
-    """A relative that has only starting values: a fit with it depends on its data alone."""
+    """A relative with only starting values: a fit with it depends only on its data."""
     table = Basis(0.35, Provenance.ASSUMED, "starting values")
     return KernelCurves(
         id="none",
@@ -174,8 +173,8 @@ def bare() -> KernelCurves:
 
 
 def relative_of(gpu: GPU) -> KernelCurves:
-    """Whose constants fill the gaps of a GPU's data: those that it names, its architecture's, or the default; never its own. A
-    processor has no relative among GPUs, and takes neutral constants."""
+    """The relative whose constants fill the gaps of a GPU's data: the one that it names, that of its architecture, or the default;
+    never itself. A processor has no relative among GPUs and uses neutral constants."""
     if is_processor(gpu.architecture):
         return neutral(gpu)
     for name in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture), DEFAULT, BY_ARCHITECTURE["ampere"]):
@@ -194,9 +193,9 @@ def _enough(rows: Samples, only: Sequence[str], cpu: bool) -> None:
     for name in only:
         if name not in known:
             raise SpecError("--only", name, ", ".join(known))
-        found, least = len(rows.of(op=name)), _least(name, cpu)
-        if found < least:
-            raise SpecError("--only", f"{found} rows of {name}", f"at least {least} rows to fit it")
+        available_rows, least = len(rows.of(op=name)), _least(name, cpu)
+        if available_rows < least:
+            raise SpecError("--only", f"{available_rows} rows of {name}", f"at least {least} rows to fit it")
     counts = {name: len(rows.of(op=name)) for name in known}
     if not any(count >= _least(name, cpu) for name, count in counts.items()):
         got = ", ".join(f"{count} of {name}" for name, count in counts.items() if count) or "no usable kernel row"
@@ -231,7 +230,7 @@ class _FitSteps:
         return is_processor(self.gpu.architecture)
 
     def least(self, name: str) -> int:
-        """Rows without which a class is not fitted."""
+        """Minimum of rows for a class to be fitted."""
         return _least(name, self.cpu)
 
     def use(self, what: str, rows: int, needed: int, used: str = FITTED) -> None:
@@ -243,7 +242,7 @@ class _FitSteps:
     def products(self) -> None:
         """Dense products, then grouped ones with the dense curve as their start."""
         rows, least = self.rows.of(op="gemm"), self.least("gemm")
-        if np.count_nonzero(~rows.host) >= least:  # times from the host hold the launch
+        if np.count_nonzero(~rows.host) >= least:  # times from the host include the launch
             rows = rows.take(~rows.host)
         tiles = TILES.get(self.gpu.architecture, self.relative.gemm.tiles)
         if len(rows) < least:
@@ -280,8 +279,8 @@ class _FitSteps:
         return curve
 
     def attention(self) -> None:
-        """Both directions of each library; what no row tells stays the relative's."""
-        rows, found, least = self.rows.of(op="attention"), {}, self.least("attention")
+        """Both directions of each library; constants that no row determines are taken from the relative."""
+        rows, curves, least = self.rows.of(op="attention"), {}, self.least("attention")
         library = np.where(rows.library == "", default_attention(self.gpu.architecture), rows.library)
         backward = np.isin(rows.phase, BACKWARD)
         for name in sorted(set(library)):
@@ -300,27 +299,27 @@ class _FitSteps:
                     if len(part) or ways.get("forward") is not start:
                         self.use(f"attention {name} {way}", len(part), least, f"{self.relative.id}'s")
             if errors:
-                found[name] = ways
-                held = {way: each[0] for way, each in errors.items()}
+                curves[name] = ways
+                held_out = {way: each[0] for way, each in errors.items()}
                 trained = {way: statistics(each[1]) for way, each in errors.items()}
                 self.put(
                     f"attention.{name}",
                     Basis(
-                        max(sigma(e) for e in held.values()) if len(held) == 2 else 0.15,
+                        max(sigma(e) for e in held_out.values()) if len(held_out) == 2 else 0.15,
                         Provenance.MODELLED,
                         self.source,
-                        {way: statistics(e) for way, e in held.items()},
+                        {way: statistics(e) for way, e in held_out.items()},
                         trained,
                     ),
                 )
                 table = self.made.kernels.tables[f"attention.{name}"]
                 self.put(f"attention.{name}", replace(table, error=max(table.error, BETWEEN_SETS)))
-                self.made.lines += [(f"attention {name} {way}", e) for way, e in held.items()]
-        if not found:
+                self.made.lines += [(f"attention {name} {way}", e) for way, e in held_out.items()]
+        if not curves:
             for name, lent in self.relative.attention.items():
-                found[name] = {way: replace(curve, fraction=self._scaled(curve.fraction)) for way, curve in lent.items()}
+                curves[name] = {way: replace(curve, fraction=self._scaled(curve.fraction)) for way, curve in lent.items()}
                 self._carry(f"attention.{name}", len(rows), least)
-        self.made.kernels = replace(self.made.kernels, attention=found)
+        self.made.kernels = replace(self.made.kernels, attention=curves)
 
     def _attention(self, start: AttentionCurve, rows: Samples) -> tuple[AttentionCurve, tuple[Floats, Floats]]:
         names = classes.told(start, self.dev, rows)
@@ -335,9 +334,10 @@ class _FitSteps:
         return curve, (_held(rows, fitted, predict), log_errors(predict(curve, rows), rows))
 
     def bytes_moved(self, stated: Mapping[str, MemoryClass]) -> None:
-        """A curve for every kernel by name and library, one for every class, and the rest derived or lent."""
-        found: dict[str, MemoryCurve] = {}
-        known: dict[str, MemoryClass] = dict(stated)
+        """A curve for every kernel by name and library and one for every class; classes without rows are derived or taken from a
+        relative."""
+        curves: dict[str, MemoryCurve] = {}
+        measured_classes: dict[str, MemoryClass] = dict(stated)
         lent = self.relative.memory["elementwise"]
         start = MemoryCurve(lent.efficiency, lent.latency, 1.0 if self.cpu else lent.cache)
         rows = self.rows.take(np.isin(self.rows.op, MEMORY))
@@ -345,25 +345,25 @@ class _FitSteps:
         for key, part in named(rows):
             if len(part) >= least:
                 curve, table = self._moved(key, start, part)
-                found[key] = curve
+                curves[key] = curve
                 self.put(key, table)
         for op in MEMORY:
             part = rows.of(op=op)
             part = part.take(np.array([classes.trains(library) for library in part.library], np.bool_)) if len(part) else part
             plain = part.take(~part.host)
             if len(plain) >= least:
-                known[op] = MemoryClass(*self._moved(op, start, plain, op in BY_ROW))
-            elif len(part) >= least:  # the launch in such times is the timing's own
+                measured_classes[op] = MemoryClass(*self._moved(op, start, plain, op in BY_ROW))
+            elif len(part) >= least:  # the launch in such times belongs to the timing method
                 large = part.take((part.moved > LARGE) & (part.n <= WIDE))
                 if len(large) >= least:
                     curve, table = self._moved(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large, False)
-                    known.setdefault(op, MemoryClass(replace(curve, latency=0.0), table))
+                    measured_classes.setdefault(op, MemoryClass(replace(curve, latency=0.0), table))
             if len(part):
-                self.use(op, len(part), least, FITTED if op in known else "from other classes")
-        for name, (curve, table) in derived(known, self.relative).items():
-            found[name] = curve
+                self.use(op, len(part), least, FITTED if op in measured_classes else "from other classes")
+        for name, (curve, table) in derived(measured_classes, self.relative).items():
+            curves[name] = curve
             self.put(name, table)
-        self.made.kernels = replace(self.made.kernels, memory=found)
+        self.made.kernels = replace(self.made.kernels, memory=curves)
 
     def _moved(self, key: str, start: MemoryCurve, rows: Samples, by_row: bool = True) -> tuple[MemoryCurve, Basis]:
         def fitted(part: Samples) -> MemoryCurve:
@@ -375,23 +375,23 @@ class _FitSteps:
         curve, errors = fitted(rows), _held(_split(rows), fitted, predict)
         parts: dict[str, Bools] = {"all": np.ones(len(rows), np.bool_), "above 10 us": rows.seconds > classes.LONG}
         usual = parts["above 10 us"] if parts["above 10 us"].any() else parts["all"]
-        if self.cpu:  # an operator's time has no launch in it
+        if self.cpu:  # an operator's time does not include a launch
             parts = {"all": parts["all"]}
         self._table(key, errors, log_errors(predict(curve, rows), rows), parts, usual)
         return curve, self.made.kernels.tables.pop(key)
 
-    def _table(self, key: str, held: Floats, trained: Floats, parts: dict[str, Bools], usual: Bools) -> None:
-        if not (self.cpu and key in MEMORY):  # a processor's operators have curves of their own; their class stands in for others
+    def _table(self, key: str, held_out: Floats, trained: Floats, parts: dict[str, Bools], usual: Bools) -> None:
+        if not (self.cpu and key in MEMORY):  # a processor's operators have their own curves; the class covers all others
             self.made.lines += [
-                (f"{key}, {part}" if part != "all" else key, held[mask]) for part, mask in parts.items() if mask.any()
+                (f"{key}, {part}" if part != "all" else key, held_out[mask]) for part, mask in parts.items() if mask.any()
             ]
         self.put(
             key,
             Basis(
-                max(sigma(held[usual]), BETWEEN_SETS),
+                max(sigma(held_out[usual]), BETWEEN_SETS),
                 Provenance.MODELLED,
                 self.source,
-                {part: statistics(held[mask]) for part, mask in parts.items() if mask.any()},
+                {part: statistics(held_out[mask]) for part, mask in parts.items() if mask.any()},
                 {part: statistics(trained[mask]) for part, mask in parts.items() if mask.any()},
             ),
         )
@@ -403,13 +403,13 @@ class _FitSteps:
         self.use(key.replace(".", " "), rows, least, "assumed" if self.cpu else f"{self.relative.id}'s")
 
     def _scaled(self, fraction: float) -> float:
-        """A relative's share of the peak, scaled by how far the two GPUs' best measured products fall short of their peaks."""
+        """A relative's share of the peak, scaled by the ratio of the two GPUs' best measured shares of peak."""
         here, there = self.made.kernels, self.relative
         return min(1.0, fraction * (here.achievable / here.peak) / (there.achievable / there.peak))
 
 
 def _split(rows: Samples) -> Samples:
-    """Groups by shape where one group would hold half of the rows: a sweep along two axes crosses in one width."""
+    """Groups by shape if one group would contain half of the rows: a sweep along two axes crosses in one width."""
     _, counts = np.unique(rows.group.astype(str), return_counts=True)
     if counts.max() <= 0.5 * len(rows):
         return rows
@@ -417,7 +417,7 @@ def _split(rows: Samples) -> Samples:
 
 
 def _held(rows: Samples, fitted: Callable[[Samples], Any], predict: Callable[[Any, Samples], Floats]) -> Floats:
-    """Held-out errors; with fewer than three groups nothing can be left out, and the errors are those of the fit, doubled."""
+    """Held-out errors; with fewer than three groups no group can be held out, and the errors are those of the fit, doubled."""
     if len(set(rows.group)) < 3:
         return 2.0 * log_errors(predict(fitted(rows), rows), rows)
     return held_out(rows, fitted, predict)

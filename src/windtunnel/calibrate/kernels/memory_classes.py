@@ -1,4 +1,4 @@
-"""Classes of kernels that move bytes: which of them are measured, and how the others follow from those that are."""
+"""Classes of kernels that move bytes: measured ones, and those derived from them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ MEMORY = ("norm", "elementwise", "softmax", "cross_entropy", "embedding", "permu
 
 
 class MemoryClass(NamedTuple):
-    """A class and its founding; a latency of 0 says that the rows do not tell it."""
+    """A class and its basis; a latency of 0 means that the rows do not determine it."""
 
     curve: MemoryCurve
     table: Basis
 
 
 def named(rows: Samples) -> Iterator[tuple[str, Samples]]:
-    """The rows of each kernel by (name, library) under its key; those without a library belong to their class alone."""
+    """The rows of each kernel by (name, library) under its key; those without a library belong only to their class."""
     for name, library in sorted(set(zip(rows.name, rows.library, strict=True))):
         if name and library:
             yield key_of(name, library), rows.of(name=name, library=library)
 
 
 def derived(known: Mapping[str, MemoryClass], relative: KernelCurves) -> dict[str, MemoryClass]:
-    """All classes: the known ones, those that follow from plain pointwise kernels by `DERIVED`, or a relative's."""
+    """All classes: the measured ones, those that follow from plain pointwise kernels by `DERIVED`, or a relative's."""
     known = {NATIVE if name == "softmax" else name: value for name, value in known.items()}
     lent = {
         name: MemoryClass(relative.memory[name], _carried(relative, name))
@@ -38,19 +38,19 @@ def derived(known: Mapping[str, MemoryClass], relative: KernelCurves) -> dict[st
     }
     plain = known.get("elementwise")
     base = plain or lent["elementwise"]
-    found = {"elementwise": base}
+    classes = {"elementwise": base}
     for name, (share, backward) in DERIVED.items():
         if name in known:
             curve, table = known[name]
             if curve.latency == 0.0:
                 curve = replace(base.curve, efficiency=min(curve.efficiency, base.curve.efficiency), backward=curve.backward)
-            found[name] = MemoryClass(curve if curve.backward != 1.0 else replace(curve, backward=backward), table)
+            classes[name] = MemoryClass(curve if curve.backward != 1.0 else replace(curve, backward=backward), table)
         elif plain is None and name in lent:
-            found[name] = lent[name]
+            classes[name] = lent[name]
         else:
             close = share >= 0.95
             curve = replace(base.curve, efficiency=base.curve.efficiency * share, backward=backward)
-            found[name] = MemoryClass(
+            classes[name] = MemoryClass(
                 curve,
                 Basis(
                     max(base.table.error, 0.12 if close else 0.25),
@@ -59,8 +59,8 @@ def derived(known: Mapping[str, MemoryClass], relative: KernelCurves) -> dict[st
                 ),
             )
     if "permute" in known:
-        found["permute"] = known["permute"]
-    return found
+        classes["permute"] = known["permute"]
+    return classes
 
 
 def _carried(relative: KernelCurves, name: str) -> Basis:

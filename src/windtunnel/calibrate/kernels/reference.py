@@ -1,4 +1,4 @@
-"""The GPU that a dataset was measured on: the catalogue's entry, or what `About.datasheet` states, filled in from the rows."""
+"""The GPU of a dataset: the catalogue's entry, or `About.datasheet`, completed from the rows."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from windtunnel.spec.cluster import GPU
 from windtunnel.workload.ops import DTYPES
 
 HEADROOM = 0.9
-"""Best measured rate over the peak that is assumed where no data sheet states one."""
+"""Best measured rate over the peak, assumed if no data sheet states a peak."""
 
 
 def reference_gpu(about: About, rows: Samples) -> tuple[GPU, dict[str, Any], list[str]]:
-    """(GPU, its data sheet as fields of `spec.GPU` if the catalogue has none, what was assumed).
+    """(GPU, its data sheet as fields of `spec.GPU` if the catalogue has none, assumptions).
 
     Peaks and bandwidth that no data sheet states are the best measured rates over `HEADROOM`.
     """
-    found = known_gpu(about.gpu)
-    if found is not None:
-        return found, {}, []
-    sheet, said = dict(about.datasheet), []
+    entry = known_gpu(about.gpu)
+    if entry is not None:
+        return entry, {}, []
+    sheet, assumptions = dict(about.datasheet), []
     peak = {key.removeprefix("peak."): value for key, value in sheet.items() if key.startswith("peak.")}
     for code in sorted(set(rows.dtype[rows.work > 0.0])):
-        name, mine = DTYPES[code], (rows.dtype == code) & (rows.work > 0.0)
-        best = float((rows.work[mine] / rows.seconds[mine]).max())
-        if peak.get(name, 0.0) < best:  # a data sheet that was itself measured may fall short
+        name, of_dtype = DTYPES[code], (rows.dtype == code) & (rows.work > 0.0)
+        best = float((rows.work[of_dtype] / rows.seconds[of_dtype]).max())
+        if peak.get(name, 0.0) < best:  # a measured data sheet may be below the best rate
             peak[name] = float(f"{best / HEADROOM:.3g}")
-            said.append(f"peak of {name}: {peak[name] / 1e12:g} TFLOP/s, the best measured product's over {HEADROOM}")
+            assumptions.append(f"peak of {name}: {peak[name] / 1e12:g} TFLOP/s, the best measured product's over {HEADROOM}")
     bandwidth = sheet.get("memory_bandwidth")
     if not bandwidth:
         moves = (rows.moved > 0.0) & (rows.work == 0.0)
@@ -45,13 +45,13 @@ def reference_gpu(about: About, rows: Samples) -> tuple[GPU, dict[str, Any], lis
             )
         large = moves & (rows.moved >= np.quantile(rows.moved[moves], 0.75))
         bandwidth = float(f"{(rows.moved[large] / rows.seconds[large]).max() / HEADROOM:.3g}")
-        said.append(f"memory bandwidth: {bandwidth / 1e9:g} GB/s, the best measured kernel's over {HEADROOM}")
+        assumptions.append(f"memory bandwidth: {bandwidth / 1e9:g} GB/s, the best measured kernel's over {HEADROOM}")
     if not peak:
         raise SpecError("about.datasheet", "no peak rate", "peak.<dtype> in FLOP/s", "Measure matrix products, or state it.")
     for name, value, what in (("sms", 1.0, "1 core"), ("memory", 2.0**34, "16 GiB of memory")):
         if not sheet.get(name):
             sheet[name] = value
-            said.append(f"{what}: the dataset does not say")
+            assumptions.append(f"{what}: the dataset does not say")
     data: dict[str, Any] = {
         "id": about.gpu,
         "name": about.device or about.gpu,
@@ -64,11 +64,11 @@ def reference_gpu(about: About, rows: Samples) -> tuple[GPU, dict[str, Any], lis
         "source": about.source or "the dataset's own data sheet",
     }
     data |= {"l2": int(sheet["l2"])} if sheet.get("l2") else {}
-    return GPU(**data), data, said
+    return GPU(**data), data, assumptions
 
 
 def reference(gpu: GPU, rows: Samples) -> dict[str, Any]:
-    """The fields of `KernelCurves` that say what the constants were fitted on."""
+    """The fields of `KernelCurves` that describe the GPU of the fit."""
     wide = next((gpu.peak[name] for name in ("bf16", "fp16", "fp32") if name in gpu.peak), max(gpu.peak.values()))
     best = gpu.achievable.get("bf16", gpu.achievable.get("fp16"))
     if best is None:

@@ -1,4 +1,4 @@
-"""Rows of kernel datasets as columns that the kernel models take."""
+"""Rows of kernel datasets as the columns of the kernel models."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ COLUMNS = (
 )
 BACKWARD = ("backward", "dgrad", "wgrad")
 HOST = "timed from the host"
-"""In `note`: the time holds the launch, so that short rows say nothing about the kernel."""
+"""In `note`: the time includes the launch, so short rows say nothing about the kernel."""
 
 
 @dataclass(frozen=True)
 class Samples:
     """Columns over usable kernel rows of one GPU. `work` is FLOP, `moved` B, `size` attention's mean head size of keys and values.
 
-    `group` is what a held-out split keeps together: a weight's shape whichever of its three products runs, a width, a length.
+    `group`: rows that a held-out split keeps together: a weight's shape in all of its three products, a width, a length.
     """
 
     op: Words
     name: Words
-    library: Words  # "" where not known
+    library: Words  # "" if unknown
     phase: Words
     group: Words
     dtype: Int8s
@@ -74,7 +74,7 @@ class Samples:
         return Samples(**{f.name: getattr(self, f.name)[mask] for f in fields(self)})
 
     def of(self, **equal: str) -> Samples:
-        """Rows whose words equal the given ones, such as `of(op="gemm", phase="forward")`."""
+        """Rows whose text columns equal the given values, such as `of(op="gemm", phase="forward")`."""
         mask = np.ones(len(self), np.bool_)
         for name, value in equal.items():
             mask &= getattr(self, name) == value
@@ -87,7 +87,7 @@ class Samples:
 
 
 def samples(data: Sequence[Dataset]) -> Samples:
-    """All usable rows at the level of kernels; a row that moves bytes without saying how many is left out."""
+    """All usable rows at the level of kernels; a row that moves bytes without stating how many is left out."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for each in data:
         table = each.where(level="kernel", status="ok").table
@@ -122,7 +122,7 @@ def samples(data: Sequence[Dataset]) -> Samples:
     moved = np.where(stated > 0.0, stated, moved)
     group = np.array([_group(*row) for row in zip(op, words("name"), phase, batch, m, n, k, size, strict=True)], np.object_)
     host = np.array([HOST in (note or "") for note in columns["note"]], np.bool_)
-    found = Samples(
+    usable = Samples(
         op,
         words("name"),
         words("library"),
@@ -140,7 +140,7 @@ def samples(data: Sequence[Dataset]) -> Samples:
         accumulate,
         host,
     )
-    return found.take(product | attention | (moved > 0.0))
+    return usable.take(product | attention | (moved > 0.0))
 
 
 def _group(op: str, name: str, phase: str, batch: float, m: float, n: float, k: float, size: float) -> str:

@@ -1,6 +1,6 @@
-"""Least squares behind `fit.py`: in log time, with a robust loss and bounded constants; errors on groups left out.
+"""Least squares of `fit.py`: in log time, with a robust loss and bounded constants; errors on held-out groups.
 
-scipy is imported when a fit begins: nothing that predicts needs it.
+scipy is imported lazily, because predictions do not need it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from windtunnel.calibrate.kernels.samples import Samples
 from windtunnel.compute.curves import ErrorStatistics
 
 Bounds = dict[str, tuple[float, float, float]]
-"""Constant -> lowest, expected, highest. The expected value starts the search and draws weakly where data say nothing."""
+"""Constant -> lowest, expected, highest. The expected value starts the search, and is a weak prior for constants without data."""
 
 PULL = 0.01
-"""Weight of the expected values: this times the square root of the number of samples, per width of the bounds."""
+"""Weight of the prior: this times the square root of the number of samples, per width of the bounds."""
 
 FOLDS = 5
 
@@ -65,11 +65,11 @@ def solve(
     best = None
     for seed in range(starts):
         begin = expected + (np.random.default_rng(seed).normal(0.0, 0.1, len(names)) if seed else 0.0)
-        found = least_squares(
+        solution = least_squares(
             residuals, np.clip(begin, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05, diff_step=3e-3, max_nfev=60
         )
-        if best is None or found.cost < best.cost:
-            best = found
+        if best is None or solution.cost < best.cost:
+            best = solution
     return start if best is None else curve(best.x)
 
 
@@ -88,16 +88,20 @@ def held_out(rows: Samples, fit: Callable[[Samples], Any], predict: Callable[[An
 
 
 def thinned(rows: Samples, most: int = 40) -> Samples:
-    """At most `most` rows of each group and pass, spread evenly over the logarithm of their tokens: a dense sweep weighs no
-    more."""
+    """At most `most` rows of each group and pass, spread evenly over the logarithm of their tokens, so that a dense sweep has no
+    more weight."""
     keys: dict[tuple[str, str, str], list[int]] = {}
     tokens = rows.tokens
     for i, key in enumerate(zip(rows.group, rows.phase, rows.library, strict=True)):
         keys.setdefault(key, []).append(i)
     kept: list[int] = []
-    for found in keys.values():
-        found.sort(key=lambda i: tokens[i])
-        logs = np.log(np.maximum(tokens[found], 1.0))
+    for rows_of_key in keys.values():
+        rows_of_key.sort(key=lambda i: tokens[i])
+        logs = np.log(np.maximum(tokens[rows_of_key], 1.0))
         marks = np.linspace(logs[0], logs[-1], most)
-        kept += found if len(found) <= most else sorted({found[int(np.argmin(np.abs(logs - mark)))] for mark in marks})
+        kept += (
+            rows_of_key
+            if len(rows_of_key) <= most
+            else sorted({rows_of_key[int(np.argmin(np.abs(logs - mark)))] for mark in marks})
+        )
     return rows.take(np.array(sorted(kept), np.int64))

@@ -1,4 +1,4 @@
-"""From the GPUs that were measured to one that was not: three methods, and what leaving each measured GPU out says of them."""
+"""Transfer from measured GPUs to unmeasured ones: three methods, and their errors when each measured GPU is left out."""
 
 from windtunnel.calibrate.transfer.best import Best, best_matmuls
 from windtunnel.calibrate.transfer.errors import errors

@@ -1,4 +1,4 @@
-"""Foresight without rows: the best matmul of every GPU that has one published, predicted without it."""
+"""A test without rows: the best published matmul of every GPU, predicted without that figure."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Best(NamedTuple):
 def best_matmuls(without: Without) -> list[Best]:
     """Every catalogue entry with a measured best matmul. Boards of one chip (A100 PCIe 40 and 80 GB) count once, by the first name.
 
-    `naive` takes the share of peak that the nearest other architecture's best-documented GPU reached (`distance`).
+    `naive` uses the share of peak of the best-documented GPU of the nearest other architecture (`distance`).
     """
     gpus = [gpu for gpu in map(load_gpu, names("gpus")) if _best(gpu)]
     distinct = {(gpu.architecture, sheet(gpu).peak, _best(gpu)): gpu for gpu in reversed(gpus)}
-    found = []
+    matmuls = []
     for gpu in sorted(distinct.values(), key=lambda gpu: gpu.id):
         on, joint = sheet(gpu), without(frozenset((gpu.id,)))
         others = [one for one in distinct.values() if one.architecture != gpu.architecture]
         near = min(others, key=lambda one: (distance(one.architecture, gpu.architecture), one.id))
         share = _best(near) / sheet(near).peak
         ours = on.peak * reach(gemm_held(joint.gemm, on, joint.energy))
-        found.append(Best(gpu.id, _best(gpu), share * on.peak, ours, gpu.architecture not in TRAINED))
-    return found
+        matmuls.append(Best(gpu.id, _best(gpu), share * on.peak, ours, gpu.architecture not in TRAINED))
+    return matmuls
 
 
 def _best(gpu: GPU) -> float:

@@ -1,4 +1,4 @@
-"""Relative errors (1 sigma) that carried constants state, from what leaving GPUs out shows."""
+"""Relative errors (1 sigma) of transferred constants, from leaving measured GPUs out."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from windtunnel.spec import load_gpu
 
 
 def errors(results: Sequence[Result], bests: Sequence[Best]) -> Mapping[str, float]:
-    """Sigma (what 68 % of the errors stay below; each GPU the same weight) by class and nearness of the relative.
+    """Sigma (68 % quantile of absolute errors, with equal weights of GPUs) by class and nearness of the relative.
 
-    Where no pair of one architecture was measured, that of others counts. Memory-bound classes: the share of bandwidth that plain
-    pointwise kernels reach, each GPU's against the others' mean. `foreign`: best matmuls of other vendors.
+    If no pair of one architecture was measured, the value of other pairs is used. Memory-bound classes: the share of bandwidth of
+    plain pointwise kernels, each GPU's against the others' mean. `foreign`: best matmuls of other vendors.
     """
-    found: dict[str, float] = {}
+    sigmas: dict[str, float] = {}
     for kind in ("gemm", "attention"):
         for side in ("other", "same"):
             some = [
                 r.errors for r in results if r.kind == kind and r.method == "ours" and r.n >= FEW and _near(r) == (side == "same")
             ]
-            found[f"{kind} {side}"] = _sigma(some) if some else found[f"{kind} other"]
+            sigmas[f"{kind} {side}"] = _sigma(some) if some else sigmas[f"{kind} other"]
     kernels = [load(name) for name in available()]
     shares = {one.id: float(np.log(one.memory["elementwise"].efficiency)) for one in kernels}
     for side in ("same", "other"):
@@ -35,9 +35,9 @@ def errors(results: Sequence[Result], bests: Sequence[Best]) -> Mapping[str, flo
             for one in kernels
             if (others := [o for o in kernels if o.id != one.id and (o.architecture == one.architecture) == (side == "same")])
         ]
-        found[f"memory {side}"] = _sigma([np.array(misses)])
-    found["foreign"] = _sigma([np.array([np.log(one.measured / one.ours)]) for one in bests if one.foreign])
-    return found
+        sigmas[f"memory {side}"] = _sigma([np.array(misses)])
+    sigmas["foreign"] = _sigma([np.array([np.log(one.measured / one.ours)]) for one in bests if one.foreign])
+    return sigmas
 
 
 def _near(result: Result) -> bool:
@@ -46,6 +46,6 @@ def _near(result: Result) -> bool:
 
 
 def _sigma(parts: Sequence[np.ndarray]) -> float:
-    """68 % quantile of absolute errors, each part spread over as many points as the others."""
+    """68 % quantile of absolute errors, with each part resampled to the same number of points."""
     points = np.linspace(0.0, 1.0, 201)
     return float(np.quantile(list(chain.from_iterable(np.quantile(np.abs(part), points) for part in parts)), 0.68))

@@ -18,11 +18,11 @@ from windtunnel.workload.ops import DTYPES
 HALF = DTYPES.index("bf16")
 SMS = 128.0
 CACHE = 50e6
-"""A sheet without SMs or L2: a large GPU of today."""
+"""Defaults for a sheet without SMs or L2: a current large GPU."""
 
 
 def device_of(on: Sheet) -> Device:
-    """The device that curves see: every format at the half-precision peak, nothing held back."""
+    """The device for the curves: every format at the half-precision peak, without limits."""
     rate = np.full(len(DTYPES), on.peak)
     return Device(rate, rate, on.bandwidth, on.sms or SMS, on.l2 or CACHE)
 

@@ -1,7 +1,7 @@
 """Curves of one GPU, and curves shared by several, from measured rows: least squares in log time with a robust loss.
 
-Constants have bounds and an expected value, which starts the search and draws weakly where the rows say nothing; they are those of
-`compute.fitting`. Every GPU counts the same however many rows it has.
+Constants have bounds and an expected value, which starts the search and is a weak prior. Every GPU has the same weight, however
+many rows it has.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ ATTENTION: Bounds = {
     "causal": (1.0, 1.05, 1.5),
 }
 SHARED: Bounds = {"exposed": (0.0, 0.5, 2.0), "latency": (2e-6, 6e-6, 5e-5)}
-"""Both directions together: the share of exponentials that shows, and the shortest kernel."""
+"""Shared by both directions: the exposed share of exponentials, and the shortest kernel."""
 
 PULL = 0.01
 MOST = 200
-"""TransferRows of one GPU and class that a fit sees; more are thinned out evenly."""
+"""Maximum of rows of one GPU and class in a fit; more are thinned out evenly."""
 
 ENOUGH = 30
 FEW = 10
-"""Fewer products than the first, or fewer attention rows of a direction than the second, make no curve."""
+"""Minimum of products, and of attention rows of a direction, for a curve."""
 
 WAYS = ("forward", "backward")
 BLOCK = 128
@@ -63,17 +63,17 @@ BLOCK = 128
 
 
 def gemm_curve(on: Sheet, rows: TransferRows) -> GemmCurve:
-    """One GPU's own curve, clock and all."""
+    """One GPU's own curve, including throttling."""
     start = _gemm_start(0.1)
     some = _thinned(rows)
     bounds = {**GEMM, **THROTTLE, **(LAYOUTS if (rows.way != "forward").any() else {})}
-    found = _least(bounds, lambda x: [_miss(evaluate.gemm(_with(start, x), on, some), some)])
-    return _with(start, found)
+    fitted = _least(bounds, lambda x: [_miss(evaluate.gemm(_with(start, x), on, some), some)])
+    return _with(start, fitted)
 
 
 def attention_curves(on: Sheet, rows: TransferRows) -> dict[str, AttentionCurve]:
-    """One GPU's own curves of one library; without exponentials apart, as `head` holds them."""
-    found = {}
+    """One GPU's own curves of one library; `head` includes the exponentials."""
+    curves = {}
     bounds = {**ATTENTION, "latency": SHARED["latency"]}
     for way in WAYS:
         some = _thinned(rows.where(rows.way == way))
@@ -82,8 +82,8 @@ def attention_curves(on: Sheet, rows: TransferRows) -> dict[str, AttentionCurve]
         def miss(x: dict[str, float], start: AttentionCurve = start, way: str = way, some: TransferRows = some) -> list[Floats]:
             return [_miss(evaluate.attention({way: _with(start, x)}, on, some), some)]
 
-        found[way] = _with(start, _least(bounds, miss))
-    return found
+        curves[way] = _with(start, _least(bounds, miss))
+    return curves
 
 
 def joint(cases: Sequence[MeasuredGpu], own: Mapping[str, GemmCurve]) -> JointCurves:
@@ -95,7 +95,7 @@ def joint(cases: Sequence[MeasuredGpu], own: Mapping[str, GemmCurve]) -> JointCu
     products = [(sheets[case.gpu.id], _thinned(case.gemm)) for case in cases if len(case.gemm) >= ENOUGH]
     fused = [(sheets[case.gpu.id], _thinned(native(case))) for case in cases if len(native(case)) >= FEW]
     gemm = _gemm_start(0.0)
-    found = _least(
+    solution = _least(
         {**GEMM, **LAYOUTS},
         lambda x: [_miss(evaluate.gemm(gemm_held(_with(gemm, x), on, energy), on, rows), rows) for on, rows in products],
     )
@@ -108,15 +108,15 @@ def joint(cases: Sequence[MeasuredGpu], own: Mapping[str, GemmCurve]) -> JointCu
         }
 
     def misses(x: dict[str, float]) -> list[Floats]:
-        made = curves(x)
+        both_ways = curves(x)
         return [
-            _miss(evaluate.attention({way: attention_with(made[way], way, on, x["exposed"]) for way in WAYS}, on, rows), rows)
+            _miss(evaluate.attention({way: attention_with(both_ways[way], way, on, x["exposed"]) for way in WAYS}, on, rows), rows)
             for on, rows in fused
         ]
 
     shared = _least(bounds, misses)
     return JointCurves(
-        _with(gemm, found), curves(shared), shared["exposed"], energy, tuple(sorted({on.id for on, _ in (*products, *fused)}))
+        _with(gemm, solution), curves(shared), shared["exposed"], energy, tuple(sorted({on.id for on, _ in (*products, *fused)}))
     )
 
 
@@ -143,7 +143,7 @@ def _thinned(rows: TransferRows) -> TransferRows:
 
 
 def _least(bounds: Bounds, misses: Callable[[dict[str, float]], list[Floats]]) -> dict[str, float]:
-    """The constants that make the groups' log errors small; each group counts as `MOST` rows."""
+    """The constants that minimise the groups' log errors; each group has the weight of `MOST` rows."""
     from scipy.optimize import least_squares
 
     names = list(bounds)
@@ -158,7 +158,7 @@ def _least(bounds: Bounds, misses: Callable[[dict[str, float]], list[Floats]]) -
         pull = PULL * np.sqrt(float(MOST * len(groups)))
         return np.concatenate([*(miss * np.sqrt(MOST / len(miss)) for miss in groups), pull * (x - expected)])
 
-    found = least_squares(
+    solution = least_squares(
         residuals, np.clip(expected, 0.01, 0.99), bounds=(0.0, 1.0), loss="soft_l1", f_scale=0.05, diff_step=3e-3, max_nfev=60
     )
-    return constants(found.x)
+    return constants(solution.x)

@@ -1,4 +1,4 @@
-"""Leave GPUs out: predict each by every method from the others, and set that beside what was measured on it."""
+"""Leave-one-GPU-out: predicts each GPU by every method from the others, and compares with its measurements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from windtunnel.compute.transfer.law import sheet, sheet_of
 METHODS: dict[str, Method] = {"naive": naive, "two_formula": two_formula, "ours": ours}
 
 BEST = "ours_best"
-"""`ours` told the best matmul that was measured on the GPU."""
+"""`ours`, given the best matmul measured on the GPU."""
 
 FOREIGN = "older attention"
 POOLED = "both"
@@ -64,7 +64,7 @@ Without = Callable[[Left], JointCurves]
 
 @dataclass(frozen=True)
 class Background:
-    """Each GPU's own curves, and how the shared ones come about."""
+    """Each GPU's own curves, and a function that gives the shared ones without some GPUs."""
 
     relatives: Mapping[str, Relative]
     without: Without
@@ -93,15 +93,15 @@ def background(cases: Sequence[MeasuredGpu]) -> Background:
 
 def stored_without(left: Left) -> JointCurves:
     """The catalogue's curves without one GPU; SpecError for more than one, which it does not hold."""
-    found = stored()
-    fitted = sorted(left & set(found.every.fitted_on))
+    file = stored()
+    fitted = sorted(left & set(file.every.fitted_on))
     if len(fitted) > 1:
         raise SpecError("--leave", ", ".join(fitted), "one GPU without datasets", "Several at once need --data of the others.")
-    return found.without[fitted[0]] if fitted else found.every
+    return file.without[fitted[0]] if fitted else file.every
 
 
 def lent(name: str) -> Relative:
-    """A catalogue file as a relative, with the library made for it."""
+    """A catalogue file as a relative, with the attention library of its architecture."""
     kernels = load(name)
     known = [library for library in MADE_FOR.get(kernels.architecture, ()) if library in kernels.attention]
     library = known[0] if known else next(iter(kernels.attention))
@@ -112,10 +112,10 @@ def lent(name: str) -> Relative:
 def leave_out(cases: Sequence[MeasuredGpu], behind: Background, without: Without, together: Left = frozenset()) -> list[Result]:
     """Every case with rows predicted without it, by every method; nothing measured on it enters, but its best matmul for `BEST`.
 
-    `together`: only these GPUs, and each without all of them. `without`: `behind.without`, or that with a memory. SpecError where
-    nothing is left.
+    `together`: only these GPUs, each predicted without all of them. `without`: `behind.without`, or a cached version of it.
+    SpecError if nothing remains.
     """
-    found: list[Result] = []
+    results: list[Result] = []
     for case in cases:
         name = case.gpu.id
         if (together and name not in together) or not len(case.gemm) + len(case.attention):
@@ -131,8 +131,8 @@ def leave_out(cases: Sequence[MeasuredGpu], behind: Background, without: Without
                 continue
             for method, gpu, run in runs:
                 answer = run(kind, rows, gpu, known)
-                found.append(Result(name, part, method, answer.source, np.log(answer.seconds / rows.seconds)))
-    return found
+                results.append(Result(name, part, method, answer.source, np.log(answer.seconds / rows.seconds)))
+    return results
 
 
 def _parts(case: MeasuredGpu) -> Iterable[tuple[str, str, TransferRows]]:
@@ -151,17 +151,17 @@ POINTS = np.linspace(0.0, 1.0, 1001)
 def pooled(results: Sequence[Result]) -> list[Result]:
     """Products and attention together, by GPU and method; then over all GPUs ("all").
 
-    There every GPU counts the same, and one of fewer than `fit.FEW` rows not at all.
+    In "all" every GPU has the same weight; GPUs with fewer than `fit.FEW` rows are left out.
     """
     some = [r for r in results if r.kind in ("gemm", "attention")]
     methods = dict.fromkeys(r.method for r in some)
     by_gpu = [_together(gpu, method, some) for gpu in dict.fromkeys(r.gpu for r in some) for method in methods]
-    found = [one for one in by_gpu if one.n]
+    pool = [one for one in by_gpu if one.n]
     for method in methods:
-        parts = [np.quantile(one.errors, POINTS) for one in found if one.method == method and one.n >= fit.FEW]
+        parts = [np.quantile(one.errors, POINTS) for one in pool if one.method == method and one.n >= fit.FEW]
         if len(parts) > 1:
-            found.append(Result("all", POOLED, method, "", np.concatenate(parts)))
-    return found
+            pool.append(Result("all", POOLED, method, "", np.concatenate(parts)))
+    return pool
 
 
 def _together(gpu: str, method: str, results: Sequence[Result]) -> Result:

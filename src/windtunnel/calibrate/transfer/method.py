@@ -1,4 +1,4 @@
-"""What a method of transfer is given and what it answers."""
+"""Input and output of a transfer method."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Relative:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known when a GPU is predicted: its relatives, and curves shared by them."""
+    """The knowledge for predicting a GPU: its relatives, and curves shared by them."""
 
     relatives: Sequence[Relative]
     joint: JointCurves
@@ -59,7 +59,8 @@ class Method(Protocol):
 
 
 def nearest(kind: str, on: Sheet, known: Known) -> Relative:
-    """The relative with curves of a class of the nearest architecture; then measured rather than lent, slower, of like power."""
+    """The relative with curves of a class: nearest architecture first, then own rows before borrowed curves, slower, of similar
+    power."""
 
     def far(one: Relative) -> tuple[float, bool, float, float, str]:
         a, b = one.on.power, on.power

@@ -1,4 +1,4 @@
-"""The data-sheet way: every time by the ratio of peak FLOP/s."""
+"""The data-sheet method: every time scales with the ratio of peak FLOP/s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which attention library is made for which architecture: its kernels use that architecture's tensor-core instructions."""
+"""Attention libraries whose kernels use an architecture's own tensor-core instructions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ MADE_FOR = {
     "hopper": ("fa3", "cudnn"),
     "blackwell": ("fa4", "cudnn"),
 }
-"""FlashAttention-2 runs Ampere's instructions on Hopper too, at little more than half the speed of those made for it
-(Shah et al. 2024, section 1): no data sheet says so, and such rows are judged apart."""
+"""On Hopper FlashAttention-2 uses Ampere's instructions, at little more than half the speed of Hopper's
+(Shah et al. 2024, section 1). No data sheet shows that, so such rows are judged separately."""
 
 
 def native(case: MeasuredGpu) -> TransferRows:

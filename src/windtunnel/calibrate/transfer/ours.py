@@ -1,7 +1,8 @@
-"""windtunnel's own way: tile and wave curves on the new GPU's SMs, cache and bandwidth, held to its power and special functions.
+"""windtunnel's method: tile and wave curves with the new GPU's SMs, cache and bandwidth, limited by its power and special
+functions.
 
-A relative of the same architecture lends its own curves, moved by the laws of `law.py`. Where there is none, curves fitted on all
-measured GPUs together take its place. A best matmul that somebody measured caps the rate, where one is known.
+The curves are those of a relative of the same architecture, scaled by the laws of `law.py`; without a relative, those fitted on all
+measured GPUs together. A measured best matmul caps the rate, if one is known.
 """
 
 from __future__ import annotations

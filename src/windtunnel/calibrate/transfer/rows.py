@@ -90,9 +90,9 @@ def case(gpu: GPU, data: Dataset) -> MeasuredGpu:
 
 def merged(cases: Sequence[MeasuredGpu]) -> list[MeasuredGpu]:
     """One case a GPU, in the order in which they first appear."""
-    found: dict[str, list[MeasuredGpu]] = {}
+    by_gpu: dict[str, list[MeasuredGpu]] = {}
     for one in cases:
-        found.setdefault(one.gpu.id, []).append(one)
+        by_gpu.setdefault(one.gpu.id, []).append(one)
     return [
         MeasuredGpu(
             same[0].gpu,
@@ -100,7 +100,7 @@ def merged(cases: Sequence[MeasuredGpu]) -> list[MeasuredGpu]:
             joined([c.attention for c in same]),
             tuple(sorted({s for c in same for s in c.sources})),
         )
-        for same in found.values()
+        for same in by_gpu.values()
     ]
 
 

@@ -1,4 +1,4 @@
-"""Two formulas: what computes by the ratio of peak FLOP/s, what moves bytes by the ratio of bandwidth; launches stay.
+"""Two formulas: compute-bound time scales with peak FLOP/s, memory-bound time with bandwidth; launches do not change.
 
 The form that SimAI's authors describe for GPUs that are not out yet ("SimAI-CP-Model"; their own code is not open).
 """
@@ -14,9 +14,9 @@ from windtunnel.spec.cluster import GPU
 
 
 def two_formula(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:
-    """Times of the nearest relative, each by what bounds it there: FLOP / peak against bytes / bandwidth.
+    """Times of the nearest relative, each scaled by its bound there: FLOP / peak or bytes / bandwidth.
 
-    The shortest kernel of the relative's curve is taken off first and added again unchanged.
+    The time of the relative's shortest kernel is subtracted first and added again unchanged.
     """
     on = sheet(gpu)
     one = nearest(kind, on, known)

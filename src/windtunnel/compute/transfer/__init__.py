@@ -1,1 +1,1 @@
-"""From GPUs that were measured to one that was not: the laws, the shared curves, and the constants that `choose` answers."""
+"""Transfer from measured GPUs to an unmeasured one: the laws, the shared curves, and the constants that `choose` returns."""

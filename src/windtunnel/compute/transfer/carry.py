@@ -1,4 +1,4 @@
-"""Constants of a GPU that nobody measured: what `choose` answers where there is no file for it."""
+"""Constants of an unmeasured GPU: the result of `choose` if there is no file for it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from windtunnel.spec.catalog import names
 from windtunnel.spec.cluster import GPU
 
 SHARED = "shared"
-"""Key of the attention curves that all measured GPUs share; no library's name, so every framework takes it."""
+"""Key of the attention curves shared by all measured GPUs; not a library's name, so every framework uses it."""
 
 SAME = 0.005
-"""Figures of a data sheet nearer than this are the same: catalogues round."""
+"""Figures of a data sheet that differ by less are equal, because catalogues round."""
 
 
 def unchanged(gpu: GPU, found: KernelCurves) -> bool:
-    """Whether `gpu` is as the GPU that `found` was fitted on: nothing of its sheet was changed that the laws look at."""
+    """Whether `gpu` equals the GPU that `found` was fitted on in all figures of the data sheet that the laws use."""
     mine, fitted = sheet(gpu), sheet_of(found)
     pairs = ((mine.peak, fitted.peak), (mine.bandwidth, fitted.bandwidth), (mine.sms, fitted.sms), (mine.power, fitted.power))
     return all(a is None or b is None or abs(a / b - 1.0) < SAME for a, b in pairs)
 
 
 def carried(found: KernelCurves, gpu: GPU, provenance: Provenance = Provenance.TRANSFERRED) -> Choice:
-    """`found`'s constants moved to `gpu`: its own curves within an architecture, else shared ones with its memory-bound classes.
+    """`found`'s constants scaled to `gpu`: its curves within an architecture, else shared ones with its memory-bound classes.
 
-    The errors are those of leaving a measured GPU out (`Stored.error`); `assumed` adds those of other vendors' best matmuls.
+    Errors are those of leaving a measured GPU out (`Stored.error`); `assumed` adds those of other vendors' best matmuls.
     """
-    laws, base, gpu = stored(), sheet_of(found), _told(gpu)
+    laws, base, gpu = stored(), sheet_of(found), _without_foreign_best(gpu)
     near = found.architecture == gpu.architecture
     added = laws.error["foreign"] if provenance is Provenance.ASSUMED else 0.0
     gemm = gemm_for(gpu, laws.every, (found.gemm, base) if near else None)
@@ -58,20 +58,20 @@ def carried(found: KernelCurves, gpu: GPU, provenance: Provenance = Provenance.T
 def _tables(found: KernelCurves, laws: Stored, near: bool, added: float) -> dict[str, Basis]:
     side = "same" if near else "other"
     every = f"curves shared by {', '.join(laws.every.fitted_on)}"
-    made = {}
+    tables = {}
     for name, table in found.tables.items():
         kind = "gemm" if name in ("gemm", "grouped_gemm") else "attention" if name.startswith("attention.") else "memory"
         if kind == "memory" or near:
             sigma = laws.error[f"{kind} {side}"]
-            made[name] = replace(table, error=float(np.hypot(max(table.error, sigma), added)), held_out={}, trained={})
+            tables[name] = replace(table, error=float(np.hypot(max(table.error, sigma), added)), held_out={}, trained={})
     if not near:
         for key, kind in (("gemm", "gemm"), (f"attention.{SHARED}", "attention")):
-            made[key] = Basis(float(np.hypot(laws.error[f"{kind} other"], added)), Provenance.TRANSFERRED, every)
-    return made
+            tables[key] = Basis(float(np.hypot(laws.error[f"{kind} other"], added)), Provenance.TRANSFERRED, every)
+    return tables
 
 
-def _told(gpu: GPU) -> GPU:
-    """`gpu` without a best matmul that is not its own: another peak was written over the catalogue's, the measurement was not."""
+def _without_foreign_best(gpu: GPU) -> GPU:
+    """`gpu` without the best matmul of its catalogue entry, if a job changed the peak but not the measurement."""
     if gpu.achievable and gpu.id in names("gpus"):
         listed = load_gpu(gpu.id)
         if gpu.achievable == listed.achievable and gpu.peak != listed.peak:

@@ -1,7 +1,7 @@
-"""Curves shared by all measured GPUs: those that a GPU of an unmeasured architecture takes.
+"""Curves shared by all measured GPUs, used for a GPU of an unmeasured architecture.
 
-`catalog/kernels/transfer/joint.json` holds them fitted on all GPUs with data, and once more without each of them, with the errors
-of predicting the one left out. `windtunnel fit transfer --write` makes the file.
+`catalog/kernels/transfer/joint.json` contains them fitted on all GPUs with data, and also without each of them, with the errors
+of predicting the one left out. `windtunnel fit transfer --write` writes the file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ WANTED = "a file that `windtunnel fit transfer --write` wrote"
 
 @dataclass(frozen=True)
 class JointCurves:
-    """Shared constants. `gemm` is at full clock; `attention` (by direction) without the exponentials, of which `exposed` shows."""
+    """Shared constants. `gemm` is at full clock; `attention` (by direction) is without exponentials; `exposed`: their exposed
+    share."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -92,7 +93,7 @@ def _table(joint: JointCurves) -> dict[str, Any]:
 
 
 def _numbers(curve: GemmCurve | AttentionCurve) -> dict[str, Any]:
-    """Constants that are not as a curve has them by default."""
+    """Constants that differ from a curve's defaults."""
     given = {f.name: getattr(curve, f.name) for f in fields(curve) if getattr(curve, f.name) != f.default}
     return {name: _short(value) if isinstance(value, float) else value for name, value in given.items()}
 

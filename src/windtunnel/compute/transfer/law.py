@@ -1,11 +1,11 @@
-"""What a data sheet says about a GPU's kernels beyond peak and bandwidth: three laws that move a fitted curve to another GPU.
+"""Three laws that scale a fitted curve to another GPU by figures of the data sheet beyond peak and bandwidth.
 
-**Power.** A long matrix product cannot run faster than the power limit pays for:
+**Power.** The power limit bounds the rate of a long matrix product:
 
     rate <= power / (energy * node)
 
-`energy` is J per FLOP of half-precision products on a 7 nm process, `node` what the GPU's own process makes of it. The most frugal
-GPU measured is taken to stand at its limit, so `energy` is the smallest power / rate among the GPUs that were measured.
+`energy`: J per FLOP of half-precision products on a 7 nm process; `node`: factor of the GPU's process. The most efficient
+measured GPU is assumed to run at its limit, so `energy` is the smallest power / rate of the measured GPUs.
 
 **Exponentials.** Fused attention takes one exponential a score. Special-function units make 16 a clock and SM on every NVIDIA GPU
 from Volta to Blackwell (CUDA C++ Programming Guide, table of arithmetic throughput), while tensor cores doubled with each. A part
@@ -46,7 +46,7 @@ NODE = {
 16 nm's; N5 70 % of N7's; N3 70 % of N5's). 4N and 4NP are tuned forms of N5 without a published figure and count as it."""
 
 PROCESS = 0.7
-"""An architecture that the table does not know: the process of those that GPUs of today are made on."""
+"""Process of an unknown architecture: that of current GPUs."""
 
 SPECIAL = 16.0
 """Exponentials a clock and SM."""
@@ -66,12 +66,12 @@ YEAR = {
     "cdna4": 2025,
     "tpu": 2022,
 }
-"""When an architecture came out: how near two are."""
+"""Year of an architecture's release, for the distance between two."""
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A GPU as its data sheet states it: FLOP/s of half precision, B/s, SMs, bytes, W, Hz; None where it does not say."""
+    """A GPU's data sheet: FLOP/s of half precision, B/s, SMs, bytes, W, Hz; None if not stated."""
 
     id: str
     architecture: str
@@ -99,7 +99,7 @@ def sheet(gpu: GPU) -> Sheet:
 
 
 def sheet_of(kernels: KernelCurves) -> Sheet:
-    """The sheet of the GPU that constants were fitted on; the clock is the catalogue's, where it has the GPU."""
+    """The sheet of the GPU that constants were fitted on; the clock is the catalogue's, if it has the GPU."""
     clock = load_gpu(kernels.id).clock_hz if kernels.id in names("gpus") else kernels.datasheet.get("clock_hz")
     return Sheet(
         kernels.id, kernels.architecture, kernels.peak, kernels.bandwidth, kernels.sms, kernels.l2, kernels.power or None, clock
@@ -107,12 +107,12 @@ def sheet_of(kernels: KernelCurves) -> Sheet:
 
 
 def reach(curve: GemmCurve) -> float:
-    """Share of peak that a product of many large tiles reaches at full clock."""
+    """Share of peak of a product of many large tiles at full clock."""
     return curve.fraction / (1.0 + curve.tile_cost * min(1.0 / r + 1.0 / c for r, c in curve.tiles))
 
 
 def frugal(measured: Iterable[tuple[Sheet, GemmCurve]]) -> float:
-    """J/FLOP at 7 nm of the most frugal of the measured GPUs; infinity if none states its power."""
+    """J/FLOP at 7 nm of the most efficient measured GPU; infinity if none states its power."""
     return min((_energy(on, curve) for on, curve in measured), default=float("inf"))
 
 
@@ -123,22 +123,22 @@ def _energy(on: Sheet, curve: GemmCurve) -> float:
 
 
 def strain(on: Sheet, share: float, energy: float) -> float:
-    """Power that `share` of peak would draw over the limit; 0 where the sheet states no power."""
+    """Power at `share` of peak over the limit; 0 if the sheet states no power."""
     if on.power is None or energy == float("inf"):
         return 0.0
     return energy * NODE.get(on.architecture, PROCESS) * share * on.peak / on.power
 
 
 def gemm_held(curve: GemmCurve, on: Sheet, energy: float) -> GemmCurve:
-    """A curve of GPUs at full clock on one whose power limit may hold it back."""
+    """A curve at full clock applied to a GPU whose power limit may lower the clock."""
     return replace(curve, fraction=curve.fraction / max(1.0, strain(on, reach(curve), energy)))
 
 
 def gemm_moved(curve: GemmCurve, base: Sheet, on: Sheet, energy: float) -> GemmCurve:
     """`base`'s curve on another GPU of its architecture.
 
-    Where base at full clock would draw more than its limit, that part of its throttling is undone and the other's put in its place,
-    by base's own energy per FLOP; the rest stays. A sheet without power is taken to have base's for each FLOP/s.
+    If base at full clock would exceed its power limit, that part of its throttling is replaced by the other GPU's, by base's energy
+    per FLOP; the remaining throttling is kept. A sheet without power is assumed to have base's power per FLOP/s.
     """
     if base.sms and on.sms and base.clock and on.clock:
         rate = on.peak / (on.sms * on.clock) / (base.peak / (base.sms * base.clock))
@@ -175,7 +175,7 @@ def attention_with(curve: AttentionCurve, way: str, on: Sheet, exposed: float) -
 
 
 def distance(a: str, b: str) -> float:
-    """How far two architectures are apart, in years; 0 only for the same, far for what no table knows."""
+    """Distance of two architectures in years; 0 only for the same one, large for unknown ones."""
     if a == b:
         return 0.0
     if a not in YEAR or b not in YEAR:

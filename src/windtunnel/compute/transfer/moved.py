@@ -1,6 +1,6 @@
-"""One GPU's curves for another GPU: a relative's moved by the laws of `law.py`, or those that all measured GPUs share.
+"""One GPU's curves for another GPU: a relative's, scaled by the laws of `law.py`, or those shared by all measured GPUs.
 
-A best matrix product that somebody measured on the GPU caps the rate.
+A best matrix product measured on the GPU caps the rate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WAYS = ("forward", "backward")
 
 
 def gemm_for(gpu: GPU, joint: JointCurves, base: tuple[GemmCurve, Sheet] | None) -> GemmCurve:
-    """The curve of products on `gpu`: `base`'s moved, or the shared one."""
+    """The curve of products on `gpu`: `base`'s scaled, or the shared one."""
     on = sheet(gpu)
     curve = gemm_held(joint.gemm, on, joint.energy) if base is None else gemm_moved(*base, on, joint.energy)
     best = gpu.achievable.get("bf16", gpu.achievable.get("fp16"))

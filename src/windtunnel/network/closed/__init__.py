@@ -1,1 +1,1 @@
-"""Collectives in closed form: NCCL's choice, and the seconds that it takes on a group's links."""
+"""Collectives in closed form: NCCL's choice, and its seconds on a group's links."""

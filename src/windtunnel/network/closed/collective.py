@@ -1,4 +1,4 @@
-"""Seconds of one collective in closed form: NCCL's selection, then what the selected algorithm reaches on the group's links."""
+"""Seconds of one collective in closed form: NCCL's selection, then the cost of the selected algorithm on the group's links."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CommEstimate:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a call needs besides its size: links, channels and constants of a group on a cluster."""
+    """All inputs of a call's cost except its size: links, channels and constants of a group on a cluster."""
 
     comm: Comm
     group: Group
@@ -51,9 +51,10 @@ class Setup:
     relative_error: float
 
     def choose(self, size: float) -> tuple[str, str]:
-        """(algorithm, protocol) that NCCL's tuner selects; sends and receives have none to select.
+        """(algorithm, protocol) that NCCL's tuner selects; sends and receives have no choice.
 
-        RCCL's tables and those of other libraries are tuned machine by machine, so there it is what the constants say is fastest.
+        Tables of RCCL and other libraries are tuned per machine, so for those libraries the fastest by the fitted constants is
+        taken.
         """
         if self.open:
             return min(self.open, key=lambda option: self.cost(size, *option).seconds)
@@ -61,12 +62,12 @@ class Setup:
         return piece.algorithm, piece.protocol
 
     def cost(self, size: float, algorithm: str, protocol: str) -> Cost:
-        """What that selection reaches."""
+        """Cost of `size` bytes with that algorithm and protocol."""
         return achieved(self.comm, size, self.group, self.links, self.graph, algorithm, protocol, self.node, self.net)
 
     @cached_property
     def open(self) -> tuple[tuple[str, str], ...]:
-        """What a library other than NCCL chooses from; empty where NCCL's tables choose."""
+        """Candidates of a library other than NCCL; empty if NCCL's tables choose."""
         if self.links.nvidia or self.comm in _SENDS:
             return ()
         between = self.comm == Comm.ALL_REDUCE and self.group.nodes > 1
@@ -75,18 +76,18 @@ class Setup:
 
     @cached_property
     def pieces(self) -> tuple[SizeRange, ...]:
-        """The selection by size, cut again where the chunk of a switch reduction changes."""
+        """Ranges of sizes with the same selection, split where the chunk of a switch reduction changes."""
         if self.comm in _SENDS or self.open:
             return (SizeRange(0.0, "p2p" if self.comm in _SENDS else "ring", "Simple"),)
-        found = []
+        ranges = []
         chosen = pieces(self.comm, self.group, self.links, self.graph, self.settings)
         for piece, following in zip(chosen, (*chosen[1:], None), strict=True):
-            found.append(piece)
+            ranges.append(piece)
             if piece.algorithm in ("nvls", "nvls_tree"):
                 cuts = nvls_cuts(self.graph.nvls, self.group.per_node, self.group.nodes, piece.algorithm)
                 end = following.start if following else math.inf
-                found += [SizeRange(cut, piece.algorithm, piece.protocol) for cut in cuts if piece.start < cut < end]
-        return tuple(found)
+                ranges += [SizeRange(cut, piece.algorithm, piece.protocol) for cut in cuts if piece.start < cut < end]
+        return tuple(ranges)
 
     @cached_property
     def starts(self) -> list[float]:
@@ -94,15 +95,15 @@ class Setup:
 
     @cached_property
     def ceilings(self) -> list[float]:
-        """Upper bound of each range, so that time never falls with size: the least seconds at which any later range begins. NCCL
-        switches from one algorithm to the next later than it should."""
-        found = [math.inf]
+        """Upper bound of the seconds in each range, so that time never falls with size: the minimum over the starts of later
+        ranges. NCCL changes to the next algorithm later than is optimal."""
+        bounds = [math.inf]
         for piece in reversed(self.pieces[1:]):
-            found.append(min(found[-1], self.cost(piece.start, piece.algorithm, piece.protocol).seconds))
-        return found[::-1]
+            bounds.append(min(bounds[-1], self.cost(piece.start, piece.algorithm, piece.protocol).seconds))
+        return bounds[::-1]
 
     def seconds(self, size: float) -> tuple[Cost, str, str]:
-        """Cost of `size` bytes with its algorithm and protocol; it never falls as the size grows."""
+        """Cost of `size` bytes with its algorithm and protocol; monotone in the size."""
         if self.open:
             algorithm, protocol = self.choose(size)
             return self.cost(size, algorithm, protocol), algorithm, protocol
@@ -131,28 +132,30 @@ def collective(
 ) -> CommEstimate:
     """Cost of `comm` over `group`; `bytes` is the total buffer as nccl-tests counts it (SEND_RECV: the message).
 
-    A group of one costs nothing. `settings` are NCCL_* variables. Raises SpecError on a negative or infinite size, on a group that
-    needs a NIC where there is none, and on unknown settings.
+    A group of one rank costs 0. `settings`: NCCL_* variables. Raises SpecError for a negative or infinite size, for a group that
+    needs a NIC on a cluster without NICs, and for unknown settings.
     """
     if not math.isfinite(bytes) or bytes < 0:
         raise SpecError("bytes", bytes, "a finite number of bytes, not negative")
     if group.ranks <= 1 or comm == Comm.NONE:
         return NOTHING
     options = settings if isinstance(settings, Settings) else parse_settings(settings)
-    found = prepare(cluster, comm, group, options)
-    cost, algorithm, protocol = found.seconds(bytes)
+    prepared = prepare(cluster, comm, group, options)
+    cost, algorithm, protocol = prepared.seconds(bytes)
     rate = bytes * bus_factor(comm, group.ranks) / cost.seconds if cost.seconds > 0 else 0.0
-    channels = found.graph.nvls_running if algorithm == "nvls" else found.graph.running
-    return CommEstimate(cost.seconds, algorithm, protocol, channels, rate, cost.latency, found.provenance, found.relative_error)
+    channels = prepared.graph.nvls_running if algorithm == "nvls" else prepared.graph.running
+    return CommEstimate(
+        cost.seconds, algorithm, protocol, channels, rate, cost.latency, prepared.provenance, prepared.relative_error
+    )
 
 
 def prepare(cluster: Cluster, comm: Comm, group: Group, settings: Settings = DEFAULT) -> Setup:
-    """Links, channels and constants of `group`, kept between calls."""
+    """Links, channels and constants of `group`, cached between calls."""
     return _setup(ClusterKey(as_set(cluster, settings)), Comm(comm), group, settings)
 
 
 class ClusterKey:
-    """A cluster as a key by identity of its content: hashing a whole spec costs more than the estimate."""
+    """A cluster as a cache key by object identity: hashing a full spec costs more than the estimate."""
 
     __slots__ = ("cluster", "hashed")
 
@@ -202,18 +205,18 @@ def sweep(
     shape, options = flat_group(cluster, gpus, per_node, sharing), parse_settings(settings)
     rows: list[dict[str, object]] = []
     for size in sizes:
-        found = collective(cluster, comm, size, shape, settings=options)
+        estimate = collective(cluster, comm, size, shape, settings=options)
         rows.append(
             {
                 "size": size,
-                "time_us": found.seconds * 1e6,
-                "algbw_GBs": size / found.seconds * 1e-9 if found.seconds else 0.0,
-                "busbw_GBs": found.bus_bandwidth * 1e-9,
-                "algorithm": found.algorithm,
-                "protocol": found.protocol,
-                "channels": found.channels,
-                "provenance": found.provenance,
-                "relative_error": found.relative_error,
+                "time_us": estimate.seconds * 1e6,
+                "algbw_GBs": size / estimate.seconds * 1e-9 if estimate.seconds else 0.0,
+                "busbw_GBs": estimate.bus_bandwidth * 1e-9,
+                "algorithm": estimate.algorithm,
+                "protocol": estimate.protocol,
+                "channels": estimate.channels,
+                "provenance": estimate.provenance,
+                "relative_error": estimate.relative_error,
             }
         )
     return rows

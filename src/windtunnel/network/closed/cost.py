@@ -1,7 +1,7 @@
-"""Seconds of a selected algorithm: latency of its steps, traffic over the rate that it reaches, and the fill of its pipeline.
+"""Seconds of a selected algorithm: latency of its steps, traffic over the achieved rate, and the fill of its pipeline.
 
-seconds = launch + steps x hop + bytes x traffic / rate + fill. Traffic factors are those of the algorithms; launch, hops, the part
-of a link that each protocol reaches and the fill are fitted constants (`calibration.py`), a few per GPU generation and fabric.
+seconds = launch + steps x hop + bytes x traffic / rate + fill. Traffic factors follow from the algorithms. Launch, hops, the share
+of a link that each protocol achieves, and the fill are fitted constants (`fitted.py`), a few per GPU generation and fabric.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def _ring(
     rate = min(rate, graph.limit * _on_wire(links)[p])
     fill = 0.0
     if protocol == c.SIMPLE:
-        # One slice per channel is under way before the first result can leave; a ring's chunk is two slices of at most 1 MiB. The
-        # constant was fitted with NCCL's own number of channels, so that number is meant here.
+        # One slice per channel is in flight before the first result can leave; a ring's chunk is two slices of at most 1 MiB. The
+        # constant was fitted with NCCL's default number of channels, so that number is used here.
         chunk = size / (graph.usual * (1 if chain else n))
         fill = (node.fill if nodes == 1 else net.fill) * min(c.RING_SLICE, chunk / 2) * graph.usual / rate
     return Cost(latency + size * traffic / rate + fill, latency)
@@ -94,7 +94,7 @@ def _tree(
     latency = node.launch + 2 * (group.per_node - 1) * node.tree_hop[p]
     depth = math.log2(group.nodes)
     if group.nodes > 1:
-        # Two trees, each with half of the bytes: a node sends the whole buffer once on two nodes, twice on more.
+        # Two trees, each with half of the bytes: a node sends the whole buffer once if there are two nodes, else twice.
         outside = links.inter * graph.reach(links.nics) * net.tree * _on_wire(links)[p] / min(2.0, group.nodes - 1.0)
         rate = min(rate, outside)
         latency += net.launch + 2 * depth * (net.tree_hop[p] + links.hop)
@@ -122,14 +122,14 @@ def _nvls(
 ) -> Cost:
     here, nodes = group.per_node, group.nodes
     # The switch pulls a GPU's whole buffer once, and the GPU multicasts its part of the sum: (1 + 1/n) per direction. Beyond eight
-    # ranks nothing more is gained: 64 and 72 of an NVL72 reach what 8 do.
+    # ranks the rate does not rise: 64 and 72 GPUs of an NVL72 achieve that of 8.
     heads = min(here, _NVLS_GAIN)
     traffic = (heads + 1) / heads if comm == Comm.ALL_REDUCE else 1.0
     chunk, loop = nvls_chunk(size, graph.nvls, here, nodes, algorithm)
     rate = links.intra * node.nvls / traffic / (1.0 + node.nvls_overhead / chunk) * (graph.nvls_running / max(1, graph.nvls))
     latency = node.launch + node.nvls_hop
     if nodes > 1:
-        # Of two nodes each sends the buffer once and to one peer; on more, twice, and its NIC meets the flows of three.
+        # With two nodes each sends the buffer once to one peer; with more, twice, and its NIC carries flows of three peers.
         outside = net.pair if nodes == 2 else net.tree / (min(2.0, nodes - 1.0) if algorithm == c.NVLS_TREE else 1.0)
         rate = min(rate * node.nvls_tree, links.inter * graph.reach(links.nics) * outside)
         latency += net.launch + 2 * math.log2(nodes) * (net.nvls_hop + links.hop) + node.nvls_head * max(0, here - _NVLS_GAIN)
@@ -168,7 +168,7 @@ def _chunk_rule(nodes: int, algorithm: str) -> tuple[tuple[float, float], ...]:
 def _collnet(
     size: float, group: Group, links: GroupLinks, graph: ChannelSearch, algorithm: str, node: NodeConstants, net: NetConstants
 ) -> Cost:
-    """SHARP: the switches add, so a node sends the buffer once and gets the sum once."""
+    """SHARP: the switches add, so a node sends the buffer once and receives the sum once."""
     ppn = group.per_node
     inside = links.intra * node.ring[2] / (2 * (ppn - 1) / ppn) if ppn > 1 else math.inf
     outside = links.inter * graph.reach(links.nics) * net.ring
@@ -188,7 +188,9 @@ def _pat(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, nod
 def _send_recv(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
     """Every rank to the next one: the slowest message is inside the node, or leaves it through the one NIC of its rank."""
     rate = min(links.pair * node.p2p, graph.limit)
-    if node.p2p_channel > 0.0 and links.hosts == 1:  # of a domain with several hosts NCCL doubles the channels 32 times sooner
+    if (
+        node.p2p_channel > 0.0 and links.hosts == 1
+    ):  # for a domain with several hosts NCCL doubles the channels at a 32nd of the size
         few, most = c.P2P_CHANNELS
         most = min(most, graph.running) if graph.running < graph.usual else most
         rate = min(rate, node.p2p_channel * min(most, max(few, size / c.P2P_PART)))
@@ -200,7 +202,7 @@ def _send_recv(size: float, group: Group, links: GroupLinks, graph: ChannelSearc
 
 
 def _rooted(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
-    """Gather and scatter are sends between the root and all others: the root's own links and its one NIC bound them."""
+    """Gather and scatter are sends between the root and all others: the root's links and its single NIC bound them."""
     n, here = group.ranks, group.per_node
     part, latency = size / n, node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]
     inside = part * (here - 1) / min(links.intra * node.p2p, graph.limit) if here > 1 else 0.0

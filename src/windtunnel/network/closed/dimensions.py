@@ -1,9 +1,9 @@
 """Collectives on machines of several network dimensions, each a ring, fully connected or a switch: closed forms.
 
-A collective walks the dimensions: a reduce-scatter leaves each with 1/n of its bytes, all-gathers go back in reverse. The buffer is
-cut in chunks, and each dimension serves one chunk at a time, so that dimensions work beside each other. `plain` sends all chunks
-through the dimensions in the same order (Won et al., "ASTRA-sim2.0", ISPASS 2023); `themis` gives each chunk the order in which the
-least loaded dimension moves most (Rashidi et al., "Themis", ISCA 2022).
+A collective passes the dimensions one after the other: a reduce-scatter leaves 1/n of the bytes, all-gathers run in reverse order.
+The buffer is split into chunks, and each dimension serves one chunk at a time, so that dimensions work in parallel. `plain` sends
+all chunks through the dimensions in the same order (Won et al., "ASTRA-sim2.0", ISPASS 2023); `themis` gives each chunk the order
+in which the least loaded dimension moves most (Rashidi et al., "Themis", ISCA 2022).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from windtunnel.workload.ops import Comm
 Kind = Literal["ring", "fully_connected", "switch"]
 Schedule = Literal["plain", "themis"]
 CHUNKS = 64
-"""Chunks of a collective, as in ASTRA-sim's case studies; more hide less and cost more latency."""
+"""Chunks of a collective, as in ASTRA-sim's case studies; more chunks cost more latency."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One dimension: `size` accelerators in a line of it, `bandwidth` B/s of one accelerator each way into all its links of it,
-    `latency` seconds of a hop. Ring algorithms run on rings, direct ones where all are connected, halving on switches."""
+    """One dimension: `size` accelerators along it; `bandwidth`: B/s of one accelerator each way over all its links of the
+    dimension; `latency`: seconds of a hop. Ring algorithms run on rings, direct ones on fully connected dimensions, halving on
+    switches."""
 
     kind: Kind
     size: int
@@ -81,7 +82,7 @@ class Walk:
 def walk(dimensions: Sequence[Dimension], comm: Comm, size: float, schedule: Schedule = "plain", chunks: int = CHUNKS) -> Walk:
     """`comm` (all-reduce, all-gather, reduce-scatter, all-to-all) of `size` bytes, the whole buffer, over all accelerators.
 
-    Raises SpecError for another call, and for a schedule or a number of chunks that there is not.
+    Raises SpecError for another call, an unknown schedule, or an invalid number of chunks.
     """
     if comm not in PHASES:
         raise SpecError("comm", comm.name.lower(), ", ".join(known.name.lower() for known in PHASES))
@@ -98,7 +99,7 @@ def walk(dimensions: Sequence[Dimension], comm: Comm, size: float, schedule: Sch
 
 
 def _shrinking(dimensions: Sequence[Dimension], order: Sequence[int], size: float) -> list[tuple[int, float]]:
-    """(dimension, seconds) of a reduce-scatter that walks `order`."""
+    """(dimension, seconds) of a reduce-scatter that passes the dimensions in `order`."""
     phases = []
     for d in order:
         phases.append((d, dimensions[d].scatter(size)))
@@ -151,8 +152,8 @@ def _serve(count: int, jobs: Sequence[Sequence[tuple[int, float]]]) -> Walk:
 
 
 def split(dimensions: Sequence[Dimension], ranks: int) -> tuple[tuple[Dimension, ...], tuple[Dimension, ...]]:
-    """The innermost dimensions that hold groups of `ranks` accelerators, and what is left over for groups across them. A dimension
-    is cut in two where it has to be; a part of a ring keeps its rate. Raises SpecError where sizes do not divide."""
+    """The innermost dimensions of groups of `ranks` accelerators, and the remaining dimensions for groups across them. A dimension
+    is split in two if necessary; a part of a ring keeps its rate. Raises SpecError if sizes do not divide."""
     most = math.prod(d.size for d in dimensions)
     if ranks > most:
         raise SpecError("ranks", ranks, f"at most {most} accelerators")

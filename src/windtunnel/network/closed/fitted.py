@@ -1,4 +1,4 @@
-"""Fitted constants of what collectives reach, a few per GPU generation and per kind of fabric. Redone by `calibrate.refit`.
+"""Fitted constants of collectives, a few per GPU generation and per kind of fabric. `calibrate.refit` repeats the fit.
 
 Families named in `fitted_on` are those of the table of published nccl-tests runs that `windtunnel validate` reads; constants whose
 comment says "assumed" or "as ..." rest on no measurement of their own. An empty `fitted_on` makes estimates "transferred".
@@ -15,8 +15,8 @@ Triple = tuple[float, float, float]
 class NodeConstants:
     """Inside a scale-up domain. Seconds; fractions of the link's data-sheet rate; triples are (LL, LL128, Simple).
 
-    `ring` is of the ring's bus rate, `tree` of its algorithm rate, `nvls` of the link before the chunk's overhead
-    (bytes), `nvls_tree` what is left of that where the sums go on to other nodes.
+    `ring`: fraction of the ring's bus rate; `tree`: of its algorithm rate; `nvls`: of the link, before the chunk's overhead
+    (bytes); `nvls_tree`: factor on `nvls` if the sums go on to other nodes.
     Fills count slices (`fill`) or loops (`nvls_fill`). `p2p_channel` is B/s of one channel of a message (0: never the limit),
     `p2p_fill` the bytes that an all-to-all loses to starting and ending at most; `nvls_head` seconds of each rank of a domain
     beyond eight where a switch reduction goes on to other domains.
@@ -66,9 +66,9 @@ class NetConstants:
 
 
 # Tree hops inside a node are NCCL's own (`tuning.cc`) and the tree's LL and Simple rates are assumed, as no measured run on one
-# node selects a tree. A ring's fill is assumed (a slice and a half), none on Volta, where a fit takes it to zero. NVLS entries of
-# GPUs without it are never read. p2p of Ampere is from one-node send/recv of 2 KiB to 64 MiB (microsoft/vidur, a100_dgx), of the
-# others near it.
+# node selects a tree. A ring's fill is assumed (a slice and a half); on Volta the fit gives zero. NVLS entries of
+# GPUs without it are never read. p2p of Ampere is from one-node send/recv of 2 KiB to 64 MiB (microsoft/vidur, a100_dgx); the
+# others are set near it.
 _AMPERE = NodeConstants(
     launch=16.1e-6,
     hop=(0.7e-6, 2.78e-6, 7.53e-6),
@@ -243,8 +243,8 @@ _EFA1 = NetConstants(
     relative_error=0.12,
     fitted_on=("AWS-A100",),
 )
-# RoCE under NCCL: InfiniBand's constants, a third more latency for Ethernet's switches and NICs. Assumed; published runs lie on
-# both sides (docs/network.md).
+# RoCE under NCCL: InfiniBand's constants with a third more latency for Ethernet's switches and NICs. Assumed; published runs are
+# both faster and slower (docs/network.md).
 _ROCE = replace(
     _IB,
     hop=(5.8e-6, 8.2e-6, 18e-6),
@@ -264,8 +264,8 @@ _ETHERNET = replace(
     relative_error=0.3,
     fitted_on=("GCP-H100",),
 )
-# RCCL over RoCE and InfiniBand. Rates of the ring and of sends are all that the fabric's payload rate leaves; Simple's hops and the
-# tree's rate are not seen in the rows.
+# RCCL over RoCE and InfiniBand. Ring and sends achieve the fabric's full payload rate; the rows do not determine Simple's hops and
+# the tree's rate.
 _RCCL = NetConstants(
     launch=1.3e-6,
     hop=(19.8e-6, 17.1e-6, 16e-6),

@@ -1,4 +1,4 @@
-"""Whether a step can do what its fabric says, and which of its fields a fidelity does not read."""
+"""Whether a step can run on its fabric, and the fabric's fields that a fidelity does not read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNREAD = {
     CLOSED: ("topology", "nic_ports", "planes", "uplink_ratio", "routing", "congestion", "flows_per_connection"),
     FLOW: ("congestion",),
 }
-"""Fields that a fidelity does not read. In closed form `ecmp_efficiency` stands for what they do; a fluid has no packets."""
+"""Fields that a fidelity does not read. In closed form `ecmp_efficiency` replaces them; fluid flows have no packets."""
 
 
 @cache
@@ -26,7 +26,8 @@ def _entry(name: str) -> Fabric | None:
 
 
 def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
-    """Raises SpecError for what no step can run: a builder other than the entry's, planes that the NIC's ports do not reach.
+    """Raises SpecError for fabrics that no step can run on: a builder other than the entry's, planes that the NIC's ports do not
+    reach.
 
     A step builds its graph for the nodes of the job, from `topology`, `leaf_nodes`, `pod_nodes` and the fields beside them.
     `builder` is what `windtunnel flows --fabric` builds for the catalogue entry, so another one there would change nothing. Also
@@ -38,7 +39,7 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
         )
     if fabric.congestion is not None:
         load_congestion(fabric.congestion, path=f"{path}.congestion")
-    if fabric.builder in (None, "none"):  # `--set cluster.fabric.builder=none` takes an entry's builder away
+    if fabric.builder in (None, "none"):  # `--set cluster.fabric.builder=none` removes an entry's builder
         return
     entry = _entry(fabric.id)
     known = {entry.builder} if entry is not None else {load_fabric(one).builder for one in names("fabrics")}

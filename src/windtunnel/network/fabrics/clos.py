@@ -12,7 +12,7 @@ from windtunnel.network.fabrics.columns import Columns, numbered
 
 
 def up_links(down: float, link: float, oversubscription: float) -> tuple[int, float]:
-    """(how many links go up, rate of each) over `down` B/s: links of at most `link` B/s that add up exactly."""
+    """(number of up-links, rate of each) above `down` B/s: links of at most `link` B/s that add up exactly."""
     total = down / oversubscription
     links = max(1, math.ceil(total / link - 1e-9))
     return links, total / links
@@ -37,15 +37,17 @@ def spines(
 ) -> Int32s:
     """`count` switches over each row of `below` [pods, n], each joined to all of its row by `parallel` cables; [pods, count]."""
     pods = len(below)
-    made = columns.nodes(NodeKind.SWITCH, numbered(name, pods, count) if pods > 1 else numbered(name, count)).reshape(pods, count)
+    switches = columns.nodes(NodeKind.SWITCH, numbered(name, pods, count) if pods > 1 else numbered(name, count)).reshape(
+        pods, count
+    )
     a = np.broadcast_to(below[:, :, None, None], (pods, below.shape[1], count, parallel))
-    columns.cables(a, made[:, None, :, None], rate, latency)
-    return made
+    columns.cables(a, switches[:, None, :, None], rate, latency)
+    return switches
 
 
 def cores(columns: Columns, pods: Int32s, count: int, rate: float, latency: float, name: str = "core") -> Int32s:
     """Over `pods` [pods, spines]: for each spine position `count` switches that join that spine of every pod; [spines, count]."""
     width = pods.shape[1]
-    made = columns.nodes(NodeKind.SWITCH, numbered(name, width, count)).reshape(width, count)
-    columns.cables(pods[:, :, None], made[None, :, :], rate, latency)
-    return made
+    switches = columns.nodes(NodeKind.SWITCH, numbered(name, width, count)).reshape(width, count)
+    columns.cables(pods[:, :, None], switches[None, :, :], rate, latency)
+    return switches

@@ -1,8 +1,8 @@
 """The graph of a catalogue cluster, for as many nodes as a job uses.
 
-Links between nodes carry payload: line rate times the fabric's `efficiency` (headers, gaps, message pipelining), so that bytes
-over rate is what a transfer takes. NVLink and PCIe have their own rates; what a protocol reaches of them is the caller's (lanes
-have a rate). Up-links are sized for full leaves and pods, also where the job fills only a part of them.
+Links between nodes have payload rates: line rate times the fabric's `efficiency` (headers, gaps, message pipelining), so that a
+transfer takes bytes over rate. NVLink and PCIe have their full rates; the caller accounts for protocols (lanes have a rate).
+Up-links are sized for full leaves and pods, also if the job fills only a part of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ClusterGraph:
 def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "packed") -> ClusterGraph:
     """Graph of `nodes` nodes (left out: all of the cluster's), ranks placed as `placement` says (see placement.py).
 
-    Raises SpecError if several nodes are asked of a cluster without NICs or fabric.
+    Raises SpecError for several nodes of a cluster without NICs or fabric.
     """
     node, fabric = cluster.node, cluster.fabric
     many = nodes if nodes is not None else -(-cluster.gpus // node.gpus)

@@ -1,4 +1,4 @@
-"""Columns of a graph while it is being built: blocks of nodes and cables, never an object per link."""
+"""Columns of a graph while it is being built: blocks of nodes and cables, without an object per link."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Numbers = float | npt.NDArray[np.float64]
 
 
 class Columns:
-    """Collects nodes, cables and endpoints; `graph()` makes the columns of them."""
+    """Collects nodes, cables and endpoints; `graph()` joins them into columns."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -24,7 +24,7 @@ class Columns:
         self._links: list[tuple[Int32s, Int32s, npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int16]]] = []
 
     def nodes(self, kind: NodeKind | npt.NDArray[np.uint8], names: Sequence[str], site: int | Int32s = -1) -> Int32s:
-        """Adds one node for each name; their numbers. `kind` and `site` are for all of them, or one each."""
+        """Adds one node for each name; returns their numbers. `kind` and `site`: one for all, or one each."""
         count = len(names)
         first, self.count = self.count, self.count + count
         self._kind.append(np.broadcast_to(np.asarray(kind, np.uint8), (count,)))
@@ -86,7 +86,7 @@ def _woven(a: Int32s, b: Int32s) -> Int32s:
 
 
 def numbered(prefix: str, *sizes: int) -> list[str]:
-    """`leaf0`, `leaf1`, ... or `leaf0.0`, `leaf0.1`, ... for more than one size (the last one counts fastest)."""
+    """`leaf0`, `leaf1`, ... or `leaf0.0`, `leaf0.1`, ... for more than one size (the last one varies fastest)."""
     names = [f"{prefix}{i}" for i in range(sizes[0])]
     for size in sizes[1:]:
         names = [f"{name}.{i}" for name in names for i in range(size)]

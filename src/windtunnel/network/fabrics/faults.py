@@ -51,9 +51,9 @@ def parse_fault(text: str) -> Fault:
     except ValueError:
         raise SpecError("--fault", text, _FORM) from None
     arrow = "->" if "->" in pattern else "--"
-    a, found, b = pattern.partition(arrow)
+    a, separator, b = pattern.partition(arrow)
     wrong = not colon or word not in ("down", "slow") or values or len(options) != len([o for o in options if "=" in o])
-    if wrong or not a or (found and not b) or not 0.0 <= factor <= 1.0 or not 0.0 < part <= 1.0 or seed < 0:
+    if wrong or not a or (separator and not b) or not 0.0 <= factor <= 1.0 or not 0.0 < part <= 1.0 or seed < 0:
         raise SpecError("--fault", text, _FORM)
     return Fault(a.strip(), b.strip(), arrow == "--", factor, part, seed)
 
@@ -139,11 +139,11 @@ def _links(graph: Graph, fault: Fault) -> npt.NDArray[np.bool_]:
 def _nodes(graph: Graph, pattern: str) -> npt.NDArray[np.bool_]:
     match = re.compile(fnmatch.translate(pattern)).match
     names = graph.names or [graph.name(node) for node in range(graph.nodes)]
-    found = np.fromiter((match(name) is not None for name in names), np.bool_, graph.nodes)
-    if not found.any():
+    matches = np.fromiter((match(name) is not None for name in names), np.bool_, graph.nodes)
+    if not matches.any():
         shown = ", ".join(sorted({re.sub(r"\d+", "*", name) for name in names})[:12])
         raise SpecError("--fault", pattern, f"the name of a node, such as one of {shown}")
-    return found
+    return matches
 
 
 def _draw(candidates: npt.NDArray[np.int64], fault: Fault) -> npt.NDArray[np.int64]:

@@ -45,22 +45,22 @@ def load_graph(path: str) -> Graph:
 
 
 def graph_of(table: dict[str, Any], path: str = "fabric") -> Graph:
-    """The graph of a parsed table; `path` is what messages call it."""
+    """The graph of a parsed table; `path` names it in messages."""
     _known(table, {"nodes", "links", "endpoints"}, path)
     columns = Columns()
     index = _nodes(columns, _entries(table, "nodes", path), f"{path}.nodes")
     down = _links(columns, _entries(table, "links", path), index, f"{path}.links")
     names = list(index)
     plain = columns.graph([])
-    given = table.get("endpoints")
-    if given is None:
+    endpoints = table.get("endpoints")
+    if endpoints is None:
         kinds = plain.node_kind
-        wanted = NodeKind.HOST if (kinds == NodeKind.HOST).any() else NodeKind.GPU
-        given = [names[i] for i in np.flatnonzero(kinds == wanted)]
-    if not isinstance(given, list) or not given:
-        raise SpecError(f"{path}.endpoints", given, "a list of nodes that flows may name, or hosts or GPUs among the nodes")
+        endpoint_kind = NodeKind.HOST if (kinds == NodeKind.HOST).any() else NodeKind.GPU
+        endpoints = [names[i] for i in np.flatnonzero(kinds == endpoint_kind)]
+    if not isinstance(endpoints, list) or not endpoints:
+        raise SpecError(f"{path}.endpoints", endpoints, "a list of nodes that flows may name, or hosts or GPUs among the nodes")
     ends, nics, start, rails = [], [], [0], []
-    for i, entry in enumerate(given):
+    for i, entry in enumerate(endpoints):
         where = f"{path}.endpoints[{i}]"
         one = {"node": entry} if isinstance(entry, str) else entry
         _known(one, _END, where)

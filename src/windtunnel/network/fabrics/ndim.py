@@ -1,4 +1,4 @@
-"""Hierarchical N-dimensional machines as ASTRA-sim describes them: each dimension is a ring, fully connected, or a switch.
+"""Hierarchical N-dimensional machines as in ASTRA-sim: each dimension is a ring, fully connected, or a switch.
 
 Won et al., "ASTRA-sim2.0", ISPASS 2023: `topology: [Ring, FullyConnected, Switch]`, `npus_count`, `bandwidth` and `latency` one
 each for every dimension; the bandwidth is that of one link. Accelerators forward between dimensions. Dimension 0 is the

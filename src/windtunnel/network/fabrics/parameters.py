@@ -1,4 +1,4 @@
-"""Parameters of a fabric builder as data: fields with a kind, a default, a range and a line of explanation.
+"""Parameters of a fabric builder as data: fields with a kind, a default, a range and a one-line explanation.
 
 A builder is a frozen dataclass whose fields are made by the functions below and whose `build()` returns the graph. The command
 line, the docs and the catalogue read the same fields.
@@ -17,12 +17,12 @@ from windtunnel.base.units import parse_bandwidth, parse_time
 from windtunnel.engine.graph import Graph
 
 MOST_NODES = 4_000_000
-"""A graph beyond this is a slip of the pen rather than a cluster; the memory of its columns would be some gigabytes."""
+"""Limit of nodes: a larger graph is probably a typing error, and its columns would take gigabytes."""
 
 
 @dataclass(frozen=True)
 class ParameterKind:
-    """How a parameter is read and what it may be."""
+    """How a parameter is read, and its allowed values."""
 
     read: Callable[[str], Any]
     allowed: str
@@ -68,7 +68,7 @@ class Builder(ABC):
         """The graph; SpecError for parameters that contradict each other."""
 
     def wrong(self, parameter: str, allowed: str, hint: str = "") -> SpecError:
-        """The error for a parameter whose value does not go with the others."""
+        """The error for a parameter whose value contradicts the others."""
         return SpecError(f"{self.NAME}.{parameter}", getattr(self, parameter), allowed, hint)
 
 

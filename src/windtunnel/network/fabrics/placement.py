@@ -1,4 +1,4 @@
-"""Which GPU each rank of a job runs on."""
+"""Placement: the GPU on which each rank of a job runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _leaf(home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s, seed: int) -> I
 
 
 def _random(home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s, seed: int) -> Int32s:
-    """Nodes in random order, GPUs of a node together: what a scheduler without topology gives."""
+    """Nodes in random order, GPUs of a node together: the placement of a scheduler that ignores topology."""
     position = np.random.default_rng(seed).permutation(int(home.max()) + 1)
     return np.lexsort((np.arange(len(home)), position[home])).astype(np.int32)
 
@@ -70,9 +70,9 @@ def place(text: str, home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s) -> I
 
 def _given(text: str, gpus: int) -> Int32s:
     try:
-        found = np.array([int(part) for part in text.split(",")], np.int64)
+        gpu_of_rank = np.array([int(part) for part in text.split(",")], np.int64)
     except (ValueError, OverflowError):
         raise SpecError("placement", text, "GPU numbers with commas, such as list:0,8,16") from None
-    if (found < 0).any() or (found >= gpus).any() or len(np.unique(found)) != len(found):
+    if (gpu_of_rank < 0).any() or (gpu_of_rank >= gpus).any() or len(np.unique(gpu_of_rank)) != len(gpu_of_rank):
         raise SpecError("placement", text, f"different GPUs from 0 to {gpus - 1}")
-    return found.astype(np.int32)
+    return gpu_of_rank.astype(np.int32)

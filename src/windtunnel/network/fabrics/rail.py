@@ -1,4 +1,4 @@
-"""Rail-optimised fabric (Spectrum-X, InfiniBand SuperPODs): NIC j of every server of a unit hangs on leaf j of that unit.
+"""Rail-optimised fabric (Spectrum-X, InfiniBand SuperPODs): NIC j of every server of a unit connects to leaf j of that unit.
 
 Defaults are those of SimAI's Spectrum-X template (aliyun/SimAI, inputs/topo/gen_Topo_Template.py: 64 NICs a leaf, 64 spines,
 400 Gb/s, 0.5 us, eight leaves a segment); NVIDIA's reference designs use units of 32 servers with the same wiring (DGX SuperPOD

@@ -26,13 +26,13 @@ BUILDERS: dict[str, type[Builder]] = {
     b.NAME: b
     for b in (FatTree, Rail, Hpn, Dcn, MegaScale, Dragonfly, DragonflyPlus, Torus, Mesh, NDim, NvLink, Pcie, ClusterFabric)
 }
-"""Name -> builder; adding one is a file and a word here."""
+"""Name -> builder; a new builder needs a file and an entry here."""
 
 
 def parse_fabric(text: str) -> Graph:
     """The graph that `text` names: builder:key=value,..., `file:PATH` or a path that ends in .toml or .json, or a catalogue fabric.
 
-    Raises UnknownName for a name that nothing has, SpecError for a parameter, FileError for a file.
+    Raises UnknownName for an unknown name, SpecError for a parameter, FileError for a file.
     """
     name, colon, rest = text.strip().partition(":")
     if name == "file" and colon:

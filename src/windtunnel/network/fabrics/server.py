@@ -1,4 +1,4 @@
-"""What is inside a server: GPUs, NVSwitch or NVLink mesh, PCIe switches, NICs, CPUs.
+"""The inside of a server: GPUs, NVSwitch or NVLink mesh, PCIe switches, NICs, CPUs.
 
 One scale-up domain is one site of the graph; a domain that spans servers (NVL72) has one NVSwitch node and its trays' PCIe
 trees. A domain's NVSwitches are one node with each GPU's full bandwidth, since NVLink stripes every transfer over all of them.
@@ -18,7 +18,7 @@ from windtunnel.spec.pcie import nearest_pcie
 
 CPU_RATE = {"intel": 22e9, "amd": 16e9, "arm": 52e9, "other": 16e9}
 """B/s between sockets: NCCL's figures for peer traffic over UPI (Sapphire Rapids) and Infinity Fabric (src/graph/topo.h); Arm
-servers of this class join their chips by NVLink-C2C, which is not the limit: assumed to carry what PCIe gen 5 does."""
+servers of this class connect their chips by NVLink-C2C, which is not the bottleneck: assumed to carry as much as PCIe gen 5."""
 NVLINK_LATENCY = 25e-9  # s a link; default of SimAI's topology template (nv_latency)
 PCIE_LATENCY = 100e-9  # s a link; port-to-port figure of PCIe switches of this class (Broadcom PEX, vendor)
 CUBE_MESH = (
@@ -72,10 +72,10 @@ class Servers:
 def add_servers(columns: Columns, inside: Inside, count: int) -> Servers:
     """Adds `count` servers, numbered one after the other; the last domain may be smaller."""
     trays = max(1, inside.domain // inside.gpus)
-    whole, rest = divmod(count, trays)
+    full_domains, rest = divmod(count, trays)
     gpus, nics = [], []
     site = 0
-    for sites, size in ((whole, trays), (1 if rest else 0, rest)):
+    for sites, size in ((full_domains, trays), (1 if rest else 0, rest)):
         if not sites:
             continue
         kinds, names, cables = _site(inside, size)
@@ -115,7 +115,7 @@ def add_servers(columns: Columns, inside: Inside, count: int) -> Servers:
 
 
 def _switches(inside: Inside) -> int:
-    """PCIe switches: one a NIC and GPU where there are as many, never fewer than the two sockets need."""
+    """Number of PCIe switches: one per NIC and GPU if there are as many, and at least one per socket."""
     return min(inside.gpus, max(inside.nics, 2))
 
 
@@ -158,7 +158,7 @@ def _site(inside: Inside, trays: int) -> tuple[list[int], list[tuple[int, str]],
 
 
 def _mesh(inside: Inside, together: list[int]) -> list[Cable]:
-    """Direct links of GPUs without a switch: the cube mesh of eight with six links, else every pair owns an equal part."""
+    """Direct links of GPUs without a switch: the cube mesh for eight GPUs with six links, else an equal part for every pair."""
     if inside.kind == "nvlink_mesh" and len(together) == 8 and inside.links == 6:
         return [(together[a], together[b], inside.bandwidth / 6 * links, NVLINK_LATENCY) for a, b, links in CUBE_MESH]
     part = inside.bandwidth / (len(together) - 1) if len(together) > 1 else 0.0
@@ -168,12 +168,12 @@ def _mesh(inside: Inside, together: list[int]) -> list[Cable]:
 def _driven(inside: Inside) -> list[list[int]]:
     """NICs that each GPU of a server drives: an even share of those on its PCIe switch, else the nearest one on its socket.
 
-    As NCCL divides them (ncclTopoGetLocalNet): of n NICs beside m GPUs each GPU has ceil(n / m), rotated by its place.
+    As in NCCL (ncclTopoGetLocalNet): with n NICs beside m GPUs each GPU has ceil(n / m), rotated by its index.
     """
     gpus, nics, switches, cpus = inside.gpus, inside.nics, _switches(inside), _cpus(inside)
     if not nics:
         return [[] for _ in range(gpus)]
-    found = []
+    driven = []
     for gpu in range(gpus):
         home = gpu * switches // gpus
         beside = [n for n in range(nics) if n * switches // nics == home]
@@ -181,8 +181,8 @@ def _driven(inside: Inside) -> list[list[int]]:
         if beside:
             share = -(-len(beside) // len(peers))
             place = peers.index(gpu) * share
-            found.append([beside[(place + i) % len(beside)] for i in range(share)])
+            driven.append([beside[(place + i) % len(beside)] for i in range(share)])
         else:
             socket = home * cpus // switches
-            found.append([min(range(nics), key=lambda n: ((n * switches // nics) * cpus // switches != socket, n))])
-    return found
+            driven.append([min(range(nics), key=lambda n: ((n * switches // nics) * cpus // switches != socket, n))])
+    return driven

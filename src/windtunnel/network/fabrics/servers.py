@@ -1,4 +1,4 @@
-"""What builders of GPU clusters share: a catalogue node's numbers, and its GPUs as endpoints."""
+"""Shared by builders of GPU clusters: a catalogue node's numbers, and its GPUs as endpoints."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Torus of one to four dimensions: accelerators that forward for each other (as TPU v4: Jouppi et al., ISCA 2023).
 
-Numbers count the first dimension fastest. Links know their dimension, for dimension-order routing.
+In node numbers the first dimension varies fastest. Links have their dimension, for dimension-order routing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plain flows packet by packet: what a user may set, and what the packet engine is told."""
+"""Plain flows packet by packet: user settings, and the packet engine's options for them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def packet_flows(
     acked: bool,
     progress: Callable[[float], bool],
 ) -> tuple[Floats, PacketResult]:
-    """([F] seconds from each flow's start until its sender knows, or its last byte is there; NaN where the run was stopped before;
-    the run)."""
+    """([F] seconds from each flow's start until its sender has the last ACK, or its last byte has arrived; NaN if the run was
+    stopped before; the run)."""
     lanes = plain_lanes(flows.src, flows.dst, flows.bytes, flows.start)
     faults = None
     if settings.flaps:
@@ -51,7 +51,7 @@ def packet_flows(
 
 
 def described(graph: Graph, control: Congestion, options: PacketOptions) -> dict[str, object]:
-    """What a packet run assumes, for the result: every constant of the congestion control, marking, buffers, recovery."""
+    """Assumptions of a packet run, for the result: constants of the congestion control, marking, buffers, recovery."""
     outside = (graph.node_site[graph.link_from] < 0) | (graph.node_site[graph.link_to] < 0)
     fastest = float(graph.link_rate[outside].max(initial=0.0))
     marking = control.marking(fastest) if fastest else None

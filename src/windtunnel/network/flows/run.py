@@ -1,7 +1,7 @@
 """Plain flows over a fabric, by formula, fluid, or packet by packet: `run_flows(graph, flows, options) -> FlowsResult`.
 
-Routes and sizes are the same at every fidelity; the times differ. A flow of zero bytes, and a
-flow to its own endpoint, needs no network: it ends as it starts, in each of them.
+Routes and sizes are the same at every fidelity; the times differ. A flow of zero bytes, or to its own endpoint, ends when it
+starts.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from windtunnel.network.simulate.collisions import Collisions, collisions, loads
 from windtunnel.network.simulate.packet_settings import PacketSettings
 
 ACK = 64.0
-"""Bytes of an acknowledgement on the wire, for the way back where completion is counted at the sender."""
+"""Bytes of an ACK on the wire, for completion times at the sender."""
 Progress = Callable[[float], bool]
-"""Told the share that is done, now and then; answers whether to stop."""
+"""Called now and then with the finished share; returns whether to stop."""
 
 ROUTINGS: dict[str, Policy | None] = {
     "ecmp": Policy.ECMP,
@@ -41,19 +41,19 @@ ROUTINGS: dict[str, Policy | None] = {
     "flowlet": None,
     "adaptive": None,
 }
-"""Name -> how a flow's links are chosen; None: packet by packet, on the way."""
+"""Name -> how a flow's links are chosen; None: per packet, in the switches."""
 NICS = {"nearest": NicChoice.NEAREST, "rail": NicChoice.RAIL, "pxn": NicChoice.PXN}
 UNTIL = ("delivered", "acked")
 STATS = ("data_packet_hops", "ack_packet_hops", "events", "drops", "pfc_pauses", "host_pauses", "ecn_marks")
-"""Counters that every network reports; 0 where it has no such thing."""
+"""Counters that every network reports; 0 if they do not apply."""
 
 
 @dataclass(frozen=True)
 class FlowOptions:
     """How flows are run. `mtu`: bytes of a full packet, which every switch stores before it sends it on.
 
-    `until`: a flow is complete when its last byte has arrived (`delivered`), or when its sender knows (`acked`), which is what
-    csg-htsim and ns-3 print. `packet`: what only the packet network asks for.
+    `until`: a flow is complete when its last byte has arrived (`delivered`), or when its sender has the last ACK (`acked`), as
+    csg-htsim and ns-3 print it. `packet`: settings of the packet network.
     """
 
     network: str = CLOSED
@@ -79,7 +79,7 @@ class FlowOptions:
 
 @dataclass(frozen=True)
 class NetworkAnswer:
-    """What a network says: `fct` [F] seconds (NaN: not finished), counters, bytes over each link [L], what it assumed."""
+    """The result of a network: `fct` [F] seconds (NaN: not finished), counters, bytes over each link [L], assumptions."""
 
     fct: Floats
     stats: dict[str, float]
@@ -91,10 +91,10 @@ class NetworkAnswer:
 
 @dataclass(frozen=True)
 class FlowsResult:
-    """`fct` [F] seconds from a flow's start to its end; NaN where the run was stopped before.
+    """`fct` [F]: seconds from a flow's start to its end; NaN if the run was stopped before.
 
-    `collisions` is None where packets choose their links one by one. `series` over time, of packets and if asked for; its lanes are
-    numbers of flows.
+    `collisions` is None if each packet chooses its links. `series`: values over time, from the packet network if requested; its
+    lanes are numbers of flows.
     """
 
     graph: Graph
@@ -114,8 +114,8 @@ class FlowsResult:
         if not len(ended):
             return dict.fromkeys(("min", "p50", "mean", "p99", "max"))
         p50, p99 = np.percentile(ended, [50, 99])
-        found = (ended.min(), p50, ended.mean(), p99, ended.max())
-        return {name: float(value) for name, value in zip(("min", "p50", "mean", "p99", "max"), found, strict=True)}
+        values = (ended.min(), p50, ended.mean(), p99, ended.max())
+        return {name: float(value) for name, value in zip(("min", "p50", "mean", "p99", "max"), values, strict=True)}
 
     def makespan(self) -> float:
         """Seconds from the first start to the last end; 0 if no flow ended."""
@@ -123,7 +123,7 @@ class FlowsResult:
         return float(ends.max() - self.flows.start.min()) if len(ends) else 0.0
 
     def hot_links(self, most: int = 20) -> list[dict[str, object]]:
-        """The links that are busiest: bytes, and the share of the run for which they were busy at their rate."""
+        """The busiest links: bytes, and the share of the run for which they were busy at full rate."""
         g, span = self.graph, self.makespan()
         busy = self.link_bytes / g.link_rate
         top = np.lexsort((np.arange(g.links), -busy))[:most]
@@ -138,7 +138,7 @@ class FlowsResult:
 
 
 def run_flows(graph: Graph, flows: Flows, options: FlowOptions | None = None, progress: Progress | None = None) -> FlowsResult:
-    """Completion times of the flows. Raises UnknownName and SpecError for options, and where nothing connects two endpoints."""
+    """Completion times of the flows. Raises UnknownName and SpecError for options, and if no path connects two endpoints."""
     chosen = options or FlowOptions()
     check_fidelity(chosen.network)
     routes = chosen.route_options()
@@ -167,7 +167,7 @@ def run_flows(graph: Graph, flows: Flows, options: FlowOptions | None = None, pr
 
 
 def _paths(graph: Graph, flows: Flows, routes: RouteOptions) -> Paths:
-    """Paths of the flows; SpecError with the names of the two nodes where nothing connects them."""
+    """Paths of the flows; SpecError with the names of the two nodes if no path connects them."""
     try:
         return route(graph, flows.src, flows.dst, options=routes)
     except EngineError as error:
@@ -176,8 +176,8 @@ def _paths(graph: Graph, flows: Flows, routes: RouteOptions) -> Paths:
             raise
         ends = [f"{h} ({graph.name(int(graph.endpoint[int(h)]))})" for h in cut.groups()]
         hint = "The fabric is partitioned: the links between them are missing or down."
-        got = f"a flow from {ends[0]} to {ends[1]}"
-        raise SpecError(flows.source, got, "endpoints that links which are up connect", hint) from None
+        flow = f"a flow from {ends[0]} to {ends[1]}"
+        raise SpecError(flows.source, flow, "endpoints that links which are up connect", hint) from None
 
 
 def _after(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions) -> Floats:
@@ -210,11 +210,11 @@ def _fluid(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progr
     }
     variables = Variables(begin=flows.start, size=flows.bytes.astype(np.float64))
     try:
-        done = run_fluid(graph.link_rate, Demands.of_paths(paths), variables, progress=told)
+        run = run_fluid(graph.link_rate, Demands.of_paths(paths), variables, progress=told)
     except _Stop:
         return NetworkAnswer(np.full(len(flows), np.nan), {}, np.zeros(graph.links), assumed, finished=False)
-    stats = {name: done.stats[name] for name in ("events", "solves", "incremental", "full")}
-    return NetworkAnswer(done.delivered - flows.start + _after(graph, flows, paths, options), stats, done.use.bytes, assumed)
+    stats = {name: run.stats[name] for name in ("events", "solves", "incremental", "full")}
+    return NetworkAnswer(run.delivered - flows.start + _after(graph, flows, paths, options), stats, run.use.bytes, assumed)
 
 
 def _packet(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> NetworkAnswer:

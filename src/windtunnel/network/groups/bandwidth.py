@@ -18,7 +18,9 @@ _EXTRA_LINKS = {"device": 0, "node": 0, "leaf": 0, "pod": 2, "core": 4}
 # Rings of single NVLinks that fit on the first n GPUs of an eight-GPU hybrid cube mesh (DGX-1V): two directions for each of the
 # edge-disjoint Hamiltonian cycles; a test counts them. Five GPUs have none, and NCCL goes through a neighbour.
 _CUBE_RINGS = {2: 1, 3: 2, 4: 4, 5: 2, 6: 2, 7: 4, 8: 6}
-_ACROSS_SOCKETS = 0.6  # of a ring that leaves a CPU's PCIe tree: all-reduce on 8 against 4 A100 PCIe (SimuMax, 0.4176 / 0.6924)
+_ACROSS_SOCKETS = (
+    0.6  # efficiency of a ring that leaves a CPU's PCIe tree: all-reduce on 8 against 4 A100 PCIe (SimuMax, 0.4176 / 0.6924)
+)
 _OWN_PORTS = ("ethernet", "ici")  # accelerators whose network ports are on the chip and not behind PCIe
 
 
@@ -26,9 +28,9 @@ _OWN_PORTS = ("ethernet", "ici")  # accelerators whose network ports are on the 
 class GroupLinks:
     """Rates of one group. `generation` and `fabric` are the keys of the fitted constants.
 
-    `intra`: per GPU inside the domain; `chain`: the same for a ring that goes on to other domains; `pair`: to one peer there;
-    `inter`: what the whole group has out of one domain; `line`: the same before the fabric's efficiency; `nics`: NIC devices of the
-    group; `hop`: seconds of a network hop beyond a leaf's own; `stated`: latency that the NIC's description tells NCCL's tuner,
+    `intra`: per GPU inside the domain; `chain`: the same for a ring that continues to other domains; `pair`: to one peer inside;
+    `inter`: of the group's links out of one domain; `line`: the same before the fabric's efficiency; `nics`: NIC devices of the
+    group; `hop`: seconds of network hops beyond those inside a leaf; `stated`: latency that the NIC reports to NCCL's tuner,
     which is a hint and not a measurement; `hosts`: servers of a domain.
     """
 
@@ -54,10 +56,10 @@ _OTHERS = (("cdna4", "cdna4"), ("cdna2", "cdna2"), ("cdna", "cdna3"), ("gaudi", 
 
 
 def generation_of(architecture: str, nvidia: bool) -> str:
-    """The generation whose constants are used: NVIDIA's are those of NCCL's tuner, others go by the start of the name."""
+    """The generation whose constants are used: NVIDIA's are those of NCCL's tuner, others are found by the prefix of the name."""
     name = architecture.lower()
     if not nvidia:
-        return next((found for start, found in _OTHERS if name.startswith(start)), "other")
+        return next((generation for start, generation in _OTHERS if name.startswith(start)), "other")
     known = {"pascal": "volta", "turing": "volta", "ada": "ampere", "rubin": "blackwell", "grace_hopper": "hopper"}
     if name in GENERATIONS:
         return name
@@ -65,8 +67,8 @@ def generation_of(architecture: str, nvidia: bool) -> str:
 
 
 def net_of(kind: str, generation: str) -> str:
-    """Key of the fabric's fitted constants: EFA comes in a generation with each instance generation (p4, then p5 and later), and
-    RCCL has constants of its own."""
+    """Key of the fabric's fitted constants: EFA has one generation for p4 and one for p5 and later instances; RCCL has its own
+    constants."""
     if kind == "efa" and generation in ("volta", "ampere"):
         return "efa1"
     return "rccl" if kind in ("infiniband", "roce", "ethernet") and generation.startswith("cdna") else kind
@@ -130,7 +132,7 @@ def _cube(scale: ScaleUp) -> bool:
 
 
 def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) -> tuple[float, float]:
-    """(rate that a ring has, rate to one peer), per GPU each way."""
+    """(rate of a ring, rate to one peer), per GPU each way."""
     if kind == "nvswitch" or ranks < 2:
         return bandwidth, bandwidth
     if kind == "ici":  # a torus: rings on all axes at once, one link to a neighbour
@@ -147,8 +149,8 @@ def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) ->
 def uplink_share(cluster: Cluster, group: Group, comm: Comm) -> float:
     """Fraction of the NIC rate that the links out of a leaf and out of a pod leave a group (0..1].
 
-    All groups of the axis send alike. A ring or tree laid out in order leaves each leaf once, so 1 / per_leaf of a leaf's traffic
-    goes up; of an all-to-all it is the part of the peers that sit elsewhere. Oversubscription cuts what is over the capacity.
+    All groups of the axis send equally. A ring or tree in rank order leaves each leaf once, so 1 / per_leaf of a leaf's traffic
+    goes up; for an all-to-all it is the share of peers below other leaves. Oversubscription limits it to the capacity.
     """
     fabric, share = cluster.fabric, 1.0
     levels = (

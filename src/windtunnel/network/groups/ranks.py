@@ -13,7 +13,7 @@ _PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.CP_HEADS: "cp", Axis.CP_RING: "
 _STAGE = ("dp", "cp", "tp")
 _STATE = (Axis.SHARD, Axis.REPLICA, Axis.NEAR, Axis.FAR)
 _EXPERTS = {Axis.EXPERT_DP: 1, Axis.EXPERT_SHARD: 1, Axis.EXPERT_REPLICA: 1, Axis.EP: 2, Axis.ETP: 3}
-"""Experts' axes, and which of (copies, ep, etp) they run along."""
+"""Expert axes, and the dimension of (copies, ep, etp) that each runs along."""
 
 _JOINED = {**dict.fromkeys(_STATE, ("dp", "cp")), **dict.fromkeys(_EXPERTS, _STAGE), Axis.WORLD: ("dp", "cp", "tp", "pp")}
 
@@ -67,17 +67,17 @@ def rows_of(
         else:
             senders, receivers = stages[:-1], stages[1:]
         return np.stack([senders.ravel(), receivers.ravel()], axis=1)
-    wanted = [a for a in order if a in _JOINED.get(axis, (_PLAN_AXES.get(axis, ""),))]
-    if stage is not None and "pp" not in wanted:
+    inner_axes = [a for a in order if a in _JOINED.get(axis, (_PLAN_AXES.get(axis, ""),))]
+    if stage is not None and "pp" not in inner_axes:
         grid = np.take(grid, [stage], axis=order.index("pp"))
-    rest = [a for a in order if a not in wanted]
-    found = np.transpose(grid, [order.index(a) for a in rest + wanted])
-    found = found.reshape(-1, int(np.prod([sizes[a] for a in wanted], dtype=np.int64)))
-    if axis in _EXPERTS and found.shape[1] % (ep * etp) == 0:
-        cut = found.reshape(found.shape[0], -1, ep, etp)
-        found = np.moveaxis(cut, _EXPERTS[axis], 3).reshape(-1, cut.shape[_EXPERTS[axis]])
+    rest = [a for a in order if a not in inner_axes]
+    rows = np.transpose(grid, [order.index(a) for a in rest + inner_axes])
+    rows = rows.reshape(-1, int(np.prod([sizes[a] for a in inner_axes], dtype=np.int64)))
+    if axis in _EXPERTS and rows.shape[1] % (ep * etp) == 0:
+        cut = rows.reshape(rows.shape[0], -1, ep, etp)
+        rows = np.moveaxis(cut, _EXPERTS[axis], 3).reshape(-1, cut.shape[_EXPERTS[axis]])
     if axis in (Axis.SHARD, Axis.NEAR, Axis.FAR):
-        found = found.reshape(-1, shard)
+        rows = rows.reshape(-1, shard)
     inner = {
         Axis.CP_HEADS: swap,
         Axis.CP_RING: swap,
@@ -88,7 +88,7 @@ def rows_of(
         Axis.EXPERT_REPLICA: experts,
     }.get(axis)
     if inner is None:
-        return found
+        return rows
     if axis in (Axis.CP_HEADS, Axis.NEAR, Axis.EXPERT_SHARD):
-        return found.reshape(-1, inner)
-    return np.swapaxes(found.reshape(found.shape[0], -1, inner), 1, 2).reshape(-1, found.shape[1] // inner)
+        return rows.reshape(-1, inner)
+    return np.swapaxes(rows.reshape(rows.shape[0], -1, inner), 1, 2).reshape(-1, rows.shape[1] // inner)

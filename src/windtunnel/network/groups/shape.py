@@ -1,7 +1,7 @@
-"""Which ranks take part in a collective, and where they sit: the shape of a communication group on nodes, leaves and pods.
+"""The shape of a communication group: its ranks, and how they are spread over nodes, leaves and pods.
 
-A rank's place follows from the plan's placement order (innermost axis first) and from the size of the node. Every group of an axis
-is looked at, and the shape returned is that of the group that spans most nodes, since equal groups wait for the slowest one.
+A rank's place follows from the plan's placement order (innermost axis first) and from the size of the node. All groups of an axis
+are compared, and the shape returned is that of the group that spans most nodes, since groups wait for the slowest one.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def _shape(
 ) -> Group:
     if axis in (Axis.PP, Axis.EMBEDDING) and pp == 1:
         return Group(1, 1, 1, 1, min(domain, tp * cp * dp), "device", 1.0, 1.0)
-    found = rows_of(axis, {"tp": tp, "cp": cp, "dp": dp, "pp": pp}, placement, shard, ep, stage, etp, swap, near, experts)
-    return _describe(found, None, domain, server, leaf, pod, pair=axis in (Axis.PP, Axis.EMBEDDING))
+    rows = rows_of(axis, {"tp": tp, "cp": cp, "dp": dp, "pp": pp}, placement, shard, ep, stage, etp, swap, near, experts)
+    return _describe(rows, None, domain, server, leaf, pod, pair=axis in (Axis.PP, Axis.EMBEDDING))
 
 
 def _describe(rows: Int64s, sharing: int | None, domain: int, server: int, leaf: int, pod: int, pair: bool = False) -> Group:
@@ -150,7 +150,7 @@ def _describe(rows: Int64s, sharing: int | None, domain: int, server: int, leaf:
 
 
 def _sharing(home: Int64s, pair: bool) -> int:
-    """Groups that leave one domain at the same time, at the busiest domain; of a pair only the sender counts."""
+    """Groups that leave the busiest domain at the same time; of a pair only the sender counts."""
     crossing = home[(home.max(axis=1) != home.min(axis=1))]
     if pair:
         sources = crossing[:, 0]

@@ -1,1 +1,1 @@
-"""Collectives as lanes: streams of slices between ranks that wait for each other, which every engine runs."""
+"""Collectives as lanes: streams of slices between ranks, with waits between them; both network engines run them."""

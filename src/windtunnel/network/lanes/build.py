@@ -1,9 +1,9 @@
 """Builds the lanes of a collective: an algorithm's pattern, with the rate and the delays that the library reaches.
 
-The closed form says what a call takes alone: launch, steps and fill, and its bytes at a rate inside a node and one between nodes.
-Lanes get that rate shared out among them, and what is left of the closed form's seconds as a delay before each slice, by the hops
-of its algorithm and protocol. So a call that is alone on its links takes the closed form's time in every engine: by construction,
-which is no check of the closed form.
+The closed form gives a call's seconds without other traffic: launch, steps and fill, and its bytes at one rate inside a node and
+one between nodes. That rate is divided over the lanes. The remaining seconds become a delay before each slice, in proportion to
+the hops of the algorithm and protocol. So a call without other traffic takes the closed form's time in every engine, by
+construction; this does not validate the closed form.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 _WIRE = {c.LL: 2.0, c.LL128: 128.0 / 120.0, c.SIMPLE: 1.0}
-"""Bytes sent for a byte of data: LL pairs each four with a flag, LL128 gives eight of 128 to it."""
+"""Bytes sent per byte of data: LL adds a flag to each four bytes, LL128 uses eight of 128 bytes for it."""
 _SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
 _BATCH = 8  # peers of one channel's batch
 _HUGE = 1e30
-_MOST_SLICES = 300_000  # that are timed one by one where no formula is exact
+_MOST_SLICES = 300_000  # slices that are timed one by one if no formula is exact
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What the library reaches. Seconds: `launch` before the first slice, `local` and `net` for all of the call's bytes inside
-    nodes and between them, hops per slice of each kind; `total` the closed form's seconds, None where it has none for the
+    """Speed of the library in seconds: `launch` before the first slice, `local` and `net` for all of the call's bytes inside
+    nodes and between them, hops per slice of each kind; `total`: the closed form's seconds, None if it has none for the
     algorithm."""
 
     launch: float
@@ -54,8 +54,8 @@ class Speed:
 
 @dataclass(frozen=True)
 class CallLanes:
-    """Lanes of one call. `seconds` what it takes alone; `latency` the part that does not move bytes; `call` and `pattern` what they
-    were made from. Endpoint of rank r is `ends[r]`, switches included."""
+    """Lanes of one call, with the `call` and `pattern` that they were built from. `seconds`: without other traffic; `latency`: the
+    part that does not move bytes. The endpoint of rank r is `ends[r]`, switches included."""
 
     lanes: Lanes
     pattern: Pattern
@@ -87,9 +87,9 @@ def lanes_of(
     """Lanes of `comm` with `size` bytes in total (as nccl-tests counts them) over endpoints `ranks`, ordered by node.
 
     `group` is their shape; what NCCL selects follows from it, unless `algorithm` (a name of `LOWERINGS`) and `protocol` say
-    otherwise. What links do to each other is left out of the rates: sharing of NICs, oversubscription and collisions are the
-    engine's. `switches`: endpoints of the nodes' NVSwitches, then of the fabric's (collnet.py), for algorithms that add there.
-    Raises SpecError on a call that the algorithm does not do and on missing switches, UnknownName on an unknown name.
+    otherwise. Rates exclude contention: sharing of NICs, oversubscription and collisions are left to the
+    engine. `switches`: endpoints of the nodes' NVSwitches, then of the fabric's (collnet.py), for algorithms that add there.
+    Raises SpecError for a call that the algorithm does not support and for missing switches, UnknownName for an unknown name.
     """
     if not math.isfinite(size) or size < 0:
         raise SpecError("bytes", size, "a finite number of bytes, not negative")
@@ -100,11 +100,13 @@ def lanes_of(
     name = algorithm or chosen[0]
     if name not in LOWERINGS:
         raise UnknownName("algorithm", name, list(LOWERINGS))
-    how = protocol or (chosen[1] if name == chosen[0] else c.SIMPLE)
-    if how not in c.PROTOCOLS:
-        raise UnknownName("protocol", how, c.PROTOCOLS)
-    call = call_of(setup, comm, size, name, how, dims=tuple(dims), speeds=tuple(speeds), chunks=chunks, leaves=tuple(leaves))
-    if group.nodes > 1 and group.sharing > 1:  # NICs beside the group's GPUs, whoever else sends through them
+    wire_protocol = protocol or (chosen[1] if name == chosen[0] else c.SIMPLE)
+    if wire_protocol not in c.PROTOCOLS:
+        raise UnknownName("protocol", wire_protocol, c.PROTOCOLS)
+    call = call_of(
+        setup, comm, size, name, wire_protocol, dims=tuple(dims), speeds=tuple(speeds), chunks=chunks, leaves=tuple(leaves)
+    )
+    if group.nodes > 1 and group.sharing > 1:  # NICs beside the group's GPUs, including those that other groups share
         call = replace(call, nics=max(1, round(prepare(cluster, comm, replace(group, sharing=1), settings).links.nics)))
     if rings:
         # Rings of a mesh share its links evenly if each has as many channels.
@@ -116,7 +118,7 @@ def lanes_of(
     if int(max(pattern.src.max(), pattern.dst.max())) >= len(ends):
         raise SpecError("algorithm", name, "an algorithm without switches that add", "The graph offers no switch as an endpoint.")
     lanes, seconds, latency = put_speed(pattern, call, speed, ends)
-    return CallLanes(lanes, pattern, call, name, how, seconds, latency, ends)
+    return CallLanes(lanes, pattern, call, name, wire_protocol, seconds, latency, ends)
 
 
 def call_of(
@@ -131,7 +133,7 @@ def call_of(
     chunks: int = 8,
     leaves: tuple[int, ...] = (),
 ) -> CollectiveCall:
-    """The call as algorithms take it: channels, buffer steps and NICs that NCCL would use for it."""
+    """The input of an algorithm: channels, buffer steps and NICs that NCCL would use for the call."""
     group, settings = setup.group, setup.settings
     nics = max(1, round(setup.links.nics)) if group.nodes > 1 else group.per_node
     at_once = _BATCH
@@ -158,7 +160,7 @@ def call_of(
 
 
 def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int:
-    """Channels of the kernel: fewer where a thread would have too little to do (`scheduleCollTasksToPlan` and its forerunners)."""
+    """Channels of the kernel: fewer if a thread would have too few bytes (`scheduleCollTasksToPlan` and its predecessors)."""
     if algorithm in OTHERS or algorithm == "p2p":
         return 1
     if algorithm in (c.NVLS, c.NVLS_TREE):
@@ -170,12 +172,12 @@ def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int
 
 def step_of(settings: Settings, protocol: str) -> float:
     """Data bytes in one of the eight steps of a connection's buffer."""
-    given = settings.buffers.get(protocol)
-    return given / 8 / _WIRE[protocol] if given else c.STEP_BYTES[protocol]
+    buffer = settings.buffers.get(protocol)
+    return buffer / 8 / _WIRE[protocol] if buffer else c.STEP_BYTES[protocol]
 
 
 def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, algorithm: str) -> Speed:
-    """Speed of an algorithm on links that nothing else uses."""
+    """Speed of an algorithm on links without other traffic."""
     group = setup.group
     alone = replace(group, sharing=1, span="leaf") if group.nodes > 1 else group
     ready = prepare(cluster, call.comm, alone, setup.settings)
@@ -183,7 +185,7 @@ def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, algorithm: st
     launch = ready.node.launch + (ready.net.launch if group.nodes > 1 else 0.0)
     hops = ready.node.hop[p], ready.net.hop[p]
     if algorithm in OTHERS:
-        # Each rank drives its links as a ring would; a ring moves (n - 1)/n of the buffer twice for an all-reduce.
+        # Each rank uses its links like a ring; a ring moves (n - 1)/n of the buffer twice for an all-reduce.
         way = Comm.ALL_GATHER
         moved = call.size * (group.ranks - 1) / group.ranks
         local, net = _bytes_only(ready, call, c.RING, way)
@@ -203,16 +205,16 @@ def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, algorithm: st
 
 
 def _bytes_only(ready: Setup, call: CollectiveCall, algorithm: str, comm: Comm) -> tuple[float, float]:
-    """Seconds that the closed form has for the bytes on links inside a node, and on those between nodes, without fills: what is
-    left of its answer when the other links are endless."""
+    """The closed form's seconds for the bytes on links inside a node, and on those between nodes, without fills: its result with
+    infinite rates of the other links."""
     node = replace(ready.node, **_zero(ready.node, ("fill", "nvls_fill")))
     net = replace(ready.net, **_zero(ready.net, ("fill", "tree_fill", "nvls_fill")))
     inside = {f.name: _HUGE for f in fields(ready.links) if f.name in ("intra", "chain", "pair")}
-    found = []
+    seconds = []
     for links in (replace(ready.links, inter=_HUGE), replace(ready.links, **inside)):  # type: ignore[arg-type]
         cost = achieved(comm, call.size, ready.group, links, ready.graph, algorithm, call.protocol, node, net)
-        found.append(max(0.0, cost.seconds - cost.latency))
-    return found[0], found[1] if ready.group.nodes > 1 else 0.0
+        seconds.append(max(0.0, cost.seconds - cost.latency))
+    return seconds[0], seconds[1] if ready.group.nodes > 1 else 0.0
 
 
 def _zero(table: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -220,22 +222,22 @@ def _zero(table: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def put_speed(pattern: Pattern, call: CollectiveCall, speed: Speed, ends: Int32s) -> tuple[Lanes, float, float]:
-    """(lanes, seconds alone, seconds of that which do not move bytes)."""
+    """(lanes, seconds without other traffic, the part of them that does not move bytes)."""
     local, net = speed.local, speed.net
     if pattern.one_speed:
         local = net = max(local, net)
     busy = pattern.alone(local, net)
     hops = pattern.local_steps * (speed.local_hop + 1e-9) + pattern.net_steps * (speed.net_hop + 1e-9)
     total = speed.launch + busy + hops if speed.total is None else speed.total
-    left = total - speed.launch - busy
-    part = max(0.0, left) / hops if hops > 0 else 0.0
+    remaining = total - speed.launch - busy
+    part = max(0.0, remaining) / hops if hops > 0 else 0.0
     between = call.node_of(pattern.src) != call.node_of(pattern.dst)
-    taken = np.where(between, net, local)
-    rate = np.divide(pattern.pace, taken, out=np.full(len(pattern), np.inf), where=taken > 0)
+    seconds_of_kind = np.where(between, net, local)
+    rate = np.divide(pattern.pace, seconds_of_kind, out=np.full(len(pattern), np.inf), where=seconds_of_kind > 0)
     wire = _WIRE[call.protocol]
     slice_, bytes_ = on_wire(pattern, wire)
     delay = np.where(between, speed.net_hop + 1e-9, speed.local_hop + 1e-9) * part
-    # A slice holds its credit while it waits out the delay, which the library's buffer does not make it do.
+    # A slice keeps its credit during the delay; the library's buffer does not require that.
     waiting = np.ceil(np.where(np.isinf(rate), 0.0, delay * np.minimum(rate, 1e15) * wire / slice_)).astype(np.int64)
     window = np.where(pattern.window > 0, np.minimum(pattern.window + waiting, 2**30), 0).astype(np.int32)
     lanes = Lanes(
@@ -246,7 +248,7 @@ def put_speed(pattern: Pattern, call: CollectiveCall, speed: Speed, ends: Int32s
         window,
         delay,
         rate * wire,
-        np.full(len(pattern), speed.launch + min(0.0, left)).clip(min=0.0),
+        np.full(len(pattern), speed.launch + min(0.0, remaining)).clip(min=0.0),
         pattern.group,
         pattern.dep_start,
         pattern.dep_lane,
@@ -259,7 +261,7 @@ def put_speed(pattern: Pattern, call: CollectiveCall, speed: Speed, ends: Int32s
 
 
 def on_wire(pattern: Pattern, wire: float) -> tuple[Int64s, Int64s]:
-    """(slice, bytes) with a protocol's flags; the count of slices stays."""
+    """(slice, bytes) with a protocol's flags; the number of slices does not change."""
     if wire == 1.0:
         return pattern.slice, pattern.bytes
     slices = pattern.slices
@@ -278,9 +280,9 @@ def lanes_of_sends(
     settings: Settings = DEFAULT,
     switches: Int32s | None = None,
 ) -> CallLanes:
-    """Lanes of an algorithm from a file, scaled to `size` where the file says what size it is for.
+    """Lanes of an algorithm from a file, scaled to `size` if the file states its own size.
 
-    What a send leaves open is what a library takes for a step of Simple: its hop, and all of the rank's links of that kind.
+    Fields that a send omits default to a library's step of Simple: its hop, and all of the rank's links of that kind.
     SpecError if it has more ranks than `ranks`.
     """
     if sends.ranks > len(ranks):

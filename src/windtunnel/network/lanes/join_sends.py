@@ -1,8 +1,7 @@
-"""Sends of a file as lanes: those of one source, destination and channel that wait slice by slice become one lane.
+"""Joins sends of a file into lanes: sends of one source, destination and channel that wait slice by slice become one lane.
 
-Sends of a connection are one lane if they are equally long (the last may be shorter) and what each waits for moves on with it,
-one slice for each slice, or is the whole of another lane. Otherwise each is a lane of its own, and their order is only what
-`after` says.
+Sends of a connection are one lane if they have equal sizes (the last may be shorter) and each waits for the next slice of another
+lane, or for a complete other lane. Otherwise each send is a separate lane, ordered only by `after`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def join(sends: Sends) -> Joined:
             break
         members = [part for group, cut in zip(members, split, strict=True) for part in ([[at] for at in group] if cut else [group])]
     members_at = np.array([group[0] for group in members], dtype=np.int32)
-    pairs = [(lane, on, lead) for lane, found in enumerate(waits) for on, lead in (found or {}).items()]
+    pairs = [(lane, on, lead) for lane, leads_of_lane in enumerate(waits) for on, lead in (leads_of_lane or {}).items()]
     columns = np.array(pairs, dtype=np.int64).reshape(-1, 3)
     start, dep_lane, lead = deps(len(members), columns[:, 0], columns[:, 1], columns[:, 2])
     total = np.array([sum(sends.sends[at].bytes for at in group) for group in members], dtype=np.int64)
@@ -65,29 +64,29 @@ def _even(group: list[int], sends: tuple[Send, ...]) -> bool:
 def _waits(
     group: list[int], sends: tuple[Send, ...], place: dict[int, tuple[int, int]], members: list[list[int]]
 ) -> dict[int, int] | None:
-    """Lane -> lead, or None if what the sends wait for does not move on slice by slice."""
-    wanted: dict[int, list[int]] = {}
+    """Lane -> lead, or None if the sends' waits do not advance slice by slice."""
+    sends_per_lane: dict[int, list[int]] = {}
     for j, at in enumerate(group):
         for other in sends[at].after:
             lane, index = place[other]
-            counts = wanted.setdefault(lane, [0] * len(group))
+            counts = sends_per_lane.setdefault(lane, [0] * len(group))
             counts[j] = max(counts[j], index + 1)
-    found = {}
-    for lane, counts in wanted.items():
+    leads = {}
+    for lane, counts in sends_per_lane.items():
         slices = len(members[lane])
         if all(count == slices for count in counts):
-            found[lane] = ALL
+            leads[lane] = ALL
             continue
         j = next(i for i, count in enumerate(counts) if count)
         lead = j + 1 - counts[j]
         if any(count != max(0, min(slices, i + 1 - lead)) for i, count in enumerate(counts)):
             return None
-        found[lane] = lead
-    return found
+        leads[lane] = lead
+    return leads
 
 
 def _groups(lanes: int, pairs: Int64s) -> Int32s:
-    """Group of each lane: lanes that wait for each other slice by slice are one; all are one if groups then wait in a circle."""
+    """Group of each lane: lanes that wait for each other slice by slice form one; if groups then wait in a circle, all form one."""
     group = np.arange(lanes)
     together = pairs[pairs[:, 2] != ALL]
     if len(together):

@@ -16,7 +16,7 @@ MOST = 100_000
 
 @dataclass(frozen=True)
 class TransferList:
-    """T transfers in columns, numbered 0..T-1 in order of steps; `total` that there are, of which these are the first.
+    """T transfers in columns, numbered 0..T-1 in order of steps; the first of `total`.
 
     A transfer starts after those in `after[after_start[t]:after_start[t+1]]` have arrived, and after those of its lane before it
     have left. `step`: one more than the latest of either. `src`, `dst`: ranks of the call. `delay`, `rate`, `begin`: of its lane.
@@ -46,19 +46,19 @@ def transfers(lanes: Lanes, channel: Int32s, ranks: Int32s | None = None, most: 
     """
     slices, count = slices_of(lanes), len(lanes)
     total = int(slices.sum())
-    done = np.zeros(count, dtype=np.int64)
+    sent = np.zeros(count, dtype=np.int64)
     rows_lane, rows_slice, rows_step = [], [], []
     step = listed = 0
     while listed < min(total, most):
-        go = np.nonzero((done < slices) & (done < allowed(done, slices, lanes.dep_start, lanes.dep_lane, lanes.dep_lead)))[0]
+        go = np.nonzero((sent < slices) & (sent < allowed(sent, slices, lanes.dep_start, lanes.dep_lane, lanes.dep_lead)))[0]
         if not len(go):
-            stuck = int(np.nonzero(done < slices)[0][0])
+            stuck = int(np.nonzero(sent < slices)[0][0])
             raise EngineError(f"lane {stuck} ({lanes.src[stuck]} to {lanes.dst[stuck]}) waits for itself in a circle")
         go = go[: most - listed]
         rows_lane.append(go)
-        rows_slice.append(done[go].copy())
+        rows_slice.append(sent[go].copy())
         rows_step.append(np.full(len(go), step, dtype=np.int32))
-        done[go] += 1
+        sent[go] += 1
         listed += len(go)
         step += 1
     lane = np.concatenate([*rows_lane, np.zeros(0, dtype=np.int64)]).astype(np.int64)
@@ -68,9 +68,9 @@ def transfers(lanes: Lanes, channel: Int32s, ranks: Int32s | None = None, most: 
     for a, j in zip(lane.tolist(), slice_.tolist(), strict=True):
         for d in range(int(lanes.dep_start[a]), int(lanes.dep_start[a + 1])):
             other, lead = int(lanes.dep_lane[d]), int(lanes.dep_lead[d])
-            wanted = int(slices[other]) if lead == ALL else min(int(slices[other]), j + 1 - lead)
-            if wanted > 0:
-                after.append(number[other, wanted - 1])
+            needed = int(slices[other]) if lead == ALL else min(int(slices[other]), j + 1 - lead)
+            if needed > 0:
+                after.append(number[other, needed - 1])
         after_start.append(len(after))
     names = _names(lanes, ranks)
     size = np.minimum(lanes.slice[lane], lanes.bytes[lane] - slice_ * lanes.slice[lane])

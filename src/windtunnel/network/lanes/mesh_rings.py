@@ -1,7 +1,7 @@
-"""Rings over GPUs that are joined directly, without a switch: as many cycles through all of them as the links have room for.
+"""Rings over GPUs with direct links, without a switch: as many cycles through all GPUs as the links allow.
 
-NCCL's graph search does the same (`src/graph/search.cc`): it adds rings while links are left. Where the links have no cycle through
-all GPUs of the group, two GPUs without a link reach each other through a third of the group (NCCL's path type NVB).
+NCCL's graph search does the same (`src/graph/search.cc`): it adds rings while links are free. If there is no cycle through
+all GPUs of the group, two GPUs without a link communicate through a third one of the group (NCCL's path type NVB).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def mesh_rings(count: int, room: dict[Pair, int]) -> MeshRings:
 
 
 def _through(count: int, room: dict[Pair, int]) -> dict[Pair, int]:
-    """For each pair without a link the GPU with the most room on the way through it, if there is one."""
-    found = {}
+    """For each pair without a link, the intermediate GPU with the most free links, if there is one."""
+    via = {}
     for pair in ((a, b) for a in range(count) for b in range(count) if a != b and room.get((a, b), 0) == 0):
         widths = [min(room.get((pair[0], c), 0), room.get((c, pair[1]), 0)) for c in range(count)]
         if max(widths) > 0:
-            found[pair] = widths.index(max(widths))
-    return found
+            via[pair] = widths.index(max(widths))
+    return via
 
 
 def _pairs(ring: Ring) -> list[Pair]:
@@ -69,14 +69,14 @@ def _rings(count: int, links: tuple[tuple[Pair, int], ...], through: tuple[tuple
         return min(room.get(link, 0) for link in over(pair))
 
     def cycles(way: list[int]) -> list[Ring]:
-        """Cycles that still fit and start with `way`, the roomiest links first."""
+        """Cycles that still fit and start with `way`; links with the most room first."""
         if len(way) == count:
             return [tuple(way)] if width((way[-1], 0)) > 0 else []
-        found = []
+        rings = []
         for following in sorted(range(1, count), key=lambda g: -width((way[-1], g)) if g != way[-1] else 0):
             if following not in way and width((way[-1], following)) > 0:
-                found += cycles([*way, following])
-        return found
+                rings += cycles([*way, following])
+        return rings
 
     def add(chosen: list[Ring]) -> bool:
         nonlocal best, steps
@@ -91,10 +91,10 @@ def _rings(count: int, links: tuple[tuple[Pair, int], ...], through: tuple[tuple
             used = [link for pair in _pairs(ring) for link in over(pair)]
             for link in used:
                 room[link] -= 1
-            done = min(room[link] for link in used) >= 0 and add([*chosen, ring])
+            complete = min(room[link] for link in used) >= 0 and add([*chosen, ring])
             for link in used:
                 room[link] += 1
-            if done:
+            if complete:
                 return True
         return False
 

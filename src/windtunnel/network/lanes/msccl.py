@@ -19,7 +19,7 @@ _RECEIVING = {"r", "rcs", "rrs", "rrc", "rrcs"}
 _KNOWN = _SENDING | _RECEIVING | {"re", "cpy", "nop"}
 _MOST_BYTES = 32 * 2**20
 CHUNK = 4096
-"""Bytes that stand for one chunk; the program scales with the call."""
+"""Nominal bytes of one chunk; the program scales with the call."""
 
 Row = tuple[int, int, int, tuple[int, ...], int]  # src, dst, bytes, after, channel
 Block = tuple[int, int]  # GPU, thread block
@@ -44,7 +44,7 @@ class _Program(NamedTuple):
 
 
 def read_msccl(text: str, path: str) -> tuple[list[Row], int, float]:
-    """(sends, ranks, bytes of the call they are for). FileError or SpecError on what is no such program."""
+    """(sends, ranks, bytes of the call). Raises FileError or SpecError for an invalid program."""
     if len(text) > _MOST_BYTES or "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise FileError("--algorithm", path, "a program of MSCCL without document types, of at most 32 MiB")
     try:
@@ -94,7 +94,7 @@ def _sends(program: _Program) -> tuple[list[tuple[int, int, int, int]], dict[Con
 
 
 def _received(program: _Program, sent: dict[Connection, list[int]]) -> dict[Step, tuple[Connection, int]]:
-    """Of each step that receives: the connection, and which of its sends."""
+    """For each step that receives: the connection, and the index of the send in it."""
     received: dict[Step, tuple[Connection, int]] = {}
     for key, steps in program.steps.items():
         connection, count = (program.peer(key, "recv"), key[0], program.channel(key)), 0
@@ -112,7 +112,7 @@ def _received(program: _Program, sent: dict[Connection, list[int]]) -> dict[Step
 def _waits(
     program: _Program, received: dict[Step, tuple[Connection, int]], sent: dict[Connection, list[int]], send_at: dict[Step, int]
 ) -> dict[int, tuple[int, ...]]:
-    """Sends that must have arrived before each send: of every connection the last that a step before it has received."""
+    """Sends that must have arrived before each send: for every connection, the last one that an earlier step receives."""
     before = {
         (*key, at): _before((*key, at), program.steps, program.path) for key, s in program.steps.items() for at in range(len(s))
     }
@@ -141,17 +141,17 @@ def _waits(
 def _before(
     now: tuple[int, int, int], steps: dict[tuple[int, int], list[ElementTree.Element]], path: str
 ) -> list[tuple[int, int, int]]:
-    """Steps that must have run before this one: the one before it in its block, and the one it names."""
+    """Steps that must have run before this one: the one before it in its block, and the one that it names."""
     gpu, block, at = now
-    found = [(gpu, block, at - 1)] if at else []
+    earlier = [(gpu, block, at - 1)] if at else []
     step = steps[gpu, block][at]
     other = _number(step, "depid", -1, 10**6, -1)
     if other >= 0:
-        wanted = (gpu, other, _number(step, "deps", 0, 10**6))
-        if (gpu, other) not in steps or wanted[2] >= len(steps[gpu, other]):
-            raise SpecError(f"{path}: gpu {gpu} tb {block} step {at}", wanted, "a step of a block of the same GPU")
-        found.append(wanted)
-    return found
+        named = (gpu, other, _number(step, "deps", 0, 10**6))
+        if (gpu, other) not in steps or named[2] >= len(steps[gpu, other]):
+            raise SpecError(f"{path}: gpu {gpu} tb {block} step {at}", named, "a step of a block of the same GPU")
+        earlier.append(named)
+    return earlier
 
 
 def _number(element: ElementTree.Element, name: str, low: int, high: int, default: int | None = None) -> int:

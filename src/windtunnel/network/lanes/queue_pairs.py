@@ -12,7 +12,7 @@ from windtunnel.network.lanes.timing import slices_of
 def split(lanes: Lanes, between: Bools, pairs: int) -> tuple[Lanes, Int32s, Int32s]:
     """(lanes, the old lane of each, its number among that one's) with each lane of `between` [K] cut into `pairs` equal ones.
 
-    What waited for a lane waits for all of its parts. Each part of a slice takes as long as the slice did at full rate.
+    A lane that waited for an old lane waits for all of its parts. Each part of a slice takes as long as the slice at full rate.
     """
     count = len(lanes)
     copies = np.where(between & (lanes.slice >= pairs), pairs, 1).astype(np.int64)
@@ -31,7 +31,7 @@ def split(lanes: Lanes, between: Bools, pairs: int) -> tuple[Lanes, Int32s, Int3
     parts = copies[on]
     dep_lane = np.repeat(first[on], parts) + _within(parts)
     total = np.bincount(np.repeat(np.arange(len(old)), waits[old]), weights=parts, minlength=len(old)).astype(np.int64)
-    made = Lanes(
+    lanes_of_pairs = Lanes(
         lanes.src[old],
         lanes.dst[old],
         bytes_[old],
@@ -45,7 +45,7 @@ def split(lanes: Lanes, between: Bools, pairs: int) -> tuple[Lanes, Int32s, Int3
         dep_lane.astype(np.int32),
         np.repeat(lanes.dep_lead[each], parts),
     )
-    return made, old.astype(np.int32), part.astype(np.int32)
+    return lanes_of_pairs, old.astype(np.int32), part.astype(np.int32)
 
 
 def _within(counts: Int64s) -> Int64s:

@@ -29,7 +29,7 @@ from windtunnel.network.lanes.msccl import read_msccl
 FIELDS = ("step", "src", "dst", "bytes", "after", "channel", "delay_s", "rate", "begin_s")
 MOST_SENDS = 1_000_000
 MOST_WAITS = 5_000_000
-"""Pairs of sends of which one waits for the other; `step` makes as many as there are sends of earlier steps into each rank."""
+"""Limit of waits between sends; with `step` a send waits for all sends of earlier steps into its rank."""
 MOST_BYTES = 2**28
 _MOST_RANKS, _MOST_CHANNELS, _MOST_SIZE, _MOST_SECONDS = 2**20, 2**20, 2**50, 1e6
 
@@ -38,7 +38,7 @@ _MOST_RANKS, _MOST_CHANNELS, _MOST_SIZE, _MOST_SECONDS = 2**20, 2**20, 2**50, 1e
 class Send:
     """One message. A number below zero is a switch that adds or copies: -1 - k is number k, NVSwitches of the nodes first.
 
-    `delay_s`, `rate`, `begin_s` None: what the library takes for a step, on links of the kind that it uses.
+    `delay_s`, `rate`, `begin_s`: None for the library's values of a step, on links of that kind.
     """
 
     src: int
@@ -60,7 +60,7 @@ class Sends:
     size: float | None = None
 
     def scaled(self, size: float) -> Sends:
-        """The same for a call of another size; at least a byte a send. Unchanged where the file names no size."""
+        """Scaled to a call of another size, with at least one byte per send. Unchanged if the file states no size."""
         if self.size is None or self.size == size or self.size <= 0:
             return self
         part = size / self.size
@@ -81,8 +81,8 @@ def read_sends(path: str) -> Sends:
         raise FileError("--algorithm", path, "a file that ends in .csv, .json, .toml or .xml")
     text = read_text(path, MOST_BYTES, "a text file with an algorithm")
     if kind == ".xml":
-        connections, ranks, whole = read_msccl(text, path)
-        return checked([Send(*row) for row in connections], ranks, whole)
+        connections, ranks, call_size = read_msccl(text, path)
+        return checked([Send(*row) for row in connections], ranks, call_size)
     try:
         rows, size = _csv(text) if kind == ".csv" else _table(json.loads(text) if kind == ".json" else tomllib.loads(text), path)
     except SpecError:
@@ -102,7 +102,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]], size: float | None = None) -> S
                 raise UnknownName(f"sends[{at}]", str(name), FIELDS)
     by_step = not any("after" in row and row["after"] not in (None, "") for row in rows)
     waits = _after_steps(rows) if by_step else [_numbers(row.get("after"), at) for at, row in enumerate(rows)]
-    found = [
+    sends = [
         Send(
             _end(row, "src", at),
             _end(row, "dst", at),
@@ -115,11 +115,11 @@ def from_rows(rows: Sequence[Mapping[str, Any]], size: float | None = None) -> S
         )
         for at, row in enumerate(rows)
     ]
-    return checked(found, max(1, 1 + max(max(s.src, s.dst) for s in found)), size)
+    return checked(sends, max(1, 1 + max(max(s.src, s.dst) for s in sends)), size)
 
 
 def checked(sends: Sequence[Send], ranks: int, size: float | None) -> Sends:
-    """The sends, if they can be run: raises SpecError that names the first that cannot."""
+    """Returns the sends if they can be run; else raises SpecError for the first that cannot."""
     for at, send in enumerate(sends):
         if send.src == send.dst:
             raise SpecError(f"sends[{at}]", send.src, "a send from one rank to another one")
@@ -159,7 +159,8 @@ def _check_order(sends: Sequence[Send]) -> None:
 
 
 def _after_steps(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Numbers of the sends of earlier steps that end where each one starts: of the latest such step, and what that waits for."""
+    """For each send the sends of earlier steps that end at its source. Only those of the latest such step are listed: the others
+    follow."""
     into: dict[int, list[tuple[int, int]]] = {}  # rank -> (step, number) of the sends that end there
     steps = [_whole(row, "step", at, 0) for at, row in enumerate(rows)]
     for at, row in enumerate(rows):

@@ -1,6 +1,6 @@
-"""When the slices of lanes arrive if no two lanes share a link: a plain evaluator of what cpp/net/lanes.h says.
+"""Arrival times of slices if no two lanes share a link: a plain evaluator of the rules in cpp/net/lanes.h.
 
-Used for what lanes take alone where no formula is known, and in tests beside the engines. Work is proportional to slices.
+Used for lanes without a formula, and in tests beside the engines. Work is proportional to slices.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def arrivals(lanes: Lanes, latency: Floats | None = None) -> list[list[float]]:
             waits = False
             for d in range(start[lane], start[lane + 1]):
                 other = on[d]
-                wanted = slices[other] if lead[d] == ALL else min(slices[other], j + 1 - lead[d])
-                if wanted > len(there[other]):
+                needed = slices[other] if lead[d] == ALL else min(slices[other], j + 1 - lead[d])
+                if needed > len(there[other]):
                     waits = True
                     break
-                if wanted > 0:
-                    ready = max(ready, there[other][wanted - 1])
+                if needed > 0:
+                    ready = max(ready, there[other][needed - 1])
             if waits:
                 break
             leave = max(ready + delay[lane], free[lane])
@@ -77,13 +77,13 @@ def slices_of(lanes: Lanes) -> Int64s:
 
 
 def allowed(done: Int64s, slices: Int64s, start: Int64s, on: Int32s, lead: Int64s) -> Int64s:
-    """[K] how many slices of each lane may have been sent when `done` [K] of each have arrived."""
+    """[K] number of slices of each lane that may have been sent when `done` [K] of each have arrived."""
     none = np.int64(2**62)
     if not len(on):
         return np.full(len(done), none)
-    whole = done[on] >= slices[on]
-    room = np.where(whole, none, np.where(lead == ALL, 0, done[on] + np.where(lead == ALL, 0, lead)))
-    found = np.full(len(done), none)
+    complete = done[on] >= slices[on]
+    room = np.where(complete, none, np.where(lead == ALL, 0, done[on] + np.where(lead == ALL, 0, lead)))
+    limit = np.full(len(done), none)
     some = np.nonzero(np.diff(start))[0]
-    found[some] = np.minimum.reduceat(room, start[some])
-    return found
+    limit[some] = np.minimum.reduceat(room, start[some])
+    return limit

@@ -1,1 +1,1 @@
-"""NCCL as data and arithmetic: its variables, its tuner's tables, its channels and its choice."""
+"""NCCL as data and arithmetic: environment variables, tuner tables, channels, and the selection."""

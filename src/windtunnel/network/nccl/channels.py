@@ -1,4 +1,4 @@
-"""Channel counts and per-channel speeds that NCCL's graph search ends with, by arithmetic on NVLinks and NICs.
+"""Channel counts and per-channel speeds that result from NCCL's graph search, by arithmetic on NVLinks and NICs.
 
 Rules of NCCL 2.30.7 (`search.cc`, `connect.cc`, `nvls.cc`); the search itself is not run. Speeds in GB/s, as NCCL counts them.
 """
@@ -16,7 +16,7 @@ from windtunnel.network.nccl.settings import Settings
 
 @dataclass(frozen=True)
 class ChannelSearch:
-    """What the search ends with, and the channels that then run.
+    """The result of the search, and the channels that then run.
 
     `channels` of the search and GB/s of each, as the tuner multiplies them: `intra` and `inter` of a ring, `tree` inside a node.
     `usual`: channels of a kernel by NCCL's own rules, `running`: those under the user's variables; `each`: GB/s that one of them
@@ -36,7 +36,7 @@ class ChannelSearch:
 
     @property
     def limit(self) -> float:
-        """B/s of a GPU that all running channels can move together; infinite with as many as NCCL takes by itself."""
+        """B/s of a GPU that all running channels can move together; infinite with NCCL's default number."""
         return math.inf if self.running >= self.usual else self.running * self.each * 1e9
 
     def reach(self, nics: float) -> float:
@@ -67,7 +67,9 @@ def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
             channels, intra, inter, tree = MAX_CHANNELS // 2, intra * fold, inter * fold, tree * fold
     usual = channels
     speed = each = min(intra, inter)
-    if speed >= 25.0 and not (late and speed < 50.0 and channels > 4):  # two channels then share what the search gave one
+    if speed >= 25.0 and not (
+        late and speed < 50.0 and channels > 4
+    ):  # two channels then share the bandwidth of one channel of the search
         usual *= 2
         each /= 2
     usual = min(MAX_CHANNELS, usual * 2)
@@ -76,13 +78,13 @@ def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
     running = _within(usual, settings)
     own = NVLS_CHANNELS.get(links.generation, (0, 0))[0 if group.nodes == 1 else 1] if links.nvls else 0
     nvls_running = min(own, settings.max_ctas or MAX_CHANNELS)
-    if group.nodes > 1:  # between nodes no more channels than the rings have; as a share, since the usual rates were fitted so
+    if group.nodes > 1:  # between nodes at most as many channels as rings; as a share, since the usual rates were fitted that way
         nvls_running = min(nvls_running, math.ceil(own * min(1.0, running / usual)))
     return ChannelSearch(channels, intra, inter, tree, running, own, counted / own if own else 0.0, usual, each, nvls_running)
 
 
 def _within(usual: int, settings: Settings) -> int:
-    """Channels that run where NCCL would take `usual` ones."""
+    """Channels that run, if NCCL's default is `usual`."""
     return min(max(usual, settings.min_channels or 1), settings.max_channels or MAX_CHANNELS, MAX_CHANNELS)
 
 

@@ -1,7 +1,7 @@
-"""What NCCL's tuner believes: the tables of NCCL 2.30.7 (`src/graph/tuning.cc`, `src/graph/search.cc`), as data.
+"""Tables of NCCL's tuner: those of NCCL 2.30.7 (`src/graph/tuning.cc`, `src/graph/search.cc`), as data.
 
 Latencies in microseconds and bandwidths in GB/s (1e9), as NCCL writes them; triples are (LL, LL128, Simple). These numbers decide
-which algorithm and protocol NCCL *selects*; what a selected one then takes is in `network/closed/cost.py`.
+which algorithm and protocol NCCL *selects*; the seconds of the selected one are in `network/closed/cost.py`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ TREE_CORRECTION: dict[str, tuple[float, ...]] = {
 
 # Bandwidth per NVLink that NCCL counts, over the 25 (20 for Volta's 25, 50 for Blackwell) GB/s of the data sheet.
 NVLINK_COUNTED = {"volta": 20.0 / 25.0, "ampere": 20.0 / 25.0, "hopper": 20.6 / 25.0, "blackwell": 40.1 / 50.0}
-# Per-channel speeds that the ring search ends with on a full NVSwitch node, fastest first.
+# Per-channel speeds that result from the ring search on a full NVSwitch node, fastest first.
 INTRA_SPEEDS: dict[str, tuple[float, ...]] = {
     "volta": (20.0,),
     "ampere": (20.0,),
@@ -109,7 +109,7 @@ MAX_CHANNELS = 64
 OTHER_CHANNELS = 64  # of RCCL on MI300X and later between nodes (ROCm/rocm-systems pull request 9406); of others assumed
 P2P_CHANNELS = (4, 32)  # that a message inside a domain starts with and may have; doubled while a part is larger than:
 P2P_PART = 16 * 2.0**20  # 32 steps of 512 KiB
-# Bytes per thread below which channels, then threads, are given up; threads at most.
+# Bytes per thread below which NCCL reduces channels, then threads; maximum of threads.
 THREAD_BYTES = {LL: 8, LL128: 8, SIMPLE: 64}
 THREADS = {LL: 512, LL128: 640, SIMPLE: 512}
 

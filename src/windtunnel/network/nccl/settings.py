@@ -1,4 +1,4 @@
-"""NCCL_* variables that windtunnel honours; they come from the job or the caller, never from the process."""
+"""NCCL_* variables that windtunnel honours; they come from the job or the caller, never from the process environment."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KNOWN = {
     "NCCL_IB_TIMEOUT": "first retransmission timeout, 4.096 us x 2^value (packet engine)",
     "NCCL_IB_RETRY_CNT": "retransmissions before a connection fails (packet engine)",
 }
-"""Name -> what it does here."""
+"""Name -> its effect here."""
 IGNORED = {
     "NCCL_DEBUG": "prints",
     "NCCL_DEBUG_SUBSYS": "prints",
@@ -57,14 +57,14 @@ IGNORED = {
     "NCCL_SOCKET_FAMILY": "addresses only",
     "NCCL_ASYNC_ERROR_HANDLING": "errors only",
 }
-"""Accepted without effect on time, and why."""
+"""Variables accepted without effect on time, with the reason."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Parsed variables; the defaults are NCCL's. SHARP (CollNet) is off until NCCL_COLLNET_ENABLE=1, as in NCCL.
 
-    `max_ctas` also bounds the channels of NVLS. `buffers`: bytes of a connection's buffer by protocol, where given. `ib_timeout` is
+    `max_ctas` also bounds the channels of NVLS. `buffers`: bytes of a connection's buffer by protocol, if set. `ib_timeout` is
     the exponent, `qps` connections of a channel, `p2p_pxn` PXN of sends.
     """
 
@@ -91,7 +91,7 @@ class Settings:
 
     @property
     def buffers(self) -> dict[str, int]:
-        """Bytes of the buffers that are not NCCL's own."""
+        """Bytes of buffers that differ from NCCL's default."""
         return dict(self.buffer)
 
 
@@ -99,9 +99,9 @@ DEFAULT = Settings()
 
 
 def parse_settings(variables: Mapping[str, str | int] | None, path: str = "settings") -> Settings:
-    """Settings from `{"NCCL_ALGO": "Ring,Tree", ...}`; `^` before a list excludes. `path` is where they were written.
+    """Settings from `{"NCCL_ALGO": "Ring,Tree", ...}`; `^` before a list excludes. `path`: the place in the job, for messages.
 
-    Raises UnknownName or SpecError on what is not honoured.
+    Raises UnknownName or SpecError for variables and values that are not supported.
     """
     if not variables:
         return DEFAULT
@@ -144,9 +144,10 @@ def parse_settings(variables: Mapping[str, str | int] | None, path: str = "setti
 
 
 def as_set(cluster: Cluster, settings: Settings) -> Cluster:
-    """The cluster as NCCL then uses it. Without peer access GPUs of a node meet in host memory: at PCIe's rate, without NVLink.
+    """The cluster as NCCL uses it under these settings. Without peer access GPUs of a node exchange through host memory, at PCIe's
+    rate.
 
-    SpecError where shared memory is off, too: every pair would talk over the network, which is not modelled.
+    SpecError if shared memory is off, too: every pair would use the network, which is not modelled.
     """
     if settings.peer_access:
         return cluster
@@ -200,7 +201,7 @@ def _switch(variables: Mapping[str, str | int], name: str, default: bool) -> boo
 
 
 def _level(variables: Mapping[str, str | int], name: str) -> int | None:
-    """How far apart two devices may be to talk directly: a word or its number."""
+    """The largest distance at which two devices communicate directly (NCCL's path type): a word or its number."""
     if name not in variables:
         return None
     text = str(variables[name]).strip().upper()

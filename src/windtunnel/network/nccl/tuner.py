@@ -30,8 +30,8 @@ class SizeRange(NamedTuple):
 
 
 def pieces(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> tuple[SizeRange, ...]:
-    """The selection over all sizes: NCCL's times are straight lines in the size between the points where a correction changes, so
-    the smallest of them is found by crossing lines and no size has to be tried."""
+    """The selection over all sizes. NCCL's times are linear in the size between the points where a correction changes, so the
+    minimum follows from the crossings of lines."""
     candidates = options(comm, group, links, graph, settings)
     plateau = 64.0 * graph.channels * group.ranks if comm == Comm.ALL_REDUCE and group.nodes > 1 else 0.0
     edges = {0.0, _LARGEST}
@@ -39,7 +39,7 @@ def pieces(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, se
         edges.update(64.0 * 2.0**k for k in range(1, 24))
     if plateau:
         edges.add(plateau)
-    found: list[SizeRange] = []
+    ranges: list[SizeRange] = []
     points = sorted(edges)
     for low, high in itertools.pairwise(points):
         lines = _lines(candidates, low, plateau, links.generation)
@@ -49,9 +49,9 @@ def pieces(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, se
             _cross(lines, first, last, starts)
         for start, index in starts:
             algorithm, protocol = candidates[index][:2]
-            if not found or (found[-1].algorithm, found[-1].protocol) != (algorithm, protocol):
-                found.append(SizeRange(start, algorithm, protocol))
-    return tuple(found)
+            if not ranges or (ranges[-1].algorithm, ranges[-1].protocol) != (algorithm, protocol):
+                ranges.append(SizeRange(start, algorithm, protocol))
+    return tuple(ranges)
 
 
 def _lines(candidates: tuple[Option, ...], low: float, plateau: float, generation: str) -> list[tuple[float, float]]:
@@ -73,7 +73,7 @@ def _lowest(lines: list[tuple[float, float]], size: float) -> int:
 
 
 def _cross(lines: list[tuple[float, float]], first: int, last: int, starts: list[tuple[float, int]]) -> None:
-    """Append to `starts` where the lowest line changes between `first` and `last`, which are lowest at the two ends."""
+    """Append to `starts` the sizes at which the lowest line changes between `first` and `last`, the lowest ones at the two ends."""
     (a, b), (d, e) = lines[first], lines[last]
     if b <= e:
         return
@@ -89,7 +89,7 @@ def _cross(lines: list[tuple[float, float]], first: int, last: int, starts: list
 
 def options(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> tuple[Option, ...]:
     """Every enabled (algorithm, protocol) with its latency and algorithm bandwidth before the corrections by size."""
-    found = []
+    candidates = []
     for algorithm in c.ALGORITHMS:
         if not _allowed(algorithm, comm, group, links, graph, settings):
             continue
@@ -102,8 +102,8 @@ def options(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, s
                 continue
             bandwidth = _bandwidth(algorithm, protocol, comm, group, links, graph)
             if bandwidth > 0.0:
-                found.append((algorithm, protocol, _latency(algorithm, index, comm, group, links), bandwidth))
-    return tuple(found) or ((c.RING, c.SIMPLE, 0.0, 1.0),)
+                candidates.append((algorithm, protocol, _latency(algorithm, index, comm, group, links), bandwidth))
+    return tuple(candidates) or ((c.RING, c.SIMPLE, 0.0, 1.0),)
 
 
 def _allowed(algorithm: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> bool:
@@ -114,7 +114,7 @@ def _allowed(algorithm: str, comm: Comm, group: Group, links: GroupLinks, graph:
         return algorithm == c.RING
     nvls, collnet = links.nvls and settings.nvls and graph.nvls >= 2, links.sharp and settings.collnet
     if algorithm == c.NVLS:
-        # A pair and a trio gain nothing from the switch (each GPU still sends its whole buffer once).
+        # Groups of two and three gain nothing from the switch: each GPU still sends its whole buffer once.
         return nvls and group.per_node > 2 and (group.nodes == 1 or collnet)
     if algorithm == c.NVLS_TREE:
         return nvls and reduce and group.nodes > 1 and group.per_node > 2

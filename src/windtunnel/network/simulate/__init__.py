@@ -1,1 +1,1 @@
-"""Lanes over the flow and the packet engine, on a cluster's link graph."""
+"""Runs of lanes over the flow and the packet engine, on a cluster's link graph."""

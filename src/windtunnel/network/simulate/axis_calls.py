@@ -1,8 +1,8 @@
 """Calls of all groups of an axis at once, as traffic on a cluster's graph.
 
-Groups of an axis are equal, so the lanes of one are made once and laid over the endpoints of each. For the flow engine the lanes of
-all groups advance together: ranks that are folded into one wait for the slowest of them anyway, and so a call is one variable,
-however many GPUs take part.
+Groups of an axis are equal, so the lanes of one are built once and mapped to the endpoints of each. In the flow engine the lanes of
+all groups advance together: folded ranks wait for the slowest of them in any case. So a call is one variable, however many GPUs
+take part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from windtunnel.workload.ops import Comm
 
 @dataclass(frozen=True)
 class Machine:
-    """A cluster's graph with one NVSwitch of each server as an endpoint: `switch` [servers], -1 where there is none."""
+    """A cluster's graph with one NVSwitch of each server as an endpoint: `switch` [servers], -1 for none."""
 
     cluster: Cluster
     placed: ClusterGraph
@@ -56,7 +56,8 @@ class Machine:
 
     @property
     def flows(self) -> int:
-        """Flows of one connection side by side, each with a hash of its own: on each port its queue pairs, or the fabric's own."""
+        """Parallel flows of one connection, each with its own hash: its queue pairs on each port, or the fabric's number of
+        paths."""
         return self.ports * max(self.settings.qps, self.cluster.fabric.flows_per_connection)
 
     @property
@@ -73,9 +74,9 @@ class Machine:
 class AxisCall:
     """A call of several equal groups: K lanes in all.
 
-    `seconds` the closed form's for one group alone; `latency` of these what moves no bytes, `wait` what of that comes before the
-    first byte; `extra` seconds of links between switches, which the closed form's hops do not contain; `way` [K] keys of the lanes'
-    connections.
+    `seconds`: the closed form's for one group without other traffic; `latency`: the part that moves no bytes; `wait`: the part of
+    `latency` before the first byte; `extra`: seconds of links between switches, which the closed form's hops do not contain;
+    `way` [K]: keys of the lanes' connections.
     """
 
     lanes: Lanes
@@ -114,7 +115,7 @@ def with_slow_nics(on: Machine, ranks: Int64s, rate: float) -> Machine:
 def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) -> AxisCall:
     """The call of `size` bytes that every group makes; `rows` [groups, ranks] are rank numbers.
 
-    SpecError where NCCL would let the fabric's switches add (SHARP), which is not modelled for whole jobs.
+    SpecError if NCCL would use the fabric's switches for reduction (SHARP), which is not modelled for whole jobs.
     """
     count, ranks = rows.shape
     chosen = prepare(on.cluster, comm, group, on.settings).choose(size)[0]
@@ -154,8 +155,8 @@ def connections_of(on: Machine, plan: AxisCall) -> AxisCall:
 
 
 def demand_of(on: Machine, plan: AxisCall) -> Floats:
-    """Bytes that the plan puts on each link [L]: on the lanes' paths; in equal parts on several hash values of each pair of
-    endpoints where connections have several; evenly over all equal ways where the fabric sprays."""
+    """Bytes of the plan on each link [L]: on the lanes' paths; split evenly over several hash values of each pair of endpoints if
+    connections have several; evenly over all equal paths if the fabric sprays."""
     nbytes = plan.lanes.bytes.astype(np.float64)
     if on.sprays:
         return spread(on.graph, plan.lanes.src, plan.lanes.dst, nbytes, plan.way, plan.options)
@@ -170,7 +171,7 @@ def demand_of(on: Machine, plan: AxisCall) -> Floats:
 
 
 def _tile(one: Lanes, where: Int32s, count: int) -> Lanes:
-    """The lanes over each row of endpoints; lanes and groups of each copy are its own."""
+    """Copies of the lanes for each row of endpoints; each copy has its own lanes and groups."""
     size, groups, depth = len(one), int(one.group.max(initial=-1)) + 1, len(one.dep_lane)
     copy = np.arange(count)[:, None]
     return Lanes(

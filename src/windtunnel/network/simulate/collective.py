@@ -1,4 +1,4 @@
-"""One collective over the links of a cluster: closed form, fluid or packet by packet, always the same lanes."""
+"""One collective over the links of a cluster: closed form, fluid or packet by packet, with the same lanes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from windtunnel.spec.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 SPRAYED = 8
-"""Ways of each connection that stand for all of them, in the flow engine."""
+"""Paths per connection in the flow engine that approximate spraying over all of them."""
 MOST_IN_BATCHES = 2**17
-"""Sends of an all-to-all that the flow engine takes in NCCL's batches; more of them it takes all at once."""
+"""Limit of sends of an all-to-all up to which the flow engine runs NCCL's batches; above it all sends run at once."""
 
 
 @dataclass(frozen=True)
 class RoutedCall:
-    """A call on links: its lanes, the way of each, `own` and `extra` seconds of those paths (`paths.latencies`);
-    lane k came from lane `old[k]` of the pattern, of which it may be one of several connections."""
+    """A call on links: its lanes, their paths, and `own` and `extra` seconds of those paths (`paths.latencies`);
+    lane k is one connection of lane `old[k]` of the pattern."""
 
     lowered: CallLanes
     links: PlacedRanks
@@ -48,7 +48,8 @@ class RoutedCall:
 
 @dataclass(frozen=True)
 class CallResult:
-    """What a call took. `link_bytes` [L] of the graph (empty in closed form); `mtu` bytes of a packet, 0 without packets."""
+    """Seconds and traffic of a call. `link_bytes` [L] of the graph (empty in closed form); `mtu`: bytes of a packet, 0 without
+    packets."""
 
     seconds: float
     lowered: CallLanes
@@ -146,14 +147,14 @@ def route_call(
     pairs = nics * ports * settings.qps * paths
     lanes, old, part = split(lowered.lanes, between, pairs)
     key = pattern.channel[old] * pairs + part
-    taken = lane_paths(links, lanes, key, route_options(cluster, comm, settings, seed), part, nics, ports)
-    own, extra = latencies(links.graph, taken)
-    return RoutedCall(lowered, links, lanes, taken, own, extra, old)
+    paths_of_lanes = lane_paths(links, lanes, key, route_options(cluster, comm, settings, seed), part, nics, ports)
+    own, extra = latencies(links.graph, paths_of_lanes)
+    return RoutedCall(lowered, links, lanes, paths_of_lanes, own, extra, old)
 
 
 def paths_each(cluster: Cluster, comm: Comm, group: Group, network: str) -> int:
-    """Hash values that a connection between nodes uses: the fabric's own; for fluids on a fabric that sprays packets, several,
-    which comes near an even spread (not for an all-to-all of many ranks, whose peers spread by themselves)."""
+    """Hash values per connection between nodes: the fabric's number. Fluid flows on a fabric that sprays packets use several, which
+    approximates an even spread (except for an all-to-all of many ranks, which spreads over its peers)."""
     own = cluster.fabric.flows_per_connection
     several = network == FLOW and sprays(cluster) and group.span in ("pod", "core")
     if comm == Comm.ALL_TO_ALL and group.ranks > 128:
@@ -163,7 +164,7 @@ def paths_each(cluster: Cluster, comm: Comm, group: Group, network: str) -> int:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """RunOptions an engine is run."""
+    """How an engine is run."""
 
     settings: Settings
     seed: int
@@ -184,19 +185,19 @@ def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResu
     else:
         narrow = narrowed(routed.links.graph, routed.paths, lanes)
         slower = float((lanes.bytes / narrow.rate).max() - (lanes.bytes / lanes.rate).max())
-        known = min(slower, float((lanes.delay - narrow.delay).max()))
-        demands, variables = fluid(narrow, routed.paths, routed.extra, routed.lowered.latency - known)
-    found = flow.run(routed.links.graph.link_rate * routed.links.graph.link_up, demands, variables, progress=options.progress)
-    return CallResult(found.last, routed.lowered, routed.links.graph, found.use.bytes, 0, found.stats)
+        in_delays = min(slower, float((lanes.delay - narrow.delay).max()))
+        demands, variables = fluid(narrow, routed.paths, routed.extra, routed.lowered.latency - in_delays)
+    run = flow.run(routed.links.graph.link_rate * routed.links.graph.link_up, demands, variables, progress=options.progress)
+    return CallResult(run.last, routed.lowered, routed.links.graph, run.use.bytes, 0, run.stats)
 
 
 def _packet(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
     graph, mtu = routed.links.graph, options.mtu or packet_size(float(routed.lanes.bytes.sum()))
     packets = replace(packet_options(cluster, mtu, options.settings, options.seed), skip=options.skip)
     lanes = settled(graph, routed.paths, routed.lanes, mtu)
-    found = run_packets(graph, routed.paths, lanes, packets, progress=options.progress)
-    stats = {**found.stats, "skipped_share": found.skipped_share, "skip_error_s": found.skip_error}
-    return CallResult(float(found.delivered.max()), routed.lowered, graph, found.link_data.astype(np.float64), mtu, stats)
+    run = run_packets(graph, routed.paths, lanes, packets, progress=options.progress)
+    stats = {**run.stats, "skipped_share": run.skipped_share, "skip_error_s": run.skip_error}
+    return CallResult(float(run.delivered.max()), routed.lowered, graph, run.link_data.astype(np.float64), mtu, stats)
 
 
 _RUN: dict[str, Callable[[RoutedCall, Cluster, RunOptions], CallResult]] = {CLOSED: _closed, FLOW: _flow, PACKET: _packet}
@@ -224,20 +225,20 @@ def engine_sweep(
     skip: bool = False,
     progress: Callable[[float], bool] | None = None,
 ) -> list[dict[str, object]]:
-    """The rows of `sweep`, run over links: also `lanes` and, of packets, `mtu` and `packet_hops`.
+    """The rows of `sweep`, run over links, with `lanes` and, for packets, `mtu` and `packet_hops`.
 
-    `progress` is told the share of the work that is done; if it answers True the rows so far are all.
+    `progress` is called with the finished share; if it returns True, the sweep stops and returns the rows so far.
     """
     shape, options = flat_group(cluster, gpus, per_node), parse_settings(settings)
     ready = prepare(as_set(cluster, options), comm, shape, options)
     rows: list[dict[str, object]] = []
-    wanted = list(sizes)
+    all_sizes = list(sizes)
 
     def told(share: float) -> None:
-        if progress is not None and progress((len(rows) + share) / len(wanted)):
+        if progress is not None and progress((len(rows) + share) / len(all_sizes)):
             raise _Stopped
 
-    for size in wanted:
+    for size in all_sizes:
         try:
             ran = run_collective(
                 cluster,
@@ -258,13 +259,13 @@ def engine_sweep(
         except _Stopped:
             break
         rows.append(_row(ran, comm, size, gpus) | {"provenance": ready.provenance, "relative_error": ready.relative_error})
-        if progress is not None and progress(len(rows) / len(wanted)):
+        if progress is not None and progress(len(rows) / len(all_sizes)):
             break
     return rows
 
 
 def _row(ran: CallResult, comm: Comm, size: float, gpus: int) -> dict[str, object]:
-    """One line of nccl-tests' table, with what the engine did."""
+    """One line of nccl-tests' table, with the engine's counters."""
     seconds = ran.seconds if ran.seconds > 0 else float("inf")
     return {
         "size": size,

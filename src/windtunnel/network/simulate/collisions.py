@@ -23,10 +23,10 @@ EDGES = (0.5, 0.9, 1.1, 1.5, 2.0, 3.0)
 
 @dataclass(frozen=True)
 class Collisions:
-    """`links`: those on which flows could fall, but for a host's or NIC's only one. A factor below 1: less than the even share.
+    """`links`: those on which flows could fall, except a host's or NIC's only link. A factor below 1 is less than the even share.
 
-    `worst_link` has the highest factor, `worst_flows` flows where an even spread has `worst_flows_even`; `mean_factor` is what the
-    average byte meets. `histogram`: links by factor, in the bins of EDGES.
+    `worst_link` has the highest factor, with `worst_flows` flows instead of `worst_flows_even` of an even spread; `mean_factor`:
+    the mean over bytes. `histogram`: links by factor, in the bins of EDGES.
     """
 
     links: int
@@ -61,9 +61,9 @@ def collisions(
     bytes: npt.ArrayLike,
     options: RouteOptions | None = None,
 ) -> Collisions:
-    """Collisions of flows on their `paths` (those of `route` with the same arguments), all flows taken to be there at once."""
+    """Collisions of flows on their `paths` (those of `route` with the same arguments), as if all flows ran at the same time."""
     even = spread(graph, src, dst, bytes, options=options)
-    got = loads(graph, paths, bytes)
+    bytes_of_link = loads(graph, paths, bytes)
     flows = np.bincount(paths.links, minlength=graph.links)
     sizes = np.asarray(bytes, np.float64)
     same = len(sizes) > 0 and sizes[0] > 0 and bool((sizes == sizes[0]).all())
@@ -74,9 +74,9 @@ def collisions(
     chosen = choosable(graph) & (needed > 0.0)
     if not chosen.any():
         return Collisions(0, -1, 1.0, 1.0, 0, 0.0, (0,) * (len(EDGES) + 1))
-    factor = np.divide(got / graph.link_rate, needed, out=np.ones(graph.links), where=chosen)
+    factor = np.divide(bytes_of_link / graph.link_rate, needed, out=np.ones(graph.links), where=chosen)
     worst = int(np.argmax(np.where(chosen, factor, -1.0)))
-    mean = float((factor * got)[chosen].sum() / got[chosen].sum()) if got[chosen].sum() > 0 else 1.0
+    mean = float((factor * bytes_of_link)[chosen].sum() / bytes_of_link[chosen].sum()) if bytes_of_link[chosen].sum() > 0 else 1.0
     bins = np.histogram(factor[chosen], bins=[0.0, *EDGES, np.inf])[0]
     return Collisions(
         int(chosen.sum()), worst, float(factor[worst]), mean, int(flows[worst]), float(even_flows[worst]), tuple(bins.tolist())

@@ -1,4 +1,4 @@
-"""Lanes as variables of the flow engine: what is pipelined together is one fluid with a demand on every link of its lanes."""
+"""Lanes as variables of the flow engine: pipelined lanes are one fluid with a demand on every link of its lanes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from windtunnel.network.lanes.timing import slices_of
 
 
 def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = None) -> tuple[Demands, Variables]:
-    """One variable a group: a lane by itself moves its bytes along its path, lanes that advance together move one unit.
+    """One variable per group: a single lane moves its bytes along its path, lanes that advance together move one unit.
 
-    `paths` row k is the way of lane k, `extra` [K] seconds that it takes beyond what delays contain. `latency`: of a call whose
-    groups do not wait for each other, its seconds that do not move bytes (launch, steps, fill); left out, those of its delays.
+    `paths`: row k is the path of lane k; `extra` [K]: seconds in addition to the delays. `latency`: for a call whose
+    groups do not wait for each other, the seconds that do not move bytes (launch, steps, fill); by default those of its delays.
     """
     count = len(lanes)
     groups = int(lanes.group.max()) + 1 if count else 0
@@ -61,9 +61,9 @@ def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = Non
 
 
 def at_once(lanes: Lanes, paths: Paths, share: Floats, extra: Floats, seconds: float) -> tuple[Demands, Variables]:
-    """Sends that go in batches as if all went at the same time, each at its part of the rate: what very many of them come to.
+    """Approximates batches of sends by sends that all run at the same time, each at its share of the rate; exact for very many.
 
-    `share` [K]: how much of its rate a lane has then; `seconds` what the call takes alone.
+    `share` [K]: share of its rate that a lane gets; `seconds`: of the call without other traffic.
     """
     bound = lanes.rate * share
     late = max(0.0, seconds - float((lanes.begin + lanes.bytes / bound).max())) + extra
@@ -83,6 +83,6 @@ def _demands(lanes: Lanes, paths: Paths, groups: int) -> Demands:
 
 
 def _most(values: Floats, group: Int32s, groups: int) -> Floats:
-    found = np.zeros(groups)
-    np.maximum.at(found, group, values)
-    return found
+    largest = np.zeros(groups)
+    np.maximum.at(largest, group, values)
+    return largest

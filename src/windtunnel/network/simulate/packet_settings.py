@@ -1,4 +1,4 @@
-"""How a run over packets behaves: what a user may set, checked, and the packet engine's options for it."""
+"""Settings of a packet run: what a user may set, with checks, and the packet engine's options for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windtunnel.network.congestion import Congestion, load_congestion
 from windtunnel.network.fabrics.faults import CableFlap
 
 SPREADS = {"spray": Spread.ROUND, "spray-random": Spread.RANDOM, "adaptive": Spread.ADAPTIVE, "flowlet": Spread.FLOWLET}
-"""Routing -> how each switch chooses for a packet; every other routing keeps a flow on its path."""
+"""Routing -> how each switch chooses the next link of a packet; any other routing keeps a flow on its path."""
 LOSSES = {"pfc": Loss.PAUSE, "drop": Loss.DROP, "credits": Loss.CREDITS}
 RECOVERIES = {"go-back-n": Recovery.GO_BACK_N, "selective": Recovery.SELECTIVE}
 
@@ -20,10 +20,10 @@ class PacketSettings:
     """`cc`: a congestion control as `load_congestion` takes it. `loss`: what a full buffer does (pfc, drop, credits).
 
     `recovery`: go-back-n or selective; empty: selective where packets of a flow take different ways, else go-back-n. `buffer`:
-    bytes of a switch; `header`: bytes added to every packet's payload; `ack_every`: packets an ACK. Results are the same for any
-    number of `threads`. `flaps`: cables that go down while traffic runs; `convergence` seconds later flows take other ways.
-    `thresholds`: bytes of an ingress at which it pauses its sender and below which that goes on; None: dynamic. `sample` > 0:
-    seconds between two samples of the `watched` links that have most to carry for their rate, and of as many flows, the first ones.
+    bytes of a switch; `header`: bytes added to every packet's payload; `ack_every`: packets per ACK. Results are the same for any
+    number of `threads`. `flaps`: cables that go down while traffic runs; `convergence` seconds later flows are rerouted.
+    `thresholds`: bytes of an ingress at which it pauses its sender and below which it resumes; None: dynamic. `sample` > 0:
+    seconds between two samples of the `watched` links with the highest load, and of as many flows, the first ones.
     """
 
     cc: str = "dcqcn"
@@ -40,7 +40,7 @@ class PacketSettings:
     watched: int = 32
 
     def options(self, routing: str, mtu: int, seed: int, path: str = "--cc") -> tuple[PacketOptions, Congestion]:
-        """What the engine takes; UnknownName and SpecError for what is wrong, a congestion control's at `path`."""
+        """The engine's options. Raises UnknownName and SpecError; those of the congestion control are at `path`."""
         for option, value, known in (("loss", self.loss, LOSSES), ("--recovery", self.recovery or "selective", RECOVERIES)):
             if value not in known:
                 raise UnknownName(option, value, list(known))

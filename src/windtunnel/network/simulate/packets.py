@@ -16,17 +16,17 @@ from windtunnel.spec.cluster import Cluster
 
 SMALLEST, LARGEST = 4096, 32768
 MOST_PACKETS = 1_000_000
-"""Packets of a run up to which they are as small as a NIC's; NVLink and long messages have no use for more."""
+"""Packets of a run up to which they keep the NIC's size; more do not help NVLink and long messages."""
 ROUTINGS = {"infiniband": "adaptive", "efa": "spray"}
-"""How fabrics choose among equal ways where the catalogue does not say: adaptive routing of InfiniBand, EFA's SRD; else a hash."""
+"""Choice among equal paths if the catalogue states none: adaptive routing for InfiniBand, EFA's SRD; else a hash."""
 PAUSED = ("roce", "ethernet")
-"""Fabrics that pause (PFC) and run DCQCN; the others grant credits and run no congestion control, unless the catalogue says so."""
+"""Fabrics with PFC and DCQCN; others have credits and no congestion control, unless the catalogue states one."""
 
 
 BUFFER_TIME = 25.8e-6
-"""Seconds in which all ports of a switch together fill its shared buffer: 165 MB of a 51.2 Tb/s Tomahawk 5, the least of the last
-three (Tomahawk 4: 114 MB, 25.6 Tb/s, 35.5 us; Tomahawk 3: 64 MB, 12.8 Tb/s, 40 us; data sheets, from memory). A graph has one node
-where a fabric has several chips, so that a node has as much buffer as its ports call for."""
+"""Seconds in which all ports of a switch together fill its shared buffer: 165 MB of a 51.2 Tb/s Tomahawk 5, the smallest of the
+last three (Tomahawk 4: 114 MB, 25.6 Tb/s, 35.5 us; Tomahawk 3: 64 MB, 12.8 Tb/s, 40 us; data sheets, from memory). One node of a
+graph may represent several chips, so its buffer is proportional to the rate of its ports."""
 
 
 def packet_size(total: float) -> int:
@@ -38,7 +38,7 @@ def packet_size(total: float) -> int:
 
 
 def routing_of(cluster: Cluster) -> str:
-    """How packets choose among equal ways: ecmp, spray, adaptive or flowlet."""
+    """How packets choose among equal paths: ecmp, spray, adaptive or flowlet."""
     return cluster.fabric.routing or ROUTINGS.get(cluster.fabric.kind, "ecmp")
 
 
@@ -55,7 +55,7 @@ def fabric_settings(cluster: Cluster) -> PacketSettings:
 
 
 def packet_options(cluster: Cluster, mtu: int, settings: Settings = DEFAULT, seed: int = 1) -> PacketOptions:
-    """What the packet engine is told about a cluster's fabric.
+    """Options of the packet engine for a cluster's fabric.
 
     NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT are the retransmission timeout, 4.096 us x 2^n, and its repeats.
     """
@@ -69,15 +69,15 @@ def packet_options(cluster: Cluster, mtu: int, settings: Settings = DEFAULT, see
 
 
 def settled(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
-    """Lanes whose packets take what the engine simulates out of the fitted hop, so that it is not counted twice.
+    """Lanes whose delays exclude what the engine simulates, so that it is not counted twice.
 
-    A measured hop holds the latency of the cables, and whatever the library's own channels, which go at the same pace side by side,
-    make each other wait on the way. Packets are longer than what links interleave, so they wait a little longer. A slice therefore
-    leaves that much before its time, and it is delivered at its time (`hold`) unless it is late even so. Seconds, for lane k:
+    A fitted hop contains the latency of the cables and the queueing between the library's own channels, which run at the same pace
+    in parallel. Simulated packets are longer than the units that links interleave, so they queue a little longer. A slice therefore
+    starts earlier by that time, and is delivered at its time (`hold`) unless it is late even so. Seconds, for lane k:
 
-        way     from when the last packet of a slice leaves until it is there, nothing else on the links: the last but one may be in
-                front of it, if that one takes longer over all links than the pace leaves between the two
-        beside  one packet of each other lane of the call on each link; no more than one packet's time at the lane's own pace
+        way     from the departure of a slice's last packet to its arrival on idle links; the last but one may delay it, if that one
+                takes longer over all links than the pace leaves between the two
+        beside  one packet of each other lane of the call on each link; at most one packet's time at the lane's own pace
         delay'  = delay - latency - max(0, way + beside - last packet / rate)
         hold    = delay - delay' + latency between switches, which the fitted hop does not contain
     """

@@ -25,9 +25,9 @@ from windtunnel.workload.ops import Comm
 @dataclass(frozen=True)
 class PlacedRanks:
     """A graph and, in it, the endpoints of ranks [n] and of switches that add: NVSwitches of the call's nodes, then of the fabric
-    as collnet.py numbers them (empty if there are none). `leaves` [nodes]: which set of leaf switches a node hangs on. `rings`: the
-    cycles of a node's local ranks that its direct links have room for (empty: any order will do). `through`: endpoints that are
-    joined through a third GPU of the group: ((from, to), between)."""
+    as collnet.py numbers them (empty if there are none). `leaves` [nodes]: the set of leaf switches of each node. `rings`: the
+    cycles of a node's local ranks that its direct links allow (empty: any order). `through`: endpoints that are
+    connected through a third GPU of the group: ((from, to), between)."""
 
     graph: Graph
     ranks: Int32s
@@ -53,7 +53,7 @@ def _links(key: ClusterKey, count: int, here: int) -> PlacedRanks:
 
 
 def add_switches(graph: Graph, ranks: Int32s, per_node: int, reduces: bool = False) -> PlacedRanks:
-    """The graph with the switches that can add for these ranks as endpoints; `reduces`: those of the fabric can, too."""
+    """The graph with the switches that can add for these ranks as endpoints; `reduces`: also those of the fabric."""
     nodes = -(-len(ranks) // per_node)
     home = graph.endpoint[ranks]
     site = graph.node_site[home[::per_node]]
@@ -61,24 +61,24 @@ def add_switches(graph: Graph, ranks: Int32s, per_node: int, reduces: bool = Fal
     where = {int(graph.node_site[node]): int(node) for node in reversed(nvswitch)}
     inside = [where.get(int(s), -1) for s in site]
     if min(inside) < 0:
-        found = _mesh_rings(graph, home[:per_node])
+        rings_of_node = _mesh_rings(graph, home[:per_node])
         here = [ranks[at : at + per_node].tolist() for at in range(0, len(ranks), per_node)]
-        through = tuple(((at[a], at[b]), at[c]) for at in here for (a, b), c in found.through if max(a, b, c) < len(at))
-        return PlacedRanks(graph, ranks, np.zeros(0, dtype=np.int32), (0,) * nodes, found.rings, through)
+        through = tuple(((at[a], at[b]), at[c]) for at in here for (a, b), c in rings_of_node.through if max(a, b, c) < len(at))
+        return PlacedRanks(graph, ranks, np.zeros(0, dtype=np.int32), (0,) * nodes, rings_of_node.rings, through)
     fabric, leaves = (_fabric(graph, ranks, per_node) if reduces and nodes > 1 else None) or ([], (0,) * nodes)
-    made = np.array([*inside, *fabric], dtype=np.int32)
-    ends = np.arange(graph.endpoints, graph.endpoints + len(made), dtype=np.int32)
-    return PlacedRanks(with_endpoints(graph, made), ranks, ends, leaves)
+    switch_nodes = np.array([*inside, *fabric], dtype=np.int32)
+    ends = np.arange(graph.endpoints, graph.endpoints + len(switch_nodes), dtype=np.int32)
+    return PlacedRanks(with_endpoints(graph, switch_nodes), ranks, ends, leaves)
 
 
 def with_endpoints(graph: Graph, nodes: npt.ArrayLike) -> Graph:
-    """The graph with `nodes` as endpoints behind those that it has, without NICs or a rail of their own."""
-    made = np.asarray(nodes, dtype=np.int32)
+    """The graph with `nodes` as additional endpoints, without NICs and rails."""
+    added = np.asarray(nodes, dtype=np.int32)
     return replace(
         graph,
-        endpoint=np.concatenate([graph.endpoint, made]),
-        rail=np.concatenate([graph.rail, np.full_like(made, -1)]),
-        nic_start=np.concatenate([graph.nic_start, np.full(len(made), graph.nic_start[-1], dtype=np.int64)]),
+        endpoint=np.concatenate([graph.endpoint, added]),
+        rail=np.concatenate([graph.rail, np.full_like(added, -1)]),
+        nic_start=np.concatenate([graph.nic_start, np.full(len(added), graph.nic_start[-1], dtype=np.int64)]),
     )
 
 
@@ -96,8 +96,8 @@ def _mesh_rings(graph: Graph, gpus: Int32s) -> MeshRings:
 
 
 def _fabric(graph: Graph, ranks: Int32s, per_node: int) -> tuple[list[int], tuple[int, ...]] | None:
-    """(leaf switches by group and head, then the switch above them for each head; group of each node), or None where no single
-    switch joins the leaves."""
+    """(leaf switches by group and head, then the switch above them for each head; group of each node), or None if no single
+    switch connects the leaves."""
     fabric = (graph.node_kind == NodeKind.SWITCH) & (graph.node_site < 0)
     upward: dict[int, list[int]] = {}
     for a, b in zip(graph.link_from.tolist(), graph.link_to.tolist(), strict=True):
@@ -113,15 +113,15 @@ def _fabric(graph: Graph, ranks: Int32s, per_node: int) -> tuple[list[int], tupl
             return None
         sets.append(tuple(upward[p[0]][0] for p in ports))
     groups = sorted(set(sets))
-    found = [leaf for group in groups for leaf in group]
+    switches = [leaf for group in groups for leaf in group]
     if len(groups) > 1:
         for head in range(len(heads)):
             above = [set(upward.get(group[head], [])) for group in groups]
             common = sorted(set.intersection(*above))
             if not common:
                 return None
-            found.append(common[head % len(common)])
-    return found, tuple(groups.index(s) for s in sets)
+            switches.append(common[head % len(common)])
+    return switches, tuple(groups.index(s) for s in sets)
 
 
 def _heads(nics: list[list[int]]) -> list[int]:
@@ -131,7 +131,8 @@ def _heads(nics: list[list[int]]) -> list[int]:
 
 
 def route_options(cluster: Cluster, comm: Comm, settings: Settings, seed: int = 1) -> RouteOptions:
-    """How NCCL leaves a node: over the NVLink to the GPU on the receiver's rail (PXN), where it has NVLink and may."""
+    """How NCCL leaves a node: over NVLink through the GPU on the receiver's rail (PXN), if there is NVLink and settings allow
+    it."""
     sends = comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
     if settings.pxn and (settings.p2p_pxn or not sends) and cluster.node.scale_up.kind == "nvswitch":
         return RouteOptions(Policy.ECMP, NicChoice.PXN, seed)
@@ -139,22 +140,22 @@ def route_options(cluster: Cluster, comm: Comm, settings: Settings, seed: int = 
 
 
 def nics_each(graph: Graph, ranks: Int32s) -> int:
-    """NICs that every rank drives by itself, over which the library stripes its messages; at least 1."""
+    """NICs per rank over which the library stripes its messages; at least 1."""
     return max(1, int(np.diff(graph.nic_start)[ranks].min()))
 
 
 def lane_paths(
     links: PlacedRanks, lanes: Lanes, key: Int32s, options: RouteOptions, part: Int32s, nics: int = 1, ports: int = 1
 ) -> Paths:
-    """Links of each lane; `key` [K] tells connections of the same two endpoints apart, `part` [K] numbers those of one message over
-    the GPU's `nics` and the `ports` of each (ports.py)."""
+    """Links of each lane; `key` [K] distinguishes connections of the same two endpoints, `part` [K] numbers those of one message
+    over the GPU's `nics` and the `ports` of each (ports.py)."""
     keys = key.astype(np.uint64)
     paths = route_by_port(links.graph, lanes.src, lanes.dst, keys, options, part, nics, ports)
     return _relayed(links, lanes, keys, options, paths) if links.through else paths
 
 
 def _relayed(links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64], options: RouteOptions, paths: Paths) -> Paths:
-    """The paths, with those of `links.through` by the GPU named there."""
+    """The paths, where those of `links.through` pass the GPU named there."""
     between = dict(links.through)
     mid = np.array([between.get(pair, -1) for pair in zip(lanes.src.tolist(), lanes.dst.tolist(), strict=True)], dtype=np.int32)
     at = np.nonzero(mid >= 0)[0]
@@ -177,10 +178,10 @@ def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
 
 
 def narrowed(graph: Graph, paths: Paths, lanes: Lanes) -> Lanes:
-    """Lanes with a rate, no faster than the narrowest link of their way, with what a slice takes longer for it out of its delay.
+    """Lanes with rates limited by the slowest link of their path; the additional time of a slice is subtracted from its delay.
 
-    The closed form has all of a node's NICs for a call however few channels it has. What one slice on one NIC takes longer is in
-    the hops that were fitted to it; what further slices take longer is not.
+    The closed form uses all of a node's NICs for a call, however few channels it has. The fitted hops contain the additional time
+    of one slice on one NIC, but not that of further slices.
     """
     rate = graph.link_rate[paths.links]
     narrow = np.full(len(paths), np.inf)

@@ -1,10 +1,10 @@
-"""By which NIC and which port each connection leaves and arrives.
+"""NIC and port by which each connection leaves and arrives.
 
-A library does not leave that to a hash. NCCL opens queue pairs on each NIC that a GPU drives. A NIC with two ports (dual ToR, dual
+A library does not choose them by hash. NCCL opens queue pairs on each NIC that a GPU drives. A NIC with two ports (dual ToR, dual
 plane) is two devices that NCCL merges into one: a queue pair on each port, from port p to port p, with data split evenly over them
 (`src/transport/net_ib`: virtual devices, NCCL_IB_MERGE_NICS). So a GPU's 400 Gb/s over two ports of 200 is 400 Gb/s for one
-connection. The router hashes a flow to one of equally near NICs and of equal links, so a connection's key is changed until its flow
-takes the NIC and the ports that it should.
+connection. The router hashes a flow to one of equally near NICs and of equal links, so a connection's key is changed until the hash
+gives the intended NIC and ports.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from windtunnel.engine.graph import Graph, NodeKind, Paths
 from windtunnel.engine.routes import RouteOptions, route
 
 _TRIES = 96
-"""Keys that are tried; with two NICs of two ports one in eight is right, and 96 leave three of a million connections astray."""
+"""Maximum number of keys tried. With two NICs of two ports one in eight is right, so 96 fail for three of a million connections."""
 
 
 class Exits(NamedTuple):
-    """Of each path: which of its GPU's NICs it leaves by, the port of that NIC, and the port that it arrives at; -1: none."""
+    """For each path: the index of the GPU's NIC that it leaves by, the port of that NIC, and the port of arrival; -1: none."""
 
     nic: Int32s
     leaves: Int32s
@@ -41,23 +41,23 @@ def exits(graph: Graph, paths: Paths) -> Exits:
     owner = np.repeat(np.arange(len(graph.nic_start) - 1), np.diff(graph.nic_start))
     index[graph.nics] = np.arange(len(graph.nics)) - graph.nic_start[owner]
     path = np.repeat(np.arange(len(paths)), np.diff(paths.start))
-    found = Exits(*(np.full(len(paths), -1, dtype=np.int32) for _ in range(3)))
+    result = Exits(*(np.full(len(paths), -1, dtype=np.int32) for _ in range(3)))
     first = np.nonzero(out[paths.links] >= 0)[0][::-1]  # backwards, so that the first of a path is written last
-    found.nic[path[first]] = index[a[paths.links[first]]]
-    found.leaves[path[first]] = out[paths.links[first]]
+    result.nic[path[first]] = index[a[paths.links[first]]]
+    result.leaves[path[first]] = out[paths.links[first]]
     last = np.nonzero(back[paths.links] >= 0)[0]
-    found.arrives[path[last]] = back[paths.links[last]]
-    return found
+    result.arrives[path[last]] = back[paths.links[last]]
+    return result
 
 
 def _ordinals(node: npt.NDArray[np.integer]) -> Int32s:
-    """Number of each link among those of its node; -1 where `node` is."""
+    """Number of each link among those of its node; -1 if `node` is -1."""
     chosen = np.nonzero(node >= 0)[0]
     order = chosen[np.argsort(node[chosen], kind="stable")]
     _, first, count = np.unique(node[order], return_index=True, return_counts=True)
-    found = np.full(len(node), -1, dtype=np.int32)
-    found[order] = np.arange(len(order)) - np.repeat(first, count)
-    return found
+    ordinal = np.full(len(node), -1, dtype=np.int32)
+    ordinal[order] = np.arange(len(order)) - np.repeat(first, count)
+    return ordinal
 
 
 def route_by_port(
@@ -70,8 +70,8 @@ def route_by_port(
     nics: int = 1,
     ports: int = 1,
 ) -> Paths:
-    """Paths of connections, which are number `part` [F] of those of their message: NIC part modulo `nics` of the GPU, and from port
-    to port (part / nics) modulo `ports`. Raises as `route`."""
+    """Paths of connections. Connection number `part` [F] of a message uses NIC (part modulo `nics`) of the GPU, and port
+    (part / nics) modulo `ports` on both sides. Raises as `route`."""
     if nics * ports == 1:
         return route(graph, src, dst, key, options)
     keys = key.copy()

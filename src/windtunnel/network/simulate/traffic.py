@@ -1,4 +1,4 @@
-"""What a run did to the links: bytes and load by level of the fabric, the hottest links, and boxes and edges for a drawing."""
+"""Traffic of a run: bytes and load by level of the fabric, the hottest links, and boxes and edges for a drawing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.engine.graph import Graph, NodeKind
 
 MOST_BOXES = 48
-"""Boxes in one row of the drawing; neighbouring nodes share a box where there are more."""
+"""Maximum of boxes in one row of the drawing; neighbouring nodes share a box if there are more nodes."""
 
 _INSIDE = {
     NodeKind.HOST: "host",
@@ -39,7 +39,7 @@ class Level:
 
 @dataclass(frozen=True)
 class HotLink:
-    """One link: bytes moved, utilisation over the run, and the part of the run in which it was full (where the engine says)."""
+    """One link: bytes moved, utilisation over the run, and the share of the run in which it was full (if the engine reports it)."""
 
     link: int
     name: str
@@ -51,7 +51,8 @@ class HotLink:
 
 @dataclass(frozen=True)
 class Box:
-    """Nodes of one row of the drawing (0: servers, then leaves, spines, cores); `load` of the fullest link that leaves them."""
+    """Nodes of one row of the drawing (0: servers, then leaves, spines, cores); `load`: that of the fullest link that leaves
+    them."""
 
     row: int
     label: str
@@ -61,7 +62,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """Links between two boxes (indices), both directions: how many cables, utilisation of the fullest direction of any."""
+    """Links between two boxes (indices), both directions: number of cables, utilisation of the fullest direction of any."""
 
     low: int
     high: int
@@ -71,8 +72,9 @@ class Edge:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Links after a run of `seconds`. `events` counts what congestion control and flow control did (empty for fluid runs);
-    `slowest` are the transfers that contention slowed most: what, how often, seconds, times its time alone."""
+    """Links after a run of `seconds`. `events`: counters of congestion control and flow control (empty for fluid runs);
+    `slowest`: the transfers that contention slowed most: label, number of runs, seconds, factor over its time without other
+    traffic."""
 
     engine: str
     seconds: float
@@ -90,23 +92,23 @@ class Traffic:
 
 def tiers(graph: Graph) -> Int64s:
     """Row of each node [N]: 0 inside servers and for endpoints, above that the number of links to the nearest of these."""
-    found = np.where((graph.node_site >= 0) | (graph.node_kind != NodeKind.SWITCH), 0, -1).astype(np.int64)
-    found[graph.endpoint] = 0
+    tier_of = np.where((graph.node_site >= 0) | (graph.node_kind != NodeKind.SWITCH), 0, -1).astype(np.int64)
+    tier_of[graph.endpoint] = 0
     for tier in range(1, 64):
-        near = graph.link_to[(found[graph.link_from] == tier - 1) & (found[graph.link_to] < 0)]
+        near = graph.link_to[(tier_of[graph.link_from] == tier - 1) & (tier_of[graph.link_to] < 0)]
         if not len(near):
             break
-        found[near] = tier
-    return np.maximum(found, 0)
+        tier_of[near] = tier
+    return np.maximum(tier_of, 0)
 
 
 def node_name(graph: Graph, node: int) -> str:
-    """What people call a node."""
+    """Label of a node."""
     return graph.names[node] if graph.names else f"{_INSIDE.get(NodeKind(int(graph.node_kind[node])), 'switch')} {node}"
 
 
 def link_name(graph: Graph, link: int) -> str:
-    """What people call a link: the two nodes."""
+    """Label of a link: its two nodes."""
     return f"{node_name(graph, int(graph.link_from[link]))} → {node_name(graph, int(graph.link_to[link]))}"
 
 
@@ -121,7 +123,7 @@ def traffic(
     slowest: tuple[Mapping[str, object], ...] = (),
     most: int = 20,
 ) -> Traffic:
-    """Sums up `link_bytes` [L] moved in `seconds`; `full` [L] are seconds in which a link was full."""
+    """Traffic from `link_bytes` [L] moved in `seconds`; `full` [L]: seconds in which a link was full."""
     load = link_bytes / (graph.link_rate * seconds) if seconds > 0.0 else np.zeros(graph.links)
     tier = tiers(graph)
     order = np.lexsort((np.arange(graph.links), -load))[:most]

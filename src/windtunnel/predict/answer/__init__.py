@@ -1,1 +1,1 @@
-"""What is read off the run of a step."""
+"""The parts of a prediction, read from the run of a step."""

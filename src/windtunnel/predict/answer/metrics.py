@@ -1,4 +1,4 @@
-"""A run -> where its time went: overlap, kernels, collectives, and what the seconds rest on."""
+"""Statistics of a run: overlap, kernels, collectives, and the evidence behind the seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windtunnel.predict.runs.step_run import StepRun
 from windtunnel.workload import Kind, Phase, Workload
 
 MODELLED_NETWORK = 0.15
-"""Relative error assumed for the part of a step that is no kernel: communication, waiting, host."""
+"""Relative error assumed for the part of a step outside of kernels: communication, waiting, host."""
 
 
 def overlapped(timeline: Timeline, stage: int, parts: dict[str, float]) -> dict[str, float]:
@@ -29,7 +29,7 @@ def overlapped(timeline: Timeline, stage: int, parts: dict[str, float]) -> dict[
 
 
 def executions(workload: Workload, stage: int) -> np.ndarray:
-    """How often each row runs on one GPU of a stage in a step."""
+    """Executions of each row on one GPU of a stage in a step."""
     counts = np.zeros(len(workload.ops))
     for chunk, runs in zip(workload.stages[stage], workload.runs(stage), strict=True):
         for index, times in chunk.blocks:
@@ -43,7 +43,7 @@ def executions(workload: Workload, stage: int) -> np.ndarray:
 def kernel_rows(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[KernelRow, ...]:
     """One row per distinct computation of a stage, longest first.
 
-    Rows of the graph with the same name, phase and shape are one: a product that is cut into chunks, layers of several kinds.
+    Rows of the graph with the same name, phase and shape are merged: chunks of a product, layers of several kinds.
     """
     ops, counts = workload.ops, executions(workload, stage)
     totals = counts * costs.seconds
@@ -74,9 +74,9 @@ def kernel_rows(workload: Workload, costs: Costs, stage: int, step: float) -> tu
 
 
 def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple[dict[str, float], dict[str, float], float]:
-    """Shares of the step's seconds resting on each kind of evidence and on each source, and the relative error that they imply.
+    """Shares of the step's seconds by kind of evidence and by source, and the relative error that they imply.
 
-    Errors of one kernel class on one GPU are not independent (one calibration), so they add up linearly.
+    Errors of one kernel class on one GPU come from one calibration; they are not independent, so they add up linearly.
     """
     ops, counts = workload.ops, executions(workload, stage)
     compute = ops.kind != Kind.COMM
@@ -84,9 +84,9 @@ def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple
     shares = {
         name: float(seconds[compute & (costs.estimate.provenance == code)].sum()) / step for code, name in enumerate(PROVENANCES)
     }
-    rest = max(0.0, 1.0 - sum(shares.values()))
-    shares["modelled"] += rest
-    error = float((seconds * costs.estimate.relative_error)[compute].sum()) / step + rest * MODELLED_NETWORK
+    outside_kernels = max(0.0, 1.0 - sum(shares.values()))
+    shares["modelled"] += outside_kernels
+    error = float((seconds * costs.estimate.relative_error)[compute].sum()) / step + outside_kernels * MODELLED_NETWORK
     by_source = np.bincount(costs.estimate.source[compute], seconds[compute], len(costs.estimate.sources)) / step
     sources: dict[str, float] = {}
     for name, share in zip(costs.estimate.sources, by_source.tolist(), strict=True):

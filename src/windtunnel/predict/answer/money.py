@@ -1,4 +1,4 @@
-"""Step time -> tokens a day, days, dollars, joules."""
+"""From a step time to tokens per day, days, dollars and joules."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from windtunnel.base.errors import SpecError
 from windtunnel.spec.job import Job
 
 GPU_SHARE_OF_NODE_POWER = 0.6
-"""GPUs' share of a node's power where the node's own is not stated; DGX H100: 8 x 700 W of 10.2 kW (NVIDIA's datasheet)."""
+"""GPUs' share of a node's power, if the node states none; DGX H100: 8 x 700 W of 10.2 kW (NVIDIA's datasheet)."""
 
 DAY = 86400.0
 
 
 @dataclass(frozen=True)
 class Bill:
-    """What a step, and the whole run if the job states its tokens, takes. What the job or cluster does not state is None."""
+    """Time, energy and price of a step, and of the whole run if the job states its tokens. None if the job or cluster states no
+    input for it."""
 
     energy_j_per_step: float | None
     cost_per_step: float | None

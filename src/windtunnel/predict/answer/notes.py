@@ -1,4 +1,4 @@
-"""What a prediction took for granted, and what its reader should know."""
+"""Notes and warnings of a prediction: its assumptions, and doubts about the job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windtunnel.spec.job import Job
 from windtunnel.spec.unequal import Unequal
 
 LONG_START = 60.0
-"""Seconds of setting up groups that are worth a warning."""
+"""Seconds of setting up groups above which a warning is shown."""
 
 
 def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def _unequal(unequal: Unequal) -> list[str]:
 
 
 def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
-    """What is wrong or doubtful about running this job."""
+    """Warnings about this job."""
     notes = []
     short = max(memory, key=lambda stage: stage.missing)
     if not short.fits:
@@ -97,14 +97,14 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
 
 
 def unanswered(job: Job, profile: Profile, sources: Mapping[str, float]) -> tuple[str, ...]:
-    """That a profile holds nothing of this job, with the usual reasons."""
+    """Says that a profile has no measurement of this job, with the usual reasons."""
     if any(source.startswith(f"{profile.name}: ") for source in sources):
         return ()
     table = profile.modules.data.table
-    found = [f"{name} {', '.join(sorted(table[name].unique().to_pylist()))}" for name in ("mode", "dtype")]
-    held = ", ".join(found)
+    values = [f"{name} {', '.join(sorted(table[name].unique().to_pylist()))}" for name in ("mode", "dtype")]
+    contents = ", ".join(values)
     return (
-        f"{profile.name} has none of this job's kernels, sub-modules or layers, nor neighbours of them. It holds {held}; "
+        f"{profile.name} has none of this job's kernels, sub-modules or layers, nor neighbours of them. It holds {contents}; "
         f"the job runs mode {job.runtime.launch}, dtype {job.runtime.precision}.",
     )
 

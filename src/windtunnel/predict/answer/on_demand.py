@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class OnDemand(Sequence[T], Generic[T]):
-    """A tuple that is made on first use from the object's fields, which alone are pickled and compared."""
+    """A tuple that is computed from the object's fields on first use; only the fields are pickled and compared."""
 
     @abstractmethod
     def _make(self) -> tuple[T, ...]: ...
@@ -24,7 +24,7 @@ class OnDemand(Sequence[T], Generic[T]):
         return items
 
     def _key(self) -> Any:
-        """The plain data by which two of them are compared."""
+        """The plain data that equality compares."""
         return self.__getstate__()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class OnDemand(Sequence[T], Generic[T]):
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equality of nested plain data with arrays in it."""
+    """Equality of nested plain data that may contain arrays."""
     if isinstance(one, np.ndarray):
         return isinstance(other, np.ndarray) and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
     if isinstance(one, dict):

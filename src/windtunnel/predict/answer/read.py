@@ -1,4 +1,4 @@
-"""A run -> the prediction that is read off it."""
+"""From the run of a step to the prediction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windtunnel.workload import Workload, hardware_flops, model_flops, parameter
 
 
 def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
-    """What the run of a step of `workload` says."""
+    """The prediction for a step of `workload`, from its run."""
     job, step, stage, profile = workload.job, ran.step, ran.pacing, setting.profile
     tokens = float(job.plan.global_batch * job.plan.seq)
     gpus, model, hardware = job.cluster.gpus, model_flops(job), hardware_flops(workload)

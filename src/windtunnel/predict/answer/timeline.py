@@ -1,4 +1,4 @@
-"""What happened when: passes and transfers, the kernels inside them, memory over time, and the critical path of a step."""
+"""The timeline of a step: passes and transfers, kernels inside them, memory over time, and the critical path."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ STREAMS = {
 
 
 MOST_KERNELS = 4_000_000
-"""Kernels and calls of a timeline; about 20 s and 3 GB as spans."""
+"""Limit of kernels and calls in a timeline; as spans they take about 20 s and 3 GB."""
 
 
 class StageTimes(NamedTuple):
@@ -70,7 +70,7 @@ class StageTimes(NamedTuple):
 
 
 class StepTimeline(OnDemand[Span]):
-    """Every pass, transfer and collective of every stage, and when its host launched the passes."""
+    """Every pass, transfer and collective of every stage, and the host's launches of passes."""
 
     def __init__(self, stages: tuple[StageTimes, ...]) -> None:
         self.stages = stages
@@ -150,25 +150,26 @@ def timeline_of(ran: StepRun) -> StepTimeline:
 
 
 def _times(lowered: Lowered, timeline: Timeline, stage: int, host: Floats, waits: np.ndarray) -> StageTimes:
-    """Of one stage; a launch lasts from its first kernel to its last: waits for the device inside a pass count. `host` seconds of
-    each template, and whether the host `waits` in it."""
+    """Begins and ends of one stage's instances and launches. A launch lasts from its first kernel to its last, with waits for the
+    device inside the pass. `host`: seconds of each template; `waits`: whether the host waits in it."""
     rows = timeline.of_rank(stage)
     template = lowered.program.template[rows]
     launch = np.where(template < 0, np.nan, timeline.host_begin[rows])
     following = np.append(timeline.host_begin[rows][1:], timeline.host_end[stage])
-    own = np.minimum(launch + host[template] * lowered.program.times[rows], following)
-    until = np.where(waits[template], following, own)
+    launched = np.minimum(launch + host[template] * lowered.program.times[rows], following)
+    until = np.where(waits[template], following, launched)
     copies = (timeline.begin[rows].copy(), timeline.end[rows].copy())
     return StageTimes(lowered.labels[stage], *copies, launch, until, lowered.partners[stage])
 
 
 def with_curves(job: Job, memory: tuple[StageMemory, ...], timeline: StepTimeline) -> tuple[StageMemory, ...]:
-    """The stages' memory with what is allocated after each pass. `job` is that of the workload that ran."""
+    """The stages' memory with the allocation after each pass. `job` is that of the workload that ran."""
     return tuple(replace(stage, curve=AllocationCurve(job, stage, timeline.stages[stage.stage])) for stage in memory)
 
 
 def pass_times(timeline: Sequence[Span], order: Sequence[Action], stage: int) -> list[tuple[float, float]]:
-    """Begin and end of a stage's passes in the `order` of its schedule, then of its update; two at once take a half each."""
+    """Begin and end of a stage's passes in the `order` of its schedule, then of its update. Two passes at once get half of the time
+    each."""
     spans: dict[tuple[str, int, int], tuple[float, float]] = {}
     for span in timeline:
         if span.stage == stage and span.stream == "compute":
@@ -184,10 +185,10 @@ def pass_times(timeline: Sequence[Span], order: Sequence[Action], stage: int) ->
 
 
 def critical_path(lowered: Lowered, timeline: Timeline) -> tuple[dict[str, object], ...]:
-    """What the step's end waited for, back to its start: stretches on one stage in time order, with stage, seconds, number of
+    """The critical path, from the step's start to its end: stretches on one stage in time order, with stage, seconds, number of
     instances, and `what` they were, longest first.
 
-    Seconds add up to the step; `parts` splits them by what they went to.
+    Seconds add up to the step; `parts` splits them by category.
     """
     rows: list[dict[str, object]] = []
     parts: dict[str, float] = {}
@@ -215,7 +216,7 @@ def critical_path(lowered: Lowered, timeline: Timeline) -> tuple[dict[str, objec
 
 
 def _pass_ends(times: StageTimes) -> Iterator[float]:
-    """Ends of the passes in schedule order; a pass that runs in pieces ends with its last."""
+    """Ends of the passes in schedule order; a pass in several instances ends with the last."""
     passes = [(label, end) for label, _, end in _rows(times) if label[0] in OF_PASSES]
     for (label, end), (following, _) in zip(passes, [*passes[1:], ((-1, -1, -1), 0.0)], strict=True):
         if label != following:
@@ -223,14 +224,14 @@ def _pass_ends(times: StageTimes) -> Iterator[float]:
 
 
 def launches(times: StageTimes) -> Iterator[Row]:
-    """When the host enqueued each pass."""
+    """The host's launch of each pass."""
     for label, since, until in zip(times.labels.tolist(), times.launch_begin.tolist(), times.launch_end.tolist(), strict=True):
         if until > since:
             yield (label[0], label[1], label[2]), since, until
 
 
 def _rows(times: StageTimes) -> Iterator[Row]:
-    """Of every instance; two passes at once are two rows with the same times."""
+    """Rows of every instance; two passes at once are two rows with the same times."""
     for (task, micro_batch, chunk), begin, end in zip(times.labels.tolist(), times.begin.tolist(), times.end.tolist(), strict=True):
         if task == Task.FORWARD_AND_BACKWARD:
             other, of = times.partners[chunk, micro_batch]

@@ -1,4 +1,4 @@
-"""A step over a network engine: which calls run over it, and what they then took."""
+"""A step over a network engine: the calls that run over it, and their measured seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SlowNics = Sequence[tuple[Int64s, float]]
 
 
 class EngineStep(Protocol):
-    """The calls of a step, ready to run over an engine. `ran` is a network that `network` made, after the run that it was for."""
+    """The calls of a step, ready to run over an engine. `ran`: a network that `network` built, after its run."""
 
     def network(self, key: Int64s, plan: Int64s, progress: Progress | None = None) -> _core.Network | None: ...
     def alone(self) -> list[float]: ...
@@ -48,7 +48,7 @@ class Fidelity:
 
     @classmethod
     def of(cls, name: str, book: CallBook, seed: int, skip: bool, slow: SlowNics = ()) -> Fidelity:
-        """`seed` draws the ways of flows; `slow` NICs stand in the graph."""
+        """`seed` draws the routes of flows; `slow` NICs are part of the graph."""
         on = machine(book.job.cluster, book.job.cluster.gpus, book.settings, seed)
         for ranks, rate in slow:
             on = with_slow_nics(on, ranks, rate)
@@ -59,9 +59,10 @@ class Fidelity:
         return ENGINES[self.name](self.machine, book, list(calls), self.skip)
 
     def reprice(self, costs: Costs) -> Costs:
-        """Costs in which calls inside layers that leave a scale-up domain take what the engine says, all groups of the job at once.
+        """Costs in which calls inside layers that leave a scale-up domain have the engine's seconds, with all groups of the job at
+        once.
 
-        These calls are rows of the workload and do not meet others on the links.
+        These calls are rows of the workload; they share links only with each other's groups.
         """
         live = NetworkCalls(costs.calls)
         rows: dict[CallKey, list[int]] = {}
@@ -70,11 +71,11 @@ class Fidelity:
                 rows.setdefault(key, []).append(row)
         if not rows:
             return costs
-        alone = self.step(costs.calls, [NetworkCall(*key, None) for key in rows]).alone()
+        call_seconds = self.step(costs.calls, [NetworkCall(*key, None) for key in rows]).alone()
         seconds = costs.seconds.copy()
-        for at, value in zip(rows.values(), alone, strict=True):
+        for at, value in zip(rows.values(), call_seconds, strict=True):
             seconds[at] = value
-        return replace(costs, seconds=seconds, calls=costs.calls.with_measured(dict(zip(rows, alone, strict=True))))
+        return replace(costs, seconds=seconds, calls=costs.calls.with_measured(dict(zip(rows, call_seconds, strict=True))))
 
 
 class EngineRun:
@@ -84,11 +85,11 @@ class EngineRun:
         self.live, self.step = live, fidelity.step(live.book, live.calls)
 
     def network(self, progress: Progress | None = None) -> _core.Network | None:
-        """A network for one run of the program; `progress` is told the share of its transfers that is over, where that is slow."""
+        """A network for one run of the program; a slow engine calls `progress` with the share of transfers that have ended."""
         return self.step.network(*self.live.table(), progress)
 
     def finish(self, ran: _core.Network, seconds: float) -> tuple[Traffic, dict[CallKey, float]]:
-        """What the links carried in a step of so many seconds, and the mean seconds of each call."""
+        """Traffic on the links in a step of so many seconds, and the mean seconds of each call."""
         seen = self.step.seen(ran)
         total: dict[CallKey, tuple[int, float]] = {}
         for call, (times, mean) in zip(self.live.calls, seen, strict=True):

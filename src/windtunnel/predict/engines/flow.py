@@ -1,4 +1,4 @@
-"""A step over the flow engine: calls that leave a scale-up domain are fluids on the cluster's graph, and all of them meet there."""
+"""A step over the flow engine: calls that leave a scale-up domain are fluid flows on the cluster's graph and share its links."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class FlowStep:
         self.variables = Variables(
             begin=np.zeros(len(self.plans)),
             size=np.ones(len(self.plans)),
-            weight=np.array([1.0 / max(1.0, float(p.lanes.bytes.max())) for p in self.plans]),  # each connection counts the same
+            weight=np.array(
+                [1.0 / max(1.0, float(p.lanes.bytes.max())) for p in self.plans]
+            ),  # each connection has the same weight
             bound=np.array([1.0 / max(p.seconds - p.latency, 1e-12) for p in self.plans]),
             latency=np.array([max(0.0, p.latency - p.wait) + p.extra for p in self.plans]),
             delay=np.array([p.wait + call.extra for p, call in zip(self.plans, self.calls, strict=True)]),
@@ -62,12 +64,12 @@ class FlowStep:
         return flow.report(self.network(none, none)).alone.tolist() if self.plans else []
 
     def seen(self, ran: FlowNetwork) -> Executions:
-        """Of each call, how often it ran and its mean seconds."""
+        """Number of runs and mean seconds of each call."""
         use = flow.report(ran)
         return [(int(n), float(total) / n if n else 0.0) for n, total in zip(use.starts.tolist(), use.total.tolist(), strict=True)]
 
     def traffic(self, ran: FlowNetwork, seconds: float, seen: Executions) -> Traffic:
-        """What the run did to the links."""
+        """The run's traffic on the links."""
         use = flow.report(ran).use
         return traffic(self.on.placed.graph, self.engine, use.bytes, seconds, use.full, collided(self.on, self.plans),
                        slowest=slowed(self.calls, self.plans, seen))  # fmt: skip

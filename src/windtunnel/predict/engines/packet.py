@@ -1,4 +1,4 @@
-"""A step packet by packet: calls that leave a scale-up domain are lanes, and their packets meet in the cluster's switches."""
+"""A step packet by packet: calls that leave a scale-up domain are lanes, whose packets share the cluster's switches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from windtunnel.predict.program.calls import NetworkCall
 
 Progress = Callable[[float], object]
 SKIP = 0.01
-"""With `skip`: by how much of a transfer's time the starts of two patterns may differ that count as the same."""
+"""With `skip`: two patterns count as the same if their starts differ by no more than this share of a transfer's time."""
 MOST_HOPS = 2e10
-"""Packet-hops of a step beyond which it is refused: about an hour."""
+"""Limit of packet-hops in a step: about an hour."""
 SPEED = 6e6
 """Packet-hops a second, roughly, for the estimate in messages."""
 
@@ -53,8 +53,10 @@ class PacketStep:
     def network(
         self, key: Longs, plan: Longs, progress: Progress | None = None, launches: Longs | None = None
     ) -> PacketNetwork | ReplayNetwork | None:
-        """A network for one run of a program in which transfers `key` are runs of the calls `plan`; `progress` is told their share
-        that is over, now and then. None where nothing is sent. `launches`: how often each call runs, where a key runs many times.
+        """A network for one run of a program in which transfers `key` are runs of the calls `plan`; None if nothing is sent.
+
+        `progress` is called now and then with the share of transfers that have ended. `launches`: how often each call runs, where
+        a key runs many times.
 
         SpecError for a step of more than MOST_HOPS packet-hops.
         """
@@ -79,20 +81,20 @@ class PacketStep:
 
     def alone(self) -> list[float]:
         """Seconds of each call with nothing else on the links."""
-        found = []
+        seconds = []
         for p, call in zip(self.plans, self.calls, strict=True):
             mtu = packet_size(float(p.lanes.bytes.sum()))
             lanes = settled(self.on.graph, p.paths, p.lanes, mtu)
-            found.append(float(run_packets(self.on.graph, p.paths, lanes, self.on.packets(mtu)).delivered.max()) + call.extra)
-        return found
+            seconds.append(float(run_packets(self.on.graph, p.paths, lanes, self.on.packets(mtu)).delivered.max()) + call.extra)
+        return seconds
 
     def seen(self, ran: PacketNetwork | ReplayNetwork) -> Executions:
-        """Of each call, how often it ran and its mean seconds."""
+        """Number of runs and mean seconds of each call."""
         raw = ran.report()
         return [(int(n), float(t) / n if n else 0.0) for n, t in zip(raw["starts"].tolist(), raw["total"].tolist(), strict=True)]
 
     def traffic(self, ran: PacketNetwork | ReplayNetwork, seconds: float, seen: Executions) -> Traffic:
-        """What the run did to the links."""
+        """The run's traffic on the links."""
         raw = ran.report()
         moved = raw["link_data"].astype(np.float64) + raw["link_control"]
         events = {name: float(number) for name, number in raw["stats"].items() if name not in ("events", "cpu_s")}
@@ -103,7 +105,7 @@ class PacketStep:
 
 
 def _joined(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:
-    """Lanes of all plans, one plan after the other; what a lane waits for is numbered within its plan."""
+    """Lanes of all plans, one plan after the other; waits are numbered within their plan."""
 
     def column(name: str) -> np.ndarray:
         return np.concatenate([getattr(p, name) for p in parts])

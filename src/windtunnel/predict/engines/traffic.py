@@ -1,4 +1,4 @@
-"""What engines have in common: the traffic of a step's calls, and the statistics reported about it."""
+"""Shared by the engines: the traffic of a step's calls, and the statistics reported about it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from windtunnel.predict.program.calls import NetworkCall, name_of
 from windtunnel.predict.ranks.places import places_of
 
 Executions = Sequence[tuple[int, float]]
-"""Of each call, how often it ran and its mean seconds."""
+"""Number of runs and mean seconds of each call."""
 
 MOST_SLOWED = 12
-"""Calls that are listed as slowed."""
+"""Maximum number of calls that are listed as slowed."""
 LARGEST = 8
-"""Calls of the largest sizes whose collisions are measured: these set the step, and each takes tens of milliseconds."""
+"""Number of calls, largest first, whose hash collisions are measured; each takes tens of milliseconds."""
 
 
 def plans(on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> list[AxisCall]:
     """The traffic of each call."""
-    made = []
+    calls_on_graph = []
     for call in calls:
         rows = members(book.job, call.axis, call.stage)
         if call.only is not None:
             rows = rows[np.isin(places_of(book.job).replica[rows], call.only).all(axis=1)]
-        made.append(plan_of(on, call.comm, call.size, rows[:, ::-1] if call.back else rows, book.group(call.axis)))
-    return made
+        calls_on_graph.append(plan_of(on, call.comm, call.size, rows[:, ::-1] if call.back else rows, book.group(call.axis)))
+    return calls_on_graph
 
 
 def slowed(calls: Sequence[NetworkCall], plans: Sequence[AxisCall], seen: Executions) -> tuple[dict[str, object], ...]:
-    """Calls that took longest over what the closed form has for them alone, the worst first."""
+    """Calls with the largest ratio of measured seconds to seconds without other traffic, the worst first."""
     rows = [
         (mean / max(plan.seconds + call.extra, 1e-12), name_of(call), times, mean)
         for call, plan, (times, mean) in zip(calls, plans, seen, strict=True) if times
@@ -46,12 +46,12 @@ def slowed(calls: Sequence[NetworkCall], plans: Sequence[AxisCall], seen: Execut
 
 
 def collided(on: Machine, plans: Sequence[AxisCall]) -> dict[str, float]:
-    """Hash collisions of the call that has most of them: load over an even spread, of the worst link and of the mean byte."""
+    """Hash collisions of the worst call: load over that of an even spread, for the worst link and for the mean byte."""
     if on.sprays or on.flows > 1:
         return {}
     most = (1.0, 1.0)
     for size in sorted({float(p.lanes.bytes.sum()) for p in plans})[-LARGEST:]:
         plan = next(p for p in plans if float(p.lanes.bytes.sum()) == size)
-        found = collisions(on.graph, plan.paths, plan.lanes.src, plan.lanes.dst, plan.lanes.bytes, plan.options)
-        most = max(most, (found.worst_factor, found.mean_factor))
+        measured = collisions(on.graph, plan.paths, plan.lanes.src, plan.lanes.dst, plan.lanes.bytes, plan.options)
+        most = max(most, (measured.worst_factor, measured.mean_factor))
     return {"worst": most[0], "mean": most[1]}

@@ -1,4 +1,4 @@
-"""Prices of communication calls: each (call, axis, bytes) of a job by the network's closed form, or as an engine measured it."""
+"""Seconds of communication calls: each (call, axis, bytes) of a job by the network's closed form, or measured by an engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windtunnel.workload import Axis, Comm
 
 
 class CallKey(NamedTuple):
-    """A communication call: what, over which ranks, with a total buffer of `size` bytes."""
+    """A communication call over the ranks of an axis, with a total buffer of `size` bytes."""
 
     comm: Comm
     axis: Axis
@@ -23,9 +23,9 @@ class CallKey(NamedTuple):
 
 @dataclass(frozen=True)
 class CallBook:
-    """Answers what a call of `job` costs.
+    """Estimates of the calls of `job`.
 
-    A price depends on the job and the call alone. `measured`: seconds that a network engine found, in place of the closed form's.
+    An estimate depends only on the job and the call. `measured`: seconds from a network engine, which replace the closed form's.
     """
 
     job: Job
@@ -35,7 +35,7 @@ class CallBook:
 
     @cached_property
     def settings(self) -> Settings:
-        """NCCL's variables of the job."""
+        """NCCL's environment variables of the job."""
         return parse_settings(self.job.runtime.nccl, "runtime.nccl")
 
     def group(self, axis: Axis) -> Group:
@@ -49,7 +49,7 @@ class CallBook:
         return self.price_of(CallKey(comm, axis, size))
 
     def price_of(self, key: CallKey) -> CommEstimate:
-        """The same for a key."""
+        """Estimate of the call with this key."""
         estimate = self._known.get(key)
         if estimate is None:
             estimate = self._known[key] = self._estimate(key)
@@ -63,13 +63,13 @@ class CallBook:
         return collective(self.job.cluster, key.comm, key.size, self.group(key.axis), settings=self.settings)
 
     def with_measured(self, seconds: Mapping[CallKey, float]) -> CallBook:
-        """The same book with `seconds` of an engine for some calls."""
+        """This book with an engine's `seconds` for some calls."""
         return replace(self, measured={**self.measured, **seconds})
 
 
 @dataclass(frozen=True)
 class SlowestBook(CallBook):
-    """Prices of a group whose ranks differ: those of the kind of rank for which a call takes longest."""
+    """Estimates for a group of several kinds of ranks: those of the kind for which a call takes longest."""
 
     kinds: tuple[CallBook, ...] = ()
 

@@ -19,10 +19,10 @@ from windtunnel.workload.ops import OpTable
 
 @dataclass(frozen=True)
 class Costs:
-    """Columns over the rows of the workload: device `seconds`, `host` seconds to enqueue, and what the seconds rest on.
+    """Columns over the rows of the workload: device `seconds`, `host` seconds to enqueue, and the provenance of the seconds.
 
     `calls` prices communication, `call_of` has the call of each communication row. `slowdown`: the factor on computation for the
-    slowest GPU. `data`: seconds at the begin of the step for which the first stage waits for its batch.
+    slowest GPU. `data`: seconds for which the first stage waits for its batch at the start of the step.
     """
 
     seconds: Floats
@@ -52,7 +52,7 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     for row, key in call_of.items():
         seconds[row] = calls.price_of(key).seconds
     host = host_seconds(workload) / job.cluster.node.host_speed
-    if runtime.launch_blocking:  # no launch is ahead of the device: its cost stands before the kernel
+    if runtime.launch_blocking:  # no launch runs ahead of the device: its cost comes before the kernel
         seconds, host = seconds + host, np.zeros(len(ops))
     return Costs(seconds, host, estimated, calls, call_of, slower)
 

@@ -1,4 +1,4 @@
-"""Host seconds of every row: what the framework spends to launch it, by mode and by module."""
+"""Host seconds of every row: the framework's cost to launch it, by mode and by module."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import Phase
 
 MODULES = (Module.ATTENTION, Module.MLP, Module.MOE)
-"""Sub-modules whose linear layers are a framework's modules; the head's product is a plain one."""
+"""Sub-modules whose linear layers are framework modules; the head's product is a plain function."""
 
 
 def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
-    """Of each row: its launches, what its module costs beside them, and the way back from a wait.
+    """Host seconds of each row: its launches, the overhead of its module, and the return from a wait.
 
-    A CUDA graph of `runtime.graph_scope` costs one launch where it begins, whatever it holds.
+    A CUDA graph of `runtime.graph_scope` costs one launch at its first row, whatever it contains.
     """
     ops, host = workload.ops, workload.job.runtime.host
     cost = ops.launches * host.launch + (ops.kind == Kind.COMM) * host.collective
@@ -35,8 +35,8 @@ def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
 
 
 def _modules(workload: Workload) -> npt.NDArray[np.float64]:
-    """What linear layers and mixtures cost beside their launches. A product in chunks is one layer's; a weight gradient is booked
-    with the input's, a mixture with its router, whose graph then spares it."""
+    """Host overhead of linear layers and MoE layers beside their launches. Chunks of a product count as one layer. The overhead of
+    a weight gradient is booked with the input gradient, that of an MoE layer with its router (none if a CUDA graph contains it)."""
     ops, host = workload.ops, workload.job.runtime.host
     calls = np.isin(ops.phase, (Phase.FORWARD, Phase.RECOMPUTE, Phase.DGRAD))
     linear = np.isin(ops.module, MODULES) & calls

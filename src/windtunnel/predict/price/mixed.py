@@ -1,4 +1,4 @@
-"""Costs of ranks that differ: of each kind of rank, and of ranks of several kinds that compute together."""
+"""Costs of unequal ranks: of each kind of rank, and of groups with several kinds."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class MixedCosts:
     _several: dict[tuple[Cluster, ...], Costs] = field(default_factory=dict)
 
     def of(self, clusters: tuple[Cluster, ...], kinds: int) -> Costs:
-        """Costs of ranks of all kinds whose bit is set in `kinds`: in every row the slowest."""
+        """Costs of a group with the kinds whose bit is set in `kinds`: the slowest of them in every row."""
         present = tuple(dict.fromkeys(cluster for k, cluster in enumerate(clusters) if kinds >> k & 1))
         if len(present) == 1:
             return self.of_cluster(present[0])
         if present not in self._several:
-            each = [self.of_cluster(cluster) for cluster in present]
-            calls = SlowestBook(self.workload.job, kinds=tuple(costs.calls for costs in each))
-            seconds = np.maximum.reduce([costs.seconds for costs in each])
-            self._several[present] = replace(each[0], seconds=seconds, calls=calls)
+            by_kind = [self.of_cluster(cluster) for cluster in present]
+            calls = SlowestBook(self.workload.job, kinds=tuple(costs.calls for costs in by_kind))
+            seconds = np.maximum.reduce([costs.seconds for costs in by_kind])
+            self._several[present] = replace(by_kind[0], seconds=seconds, calls=calls)
         return self._several[present]
 
     def of_cluster(self, cluster: Cluster) -> Costs:
-        """Costs where all ranks are as `cluster` has them."""
+        """Costs if all ranks are as in `cluster`."""
         if cluster == self.workload.job.cluster:
             return self.first
         if cluster not in self._each:
@@ -47,7 +47,7 @@ class MixedCosts:
 
 
 def on(job: Job, cluster: Cluster) -> Job:
-    """The job with all ranks as `cluster` has them."""
+    """The job with all ranks as in `cluster`."""
     return job.model_copy(update={"cluster": cluster})
 
 

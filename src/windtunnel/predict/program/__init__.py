@@ -1,1 +1,1 @@
-"""What the engine runs: a workload and its costs as instances of templates, transfers and calls."""
+"""The engine's program: a workload and its costs as instances of templates, transfers and calls."""

@@ -1,8 +1,8 @@
-"""Calls that leave a scale-up domain, run over a network engine: which traffic each of them is, and what it did to the links.
+"""Calls that leave a scale-up domain and therefore run over a network engine.
 
-Ranks are folded, so a call of a stage stands for that of every data-, tensor- and context-parallel rank of the stage: its traffic
-is that of all of these groups at once, and it ends when the last of them does. Calls inside a domain keep their closed form, since
-nobody else is there.
+Ranks are folded, so a call of a stage represents that of every data-, tensor- and context-parallel rank of the stage. Its traffic
+is that of all these groups at once, and it ends when the last of them ends. Calls inside a domain keep their closed form, because
+they share no links with others.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from windtunnel.workload import Axis, Comm
 
 class NetworkCall(NamedTuple):
     """One kind of traffic: a collective of all groups of `axis` in `stage` (None: of the whole job), or the transfers from a stage
-    to the next (`back`: to the one before it). `extra` seconds come before the transfer (a gather inside the node). `only`: of
-    these replicas (None: of all)."""
+    to the next (`back`: to the one before it). `extra`: seconds before the transfer (a gather inside the node). `only`: the
+    replicas that take part (None: all)."""
 
     comm: Comm
     axis: Axis
@@ -33,7 +33,7 @@ class NetworkCall(NamedTuple):
 
 
 def name_of(call: NetworkCall) -> str:
-    """What people call it."""
+    """Label for people."""
     if call.comm == Comm.SEND_RECV:
         return f"gradients back to stage {call.stage}" if call.back else f"activations on from stage {call.stage}"
     return f"{call.comm.name.lower()} over {call.axis.name.lower()} of stage {call.stage}"
@@ -41,7 +41,7 @@ def name_of(call: NetworkCall) -> str:
 
 @dataclass
 class NetworkCalls:
-    """Collects the calls of a program while it is written; `keys` of the engine's transfers say which call each one is."""
+    """Collects the calls of a program while it is being built; `keys` map the engine's transfers to calls."""
 
     book: CallBook
     calls: dict[NetworkCall, int] = field(default_factory=dict)

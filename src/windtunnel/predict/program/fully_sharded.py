@@ -1,4 +1,4 @@
-"""Parameters are sharded: gathered block by block ahead of use, gradients reduce-scattered (ZeRO-3, FSDP, HSDP, MiCS, ZeRO++)."""
+"""Sharded parameters: gathered block by block ahead of use, gradients reduce-scattered (ZeRO-3, FSDP, HSDP, MiCS, ZeRO++)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from windtunnel.workload.schedules import Action, Order, Pass
 
 
 class FullySharded:
-    """Parameters are gathered block by block, some blocks ahead of use; gradients are reduce-scattered in every backward pass, or
-    in the last one where they accumulate whole. MiCS combines its replicas' shards in the last one."""
+    """Gathers parameters block by block, some blocks ahead of use. Gradients are reduce-scattered in every backward pass, or
+    in the last one if they accumulate unsharded. MiCS all-reduces shards between replicas in the last one."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.copies = stage, OffloadCopies(stage)
@@ -28,7 +28,7 @@ class FullySharded:
         self.last = {a.chunk: a.micro_batch for a in stage.workload.schedule[stage.index] if a.direction in WEIGHTS}
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
-        """A pair runs one after the other: both gather, and only so many blocks may be gathered at once."""
+        """Passes of a pair run one after the other, because both gather and the number of gathered blocks is limited."""
         last = -1
         for action in turn:
             last, waits = self._run(action, waits), ()
@@ -41,7 +41,7 @@ class FullySharded:
             flat.reverse()
         if not flat:
             return self.stage.run(self.pass_template(action), label_of(action), waits)
-        gathers = forward or self.reshard and not weight  # the weight gradient needs no weights
+        gathers = forward or self.reshard and not weight  # a weight gradient reads no weights
         needed: list[int | None] = []
         last = -1
         for place, block in enumerate(flat):
@@ -66,7 +66,7 @@ class FullySharded:
         return (last, self.pending[-1]) if self.pending else (last,)
 
     def finish(self, update: int) -> None:
-        """Parameters are gathered when they are used, but for those that stay whole."""
+        """Gathers parameters when they are used, except unsharded ones."""
         blocks = self.stage.workload.blocks
         small = sum(persistent(self.stage.workload.job, blocks[b]) * times for chunk in self.chunks for b, times in chunk.blocks)
         if small:
@@ -76,8 +76,8 @@ class FullySharded:
                 self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
 
     def _gather(self, block: int, action: Action) -> int | None:
-        """Gather a block's parameters. Those gathered ahead and those in use may be alive, so it waits for the computation before
-        the one that is next."""
+        """Gather a block's parameters. Only blocks gathered ahead and the block in use may be alive, so the gather waits for the
+        computation before the next one."""
         label = (Task.GATHER, action.micro_batch, action.chunk)
         dense, experts = held(self.stage, ((block, 1),))
         small = persistent(self.stage.workload.job, self.stage.workload.blocks[block])
@@ -92,7 +92,7 @@ class FullySharded:
         return gathered if gathered is not None or not fetched else fetched[-1]
 
     def _gathers_again(self, block: int) -> bool:
-        """Whether recomputing a block and its backward pass gather apart: DeepSpeed frees what does not fit among the live ones."""
+        """Whether recompute and backward gather a block separately: DeepSpeed frees parameters beyond its limit of live ones."""
         most, of = self.stage.workload.job.runtime.live_parameters, self.stage.workload.blocks[block]
         return of.working > 0.0 and most is not None and of.parameters > most
 
@@ -103,7 +103,7 @@ class FullySharded:
         if self.copies.reduces_in_switch:
             self.pending.append(self.copies.store_reduced(size, after))
             return
-        done = scatter(self.stage, REDUCE, size, (after,), last or not self.boundary, shares(self.stage, block))
-        if done is not None:
-            self.pending.append(done)
-        self.copies.send_gradients(size, after if done is None else done)
+        reduced = scatter(self.stage, REDUCE, size, (after,), last or not self.boundary, shares(self.stage, block))
+        if reduced is not None:
+            self.pending.append(reduced)
+        self.copies.send_gradients(size, after if reduced is None else reduced)

@@ -1,4 +1,4 @@
-"""Some of a workload's rows on one GPU by themselves: what a benchmark of one layer or one module measures."""
+"""Some of a workload's rows alone on one GPU, as a benchmark of one layer or one module measures them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Alone:
 def alone(workload: Workload, costs: Costs, rows: Sequence[int], module_host: float = 0.0, calls: bool = True) -> Alone:
     """`rows` of `workload`, ascending, launched in order on their streams by the engine, behind an idle device.
 
-    `module_host` is what the host spends before the first launch, seconds. Without `calls`, communication is left out: one GPU that
-    computes a tensor-parallel slice. Raises ValueError where nothing remains.
+    `module_host`: seconds of the host before the first launch. Without `calls`, communication is left out: one GPU that
+    computes a tensor-parallel slice. Raises ValueError if no row remains.
     """
     ops = workload.ops
     index = np.asarray(rows, np.int64)
@@ -37,11 +37,11 @@ def alone(workload: Workload, costs: Costs, rows: Sequence[int], module_host: fl
         raise ValueError("no computation among these rows")
     # Waits name rows relative to the start of their pass; see `passes.link`.
     starts = _starts(workload)[index]
-    place = {int(row): here for here, row in enumerate(index)}
+    place = {int(row): position for position, row in enumerate(index)}
     waits = np.full((len(index), 2), -1, np.int32)
-    for here, row in enumerate(index):
-        kept = [place[int(starts[here]) + w] for w in workload.waits[row] if int(starts[here]) + w in place]
-        waits[here, : len(kept[:2])] = kept[:2]
+    for position, row in enumerate(index):
+        kept = [place[int(starts[position]) + w] for w in workload.waits[row] if int(starts[position]) + w in place]
+        waits[position, : len(kept[:2])] = kept[:2]
     host = costs.host[index].copy()
     host[0] += module_host
     builder = ProgramBuilder(categories=len(Category))

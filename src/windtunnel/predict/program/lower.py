@@ -1,7 +1,7 @@
-"""Workload + costs -> engine program, one rank per pipeline stage: data-, tensor- and context-parallel ranks are equal and fold.
+"""From workload and costs to the engine's program, with one rank per pipeline stage; equal ranks of other axes are folded.
 
-What a stage does in a step, in program order: gather parameters if they are sharded, the passes of its schedule with their
-transfers, gradient reduction, update, parameter gather. Which of these overlap is the runtime's choice and the engine's result.
+A stage's step in program order: gathers of sharded parameters, the passes of its schedule with their transfers, gradient
+reduction, update, parameter gather. The runtime decides which of these may overlap; the engine computes how far they do.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from windtunnel.workload.passes.optimizer import sharded
 from windtunnel.workload.schedules import Order, table
 
 MOST_INSTANCES = 2_000_000
-"""Passes, transfers and calls of a step's program over all stages; about 20 s and 2 GB."""
+"""Limit of passes, transfers and calls in a step's program over all stages: about 20 s and 2 GB."""
 
 MOST_OPERATORS = 200_000_000
-"""Operators that the engine executes in a step; about 10 s and 4 GB."""
+"""Limit of operators that the engine executes in a step: about 10 s and 4 GB."""
 
 SENDS_CROSS = ("zb-h2", "dualpipe")
-"""Schedules in which neighbours send to each other at once: a host that waited for its device in between would stop both."""
+"""Schedules in which neighbours send to each other at the same time: a host that waits for its device between the posts of both
+would deadlock."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """The engine program and what its parts are.
+    """The engine's program and the meaning of its parts.
 
     `labels[s]` [I, 3] name stage s's instances (`stage.Label`); `calls[s]` counts its communication calls between passes; `rows[t]`
-    are the workload's rows that template t is made of (-1 for one that only waits; None for waits and transfers); `categories` [R]
-    are the rows' categories. `partners[s]`: (virtual stage, micro batch) of a forward pass that runs beside a backward pass -> that
-    pass's.
+    are the workload's rows of template t (-1 for a row that only waits; None for waits and transfers); `categories` [R]
+    are the rows' categories. `partners[s]`: (virtual stage, micro batch) of a forward pass -> that of the backward pass beside it.
     """
 
     program: Program
@@ -58,16 +58,17 @@ class Lowered:
     partners: tuple[dict[tuple[int, int], tuple[int, int]], ...]
 
     pipelines: tuple[str, ...] = ("",)
-    """Names of the groups of replicas whose stages follow each other among the program's ranks: one if all replicas are equal."""
+    """Names of the groups of replicas, in the order of the program's ranks; one if all replicas are equal."""
 
     @property
     def stages(self) -> int:
-        """Ranks of the first group, one a pipeline stage: those that reports show."""
+        """Ranks of the first group, one per pipeline stage; reports show these."""
         return len(self.labels) // len(self.pipelines)
 
 
 def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) -> Lowered:
-    """The program of one step of every stage; with `live`, calls that leave a scale-up domain end when a network says so."""
+    """The program of one step of every stage; with `live`, a network engine determines the end of calls that leave a scale-up
+    domain."""
     job = workload.job
     builder = ProgramBuilder(categories=len(Category))
     templates = Templates(workload, costs, builder)
@@ -81,7 +82,7 @@ def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) ->
 
 
 def finished(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[str, ...] = ("",)) -> Lowered:
-    """The program of `stages`, which share their templates' rows."""
+    """The program of `stages`, whose templates share their rows."""
     templates = stages[0].templates
     program = builder.build()
     _check_operators(stages[0].workload.job, program)
@@ -97,7 +98,7 @@ def finished(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[
 
 
 def _check_operators(job: Job, program: Program) -> None:
-    """Raises PlanError where the engine would execute more than MOST_OPERATORS."""
+    """Raises PlanError if the engine would execute more than MOST_OPERATORS."""
     operators = executed(program, program.ranks)
     if operators > MOST_OPERATORS:
         most = max(1, job.micro_batches * MOST_OPERATORS // operators)
@@ -124,7 +125,7 @@ def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def write_step(stage: Stage, transfers: PipelineTransfers) -> None:
-    """Appends all that a stage does in a step."""
+    """Appends a stage's step."""
     workload = stage.workload
     overlap = overlaps(workload.job)
     _wait_for_data(stage)
@@ -142,17 +143,17 @@ def write_step(stage: Stage, transfers: PipelineTransfers) -> None:
 
 
 def _check_size(stage: Stage, sharding: Sharding) -> None:
-    """Raises PlanError where a step would have more than about MOST_INSTANCES, each a pass or a call."""
+    """Raises PlanError if a step would have more than about MOST_INSTANCES instances, each a pass or a call."""
     job, chunks = stage.workload.job, stage.workload.stages[stage.index]
     blocks = sum(times for chunk in chunks for _, times in chunk.blocks) / len(chunks) if sharding.by_block else 0.0
     passes = len(stage.workload.schedule[stage.index]) * job.plan.pp
-    each = 3.0 + 3.0 * blocks
-    if passes * each > MOST_INSTANCES:
-        most = max(1, int(job.micro_batches * MOST_INSTANCES / (passes * each)))
+    per_pass = 3.0 + 3.0 * blocks
+    if passes * per_pass > MOST_INSTANCES:
+        most = max(1, int(job.micro_batches * MOST_INSTANCES / (passes * per_pass)))
         raise PlanError(
             "plan.global_batch",
             job.plan.global_batch,
-            f"at most about {most:,} micro batches a step of this plan, which runs {each:,.0f} passes and calls for each",
+            f"at most about {most:,} micro batches a step of this plan, which runs {per_pass:,.0f} passes and calls for each",
             f"It has {job.micro_batches:,}: raise plan.micro_batch, or write "
             f"--set plan.global_batch={most * job.plan.micro_batch * job.dp}.",
         )
@@ -162,18 +163,18 @@ def _runs(order: Order, actions: npt.NDArray[np.int64], sharding: Sharding) -> n
     """Template of each action, -1 for the second of a pair."""
     direction, chunk, _, beside = actions.T
     width = int(chunk.max()) + 1
-    after = np.append(chunk[1:], 0) * beside  # of a pair: the second one's
+    after = np.append(chunk[1:], 0) * beside  # of a pair: the second action's
     kind = ((direction * width + chunk) * 2 + beside) * width + after
     runs = np.full(len(order), -1, np.int64)
     opens = np.flatnonzero(np.append(True, beside[:-1] == 0))
-    _, first, which = np.unique(kind[opens], return_index=True, return_inverse=True)
+    _, first, kinds_of_pass = np.unique(kind[opens], return_index=True, return_inverse=True)
     pairs = [(order[at], order[at + 1] if beside[at] else None) for at in opens[first].tolist()]
-    runs[opens] = np.array([sharding.pass_template(*pair) for pair in pairs])[which]
+    runs[opens] = np.array([sharding.pass_template(*pair) for pair in pairs])[kinds_of_pass]
     return runs
 
 
 def _one_by_one(stage: Stage, transfers: PipelineTransfers, sharding: Sharding, overlap: bool) -> int:
-    """Passes between which parameters are gathered or gradients combined; returns the last one."""
+    """Appends passes with the gathers and reductions between them; returns the last pass."""
     actions = stage.workload.schedule[stage.index]
     last, at = -1, 0
     sent: tuple[int, ...] = ()
@@ -192,12 +193,12 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
     """Tied embeddings, gradient norm over all stages, update, parameter gather."""
     job, index, templates = stage.workload.job, stage.index, stage.templates
     plan = job.plan
-    if stage.apart is not None:  # what is waited for here is booked here, and not with the meeting that follows
+    if stage.apart is not None:  # book this wait here, and not under the meeting that follows
         stage.run(templates.nothing(0.0), HOST, reduced)
     if job.copies > 1:
-        held, experts = stage.workload.stage_parameters[index], stage.workload.stage_experts[index]
-        own = held if plan.sharding == "none" else sharded(job, held, experts)
-        reduced = (stage.twin(own * templates.reduce_width, reduced),)
+        parameters, experts = stage.workload.stage_parameters[index], stage.workload.stage_experts[index]
+        updated = parameters if plan.sharding == "none" else sharded(job, parameters, experts)
+        reduced = (stage.twin(updated * templates.reduce_width, reduced),)
     if job.model.shares_embedding and not job.ends_meet and index in (0, plan.pp - 1):
         size = job.padded_vocab // plan.tp * job.model.hidden * templates.reduce_width
         reduced = (stage.sync(Task.TIED_EMBEDDING, Axis.EMBEDDING, size, 2, reduced, Category.GRADIENT_REDUCE),)
@@ -211,7 +212,7 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
 
 
 def _wait_for_data(stage: Stage) -> None:
-    """Where the model begins, the device waits until the step's batch is there."""
+    """On the stage of the model's first part the device waits for the step's batch."""
     seconds = stage.costs.data
     if seconds > 0.0 and 0 in stage.workload.job.places[stage.index]:
         loaded = stage.run(stage.templates.data(seconds), (int(Task.DATA_LOADING), -1, -1))
@@ -219,8 +220,8 @@ def _wait_for_data(stage: Stage) -> None:
 
 
 def _read_back(stage: Stage) -> None:
-    """Where `data.read_back` is on, the host waits for the device before each forward pass that takes a batch: those of the
-    model's first and last part."""
+    """With `data.read_back`, the host waits for the device before each forward pass that reads a batch: those of the model's first
+    and last part."""
     job = stage.workload.job
     ends = {0, job.plan.pp * job.plan.vpp - 1}
     chunks = [chunk for chunk, part in enumerate(job.places[stage.index]) if part in ends]
@@ -229,6 +230,6 @@ def _read_back(stage: Stage) -> None:
     labels = np.array(stage.labels, np.int64).reshape(-1, 3)
     passes = np.flatnonzero(np.isin(labels[:, 0], (*PASSES, Task.FORWARD_AND_BACKWARD)))
     forward = np.isin(labels[:, 0], (Task.FORWARD, Task.FORWARD_AND_BACKWARD)) & np.isin(labels[:, 2], chunks)
-    for before, here in pairwise(passes.tolist()):
-        if forward[here] and (labels[here] != labels[before]).any():  # a pass in pieces has one label
+    for before, current in pairwise(passes.tolist()):
+        if forward[current] and (labels[current] != labels[before]).any():  # instances of one pass have the same label
             stage.rank.sync_host(before)

@@ -1,7 +1,7 @@
-"""Copies between a GPU and memory beside it, and the CPU's update, as a stage's program has them between its passes.
+"""Offload copies between a GPU and other memory, and the CPU's update, between the passes of a stage's program.
 
-Copies run on copy engines: streams of their own, which wait for computation and are waited for. What leaves is waited for where the
-GPU's memory is needed again, what comes back before its use.
+Copies run on streams of copy engines, with waits to and from computation. Computation that needs the freed GPU memory waits for a
+copy out; computation that uses the data waits for a copy back.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from windtunnel.workload.passes.optimizer import MOMENTS, sharded, updated_param
 from windtunnel.workload.schedules import Action, Pass
 
 TILE = 64 * 2**20
-"""Parameters that an offloaded update handles at a time, so that copies of one piece run beside the update of the next. Assumed;
-the tiles of DeepSpeed's CPU-Adam and Megatron-Core's parameter groups are of this order."""
+"""Parameters per tile of an offloaded update, so that copies of one tile run beside the update of the next. Assumed; the tiles of
+DeepSpeed's CPU-Adam and Megatron-Core's parameter groups are of this order."""
 
 MOST_TILES = 32
 
 
 class OffloadCopies:
-    """The offload of one stage. Without any, nothing is ever added."""
+    """The offload of one stage; adds nothing if the plan has no offload."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -45,8 +45,10 @@ class OffloadCopies:
         self.windows = [windows(min(self.offload.activations, n), n) for n in self.layers]
         self.gate: tuple[int, ...] = ()  # copies that the next computation waits for
         self.last: tuple[int, ...] = ()  # of a pass: its last copy, if it may end beside the next pass
-        self.left: dict[tuple[int, int, int], tuple[int, ...]] = {}  # by chunk, micro batch, layer: the hops of what left
-        self.fetched: dict[int, int] = {}  # by layer of the backward pass at hand
+        self.left: dict[
+            tuple[int, int, int], tuple[int, ...]
+        ] = {}  # by chunk, micro batch, layer: the hops of offloaded activations
+        self.fetched: dict[int, int] = {}  # by layer of the current backward pass
         self.computed: tuple[int, ...] = ()
         self.stored: list[int] = []
         self.gradients_away: list[int] = []  # the last copies and sums of gradients
@@ -57,7 +59,8 @@ class OffloadCopies:
     # -- activations ------------------------------------------------------------------------------------------------
 
     def before(self, action: Action, position: int) -> tuple[int, ...]:
-        """What the computation of the block at `position` of a virtual stage waits for; fetches what is due."""
+        """Fetches the activations that are due; returns what the computation of the block at `position` of a virtual stage waits
+        for."""
         if not self.of_layers:
             return ()
         if action.direction is Pass.FORWARD:
@@ -77,7 +80,7 @@ class OffloadCopies:
         return (*waits, self.fetched[layer]) if 0 <= layer < len(self.windows[chunk]) else waits
 
     def after(self, action: Action, position: int, done: int) -> None:
-        """Sends out what the block's computation, which `done` is, leaves behind."""
+        """Copies out the activations that the block's computation (instance `done`) leaves."""
         if not self.of_layers:
             return
         self.computed = (done,)
@@ -106,7 +109,7 @@ class OffloadCopies:
         return self.stage.workload.blocks[flat[layer + self.lead[chunk]]].offloaded
 
     def _leave(self, chunk: int, micro_batch: int, layer: int) -> None:
-        # a disk's pinned buffers are two: a layer leaves once the one before the last is on disk
+        # two pinned buffers for the disk: a layer is copied out once the layer before the last is on disk
         waits = (*self.computed, *self.stored[-2:-1])
         hops = self.out(self.offload.activations_to, self._size(chunk, layer), waits, micro_batch, chunk)
         self.left[chunk, micro_batch, layer] = hops
@@ -114,7 +117,7 @@ class OffloadCopies:
 
     def _fetch(self, chunk: int, micro_batch: int, layer: int) -> int:
         hops = self.left.pop((chunk, micro_batch, layer))
-        ahead = (self.fetched[layer + 2],) if layer + 2 in self.fetched else ()  # whose pinned buffer a disk reads into
+        ahead = (self.fetched[layer + 2],) if layer + 2 in self.fetched else ()  # the layer whose pinned buffer the disk reads into
         return self.back(
             self.offload.activations_to,
             self._size(chunk, layer),
@@ -127,7 +130,7 @@ class OffloadCopies:
     # -- one copy ---------------------------------------------------------------------------------------------------
 
     def out(self, place: Place, size: float, waits: Iterable[int], micro_batch: int = -1, chunk: int = -1) -> tuple[int, ...]:
-        """Copies `size` bytes away; returns its hops, the first of which frees the GPU's memory."""
+        """Copies `size` bytes out; returns the hops, of which the first frees the GPU's memory."""
         hops: list[int] = []
         ways = ((Task.OFFLOAD, Stream.TO_HOST), (Task.TO_STORAGE, Stream.STORAGE_WRITE))
         for leg, (kind, stream) in zip(legs(self.job.cluster, place, True), ways, strict=False):
@@ -144,13 +147,15 @@ class OffloadCopies:
         chunk: int = -1,
         read_waits: Iterable[int] | None = None,
     ) -> int:
-        """Copies `size` bytes to the GPU once `waits` are over, a disk's part of it once `read_waits` are; returns the last hop."""
-        found = legs(self.job.cluster, place, False)
-        done: tuple[int, ...] = ()
-        for leg in found[:-1]:
+        """Copies `size` bytes to the GPU after `waits`; a disk's read starts after `read_waits`. Returns the last hop."""
+        hops = legs(self.job.cluster, place, False)
+        read_copies: tuple[int, ...] = ()
+        for leg in hops[:-1]:
             label = (int(Task.FROM_STORAGE), micro_batch, chunk)
-            done = (self._copy(label, Stream.STORAGE_READ, leg.seconds(size), tuple(waits if read_waits is None else read_waits)),)
-        return self._copy((int(Task.FETCH), micro_batch, chunk), Stream.FROM_HOST, found[-1].seconds(size), (*waits, *done))
+            read_copies = (
+                self._copy(label, Stream.STORAGE_READ, leg.seconds(size), tuple(waits if read_waits is None else read_waits)),
+            )
+        return self._copy((int(Task.FETCH), micro_batch, chunk), Stream.FROM_HOST, hops[-1].seconds(size), (*waits, *read_copies))
 
     def _copy(
         self, label: Label, stream: Stream, seconds: float, waits: tuple[int, ...], category: Category = Category.OFFLOAD
@@ -165,7 +170,7 @@ class OffloadCopies:
         return self.offload.parameters == "pool" and self.in_switch
 
     def fetch_parameters(self, size: Held, waits: tuple[int, ...]) -> tuple[int, ...]:
-        """This rank's shard of a block's parameters, before it is gathered; nothing where they never left."""
+        """Fetches this rank's shard of a block's parameters before its gather; none if they are on the GPU."""
         if self.offload.parameters == "none":
             return ()
         plan, runtime = self.job.plan, self.job.runtime
@@ -173,7 +178,7 @@ class OffloadCopies:
         return (self.back(self.offload.parameters, sharded(self.job, sum(size), size[1]) * width, waits),)
 
     def load_gathered(self, size: Held, waits: tuple[int, ...]) -> int:
-        """A block's parameters from the pool, gathered by its switches."""
+        """Loads a block's parameters from the pool, gathered by its switches."""
         seconds = self._in_switch(size, self.stage.templates.gather_width)
         return self._copy((int(Task.FETCH), -1, -1), Stream.FROM_HOST, seconds, waits)
 
@@ -190,13 +195,13 @@ class OffloadCopies:
         return self.offload.optimizer == "pool" and self.in_switch and self.leaves and self.offload.optimizer_fraction == 1.0
 
     def store_reduced(self, size: Held, after: int) -> int:
-        """A block's gradients into the pool, added up by its switches."""
+        """Stores a block's gradients in the pool, added up by its switches."""
         seconds = self._in_switch(size, self.stage.templates.reduce_width)
         self.gradients_away = [self._copy((int(Task.OFFLOAD), -1, -1), Stream.TO_HOST, seconds, (after,))]
         return self.gradients_away[-1]
 
     def send_gradients(self, size: Held, after: int) -> None:
-        """Reduced gradients leave, and are added to those of earlier micro batches, as soon as they are there."""
+        """Copies reduced gradients out, and adds them to those of earlier micro batches, as soon as they are ready."""
         if self.leaves or self.offload.updated_away and self.offload.overlap:
             self._gradients(sharded(self.job, sum(size), size[1]) if self.job.plan.sharding != "none" else sum(size), (after,))
 
@@ -208,41 +213,43 @@ class OffloadCopies:
         width = DTYPE_BYTES[runtime.reduce_dtype if self.leaves else runtime.gradient_dtype]
         moved = elements * share
         # gradients of NVMe-held state wait in pinned host memory
-        left = self.out("host" if place == "nvme" else place, moved * width, waits)
-        self.gradients_away = [left[-1]]
+        copies = self.out("host" if place == "nvme" else place, moved * width, waits)
+        self.gradients_away = [copies[-1]]
         if self.leaves and self.job.micro_batches > 1:
             total = 4.0 * moved
             if self.offload.updated_away:
                 seconds = cpu_seconds(moved * width + 2.0 * total, self._cpu_memory)
                 label = (int(Task.CPU_UPDATE), -1, -1)
-                self.gradients_away = [self._copy(label, Stream.CPU, seconds, left, Category.CPU_UPDATE)]
-            else:  # sums of earlier micro batches come and go
+                self.gradients_away = [self._copy(label, Stream.CPU, seconds, copies, Category.CPU_UPDATE)]
+            else:  # sums of earlier micro batches are read and written
                 self.gradients_away = list(self.out(place, total, (self.back(place, total, waits),)))
 
     @property
     def _cpu_memory(self) -> float:
-        """B/s of memory behind a GPU's share of its node's CPUs."""
+        """B/s of host memory for a GPU's share of its node's CPUs."""
         cluster = self.job.cluster
         return host_memory_rate(cluster.node) / HOST_ACHIEVED / cluster.gpus_of_node
 
     def update(self, on_gpu: int, waits: tuple[int, ...]) -> int:
-        """The offloaded part of the update, in pieces, once `waits` are over; returns what ends when all of it has. `on_gpu` is the
-        update by the GPU."""
+        """The offloaded part of the update in tiles, after `waits`; returns the instances that end with it. `on_gpu`: the GPU's
+        part of the update."""
         if self.offload.optimizer == "none":
             return on_gpu
         workload, index = self.stage.workload, self.stage.index
-        whole = updated_parameters(self.job, workload.stage_parameters[index], workload.stage_experts[index])
-        elements = whole * self.offload.optimizer_fraction
+        of_rank = updated_parameters(self.job, workload.stage_parameters[index], workload.stage_experts[index])
+        elements = of_rank * self.offload.optimizer_fraction
         if self.offload.updated_away and not self.leaves and not self.offload.overlap:
-            self._gradients(whole, waits)
+            self._gradients(of_rank, waits)
         count = min(MOST_TILES, max(1, math.ceil(elements / TILE))) if self.offload.overlap else 1
         begin = (*waits, *self.gradients_away)
-        for end in self._tiles(count, elements / count, begin):  # one after the other, so that each wait is booked where it belongs
+        for end in self._tiles(
+            count, elements / count, begin
+        ):  # one wait after the other, so that each is booked under its category
             on_gpu = self.stage.run(self.stage.templates.nothing(0.0), HOST, (on_gpu, end))
         return on_gpu
 
     def _tiles(self, count: int, elements: float, begin: tuple[int, ...]) -> tuple[int, ...]:
-        """Pieces of the update; each one's state comes, is updated and goes while its neighbours do other steps of this."""
+        """Tiles of the update as a pipeline: fetch the state, update it, write it back."""
         place, runtime = self.offload.optimizer, self.job.runtime
         if place == "none":
             return ()
@@ -250,17 +257,17 @@ class OffloadCopies:
         width = DTYPE_BYTES[runtime.gradient_dtype]
         ends: tuple[int, ...] = ()
         for _ in range(count):
-            if not self.offload.updated_away:  # it passes through the GPU, whose own update kernels are in `on_gpu`
+            if not self.offload.updated_away:  # the state passes through the GPU, whose update kernels are in `on_gpu`
                 came = self.back(place, state + (width * elements if self.leaves else 0.0), begin)
                 ends = self.out(place, state, (came,))
                 continue
-            read: tuple[int, ...] = ()
+            disk_read: tuple[int, ...] = ()
             if place == "nvme":
                 disk = legs(self.job.cluster, place, False)[0]
-                read = (self._copy((int(Task.FROM_STORAGE), -1, -1), Stream.STORAGE_READ, disk.seconds(state), begin),)
+                disk_read = (self._copy((int(Task.FROM_STORAGE), -1, -1), Stream.STORAGE_READ, disk.seconds(state), begin),)
             seconds = cpu_seconds(update_bytes(self.job, width) * elements, self._cpu_memory)
-            updated = self._copy((int(Task.CPU_UPDATE), -1, -1), Stream.CPU, seconds, (*begin, *read), Category.CPU_UPDATE)
-            ends = (*read, updated)
+            updated = self._copy((int(Task.CPU_UPDATE), -1, -1), Stream.CPU, seconds, (*begin, *disk_read), Category.CPU_UPDATE)
+            ends = (*disk_read, updated)
             if place == "nvme":
                 disk = legs(self.job.cluster, place, True)[1]
                 ends += (self._copy((int(Task.TO_STORAGE), -1, -1), Stream.STORAGE_WRITE, disk.seconds(state), (updated,)),)

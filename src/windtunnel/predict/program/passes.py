@@ -1,4 +1,4 @@
-"""Rows of a pass, cut in halves, put in a row, or run beside those of another pass."""
+"""Rows of a pass: split into halves, concatenated, or interleaved with those of another pass."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from windtunnel.workload.ops import OpTable, Phase
 class PassRows:
     """n rows of a workload in the order in which they are enqueued.
 
-    `waits` [n, 2]: earlier places in the piece whose end the row awaits, -1 for none. Rows that are not `live` take no time and are
-    there for what they wait for. `host` [n]: seconds of the framework's host before the row, beside its own launch.
+    `waits` [n, 2]: earlier positions in this sequence that the row waits for, -1 for none. Rows that are not `live` take no time
+    and only wait. `host` [n]: host seconds of the framework before the row, in addition to its launch.
     """
 
     rows: Int64s
@@ -30,25 +30,25 @@ class PassRows:
 
 
 def half(ops: OpTable, piece: PassRows, weight: bool) -> PassRows:
-    """The weight gradients of a backward pass, or all of it but them.
+    """The weight gradients of a backward pass, or all other rows of it.
 
-    Calls stay between the same computations: a row that is left out keeps its place, without taking time, where it begins or ends
-    the piece or waits for a call that is kept; other rows that awaited it await the computation before it.
+    Calls stay between the same computations. A removed row stays as a row without time if it begins or ends the sequence or waits
+    for a call that is kept; rows that waited for it wait for the computation before it.
     """
     live = np.isin(ops.phase[piece.rows], (Phase.WGRAD, Phase.GRADIENT_SYNC)) == weight
     compute = ops.kind[piece.rows] != Kind.COMM
     last = len(piece) - 1
     kept: list[int] = []
-    place = np.full(len(piece), -1, np.int64)  # in the half: of the row itself, or of the computation that stands for it
+    place = np.full(len(piece), -1, np.int64)  # position in the half: of the row itself, or of the computation that replaces it
     waits: list[tuple[int, int]] = []
     before = -1
     for row, awaited in enumerate(piece.waits.tolist()):
-        mine = [w for w in awaited if w >= 0 and (compute[w] or live[w])]
-        joins = compute[row] and any(not compute[w] for w in mine)
+        live_waits = [w for w in awaited if w >= 0 and (compute[w] or live[w])]
+        joins = compute[row] and any(not compute[w] for w in live_waits)
         if live[row] or row in (0, last) or joins:
             place[row] = len(kept)
-            found = [int(place[w]) for w in mine]
-            first, second, *_ = *found, -1, -1
+            positions = [int(place[w]) for w in live_waits]
+            first, second, *_ = *positions, -1, -1
             waits.append((first, second))
             kept.append(row)
             before = int(place[row]) if compute[row] else before
@@ -59,7 +59,7 @@ def half(ops: OpTable, piece: PassRows, weight: bool) -> PassRows:
 
 
 def in_a_row(parts: list[PassRows], block_host: float, pass_host: float) -> PassRows:
-    """One after the other; the host spends `block_host` before each and `pass_host` before the first."""
+    """Concatenates sequences; the host spends `block_host` before each and `pass_host` before the first."""
     if not parts:
         return PassRows(np.zeros(0, np.int64), np.zeros((0, 2), np.int32), np.zeros(0, np.bool_), np.zeros(0))
     sizes = [len(part) for part in parts]
@@ -73,8 +73,8 @@ def in_a_row(parts: list[PassRows], block_host: float, pass_host: float) -> Pass
 
 
 def beside(one: PassRows, other: PassRows, streams: npt.NDArray[np.int32], seconds: npt.NDArray[np.float64]) -> PassRows:
-    """Both at the same time: of the two next rows the one goes first that can start first; of two that can start together, a call,
-    then the one whose pass is further behind. `streams`, `seconds` are columns of the workload's rows."""
+    """Interleaves two passes: of the two next rows, the one that can start earlier goes first; ties: communication, then the pass
+    that is further behind. `streams`, `seconds` are columns of the workload's rows."""
     passes = (one, other)
     stream = [streams[p.rows].tolist() for p in passes]
     cost = [np.where(p.live, seconds[p.rows], 0.0).tolist() for p in passes]
@@ -82,14 +82,14 @@ def beside(one: PassRows, other: PassRows, streams: npt.NDArray[np.int32], secon
     total = [sum(c) or 1.0 for c in cost]
     ends: tuple[list[float], list[float]] = ([], [])
     places: tuple[list[int], list[int]] = ([], [])
-    done = [0.0, 0.0]
+    progress = [0.0, 0.0]
     free: dict[int, float] = {}
     order: list[tuple[int, int]] = []
 
     def bid(p: int) -> tuple[float, bool, float, int]:
         row = len(ends[p])
         start = max([free.get(stream[p][row], 0.0), *(ends[p][w] for w in awaited[p][row] if w >= 0)])
-        return start, stream[p][row] == Stream.COMPUTE, done[p] / total[p], p
+        return start, stream[p][row] == Stream.COMPUTE, progress[p] / total[p], p
 
     while open_passes := [p for p in (0, 1) if len(ends[p]) < len(passes[p])]:
         start, _, _, p = min(bid(p) for p in open_passes)
@@ -97,7 +97,7 @@ def beside(one: PassRows, other: PassRows, streams: npt.NDArray[np.int32], secon
         end = start + cost[p][row]
         free[stream[p][row]] = end
         ends[p].append(end)
-        done[p] += cost[p][row]
+        progress[p] += cost[p][row]
         places[p].append(len(order))
         order.append((p, row))
     rows = [passes[p].rows[row] for p, row in order]

@@ -17,7 +17,7 @@ from windtunnel.workload import Axis, Comm, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
 
 Streams = tuple[tuple[int, int], tuple[int, int]]
-"""[whether stages are walked in reverse][whether it is a gradient]"""
+"""[whether stages are passed in reverse][whether it is a gradient]"""
 
 _SEND: Streams = (
     (int(Stream.SEND_FORWARD), int(Stream.SEND_BACKWARD)),
@@ -32,8 +32,8 @@ _WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFE
 
 
 def overlaps(job: Job) -> bool:
-    """Whether passes go on while results are sent: plain 1F1B and GPipe wait for each transfer; with virtual stages or halves,
-    frameworks post them and go on."""
+    """Whether passes continue while results are sent: plain 1F1B and GPipe wait for each transfer; with virtual stages or split
+    backward passes, frameworks post it and continue."""
     return job.runtime.overlap_p2p and job.plan.schedule_name not in ("gpipe", "1f1b")
 
 
@@ -59,11 +59,12 @@ class PipelineTransfers:
         if self.stages > 1:
             self.backs = (self.places[0] > self.places[1]).astype(np.int64)
         self.copies = job.copies
-        held = {part: stage for stage, parts in enumerate(job.places) for part in parts}
-        self.crosses = np.array([job.copies > 1 or held[k] != held[k + 1] for k in range(self.boundaries)], np.bool_)
-        # plain lists, which are quicker to look up one by one
+        stage_of = {part: stage for stage, parts in enumerate(job.places) for part in parts}
+        self.crosses = np.array([job.copies > 1 or stage_of[k] != stage_of[k + 1] for k in range(self.boundaries)], np.bool_)
+        # plain lists: faster to index one by one than arrays
         self._places, self._backs, self._crosses = self.places.tolist(), self.backs.tolist(), self.crosses.tolist()
-        # a host that waits for one transfer before it posts the next would stop where neighbours send to each other at once
+        # a host that waits for one transfer before it posts the next would deadlock if neighbours send to each other at the same
+        # time
         self.sync = runtime.p2p_sync and not overlaps(job) and job.plan.schedule_name in ("gpipe", "1f1b", "interleaved")
         self.size, self.seconds, self.gathered = workload.boundary, 0.0, 0.0  # gathered: bytes that tp gathers after each transfer
         if self.stages > 1:
@@ -77,28 +78,32 @@ class PipelineTransfers:
                 self._announce(live, gather)
 
     def _announce(self, live: NetworkCalls, gather: float) -> None:
-        """Says which transfer goes from which stage to which."""
+        """Registers every transfer with its source and destination stage."""
         half = self.micro_batches // self.copies
-        senders = sorted((part, chunk, stage) for stage, held in enumerate(self.places.tolist()) for chunk, part in enumerate(held))
+        senders = sorted(
+            (part, chunk, stage)
+            for stage, parts_of_stage in enumerate(self.places.tolist())
+            for chunk, part in enumerate(parts_of_stage)
+        )
         for boundary, chunk, stage in senders:
             if boundary == self.boundaries or not self.crosses[boundary]:
                 continue
             first = chunk * half if self.copies > 1 else 0
             for gradient in (0, 1):
-                own = keys.transfer(boundary, gradient, first, self.micro_batches, self.group) + np.arange(half)
+                transfer_keys = keys.transfer(boundary, gradient, first, self.micro_batches, self.group) + np.arange(half)
                 back = bool(gradient) != bool(self.backs[chunk])
                 call = NetworkCall(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, gather, self.only)
-                live.bind(own, call)
+                live.bind(transfer_keys, call)
 
     def _over(self, stage: Stage, action: Action, ahead: bool) -> int | None:
-        """The boundary over which the action's result is sent (or, `ahead`, over which what it needs comes), or None."""
+        """The boundary over which the action's result is sent (with `ahead`: over which its input is received), or None."""
         gradient = int(action.direction != Pass.FORWARD)
         boundary: int = self._places[stage.index][action.chunk] - (1 - gradient if ahead else gradient)
         inside = action.direction != Pass.WEIGHT_GRADIENT and 0 <= boundary < self.boundaries and self._crosses[boundary]
         return boundary if inside else None
 
     def send(self, stage: Stage, action: Action, after: int) -> int | None:
-        """The transfer that follows `action`, or None where the result stays."""
+        """Append the transfer after `action`; None if the result stays on the stage."""
         boundary = self._over(stage, action, ahead=False)
         if boundary is None:
             return None
@@ -106,7 +111,7 @@ class PipelineTransfers:
         return self._meet(stage, action, boundary, _SENT, _SEND, (after,), False)
 
     def receive(self, stage: Stage, action: Action) -> int | None:
-        """The transfer that `action` needs first, or None where it needs none; posted as soon as the host gets there."""
+        """Append the transfer that `action` needs first; None if it needs none. It is posted as soon as the host reaches it."""
         boundary = self._over(stage, action, ahead=True)
         if boundary is None:
             return None
@@ -132,31 +137,30 @@ class PipelineTransfers:
     def passes(self, stage: Stage, actions: Int64s, runs: Int64s, overlap: bool) -> int:
         """All actions of a schedule and their transfers at once, as runs of templates; returns the last run.
 
-        `actions` [n, 4] is `schedules.table`; `runs` [n]: the action's template, or -1 where the run before it (of a pair) is its
-        own too. The same program as the loop in `lower._one_by_one` builds, for the thousands of passes between which nothing else
-        happens.
+        `actions` [n, 4] is `schedules.table`; `runs` [n]: the action's template, or -1 if the run before it covers it too (a
+        pair). Builds the same program as the loop in `lower._one_by_one`, but faster, for passes with nothing else between them.
         """
         direction, chunk, micro_batch, _ = actions.T
         gradient = (direction != Pass.FORWARD).astype(np.int64)
-        here = self.places[stage.index, chunk]
-        beyond, ahead = here - gradient, here - 1 + gradient  # boundaries that are sent over and received over
-        crosses = np.append(self.crosses, False)  # the last one stands for those past either end
+        part = self.places[stage.index, chunk]
+        beyond, ahead = part - gradient, part - 1 + gradient  # boundaries that are sent over and received over
+        crosses = np.append(self.crosses, False)  # the last column is for boundaries beyond either end
         moves = direction != Pass.WEIGHT_GRADIENT
         sends, receives = (moves & crosses[np.where((b >= 0) & (b < self.boundaries), b, -1)] for b in (beyond, ahead))
-        # a turn is what one run does; in order: its receives, the run, its sends
+        # one turn per run; in order: its receives, the run, its sends
         opens = runs >= 0
         turn = np.cumsum(opens) - 1
         first = np.flatnonzero(opens)
-        heard, said = (np.add.reduceat(which.astype(np.int64), first) for which in (receives, sends))
-        size = heard + 1 + said
+        receives_of_run, sends_of_run = (np.add.reduceat(mask.astype(np.int64), first) for mask in (receives, sends))
+        size = receives_of_run + 1 + sends_of_run
         base, total = len(stage.rank), int(size.sum())
         start = np.cumsum(size) - size
-        run = start + heard
+        run = start + receives_of_run
         paired = ~opens
         received = start[turn] + np.where(paired, np.append(False, receives[:-1]), 0)
         sent = run[turn] + 1 + np.where(paired, np.append(False, sends[:-1]), 0)
         template, flags, stream, key = (np.full(total, fill, np.int64) for fill in (-1, 0, 0, 0))
-        waits = np.full((total, 4), -1, np.int64)  # of a run: what it receives, then what the turn before it sent
+        waits = np.full((total, 4), -1, np.int64)  # waits of a run: its receives, then the sends of the turn before
         labels = np.empty((total, 3), np.int64)
         template[run] = runs[first]
         waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives] + base
@@ -166,11 +170,11 @@ class PipelineTransfers:
         kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])
         labels[run] = np.stack([kind, micro_batch, chunk], axis=1)[first]
         ways = ((sent, sends, beyond, _SEND, _SENT), (received, receives, ahead, _RECEIVE, _RECEIVED))
-        for at, which, boundary, streams, said_as in ways:
-            place = at[which]
-            stream[place] = np.array(streams)[self.backs[chunk[which]], gradient[which]]
-            key[place] = keys.transfer(boundary[which], gradient[which], micro_batch[which], self.micro_batches, self.group)
-            labels[place] = np.stack([np.full(len(place), said_as), micro_batch[which], chunk[which]], axis=1)
+        for at, mask, boundary, streams, task in ways:
+            place = at[mask]
+            stream[place] = np.array(streams)[self.backs[chunk[mask]], gradient[mask]]
+            key[place] = keys.transfer(boundary[mask], gradient[mask], micro_batch[mask], self.micro_batches, self.group)
+            labels[place] = np.stack([np.full(len(place), task), micro_batch[mask], chunk[mask]], axis=1)
         waits[sent[sends], 0] = run[turn[sends]] + base
         flags[received[receives]] = HOST_SYNC if self.sync else 0
         stage.labels += labels.ravel().tolist()
@@ -180,7 +184,7 @@ class PipelineTransfers:
         return base + int(run[-1])
 
     def count(self, stage: Stage) -> None:
-        """Books the sends of a stage, and the gathers after what it receives, among its communication calls."""
+        """Books the sends of a stage, and the gathers after its receives, among its communication calls."""
         if stage.sent:
             stage.calls[CallKey(Comm.SEND_RECV, Axis.PP, self.size)] = stage.sent
         if stage.received and self.gathered:

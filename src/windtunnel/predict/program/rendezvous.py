@@ -1,4 +1,4 @@
-"""Where groups of unequal replicas wait for each other: keys of the calls that several of them take part in."""
+"""Meetings of groups of unequal replicas: keys of the calls that several groups take part in."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from windtunnel.workload import Axis
 
 
 class RendezvousKeys:
-    """Numbers the calls of a program that several groups take part in: the n-th call on an axis of a stage is the same for all."""
+    """Numbers the calls between groups: the n-th call on an axis of a stage is the same call for all groups."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[int, Axis, tuple[int, ...], int], int] = {}
 
     def key(self, stage: int, axis: Axis, groups: tuple[int, ...], call: int) -> tuple[int, bool]:
-        """The call's key, and whether nobody has asked for it before."""
+        """The call's key, and whether this is the first request for it."""
         name = stage, axis, groups, call
         fresh = name not in self.known
         return GROUP_CALLS + self.known.setdefault(name, len(self.known)), fresh
 
 
 class UnequalStage:
-    """One stage of one group of replicas, where not all replicas are equal."""
+    """One stage of one group of replicas of a job with unequal ranks."""
 
     def __init__(self, meetings: RendezvousKeys, number: int, group: Replicas, stage: int, speeds: Speeds) -> None:
         self.meetings, self.number, self.group, self.stage, self.speeds = meetings, number, group, stage, speeds
@@ -39,21 +39,21 @@ class UnequalStage:
 
     @property
     def pauses(self) -> tuple[tuple[float, float], ...]:
-        """(place in the order of passes, seconds) of its host."""
+        """Pauses of its host: (place in the order of passes, seconds)."""
         pace: Pace = self.group.paces[self.stage]
         return pace.pauses
 
     def partners(self, axis: Axis) -> tuple[int, ...]:
-        """Groups that meet on `axis`; none where its ranks lie inside a replica."""
+        """Groups that meet on `axis`; none if its ranks are inside a replica."""
         return self.group.partners.get(axis, ())
 
     def key(self, axis: Axis) -> tuple[int, bool]:
-        """Key of the next call on `axis`, and whether this group is the first to ask for it."""
+        """Key of the next call on `axis`, and whether this group is the first to request it."""
         self.calls[axis] += 1
         return self.meetings.key(self.stage, axis, self.partners(axis), self.calls[axis])
 
     def stretch(self, rank: RankBuilder, labels: list[int]) -> None:
-        """Gives every run of `rank`, whose instances are called `labels`, its row of factors."""
+        """Sets the row of factors of every instance of `rank`; `labels` are those of the instances."""
         template = rank.templates
         runs = template >= 0
         rows = np.zeros(len(template), np.int64)

@@ -1,4 +1,4 @@
-"""Every rank holds its stage's parameters: gradients are combined once a step or after every pass (DDP, ZeRO-1 and ZeRO-2)."""
+"""Replicated parameters: gradients are reduced once a step or after every pass (DDP, ZeRO-1 and ZeRO-2)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from windtunnel.workload.schedules import Action, Order, Pass
 
 
 class Replicated:
-    """Every rank holds all parameters of its stage; gradients are combined once a step, bucket by bucket in the last backward
-    or after it."""
+    """Every rank holds all parameters of its stage; gradients are reduced once a step, bucket by bucket during the last backward
+    pass or after it."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.copies = stage, OffloadCopies(stage)
         job = stage.workload.job
         self.chunks = stage.workload.stages[stage.index]
         self.ranks = job.dp * job.plan.cp
-        self.all_ranks = Axis.SHARD if job.shard_ranks == self.ranks else Axis.DP  # with context parallelism, both axes together
+        self.all_ranks = Axis.SHARD if job.shard_ranks == self.ranks else Axis.DP  # dp and cp ranks together
         self.sharded = job.plan.sharding != "none"
         self.whole: Held = (
             stage.workload.stage_parameters[stage.index] - stage.workload.stage_experts[stage.index],
@@ -31,15 +31,17 @@ class Replicated:
         self.several = several
         self.overlap_reduce = job.runtime.overlap_grad_reduce and several
         self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and several
-        # ZeRO-2 keeps a shard of the gradients, so every backward pass has to reduce
-        own = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch
-        self.partitions = (own or job.plan.gradient_accumulation == "reduced") and several or self.copies.leaves
+        # ZeRO-2 keeps only a shard of the gradients, so every backward pass reduces
+        every_pass = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch
+        self.partitions = (every_pass or job.plan.gradient_accumulation == "reduced") and several or self.copies.leaves
         self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
         self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions or self.copies.of_layers)
         self.by_block = self.partitions or self.copies.of_layers
         actions = () if self.whole_passes else stage.workload.schedule[stage.index]
-        self.last = {a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS}  # by chunk: whose gradients come last
+        self.last = {
+            a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS
+        }  # by chunk: the micro batch whose gradients come last
         self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}
         self.gathers: dict[tuple[int, int], tuple[int, ...]] = {}
         if self.overlap_gather:
@@ -49,7 +51,7 @@ class Replicated:
                     self.gathers[chunk, group] = () if last is None else (last,)
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
-        """A pair in which parameters are gathered or gradients combined runs one after the other."""
+        """Runs the passes of a pair one after the other if parameters are gathered or gradients reduced during them."""
         if not any(self._stops(action) for action in turn):
             beside = turn[1] if len(turn) > 1 else None
             kind, *names = label_of(turn[0])
@@ -101,29 +103,29 @@ class Replicated:
             return
         bucket = self.stage.workload.job.runtime.gather_bucket or math.inf
         gathered = gather(self.stage, (Task.GATHER, -1, -1), self.whole, self.stage.templates.weight_width, (update,), bucket)
-        if gathered is not None:  # the step ends with it: its time is nobody else's
+        if gathered is not None:  # exposed: the step ends with it
             self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
 
     def _combine(self, size: Held, waits: tuple[int, ...], chunk: int) -> int:
-        """Combines gradients; returns the last call, or what they wait for if there is none."""
+        """Reduces gradients; returns the last call, or the waits if there is no call."""
         job = self.stage.workload.job
         label = (Task.REDUCE, -1, chunk)
         if self.sharded and job.runtime.reduce_with == "reduce_scatter":
             reduced = scatter(self.stage, label, size, waits)
-            done = waits[-1] if reduced is None else reduced
-            self.copies.send_gradients(size, done)
-            return done
-        done = waits[-1]
+            reduced_at = waits[-1] if reduced is None else reduced
+            self.copies.send_gradients(size, reduced_at)
+            return reduced_at
+        reduced_at = waits[-1]
         for axis, _, elements, _ in shared(self.stage, size):
             over, ranks = (self.all_ranks, self.ranks) if axis is Axis.SHARD else (Axis.EXPERT_DP, job.expert_dp)
             if elements and ranks > 1:
                 bytes_ = elements * self.stage.templates.reduce_width
-                done = self.stage.comm(label, Comm.ALL_REDUCE, over, bytes_, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
-        self.copies.send_gradients(size, done)
-        return done
+                reduced_at = self.stage.comm(label, Comm.ALL_REDUCE, over, bytes_, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
+        self.copies.send_gradients(size, reduced_at)
+        return reduced_at
 
     def _groups(self, chunk: int, direction: Pass) -> list[Pieces]:
-        """The blocks of a virtual stage in model order (backward: reversed), cut where a bucket is full."""
+        """The blocks of a virtual stage in model order (backward: reversed), split where a bucket is full."""
         blocks = self.stage.workload.blocks
         flat = [b for b, times in self.chunks[chunk].blocks for _ in range(times)]
         if direction is not Pass.FORWARD:

@@ -1,4 +1,4 @@
-"""How a stage's passes and its data-parallel communication interleave: replicated, ZeRO-1/2 or fully sharded."""
+"""Policies that interleave a stage's passes with data-parallel communication: replicated, ZeRO-1/2 or fully sharded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windtunnel.workload.schedules import Action, Order
 
 
 class Sharding(Protocol):
-    """Runs passes and, at the end of the step, combines gradients."""
+    """Appends passes and, at the end of the step, gradient reductions."""
 
     copies: OffloadCopies
     whole_passes: bool
@@ -27,14 +27,14 @@ class Sharding(Protocol):
         """Append one pass, or a forward pass and the backward pass beside it; returns the instance that transfers wait for."""
 
     def reduce(self, last: int) -> tuple[int, ...]:
-        """Append what is left of gradient reduction after pass `last`; returns what the update waits for."""
+        """Append the remaining gradient reductions after pass `last`; returns what the update waits for."""
 
     def finish(self, update: int) -> None:
-        """Append what follows the update."""
+        """Append the calls after the update."""
 
 
 def sharding_for(stage: Stage) -> Sharding:
-    """The policy that the plan and the runtime ask for."""
+    """The policy of the plan and the runtime."""
     plan, runtime = stage.workload.job.plan, stage.workload.job.runtime
     # FSDP's SHARD_GRAD_OP is ZeRO-2 that frees parameters between steps, and so gathers them again before they are used
     if plan.shards_parameters or (plan.sharding == "zero2" and runtime.reduce_every_micro_batch and runtime.overlap_param_gather):

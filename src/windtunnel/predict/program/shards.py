@@ -1,4 +1,4 @@
-"""Calls of sharded state: parameters gathered, gradients combined, over the ranks that share them and between replicas."""
+"""Calls of sharded state: gathers of parameters and reductions of gradients, over sharding groups and between replicas."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from windtunnel.workload.schedules import Action, Pass
 
 Pieces = tuple[tuple[int, int], ...]
 Held = tuple[float, float]
-"""Elements on a GPU: of all parameters but experts', and of experts', which other ranks share."""
+"""Elements on a GPU: of parameters outside of experts, and of experts, which other ranks share."""
 WEIGHTS = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
-"""Passes that leave gradients of parameters behind."""
+"""Passes that produce gradients of parameters."""
 
 
 def held(stage: Stage, pieces: Pieces) -> Held:
@@ -25,14 +25,17 @@ def held(stage: Stage, pieces: Pieces) -> Held:
 
 
 def shared(stage: Stage, size: Held) -> tuple[tuple[Axis, Axis, float, int], ...]:
-    """Over which ranks each part of sharded state is cut: (axis, axis of its replicas, elements, ranks)."""
+    """The ranks over which each part of the state is sharded: (axis, axis of its replicas, elements, ranks)."""
     job = stage.workload.job
-    own = Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
-    return ((Axis.SHARD, Axis.REPLICA, size[0], job.shard_ranks), (own, Axis.EXPERT_REPLICA, size[1], job.expert_shard_ranks))
+    expert_axis = Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
+    return (
+        (Axis.SHARD, Axis.REPLICA, size[0], job.shard_ranks),
+        (expert_axis, Axis.EXPERT_REPLICA, size[1], job.expert_shard_ranks),
+    )
 
 
 def shares(stage: Stage, block: int) -> tuple[float, ...]:
-    """Into which shares the calls of a block's parameters divide: one, or each tensor that is sharded."""
+    """Shares into which the calls of a block's parameters divide: one, or one per sharded tensor."""
     runtime = stage.workload.job.runtime
     if runtime.sharded_calls == "block":
         return (1.0,)
@@ -50,34 +53,37 @@ def gather(
     backward: bool = False,
     parts: tuple[float, ...] = (1.0,),
 ) -> int | None:
-    """All-gathers of parameters, `width` bytes each, over the ranks that share them, at most `most` bytes at a time; returns the
-    last, None if there is none. `backward`: from the second copy, where there is one. `parts`: shares of all but experts'."""
+    """All-gathers parameters of `width` bytes each over the ranks that share them, at most `most` bytes per call; returns the last
+    call, None if there is none. `backward`: from the secondary copy, if there is one. `parts`: shares of parameters outside of
+    experts."""
     plan = stage.workload.job.plan
     width = INT8 if plan.quantised_gather else width
-    done = None
+    last_call = None
     for axis, _, elements, ranks in shared(stage, size):
         if not elements or ranks == 1:
             continue
         steps: tuple[tuple[Axis, float], ...] = ((axis, elements * width),)
         if axis is Axis.SHARD and backward and plan.secondary_group:
             steps = ((Axis.NEAR, elements * width),)
-        elif axis is Axis.SHARD and plan.hierarchical_gather:  # a node's part from the other nodes, then the whole inside
+        elif axis is Axis.SHARD and plan.hierarchical_gather:  # first across nodes, then inside the node
             steps = ((Axis.FAR, elements * width / stage.workload.job.near_ranks), (Axis.NEAR, elements * width))
         for over, bytes_ in [(over, bytes_ * part) for part in (parts if axis is Axis.SHARD else (1.0,)) for over, bytes_ in steps]:
             calls = max(1, math.ceil(bytes_ / most))
             for _ in range(calls):
-                done = stage.comm(label, Comm.ALL_GATHER, over, bytes_ / calls, Stream.GATHER, waits, Category.PARAMETER_GATHER)
-    return done
+                last_call = stage.comm(
+                    label, Comm.ALL_GATHER, over, bytes_ / calls, Stream.GATHER, waits, Category.PARAMETER_GATHER
+                )
+    return last_call
 
 
 def scatter(
     stage: Stage, label: Label, size: Held, waits: tuple[int, ...], between: bool = True, parts: tuple[float, ...] = (1.0,)
 ) -> int | None:
-    """Reduce-scatters of gradients over the ranks that share them and, if `between`, all-reduces of the shards between replicas;
-    returns the last, None if there is none. `parts`: shares of all but experts'. In INT4 two all-to-alls stand for the
+    """Reduce-scatters gradients over the ranks that share them and, if `between`, all-reduces the shards between replicas; returns
+    the last call, None if there is none. `parts`: shares of parameters outside of experts. In INT4 two all-to-alls replace the
     reduce-scatter (ZeRO++, arXiv 2306.10209)."""
     job = stage.workload.job
-    done = None
+    last_call = None
     for axis, replicas, elements, ranks in shared(stage, size):
         bytes_ = elements * stage.templates.reduce_width
         if not elements:
@@ -93,9 +99,9 @@ def scatter(
             calls.append((Comm.ALL_REDUCE, replicas, bytes_ / ranks))
         after = waits
         for call, over, moved in calls:
-            done = stage.comm(label, call, over, moved, Stream.REDUCE, after, Category.GRADIENT_REDUCE)
-            after = (done,)
-    return done
+            last_call = stage.comm(label, call, over, moved, Stream.REDUCE, after, Category.GRADIENT_REDUCE)
+            after = (last_call,)
+    return last_call
 
 
 def whole(stage: Stage, action: Action, beside: Action | None) -> int:
@@ -107,5 +113,5 @@ def whole(stage: Stage, action: Action, beside: Action | None) -> int:
 
 
 def label_of(action: Action) -> Label:
-    """What a pass by itself is called."""
+    """Label of a single pass."""
     return int(PASSES[action.direction]), action.micro_batch, action.chunk

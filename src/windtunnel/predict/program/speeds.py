@@ -1,4 +1,4 @@
-"""By how much the operators of one group of replicas are stretched: constant, or drawn for each pass of each micro batch."""
+"""Factors on the operators of one group of replicas: constant, or drawn for each pass of each micro batch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 FIXED, OTHER, PRODUCT, ATTENTION, EXPERTS, DISPATCH = range(6)
-"""Columns of factors: calls; kernels that are none of the following; matrix products; attention; experts' products; calls between
-experts' ranks."""
+"""Columns of factors: calls; other kernels; matrix products; attention; experts' products; calls between experts' ranks."""
 
 CHUNK = 1 << 22
-"""Numbers drawn at once."""
+"""Random numbers drawn at once."""
 
 
 def columns(ops: OpTable) -> npt.NDArray[np.int32]:
@@ -41,8 +40,8 @@ def columns(ops: OpTable) -> npt.NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class Segments:
-    """Stretches of computation of a template between calls that its ranks meet for: mean seconds and, per unit of a kernel's
-    relative deviation, the deviation of their sum [n]."""
+    """Segments of computation of a template between calls at which its ranks meet [n]: mean seconds, and the standard deviation of
+    the sum per unit of a kernel's relative deviation."""
 
     mean: Floats
     deviation: Floats
@@ -84,20 +83,20 @@ class Speeds:
         return self.builder.add_factors(factors)
 
     def _jitter(self, jitter: Jitter, template: Longs) -> Floats:
-        """Time of each run over its mean: in every segment the slowest of the members, each drawn."""
+        """Time of each run over its mean: in every segment the slowest of the members, each with its own draw."""
         out = np.ones(len(template))
         for number in np.unique(template).tolist():
             segments = self._segments(number)
             if segments is None:
                 continue
             runs = np.flatnonzero(template == number)
-            whole = float(segments.mean.sum())
+            mean_total = float(segments.mean.sum())
             wide = jitter.sigma * (segments.deviation / segments.mean if jitter.of == "kernel" else np.ones(len(segments.mean)))
             size = max(1, CHUNK // (self.members * len(wide)))
             for start in range(0, len(runs), size):
                 some = runs[start : start + size]
                 normal = self.rng.standard_normal((len(some), self.members, len(wide)))
-                out[some] = (_spread(normal, wide, jitter.shape).max(axis=1) * segments.mean).sum(axis=1) / whole
+                out[some] = (_spread(normal, wide, jitter.shape).max(axis=1) * segments.mean).sum(axis=1) / mean_total
         return out
 
     def _segments(self, template: int) -> Segments | None:
@@ -128,7 +127,7 @@ def _segments_of(templates: Templates, template: int) -> Segments | None:
 
 
 def _spread(normal: Floats, wide: Floats, shape: str) -> Floats:
-    """Draws with mean 1 and relative deviation `wide` from standard normal ones; a normal one is never below 0."""
+    """Draws with mean 1 and relative deviation `wide`, made from standard normal ones; normal draws are clipped at 0."""
     if shape == "normal":
         return np.maximum(1.0 + wide * normal, 0.0)
     of_log = np.sqrt(np.log1p(wide**2))
@@ -136,13 +135,14 @@ def _spread(normal: Floats, wide: Floats, shape: str) -> Floats:
 
 
 def packed(documents: Documents, seq: int, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
-    """Attention's work in sequences [shape] of packed documents over that of one document as long: the sum of l^2 over seq^2."""
+    """Attention's work in sequences [shape] of packed documents over that of one document of the same length: sum of l^2 over
+    seq^2."""
     count = int(np.prod(shape))
     location = np.log(documents.mean) - documents.spread**2 / 2.0
-    work, left = np.zeros(count), np.full(count, float(seq))
-    while (left > 0.0).any():
-        open_ = np.flatnonzero(left > 0.0)
-        length = np.minimum(np.maximum(np.exp(rng.normal(location, documents.spread, len(open_))), 1.0), left[open_])
+    work, free = np.zeros(count), np.full(count, float(seq))
+    while (free > 0.0).any():
+        open_ = np.flatnonzero(free > 0.0)
+        length = np.minimum(np.maximum(np.exp(rng.normal(location, documents.spread, len(open_))), 1.0), free[open_])
         work[open_] += length**2
-        left[open_] -= length
+        free[open_] -= length
     return (work / float(seq) ** 2).reshape(shape)

@@ -1,4 +1,4 @@
-"""One stage's program while it is being written, and what its instances are called."""
+"""One stage's program while it is being built, and the labels of its instances."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASSES = np.array([Task.FORWARD, Task.BACKWARD, Task.BACKWARD_INPUT, Task.BACKWA
 """Task of each `schedules.Pass`."""
 
 Label = tuple[int, int, int]
-"""Task, micro batch and virtual stage of an instance; -1 where it has none."""
+"""Task, micro batch and virtual stage of an instance; -1 for none."""
 
 REDUCE: Label = (int(Task.REDUCE), -1, -1)
 UPDATE: Label = (int(Task.UPDATE), -1, -1)
@@ -45,18 +45,18 @@ class Stage:
         apart: UnequalStage | None = None,
     ) -> None:
         self.live, self.apart = live, apart
-        self.group = 0 if apart is None else apart.number  # of equal replicas, each with keys of its own
+        self.group = 0 if apart is None else apart.number  # number of the group of equal replicas; each group has its own keys
         self.index, self.rank, self.templates, self.workload, self.costs = index, rank, templates, workload, costs
         self.labels: list[int] = []  # flat, three numbers an instance
         self.calls: Counter[CallKey] = Counter()
-        self.collectives: list[tuple[int, CallKey]] = []  # instances that are collectives between passes
+        self.collectives: list[tuple[int, CallKey]] = []  # collectives between passes: (instance, call)
         self.sent = self.received = 0  # pipeline transfers
         host = workload.job.runtime.host
         self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
 
     @property
     def only(self) -> tuple[int, ...] | None:
-        """The replicas that this stage stands for, where they are not all."""
+        """The replicas that this stage represents, if not all."""
         return None if self.apart is None else self.apart.replicas
 
     def run(self, template: int, label: Label, waits: tuple[int, ...] = ()) -> int:
@@ -89,9 +89,9 @@ class Stage:
     def comm(
         self, label: Label, call: Comm, axis: Axis, size: float, stream: Stream, waits: tuple[int, ...], category: Category
     ) -> int:
-        """Append a collective among equal ranks (its duration is all there is to it); returns its instance.
+        """Append a collective; returns its instance.
 
-        Where replicas are not equal, those of a group of `axis` meet.
+        Among equal ranks it only has a duration. Unequal replicas of a group of `axis` meet.
         """
         seconds = self._count(call, axis, size)
         crosses = self.live is not None and self.live.crosses(axis)
@@ -106,7 +106,7 @@ class Stage:
         return self.run(self.templates.transfer(stream, seconds, category), label, waits)
 
     def _count(self, call: Comm, axis: Axis, size: float) -> float:
-        """Books a call, which is the next instance; returns its seconds."""
+        """Books a call as the next instance; returns its seconds."""
         key = CallKey(call, axis, size)
         self.calls[key] += 1
         self.collectives.append((len(self.rank), key))
@@ -123,7 +123,7 @@ class Stage:
     def sync(
         self, kind: Task, axis: Axis, size: float, stages: int, waits: tuple[int, ...], category: Category, host_sync: bool = False
     ) -> int:
-        """Append an all-reduce that stages meet for, or this one alone if `stages` is 1; returns its instance."""
+        """Append an all-reduce between `stages` stages, or on this one alone if `stages` is 1; returns its instance."""
         label = (int(kind), -1, -1)
         if stages == 1:
             return self.comm(label, Comm.ALL_REDUCE, axis, size, Stream.WORLD, waits, category)

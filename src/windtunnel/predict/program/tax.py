@@ -1,4 +1,4 @@
-"""The compute tax: the share of a GPU's SMs that communication holds while it runs beside computation."""
+"""The compute tax: the share of a GPU's SMs that communication takes while it runs beside computation."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
     from windtunnel.predict.program.stage import Stage
 
 MOST = 0.5
-"""Largest share that calls are taken to hold; assumed."""
+"""Upper limit of the share; assumed."""
 DEFAULT = 0.1
-"""For accelerators whose compute units are not known; assumed."""
+"""The tax for accelerators whose number of compute units is unknown; assumed."""
 CHAIN = 3
-"""Calls that wait for each other one after the other, such as a reduce-scatter and the all-reduce between replicas."""
+"""Longest chain of calls that wait for each other, such as a reduce-scatter and the all-reduce between replicas."""
 
 
 def beside(place: Int64s, awaited: Int64s, computes: Bools, calls: Bools, inline: Bools) -> Int64s:
-    """Which of n tasks in program order are calls that may run while something computes.
+    """Those of n tasks in program order that are calls which may run beside computation.
 
-    Task `place[i]` awaits the end of the earlier task `awaited[i]`. `computes` [n]: takes time on the compute stream. `inline` [n]:
-    is on that stream, whose tasks run in order. A call runs between the end of the last task that it awaits and the start of the
-    first task on the compute stream that awaits it; it is beside what computes between these two.
+    Task `place[i]` waits for the earlier task `awaited[i]`. `computes` [n]: takes time on the compute stream. `inline` [n]: is on
+    that stream, whose tasks run in order. A call runs between the end of the last task that it waits for and the start of the
+    first task on the compute stream that waits for it; it runs beside the computation between these two.
     """
     n = len(calls)
     task = np.arange(n)
-    after = np.where(inline, task, -1)  # of each task: the last one on the compute stream that has ended when it begins
-    until = np.where(inline, task, n)  # and the first one that begins only when it has ended
-    mine, theirs = ~inline[place], ~inline[awaited]
-    back, ahead = (place[mine], awaited[mine]), (place[theirs], awaited[theirs])
+    after = np.where(inline, task, -1)  # for each task: the last one on the compute stream that has ended when it begins
+    until = np.where(inline, task, n)  # and the first one that begins only after its end
+    call_waits, awaited_calls = ~inline[place], ~inline[awaited]
+    back, ahead = (place[call_waits], awaited[call_waits]), (place[awaited_calls], awaited[awaited_calls])
     for _ in range(CHAIN):
         np.maximum.at(after, back[0], after[back[1]])
         np.minimum.at(until, ahead[1], until[ahead[0]])
-    done = np.concatenate([[0], np.cumsum(computes)])  # computing tasks before each place
-    return np.flatnonzero(calls & ~inline & (done[until] > done[after + 1]))
+    computing_before = np.concatenate([[0], np.cumsum(computes)])  # number of computing tasks before each place
+    return np.flatnonzero(calls & ~inline & (computing_before[until] > computing_before[after + 1]))
 
 
 def compute_tax(program: Program, stages: Sequence[Stage]) -> float:
-    """The tax of a program with a rank for each stage: of all calls beside computation, the one that holds most SMs counts."""
+    """The tax of a program with one rank per stage: that of the call beside computation with the most SMs."""
     cluster = stages[0].workload.job.cluster
     if not cluster.gpu.sms:
         return DEFAULT
@@ -56,10 +56,10 @@ def compute_tax(program: Program, stages: Sequence[Stage]) -> float:
         for number in np.unique(template).tolist():  # inside passes
             if any(sms_of(book, call) > most for call in stage.templates.calls_in(number)):
                 most = max((most, *(sms_of(book, call) for call in stage.templates.calls_beside(number))))
-        held = {call: sms_of(book, call) for call in stage.calls}
+        sms = {call: sms_of(book, call) for call in stage.calls}
         transfer = next((call for call in stage.calls if call.axis is Axis.PP and call.comm is Comm.SEND_RECV), None)
-        larger = [(at, call) for at, call in stage.collectives if held[call] > most]
-        if transfer is not None and held[transfer] > most:
+        larger = [(at, call) for at, call in stage.collectives if sms[call] > most]
+        if transfer is not None and sms[transfer] > most:
             others = {instance for instance, _ in stage.collectives}
             larger += [(at, transfer) for at in np.flatnonzero(template < 0).tolist() if at not in others]
         if larger:  # between passes
@@ -71,7 +71,7 @@ def compute_tax(program: Program, stages: Sequence[Stage]) -> float:
             awaited = program.waits[starts[0] : starts[-1]].astype(np.int64)
             inline, computes = stage.templates.on_compute_stream(template)
             overlapping = set(beside(place, awaited, computes, is_call, inline).tolist())
-            most = max((most, *(held[call] for instance, call in larger if instance in overlapping)))
+            most = max((most, *(sms[call] for instance, call in larger if instance in overlapping)))
     return min(MOST, most / cluster.gpu.sms)
 
 
@@ -82,8 +82,8 @@ def tax_of(book: CallBook, calls: Iterable[CallKey]) -> float:
 
 
 def sms_of(book: CallBook, call: CallKey) -> int:
-    """SMs that a call holds: NCCL runs one block, and so one SM, a channel; DeepEP and HybridEP hold the number they are told."""
-    own = book.job.runtime.moe_dispatch_sms
-    if own is not None and call.axis is Axis.EP and call.comm is Comm.ALL_TO_ALL:
-        return own
+    """SMs of a call: NCCL runs one block, and so takes one SM, per channel; DeepEP and HybridEP take a configured number."""
+    dispatch_sms = book.job.runtime.moe_dispatch_sms
+    if dispatch_sms is not None and call.axis is Axis.EP and call.comm is Comm.ALL_TO_ALL:
+        return dispatch_sms
     return book.price_of(call).channels

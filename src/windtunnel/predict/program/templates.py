@@ -18,11 +18,11 @@ from windtunnel.workload.identity import Role
 from windtunnel.workload.schedules import Pass
 
 Blocks = tuple[tuple[int, int], ...]
-"""Blocks of the workload in model order, each with how often it repeats."""
+"""Blocks of the workload in model order, each with its number of repeats."""
 
 
 class Templates:
-    """Makes and remembers templates of one workload. Equal virtual stages share theirs, whatever stage they are on."""
+    """Builds and caches templates of one workload. Equal virtual stages share templates, whatever stage they are on."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Templates:
         rows: list[Int64s | None] | None = None,
         group: Int32s | None = None,
     ) -> None:
-        """`rows` is shared by all that write templates into one program; `group`: columns of its factors by row."""
+        """`rows`: shared by all template builders of one program; `group`: columns of factors by row."""
         self.workload, self.costs, self.program = workload, costs, program
         self.group = group
         ops = workload.ops
@@ -57,10 +57,10 @@ class Templates:
         self.gather_width = gather_width(workload.job, runtime.compute_width, *elements)
 
     def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
-        """A pass through `blocks` in model order; backward walks them in reverse.
+        """A pass through `blocks` in model order; backward runs them in reverse.
 
-        The framework's host cost of a layer is on each block's first row, and where the piece opens a pass, that of a micro batch.
-        A weight gradient's are booked with the input gradient's.
+        Each block's first row carries the framework's host cost of a layer; the first row of a pass also carries that of a micro
+        batch. Host costs of weight gradients are booked with those of input gradients.
         """
         key = (blocks, direction, opens)
         if key not in self.known:
@@ -70,7 +70,7 @@ class Templates:
     def pair(self, ahead: Blocks, back: Blocks) -> int:
         """A forward pass through `ahead` beside a backward pass through `back`, as rows of one template.
 
-        On each stream the row goes first that can start first: so calls of one pass run beside computation of the other.
+        On each stream the row that can start earlier goes first, so calls of one pass run beside computation of the other.
         """
         key = (ahead, back)
         if key not in self.known:
@@ -90,8 +90,8 @@ class Templates:
     def _part(self, block: int, direction: Pass) -> PassRows:
         """A pass of one block."""
         if (block, direction) not in self.parts:
-            found = self.workload.blocks[block]
-            rows = found.forward if direction is Pass.FORWARD else found.backward
+            part = self.workload.blocks[block]
+            rows = part.forward if direction is Pass.FORWARD else part.backward
             piece = self._piece(rows)
             if direction in (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT):
                 piece = half(self.workload.ops, piece, weight=direction is Pass.WEIGHT_GRADIENT)
@@ -115,12 +115,12 @@ class Templates:
         return self._one("transfer", int(stream), seconds, (host.launch + host.collective) / self.host_speed, int(category), 1)
 
     def aside(self, stream: Stream, seconds: float, category: Category) -> int:
-        """Work that takes nothing from the GPU's compute units: a copy engine's, a disk's or the CPU's."""
+        """Work outside of the GPU's compute units: by a copy engine, a disk or the CPU."""
         launch = self.workload.job.runtime.host.launch / self.host_speed
         return self._one("aside", int(stream), seconds, launch, int(category), COPY)
 
     def data(self, seconds: float) -> int:
-        """The wait for a batch, beside the device."""
+        """The wait for a batch, outside of the device's streams."""
         return self._one("data", int(Stream.DATA), seconds, 0.0, int(Category.DATA), 0)
 
     def nothing(self, host: float) -> int:
@@ -185,7 +185,7 @@ class Templates:
         return self.beside[template]
 
     def on_compute_stream(self, templates: Int32s) -> tuple[Bools, Bools]:
-        """[n] whether each of the templates, -1 for a rendezvous, is on the compute stream, and whether it computes."""
+        """[n] for each template (-1: a meeting): whether it is on the compute stream, and whether it computes."""
         numbers, place = np.unique(templates, return_inverse=True)
         flags = np.array([self.inline.get(number, (False, False)) for number in numbers.tolist()], np.bool_).reshape(-1, 2)
         return flags[place, 0], flags[place, 1]

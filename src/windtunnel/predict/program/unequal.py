@@ -1,4 +1,4 @@
-"""The program of unequal replicas: for each group of equal ones a rank a stage, which meet for calls on data-parallel axes."""
+"""The program of unequal replicas: one rank per stage for each group of equal replicas; groups meet at data-parallel calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from windtunnel.spec.unequal import Unequal
 from windtunnel.workload import Workload, build
 
 QUEUE = 1024
-"""Kernels that a host may be ahead of its GPU where hosts pause: the depth of CUDA's launch queue (from memory)."""
+"""Kernels by which a host may be ahead of its GPU, for hosts that pause: the depth of CUDA's launch queue (from memory)."""
 
 
 def lower_unequal(
@@ -33,7 +33,7 @@ def lower_unequal(
     number: int,
     live: NetworkCalls | None = None,
 ) -> Lowered:
-    """The program of one step, `number` of those drawn, of `groups`, whose ranks are those of `ranks`."""
+    """The program of drawn step `number` for `groups`, whose ranks are those of `ranks`."""
     job = workload.job
     builder = ProgramBuilder(categories=len(Category), host_window=QUEUE if unequal.pauses else 0)
     builder.add_factors(np.ones((1, DISPATCH + 1)))
@@ -45,22 +45,22 @@ def lower_unequal(
     for index, group in enumerate(groups):
         if group.micro_batches not in own_of:
             own_of[group.micro_batches] = graph_of(workload, group)
-        own = own_of[group.micro_batches]
-        told = live  # the first transfers of a group say which they are
+        group_workload = own_of[group.micro_batches]
+        to_register = live  # only the first transfers of a group register themselves
         transfers: dict[int, PipelineTransfers] = {}
         for stage, pace in enumerate(group.paces):
             priced = costs.of(ranks.clusters, pace.kinds)
             if pace.kinds not in templates:
                 templates[pace.kinds] = Templates(workload, priced, builder, rows, group_of)
             if pace.kinds not in transfers:
-                transfers[pace.kinds] = PipelineTransfers(own, priced, told, index, group.indices)
-                told = None
+                transfers[pace.kinds] = PipelineTransfers(group_workload, priced, to_register, index, group.indices)
+                to_register = None
             speeds = Speeds(builder, job, unequal, group, stage, number, templates[pace.kinds])
             apart = UnequalStage(meetings, index, group, stage, speeds)
-            made = Stage(stage, builder.rank(), templates[pace.kinds], own, priced, live, apart)
-            write_step(made, transfers[pace.kinds])
-            apart.stretch(made.rank, made.labels)
-            stages.append(made)
+            written = Stage(stage, builder.rank(), templates[pace.kinds], group_workload, priced, live, apart)
+            write_step(written, transfers[pace.kinds])
+            apart.stretch(written.rank, written.labels)
+            stages.append(written)
     return finished(builder, stages, tuple(name_of(group) for group in groups))
 
 

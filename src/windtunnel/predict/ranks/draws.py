@@ -1,4 +1,4 @@
-"""Steps that chance makes differ: which hosts pause and which links are slow in each, and what share of all steps it stands for."""
+"""Drawn steps: the hosts that pause and the links that are slow in each, and its share of all steps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from windtunnel.spec import Job
 from windtunnel.spec.unequal import Unequal
 
 Pauses = tuple[tuple[int, float, float], ...]
-"""(rank, place in the order of its passes from 0 to 1, seconds)."""
+"""Pause of a host: (rank, place in the order of its passes from 0 to 1, seconds)."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """A step, and `weight`, the share of all steps that it stands for. `down` [entries of `unequal.links`]."""
+    """A drawn step; `weight`: the share of all steps that it represents; `down` [entries of `unequal.links`]: slow links."""
 
     weight: float
     number: int
@@ -29,30 +29,30 @@ class Draw:
 def draws_of(job: Job, unequal: Unequal) -> list[Draw]:
     """The steps to run; weights add up to 1.
 
-    Each link entry and each pause (of a rank, or of all ranks at once) is an event with a probability a step. Steps without any
-    are one part with its exact weight; `unequal.draws` others are drawn among those that have at least one.
+    Each link entry and each pause (of a rank, or of all ranks at once) is an event with a probability per step. Steps without
+    events are one entry with exact weight; `unequal.draws` others are drawn among the steps with at least one event.
     """
     chance = np.array([link.steps for link in unequal.links])
-    where: list[tuple[int, Int64s]] = []  # of the events that follow: entry of pauses, and its ranks
+    pausing: list[tuple[int, Int64s]] = []  # for each event after the links: entry of pauses, and its ranks
     places = places_of(job)
     rates = [chance]
     for at, pause in enumerate(unequal.pauses):
         hit = np.flatnonzero(named(job, places, pause, f"unequal.pauses.{at}"))
         together = [hit] if pause.synchronised else list(hit[:, None])
-        where += [(at, ranks) for ranks in together]
+        pausing += [(at, ranks) for ranks in together]
         rates.append(np.full(len(together), 1.0 / pause.every))
     rate = np.concatenate(rates)
     always = bool(unequal.jitter or unequal.documents or unequal.experts)
     none = float(np.prod(1.0 - rate)) if len(rate) else 1.0
-    made: list[Draw] = []
+    draws: list[Draw] = []
 
     def draw(weight: float, happens: Bools, rng: np.random.Generator) -> None:
         pauses: list[tuple[int, float, float]] = []
         for event in np.flatnonzero(happens[len(chance) :]).tolist():
-            entry, ranks = where[event]
+            entry, ranks = pausing[event]
             place = 0.0 if unequal.pauses[entry].synchronised else float(rng.random())
             pauses += [(int(rank), place, unequal.pauses[entry].seconds) for rank in ranks]
-        made.append(Draw(weight, len(made), happens[: len(chance)], tuple(pauses)))
+        draws.append(Draw(weight, len(draws), happens[: len(chance)], tuple(pauses)))
 
     rng = stream(job.seed, Chance.EVENTS)
     if none > 0.0:
@@ -64,11 +64,11 @@ def draws_of(job: Job, unequal: Unequal) -> list[Draw]:
         times = 1 if certain and not always else unequal.draws
         for _ in range(times):
             draw((1.0 - none) / times, _at_least_one(rate, rng), rng)
-    return made
+    return draws
 
 
 def _at_least_one(rate: Floats, rng: np.random.Generator) -> Bools:
-    """Independent events of these probabilities, given that one happens: the first that does, then the rest freely."""
+    """Draws independent events, given that at least one happens: first the first event, then those after it independently."""
     before = np.concatenate([[1.0], np.cumprod(1.0 - rate)[:-1]])  # none of those before it
     first_is = rate * before
     first = int(rng.choice(len(rate), p=first_is / first_is.sum()))

@@ -1,4 +1,4 @@
-"""Replicas into groups: those that take the same time and meet the same others stay folded into one."""
+"""Folds replicas into groups: replicas that take the same time and meet the same others are simulated once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from windtunnel.spec.unequal import Unequal
 from windtunnel.workload import Axis
 
 PARTIAL = (Axis.SHARD, Axis.REPLICA, Axis.NEAR, Axis.FAR, Axis.EXPERT_DP, Axis.EXPERT_SHARD, Axis.EXPERT_REPLICA)
-"""Axes whose calls some replicas of a stage meet for, depending on the plan."""
+"""Axes on whose calls some replicas of a stage meet, depending on the plan."""
 MEETING = (Axis.DP, Axis.WORLD, *PARTIAL)
-"""Axes whose calls replicas meet for."""
+"""Axes on whose calls replicas meet."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What one stage of a group runs at: the slowest of its ranks in each respect.
+    """The speed of one stage of a group: in each respect that of its slowest rank.
 
-    `kinds`: bit k is set where a rank of `Ranks.clusters[k]` is among them. `pauses`: (place in the order of passes from 0 to 1,
+    `kinds`: bit k is set if a rank of kind `Ranks.clusters[k]` is among them. `pauses`: (place in the order of passes from 0 to 1,
     seconds) of the host.
     """
 
@@ -36,8 +36,8 @@ class Pace:
 
 @dataclass(frozen=True)
 class Replicas:
-    """Equal replicas: their data-parallel indices, what each stage runs at, how many micro batches each runs, and `members`, the
-    ranks of a stage that go at one pace. `partners[axis]`: groups, itself among them, that it meets on the axis."""
+    """Equal replicas: data-parallel indices, the pace of each stage, micro batches of each replica, and `members`, the ranks of a
+    stage that share a pace. `partners[axis]`: groups that it meets on the axis, itself included."""
 
     indices: tuple[int, ...]
     paces: tuple[Pace, ...]
@@ -49,7 +49,8 @@ class Replicas:
 def fold(job: Job, unequal: Unequal, ranks: Ranks, draw: Draw) -> list[Replicas]:
     """Groups of the job's replicas, the largest first.
 
-    Ranks of a replica meet in every layer, and so do replicas that exchange tokens: those go at the pace of their slowest.
+    Ranks of a replica meet in every layer, and so do replicas that exchange tokens. They form a unit, which runs at the pace of its
+    slowest rank.
     """
     places, stages = ranks.places, job.plan.pp
     unit = units_of(job, places)
@@ -64,15 +65,15 @@ def fold(job: Job, unequal: Unequal, ranks: Ranks, draw: Draw) -> list[Replicas]
     for rank, place, seconds in draw.pauses:
         at = int(home[rank])
         pauses[at] = tuple(sorted({*pauses.get(at, ()), (place, seconds)}))
-    known = {found: n for n, found in enumerate(sorted(set(pauses.values())), start=1)}
+    numbers = {pause_list: n for n, pause_list in enumerate(sorted(set(pauses.values())), start=1)}
     paused = np.zeros(count * stages)
-    for at, found in pauses.items():
-        paused[at] = known[found]
+    for at, pause_list in pauses.items():
+        paused[at] = numbers[pause_list]
     batches = np.array(micro_batches(job, unequal))
     first = np.unique(unit, return_index=True)[1]
     columns = [a.reshape(count, stages) for a in (slow, product, kinds.astype(float), paused)]
     colour = np.unique(np.column_stack([*columns, batches[first]]), axis=0, return_inverse=True)[1].ravel()
-    if unequal.jitter or unequal.documents or unequal.experts:  # equal ones are drawn apart
+    if unequal.jitter or unequal.documents or unequal.experts:  # equal units are drawn separately
         colour = colour * count + np.arange(count) % min(count, unequal.unfold)
     meets = {axis: _units(unit, joined(job, places, axis)) for axis in PARTIAL}
     apart = np.unique(np.column_stack([columns[2], batches[first]]), axis=0, return_inverse=True)[1].ravel()
@@ -80,26 +81,25 @@ def fold(job: Job, unequal: Unequal, ranks: Ranks, draw: Draw) -> list[Replicas]
     colour = _limited(_refined(colour, meets), lag, columns[3].max(axis=1) > 0.0, apart, unequal.unfold)
     groups = [np.flatnonzero(colour == c) for c in np.unique(colour)]
     groups.sort(key=lambda units: (-len(units), int(units[0])))
-    made = []
+    groups_of_equal = []
     for units in groups:
         rows = int(units[lag[units].argmax()]) * stages + np.arange(stages)
         paces = tuple(Pace(int(kinds[at]), float(slow[at]), float(product[at]), pauses.get(at, ())) for at in rows.tolist())
         inside = np.flatnonzero(np.isin(unit, units))
         members = job.plan.tp * job.plan.cp * int((unit == units[0]).sum())
-        made.append(Replicas(tuple(inside.tolist()), paces, int(batches[inside[0]]), members, {}))
+        groups_of_equal.append(Replicas(tuple(inside.tolist()), paces, int(batches[inside[0]]), members, {}))
     number = np.zeros(count, np.int64)
     for n, units in enumerate(groups):
         number[units] = n
-    return [replace(group, partners=_partners(n, number, meets, len(groups))) for n, group in enumerate(made)]
+    return [replace(group, partners=_partners(n, number, meets, len(groups))) for n, group in enumerate(groups_of_equal)]
 
 
 def _units(unit: Int64s, label: Int64s) -> Int64s:
-    """[units] for each unit the smallest label of its replicas, joined through them: a label whose replicas lie in several units
-    joins these."""
+    """[units] for each unit the smallest label in its connected component: units with replicas of the same label are connected."""
     count = int(unit.max()) + 1
     of = np.full(count, len(unit))
     np.minimum.at(of, unit, label)
-    first = np.full(len(unit), count)  # of each label the first unit that has it
+    first = np.full(len(unit), count)  # for each label the first unit that has it
     np.minimum.at(first, label, unit)
     component = smallest_connected(unit, first[label], count)
     least = np.full(count, len(unit))
@@ -108,15 +108,15 @@ def _units(unit: Int64s, label: Int64s) -> Int64s:
 
 
 def _refined(colour: Int64s, meets: dict[Axis, Int64s]) -> Int64s:
-    """Colours split until units of one colour meet the same colours on every axis."""
+    """Splits colours until units of one colour meet the same colours on every axis."""
     while True:
         columns = [colour]
         for label in meets.values():
-            seen: dict[int, set[int]] = {}
+            met: dict[int, set[int]] = {}
             for at, c in zip(label.tolist(), colour.tolist(), strict=True):
-                seen.setdefault(at, set()).add(c)
-            sets = {at: tuple(sorted(found)) for at, found in seen.items()}
-            numbers = {found: n for n, found in enumerate(sorted(set(sets.values())))}
+                met.setdefault(at, set()).add(c)
+            sets = {at: tuple(sorted(colours_met)) for at, colours_met in met.items()}
+            numbers = {colours_met: n for n, colours_met in enumerate(sorted(set(sets.values())))}
             columns.append(np.array([numbers[sets[at]] for at in label.tolist()]))
         finer = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].ravel()
         if finer.max() == np.unique(colour).size - 1:
@@ -125,9 +125,9 @@ def _refined(colour: Int64s, meets: dict[Axis, Int64s]) -> Int64s:
 
 
 def _limited(colour: Int64s, lag: np.ndarray, paused: np.ndarray, apart: Int64s, most: int) -> Int64s:
-    """At most about `most` colours: the fastest are put together, and take the pace of the slowest of them.
+    """Merges colours to at most about `most`: the fastest units are merged, and take the pace of the slowest of them.
 
-    By unit: `lag` is how slow it is, `paused` whether it pauses and so stays by itself; units of other numbers `apart` never join.
+    By unit: `lag`: its slowness; `paused`: it pauses, and so is not merged; units with different numbers `apart` are never merged.
     """
     colours, first = np.unique(colour, return_index=True)
     if len(colours) <= most:
@@ -141,7 +141,7 @@ def _limited(colour: Int64s, lag: np.ndarray, paused: np.ndarray, apart: Int64s,
 
 
 def _partners(group: int, number: Int64s, meets: dict[Axis, Int64s], count: int) -> dict[Axis, tuple[int, ...]]:
-    """Groups that `group` meets on each axis, through others too."""
+    """Groups that `group` meets on each axis, directly or through other groups."""
     everyone = tuple(range(count))
     partners: dict[Axis, tuple[int, ...]] = {Axis.DP: everyone, Axis.WORLD: everyone}
     for axis, label in meets.items():

@@ -1,4 +1,4 @@
-"""Every rank of a job by itself: where it sits, and what makes it differ from the others."""
+"""Every rank of a job: where it sits, and how it differs from the others."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Places:
 
 @dataclass(frozen=True)
 class Ranks:
-    """What each of W ranks is [W]: `slow` stretches all of its kernels, `product` matrix products and attention; `kind` indexes
-    `clusters`, the job's cluster as a rank of that kind has it, and `names`, what people call the kind."""
+    """Properties of each of W ranks [W]: `slow`: factor on all of its kernels; `product`: factor on matrix products and attention;
+    `kind`: index of `clusters` (the job's cluster as ranks of that kind have it) and of `names` (labels of kinds)."""
 
     places: Places
     slow: Floats
@@ -53,7 +53,7 @@ def places_of(job: Job) -> Places:
 
 
 def named(job: Job, places: Places, where: Where, path: str) -> Bools:
-    """[W] which ranks `where` names. Raises PlanError where its fields have no rank in common."""
+    """[W] whether `where` names the rank. Raises PlanError if its fields have no rank in common."""
     hit = np.ones(len(places.node), np.bool_)
     if where.ranks:
         hit &= np.isin(np.arange(len(hit)), where.ranks)
@@ -70,7 +70,7 @@ def named(job: Job, places: Places, where: Where, path: str) -> Bools:
 
 
 def ranks_of(job: Job, unequal: Unequal, down: Bools) -> Ranks:
-    """What `unequal` makes of the job's ranks; `down` [entries of links] says which links are slow in the step at hand."""
+    """The ranks of a job with `unequal`; `down` [entries of links]: whether the link is slow in this step."""
     places = places_of(job)
     world = len(places.node)
     slow, product, kind = np.ones(world), np.ones(world), np.zeros(world, np.int64)
@@ -102,16 +102,16 @@ def ranks_of(job: Job, unequal: Unequal, down: Bools) -> Ranks:
 
 
 def _slower(cluster: Cluster, rate: float) -> Cluster:
-    """The cluster with NICs at `rate` of theirs."""
+    """The cluster with NICs at the share `rate` of their rate."""
     nic = cluster.node.nic
-    if nic is None:  # `spec.check` refuses slow links where no NIC is used
+    if nic is None:  # `spec.check` refuses slow links if no NIC is used
         return cluster
     slower = nic.model_copy(update={"bandwidth": nic.bandwidth * rate})
     return cluster.model_copy(update={"node": cluster.node.model_copy(update={"nic": slower})})
 
 
 def joined(job: Job, places: Places, axis: Axis) -> Int64s:
-    """[dp] for each replica the smallest one that it is joined with by groups of `axis`, directly or through others."""
+    """[dp] for each replica the smallest one that it is connected with by groups of `axis`, directly or through others."""
     rows = np.unique(np.sort(places.replica[members(job, axis, 0)], axis=1), axis=0)
     return smallest_connected(rows[:, :-1].ravel(), rows[:, 1:].ravel(), job.dp)
 
@@ -125,7 +125,7 @@ def smallest_connected(one: Int64s, other: Int64s, count: int) -> Int64s:
 
 
 def units_of(job: Job, places: Places) -> Int64s:
-    """[dp] number of the unit of each replica: replicas that exchange tokens in every layer go at one pace."""
+    """[dp] number of the unit of each replica: replicas that exchange tokens in every layer share a pace."""
     label = joined(job, places, Axis.EP) if job.plan.ep > 1 else np.arange(job.dp)
     if job.plan.etp > 1:
         label = np.minimum(label, label[joined(job, places, Axis.ETP)])
@@ -133,7 +133,7 @@ def units_of(job: Job, places: Places) -> Int64s:
 
 
 def slow_nics(job: Job, unequal: Unequal, places: Places, down: Bools) -> list[tuple[Int64s, float]]:
-    """(ranks, rate) of each link entry that is slow in the step at hand."""
+    """(ranks, rate) of each link entry that is slow in this step."""
     return [
         (np.flatnonzero(named(job, places, link, f"unequal.links.{at}")), link.rate)
         for at, link in enumerate(unequal.links)

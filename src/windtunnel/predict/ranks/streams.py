@@ -1,4 +1,4 @@
-"""Streams of random numbers of a job's seed: one for each thing that chance decides, so that none moves another."""
+"""Random number streams of a job's seed: one per random decision, so that they are independent of each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Chance(IntEnum):
-    """What chance decides. The numbers are part of the seeds: a new entry takes a new one."""
+    """Random decisions. The numbers are part of the seeds: a new entry takes a new number."""
 
     SPEEDS = 1  # of single GPUs
     EVENTS = 2  # pauses of hosts, slow links
@@ -17,7 +17,7 @@ class Chance(IntEnum):
 
 
 def stream(seed: int, chance: Chance, *numbers: int) -> np.random.Generator:
-    """The stream of one decision; `numbers` tell its places apart, such as draws and stages."""
+    """The stream of one decision; `numbers`: indices within it, such as draw and stage."""
     return np.random.default_rng([seed, chance, *numbers])
 
 

@@ -1,4 +1,4 @@
-"""Steps of equal ranks: each call at its closed-form price, or those that leave a scale-up domain over a network engine."""
+"""Steps of equal ranks: all calls in closed form, or those that leave a scale-up domain over a network engine."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class StepProgram:
 
 
 def closed_program(workload: Workload, costs: Costs) -> StepProgram:
-    """A step whose calls take their closed form's seconds."""
+    """A step whose calls take the closed form's seconds."""
     return StepProgram(workload, costs, lower(workload, costs))
 
 
 def engine_program(workload: Workload, costs: Costs, setting: Setting) -> StepProgram:
     """A step whose calls that leave a scale-up domain run over a network engine."""
-    from windtunnel.predict.engines.fidelity import EngineRun, Fidelity  # slow to import
+    from windtunnel.predict.engines.fidelity import EngineRun, Fidelity  # imported lazily: slow to import
 
     fidelity = Fidelity.of(setting.network, costs.calls, setting.seed, setting.skip)
     priced, live = fidelity.reprice(costs), NetworkCalls(costs.calls)
@@ -49,7 +49,7 @@ def run_closed(workload: Workload, costs: Costs) -> StepRun:
 
 
 def run_engine(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
-    """The run of an `engine_program`; its costs then have the seconds that the engine found for each call."""
+    """The run of an `engine_program`; its costs have the engine's seconds for each call."""
     return _run(engine_program(workload, costs, setting), setting)
 
 

@@ -1,7 +1,7 @@
-"""How long a step stalls for data: who reads how much, how busy the workers are, how often their slow tail empties the buffers.
+"""Stalls of a step for data: bytes of each reader, load of its workers, and how often slow batches empty the prefetch buffers.
 
-Each of k workers of a reader takes every k-th micro batch, as PyTorch's DataLoader deals them out, and may be `prefetch` ahead.
-With S the log-normal time of one micro batch and I = k intervals between two that are wanted of a worker, its lead Y follows
+Each of k workers of a reader loads every k-th micro batch, as in PyTorch's DataLoader, and may be `prefetch` ahead.
+With S the log-normal time of one micro batch and I = k intervals between two micro batches of a worker, its lead Y follows
 
     Y' = min(max(Y - S, 0) + I, prefetch I)            a stall lasts S - Y where that is above 0
 
@@ -27,7 +27,7 @@ from windtunnel.spec.job import Job
 from windtunnel.workload import Workload, model_flops
 
 NEGLIGIBLE = 1e-7
-"""Seconds of a step below which a stall is none."""
+"""Stalls of less than this, in seconds per step, are ignored."""
 
 _LEADS, _STALLS = 64, 256
 _TAIL = 7.0
@@ -66,12 +66,12 @@ class Loading:
 
     @property
     def service(self) -> float:
-        """Seconds of one micro batch where nothing varies and nothing overlaps it."""
+        """Seconds to load one micro batch without variation and without overlap."""
         return max(self.busy / self.workers, self.reading)
 
     def stall(self, interval: float) -> float:
-        """Mean seconds that each micro batch is late, if one is wanted every `interval` seconds."""
-        slow = max(0.0, self.reading - interval)  # storage that is too slow holds up all alike
+        """Mean delay of a micro batch in seconds, if one is needed every `interval` seconds."""
+        slow = max(0.0, self.reading - interval)  # storage that is too slow delays all readers equally
         interval += slow
         mean, cv = self.busy / self.workers, self.worker_cv
         if cv < 1e-3 or self.busy == 0.0:
@@ -86,9 +86,9 @@ class Loading:
         return slow + high
 
     def _late(self, work: _WorkerTime, interval: float, stall: float) -> float:
-        """Mean of the longest stall, if stalls of all workers last `stall` in the mean."""
-        alone = self.workers * self.readers
-        others = self.workers * stall * (1.0 - 1.0 / alone)  # the lead counts others' stalls already
+        """Mean of the longest stall over all workers, if the mean stall is `stall`."""
+        workers = self.workers * self.readers
+        others = self.workers * stall * (1.0 - 1.0 / workers)  # stalls of other workers, which add to the lead
         between = self.workers * interval + others
         lead = np.linspace(between, self.prefetch * between, _LEADS) if self.prefetch > 1 else np.array([between])
         late = np.linspace(0.0, work.longest, _STALLS)
@@ -98,7 +98,7 @@ class Loading:
 
 @dataclass(frozen=True)
 class _WorkerTime:
-    """A worker's log-normal time as a table: `done[i]` is the probability that it is over after `times[i]`."""
+    """A worker's log-normal time as a table: `done[i]` is the probability that it has ended after `times[i]`."""
 
     times: Floats
     done: Floats
@@ -116,12 +116,12 @@ class _WorkerTime:
         return float(self.times[-1])
 
     def within(self, seconds: Floats) -> Floats:
-        """Probability that a worker needs no more than that."""
+        """Probability that a worker needs no more than this time."""
         place = np.clip(seconds * ((len(self.times) - 1) / self.longest), 0.0, len(self.times) - 1.0)
         return np.asarray(self.done[place.astype(np.int64)])
 
     def settled(self, lead: Floats, between: float) -> Floats:
-        """Probabilities of the leads in the long run, if one more micro batch is wanted after `between` seconds."""
+        """Stationary probabilities of the leads, if the next micro batch is needed after `between` seconds."""
         edges = 0.5 * (lead[1:] + lead[:-1])
         upto = np.ones((len(lead), len(lead)))
         upto[:, :-1] = 1.0 - self.within(lead[:, None] - edges[None, :] + between)

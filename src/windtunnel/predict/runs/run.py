@@ -1,4 +1,4 @@
-"""Picks how a step is run: closed form, over a network engine, or of unequal ranks."""
+"""Picks how a step is run: closed form, over a network engine, or with unequal ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_step(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
 
 
 def program_of(job: Job, setting: Setting, draw: int | None = None) -> StepProgram:
-    """The program that `run_step` runs for `job`; of unequal ranks that of drawn step number `draw`."""
+    """The program that `run_step` runs for `job`; with unequal ranks that of drawn step number `draw`."""
     workload = build(job)
     costs = setting.price(workload)
     if job.unequal is not None and draw is not None:

@@ -13,10 +13,10 @@ from windtunnel.workload import Workload
 
 @dataclass(frozen=True)
 class Setting:
-    """Over which network (one of `predict.NETWORKS`) and with which seed a step runs, and what its kernels' prices rest on.
+    """The network (one of `predict.NETWORKS`) and the seed of a step, and the source of its kernels' seconds.
 
-    `skip`: a packet engine answers repeated patterns of transfers from memory. `factors` replace the stored training factors;
-    `profile` has measurements of the job's GPU. `progress` is told the share of packets' transfers that is over.
+    `skip`: the packet engine replays repeated patterns of transfers instead of simulating them again. `factors` replace the stored
+    training factors; `profile` has measurements of the job's GPU. `progress` is called with the share of transfers that have ended.
     """
 
     network: str = "closed"

@@ -19,7 +19,7 @@ Breakdown = dict[str, float]
 """Seconds by key of `category.STEP_PARTS`; they add up to the step."""
 
 LAST = (Category.PIPELINE_BUBBLE, Category.SLOWER_RANKS, Category.OTHER_STAGES)
-"""Waits whose keys end a breakdown."""
+"""Waits that come last in a breakdown."""
 ALWAYS = (Category.MATMUL.key, idle_key(Category.PIPELINE_BUBBLE), HOST_PART.key)
 """Keys that a breakdown has even if they are 0."""
 
@@ -28,9 +28,9 @@ ALWAYS = (Category.MATMUL.key, idle_key(Category.PIPELINE_BUBBLE), HOST_PART.key
 class StepRun:
     """A step that was run: closed form, over a network engine, or of unequal ranks.
 
-    `costs[stage]` and `by_stage[stage]` are those of each pipeline stage (of unequal ranks: of the first group of replicas, and
-    means over all drawn steps), `step` its seconds, `peak` the FLOP/s of all GPUs. `traffic`: what a network engine carried.
-    `draw`: number of the drawn step that program and timeline are of, where ranks are not equal.
+    `costs[stage]` and `by_stage[stage]` are those of each pipeline stage (for unequal ranks: of the first group of replicas, and
+    means over all drawn steps), `step` its seconds, `peak` the FLOP/s of all GPUs. `traffic`: bytes over a network engine's links.
+    `draw`: for unequal ranks, the number of the drawn step to which program and timeline belong.
     """
 
     workload: Workload
@@ -58,7 +58,7 @@ class StepRun:
 
 
 def breakdown(timeline: Timeline, costs: Costs, rank: int) -> Breakdown:
-    """Seconds of one rank's compute stream by what they went to."""
+    """Seconds of one rank's compute stream by category."""
     busy, idle, stretch = timeline.busy[rank, int(Stream.COMPUTE)], timeline.idle[rank], timeline.stretch[rank]
     waited = 1.0 - 1.0 / costs.slowdown
     computing = {c: float(busy[c] - stretch[c]) for c in COMPUTE}

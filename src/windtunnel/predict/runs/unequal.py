@@ -33,12 +33,13 @@ from windtunnel.workload import Stream, Workload
 BUBBLE, OTHER_STAGES = idle_key(Category.PIPELINE_BUBBLE), idle_key(Category.OTHER_STAGES)
 
 FEW_DRAWS, MOST_DRAWN, OF_A_DRAW = 64, 1e7, 5e3
-"""Draws that any job may have; instances of all drawn programs; instances that take as long as a draw without any."""
+"""Draws that any job may have; limit of instances in all drawn programs; instances that take as long as the fixed cost of a
+draw."""
 
 ODD = 1.0005
-"""Ranks that are slower than this count as odd."""
+"""Factor above which a rank counts as slow in the culprit's name."""
 MOST_ODD = 3
-"""Oddities that the culprit's name lists."""
+"""Maximum number of deviations that the culprit's name lists."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class DrawnRun:
 
 
 def run_unequal(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
-    """Every drawn step of a job that states `unequal`; program and timeline are those of the one nearest to the mean."""
+    """Runs every drawn step of a job with `unequal`; program and timeline are those of the step nearest to the mean."""
     job, mixed = workload.job, MixedCosts(workload, costs, setting.price)
     draws = draws_of(job, _unequal(job))
     runs = [_run(drawn_program(workload, mixed, draws[0], setting), setting)]
@@ -99,7 +100,7 @@ def run_unequal(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
 
 
 def _check_draws(job: Job, draws: int, instances: int) -> None:
-    """Raises PlanError for more draws of a program of so many instances than take about a minute."""
+    """Raises PlanError if the draws of a program with so many instances would take more than about a minute."""
     most = max(FEW_DRAWS, int(MOST_DRAWN / (OF_A_DRAW + instances)))
     if draws > 2 * most:  # steps with an event and steps without
         allowed = f"at most {most:,} for this job, whose program has {instances:,} passes and calls"
@@ -115,9 +116,9 @@ def drawn_program(workload: Workload, mixed: MixedCosts, draw: Draw, setting: Se
         groups = fold(job, unequal, ranks, draw)
         lowered, engine = lower_unequal(workload, mixed, unequal, ranks, groups, draw.number), None
     else:
-        from windtunnel.predict.engines.fidelity import EngineRun, Fidelity  # slow to import
+        from windtunnel.predict.engines.fidelity import EngineRun, Fidelity  # imported lazily: slow to import
 
-        ranks = ranks_of(job, unequal, np.zeros_like(draw.down))  # slow links are in the engine's graph
+        ranks = ranks_of(job, unequal, np.zeros_like(draw.down))  # the engine's graph has the slow links
         slow = slow_nics(job, unequal, ranks.places, draw.down)
         groups = fold(job, unequal, ranks, draw)
         closed = mixed.first
@@ -161,7 +162,7 @@ def _equal_step(workload: Workload, costs: Costs, setting: Setting) -> float:
 
 
 def _result(job: Job, equal: float, runs: Sequence[DrawnRun], shown: DrawnRun) -> UnequalResult:
-    """The step beside one of equal ranks, and the classes of equal replicas of the shown step."""
+    """Comparison with a step of equal ranks, and the classes of equal replicas of the shown step."""
     pp, program = job.plan.pp, shown.program
     classes = []
     of_replica = [0] * job.dp
@@ -190,7 +191,7 @@ def _result(job: Job, equal: float, runs: Sequence[DrawnRun], shown: DrawnRun) -
 
 
 def culprit(job: Job, shown: DrawnRun) -> str:
-    """Which ranks the step waits for: those that most of the critical path runs on, and what is odd about them."""
+    """The ranks that the step waits for: those on most of the critical path, and how they deviate."""
     program, pp = shown.program, job.plan.pp
     seconds: dict[int, float] = {}
     for hop in shown.timeline.path:
@@ -206,13 +207,13 @@ def culprit(job: Job, shown: DrawnRun) -> str:
     usual = max(range(len(program.ranks.clusters)), key=lambda k: (int((program.ranks.kind == k).sum()), -k))
     odd = []
     for stage, pace in enumerate(group.paces):
-        where = f"stage {stage}: " if pp > 1 else ""
+        prefix = f"stage {stage}: " if pp > 1 else ""
         if pace.kinds != 1 << usual:
-            odd.append(where + program.ranks.named(pace.kinds))
+            odd.append(prefix + program.ranks.named(pace.kinds))
         if max(pace.slow, pace.product) > ODD:
-            odd.append(f"{where}{max(pace.slow, pace.product) - 1.0:.1%} slower")
+            odd.append(f"{prefix}{max(pace.slow, pace.product) - 1.0:.1%} slower")
         if pace.pauses:
-            odd.append(f"{where}paused for {show_time(sum(seconds for _, seconds in pace.pauses))}")
+            odd.append(f"{prefix}paused for {show_time(sum(seconds for _, seconds in pace.pauses))}")
     if group.micro_batches != job.micro_batches:
         odd.append(f"{group.micro_batches} micro batches")
     for hit, rate in program.slow:
@@ -223,26 +224,26 @@ def culprit(job: Job, shown: DrawnRun) -> str:
 
 
 def _memory(job: Job, workload: Workload, program: DrawnProgram) -> tuple[StageMemory, ...]:
-    """Of each stage the ranks with least room, whatever GPU they have."""
+    """Memory of each stage's ranks with the least room, over all kinds of GPUs."""
     used = [0] * job.plan.pp
     for group in program.groups:
         for stage, pace in enumerate(group.paces):
             used[stage] |= pace.kinds
     rooms: dict[float, tuple[StageMemory, ...]] = {}
-    found: list[StageMemory] = []
+    stages: list[StageMemory] = []
     for stage, kinds in enumerate(used):
         ways = []
         for k, cluster in enumerate(program.ranks.clusters):
             if kinds >> k & 1:
-                here = on(job, cluster)
+                on_cluster = on(job, cluster)
                 if cluster.gpu.memory not in rooms:
-                    rooms[cluster.gpu.memory] = memory_of(here, replace(workload, job=here))
+                    rooms[cluster.gpu.memory] = memory_of(on_cluster, replace(workload, job=on_cluster))
                 ways.append(rooms[cluster.gpu.memory][stage])
-        found.append(max(ways, key=lambda m: m.missing))
-    return tuple(found)
+        stages.append(max(ways, key=lambda m: m.missing))
+    return tuple(stages)
 
 
 def _peak(job: Job, ranks: Ranks) -> float:
     """FLOP/s of all GPUs together."""
-    each = np.array([cluster.gpu.peak[job.runtime.precision] for cluster in ranks.clusters])
-    return float(each[ranks.kind].sum())
+    peaks = np.array([cluster.gpu.peak[job.runtime.precision] for cluster in ranks.clusters])
+    return float(peaks[ranks.kind].sum())

@@ -1,7 +1,7 @@
 """Imports published measurements of one GPU into a dataset, and reports what was ignored and assumed.
 
-A format is known by its content (columns, keys, first line), never by its path. The GPU is what the caller or the files state; a
-word of the path is taken only where neither does, and listed as assumed.
+A format is recognised by its content (columns, keys, first line), never by its path. The GPU is stated by the caller or the files;
+a word of the path is used only if neither states it, and is listed as assumed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Format:
-    """How a file of the format is known, how files of one GPU are read (paths, dtype -> Found), and what it is, for messages."""
+    """A format: the test of a file, the reader of files of one GPU (paths, dtype -> Found), and a description for messages."""
 
     known: Callable[[FileHead], bool]
     read: Callable[[Sequence[Path], str | None], Found | list[Found]]
@@ -52,7 +52,7 @@ FORMATS: dict[str, Format] = {
     "llmcompass": Format(lambda head: llmcompass.is_table(head.columns), llmcompass.read, "LLMCompass's headerless tables"),
     "table": Format(lambda head: table.is_table(head.columns), table.read, "CSV or Parquet with columns of the schema"),
 }
-"""Format -> how to know and read it. A dataset of windtunnel itself is read as what it is."""
+"""Format -> its test and reader. Datasets of windtunnel are read directly."""
 
 COLLECTIVES = (("size(B)", "time(ns)"), ("collective", "devices_per_node", "num_workers", "rank"))
 """Columns of tables that time collectives."""
@@ -71,8 +71,9 @@ def format_of(path: Path) -> str | None:
 def import_measurements(path: str | Path, gpu: str | None = None, format: str | None = None, dtype: str | None = None) -> Imported:
     """The measurements of one GPU in a file or in all files below a folder, as a checked dataset.
 
-    `gpu`: catalogue id, driver's name, or a TOML file of a GPU. Raises FileError for what cannot be read or is no table of kernels,
-    SpecError for lines that are no measurement, a GPU that is not known or not the files', and all that `records.check` refuses.
+    `gpu`: catalogue id, driver's name, or a TOML file of a GPU. Raises FileError for files that cannot be read or are not tables of
+    kernels, SpecError for invalid lines, for a GPU that is unknown or differs from the files', and for all that `records.check`
+    refuses.
     """
     imported = import_all(path, gpu, format, dtype)
     if len(imported) > 1:
@@ -92,7 +93,7 @@ def import_measurements(path: str | Path, gpu: str | None = None, format: str | 
 
 
 def import_all(path: str | Path, gpu: str | None = None, format: str | None = None, dtype: str | None = None) -> list[Imported]:
-    """The same for a table with rows of several GPUs, one import each; lines that are no measurement stand in `bad`."""
+    """The same for a table with rows of several GPUs, one import each; invalid lines are listed in `bad`."""
     if format is not None and format not in FORMATS:
         raise UnknownName("--format", format, list(FORMATS))
     if dtype is not None and dtype not in DTYPES:
@@ -110,7 +111,7 @@ def import_all(path: str | Path, gpu: str | None = None, format: str | None = No
 
 
 def _read(kind: str, files: list[Path], dtype: str | None) -> list[Found]:
-    """What the format's reader finds; damage behind a file's beginning is a FileError too."""
+    """The result of the format's reader; damage beyond a file's head is also a FileError."""
     import pyarrow as pa
 
     try:
@@ -121,7 +122,7 @@ def _read(kind: str, files: list[Path], dtype: str | None) -> list[Found]:
 
 
 def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, ...]]:
-    """The files to read, their one format, and what of a folder is left out."""
+    """The files to read, their common format, and the files of a folder that are left out."""
     if not path.is_dir():
         kind = format or format_of(path)
         if kind == "collectives":
@@ -157,23 +158,23 @@ def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, 
             "Give the file, or --format " + "|".join(FORMATS) + ".",
         )
     chosen = formats[0]
-    left = tuple(f"{file.relative_to(path)}: {kind or 'no known format'}" for file, kind in kinds.items() if kind != chosen)
+    unused = tuple(f"{file.relative_to(path)}: {kind or 'no known format'}" for file, kind in kinds.items() if kind != chosen)
     files = [file for file in every if kinds[file] == chosen]
     gpus = sorted({gpu for file in files if (gpu := gpu_of_path(file.relative_to(path))) is not None})
     if len(gpus) > 1:
         raise SpecError(str(path), f"files of {', '.join(gpus)}, by their paths", "files of one GPU", "Import each GPU's folder.")
-    return files, chosen, left
+    return files, chosen, unused
 
 
 def _chosen(parts: list[Found], stated: GPU | None) -> tuple[list[Found], tuple[str, ...]]:
-    """Of a table with a column `gpu`, the rows of the GPU that the caller wants."""
+    """For a table with a column `gpu`, the rows of the GPU that the caller states."""
     if stated is None or all(part.gpu is None for part in parts):
         return parts, ()
     named = [(part, gpu_named(part.gpu, "column gpu").id if part.gpu else None) for part in parts]
-    mine = [part for part, name in named if name == stated.id]
-    if not mine:
+    matching = [part for part, name in named if name == stated.id]
+    if not matching:
         raise SpecError("--gpu", stated.id, ", ".join(str(name) for _, name in named) + ", which the column gpu names")
-    return mine, tuple(f"{len(part.rows):,} rows of {name or 'no named GPU'}" for part, name in named if name != stated.id)
+    return matching, tuple(f"{len(part.rows):,} rows of {name or 'no named GPU'}" for part, name in named if name != stated.id)
 
 
 def _imported(table: Found, kind: str, stated: GPU | None, path: Path, files: list[Path], ignored: tuple[str, ...]) -> Imported:
@@ -201,7 +202,7 @@ def _imported(table: Found, kind: str, stated: GPU | None, path: Path, files: li
 
 
 def _datasheet(gpu: GPU) -> dict[str, float]:
-    """What a GPU outside the catalogue can do, so that the dataset stands alone; nothing for one the catalogue describes."""
+    """The data sheet of a GPU outside the catalogue, so that the dataset is self-contained; empty for a GPU of the catalogue."""
     if gpu.id in names("gpus"):
         return {}
     sheet: dict[str, Any] = {f"peak.{name}": rate for name, rate in gpu.peak.items()}

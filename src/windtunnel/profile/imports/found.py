@@ -13,11 +13,11 @@ Row = dict[str, Any]
 """By the columns of `records.schema`; a missing key is null."""
 
 LARGEST = 10**15
-"""A size beyond this is no measured kernel's."""
+"""Upper limit of a size in a measured kernel."""
 
 
 class Bad(NamedTuple):
-    """A line of a file that is no measurement, and why."""
+    """An invalid line of a file, with the reason."""
 
     where: str
     reason: str
@@ -25,7 +25,7 @@ class Bad(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of one GPU: `gpu` is the one that the files state, if they do, `called` a name in them that may hold a GPU's.
+    """Rows of one GPU. `gpu`: the one that the files state, if any; `called`: a name in them that may contain a GPU's.
 
     `about` are other fields of `records.About`.
     """
@@ -41,9 +41,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Imported:
-    """The outcome of an import: what the files were taken for, what was built, left out, and taken without being stated.
+    """The outcome of an import: format, dataset, ignored content, assumptions.
 
-    `bad` is empty unless the caller asked for the good rows of a damaged file.
+    `bad` is empty unless the caller requested the valid rows of a damaged file.
     """
 
     format: str
@@ -54,5 +54,5 @@ class Imported:
 
 
 def label(path: Path) -> str:
-    """The last three parts of a path: enough to find the file, and no machine's own folders."""
+    """The last three parts of a path: enough to find the file, without folders of the machine."""
     return "/".join(path.parts[-3:]).lstrip("/")

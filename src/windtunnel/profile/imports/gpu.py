@@ -1,4 +1,4 @@
-"""Which GPU a file is of: what the user says, what the file says, or, as an assumption, a word of its path."""
+"""The GPU of a file: stated by the user or by the file, or, as an assumption, a word of its path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windtunnel.spec.catalog import names
 from windtunnel.spec.load import match_gpu
 
 USUAL = {"a100": "a100-sxm-80gb", "h100": "h100-sxm-80gb", "v100": "v100-sxm2-32gb"}
-"""The variant that published tables mean by a bare word."""
+"""The variant that published tables mean by a word without form factor or memory."""
 
 
 def gpu_named(word: str, path: str = "--gpu") -> GPU:

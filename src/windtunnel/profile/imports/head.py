@@ -16,7 +16,7 @@ LARGEST = 256 * 2**20
 """Bytes. Published tables are some MiB."""
 
 LARGEST_ROWS, LARGEST_UNPACKED = 10**7, 2**30
-"""Rows and bytes of a Parquet file's columns: a small file can unpack to any length."""
+"""Limits of rows and bytes of a Parquet file's columns: a small file can unpack to any length."""
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,9 @@ def _row(name: str, key: str, rate: float, dtype: str | None, path: Path) -> Row
     """One sample; `rate` is the file's FLOP/s."""
     if not (math.isfinite(rate) and rate > 0):
         raise ValueError(f"{rate:g} FLOP/s")
-    given = dict(part.strip().split("=", 1) for part in key.split(","))
-    shape, flops = SHAPES[name.removeprefix("fp8_")](given)
-    narrow = "fp8" if name.startswith("fp8_") else given.get("dtype", "bf16")
+    fields = dict(part.strip().split("=", 1) for part in key.split(","))
+    shape, flops = SHAPES[name.removeprefix("fp8_")](fields)
+    narrow = "fp8" if name.startswith("fp8_") else fields.get("dtype", "bf16")
     return with_work(
         {
             "level": "kernel",
@@ -84,32 +84,32 @@ def _row(name: str, key: str, rate: float, dtype: str | None, path: Path) -> Row
     )
 
 
-def _gemm(given: Key) -> tuple[Row, float]:
-    batch, m, n, k = (_size(given[name]) for name in ("b", "m", "n", "k"))
+def _gemm(fields: Key) -> tuple[Row, float]:
+    batch, m, n, k = (_size(fields[name]) for name in ("b", "m", "n", "k"))
     row = {
         "op": "gemm",
-        "phase": LAYOUTS[given["layout"]],
+        "phase": LAYOUTS[fields["layout"]],
         "batch": batch,
         "m": m,
         "n": n,
         "k": k,
         "library": "cublas",
-        "accumulate": given["accumulate"] == "True",
-        "out_dtype": given["out_dtype"],
+        "accumulate": fields["accumulate"] == "True",
+        "out_dtype": fields["out_dtype"],
     }
     return row, 2.0 * batch * m * n * k
 
 
-def _grouped(given: Key) -> tuple[Row, float]:
-    groups, m, n, k = (_size(given[name]) for name in ("ng", "M", "N", "K"))
-    phase = STAGES[given["stage"]]
+def _grouped(fields: Key) -> tuple[Row, float]:
+    groups, m, n, k = (_size(fields[name]) for name in ("ng", "M", "N", "K"))
+    phase = STAGES[fields["stage"]]
     flops = 2.0 * groups * m * n * k
     if phase == "dgrad":
         n, k = k, n
     elif phase == "wgrad":
         m, n, k = n, k, m
-    wide = given["main_grad_dtype"] == "fp32"
-    adds = phase == "wgrad" and given.get("accumulate") == "True"
+    wide = fields["main_grad_dtype"] == "fp32"
+    adds = phase == "wgrad" and fields.get("accumulate") == "True"
     row = {
         "op": "grouped_gemm",
         "phase": phase,
@@ -119,7 +119,7 @@ def _grouped(given: Key) -> tuple[Row, float]:
         "k": k,
         "library": "transformer_engine",
         "accumulate": adds,
-        "out_dtype": "fp32" if wide and adds else given["out_dtype"],
+        "out_dtype": "fp32" if wide and adds else fields["out_dtype"],
     }
     return row, flops
 
@@ -127,10 +127,10 @@ def _grouped(given: Key) -> tuple[Row, float]:
 def _attention(phase: str) -> Callable[[Key], tuple[Row, float]]:
     """The file counts 2 (qk + v) a pair forward and 5 (qk + v) backward, over all pairs."""
 
-    def shape(given: Key) -> tuple[Row, float]:
-        batch, seq, heads = (_size(given[name]) for name in ("batch", "seq_len", "head_num"))
-        kv, qk, v = (_size(given[name]) for name in ("kv_head_num", "qk_head_dim", "v_head_dim"))
-        contiguous = given.get("qkv_contiguous")
+    def shape(fields: Key) -> tuple[Row, float]:
+        batch, seq, heads = (_size(fields[name]) for name in ("batch", "seq_len", "head_num"))
+        kv, qk, v = (_size(fields[name]) for name in ("kv_head_num", "qk_head_dim", "v_head_dim"))
+        contiguous = fields.get("qkv_contiguous")
         row = {
             "op": "attention",
             "phase": phase,

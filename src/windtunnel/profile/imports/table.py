@@ -128,11 +128,11 @@ def _plan(columns: Sequence[str], path: str) -> dict[str, tuple[str, float]]:
     """Column of the file -> (column of the schema, its unit as a divisor)."""
     plan: dict[str, tuple[str, float]] = {}
     for name in columns:
-        known = name.strip().lower()
-        if known in TYPES:
-            plan[name] = (known, 1.0)
+        lower = name.strip().lower()
+        if lower in TYPES:
+            plan[name] = (lower, 1.0)
             continue
-        time_column = _time(known, path)
+        time_column = _time(lower, path)
         if time_column is not None:
             plan[name] = time_column
     for target in {target for target, _ in plan.values()}:
@@ -223,8 +223,8 @@ def _value(cell: Any, kind: str, name: str) -> Any:
     try:
         return _READ[kind](str(cell).strip())
     except (ValueError, KeyError):
-        wanted = {"integer": "a whole number", "number": "a finite number", "flag": "true or false"}[kind]
-        raise ValueError(f"{name} is {str(cell)[:30]!r}, not {wanted}") from None
+        allowed = {"integer": "a whole number", "number": "a finite number", "flag": "true or false"}[kind]
+        raise ValueError(f"{name} is {str(cell)[:30]!r}, not {allowed}") from None
 
 
 def _integer(text: str) -> int:

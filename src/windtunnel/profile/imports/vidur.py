@@ -36,7 +36,7 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
     """All files of one GPU. Rows of one shape (from several models or degrees of parallelism) become one, their median."""
     rows: list[Row] = []
     bad: list[Bad] = []
-    left: Counter[str] = Counter()
+    unused: Counter[str] = Counter()
     for path in files:
         model = "/".join(path.parts[-3:-1])
         with path.open(newline="", encoding="utf-8-sig") as stream:
@@ -50,15 +50,15 @@ def read(files: Sequence[Path], dtype: str | None) -> Found:
                     for op, shape in shapes(cells).items():
                         times = _times(cells, op)
                         if times is None:
-                            left[f"{op}: no time in the row"] += 1
+                            unused[f"{op}: no time in the row"] += 1
                         else:
                             rows.append({**_COMMON, "dtype": dtype or "fp16", "model": model, **shape, **times})
-                    left.update(_unused(cells, shapes is _layer))
+                    unused.update(_unused(cells, shapes is _layer))
                 except KeyError as error:
                     bad.append(Bad(where, f"there is no column {error}"))
                 except (ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
                     bad.append(Bad(where, f"line {number} does not hold positive numbers ({error})"))
-    ignored = [f"{what} ({count:,} rows)" for what, count in sorted(left.items())]
+    ignored = [f"{what} ({count:,} rows)" for what, count in sorted(unused.items())]
     assumed = [] if dtype else ["dtype fp16: the files do not say; Vidur profiles in half precision"]
     assumed.append("matrix products by cublas, add and embedding by aten, the rest by the inference engine's own kernels")
     assumed.append("licence MIT, that of Vidur's repository")

@@ -34,7 +34,7 @@ LONGEST_MATH = 4096
 
 
 class AttentionHeads(NamedTuple):
-    """What one GPU's attention is: query heads, heads of keys and values, head sizes."""
+    """Attention on one GPU: query heads, key/value heads, head sizes."""
 
     queries: int
     groups: int
@@ -44,14 +44,14 @@ class AttentionHeads(NamedTuple):
 
 def cases(scope: Scope) -> Iterator[KernelCase]:
     """Every distinct attention of the shards at the scope's sequences: causal, then whole, windowed, latent (k 192, v 128)."""
-    found: dict[AttentionHeads, tuple[int, int, str]] = {}
+    shapes_of_heads: dict[AttentionHeads, tuple[int, int, str]] = {}
     for shard in shards(scope):
         model = shard.model
         size = model.dim_per_head
-        found.setdefault(AttentionHeads(shard.heads, shard.groups, size, size), (shard.index, shard.tp, model.name))
+        shapes_of_heads.setdefault(AttentionHeads(shard.heads, shard.groups, size, size), (shard.index, shard.tp, model.name))
     if scope.variants:
-        found.setdefault(AttentionHeads(16, 16, 192, 128), (5, 8, "deepseek-v3"))
-    for heads, (index, tp, who) in found.items():
+        shapes_of_heads.setdefault(AttentionHeads(16, 16, 192, 128), (5, 8, "deepseek-v3"))
+    for heads, (index, tp, who) in shapes_of_heads.items():
         for seq in scope.sequences:
             base = scope.rank(index, tp, min(seq, 8192)) + 0.9 * scope.sequences.index(seq)
             for causal in (True, False) if seq <= 8192 else (True,):
@@ -90,7 +90,7 @@ def case(
     model: str | None = None,
     sequences: int | None = None,
 ) -> KernelCase:
-    """One launch over `sequences`; left out: as many as make `TOKENS` tokens, at least one."""
+    """One launch over `sequences`; default: as many as make `TOKENS` tokens, at least one."""
     sequences = sequences or max(1, TOKENS // seq)
     pairs = visible_pairs(seq, causal, window)
     flops = 2.0 * (heads.k + heads.v) * sequences * heads.queries * pairs
@@ -146,11 +146,11 @@ def _function(bench: Bench, name: str, causal: bool, window: int | None) -> Any:
     """(queries, keys, values), each (sequences, tokens, heads, size) -> output."""
     torch = bench.torch
     if name == WINDOWED:
-        left = (window or 0) - 1  # keys before the query's own
+        keys_before = (window or 0) - 1  # keys before the query's own
 
         def windowed(q: Any, k: Any, v: Any) -> Any:
             return torch.ops.aten._flash_attention_forward(
-                q, k, v, None, None, q.shape[1], k.shape[1], 0.0, causal, False, window_size_left=left, window_size_right=0
+                q, k, v, None, None, q.shape[1], k.shape[1], 0.0, causal, False, window_size_left=keys_before, window_size_right=0
             )[0]
 
         return windowed
@@ -173,8 +173,8 @@ def _package(module: str, causal: bool) -> Any:
         raise Unavailable(f"the package {module}") from error
 
     def packaged(q: Any, k: Any, v: Any) -> Any:
-        made = function(q, k, v, causal=causal)
-        return made[0] if isinstance(made, tuple) else made
+        result = function(q, k, v, causal=causal)
+        return result[0] if isinstance(result, tuple) else result
 
     return packaged
 
@@ -185,7 +185,7 @@ def _around(name: str) -> Any:
 
     def only(torch: Any) -> AbstractContextManager[object]:
         module = import_module("torch.nn.attention")
-        made: AbstractContextManager[object] = module.sdpa_kernel([getattr(module.SDPBackend, BACKENDS[name][1])])
-        return made
+        context: AbstractContextManager[object] = module.sdpa_kernel([getattr(module.SDPBackend, BACKENDS[name][1])])
+        return context
 
     return only

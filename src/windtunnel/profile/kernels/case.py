@@ -1,4 +1,4 @@
-"""One measurable kernel: what it is, in the dataset's words, and how it is made to run."""
+"""One measurable kernel: its columns in the dataset, and how to run it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Run = Callable[[], object]
 
 
 class Unavailable(Exception):
-    """This device or this PyTorch has no such kernel; the text says which."""
+    """This device or this PyTorch has no such kernel; the text names it."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a case is made on: a device, a source of random numbers, and how a function is to be run (`mode`)."""
+    """Environment of a case: a device, a source of random numbers, and the launch mode of functions."""
 
     device: Device
     mode: str = "eager"
@@ -33,10 +33,10 @@ class Bench:
 
     def randn(self, *shape: int, dtype: str = "bf16", scale: float = 1.0) -> Any:
         """Normal random numbers. Zeros would draw less power and run at a higher clock."""
-        wanted = self.device.dtype(dtype)
-        made = self.torch.randn(shape, dtype=self.torch.bfloat16 if dtype == "fp8" else wanted, device=self.device.place)
-        made = made if scale == 1.0 else made.mul_(scale)
-        return made.to(wanted) if dtype == "fp8" else made
+        torch_dtype = self.device.dtype(dtype)
+        tensor = self.torch.randn(shape, dtype=self.torch.bfloat16 if dtype == "fp8" else torch_dtype, device=self.device.place)
+        tensor = tensor if scale == 1.0 else tensor.mul_(scale)
+        return tensor.to(torch_dtype) if dtype == "fp8" else tensor
 
     def integers(self, below: int, *shape: int) -> Any:
         """Uniform indices, int64."""
@@ -51,7 +51,7 @@ class Bench:
         return compiled
 
     def forward(self, function: Callable[..., Any], *inputs: Any) -> Run:
-        """A run of `function` that keeps nothing for a backward pass."""
+        """A run of `function` that saves nothing for a backward pass."""
         wrapped = self.wrap(function)
         torch = self.torch
 
@@ -62,12 +62,12 @@ class Bench:
         return run
 
     def backward(self, function: Callable[..., Any], *inputs: Any) -> Run:
-        """A run of the backward pass alone of `function`, whose forward pass has run once; gradients of every floating input."""
+        """A run of only the backward pass of `function`, whose forward pass has run once; gradients of every floating input."""
         torch = self.torch
-        wanted = [value.requires_grad_() for value in inputs if torch.is_tensor(value) and value.is_floating_point()]
+        leaves = [value.requires_grad_() for value in inputs if torch.is_tensor(value) and value.is_floating_point()]
         out = self.wrap(function)(*inputs)
-        given = torch.randn_like(out)
-        return lambda: torch.autograd.grad(out, wanted, given, retain_graph=True)
+        upstream = torch.randn_like(out)
+        return lambda: torch.autograd.grad(out, leaves, upstream, retain_graph=True)
 
 
 @dataclass(frozen=True)
@@ -103,21 +103,21 @@ class KernelCase:
     rank: float = 0.0
     modes: tuple[str, ...] = ("cuda_graph",)
     around: Callable[[Any], AbstractContextManager[object]] | None = field(default=None, compare=False, repr=False)
-    """Given torch, what must hold while the case is made and run, such as one attention backend."""
+    """From torch, the context in which the case is built and run, such as one attention backend."""
 
     def fields(self) -> dict[str, Any]:
-        """What the row says before anything is measured."""
-        made = {name: getattr(self, name) for name in COLUMNS}
-        return {"level": "kernel", **made}
+        """The columns of the row before the measurement."""
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        return {"level": "kernel", **columns}
 
     @contextmanager
     def holding(self, torch: Any) -> Iterator[None]:
-        """What must hold while the case is made and run; afterwards everything is as it was."""
+        """The context in which the case is built and run; it restores all settings."""
         with ExitStack() as stack:
             if self.around is not None:
                 stack.enter_context(self.around(torch))
             if self.mode == "compile":
-                # a backward pass is run again and again, so it must not reuse the memory of what its forward pass saved
+                # a backward pass runs repeatedly, so it must not reuse the memory of saved tensors
                 stack.enter_context(import_module("torch._functorch.config").patch(donated_buffer=False))
             yield
 

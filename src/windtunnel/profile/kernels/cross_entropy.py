@@ -1,7 +1,7 @@
 """The loss over the vocabulary on this GPU: plain (logits to fp32, log-softmax, gather), and in chunks together with the head.
 
 Plain, forward must read the logits and backward read and write them; eager kernels cross memory several times, compiled ones about
-once. The chunked kernel never holds all logits: for each 1024 tokens it makes logits, loss, and both gradients, forward alone.
+once. The chunked kernel never has all logits: for each 1024 tokens it computes logits, loss, and both gradients, all in forward.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ def chunked_loss(torch: Any, hidden: Any, weight: Any, target: Any) -> tuple[Any
     by_weight = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
     tokens = hidden.shape[0]
     for begin in range(0, tokens, CHUNK):
-        part, wanted = hidden[begin : begin + CHUNK], target[begin : begin + CHUNK]
+        part, targets = hidden[begin : begin + CHUNK], target[begin : begin + CHUNK]
         logits = (part @ weight.t()).float()
         log = torch.log_softmax(logits, dim=-1)
-        total -= log.gather(1, wanted[:, None]).sum()
+        total -= log.gather(1, targets[:, None]).sum()
         slope = log.exp_()
-        slope.scatter_add_(1, wanted[:, None], slope.new_full((len(wanted), 1), -1.0))
+        slope.scatter_add_(1, targets[:, None], slope.new_full((len(targets), 1), -1.0))
         slope = slope.div_(tokens).to(hidden.dtype)
         by_hidden[begin : begin + CHUNK] = slope @ weight
         by_weight += slope.t() @ part

@@ -1,6 +1,6 @@
-"""What a launch costs: a kernel that does nothing worth the name, enqueued one by one, and as nodes of a replayed CUDA graph.
+"""Cost of a launch: a minimal kernel, enqueued one by one, and as nodes of a replayed CUDA graph.
 
-`host_seconds` of the first is the host's cost of a launch, `seconds` of the others over `launches` the device's cost of a node.
+`host_seconds` of the first is the host's cost of a launch; `seconds` over `launches` of the others is the device's cost of a node.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def case(name: str, count: int, mode: str, rank: float) -> KernelCase:
 
 
 def graph_of(bench: Bench, make: Callable[[], Run]) -> Run:
-    """What `make` gives, captured as a CUDA graph; each call replays it.
+    """The run of `make`, captured as a CUDA graph; each call replays it.
 
-    It is made on the stream that is captured, as a backward pass runs on the stream of its forward pass.
+    It is built on the captured stream, because a backward pass runs on the stream of its forward pass.
     """
     torch = bench.torch
     stream = torch.cuda.Stream()

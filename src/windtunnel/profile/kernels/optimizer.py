@@ -52,17 +52,17 @@ def case(name: str, way: str, sizes: list[int], rank: float, model: str | None =
         if way == "fused":
             options.pop("foreach")
         try:
-            made = (
+            optimizer = (
                 torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.1, **options)
                 if name == "adamw"
                 else torch.optim.SGD(parameters, lr=1e-4, momentum=0.9 if name == "sgd_momentum" else 0.0, **options)
             )
-            made.step()
+            optimizer.step()
         except (RuntimeError, TypeError) as error:
             if bench.device.out_of_memory(error):
                 raise
             raise Unavailable(f"{name}_{way}") from error
-        return lambda: made.step()
+        return lambda: optimizer.step()
 
     return KernelCase(
         "optimizer",

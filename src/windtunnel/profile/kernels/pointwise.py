@@ -1,4 +1,4 @@
-"""What kernels that only move bytes have in common: a function over rows, its passes, and the sizes that it is measured at."""
+"""Shared by kernels that only move bytes: a function over rows, its passes, and the measured sizes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a sweep covers: models, cuts, token counts and formats, each from the most valuable to the least.
+"""The scope of a sweep: models, tp sizes, token counts and formats, each from the most valuable to the least.
 
-A case's rank is the sum of what its parts cost: common models, tp 1 and 8, 4096 and 8192 tokens and bf16 come first. Classes are
-measured in turn by rank, so a sweep that is stopped has the same kinds of shapes in every class.
+A case's rank is the sum of the costs of its parts: common models, tp 1 and 8, 4096 and 8192 tokens and bf16 come first. Classes
+alternate by rank, so a sweep that is stopped has the same kinds of shapes in every class.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def scope_of(
     chosen = tuple(load_model(name) for name in models or MODELS)
     ordered = tuple(sorted(tokens, key=lambda value: (TOKENS.index(value) if value in TOKENS else len(TOKENS), value)))
     formats = dtypes or (("bf16", "fp8", "fp16") if cuda else ("fp32", "bf16"))
-    made = Scope(chosen, tp or TP, ordered or TOKENS, ordered or SEQUENCES, formats, cuda, variants=not models)
-    if not shards(made):
-        raise PlanError("--tp", ",".join(map(str, made.tp)), "a divisor of the heads and of ffn of at least one model")
-    return made
+    scope = Scope(chosen, tp or TP, ordered or TOKENS, ordered or SEQUENCES, formats, cuda, variants=not models)
+    if not shards(scope):
+        raise PlanError("--tp", ",".join(map(str, scope.tp)), "a divisor of the heads and of ffn of at least one model")
+    return scope

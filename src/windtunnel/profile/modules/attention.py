@@ -53,14 +53,14 @@ class Attention(nn.Module):
             return cast(
                 Tensor, functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
             )
-        seen = torch.ones(seq, seq, dtype=torch.bool, device=q.device).tril()
+        visible = torch.ones(seq, seq, dtype=torch.bool, device=q.device).tril()
         if windowed:
-            seen = seen.triu(1 - cast(int, self.window))
+            visible = visible.triu(1 - cast(int, self.window))
         if self.fused:
             return cast(
-                Tensor, functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=self.heads != self.kv_heads)
+                Tensor, functional.scaled_dot_product_attention(q, k, v, attn_mask=visible, enable_gqa=self.heads != self.kv_heads)
             )
         group = self.heads // self.kv_heads
         k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-        scores = (q @ k.transpose(-1, -2) / math.sqrt(self.dim)).masked_fill(~seen, float("-inf"))
+        scores = (q @ k.transpose(-1, -2) / math.sqrt(self.dim)).masked_fill(~visible, float("-inf"))
         return cast(Tensor, scores.softmax(dim=-1, dtype=torch.float32).to(q.dtype) @ v)

@@ -18,7 +18,7 @@ from windtunnel.profile.modules.layer import TORCH, Angles
 from windtunnel.profile.modules.rotary import tables
 
 TOLERANCE = {"fp32": 1e-4, "bf16": 4e-2, "fp16": 1e-2}
-"""Relative to the largest expected number; 16-bit rounding differs where one side multiplies before it rounds."""
+"""Tolerance relative to the largest expected number; 16-bit rounding differs if one side multiplies before it rounds."""
 
 TOKENS = 64
 """Sequence length of a comparison: the sums that differ by length are over hidden widths, and those are the case's own."""
@@ -35,7 +35,7 @@ def compare(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[st
 
 
 def compare_or_reason(case: Case, theirs: ModuleFamily, device: Device, seed: int) -> str:
-    """Empty if the two are equal; else why nothing of the other implementation may be kept."""
+    """Empty if the two are equal; else the reason why the other implementation cannot be used."""
     try:
         off = compare(case, theirs, device.place, seed)
     except Exception as error:
@@ -63,23 +63,23 @@ def _in_dtype(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[
     ours, others = own.parts(a), theirs.parts(b)
     for op, parts in ours.items():
         for one, other in zip(parts, others[op], strict=True):
-            mine, twin = partial(_call, own, op, one, angles), partial(_call, theirs, op, other, angles)
-            found = _differs(x, mine, twin, dict, dict, tolerance)
-            if found:
-                off[op] = found
-    found = _differs(
+            own_part, twin = partial(_call, own, op, one, angles), partial(_call, theirs, op, other, angles)
+            difference = _differs(x, own_part, twin, dict, dict, tolerance)
+            if difference:
+                off[op] = difference
+    difference = _differs(
         x, lambda v: a(v, angles), lambda v: b(v, angles), lambda: renamed(_gradients(a)), lambda: _gradients(b), tolerance
     )
-    if found:
-        off["layer"] = found
+    if difference:
+        off["layer"] = difference
     head, other = (f.head(case).to(device, dtype) for f in (own, theirs))
     other.load_state_dict(head.state_dict())
     labels = torch.randint(case.vocab, (1, case.seq), generator=torch.Generator().manual_seed(seed)).to(device)
-    found = _differs(
+    difference = _differs(
         x, lambda v: head(v, labels), lambda v: other(v, labels), lambda: _gradients(head), lambda: _gradients(other), tolerance
     )
-    if found:
-        off["head"] = found
+    if difference:
+        off["head"] = difference
     return off
 
 
@@ -102,8 +102,8 @@ def _differs(x: Tensor, ours: Call, theirs: Call, our_gradients: Named, their_gr
     (value, gradient), (value2, gradient2) = results
     pairs = {"values": (value, value2), "input gradient": (gradient, gradient2)}
     expected = our_gradients()
-    for name, found in their_gradients().items():
-        pairs[f"gradient of {name}"] = (expected[name], found)
+    for name, tensor in their_gradients().items():
+        pairs[f"gradient of {name}"] = (expected[name], tensor)
     for name, (a, b) in pairs.items():
         if a is None or b is None or a.shape != b.shape:
             return f"{name}: not the same shape"

@@ -1,4 +1,4 @@
-"""Whose modules are measured: windtunnel's own, or Hugging Face's. Both answer the same questions."""
+"""Implementations of the measured modules: windtunnel's own, or Hugging Face's, behind one interface."""
 
 from __future__ import annotations
 

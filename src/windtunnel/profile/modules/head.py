@@ -1,4 +1,4 @@
-"""Final norm apart: logits over this rank's slice of the vocabulary, and the loss."""
+"""The head without the final norm: logits over this rank's slice of the vocabulary, and the loss."""
 
 from __future__ import annotations
 

@@ -135,16 +135,16 @@ class HuggingFace:
 
 def renamed(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """windtunnel's weights of a layer (or their gradients), by name, as Hugging Face names and lays them out."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, tensor in named.items():
         module, _, kind = name.rpartition(".")
         if name in ("mlp.up", "mlp.down"):  # of a mixture: (experts, in, out), gate and up side by side
             halves = tensor.chunk(2, dim=-1) if name == "mlp.up" else (tensor,)
             for number, weights in zip(("w1", "w3") if name == "mlp.up" else ("w2",), halves, strict=True):
-                found |= {f"inner.block_sparse_moe.experts.{e}.{number}.weight": w.t() for e, w in enumerate(weights.unbind())}
+                tensors |= {f"inner.block_sparse_moe.experts.{e}.{number}.weight": w.t() for e, w in enumerate(weights.unbind())}
         else:
-            found[f"{NAMES[module]}.{kind}"] = tensor
-    return found
+            tensors[f"{NAMES[module]}.{kind}"] = tensor
+    return tensors
 
 
 def _batched(angles: Angles) -> tuple[Tensor, Tensor] | None:

@@ -1,8 +1,8 @@
 """Low-rank adapters (LoRA) beside frozen linear layers: y + scale B A x, with A of (rank, inputs) and B of (outputs, rank).
 
-Cut as NeMo's ParallelLinearAdapter cuts them (megatron/bridge/peft/utils.py): beside a column-parallel layer A's rank and B's
-outputs lie over tp, and A reads what the layer gathered; beside a row-parallel one A's inputs and B's outputs do, and the result is
-gathered again. Adapters compute in 16 bits whatever the frozen products do.
+The matrices are sharded as in NeMo's ParallelLinearAdapter (megatron/bridge/peft/utils.py). Beside a column-parallel layer, A's
+rank and B's outputs are sharded over tp, and A reads the gathered input of the layer. Beside a row-parallel layer, A's inputs and
+B's outputs are sharded over tp, and the result is gathered. Adapters compute in 16 bits, also beside fp8 products.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ROW = {Role.ATTENTION_OUT: "linear_proj", Role.MLP_DOWN: "linear_fc2"}
 
 
 def adapt(tape: Tape) -> None:
-    """Puts an adapter behind each unit of the tape that `model.lora` targets."""
+    """Appends an adapter after each unit of the tape that `model.lora` targets."""
     lora = tape.job.model.lora
     if lora is None:
         return
-    written, tape.units = tape.units, []
-    for unit in written:
+    units, tape.units = tape.units, []
+    for unit in units:
         tape.units.append(unit)
         if COLUMN.get(unit.role) in lora.targets:
             product = next(op for op in unit.forward if op.kind is Kind.GEMM)
@@ -48,12 +48,12 @@ def _column(tape: Tape, beside: Unit, inputs: int, outputs: int) -> None:
     adapter.back(tape.tokens * outputs)
     adapter.call("dgrad reduce", Phase.DGRAD, Comm.ALL_REDUCE, small, late=True)
     adapter.input_gradient()
-    whole = tape.tokens * inputs * tape.width
+    gathered_bytes = tape.tokens * inputs * tape.width
     adapter.call(
         "input grad scatter" if tape.sp else "input grad reduce",
         Phase.DGRAD,
         Comm.REDUCE_SCATTER if tape.sp else Comm.ALL_REDUCE,
-        whole,
+        gathered_bytes,
         late=True,
     )
     adapter.join(tape.local_tokens * inputs)
@@ -64,7 +64,7 @@ def _row(tape: Tape, beside: Unit, inputs: int, outputs: int) -> None:
     lora = tape.job.model.lora
     part = outputs // tape.tp
     adapter = _Adapter(tape, beside, inputs, part, _rank(tape), _rank(tape))
-    small, whole = tape.tokens * _rank(tape) * tape.width, tape.tokens * outputs * tape.width
+    small, output_bytes = tape.tokens * _rank(tape) * tape.width, tape.tokens * outputs * tape.width
     turned = lora is not None and lora.all_to_all and tape.sp
     adapter.down()
     adapter.call("reduce", Phase.FORWARD, Comm.ALL_REDUCE, small)
@@ -73,13 +73,13 @@ def _row(tape: Tape, beside: Unit, inputs: int, outputs: int) -> None:
         "turn" if turned else "gather",
         Phase.FORWARD,
         Comm.ALL_TO_ALL if turned else Comm.ALL_GATHER,
-        whole / tape.tp if turned else whole,
+        output_bytes / tape.tp if turned else output_bytes,
     )
     adapter.scale(tape.local_tokens * outputs)
     if turned:
-        adapter.call("turn grad", Phase.DGRAD, Comm.ALL_TO_ALL, whole / tape.tp, late=True)
+        adapter.call("turn grad", Phase.DGRAD, Comm.ALL_TO_ALL, output_bytes / tape.tp, late=True)
     elif tape.sp:
-        adapter.call("gather grad", Phase.DGRAD, Comm.ALL_GATHER, whole, late=True)
+        adapter.call("gather grad", Phase.DGRAD, Comm.ALL_GATHER, output_bytes, late=True)
     adapter.back(tape.tokens * part)
     adapter.call("dgrad reduce", Phase.DGRAD, Comm.ALL_REDUCE, small, late=True)
     adapter.input_gradient()
@@ -92,14 +92,14 @@ def _rank(tape: Tape) -> int:
 
 
 class _Adapter:
-    """Rows of one adapter: `narrow` columns of A's product on this rank, `rank` of them in all."""
+    """Rows of one adapter: `narrow` columns of A's product are on this rank, out of `rank`."""
 
     def __init__(self, tape: Tape, beside: Unit, inputs: int, outputs: int, narrow: int, rank: int) -> None:
         self.tape, self.name = tape, f"{beside.name} adapter"
         self.inputs, self.outputs, self.narrow, self.rank = inputs, outputs, narrow, rank
         self.dropout = tape.job.model.lora is not None and tape.job.model.lora.dropout
         elements = tape.tokens * inputs
-        shared = not self.dropout and beside.role is Role.ATTENTION_OUT  # what attention keeps anyway
+        shared = not self.dropout and beside.role is Role.ATTENTION_OUT  # attention keeps its output anyway
         kept = 0.0 if shared else elements * tape.width
         self.unit = Unit(
             self.name,
@@ -119,14 +119,14 @@ class _Adapter:
         self.scale(elements)
 
     def scale(self, elements: float) -> None:
-        """Times alpha / rank, then added to what the frozen layer made."""
+        """Scale by alpha / rank and add to the frozen layer's output."""
         self.unit.forward += [
             self.tape.elementwise(f"{self.name} scale", Phase.FORWARD, elements, 1, 1),
             self.tape.elementwise(f"{self.name} add", Phase.FORWARD, elements, 2, 1),
         ]
 
     def back(self, elements: float) -> None:
-        """Gradients of B's product; `elements` of its output."""
+        """Gradients of B's product, whose output has `elements`."""
         self.unit.backward.append(self.tape.elementwise(f"{self.name} scale grad", Phase.DGRAD, elements, 1, 1))
         self.product(Phase.DGRAD, "up dgrad", self.tape.tokens, self.rank, self.outputs)
         self.product(Phase.WGRAD, "up wgrad", self.outputs, self.rank, self.tape.tokens)

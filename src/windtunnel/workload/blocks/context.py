@@ -1,7 +1,8 @@
-"""The attention core over context-parallel ranks, each of which has a part of every sequence.
+"""The attention core over context-parallel ranks; each rank has a part of every sequence.
 
-all_gather (Llama 3, arXiv 2407.21783 section 3.3.2), rings (`ring.py`), all-to-alls over heads (`ulysses.py`), or rings of these.
-Rows are those of the slowest rank: under a causal mask the last one where each has one contiguous chunk.
+Communication is an all-gather (Llama 3, arXiv 2407.21783 section 3.3.2), a ring (`ring.py`), an all-to-all over heads
+(`ulysses.py`), or a ring over groups that use the all-to-all. Rows are those of the slowest rank. Under a causal mask that is the
+last rank, if each rank has one contiguous chunk.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from windtunnel.workload.tape import Tape, Unit
 
 def over_context(tape: Tape, heads: int, groups: int, dim: int, value: int) -> None:
     """Appends the attention core of `heads` query heads over `groups` key/value heads, `dim` and `value` wide."""
-    job, mine = tape.job, CoreHeads(heads, groups, dim, value)
+    job, core_heads = tape.job, CoreHeads(heads, groups, dim, value)
     kind, fused = job.cp_kind, job.runtime.attention == "flash"
     if kind is None:
-        flash(tape, mine) if fused else unfused(tape, mine, tape.seq)
+        flash(tape, core_heads) if fused else unfused(tape, core_heads, tape.seq)
         return
     if not fused:
-        _unfused(tape, mine)
+        _unfused(tape, core_heads)
         return
     swap, around = job.cp_sizes
-    part = mine.over(swap)
+    part = core_heads.over(swap)
     if around == 1:
         ahead, back = whole(tape, part)
         rows: Rows = ([ahead], [back])
@@ -33,18 +34,19 @@ def over_context(tape: Tape, heads: int, groups: int, dim: int, value: int) -> N
     else:
         rows = _gathered(tape, part)
     if swap > 1:
-        rows = swapped(tape, mine, swap, Axis.CP_HEADS if around > 1 else Axis.CP, rows)
-    unit = fused_unit(tape, mine)
+        rows = swapped(tape, core_heads, swap, Axis.CP_HEADS if around > 1 else Axis.CP, rows)
+    unit = fused_unit(tape, core_heads)
     unit.forward, unit.backward = rows
     tape.add(unit)
 
 
 def _gathered(tape: Tape, heads: CoreHeads) -> Rows:
-    """Keys and values of all ranks, then one kernel over this rank's queries. Only its own are kept: backward gathers again."""
+    """Gathers keys and values of all ranks, then runs one kernel over this rank's queries. Only the rank's own keys and values are
+    kept: backward gathers again."""
     plan = tape.job.plan
     queries, keys = tape.seq, plan.seq
-    seen = seen_by(plan.seq, plan.cp, plan.cp_balance, tape.window, plan.document)
-    ahead, back = kernel(tape, heads, plan.micro_batch, queries, keys, seen)
+    visible_keys = seen_by(plan.seq, plan.cp, plan.cp_balance, tape.window, plan.document)
+    ahead, back = kernel(tape, heads, plan.micro_batch, queries, keys, visible_keys)
     size = float(plan.micro_batch * keys * heads.groups * (heads.dim + heads.value)) * tape.width
 
     def call(name: str, phase: Phase, comm: Comm) -> Op:
@@ -62,7 +64,7 @@ def _gathered(tape: Tape, heads: CoreHeads) -> Rows:
 
 
 def _sorted(tape: Tape, phase: Phase, size: float) -> list[Op]:
-    """Balanced chunks come in the order of ranks, and go into that of positions: one copy."""
+    """One copy that puts balanced chunks from the order of ranks into the order of positions."""
     if parts_of(tape.job.plan.cp_balance) == 1:
         return []
     return [Op("kv chunks in order", Kind.COPY, phase, tape.module, tape.activation_dtype, bytes=2.0 * size)]

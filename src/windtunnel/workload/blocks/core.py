@@ -13,8 +13,8 @@ from windtunnel.workload.tape import Tape, Unit
 
 
 class CoreHeads(NamedTuple):
-    """Heads on one GPU: `queries` of queries over `groups` of keys and values; `dim` is the width of a query and key,
-    `value` of a value."""
+    """Heads on one GPU: `queries` query heads over `groups` key/value heads; `dim` is the width of a query and key, `value` the
+    width of a value."""
 
     queries: int
     groups: int
@@ -27,7 +27,8 @@ class CoreHeads(NamedTuple):
 
 
 def visible(seq: int, window: int | None, causal: bool = True) -> float:
-    """Mean number of keys that a query sees: (seq + 1) / 2 if causal, fewer under a sliding window; else all, or the window's."""
+    """Mean number of keys that a query attends to. Causal: (seq + 1) / 2, fewer under a sliding window. Not causal: all keys, or
+    those of the window."""
     if not causal:
         return float(min(seq, window or seq))
     if window is None or window >= seq:
@@ -36,10 +37,10 @@ def visible(seq: int, window: int | None, causal: bool = True) -> float:
 
 
 def kernel(tape: Tape, heads: CoreHeads, sequences: int, queries: int, keys: int, seen: float) -> tuple[Op, Op]:
-    """One fused kernel over `queries` x `keys` tokens of each of `sequences`, `seen` keys a query on average, and its backward
-    one, which computes the scores again (5 products for 2; Dao 2022, 2023).
+    """The fused forward and backward kernels over `queries` x `keys` tokens of each of `sequences`; a query attends to `seen` keys
+    on average. Backward computes the scores again: 5 products instead of 2 (Dao 2022, 2023).
 
-    The kernel's head size is the mean of key and value, which gives its FLOPs.
+    The kernel's head size is the mean of key and value width, which gives the right FLOPs.
     """
     batch, wide = sequences * heads.queries, heads.dim + heads.value
     forward = 2.0 * batch * queries * seen * wide
@@ -64,7 +65,8 @@ def kernel(tape: Tape, heads: CoreHeads, sequences: int, queries: int, keys: int
 
 
 def fused_unit(tape: Tape, heads: CoreHeads) -> Unit:
-    """A unit without rows that keeps what a fused core keeps of this GPU's tokens: query, key and value, context, log-sum-exp."""
+    """A unit without rows. It keeps the tensors that a fused core saves for this GPU's tokens: query, key, value, context and
+    log-sum-exp."""
     tokens, wide = tape.tokens, heads.dim + heads.value
     pieces = (tokens * heads.queries * heads.dim, tokens * heads.groups * wide, tokens * heads.queries * heads.value)
     saved = tape.width * sum(pieces) + 4 * tokens * heads.queries
@@ -85,7 +87,7 @@ def whole(tape: Tape, heads: CoreHeads) -> tuple[Op, Op]:
 
 
 def flash(tape: Tape, heads: CoreHeads) -> None:
-    """Fused attention over sequences that this GPU has for itself."""
+    """Fused attention over sequences that are not split over GPUs."""
     unit = fused_unit(tape, heads)
     forward, backward = whole(tape, heads)
     unit.forward.append(forward)

@@ -1,8 +1,8 @@
 """Linear attention by the gated delta rule: Gated DeltaNet (Yang et al. 2024, arXiv:2412.06464; Qwen3-Next) and Kimi Delta
-Attention (Kimi Linear, arXiv:2510.26692), which forgets by channel.
+Attention (Kimi Linear, arXiv:2510.26692), whose decay is per channel.
 
-Projections of queries, keys, values and gates, short convolution, the delta rule in chunks (fla's chunk_gated_delta_rule), gated
-norm of each head, projection out; heads cut over tp.
+Order: projections of queries, keys, values and gates; short convolution; the delta rule in chunks (fla's
+chunk_gated_delta_rule); gated norm of each head; output projection. Heads are sharded over tp.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ CHUNK = 64
 """Tokens of a chunk in fla's kernels."""
 
 FORWARD, BACKWARD = 6, 10
-"""Kernels: decay sums, keys with keys, triangular solve, new keys and values, states, output; backward the last two but one again,
-and gradients of values, states, queries with keys and gates, new keys and values, solve, sums
+"""Kernels. Forward: decay sums, keys with keys, triangular solve, new keys and values, states, output. Backward: new keys and
+values and states again, then gradients of values, states, queries with keys and gates, new keys and values, solve, sums
 (fla/ops/gated_delta_rule/chunk.py)."""
 
 
@@ -27,7 +27,7 @@ def delta(tape: Tape) -> None:
     heads = (model.linear_heads or 0) // tape.tp
     keys, values = model.linear_keys // tape.tp, model.linear_values // tape.tp
     by_channel = model.linear_decay == "channel"
-    # with decay by head the gate (as wide as the values) and both scalars of a head come from the same product
+    # with decay per head, the gate (as wide as the values) and both scalars of a head come from the same product
     width = 2 * keys + values + (heads if by_channel else values + 2 * heads)
     column(tape, "in projection", model.hidden, width * tape.tp, False, again=0.5, source="" if by_channel else "norm")
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
@@ -70,8 +70,9 @@ def delta(tape: Tape) -> None:
 def work(tape: Tape, heads: int) -> Scan:
     """FLOPs and bytes of the delta rule over `heads`, whole sequences.
 
-    Per token and head of K key and V value numbers, chunks of C: keys with keys 2 C K, solve C C, new keys and values 2 C (K + V),
-    states 4 K V, output 2 K V + C (K + V). Backward runs new keys, values and states again and has two gradients of each product.
+    Per token and head of key width K and value width V, with chunks of C tokens: keys with keys 2 C K, solve C C, new keys and
+    values 2 C (K + V), states 4 K V, output 2 K V + C (K + V). Backward computes new keys, values and states again, and two
+    gradients of each product.
     """
     model = tape.job.model
     k, v = model.linear_key_dim, model.linear_value_dim
@@ -79,8 +80,8 @@ def work(tape: Tape, heads: int) -> Scan:
     fresh, states, output = 2.0 * CHUNK * (k + v), 4.0 * k * v, 2.0 * k * v + CHUNK * (k + v)
     forward = 2.0 * CHUNK * k + CHUNK * CHUNK + fresh + states + output
     backward = fresh + states + 2.0 * forward
-    held = tape.width * k * v / CHUNK  # a state for each chunk, in 16 bits
+    state_bytes = tape.width * k * v / CHUNK  # a state for each chunk, in 16 bits
     one = tape.width * (2.0 * k + 2.0 * v)
-    moved = 2.5 * one + 2.0 * held, 6.0 * one + 6.0 * held
+    moved = 2.5 * one + 2.0 * state_bytes, 6.0 * one + 6.0 * state_bytes
     scale = tokens * heads
     return Scan(heads, v, k, CHUNK, (scale * forward, scale * backward), (scale * moved[0], scale * moved[1]), (FORWARD, BACKWARD))

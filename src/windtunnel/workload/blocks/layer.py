@@ -25,18 +25,19 @@ ROUTER_GRAPH = {
     Role.ROUTING: "moe_router",
     Role.TOKEN_COUNTS: "moe_preprocess",
 }
-"""Units of a mixture that partial CUDA graphs hold: the rest has shapes that the host does not know before (Megatron-Core's
-transformer_layer.py, `_te_cuda_graph_capture`)."""
+"""Units of an MoE layer that partial CUDA graphs may contain. Shapes of the others depend on routing, so they cannot be captured
+(Megatron-Core's transformer_layer.py, `_te_cuda_graph_capture`)."""
 
 SCOPES = {Module.ATTENTION: ("attn",), Module.MAMBA: ("mamba",), Module.MLP: ("mlp",), Module.MOE: ("moe",)}
-"""Modules -> what `runtime.graph_scope` calls them as a whole."""
+"""Modules -> the scope of `runtime.graph_scope` that contains all their units."""
 
 
 def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     """Units of one decoder layer of that kind on one GPU; `wide`: its products stay in 16 bits.
 
-    A parallel block (Wang and Komatsuzaki 2021) cut over tp gathers its input once and sums both outputs before one call: half of a
-    serial block's tensor-parallel communication (MegaScale, arXiv:2402.15627 section 3.2; PaLM). Adapters read its input each.
+    A parallel block (Wang and Komatsuzaki 2021) under tp gathers its input once and adds both outputs before one collective: half
+    the tensor-parallel communication of a serial block (MegaScale, arXiv:2402.15627 section 3.2; PaLM). Each adapter reads the
+    block's input itself.
     """
     mix: Step = {"mamba": (Module.MAMBA, mamba), "linear": (Module.LINEAR_ATTENTION, delta)}.get(
         kind.mixer, (Module.ATTENTION, mla if job.model.latent else attention)
@@ -48,7 +49,9 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
         steps += _residual_block(job, mix, ("norm1", Role.NORM1), "attention post norm", "add1", one)
     if kind.feed != "none":
         steps += _residual_block(job, feed, ("norm2", Role.NORM2), "mlp post norm", "add2", not kind.experts)
-    if job.model.parallel_block and kind.mixer != "none" and kind.feed != "none":  # one norm feeds both, one residual takes both
+    if (
+        job.model.parallel_block and kind.mixer != "none" and kind.feed != "none"
+    ):  # attention and MLP share one norm and one residual add
         steps = [steps[0], steps[1], steps[4], steps[5]]
     units: list[Unit] = []
     shared = (
@@ -64,16 +67,16 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
         outer = write is feed[1] if shared and write in (mix[1], feed[1]) else None
         tape = Tape(job, module, local=kind.local, wide=wide, outer=outer)
         write(tape)
-        for unit in tape.units if tape.frozen else ():  # what a block changed after it had added the unit
+        for unit in tape.units if tape.frozen else ():  # a block may change a unit after it has added it
             unit.freeze()
         adapt(tape)
-        if write is feed[1]:  # as a whole it keeps its input, which the first unit saves
+        if write is feed[1]:  # recomputing the whole module keeps its input, which the first unit saves
             for place, unit in enumerate(tape.units):
-                whole = "moe" if kind.experts else "mlp"  # of `plan.recompute_modules`
-                unit.parts += (whole,)
+                part = "moe" if kind.experts else "mlp"  # of `plan.recompute_modules`
+                unit.parts += (part,)
                 if place and unit.saved:
-                    unit.gives[whole] = unit.saved
-        if tape.outer:  # its up projection gathers before attention runs, its down projection adds to attention's output
+                    unit.gives[part] = unit.saved
+        if tape.outer:  # the MLP's up projection gathers before attention runs; its down projection adds to attention's output
             units[1:1], last = tape.units[:-1], tape.units[-1]
             units.append(last)
         else:
@@ -82,7 +85,7 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
 
 
 def graphed(units: list[Unit], scope: tuple[str, ...]) -> list[Unit]:
-    """The units with rows of `scope` marked as launched by CUDA graphs; what follows a wait of the host is not in its graph."""
+    """The units, with rows of `scope` marked as launched by CUDA graphs. Rows after a host wait are outside of the graph."""
     for unit in units:
         if {*graphs_of(unit)} & {*scope}:
             unit.forward = [op._replace(graphed=not op.sync) for op in unit.forward]
@@ -94,7 +97,7 @@ Step = tuple[Module, Callable[[Tape], None]]
 
 
 def _residual_block(job: Job, main: Step, before: tuple[str, Role], after: str, add: str, linear: bool) -> list[Step]:
-    """A norm, the sub-module, a norm after it where the model has one, and the residual; `linear` as in `norm`."""
+    """A norm, the sub-module, a norm after it if the model has one, and the residual; `linear` as in `norm`."""
     steps: list[Step] = [(main[0], lambda tape: norm(tape, *before, linear)), main]
     if job.model.post_norms and not job.model.parallel_block:
         steps.append((main[0], lambda tape: norm(tape, after)))
@@ -102,14 +105,14 @@ def _residual_block(job: Job, main: Step, before: tuple[str, Role], after: str, 
 
 
 def graphs_of(unit: Unit) -> tuple[str, ...]:
-    """Megatron-Core's names of the graphs that may hold a unit: `moe_router` with the norm before it, `moe_preprocess`."""
-    whole = SCOPES.get(unit.place, ())
+    """Megatron-Core's graph scopes that may contain a unit; `moe_router` includes the norm before the router."""
+    scopes = SCOPES.get(unit.place, ())
     router = ROUTER_GRAPH.get(unit.role) if unit.place is Module.MOE else None
-    return whole if router is None else (*whole, router)
+    return scopes if router is None else (*scopes, router)
 
 
 def norm(tape: Tape, name: str, role: Role = Role.NONE, linear: bool = False) -> None:
-    """Layer or RMS norm over this GPU's tokens; keeps its input. `linear`: only a linear layer reads what it writes."""
+    """Layer or RMS norm over this GPU's tokens; keeps its input. `linear`: only a linear layer reads its output."""
     model, runtime = tape.job.model, tape.job.runtime
     t, h = tape.local_tokens, model.hidden
     gains = h if model.norm == "rmsnorm" else 2 * h
@@ -200,14 +203,14 @@ def embedding(job: Job) -> list[Unit]:
     if model.dropout:
         elements = tape.local_tokens * h
         tape.pointwise("embedding dropout", elements, (1, 1.5), (1.5, 1), saved=elements)
-    if tape.frozen:  # nothing before it is trained either
+    if tape.frozen:  # no layer before it is trained either
         for unit in tape.units:
             unit.backward, unit.saved = [], 0.0
     return tape.units
 
 
 def head(job: Job, own_weights: bool = True) -> list[Unit]:
-    """Final norm, logits and loss. Without `own_weights` the logits' matrix is another head's on the same GPU."""
+    """Final norm, logits and loss. Without `own_weights` the output matrix belongs to another head on the same GPU."""
     tape = Tape(job, Module.HEAD)
     norm(tape, "final norm", Role.FINAL_NORM)
     LOSSES[job.runtime.cross_entropy](tape, own_weights)

@@ -24,24 +24,24 @@ def column(  # long: the kernels of a layer in the order in which they run
     runtime, tp, t = tape.job.runtime, tape.tp, tape.tokens
     out = outputs // tp
     size = t * inputs * tape.width
-    mine = tape.local_tokens * inputs
+    local_elements = tape.local_tokens * inputs
     unit = Unit(
         name,
         role,
         parameters=inputs * out + (out if bias else 0),
-        saved=mine * quantise.kept_width(tape),
+        saved=local_elements * quantise.kept_width(tape),
         again=again,
         quantised=inputs * out if quantise.of(tape) else 0.0,
     )
     late = quantise.late_transpose(tape, True, source)
     twice = runtime.save_original_input
     calls = tape.outer is not False
-    ahead, whole = mine if quantise.local(tape) else t * inputs, not (tape.sp and calls) or quantise.local(tape)
+    ahead, ungathered = local_elements if quantise.local(tape) else t * inputs, not (tape.sp and calls) or quantise.local(tape)
     narrow = quantise.operand(tape, name, Phase.FORWARD, ahead, 1 if late or twice else 2, source, tape.sp)
-    unit.forward += quantise.weight(tape, name, Phase.FORWARD, inputs * out) + (narrow if whole else [])
+    unit.forward += quantise.weight(tape, name, Phase.FORWARD, inputs * out) + (narrow if ungathered else [])
     if tape.sp and calls:
         wire, before = t * inputs * quantise.wire_width(tape), len(unit.forward)
-        unit.forward += _gather_then(tape, name, Phase.FORWARD, wire, t, out, inputs, [] if whole else narrow, before)
+        unit.forward += _gather_then(tape, name, Phase.FORWARD, wire, t, out, inputs, [] if ungathered else narrow, before)
     else:
         unit.forward.append(tape.gemm(name, Phase.FORWARD, t, out, inputs))
     if bias and not runtime.fused_activation:
@@ -51,7 +51,7 @@ def column(  # long: the kernels of a layer in the order in which they run
     b = unit.backward
     b += quantise.weight(tape, name, Phase.DGRAD, inputs * out)
     b += quantise.operand(tape, f"{name} grad", Phase.DGRAD, t * out)
-    if twice and whole:
+    if twice and ungathered:
         b += quantise.again(tape, name, ahead, source, tape.sp)
     if bias:
         b.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, t * out, 1, 0, kind=Kind.REDUCE))
@@ -81,7 +81,7 @@ def column(  # long: the kernels of a layer in the order in which they run
             )
         )
     copies = [quantise.transpose(tape, name, Phase.WGRAD, t * inputs)] if late else []
-    copies += quantise.again(tape, name, ahead, source) if twice and not whole else []
+    copies += quantise.again(tape, name, ahead, source) if twice and not ungathered else []
     product = tape.gemm(f"{name} wgrad", Phase.WGRAD, out, inputs, t)
     b += _waiting([*copies, product], waits if overlap else ())
     b += _accumulate(tape, name, inputs * out)
@@ -98,10 +98,10 @@ def row(
     source: Source = "",
     role: Role = Role.NONE,
 ) -> None:
-    """(tokens, inputs / tp) -> (tokens, outputs), summed over tp. The bias is added with the residual, by the caller.
+    """(tokens, inputs / tp) -> (tokens, outputs), summed over tp. The caller adds the bias with the residual.
 
-    Without `save_input` the 16-bit input is kept by who made it, and quantised again for the weight gradient (Megatron-Core's
-    set_save_original_input); under delayed scaling, which has one scale for a pass, a quantised copy is kept beside it.
+    Without `save_input` the unit before keeps the 16-bit input, and backward quantises it again for the weight gradient
+    (Megatron-Core's set_save_original_input). Delayed scaling has one scale per pass, so a quantised copy is kept as well.
     """
     tp, t = tape.tp, tape.tokens
     cut = inputs // tp
@@ -126,13 +126,13 @@ def row(
     b = unit.backward
     b += quantise.weight(tape, name, Phase.DGRAD, cut * outputs)
     behind = quantise.late_transpose(tape, True)  # the gradient's
-    whole = not (tape.sp and calls) or quantise.local(tape)
+    ungathered = not (tape.sp and calls) or quantise.local(tape)
     elements = (tape.local_tokens if quantise.local(tape) else t) * outputs
     narrow = quantise.operand(tape, f"{name} grad", Phase.DGRAD, elements, 1 if behind else 2, "", tape.sp)
-    b += narrow if whole else []
+    b += narrow if ungathered else []
     if tape.sp and calls:
         wire = t * outputs * quantise.wire_width(tape, both=True)
-        b += _gather_then(tape, f"{name} dgrad", Phase.DGRAD, wire, t, cut, outputs, [] if whole else narrow, len(b))
+        b += _gather_then(tape, f"{name} dgrad", Phase.DGRAD, wire, t, cut, outputs, [] if ungathered else narrow, len(b))
     else:
         b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, cut, outputs))
     if twice:
@@ -147,17 +147,17 @@ def row(
 
 
 def _waiting(rows: list[Op], waits: tuple[int, ...]) -> list[Op]:
-    """`rows`, the first of which awaits `waits` of its unit; the others follow it."""
+    """`rows`, of which the first waits for the rows `waits` of its unit; the others run after it."""
     return [rows[0]._replace(waits=waits), *rows[1:]]
 
 
 def _gather_then(
     tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int, between: list[Op], before: int
 ) -> list[Op]:
-    """All-gather of the GEMM's input, `between`, then the GEMM; in chunks that overlap where the runtime does so.
+    """All-gather of the GEMM's input, `between`, then the GEMM; in overlapping chunks if the runtime splits them.
 
-    The first chunk begins with the rank's own rows, which nobody has to send (Transformer Engine's ring exchange): a chunk's call
-    carries what is still missing for it. `before`: rows of the unit that come first.
+    The first chunk starts with the rank's own rows, which need no transfer (Transformer Engine's ring exchange). The call of each
+    chunk carries the rows that it still lacks. `before`: number of rows of the unit that come first.
     """
     runtime = tape.job.runtime
     if not runtime.overlap_tp:
@@ -167,9 +167,9 @@ def _gather_then(
     sent = [max(0.0, (piece / chunks - own) / (1.0 - own)) for piece in range(chunks + 1)]
     rows: list[Op] = []
     waits: list[tuple[int, ...]] = []
-    for had, has in pairwise(sent):
-        if has > had:
-            first, part = () if rows else (-1,), size * (has - had)
+    for before_chunk, after_chunk in pairwise(sent):
+        if after_chunk > before_chunk:
+            first, part = () if rows else (-1,), size * (after_chunk - before_chunk)
             rows.append(tape.comm(f"{name} gather", phase, Comm.ALL_GATHER, Axis.TP, part, Stream.TP, blocking=False, waits=first))
         waits.append((before + len(rows) - 1,) if rows else ())
     chunk = [op._replace(bytes=op.bytes / chunks) for op in between]
@@ -180,7 +180,7 @@ def _gather_then(
 
 
 def _then_scatter(tape: Tape, name: str, phase: Phase, size: float, m: int, n: int, k: int, before: int) -> list[Op]:
-    """The GEMM in chunks, each reduce-scattered while the next one runs; the last scatter is waited for. `before` as above."""
+    """The GEMM in chunks, each reduce-scattered while the next one runs; the unit waits for the last one. `before` as above."""
     rows: list[Op] = []
     chunks = tape.job.runtime.tp_chunks
     for piece in range(chunks):
@@ -201,7 +201,7 @@ def _then_scatter(tape: Tape, name: str, phase: Phase, size: float, m: int, n: i
 
 
 def _accumulate(tape: Tape, name: str, weights: float) -> list[Op]:
-    """Adding a weight gradient to the accumulated one, where the GEMM does not do it itself."""
+    """Adds a weight gradient to the accumulated one, if the GEMM does not do so itself."""
     runtime = tape.job.runtime
     if runtime.fused_wgrad:
         return []
@@ -212,9 +212,9 @@ def _accumulate(tape: Tape, name: str, weights: float) -> list[Op]:
 def own(
     tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = None, source: Source = "", role: Role = Role.NONE
 ) -> None:
-    """(own tokens, inputs) -> (own tokens, outputs): weights whole on every tensor-parallel rank, no call.
+    """(local tokens, inputs) -> (local tokens, outputs): weights are replicated over tp, without communication.
 
-    With a `dtype` of its own the product is not in low precision.
+    With an explicit `dtype` the product is not in low precision.
     """
     side = tape if dtype is None else replace(tape, wide=True)
     t, twice = tape.local_tokens, tape.job.runtime.save_original_input
@@ -243,7 +243,7 @@ def own(
 
 
 def grouped(tape: Tape, name: str, experts: int, m: int, inputs: int, outputs: int, role: Role = Role.NONE) -> None:
-    """One (m, inputs) -> (m, outputs) for each of the local experts: grouped products forward and backward."""
+    """(m, inputs) -> (m, outputs) for each local expert: grouped GEMMs forward and backward."""
     elements, pieces, twice = experts * m * inputs, quantise.pieces(tape, experts), tape.job.runtime.save_original_input
     weights = float(experts * inputs * outputs)
     unit = Unit(

@@ -1,9 +1,9 @@
-"""Logits and cross-entropy, in the ways that frameworks have: how much of (tokens, vocabulary) ever lies in memory.
+"""Logits and cross-entropy, in the variants of the frameworks. They differ in how many logits are in memory at once.
 
-`vocab_parallel`: logits whole, cut over tp, three small all-reduces (Megatron-LM; torchtitan's loss parallel). `gathered`: the same
-gathered over tp before the loss (torchtitan with disable_loss_parallel). `chunked`: a slice of the tokens at a time, all three
-products in forward (Liger-Kernel's fused linear cross-entropy, arXiv:2410.10989). `linear`: one kernel that multiplies and reduces
-in blocks and multiplies again in backward (Cut Cross-Entropy, arXiv:2411.09009).
+`vocab_parallel`: logits of all tokens, sharded over tp, with three small all-reduces (Megatron-LM; torchtitan's loss parallel).
+`gathered`: logits gathered over tp before the loss (torchtitan with disable_loss_parallel). `chunked`: a slice of the tokens at a
+time, with all three products in forward (Liger-Kernel's fused linear cross-entropy, arXiv:2410.10989). `linear`: one kernel that
+multiplies and reduces in blocks, and multiplies again in backward (Cut Cross-Entropy, arXiv:2411.09009).
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ def vocab_parallel(tape: Tape, own_weights: bool) -> None:
 
 def gathered(tape: Tape, own_weights: bool) -> None:
     """Logits of this rank's classes, gathered: every rank computes the whole loss and takes its part of the gradient."""
-    classes, whole = tape.job.padded_vocab // tape.tp, tape.job.padded_vocab
+    classes, vocabulary = tape.job.padded_vocab // tape.tp, tape.job.padded_vocab
     _logits(tape, own_weights, classes)
     unit = tape.units[-1]
-    size = float(tape.tokens * whole) * tape.width
+    size = float(tape.tokens * vocabulary) * tape.width
     unit.saved += size - tape.tokens * classes * tape.width
     unit.tensors = (*unit.tensors[:-1], size)
     unit.forward.append(tape.comm("logits of all classes", Phase.FORWARD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
-    _entropy(tape, tape.tokens, whole)
+    _entropy(tape, tape.tokens, vocabulary)
 
 
 def chunked(tape: Tape, own_weights: bool) -> None:
-    """For a slice of the tokens at a time: logits, loss with its gradient in place, gradients of input and weights."""
+    """Logits, loss with its gradient in place, and gradients of input and weights, for one slice of the tokens at a time."""
     t, h, classes = tape.tokens, tape.job.model.hidden, tape.job.padded_vocab
     slice_, act = chunk(t, h, classes), tape.activation_dtype
     times = math.ceil(t / slice_)
     unit = Unit("loss in chunks", parameters=_parameters(tape, own_weights, classes))
     weights = 0.0 if tape.frozen else float(classes * h)
-    unit.tensors = tuple(size * tape.width for size in (float(t * h), weights) if size)  # both gradients, from forward on
+    unit.tensors = tuple(size * tape.width for size in (float(t * h), weights) if size)  # forward leaves both gradients
     unit.saved = sum(unit.tensors)
 
     def product(name: str, m: int, n: int, k: int) -> None:
@@ -62,13 +62,13 @@ def chunked(tape: Tape, own_weights: bool) -> None:
     if weights:
         product("wgrad", classes, h, slice_)
     unit.backward.append(tape.elementwise("loss scale", Phase.DGRAD, t * h + weights, 1, 1, 2 if weights else 1))
-    tape.units.append(unit)  # as it is: nothing here waits for a weight gradient
+    tape.units.append(unit)  # appended unchanged: no weight gradient remains to be delayed
     if tape.frozen:
         unit.frozen, unit.parameters = unit.parameters, 0.0
 
 
 def linear(tape: Tape, own_weights: bool) -> None:
-    """Products and reductions in one kernel: forward keeps a number a token, backward makes the logits again in blocks."""
+    """Product and reduction in one kernel: forward keeps one number per token, backward computes the logits again in blocks."""
     t, h, classes, act = tape.tokens, tape.job.model.hidden, tape.job.padded_vocab // tape.tp, tape.activation_dtype
     kept = (tape.local_tokens * h * tape.width, 4.0 * t)
     unit = Unit(IN_BLOCKS, saved=sum(kept), tensors=kept, parameters=_parameters(tape, own_weights, classes))
@@ -81,7 +81,7 @@ def linear(tape: Tape, own_weights: bool) -> None:
     unit.backward.append(blocks._replace(phase=Phase.RECOMPUTE))
     unit.backward += _backward(tape, classes, len(unit.backward))
     tape.add(unit)
-    if tape.frozen:  # the log-sum is needed all the same
+    if tape.frozen:  # the log-sum is needed in any case
         unit.saved, unit.tensors = kept[1], kept[1:]
 
 
@@ -95,7 +95,7 @@ LOSSES: dict[str, Callable[[Tape, bool], None]] = {
 
 
 def chunk(tokens: int, hidden: int, classes: int) -> int:
-    """Tokens of a slice in Liger-Kernel: so many that their logits take about as much as the inputs, up to a power of two."""
+    """Tokens of a slice in Liger-Kernel: as many as give logits about as large as the inputs, rounded up to a power of two."""
     return min(tokens, 1 << (math.ceil(tokens / math.ceil(classes / hidden)) - 1).bit_length())
 
 
@@ -112,7 +112,7 @@ def _gather(tape: Tape) -> list[Op]:
 
 
 def _backward(tape: Tape, classes: int, before: int = 0) -> list[Op]:
-    """Both gradients of the product, behind `before` rows of the unit."""
+    """Both gradients of the product, after `before` rows of the unit."""
     t, h, act = tape.tokens, tape.job.model.hidden, tape.activation_dtype
     rows = [tape.gemm("logits dgrad", Phase.DGRAD, t, h, classes, dtype=act)]
     if tape.tp > 1:

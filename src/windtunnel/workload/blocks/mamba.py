@@ -1,9 +1,9 @@
 """Mamba-2 mixer (Dao and Gu 2024, arXiv:2405.21060): projection in, short convolution, state-space scan, gated norm, projection
 out.
 
-As Megatron-Core's MambaMixer trains it: one projection makes gate z, input x, matrices B and C and step dt; heads and groups are
-cut over tp. The scan is mamba_ssm's mamba_split_conv1d_scan_combined, which keeps the projection's output and the scan's, and in
-backward runs the convolution and the states of chunks again.
+As in Megatron-Core's MambaMixer: one projection gives gate z, input x, matrices B and C and step dt; heads and groups are sharded
+over tp. The scan is mamba_ssm's mamba_split_conv1d_scan_combined. It keeps the outputs of the projection and of the scan; backward
+runs the convolution and the states of chunks again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from windtunnel.workload.blocks.scan import Scan, convolution, gated_norm, scan,
 from windtunnel.workload.tape import Tape
 
 FORWARD, BACKWARD = 5, 11
-"""Kernels: decay sums, states of chunks, passing of states, B with C, output; backward the first four again, and gradients of z,
-states, C, passing, x with B, B, and of B with C (mamba_ssm/ops/triton/ssd_combined.py)."""
+"""Kernels. Forward: decay sums, states of chunks, passing of states, B with C, output. Backward: the first four again, then
+gradients of z, states, C, passing, x with B, B, and of B with C (mamba_ssm/ops/triton/ssd_combined.py)."""
 
 
 def mamba(tape: Tape) -> None:
@@ -27,7 +27,7 @@ def mamba(tape: Tape) -> None:
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     turn(tape, "heads gather", width)
     convolution(tape, inner + 2 * shared, True)
-    # the projection's output is kept whole: the convolution's input, and beside it the gate and the steps
+    # the whole output of the projection is kept: the convolution's input, the gate and the steps
     kept = float(tape.tokens * (inner + heads)) * tape.width
     scan(tape, "state-space scan", work(tape, heads // cp, max(1, groups // cp)), kept, 3.0 * heads)
     gated_norm(tape, inner, inner // groups, inner)
@@ -38,9 +38,9 @@ def mamba(tape: Tape) -> None:
 def work(tape: Tape, heads: int, groups: int) -> Scan:
     """FLOPs and bytes of the scan over `heads`, whole sequences.
 
-    Per token and head of P values, N states, chunks of L: output inside a chunk L P (half of the square is masked), states in and
-    out 2 N P each; per group B with C 2 L N. Backward: states again 2 N P; gradients of states, C, x and B 2 N P each, inside the
-    chunk 2 L P; per group 6 L N. States of chunks go through HBM in fp32: 4 times forward, 9 times backward.
+    Per token and head of P values and N states, in chunks of L: output inside a chunk L P (half of the square is masked), states in
+    and out 2 N P each; per group, B with C 2 L N. Backward: states again 2 N P; gradients of states, C, x and B 2 N P each; inside
+    the chunk 2 L P; per group 6 L N. States of chunks are read or written in HBM in fp32, 4 times forward and 9 times backward.
     """
     model = tape.job.model
     p, n, chunk = model.ssm_head_dim, model.ssm_state, min(model.ssm_chunk, tape.job.plan.seq)

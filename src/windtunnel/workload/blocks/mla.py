@@ -1,7 +1,8 @@
-"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1): queries, keys and values through narrow projections.
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1): queries, keys and values go through low-rank
+projections.
 
-As Megatron-Core's MLASelfAttention trains it: the down projections and their norms run on every tensor-parallel rank's own tokens,
-the up projections are cut over heads, keys are expanded to every head, and attention runs with keys wider than values.
+As in Megatron-Core's MLASelfAttention: the down projections and their norms run on the local tokens of every tensor-parallel rank,
+the up projections are sharded over heads, keys are expanded to every head, and keys are wider than values in attention.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ UP_PROJECTION = "mla_up_proj"
 """Megatron-Core's name for recomputing the up projections: queries, keys and values of all heads are not kept."""
 
 UP_PROJECTED = (Role.Q_NORM, Role.Q_UP, Role.KV_NORM, Role.KV_UP, Role.ROPE, Role.KEY_CONCAT)
-"""Units that such recompute runs again."""
+"""Units that this recompute runs again."""
 
 
 def mla(tape: Tape) -> None:
@@ -36,14 +37,14 @@ def mla(tape: Tape) -> None:
     tape.units[-1].saved = 0.0  # the same tensor
     _norm(tape, "kv norm", rank, Role.KV_NORM)
     column(tape, "kv up", rank, model.heads * (model.qk_nope_dim + model.v_dim), False, source="norm", role=Role.KV_UP)
-    # rotary embedding of the queries' part and of the one key, which is then written beside every head's own
+    # rotary embedding of the queries' part and of the shared key, which is then copied to every head
     turned = tape.tokens * (heads + 1) * rope
-    whole = tape.tokens * heads * model.qk_dim
+    key_elements = tape.tokens * heads * model.qk_dim
     if runtime.fused_rope:
         tape.pointwise("rope", turned, (1, 1), (1, 1), launches=(2, 2), role=Role.ROPE)
     else:
         tape.pointwise("rope", turned, (6, 5), (6, 5), launches=(10, 10), role=Role.ROPE)
-    tape.pointwise("key concatenation", whole, (1, 1), (1, 1), kind=Kind.COPY, role=Role.KEY_CONCAT)
+    tape.pointwise("key concatenation", key_elements, (1, 1), (1, 1), kind=Kind.COPY, role=Role.KEY_CONCAT)
     over_context(tape, heads, heads, model.qk_dim, model.v_dim)
     for unit in tape.units[first:]:
         if unit.role in UP_PROJECTED:

@@ -9,12 +9,13 @@ from windtunnel.workload.tape import Tape
 
 
 def mlp(tape: Tape) -> None:
-    """Appends (tokens, hidden) -> (tokens, hidden), the inner width cut over tp."""
+    """Appends (tokens, hidden) -> (tokens, hidden), with the inner width sharded over tp."""
     feed_forward(tape, "mlp", tape.job.model.ffn, "norm", (Role.MLP_UP, Role.MLP_DOWN))
 
 
 def feed_forward(tape: Tape, name: str, ffn: int, source: Source = "", roles: tuple[Role, Role] = (Role.NONE, Role.NONE)) -> None:
-    """The sub-module `name` of inner width `ffn`; `source` writes its input; `roles` of both products."""
+    """The sub-module `name` of inner width `ffn`. `source`: the kernel that writes its input; `roles`: those of the two
+    products."""
     model = tape.job.model
     column(
         tape,
@@ -32,10 +33,10 @@ def feed_forward(tape: Tape, name: str, ffn: int, source: Source = "", roles: tu
 
 
 def activation(tape: Tape, elements: float, writes: float = 1.0) -> None:
-    """Appends the activation, with its gate, of `elements` inner numbers; `writes` 16-bit numbers for each."""
+    """Appends the activation of `elements` inner numbers, with its gate; `writes`: 16-bit numbers written for each."""
     model, runtime = tape.job.model, tape.job.runtime
     if model.clamped_activation and not runtime.fused_clamp:
-        # two clamps, gate, shift, product, the router's weight in fp32 and a cast; what each of them reads is kept
+        # two clamps, gate, shift, product, the router's weight in fp32 and a cast; each keeps its input
         tape.pointwise(
             "gated activation",
             elements,

@@ -1,7 +1,8 @@
 """Mixture of experts: router, dispatch to the ranks that hold the experts, grouped products, combine, shared experts.
 
-The order of Megatron-Core's MoELayer and its token dispatchers (megatron/core/transformer/moe): with tensor parallelism every rank
-routes its own part of the sequence; with cut experts the tokens of the ranks that share them are gathered before and summed after.
+The order is that of Megatron-Core's MoELayer and its token dispatchers (megatron/core/transformer/moe). Under tensor parallelism
+every rank routes its own part of the sequence. Under etp, tokens are gathered over the ranks that share an expert, and outputs
+are reduce-scattered.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def moe(tape: Tape) -> None:
     _router(tape)
     if runtime.moe_host_wait and not runtime.moe_pad_to_capacity:
         _counts(tape)
-    before = runtime.moe_dispatch == "alltoall"  # copies are made by the sender; else by the receiver
+    before = runtime.moe_dispatch == "alltoall"  # the sender copies tokens per expert; else the receiver does
     shared = _shared(tape) if model.shared_ffn else []
     if not runtime.moe_shared_overlap or plan.ep == 1:
         tape.units += shared
@@ -35,16 +36,16 @@ def moe(tape: Tape) -> None:
     if before:
         _permute(tape, "permute", tape.local_tokens * h, flow.taken * h)
     _travel(tape, "dispatch", True, flow.dispatch, flow.combine, shared)
-    if before and plan.ep > 1:  # Megatron-Core sends the router's weights in a call of their own, as fp32
+    if before and plan.ep > 1:  # Megatron-Core sends the router's weights in a separate call, as fp32
         _travel(tape, "dispatch of weights", False, 4.0 * flow.sent, 4.0 * flow.sent, [])
     if plan.etp > 1:
         _cut(tape, "expert gather", flow.taken * plan.etp * h, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
-    taken = flow.experts * flow.each * h  # of all ranks that share the experts
+    expert_elements = flow.experts * flow.each * h  # of all ranks that share the experts
     if not before or plan.ep * plan.etp > 1 and flow.experts > 1:
-        _permute(tape, "sort by expert", flow.sent * plan.etp * h if not before else taken, taken)
+        _permute(tape, "sort by expert", flow.sent * plan.etp * h if not before else expert_elements, expert_elements)
     _experts(tape, flow)
     if not before or plan.ep * plan.etp > 1 and flow.experts > 1:
-        _permute(tape, "sort by rank", taken, flow.sent * plan.etp * h if not before else taken)
+        _permute(tape, "sort by rank", expert_elements, flow.sent * plan.etp * h if not before else expert_elements)
     if plan.etp > 1:
         _cut(tape, "expert scatter", flow.taken * plan.etp * h, Comm.REDUCE_SCATTER, Comm.ALL_GATHER)
     _travel(tape, "combine", False, flow.combine, flow.combine, [])
@@ -57,7 +58,7 @@ def moe(tape: Tape) -> None:
 
 
 def _router(tape: Tape) -> None:
-    """Scores of every expert, the best `top_k`, and what keeps the load even; fp32 from the product on."""
+    """Scores of all experts, top-k, and the load-balancing loss; fp32 from the product on."""
     model, runtime = tape.job.model, tape.job.runtime
     experts, t = model.experts or 1, tape.local_tokens
     own(tape, "router", model.hidden, experts, DTYPES.index(runtime.moe_router_dtype), role=Role.ROUTER)
@@ -79,17 +80,18 @@ def _router(tape: Tape) -> None:
         role=Role.ROUTING,
     )
     if model.balance == "aux_loss":
-        kernels = 1 if fused else 4  # tokens an expert, mean score, product and sum, scale
+        kernels = 1 if fused else 4  # tokens per expert, mean score, product and sum, scale
         tape.pointwise("balancing loss", t * experts * fp32, (2, 0), (1, 1), launches=(kernels, kernels), role=Role.ROUTING)
     elif model.balance == "bias":
         tape.pointwise("load count", t * experts * fp32, (1, 0), (0, 0), launches=(1, 0), role=Role.ROUTING)
 
 
 def _counts(tape: Tape) -> None:
-    """How many tokens each expert of each rank gets: summed, gathered over the ranks, read by the host, which sizes the rest.
+    """Tokens per expert and rank: summed, gathered over the ranks, and read by the host, which needs them for the shapes that
+    follow.
 
-    Backward knows them. Megatron-Core's all-to-all dispatcher copies them to the host and waits (`_maybe_dtoh_and_synchronize`),
-    DeepEP's dispatch waits for a signal of the device, HybridEP's blocking dispatch for the stream.
+    Backward reuses them. Megatron-Core's all-to-all dispatcher copies them to the host and waits (`_maybe_dtoh_and_synchronize`),
+    DeepEP's dispatch waits for a signal of the device, HybridEP's blocking dispatch waits for the stream.
     """
     plan, experts = tape.job.plan, tape.job.model.experts or 1
     unit = Unit(COUNTS, Role.TOKEN_COUNTS)
@@ -103,7 +105,7 @@ def _counts(tape: Tape) -> None:
 
 
 def _permute(tape: Tape, name: str, reads: float, writes: float) -> None:
-    """Rows of tokens in another order, copied or summed; backward the other way. No data is kept but the order."""
+    """Permutes tokens by a copy or a sum; backward does the inverse. Only the permutation is kept."""
     kernels = 1 if tape.job.runtime.moe_permute_fusion else 4
     unit = Unit(name)
     unit.forward.append(_copy(tape, name, Phase.FORWARD, reads + writes, kernels))
@@ -116,7 +118,8 @@ def _copy(tape: Tape, name: str, phase: Phase, elements: float, kernels: int) ->
 
 
 def _travel(tape: Tape, name: str, out: bool, there: float, back: float, meanwhile: list[Unit]) -> None:
-    """Tokens over the ranks that hold a layer's experts: `out` to them or back. `meanwhile` computes beside the transfer."""
+    """Sends tokens over the ranks that hold a layer's experts: to them if `out`, else back. `meanwhile`: rows that overlap with
+    it."""
     plan, runtime = tape.job.plan, tape.job.runtime
     if plan.ep == 1:
         return
@@ -146,13 +149,13 @@ def _travel(tape: Tape, name: str, out: bool, there: float, back: float, meanwhi
 
 
 def _join(rows: list[Op], more: list[Op]) -> None:
-    """Appends the rows of another unit; what they wait for moves with them."""
+    """Appends the rows of another unit, with the indices of their waits moved accordingly."""
     base = len(rows)
     rows += [op._replace(waits=tuple(w + base if w >= 0 else w for w in op.waits)) for op in more]
 
 
 def _cut(tape: Tape, name: str, elements: float, ahead: Comm, back: Comm) -> None:
-    """The call over the ranks that cut the same experts."""
+    """The call over the expert-tensor-parallel ranks."""
     unit = Unit(name)
     size = elements * tape.width
     unit.forward.append(tape.comm(name, Phase.FORWARD, ahead, Axis.ETP, size, Stream.EP))
@@ -161,7 +164,7 @@ def _cut(tape: Tape, name: str, elements: float, ahead: Comm, back: Comm) -> Non
 
 
 def _experts(tape: Tape, flow: Routing) -> None:
-    """Up (and gate), activation with the router's weights in it, down; each expert's width cut over etp."""
+    """Up (and gate) projection, activation times the router's weights, down projection; each expert's width is sharded over etp."""
     model, plan = tape.job.model, tape.job.plan
     inner = model.expert_width // plan.etp
     wide = inner * (2 if model.gated else 1)
@@ -172,12 +175,14 @@ def _experts(tape: Tape, flow: Routing) -> None:
         up.parameters += flow.experts * wide
         up.expert_parameters += flow.experts * wide
         if not fused:  # added by the product's epilogue
-            taken = float(flow.experts * flow.each * wide)
-            up.backward.append(tape.elementwise("expert up bias grad", Phase.WGRAD, taken, 1, 0, _each(tape, flow), Kind.REDUCE))
+            bias_elements = float(flow.experts * flow.each * wide)
+            up.backward.append(
+                tape.elementwise("expert up bias grad", Phase.WGRAD, bias_elements, 1, 0, _each(tape, flow), Kind.REDUCE)
+            )
     activation(tape, float(flow.experts * flow.each * inner))
     act = tape.units[-1]
     act.parts += ("moe_act",)
-    if (steps := act.saved - float(flow.experts * flow.each * wide) * tape.width) > 0.0:  # beside its input
+    if (steps := act.saved - float(flow.experts * flow.each * wide) * tape.width) > 0.0:  # in addition to its input
         act.gives["moe_act"] = steps
     grouped(tape, "expert down", flow.experts, flow.each, inner, model.expert_hidden)
     down = tape.units[-1]
@@ -194,7 +199,7 @@ def _experts(tape: Tape, flow: Routing) -> None:
 
 
 def _each(tape: Tape, flow: Routing) -> int:
-    """Launches of what runs expert by expert."""
+    """Launches of kernels that run once per local expert."""
     return flow.experts if tape.job.runtime.moe_grouped_gemm == "each" else 1
 
 
@@ -204,19 +209,19 @@ def _weighted_bias(tape: Tape, flow: Routing) -> None:
     For each expert a product and a sum, then one concatenation and one cast; backward a cast, and twice a product and its sum.
     """
     elements = float(flow.experts * flow.each * tape.job.model.expert_hidden)
-    each = _each(tape, flow)
+    expert_launches = _each(tape, flow)
     fp32 = 4.0 / tape.width
     tape.pointwise(
         "expert down bias",
         elements,
         (1 + 3 * fp32, 1 + 3 * fp32),
         (2 + 5 * fp32, 2 + 3 * fp32),
-        launches=(2 * each + 2, 5 * each + 2),
+        launches=(2 * expert_launches + 2, 5 * expert_launches + 2),
     )
 
 
 def _shared(tape: Tape) -> list[Unit]:
-    """Units of the shared experts: a dense MLP, cut over tp."""
+    """Units of the shared experts: a dense MLP, sharded over tp."""
     side = Tape(tape.job, tape.module, wide=tape.wide)
     feed_forward(side, "shared expert", tape.job.model.shared_ffn)
     side.units[0].saved = 0.0  # the router keeps the same tensor

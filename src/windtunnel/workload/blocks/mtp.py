@@ -1,7 +1,7 @@
 """Multi-token prediction (DeepSeek-V3, arXiv 2412.19437 section 2.2).
 
-A further layer on the last stage predicts the token after the next one from the trunk's output and the next token's embedding.
-Embedding and output matrix are the trunk's.
+A further layer on the last stage predicts the token after the next one from the main model's output and the next token's embedding.
+It shares the main model's embedding and output matrix.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windtunnel.workload.tape import Tape, Unit
 
 
 def further_layer(job: Job, first: bool) -> list[Unit]:
-    """Units of one such layer, without its head. The `first` holds a copy of the embedding where another stage has the original."""
+    """Units of one such layer, without its head. The `first` holds a copy of the embedding if another stage has the original."""
     look = embedding(job)
     for unit in look:
         unit.parameters = unit.parameters if first and not job.ends_meet else 0.0

@@ -1,11 +1,11 @@
-"""Quantising what products multiply: recipes, the kernels that each needs, and the bytes of what they leave behind.
+"""Quantisation of the operands of matrix products: recipes, the kernels that each needs, and the bytes of the quantised copies.
 
 A linear layer has three products. Forward reads its input and weight along rows; the input's gradient reads the output's gradient
 along rows and the weight along columns; the weight's gradient reads both its operands along columns. Each tensor is therefore
-wanted twice, and how many copies that takes is what tells recipes and GPUs apart (Transformer Engine's documentation, "Performance
-considerations" and a page for each recipe; torchao's float8 linear). One scale for a whole tensor: the columnwise copy has the
-same numbers, so GPUs that multiply along either axis need one copy, and those that do not (`TN_ONLY`) a transposed one. Scales of
-blocks: both copies are quantised from 16 bits.
+needed along both axes. Recipes and GPUs differ in how many copies that takes (Transformer Engine's documentation, "Performance
+considerations" and a page for each recipe; torchao's float8 linear). With one scale per tensor the columnwise copy has the
+same numbers: GPUs that multiply along either axis need one copy, the others (`TN_ONLY`) a transposed one as well. With one scale
+per block both copies are quantised from 16 bits.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 Source = Literal["", "norm", "activation"]
-"""The kernel that writes a product's input, where it might quantise it on the way."""
+"""The kernel that writes a product's input and may quantise it in the same pass."""
 
 TN_ONLY = ("ada", "hopper")
 """Architectures whose 8-bit products read both operands along the summed axis only (cuBLAS: transposed, not transposed)."""
 
 AMAX_LAUNCHES = 2
-"""Kernels that find a tensor's largest value and make its scale (Transformer Engine: compute_amax, compute_scale_from_amax)."""
+"""Kernels that compute a tensor's amax and its scale (Transformer Engine: compute_amax, compute_scale_from_amax)."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a 16-bit tensor becomes the operands of low-precision products.
 
-    `width` and `weight` are bytes of an element with its share of scales, of activations and of weights. `amax`: its largest value
-    is found in a pass of its own. `blocks`: the columnwise copy has other scales, so it is quantised too. `rotated`: the columnwise
-    copy of activations goes through a Hadamard transform, in a kernel of its own. `fused`: what a producing kernel can take over:
-    all of it, or the largest value. `wire`: tensor-parallel ranks gather copies, not 16 bits. `square`: a
+    `width` and `weight` are bytes of an element, with its share of scales, of activations and of weights. `amax`: a separate pass
+    computes the largest value. `blocks`: the columnwise copy has other scales, so it is quantised as well. `rotated`: the
+    columnwise copy of activations goes through a Hadamard transform in a separate kernel. `fused`: the work that the kernel before
+    can take over: all of it, or the amax. `wire`: tensor-parallel ranks gather quantised copies instead of 16 bits. `square`: a
     weight's scales are the same along both axes, so its columnwise copy is the transposed rowwise one.
     """
 
@@ -59,7 +59,7 @@ RECIPES: dict[str, Recipe] = {
     "mxfp8": Recipe(1.0 + 1.0 / 32.0, 1.0 + 1.0 / 32.0, blocks=True, fused="all", square=False),
     "nvfp4": Recipe(0.5 + 1.0 / 16.0, 0.5 + 1.0 / 16.0, amax=True, blocks=True, rotated=True),
 }
-"""By `Runtime.recipe`. Scales: fp32 for 128 numbers (128 x 128 of a weight), E8M0 for 32, E4M3 for 16, one a row.
+"""By `Runtime.recipe`. Scales: fp32 for 128 numbers (128 x 128 of a weight), E8M0 for 32, E4M3 for 16, or one per row.
 NVFP4 and blocks of 128 are quantised after the norm has written 16 bits (Transformer Engine's normalization.cpp)."""
 
 
@@ -74,46 +74,46 @@ def of(tape: Tape) -> Recipe | None:
 
 
 def transposes(job: Job) -> bool:
-    """Whether a tensor with one scale needs a transposed copy for products that read it along columns."""
-    found = recipe(job.runtime)
-    return found is not None and not found.blocks and job.cluster.gpu.architecture in TN_ONLY
+    """Whether products that read a tensor along columns need a transposed copy of it (one scale per tensor)."""
+    scaling = recipe(job.runtime)
+    return scaling is not None and not scaling.blocks and job.cluster.gpu.architecture in TN_ONLY
 
 
 def copies(job: Job) -> int:
-    """Copies of an operand that is read along rows and along columns."""
-    found = recipe(job.runtime)
-    return 2 if found is not None and (found.blocks or transposes(job)) else 1
+    """Number of quantised copies of an operand that is read along rows and along columns."""
+    scaling = recipe(job.runtime)
+    return 2 if scaling is not None and (scaling.blocks or transposes(job)) else 1
 
 
 def wire_width(tape: Tape, both: bool = False) -> float:
-    """Bytes of an element of an input, or of an output's gradient, that tp gathers: as quantised, `both` copies, or 16 bits."""
-    found = of(tape)
-    if found is None or not found.wire:
+    """Bytes per element that tp gathers of an input or of an output's gradient: quantised, in `both` copies, or in 16 bits."""
+    scaling = of(tape)
+    if scaling is None or not scaling.wire:
         return tape.width
-    return found.width * (2 if both and found.blocks else 1)
+    return scaling.width * (2 if both and scaling.blocks else 1)
 
 
 def local(tape: Tape) -> bool:
-    """Whether a tensor that tp gathers is quantised before, each rank its part, and not after."""
-    found = of(tape)
-    return tape.sp and found is not None and found.wire
+    """Whether each rank quantises its part of a tensor before tp gathers it, instead of after."""
+    scaling = of(tape)
+    return tape.sp and scaling is not None and scaling.wire
 
 
 def kept_width(tape: Tape) -> float:
-    """Bytes of an element of a linear layer's input that wait for its weight gradient."""
-    found = of(tape)
-    return tape.width if found is None or tape.job.runtime.save_original_input else found.width
+    """Bytes per element of a linear layer's input that is kept for its weight gradient."""
+    scaling = of(tape)
+    return tape.width if scaling is None or tape.job.runtime.save_original_input else scaling.width
 
 
 def late_transpose(tape: Tape, gathered: bool, source: Source = "") -> bool:
-    """Whether the transposed copy is made in backward: tp gathers the tensor first, or another kernel wrote the rowwise one."""
+    """Whether backward makes the transposed copy: tp gathers the tensor first, or another kernel wrote the rowwise copy."""
     if of(tape) is None or not transposes(tape.job):
         return False
     return gathered and tape.sp or _fusion(tape, source) == "all"
 
 
 def pieces(tape: Tape, experts: int) -> int:
-    """Tensors that experts' inputs are quantised as: delayed scaling has one kernel for several (multi_tensor_cast_transpose)."""
+    """Tensors in which experts' inputs are quantised: delayed scaling has one kernel for several (multi_tensor_cast_transpose)."""
     runtime = tape.job.runtime
     return experts if runtime.moe_grouped_gemm == "each" and runtime.recipe != "delayed" else 1
 
@@ -130,63 +130,63 @@ def operand(
 ) -> list[Op]:
     """Kernels that make `copies` (1 or 2) quantised copies of `elements` 16-bit numbers; none without a recipe.
 
-    `source` is the kernel that wrote them, `gathered`: they are one rank's part of a tensor that tp gathers, which takes one scale.
-    `pieces` tensors, such as those of experts, are quantised one by one.
+    `source`: the kernel that wrote the numbers. `gathered`: they are one rank's part of a tensor that tp gathers and that has one
+    scale. `pieces`: number of tensors, such as those of experts, that are quantised one by one.
     """
-    found = of(tape)
-    if found is None:
+    scaling = of(tape)
+    if scaling is None:
         return []
     fusion = _fusion(tape, source)
     if fusion == "all":
         return []
-    copies = 1 if tape.frozen else copies  # no weight gradient reads the other
+    copies = 1 if tape.frozen else copies  # no weight gradient reads the columnwise copy
     rows: list[Op] = []
 
     def kernel(what: str, kind: Kind, moved: float, launches: int) -> None:
         moved *= elements
         rows.append(Op(f"{name} {what}", kind, phase, tape.module, tape.activation_dtype, bytes=moved, launches=launches))
 
-    if found.amax and fusion != "amax":
+    if scaling.amax and fusion != "amax":
         kernel("amax", Kind.REDUCE, tape.width, AMAX_LAUNCHES * pieces)
-    if found.amax and gathered and tape.tp > 1:
+    if scaling.amax and gathered and tape.tp > 1:
         rows.append(tape.comm(f"{name} amax reduce", phase, Comm.ALL_REDUCE, Axis.TP, 4.0, Stream.TP))
-    several = found.blocks or transposes(tape.job)
-    written = copies if several else 1
-    if found.rotated and written == 2 and not tape.job.runtime.fused_hadamard:  # along rows, and rotated along columns
-        kernel("quantise", Kind.ELEMENTWISE, 2.0 * (tape.width + found.width), 2 * pieces)
+    several = scaling.blocks or transposes(tape.job)
+    outputs = copies if several else 1
+    if scaling.rotated and outputs == 2 and not tape.job.runtime.fused_hadamard:  # a kernel for each copy
+        kernel("quantise", Kind.ELEMENTWISE, 2.0 * (tape.width + scaling.width), 2 * pieces)
     else:
-        kernel("quantise", Kind.ELEMENTWISE, tape.width + written * found.width, pieces)
+        kernel("quantise", Kind.ELEMENTWISE, tape.width + outputs * scaling.width, pieces)
     return rows
 
 
 def again(tape: Tape, name: str, elements: float, source: Source = "", gathered: bool = False) -> list[Op]:
-    """Kernels that make the columnwise copy of an input that was kept in 16 bits; a compiled backward pass keeps its scale."""
-    known = tape.job.runtime.launch == "compile" and _fusion(tape, source) == "amax"
-    return operand(tape, f"{name} again", Phase.WGRAD, elements, 1, source if known else "", gathered)
+    """Kernels that make the columnwise copy of an input kept in 16 bits; a compiled backward pass reuses the scale."""
+    reuses_scale = tape.job.runtime.launch == "compile" and _fusion(tape, source) == "amax"
+    return operand(tape, f"{name} again", Phase.WGRAD, elements, 1, source if reuses_scale else "", gathered)
 
 
 def transpose(tape: Tape, name: str, phase: Phase, elements: float, waits: tuple[int, ...] = ()) -> Op:
-    """The columnwise copy of a tensor with one scale, from its rowwise one."""
+    """The columnwise copy of a tensor with one scale, made from its rowwise copy."""
     width = RECIPES[tape.job.runtime.recipe].width
     return Op(f"{name} transpose", Kind.COPY, phase, tape.module, tape.activation_dtype, bytes=2.0 * elements * width, waits=waits)
 
 
 def norm_writes(tape: Tape, source: Source = "norm") -> float:
-    """16-bit numbers that a norm, or another `source`, before a linear layer writes for each of its elements: less or more where it
-    quantises them."""
-    found = of(tape)
-    if found is None or _fusion(tape, source) != "all":
+    """16-bit numbers per element that a norm, or another `source`, writes for a linear layer: 1, or another number if the kernel
+    quantises."""
+    scaling = of(tape)
+    if scaling is None or _fusion(tape, source) != "all":
         return 1.0
-    return found.width * (2 if found.blocks else 1) / tape.width
+    return scaling.width * (2 if scaling.blocks else 1) / tape.width
 
 
 def weight(tape: Tape, name: str, phase: Phase, elements: float) -> list[Op]:
-    """Kernels of a pass that quantise a weight, where the framework keeps no quantised copy of it between micro batches."""
-    job, runtime, found = tape.job, tape.job.runtime, of(tape)
-    if found is None or runtime.fp8_weight_cache:
+    """Kernels of a pass that quantise a weight, if the framework keeps no quantised copy of it between micro batches."""
+    job, runtime, scaling = tape.job, tape.job.runtime, of(tape)
+    if scaling is None or runtime.fp8_weight_cache:
         return []
     backward = phase is not Phase.FORWARD
-    if runtime.fp8_param_gather and found.square:  # it arrives quantised, along rows
+    if runtime.fp8_param_gather and scaling.square:  # the gathered weight is already quantised along rows
         return [transpose(tape, f"{name} weight", phase, elements)] if backward and transposes(job) else []
     if backward and not runtime.save_original_input:
         return []  # forward made both copies
@@ -195,10 +195,11 @@ def weight(tape: Tape, name: str, phase: Phase, elements: float) -> list[Op]:
 
 
 def amax_history(job: Job) -> list[Unit]:
-    """Delayed scaling after a forward pass, and before the next backward pass ends: ranks agree on the largest values, and one
-    kernel makes all scales.
+    """Delayed scaling, after a forward pass and after a backward pass: ranks all-reduce the amax values, and one kernel computes
+    all scales.
 
-    A linear layer has three histories forward (input, weight, output) and two backward; a layer of a decoder has four of them.
+    A linear layer has three amax histories forward (input, weight, output) and two backward; a decoder layer has four linear
+    layers.
     """
     runtime = job.runtime
     axis, ranks = {"tp": (Axis.TP, job.plan.tp), "dp": (Axis.SHARD, job.shard_ranks)}.get(runtime.fp8_amax_reduce, (Axis.NONE, 1))
@@ -214,10 +215,10 @@ def amax_history(job: Job) -> list[Unit]:
 
 
 def weight_update(job: Job, quantised: float, own: float) -> list[Op]:
-    """Rows after an update that quantise `quantised` elements of weights of a stage, `own` of them in this rank's shard."""
+    """Rows after an update that quantise the `quantised` elements of a stage's weights, `own` of which are in this rank's shard."""
     runtime = job.runtime
-    found = recipe(runtime)
-    if found is None or not quantised:
+    scaling = recipe(runtime)
+    if scaling is None or not quantised:
         return []
     half = DTYPE_BYTES[runtime.weight_dtype]
     rows: list[Op] = []
@@ -225,43 +226,43 @@ def weight_update(job: Job, quantised: float, own: float) -> list[Op]:
     def kernel(what: str, kind: Kind, moved: float) -> None:
         rows.append(Op(what, kind, Phase.OPTIMIZER, Module.OPTIMIZER, 0, bytes=moved))
 
-    shards = runtime.fp8_param_gather and found.square  # "weights from master" then writes the rowwise copy
-    if shards and found.amax:
+    shards = runtime.fp8_param_gather and scaling.square  # "weights from master" then writes the rowwise copy
+    if shards and scaling.amax:
         kernel("weights amax", Kind.REDUCE, own * 4.0)
     if shards and copies(job) == 2 and runtime.fp8_weight_cache:
-        kernel("weights transpose", Kind.COPY, quantised * 2.0 * found.weight)
+        kernel("weights transpose", Kind.COPY, quantised * 2.0 * scaling.weight)
     if not shards and runtime.fp8_weight_cache:
-        if found.amax:
+        if scaling.amax:
             kernel("weights amax", Kind.REDUCE, quantised * half)
-        kernel("weights quantise", Kind.ELEMENTWISE, quantised * (half + copies(job) * found.weight))
+        kernel("weights quantise", Kind.ELEMENTWISE, quantised * (half + copies(job) * scaling.weight))
     return rows
 
 
 def weight_bytes(job: Job, parameters: float, quantised: float) -> float:
-    """Bytes of a stage's weights that every rank holds whole: 16-bit or wider ones, and quantised copies of linear layers' ones."""
+    """Bytes of a stage's unsharded weights: in 16 bits or wider, and quantised copies of those of linear layers."""
     runtime = job.runtime
     width = DTYPE_BYTES[runtime.weight_dtype]
-    found = recipe(runtime)
-    if found is None:
+    scaling = recipe(runtime)
+    if scaling is None:
         return width * parameters
     wide = parameters - quantised if runtime.fp8_param_gather else parameters
     kept = copies(job) if runtime.fp8_weight_cache else 1 if runtime.fp8_param_gather else 0
-    return width * wide + found.weight * kept * quantised
+    return width * wide + scaling.weight * kept * quantised
 
 
 def gather_width(job: Job, width: float, parameters: float, quantised: float) -> float:
-    """Mean bytes of a parameter, `width` in 16 bits, when ranks gather shards.
+    """Mean bytes per parameter when ranks gather shards; `width`: bytes of one that is not quantised.
 
-    MXFP8's copies have scales along one axis each: ranks gather 16 bits (Megatron's reuse_grad_buf_for_mxfp8_param_ag).
+    MXFP8's copies have scales along one axis each, so ranks gather 16 bits (Megatron's reuse_grad_buf_for_mxfp8_param_ag).
     """
-    found = recipe(job.runtime)
-    if found is None or not job.runtime.fp8_param_gather or not found.square or not parameters:
+    scaling = recipe(job.runtime)
+    if scaling is None or not job.runtime.fp8_param_gather or not scaling.square or not parameters:
         return width
-    return (width * (parameters - quantised) + found.weight * quantised) / parameters
+    return (width * (parameters - quantised) + scaling.weight * quantised) / parameters
 
 
 def _fusion(tape: Tape, source: Source) -> str:
-    """What the kernel that wrote the input takes over: "", "amax" or "all"."""
+    """The quantisation work that the kernel which wrote the input takes over: "", "amax" or "all"."""
     reach = {"none": (), "norm": ("norm",), "activation": ("norm", "activation")}[tape.job.runtime.quantise_fusion]
-    found = of(tape)
-    return found.fused if found is not None and source in reach else ""
+    scaling = of(tape)
+    return scaling.fused if scaling is not None and source in reach else ""

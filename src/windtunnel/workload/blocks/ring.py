@@ -1,10 +1,10 @@
-"""Ring attention (Liu et al. 2023, arXiv 2310.01889): keys and values pass from rank to rank while attention runs over those here.
+"""Ring attention (Liu et al. 2023, arXiv 2310.01889): keys and values pass from rank to rank while attention runs over local ones.
 
-As Transformer Engine's AttnFuncWithCPAndKVP2P does it: forward sends keys and values on while it works on them, and merges the
-context of each step by its log-sum-exp; backward sends keys, values and their gradients, the latter one step behind, and starts
-where forward ended, so that gradients arrive at home. PyTorch's context_parallel (`cp_library = "torch"`) sends keys of all heads,
-merges in fp32 kernel by kernel and sends gradients in fp32 on a way of their own; its all_gather fetches all keys at once and
-computes by the same blocks.
+As in Transformer Engine's AttnFuncWithCPAndKVP2P: forward sends keys and values on while it works on them, and merges the
+context of each step by its log-sum-exp. Backward sends keys, values and their gradients, the gradients one step later, and starts
+where forward ended, so that gradients end on the rank of their keys. PyTorch's context_parallel (`cp_library = "torch"`) sends
+keys of all heads, merges in fp32 with separate kernels and sends gradients in fp32 in separate calls; its all_gather fetches all
+keys at once and computes in the same blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from windtunnel.workload.ops import Axis, Comm, Op, Phase, Stream
 from windtunnel.workload.tape import Tape
 
 Rows = tuple[list[Op], list[Op]]
-"""Forward and backward rows of one unit; what they wait for is counted from its beginning."""
+"""Forward and backward rows of one unit; waits are row indices within the unit."""
 
 FP32 = 4.0
 EAGER_MERGE = (11.0, 8.0, 7)
@@ -27,14 +27,15 @@ def parts_of(balance: str) -> int:
 
 
 def seen_by(seq: int, ranks: int, balance: str, window: int | None, document: int | None) -> float:
-    """Mean number of keys that a query of the slowest of `ranks` sees, for causal attention within a document and a window."""
+    """Mean number of keys that a query of the slowest of `ranks` attends to, for causal attention within a document and a
+    window."""
     length = document or seq
     chunk = seq // (ranks * parts_of(balance))
 
     def before(position: int) -> float:
-        """Keys that all queries up to `position` see."""
-        whole, rest = divmod(position, length)
-        return whole * length * visible(length, window) + (rest * visible(rest, window) if rest else 0.0)
+        """Sum over the queries up to `position` of the keys that each attends to."""
+        documents, rest = divmod(position, length)
+        return documents * length * visible(length, window) + (rest * visible(rest, window) if rest else 0.0)
 
     sums = [before(end * chunk) - before((end - 1) * chunk) for end in range(1, ranks * parts_of(balance) + 1)]
     if balance == "zigzag":
@@ -44,7 +45,7 @@ def seen_by(seq: int, ranks: int, balance: str, window: int | None, document: in
 
 def ring(tape: Tape, heads: CoreHeads, ranks: int, axis: Axis, share: int) -> Rows:
     # long: the kernels of a layer in the order in which they run
-    """The fused core over `ranks` blocks of keys that pass round `axis`; this rank has the queries of `share` context ranks."""
+    """The fused core over `ranks` blocks of keys that travel around `axis`; this rank has the queries of `share` context ranks."""
     runtime = tape.job.runtime
     torch = runtime.cp_library == "torch"
     if torch:  # keys and values are repeated to every head before attention
@@ -75,7 +76,7 @@ def ring(tape: Tape, heads: CoreHeads, ranks: int, axis: Axis, share: int) -> Ro
         arrives = following
 
     backward: list[Op] = []
-    arrives, ready = (), (-1,)  # ready: the gradients that the next call takes along
+    arrives, ready = (), (-1,)  # `ready`: gradients that the next call sends
     gradients: tuple[int, ...] = ()
     for step, (_, core) in enumerate(reversed(blocks)):
         following, last = arrives, step == ranks - 1
@@ -85,7 +86,7 @@ def ring(tape: Tape, heads: CoreHeads, ranks: int, axis: Axis, share: int) -> Ro
                     gather(Phase.DGRAD) if at_once else send("kv send", Phase.DGRAD, size * tape.width, () if step else (-1,))
                 )
                 following = (len(backward) - 1,)
-        else:  # keys and values until the last step, their gradients from the second one
+        else:  # keys and values are sent until the last step, their gradients from the second step on
             moved = size * tape.width * ((not last) + (step > 0))
             backward.append(send("kv and gradient send" if step else "kv send", Phase.DGRAD, moved, ready))
             following = (len(backward) - 1,)
@@ -107,10 +108,10 @@ def ring(tape: Tape, heads: CoreHeads, ranks: int, axis: Axis, share: int) -> Ro
 
 
 def _blocks(tape: Tape, heads: CoreHeads, ranks: int, share: int) -> list[tuple[Op, Op]]:
-    """The kernels of each step: its own block, cut by the causal mask, then those of the ranks before. Balanced, the last rank's
-    queries all see the early chunk of every other rank, and not the late one."""
+    """The kernels of each step: the rank's own block under the causal mask, then those of the ranks before. With balanced chunks
+    all queries of the last rank attend to the early chunk of every other rank, and none to the late one."""
     plan = tape.job.plan
-    length = (plan.document or plan.seq) // ranks  # a ring cuts every document over its ranks
+    length = (plan.document or plan.seq) // ranks  # a ring splits every document over its ranks
     sequences = tape.tokens * share // length
     earlier = length // parts_of(plan.cp_balance)
     own = kernel(tape, heads, sequences, length, length, visible(length, None))
@@ -119,6 +120,6 @@ def _blocks(tape: Tape, heads: CoreHeads, ranks: int, share: int) -> list[tuple[
 
 
 def _merge(tape: Tape, elements: int, eager: bool) -> Op:
-    """Context of a step into that of all: both are read, one is written; their log-sum-exps are small."""
+    """Merges the context of a step into the total: reads both, writes one; log-sum-exps are small."""
     reads, writes, launches = EAGER_MERGE if eager else (2.0, 1.0, 1)
     return tape.elementwise("context merge", Phase.FORWARD, float(elements), reads, writes, launches)

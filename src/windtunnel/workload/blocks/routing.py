@@ -1,4 +1,4 @@
-"""How many tokens go where: what a rank sends to experts, and what the experts on a rank take."""
+"""Token counts of expert parallelism: what a rank sends to experts, and what the experts on a rank receive."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ COPIES_ONCE = ("deepep", "hybridep")
 
 @dataclass(frozen=True)
 class Routing:
-    """Of one MoE layer and micro batch, on one rank.
+    """Token counts of one MoE layer and micro batch, on one rank.
 
-    `sent` token copies leave the rank for experts; `taken` copies arrive for the experts of its ep rank, which etp ranks share;
-    `experts` local ones take `each`, the copies of all etp ranks together. `load` is taken over the mean. Sizes in bytes of the
-    whole call as nccl-tests counts them: `dispatch` to the experts, `combine` back; their gradients travel with `combine` bytes.
+    `sent`: token copies that the rank sends to experts. `taken`: copies that arrive for the experts of its ep rank, which etp ranks
+    share. `experts`: local experts; `each`: copies per expert, of all etp ranks together. `load`: `taken` over its mean.
+    `dispatch`, `combine`: bytes of the whole call, as nccl-tests counts them, to the experts and back. Gradients of both have
+    `combine` bytes.
     """
 
     sent: float
@@ -39,8 +40,8 @@ class Routing:
 def routing(job: Job, tokens: int, width: float) -> Routing:
     """Routing of `tokens` of one rank, `width` bytes a number.
 
-    The busiest rank paces the others: `runtime.moe_imbalance` times the mean, or what `runtime.moe_skew` draws, at most
-    `runtime.moe_capacity` of it, and just that where experts are padded.
+    The busiest rank sets the pace. Its load is `runtime.moe_imbalance` times the mean, or follows from `runtime.moe_skew`; it is at
+    most `runtime.moe_capacity`, and exactly that if experts are padded.
     """
     model, plan, runtime = job.model, job.plan, job.runtime
     all_experts, top_k = model.experts or 1, model.top_k
@@ -51,20 +52,21 @@ def routing(job: Job, tokens: int, width: float) -> Routing:
     if runtime.moe_pad_to_capacity:
         load = runtime.moe_capacity or load
     if runtime.moe_dispatch == "allgather":
-        sent, whole = float(tokens), float(tokens * plan.ep)
+        sent, counted = float(tokens), float(tokens * plan.ep)
     elif runtime.moe_dispatch in COPIES_ONCE:
-        sent = whole = tokens * load * _targets(job)
+        sent = counted = tokens * load * _targets(job)
     else:
-        sent = whole = tokens * load * float(top_k)
-    taken = tokens * top_k * load
+        sent = counted = tokens * load * float(top_k)
+    received = tokens * top_k * load
     local = all_experts // plan.ep
-    each = max(1, round(taken * plan.etp / local))
+    each = max(1, round(received * plan.etp / local))
     there = 1.0 + SCALE if runtime.moe_dispatch_fp8 else width
-    return Routing(sent, taken, local, each, load, whole * model.expert_hidden * there, whole * model.expert_hidden * width)
+    return Routing(sent, received, local, each, load, counted * model.expert_hidden * there, counted * model.expert_hidden * width)
 
 
 def _targets(job: Job) -> float:
-    """Mean number of copies of a token that DeepEP puts on the slowest wire: one a rank, across scale-up domains one a domain."""
+    """Mean number of copies of a token that DeepEP sends over the slowest link: one per rank, or one per scale-up domain across
+    them."""
     model, plan = job.model, job.plan
     domains = math.ceil(plan.ep * plan.etp / job.cluster.node.domain)
     places = domains if domains > 1 else plan.ep
@@ -73,30 +75,31 @@ def _targets(job: Job) -> float:
 
 
 def busiest(experts: int, chosen: int, ranks: int, skew: float, seed: int) -> float:
-    """Load of the busiest of `ranks` over the mean where an expert's popularity falls as 1 / place^skew, places drawn from `seed`.
+    """Load of the busiest of `ranks` over the mean, if an expert's popularity falls as 1 / place^skew with places drawn from
+    `seed`.
 
-    A token goes to `chosen` different experts, so none takes more than one token in `chosen` of the copies: what is above goes to
-    the others in proportion. Zipf's law over experts is assumed; skew 0 is even.
+    A token goes to `chosen` different experts, so no expert gets more than 1 / `chosen` of the copies; the excess goes to the
+    others in proportion. Zipf's law over experts is assumed; skew 0 is even.
     """
     order = list(range(experts))
     Draws(seed).shuffle(order)
-    popularity = -skew * np.log1p(order)  # logarithms, for powers of a large skew underflow
-    share, rest, most = np.zeros(experts), np.ones(experts, np.bool_), 1.0 / chosen
-    while rest.any():
-        weight = np.exp(popularity[rest] - popularity[rest].max())
-        share[rest] = (1.0 - most * np.count_nonzero(~rest)) * weight / weight.sum()
-        over = rest & (share > most)
+    popularity = -skew * np.log1p(order)  # logarithms, because powers of a large skew underflow
+    share, uncapped, most = np.zeros(experts), np.ones(experts, np.bool_), 1.0 / chosen
+    while uncapped.any():
+        weight = np.exp(popularity[uncapped] - popularity[uncapped].max())
+        share[uncapped] = (1.0 - most * np.count_nonzero(~uncapped)) * weight / weight.sum()
+        over = uncapped & (share > most)
         if not over.any():
             break
         share[over] = most
-        rest &= ~over
+        uncapped &= ~over
     return float(share.reshape(ranks, -1).sum(axis=1).max() * ranks)
 
 
 def distinct(places: float, experts: float, chosen: int) -> float:
-    """Mean number of places that hold at least one of `chosen` different experts, spread evenly over `places`."""
-    each = experts / places
+    """Mean number of `places` that have at least one of `chosen` different experts, if experts are spread evenly."""
+    experts_per_place = experts / places
     missed = 1.0
     for pick in range(chosen):
-        missed *= max(0.0, (experts - each - pick) / (experts - pick))
+        missed *= max(0.0, (experts - experts_per_place - pick) / (experts - pick))
     return places * (1.0 - missed)

@@ -9,8 +9,8 @@ from windtunnel.workload.tape import Tape, Unit
 
 
 class Scan(NamedTuple):
-    """A chunked recurrence over one rank's heads: widths of values and of keys (states are their product), chunk length; forward
-    and backward FLOPs and HBM bytes; launches of both."""
+    """A chunked recurrence over one rank's heads: widths of values and keys (a state has their product), chunk length, FLOPs and
+    HBM bytes forward and backward, launches forward and backward."""
 
     heads: int
     value: int
@@ -37,7 +37,7 @@ def convolution(tape: Tape, channels: int, bias: bool, kernel: int = 1) -> None:
 
 
 def scan(tape: Tape, name: str, work: Scan, saved: float, parameters: float) -> None:
-    """The recurrence itself: forward and backward each a bunch of kernels, which selective recompute of the core runs again."""
+    """The recurrence: one row of several kernels forward and one backward. Selective recompute of the core runs it again."""
     batch = tape.job.plan.micro_batch * work.heads
     unit = Unit(name, saved=saved, parameters=parameters)
     ahead = Op(
@@ -63,7 +63,7 @@ def scan(tape: Tape, name: str, work: Scan, saved: float, parameters: float) -> 
 
 
 def gated_norm(tape: Tape, columns: int, width: int, parameters: int) -> None:
-    """RMS norm of `columns` inner numbers a token, in groups of `width`, times the gate's SiLU: reads both; keeps its input."""
+    """RMS norm of `columns` inner numbers per token, in groups of `width`, times SiLU of the gate; keeps its input."""
     elements = float(tape.tokens * columns)
     tape.pointwise(
         "gated norm",
@@ -80,9 +80,9 @@ def gated_norm(tape: Tape, columns: int, width: int, parameters: int) -> None:
 
 
 def turn(tape: Tape, name: str, columns: float) -> None:
-    """With context parallelism a recurrence needs its whole sequence: tokens of all ranks for a part of the heads, by all-to-all
-    (megatron/core/ssm/mamba_context_parallel.py). `columns` numbers a token on this tensor-parallel rank; once before, once
-    after."""
+    """All-to-all of context parallelism: a recurrence needs the whole sequence, so a rank gets all tokens for a part of the heads
+    (megatron/core/ssm/mamba_context_parallel.py). `columns`: numbers per token on this tensor-parallel rank. Runs once before and
+    once after the recurrence."""
     if tape.job.plan.cp == 1:
         return
     size = tape.tokens * columns * tape.width

@@ -42,7 +42,7 @@ def _around(
 
 
 def _exchange(tape: Tape, phase: Phase, what: str, tensors: tuple[tuple[str, float], ...], axis: Axis) -> list[Op]:
-    """Each tensor is packed and sent while the next one is packed; what follows waits for all of them."""
+    """Each tensor is packed, then sent while the next one is packed; the row after them waits for all."""
     rows: list[Op] = []
 
     def copy(name: str, elements: float, waits: tuple[int, ...]) -> Op:

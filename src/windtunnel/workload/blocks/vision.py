@@ -1,8 +1,9 @@
-"""Vision encoder in front of a decoder: patches, layers that see all of an image, merging, projector; on the first pipeline stage.
+"""Vision encoder before a decoder, on the first pipeline stage: patches, layers with full attention over an image, merge,
+projector.
 
-As Megatron-LM's multimodal LLaVAModel runs it: the encoder is cut over tp as the decoder is, every context-parallel rank encodes
-all images, their tokens replace placeholders among the text's embeddings. It stays in 16 bits. A frozen encoder runs forward alone
-and keeps nothing.
+As in Megatron-LM's multimodal LLaVAModel: the encoder is sharded over tp like the decoder, every context-parallel rank encodes
+all images, and image tokens replace placeholders among the text's embeddings. The encoder stays in 16 bits. A frozen encoder runs
+only forward and keeps no activations.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from windtunnel.workload.tape import Tape, Unit, without
 
 
 def encoder_model(model: Model) -> Model:
-    """The encoder's layers as a model of their own. Raises SpecError without `model.vision`."""
+    """The encoder's layers as a model. Raises SpecError without `model.vision`."""
     vision = model.vision
     if vision is None:
         raise SpecError("model.vision", Nothing(), "a vision encoder")
@@ -41,7 +42,7 @@ def encoder_model(model: Model) -> Model:
 
 
 def encoder_job(job: Job, tokens: int = 0) -> Job:
-    """The encoder as a job, whose sequences are images of `tokens` each (0: as its layers see them)."""
+    """The encoder as a job, whose sequences are images of `tokens` each (0: the number of positions in its layers)."""
     model, vision = encoder_model(job.model), job.model.vision
     if vision is None:
         return job
@@ -52,7 +53,7 @@ def encoder_job(job: Job, tokens: int = 0) -> Job:
 
 
 def encoder(job: Job) -> list[tuple[BlockKey, int, list[Unit]]]:
-    """(key, how often, units) of the blocks in front of the decoder's embedding; a trained encoder recomputes as the plan says."""
+    """(key, repeats, units) of the blocks before the decoder's embedding; a trained encoder recomputes as the plan says."""
     of = encoder_job(job)
     recompute = "none" if of.model.frozen else job.plan.recompute
     blocks = [(BlockKey(BlockKind.VISION_PATCHES, wide=True), 1, _patches(job, of))]
@@ -66,7 +67,7 @@ def encoder(job: Job) -> list[tuple[BlockKey, int, list[Unit]]]:
 
 
 def _patches(job: Job, of: Job) -> list[Unit]:
-    """Pixels to tokens: one product for all patches, positions, the first norm."""
+    """From pixels to tokens: one product for all patches, position embeddings, the first norm."""
     vision, tape = job.model.vision, Tape(of, Module.VISION, wide=True)
     if vision is None:
         return []
@@ -85,7 +86,7 @@ def _patches(job: Job, of: Job) -> list[Unit]:
 
 
 def _projector(job: Job, of: Job) -> list[Unit]:
-    """Last norm, merging of neighbours, MLP to the decoder's width, and the tokens' places among the text's."""
+    """Final norm, merge of neighbouring patches, MLP to the decoder's width, and the copy of image tokens into the text."""
     vision, h = job.model.vision, job.model.hidden
     if vision is None:
         return []
@@ -97,10 +98,10 @@ def _projector(job: Job, of: Job) -> list[Unit]:
     side = side.model_copy(update={"model": side.model.model_copy(update={"frozen": frozen, "activation": "gelu"})})
     tape = Tape(side, Module.PROJECTOR, wide=True)
     if vision.merge > 1:
-        read, written = float(vision.patches // vision.tokens * vision.hidden), float(vision.merged)
-        tape.pointwise("merge patches", float(tape.local_tokens), (read, written), (written, read), kind=Kind.COPY)
+        inputs, merged = float(vision.patches // vision.tokens * vision.hidden), float(vision.merged)
+        tape.pointwise("merge patches", float(tape.local_tokens), (inputs, merged), (merged, inputs), kind=Kind.COPY)
     _mlp(tape, [vision.merged, *vision.projector, h], vision.projector_bias)
-    if of.model.frozen:  # nothing before the projector wants a gradient
+    if of.model.frozen:  # nothing before the projector needs a gradient
         for unit in outer.units:
             unit.backward, unit.saved = [], 0.0
         first = next(unit for unit in tape.units if unit.role is Role.PROJECTOR)
@@ -111,7 +112,8 @@ def _projector(job: Job, of: Job) -> list[Unit]:
 
 
 def _mlp(tape: Tape, widths: list[int], bias: bool) -> None:
-    """Products between `widths` with GELU in between; the last two are cut over tp as an MLP is, those before are whole."""
+    """Products between `widths` with GELU between them; the last two are sharded over tp like an MLP, those before are
+    replicated."""
     while len(widths) > 3 or len(widths) == 2:
         own(tape, f"projector {widths[1]}", widths[0], widths[1], role=Role.PROJECTOR)
         tape.units[-1].parameters += widths[1] if bias else 0

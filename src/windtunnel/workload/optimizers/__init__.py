@@ -1,4 +1,4 @@
-"""Optimizers: how many bytes of state, and which rows update the parameters. One a file."""
+"""Optimizers: bytes of state, and the rows that update the parameters. One optimizer per file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windtunnel.workload.optimizers.update import Cut, Held, Matrix, ParameterUp
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Bytes of state beside a master copy; rows after the gradient's norm and clipping; whether it asks for shapes of weights."""
+    """Bytes of state beside a master copy; rows after the gradient's norm and clipping; whether it needs the shapes of weights."""
 
     state: Callable[[ParameterUpdate], float]
     rows: Callable[[ParameterUpdate], list[Op]]

@@ -1,4 +1,4 @@
-"""Adam and momentum SGD: every number by itself, in one pass over gradient, weight and moments."""
+"""Adam and momentum SGD: element-wise, in one pass over gradient, weight and moments."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def sgd_state(update: ParameterUpdate) -> float:
 
 
 def adam_rows(update: ParameterUpdate, name: str = "adam", elements: float | None = None) -> list[Op]:
-    """Reads the gradient, reads and writes weight and moments; unfused, four more passes over fp32. `elements`: of those updated
-    by Adam, where another optimizer has the rest."""
+    """Reads the gradient, reads and writes weight and moments; four more fp32 passes if unfused. `elements`: those updated by Adam,
+    if another optimizer updates the others."""
     role = Role.ADAM_UPDATE if elements is None else Role.NONE
     return _rows(update, name, update.elements if elements is None else elements, update.first + update.second, role)
 

@@ -1,7 +1,7 @@
 """LAMB (You et al. 2020, arXiv:1904.00962): Adam's step scaled for each tensor by the norm of the weight over that of the step.
 
-As Apex' FusedLAMB: a kernel that writes the step over the gradient, norms of weights and of steps, a kernel that applies them.
-Where a tensor lies on several ranks its two norms are summed over them, all tensors in one call (Apex' DistributedFusedLAMB).
+As in Apex' FusedLAMB: one kernel writes the step over the gradient, one takes the norms of weights and steps, one applies them.
+If a tensor is sharded, its two norms are summed over the ranks, all tensors in one call (Apex' DistributedFusedLAMB).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Muon (Jordan et al. 2024; Liu et al. 2025, arXiv:2502.16982): momentum of each weight made orthogonal by Newton-Schulz, and Adam
-for the rest (embedding, head, norms, biases).
+"""Muon (Jordan et al. 2024; Liu et al. 2025, arXiv:2502.16982): the momentum of each weight is made orthogonal by Newton-Schulz;
+Adam updates the others (embedding, head, norms, biases).
 
 Five iterations on the smaller side s of an s x l matrix in 16 bits, X <- a X + (b A + c A A) X with A = X X': products of 2 s s
-l, 2 s s s and 2 s s l FLOPs, which add what is there already. Where state is sharded each weight has a home: one all-to-all
-brings it the whole momentum, one takes the result back, and the rank with the most work is waited for (longest first; NVIDIA
-Megatron-Core layer_sharded_muon, arXiv:2502.16982 section 2.3). Under tensor parallelism `muon_tp` says how a weight that is cut
-becomes whole.
+l, 2 s s s and 2 s s l FLOPs, which accumulate. If state is sharded, each weight has an owner rank: one all-to-all brings it the
+full momentum, one returns the result, and all wait for the rank with the most work (longest first; NVIDIA Megatron-Core
+layer_sharded_muon, arXiv:2502.16982 section 2.3). `muon_tp` says how a weight that is sharded over tp is gathered.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from windtunnel.workload.optimizers.update import Matrix, ParameterUpdate
 
 ITERATIONS = 5
 WIDTH = 2.0
-"""Bytes of a number while it is made orthogonal."""
+"""Bytes per element in the Newton-Schulz iterations."""
 
 
 def muon_state(update: ParameterUpdate) -> float:
-    """Bytes of one moment of weights, two of the rest."""
-    rest = update.elements - update.in_matrices
-    return update.in_matrices * update.first + rest * (update.first + update.second)
+    """Bytes of one moment for matrices and two for all other parameters."""
+    others = update.elements - update.in_matrices
+    return update.in_matrices * update.first + others * (update.first + update.second)
 
 
 def muon_rows(update: ParameterUpdate) -> list[Op]:
@@ -44,37 +43,37 @@ def muon_rows(update: ParameterUpdate) -> list[Op]:
 def _orthogonal(update: ParameterUpdate, inside: float) -> list[Op]:
     job = update.job
     homes = job.plan.sharding != "none" and job.shard_ranks > 1
-    mine = slowest(update) if homes else Counter(update.held.matrices)
-    size = WIDTH * max(inside, float(sum(m.elements * count for m, count in mine.items())))
+    local_weights = slowest(update) if homes else Counter(update.held.matrices)
+    size = WIDTH * max(inside, float(sum(m.elements * count for m, count in local_weights.items())))
     rows = [update.call("muon gather", Comm.ALL_TO_ALL, Axis.SHARD, size)] if homes else []
-    for matrix, count in mine.items():
+    for matrix, count in local_weights.items():
         rows += _iterations(update, matrix, count)
     return rows + ([update.call("muon scatter", Comm.ALL_TO_ALL, Axis.SHARD, size)] if homes else [])
 
 
 def _iterations(update: ParameterUpdate, matrix: Matrix, count: int) -> list[Op]:
     """Newton-Schulz of `count` weights of that shape."""
-    plan, how = update.job.plan, update.job.runtime.muon_tp
-    ranks = (plan.etp if matrix.expert else plan.tp) if matrix.cut and how != "blockwise" else 1
+    plan, mode = update.job.plan, update.job.runtime.muon_tp
+    ranks = (plan.etp if matrix.expert else plan.tp) if matrix.cut and mode != "blockwise" else 1
     wide, high = (matrix.rows * ranks, matrix.columns) if matrix.cut == "rows" else (matrix.rows, matrix.columns * ranks)
     short, long = min(wide, high), max(wide, high)
     axis = Axis.ETP if matrix.expert else Axis.TP
     rows = []
-    if ranks > 1 and how == "duplicated":
+    if ranks > 1 and mode == "duplicated":
         rows.append(update.call("muon gather over tp", Comm.ALL_GATHER, axis, WIDTH * short * long * count))
-    mine = long // ranks if how == "distributed" else long
-    elements = float(short * mine * count)
+    local_long = long // ranks if mode == "distributed" else long
+    elements = float(short * local_long * count)
     rows.append(update.moved("muon norm", elements, WIDTH, count, Kind.REDUCE))
     rows.append(update.moved("muon scale", elements, 2 * WIDTH, count, Kind.ELEMENTWISE))
-    rows.append(_product("muon X X'", short, short, mine, ITERATIONS * count, 0.0))
-    if ranks > 1 and how == "distributed":
+    rows.append(_product("muon X X'", short, short, local_long, ITERATIONS * count, 0.0))
+    if ranks > 1 and mode == "distributed":
         rows.append(update.call("muon X X' over tp", Comm.ALL_REDUCE, axis, ITERATIONS * 4.0 * short * short * count))
     rows.append(_product("muon A A", short, short, short, ITERATIONS * count, 1.0))
-    return [*rows, _product("muon B X", short, mine, short, ITERATIONS * count, 1.0)]
+    return [*rows, _product("muon B X", short, local_long, short, ITERATIONS * count, 1.0)]
 
 
 def _product(name: str, m: int, n: int, k: int, times: int, adds: float) -> Op:
-    """`times` products (m,k)x(k,n), one after the other; `adds` times the result is read as well."""
+    """`times` products (m,k)x(k,n), one after the other; the result is also read `adds` times."""
     moved = WIDTH * (m * k + k * n + (1.0 + adds) * m * n)
     return Op(
         name,
@@ -94,19 +93,19 @@ def _product(name: str, m: int, n: int, k: int, times: int, adds: float) -> Op:
 
 
 def slowest(update: ParameterUpdate) -> Counter[Matrix]:
-    """Weights of the rank that gets the most work, if each goes to the rank with the least so far, the largest first."""
+    """Weights of the rank with the most work, if weights are assigned by size, largest first, to the rank with the least work."""
     job = update.job
     most: Counter[Matrix] = Counter()
     for expert, ranks in ((False, job.shard_ranks), (True, job.expert_dp)):
         loads: list[tuple[float, int]] = [(0.0, rank) for rank in range(ranks)]
-        given: list[Counter[Matrix]] = [Counter() for _ in range(ranks)]
+        assigned: list[Counter[Matrix]] = [Counter() for _ in range(ranks)]
         ordered = sorted((m for m in update.held.matrices if m.expert == expert), key=_work, reverse=True)
         for matrix in ordered:
             for _ in range(update.held.matrices[matrix]):
                 load, rank = heapq.heappop(loads)
-                given[rank][matrix] += 1
+                assigned[rank][matrix] += 1
                 heapq.heappush(loads, (load + _work(matrix), rank))
-        most += max(given, key=lambda found: sum(_work(m) * count for m, count in found.items()), default=Counter())
+        most += max(assigned, key=lambda weights: sum(_work(m) * count for m, count in weights.items()), default=Counter())
     return most
 
 

@@ -1,4 +1,4 @@
-"""What an optimizer updates, and the rows that it is written with."""
+"""The parameters that an optimizer updates, and helpers that build its rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Cut = Literal["", "rows", "columns"]
 
 
 class Matrix(NamedTuple):
-    """A weight of `rows` x `columns` on this GPU; `cut`: which of them tensor parallelism divides; `expert`: one of an expert."""
+    """A weight of `rows` x `columns` on this GPU; `cut`: the side that tensor parallelism divides; `expert`: it belongs to an
+    expert."""
 
     rows: int
     columns: int
@@ -38,7 +39,7 @@ class Matrix(NamedTuple):
 class Held:
     """Parameters of one GPU's stage before data-parallel sharding: elements, those of experts, tensors, and weights by shape.
 
-    Weights are those of hidden layers, without embedding and head, and only listed for optimizers that ask."""
+    Weights are those of hidden layers, without embedding and head; empty unless the optimizer needs shapes."""
 
     elements: float
     experts: float = 0.0
@@ -48,7 +49,7 @@ class Held:
 
 @dataclass(frozen=True)
 class ParameterUpdate:
-    """The update of `elements` on this GPU, a shard of what it holds where state is sharded.
+    """The update of `elements` on this GPU; if state is sharded, they are its shard.
 
     `grad`, `main` are bytes of a gradient and of the number that is updated; `first`, `second` those of a moment.
     """
@@ -69,12 +70,12 @@ class ParameterUpdate:
 
     @property
     def in_matrices(self) -> float:
-        """Elements of `elements` that belong to `held.matrices`."""
-        whole = sum(m.elements * count for m, count in self.held.matrices.items())
-        return self.elements * whole / self.held.elements if self.held.elements else 0.0
+        """Those of `elements` that belong to `held.matrices`."""
+        unsharded = sum(m.elements * count for m, count in self.held.matrices.items())
+        return self.elements * unsharded / self.held.elements if self.held.elements else 0.0
 
     def launches(self, elements: float) -> int:
-        """Multi-tensor kernels over so many."""
+        """Number of multi-tensor kernels for so many elements and tensors."""
         return max(1, math.ceil(elements / TENSORS_PER_CHUNK))
 
     def moved(self, name: str, elements: float, width: float, launches: int | None = None, kind: Kind = Kind.OPTIMIZER) -> Op:

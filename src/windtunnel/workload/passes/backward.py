@@ -7,7 +7,7 @@ from windtunnel.workload.passes.recompute import parts_again, rows_again
 from windtunnel.workload.tape import Unit
 
 Rows = list[list[Op]]
-"""Rows grouped by unit: asynchronous communication is awaited at the end of its group."""
+"""Rows grouped by unit: the end of a group waits for its asynchronous communication."""
 
 
 def forward_rows(units: list[Unit]) -> Rows:
@@ -16,7 +16,7 @@ def forward_rows(units: list[Unit]) -> Rows:
 
 
 def backward_rows(units: list[Unit], recompute: str, modules: tuple[str, ...] = ("core_attn",)) -> Rows:
-    """Rows of the backward pass under a recompute policy: what runs again first, then the units in reverse.
+    """Rows of the backward pass under a recompute policy: recomputed rows first, then the units in reverse.
 
     Under selective recompute each of `modules` runs again just before the last unit that needs it.
     """

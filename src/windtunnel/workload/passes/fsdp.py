@@ -1,4 +1,4 @@
-"""What full sharding adds to a block's passes on the compute stream, and how far ahead parameters are gathered.
+"""Kernels that full sharding adds to a block's passes on the compute stream, and how far ahead parameters are gathered.
 
 FSDP 2 and ZeRO-3 gather a block's parameters into one buffer and copy them out of it, and copy gradients into the buffer that is
 reduced (PyTorch `_fsdp_collectives.py`: all_gather_copy_out, chunk_cat). FSDP 1 uses views of a flat parameter and copies nothing.
@@ -14,17 +14,17 @@ from windtunnel.workload.identity import LAYERS, Module
 from windtunnel.workload.ops import Kind, Op, Phase
 
 SCALES = 4.0 / 2048
-"""Bytes an element of fp32 scales, one for 2048 numbers."""
+"""Bytes of scales per element: one fp32 scale for 2048 numbers."""
 INT8, INT4 = 1.0 + SCALES, 0.5 + SCALES
-"""Bytes an element of what ZeRO++ sends: parameters (qwZ), gradients (qgZ)."""
+"""Bytes per element that ZeRO++ sends: parameters (qwZ), gradients (qgZ)."""
 
 
 def sharding_copies(job: Job, parameters: float, frozen: float = 0.0) -> tuple[list[Op], list[Op], list[Op]]:
     """Rows before forward, before backward and after backward of a block with `parameters` trained and `frozen` elements on
     this GPU."""
     runtime, plan = job.runtime, job.plan
-    whole = parameters + frozen
-    if not whole or job.shard_ranks == 1:
+    numbers = parameters + frozen
+    if not numbers or job.shard_ranks == 1:
         return [], [], []
     width, reduced = runtime.compute_width, DTYPE_BYTES[runtime.reduce_dtype]
 
@@ -34,28 +34,28 @@ def sharding_copies(job: Job, parameters: float, frozen: float = 0.0) -> tuple[l
     if not plan.shards_parameters:
         into = plan.sharding == "zero2" and runtime.contiguous_gradients
         return [], [], copy("gradients into bucket", Phase.GRADIENT_SYNC, 2.0 * width if into else 0.0)
-    out = copy("parameters out", Phase.PARAMETER_SYNC, 2.0 * width, whole) if runtime.sharding_copies else []
-    if plan.quantised_gather:  # a rank's shard to INT8, and the whole back from it
-        out = copy("parameters quantise", Phase.PARAMETER_SYNC, (width + INT8) * (1.0 + 1.0 / job.shard_ranks), whole) + out
-    second = copy("second copy", Phase.PARAMETER_SYNC, 2.0 * width / plan.secondary_group, whole) if plan.secondary_group else []
+    out = copy("parameters out", Phase.PARAMETER_SYNC, 2.0 * width, numbers) if runtime.sharding_copies else []
+    if plan.quantised_gather:  # quantise the rank's shard to INT8, dequantise the gathered parameters
+        out = copy("parameters quantise", Phase.PARAMETER_SYNC, (width + INT8) * (1.0 + 1.0 / job.shard_ranks), numbers) + out
+    second = copy("second copy", Phase.PARAMETER_SYNC, 2.0 * width / plan.secondary_group, numbers) if plan.secondary_group else []
     back = copy("gradients in", Phase.GRADIENT_SYNC, width + reduced) if runtime.sharding_copies else []
-    if plan.quantised_reduce:  # to INT4; after the first all-to-all added and to INT4 again; after the second added
+    if plan.quantised_reduce:  # to INT4; sum and to INT4 again after the first all-to-all; sum after the second
         near = job.near_ranks
         back += copy("gradients quantise", Phase.GRADIENT_SYNC, width + 2.0 * INT4 + 2.0 * INT4 / near + reduced / job.shard_ranks)
     return out + second, out if runtime.reshard_after_forward else [], back
 
 
 def persistent(job: Job, block: Block) -> float:
-    """Elements of a block's tensors that stay whole on every rank: those smaller than the runtime's threshold, experts' aside."""
+    """Elements of a block's tensors that are not sharded: those below the runtime's threshold, without those of experts."""
     least = job.runtime.persistent_parameters
     return float(sum(w for w in block.tensors.weights if w < least)) if least and job.plan.shards_parameters else 0.0
 
 
 def blocks_ahead(workload: Workload, stage: int) -> int:
-    """Blocks whose parameters are gathered before the one in use needs them, of those that repeat on `stage`.
+    """Number of blocks that are gathered ahead of the one in use, among those that repeat on `stage`.
 
-    DeepSpeed gathers modules, not blocks, up to a number of elements ahead and alive: any number ahead hides gathers behind the
-    module before, as one block ahead does, unless there is no room for two modules.
+    DeepSpeed gathers modules, not blocks, up to limits on prefetched and live elements. Any limit that admits two modules hides
+    gathers behind the module before, as one block ahead does.
     """
     runtime = workload.job.runtime
     used = {b for chunk in workload.stages[stage] for b, times in chunk.blocks}

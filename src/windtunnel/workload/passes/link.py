@@ -6,17 +6,16 @@ from windtunnel.workload.ops import Kind, Op
 
 
 def link(units: list[list[Op]]) -> tuple[list[Op], list[tuple[int, ...]]]:
-    """Rows in order, and for each the earlier rows whose end it awaits; at most two each.
+    """Rows in order, and for each the earlier rows that it waits for; at most two each.
 
-    A blocking communication row waits for the last computation, and the next computation waits for it. The others wait for what
-    they name, and the first computation after their unit waits for them. A program begins and ends with computation, if need be
-    with a row that only waits: so it joins what comes before and after it, and a wait for another stage is never booked under a
-    collective.
+    A blocking communication row waits for the last computation, and the next computation waits for it. The others wait for the rows
+    in `waits`, and the first computation after their unit waits for them. A program begins and ends with computation, if necessary
+    with a row that only waits. So programs can be chained, and a wait for another stage is never booked under a collective.
     """
     rows: list[Op] = []
     waits: list[tuple[int, ...]] = []
     last = 0
-    pending: dict[int, int] = {}  # stream -> latest communication row that the next computation awaits
+    pending: dict[int, int] = {}  # stream -> latest communication row that the next computation waits for
 
     def append(op: Op, awaited: list[int]) -> None:
         rows.append(op)

@@ -1,4 +1,4 @@
-"""Activations that leave: blocks whose saved tensors live elsewhere, and when their copies run."""
+"""Activation offloading: blocks whose saved tensors live elsewhere, and when their copies run."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ READS: dict[str, Callable[[Unit], bool]] = {
     "expert_fc1": lambda unit: unit.role is Role.EXPERT_UP,
     "moe_act": lambda unit: unit.place is Module.MOE and unit.role in (Role.ACTIVATION, Role.GATED_ACTIVATION),
 }
-"""Units of a layer that keep what a module of `plan.offload.modules` reads."""
+"""Module of `plan.offload.modules` -> units of a layer that keep its inputs."""
 
 
 def away(block: Block, plan: Plan | None = None, units: Sequence[Unit] = (), recompute: str = "none") -> Block:
-    """`block` with what it keeps moved out; its own backward pass has it back on the GPU.
+    """`block` with its saved tensors offloaded; its backward pass has them on the GPU again.
 
-    Where `plan` names modules, only what these of the block's `units` keep under `recompute` leaves.
+    If `plan` names modules, only tensors leave that those of the block's `units` keep under `recompute`.
     """
     kept: tuple[float, ...] = ()
-    gone = block.tensors.kept or (block.saved,)
+    offloaded = block.tensors.kept or (block.saved,)
     if plan is not None and plan.offload.modules:
         leaves = [any(READS[name](unit) for name in plan.offload.modules) for unit in units]
-        gone, kept = (
-            saved_tensors([u for u, out in zip(units, leaves, strict=True) if out is which], recompute, 0.0, plan.recompute_modules)
-            for which in (True, False)
+        offloaded, kept = (
+            saved_tensors(
+                [u for u, out in zip(units, leaves, strict=True) if out is leaving], recompute, 0.0, plan.recompute_modules
+            )
+            for leaving in (True, False)
         )
-    moved = min(block.saved, sum(gone))
+    moved = min(block.saved, sum(offloaded))
     return replace(
         block,
         key=replace(block.key, offloaded=True),
@@ -46,18 +48,18 @@ def away(block: Block, plan: Plan | None = None, units: Sequence[Unit] = (), rec
         saved=block.saved - moved,
         working=block.working + moved,
         offloaded=moved,
-        tensors=BlockTensors(block.tensors.weights, block.tensors.trained, kept, (*gone, *block.tensors.again)),
+        tensors=BlockTensors(block.tensors.weights, block.tensors.trained, kept, (*offloaded, *block.tensors.again)),
     )
 
 
 def windows(offloaded: int, layers: int) -> tuple[int, ...]:
-    """For each of the first `offloaded` of `layers` layers, the layer with whose end its copy must be over, before the next one's
-    begins; in backward the layer at whose start it is fetched.
+    """For each of the first `offloaded` of `layers` layers, the layer at whose end its copy must be complete, before the next copy
+    begins; in backward, the layer at whose start it is fetched.
 
     Copies are spread over all layers, as Transformer Engine does (`cpu_offload.py`, AsyncDoubleBufferGroupOffloadHandler:
-    layer_window_map), and have at least the layer after their own; `layers` where there is none left.
+    layer_window_map). A copy has at least the layer after its own to run in; `layers` if there is no such layer.
     """
     if offloaded == 0:
         return ()
-    each, more = divmod(layers, offloaded)
-    return tuple(max(each * (i + 1) - 1 + min(i + 1, more), i + 1) for i in range(offloaded))
+    layers_per_copy, more = divmod(layers, offloaded)
+    return tuple(max(layers_per_copy * (i + 1) - 1 + min(i + 1, more), i + 1) for i in range(offloaded))

@@ -14,10 +14,10 @@ from windtunnel.workload.passes.link import link
 from windtunnel.workload.tape import Unit
 
 MOMENTS = {"adam": 2, "lamb": 2, "sgd": 1}
-"""Numbers of optimizer state per parameter, beside a master copy, of optimizers that treat all alike."""
+"""Elements of optimizer state per parameter, beside a master copy, for optimizers that treat all parameters alike."""
 
 _ELSEWHERE = (Module.EMBEDDING, Module.HEAD)
-"""Modules whose matrices are no hidden layer's."""
+"""Modules whose matrices do not belong to hidden layers."""
 
 
 def sharded(job: Job, parameters: float, experts: float = 0.0) -> float:
@@ -26,60 +26,60 @@ def sharded(job: Job, parameters: float, experts: float = 0.0) -> float:
 
 
 def updated_parameters(job: Job, parameters: float, experts: float = 0.0) -> float:
-    """Elements whose optimizer state this GPU holds: all, or a shard under ZeRO and FSDP, cut over both copies of a model that a
-    pipeline holds twice."""
+    """Elements whose optimizer state is on this GPU: all, or a shard under ZeRO and FSDP; under DualPipe the shards are cut over
+    both copies of the model."""
     return parameters if job.plan.sharding == "none" else sharded(job, parameters, experts) / job.copies
 
 
 def matrices_of(job: Job, units: list[Unit]) -> Counter[Matrix]:
-    """Weights of hidden layers by shape: those that have a product for their gradient. Empty where the optimizer does not ask."""
-    found: Counter[Matrix] = Counter()
+    """Weights of hidden layers by shape, from the products of their gradients. Empty if the optimizer does not need shapes."""
+    counts: Counter[Matrix] = Counter()
     if not OPTIMIZERS[job.runtime.optimizer].by_shape:
-        return found
+        return counts
     for unit in units:
         products = (op for op in unit.backward if op.phase is Phase.WGRAD and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM))
         product = next(products, None)
         if product is not None and unit.place not in _ELSEWHERE and unit.parameters:
-            found[Matrix(product.m, product.n, unit.cut, product.kind is Kind.GROUPED_GEMM)] += product.batch
-    return found
+            counts[Matrix(product.m, product.n, unit.cut, product.kind is Kind.GROUPED_GEMM)] += product.batch
+    return counts
 
 
 def held_by(parameters: float, experts: float, blocks: list[tuple[Block, int]]) -> Held:
-    """What a stage of `blocks` with repeats holds."""
+    """Parameters of a stage of `blocks` with repeats."""
     shapes: Counter[Matrix] = Counter()
     for block, times in blocks:
         shapes.update({matrix: count * times for matrix, count in block.matrices})
     return Held(parameters, experts, sum(len(block.tensors.trained) * times for block, times in blocks), shapes)
 
 
-def state_bytes(job: Job, held: Held) -> float:
-    """Bytes of optimizer state of `held` on this GPU, without master copies."""
-    n = updated_parameters(job, held.elements, held.experts)
-    return OPTIMIZERS[job.runtime.optimizer].state(ParameterUpdate(job, held, n, 4.0, 4.0))
+def state_bytes(job: Job, stage_weights: Held) -> float:
+    """Bytes of optimizer state of `stage_weights` on this GPU, without master copies."""
+    n = updated_parameters(job, stage_weights.elements, stage_weights.experts)
+    return OPTIMIZERS[job.runtime.optimizer].state(ParameterUpdate(job, stage_weights, n, 4.0, 4.0))
 
 
 def update_of(job: Job, held: Held, copies: list[Op] | None = None) -> tuple[list[Op], list[tuple[int, ...]]]:
-    """Rows of the update of what one GPU holds, before data-parallel sharding, then `copies`; and what each row awaits, counted
-    from the first one after the gradient's norm."""
+    """Rows that update the parameters of one GPU, then `copies`; and the rows that each waits for, counted from the first row after
+    the gradient's norm. `held` is before data-parallel sharding."""
     before, after = optimizer_rows(job, held)
     linked, waits = link([after + (copies or [])])
     return before + linked, [()] * len(before) + waits
 
 
-def optimizer_rows(job: Job, held: Held) -> tuple[list[Op], list[Op]]:
+def optimizer_rows(job: Job, stage_weights: Held) -> tuple[list[Op], list[Op]]:
     """Rows up to the gradient's norm, and after it."""
     runtime = job.runtime
-    n = updated_parameters(job, held.elements, held.experts)
-    elsewhere = n * job.plan.offload.updated_away  # the CPU converts, scales and updates those
+    n = updated_parameters(job, stage_weights.elements, stage_weights.experts)
+    elsewhere = n * job.plan.offload.updated_away  # the CPU converts, scales and updates them
     n -= elsewhere
     grad, weight = DTYPE_BYTES[runtime.gradient_dtype], DTYPE_BYTES[runtime.weight_dtype]
     moved_away = elsewhere * grad
-    update = ParameterUpdate(job, held, n, grad, 4.0 if runtime.master_weights else weight)
+    update = ParameterUpdate(job, stage_weights, n, grad, 4.0 if runtime.master_weights else weight)
     before = []
     if grad < 4 and runtime.master_weights and n >= 1.0:  # unscale into fp32 copies, as fp16 optimizers with 16-bit gradients do
         before.append(update.moved("gradients to fp32", n, grad + 4, kind=Kind.COPY))
         grad = 4
-        update = ParameterUpdate(job, held, n, grad, 4.0)
+        update = ParameterUpdate(job, stage_weights, n, grad, 4.0)
     norm = update.moved("gradient norm", n, grad, kind=Kind.REDUCE)
     before.append(norm._replace(bytes=norm.bytes + moved_away, role=Role.GRADIENT_NORM))
     if n < 1.0:

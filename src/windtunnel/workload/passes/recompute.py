@@ -1,4 +1,4 @@
-"""What backward runs again, and what forward may therefore throw away."""
+"""Recompute: rows that backward runs again, and tensors that forward therefore does not keep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
         return [[_again(op) for op in u.forward] for u in units if u.forward]
     rows: list[list[Op]] = []
     for unit in units:
-        fused = any(op.kind is Kind.ATTENTION for op in unit.forward)  # kept whole, with its exchange over context ranks
+        fused = any(op.kind is Kind.ATTENTION for op in unit.forward)  # attention is kept, with its exchange over context ranks
         again = [] if fused else [_again(op, unit.again) for op in unit.forward if _runs_again(op, unit)]
         if again:
             rows.append(again)
@@ -29,22 +29,21 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
 
 
 def parts_again(units: list[Unit], modules: tuple[str, ...], last: Unit) -> list[list[Unit]]:
-    """Units that `modules` run again just before the backward pass of `last`, the last unit in their place that needs them."""
-    found = []
+    """Units of each of `modules` that run again just before the backward pass of `last`, the last unit that needs them."""
+    groups = []
     for name in modules:
         users = [u for u in units if u.place == last.place and name in u.gives]
         if users and users[-1] is last:
-            found.append([u for u in units if u.place == last.place and name in u.parts])
-    return found
+            groups.append([u for u in units if u.place == last.place and name in u.parts])
+    return groups
 
 
 def saved_bytes(units: list[Unit], recompute: str, boundary: float, modules: tuple[str, ...] = ("core_attn",)) -> float:
     """Bytes kept per micro batch from forward to backward; `boundary` is the block's input.
 
-    Full keeps the input only, selective all but the score matrices (Korthikanti et al. 2022, section 5) and what other `modules`
-    bring back. Op-level keeps the input
-    and what torchtitan's save list names: outputs of the products that do not run again, of fused attention and of
-    reduce-scatters. The last product and the last reduce-scatter have no reader in backward.
+    Full keeps only the input. Selective keeps all but the score matrices (Korthikanti et al. 2022, section 5) and the tensors that
+    other `modules` bring back. Op-level keeps the input and the tensors of torchtitan's save list: outputs of the products that do
+    not run again, of fused attention and of reduce-scatters. Backward does not read the last product and the last reduce-scatter.
     """
     if recompute == "full":
         return boundary
@@ -58,7 +57,7 @@ def saved_bytes(units: list[Unit], recompute: str, boundary: float, modules: tup
 
 
 def saved_tensors(units: list[Unit], recompute: str, boundary: float, modules: tuple[str, ...]) -> tuple[float, ...]:
-    """`saved_bytes` in pieces, by unit in forward order: bytes of each tensor that stays."""
+    """`saved_bytes` by tensor: bytes of each tensor that stays, by unit in forward order."""
     if recompute == "full":
         return (boundary,)
     if recompute == "ops":
@@ -67,9 +66,9 @@ def saved_tensors(units: list[Unit], recompute: str, boundary: float, modules: t
 
 
 def tensors_again(units: list[Unit], recompute: str, modules: tuple[str, ...], working: float) -> tuple[float, ...]:
-    """Bytes of what recompute brings back in a backward pass, by unit in forward order; they add up to `working`.
+    """Bytes that recompute brings back in a backward pass, by unit in forward order; they add up to `working`.
 
-    A unit's share of `working` is as large as its share of what recompute drops.
+    A unit's share of `working` equals its share of the bytes that recompute drops.
     """
     if working <= 0.0:
         return ()
@@ -87,7 +86,7 @@ def _left(unit: Unit, recompute: str, modules: tuple[str, ...]) -> float:
 
 
 def _pieces(unit: Unit, size: float) -> list[float]:
-    """`size` bytes of the unit, cut as its tensors are."""
+    """`size` bytes of the unit, split like its tensors."""
     return [piece * size / unit.saved for piece in unit.tensors or (unit.saved,)] if size > 0.0 else []
 
 
@@ -101,7 +100,7 @@ def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
             if op.kind is Kind.GEMM and not unit.core:
                 kept.append((1.0 - unit.again) * op.batch * op.m * op.n * width)
         fused = [op for op in unit.forward if op.kind is Kind.ATTENTION]
-        if fused:  # its first block has all queries
+        if fused:  # the first block has all queries
             kept.append(fused[0].batch * fused[0].m * (fused[0].k * width + LOG_SUM_BYTES))
         if any(op.comm is Comm.REDUCE_SCATTER and op.axis is Axis.TP for op in unit.forward):
             kept.append(boundary)
@@ -109,7 +108,7 @@ def _kept_outputs(units: list[Unit], boundary: float) -> list[float]:
 
 
 def _core_inputs(units: list[Unit]) -> float:
-    """Query, key and value stay when the core runs again: the products' inputs without the score matrices."""
+    """Bytes that stay when the core runs again: query, key and value, without the score matrices."""
     return sum(u.saved for u in units if u.core and not _scores(u))
 
 

@@ -1,7 +1,7 @@
 """Pipeline schedules: the order in which each stage runs the forward and backward passes of its micro batches.
 
-A schedule is a function `(stages, virtual stages, micro batches) -> actions of each stage`; add one file and one line below. What
-it asks of a plan, and where its virtual stages sit, is `spec.shapes`.
+A schedule is a function `(stages, virtual stages, micro batches) -> actions of each stage`; add one file and one line below.
+`spec.shapes` states its requirements on the plan, and where its virtual stages sit.
 """
 
 from __future__ import annotations

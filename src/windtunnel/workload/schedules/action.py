@@ -1,4 +1,4 @@
-"""One step of a schedule, and the pen that schedules are written with."""
+"""One step of a schedule, and the writer that builds the actions of a stage."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 
 class Pass(IntEnum):
-    """What an action runs. BACKWARD is the whole backward pass; where a schedule cuts it in two, INPUT_GRADIENT is what the stage
-    before waits for, and WEIGHT_GRADIENT may run at any time after it."""
+    """The pass that an action runs. BACKWARD is the whole backward pass. If a schedule splits it, the stage before waits for
+    INPUT_GRADIENT, and WEIGHT_GRADIENT may run at any time after it."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -24,8 +24,8 @@ class Pass(IntEnum):
 class Action(NamedTuple):
     """A pass of one micro batch through one virtual stage of the stage that runs it.
 
-    `beside_next`: a forward pass that runs at the same time as the backward pass that follows it in the list, so that calls of one
-    hide behind computation of the other.
+    `beside_next`: a forward pass that runs at the same time as the next backward pass in the list, so that calls of one overlap
+    with computation of the other.
     """
 
     direction: Pass
@@ -52,7 +52,7 @@ class Pen:
         self._written: Counter[tuple[Pass, int]] = Counter()
 
     def write(self, direction: Pass, chunk: int, beside_next: bool = False) -> Action:
-        """Append the next micro batch's pass. A whole backward pass stands for both of its halves."""
+        """Append the next micro batch's pass. A whole backward pass counts as both of its halves."""
         base = self.first[chunk] if self.first else 0
         key = Pass.INPUT_GRADIENT if direction is Pass.BACKWARD else direction
         action = Action(direction, chunk, base + self._written[key, chunk], beside_next)

@@ -1,6 +1,6 @@
-"""Breadth-first (Lamy-Poirier 2023, arXiv 2211.05953; PyTorch's LoopedBFS): all micro batches walk a virtual stage before the next.
+"""Breadth-first (Lamy-Poirier 2023, arXiv 2211.05953; PyTorch's LoopedBFS): all micro batches run a virtual stage before the next.
 
-A virtual stage's parameters are gathered and its gradients reduced once for all micro batches, at the price of GPipe's memory.
+A virtual stage's parameters are gathered and its gradients reduced once for all micro batches, but memory is that of GPipe.
 """
 
 from __future__ import annotations

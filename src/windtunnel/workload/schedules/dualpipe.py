@@ -1,7 +1,7 @@
-"""DualPipe (DeepSeek-V3, arXiv 2412.19437, §3.2.1): micro batches enter at both ends of the pipeline, half of them at each.
+"""DualPipe (DeepSeek-V3, arXiv 2412.19437, §3.2.1): half of the micro batches enter at each end of the pipeline.
 
-Stage s holds the model's parts s and stages - 1 - s, the second for micro batches that come from the other end: all parameters
-exist twice. Forward passes of one way run beside backward passes of the other.
+Stage s holds the model's parts s and stages - 1 - s, the second for micro batches from the other end, so all parameters exist
+twice. Forward passes of one direction run beside backward passes of the other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from windtunnel.workload.schedules.dualpipev import two_ways
 
 
 def dualpipe(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
-    """Actions of each stage; `chunks` is 2 (one a way), stages and micro batches are even, the latter 2 stages or more.
+    """Actions of each stage. `chunks` is 2 (one per direction); stages and micro batches are even; micro batches >= 2 stages.
 
     The first half of the micro batches enters at stage 0 and uses chunk 0, the second half at the last stage and uses chunk 1.
     """

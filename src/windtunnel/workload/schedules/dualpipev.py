@@ -1,5 +1,5 @@
-"""DualPipeV (the V-shaped half of DeepSeek-V3's DualPipe; PyTorch's DualPipeV): two virtual stages a stage, the model folded into a
-V, and forward passes of one beside backward passes of the other."""
+"""DualPipeV (the V-shaped half of DeepSeek-V3's DualPipe; PyTorch's DualPipeV): each stage has two virtual stages in a V, and runs
+forward passes of one beside backward passes of the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def dualpipev(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]
 
 
 def two_ways(stages: int, stage: int, micro_batches: int, chunks: tuple[int, int], first: tuple[int, int]) -> Order:
-    """Order of the stage that is `stage` hops from where micro batches enter, `stages` - 1 from where the two ways meet.
+    """Order of the stage that is `stage` hops from where micro batches enter; the two directions meet `stages` - 1 hops from there.
 
     `chunks` are the virtual stages that micro batches reach first and second; each runs `micro_batches`, numbered from `first` on.
     """
@@ -48,7 +48,7 @@ def two_ways(stages: int, stage: int, micro_batches: int, chunks: tuple[int, int
         weight()
         pen.write(F, far)
     for i in range(micro_batches - 2 * stages + stage + 1):
-        if i == 0 and behind == 0:  # one after the other: the pair would hold up the gradient that all others wait for
+        if i == 0 and behind == 0:  # not paired: a pair would delay the gradient that all other stages wait for
             pen.write(F, near)
             backward(far, halves=False)
         else:

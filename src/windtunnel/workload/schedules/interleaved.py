@@ -1,5 +1,5 @@
-"""Interleaved 1F1B (Narayanan et al. 2021, §2.2): stages hold several virtual stages and walk them `stages` micro batches at a
-time."""
+"""Interleaved 1F1B (Narayanan et al. 2021, §2.2): a stage holds several virtual stages and runs `stages` micro batches on each
+before the next."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from windtunnel.workload.schedules.action import Action, Order, Pass
 
 
 def per_round(stages: int, micro_batches: int) -> int:
-    """Micro batches that walk one virtual stage before the next: `stages`, or the nearest even share where they don't divide."""
+    """Micro batches that run one virtual stage before the next: `stages`, or the nearest even share if they do not divide."""
     return micro_batches // max(1, micro_batches // stages)
 
 
 def turn(index: int, direction: Pass, chunks: int, width: int) -> Action:
-    """The `index`-th pass of a stage in a direction when micro batches come in rounds of `width`; backward walks chunks in
+    """The `index`-th pass of a stage in a direction, if micro batches come in rounds of `width`; backward runs chunks in
     reverse."""
     place = index % (width * chunks)
     chunk = place // width

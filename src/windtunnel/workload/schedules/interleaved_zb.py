@@ -1,5 +1,5 @@
-"""Interleaved zero bubble (Qi et al. 2023, arXiv 2401.10241; PyTorch's InterleavedZeroBubble): 1F1B over virtual stages whose
-backward pass is cut in two, with weight gradients held back to fill what would be bubble."""
+"""Interleaved zero bubble (Qi et al. 2023, arXiv 2401.10241; PyTorch's InterleavedZeroBubble): interleaved 1F1B with split backward
+passes, whose weight gradients are delayed to fill the bubble."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def interleaved_zb(stages: int, chunks: int, micro_batches: int) -> tuple[Order,
 
 
 def held_back(stages: int, chunks: int, micro_batches: int, hops: int) -> tuple[Order, ...]:
-    """Stage s warms up with `hops` forwards for every stage behind it, and its weight gradients run `hops` s passes late.
+    """Stage s warms up with `hops` forwards for every stage after it, and its weight gradients run `hops` s passes late.
 
-    What runs late fills the end, where gradients trickle back: later stages, which start later, have more of it.
+    Delayed weight gradients fill the cool-down; later stages, which start later, delay more of them.
     """
     total, width = micro_batches * chunks, per_round(stages, micro_batches)
     plans = []

@@ -1,5 +1,5 @@
-"""1F1B and interleaved 1F1B with each forward pass of the steady state beside a backward pass, so that tokens of one micro batch
-travel while another computes: Megatron-Core's `--overlap-moe-expert-parallel-comm` (combined_1f1b.py)."""
+"""1F1B and interleaved 1F1B with each forward pass of the steady state beside a backward pass, so that the all-to-alls of one micro
+batch overlap with computation of another: Megatron-Core's `--overlap-moe-expert-parallel-comm` (combined_1f1b.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from windtunnel.workload.schedules.interleaved import per_round, turn
 
 
 def overlapped(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
-    """Actions of each stage: one forward more than interleaved 1F1B before the first pair, so that neither pass of a pair needs the
-    other. With one stage micro batch i + 1 runs forward beside the backward pass of micro batch i."""
+    """Actions of each stage: one forward more than interleaved 1F1B before the first pair, so that the passes of a pair are
+    independent. With one stage, micro batch i + 1 runs forward beside the backward pass of micro batch i."""
     total, width = micro_batches * chunks, per_round(stages, micro_batches)
     plans = []
     for stage in range(stages):

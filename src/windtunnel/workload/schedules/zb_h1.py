@@ -1,4 +1,4 @@
-"""ZB-H1 (Qi et al. 2023, arXiv 2401.10241, §2.1): 1F1B with the backward pass cut in two, in 1F1B's memory."""
+"""ZB-H1 (Qi et al. 2023, arXiv 2401.10241, §2.1): 1F1B with a split backward pass, and the memory of 1F1B."""
 
 from __future__ import annotations
 

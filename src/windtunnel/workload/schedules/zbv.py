@@ -1,6 +1,6 @@
-"""ZBV (Qi et al. 2023, arXiv 2401.10241, §6; PyTorch's ZBVZeroBubble): two virtual stages a stage, the model folded into a V.
+"""ZBV (Qi et al. 2023, arXiv 2401.10241, §6; PyTorch's ZBVZeroBubble): two virtual stages per stage, in a V.
 
-The first stage holds both ends of the model, so that backward begins where forward ended and no stage waits for the other end.
+The first stage holds both ends of the model, so backward begins on the stage where forward ended.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ F, B, W = Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 
 
 def zbv(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
-    """Actions of each stage; `chunks` is 2. No bubble where F = B = W; written for 2 stages - 1 micro batches at least, of which
-    those that a smaller step lacks are left out."""
+    """Actions of each stage; `chunks` is 2. No bubble if F = B = W. The order is that of 2 stages - 1 micro batches or more; for a
+    smaller step, the passes of missing micro batches are left out."""
     full = max(2 * stages - 1, micro_batches)
     return tuple(tuple(a for a in _stage(stages, stage, full) if a.micro_batch < micro_batches) for stage in range(stages))
 

@@ -1,4 +1,4 @@
-"""Collective algorithms as lanes, one file each: who sends what to whom, and what each send waits for."""
+"""Collective algorithms as lanes, one file each: the sends between ranks, and the waits of each send."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ LOWERINGS: dict[str, Callable[[CollectiveCall], Pattern]] = {
     "hierarchical": hierarchical,
     "bruck": bruck,
 }
-"""What NCCL's tuner selects (its names as in `nccl/constants.py`), then algorithms of other libraries."""
+"""Algorithms that NCCL's tuner selects (names as in `nccl/constants.py`), then those of other libraries."""
 
 OTHERS = ("direct", "halving_doubling", "hierarchical", "bruck")
-"""Those that NCCL does not have; they run when asked for by name."""
+"""Algorithms that NCCL does not have; they run only if named."""
 
 __all__ = ["LOWERINGS", "OTHERS", "CollectiveCall", "Pattern"]

@@ -25,12 +25,12 @@ def schedule(ranks: int, per_node: int) -> tuple[int, Int64s, Int64s]:
     nodes = -(-ranks // per_node)
     size = ranks if nodes == 1 else math.gcd(8, per_node, ranks)
     groups = ranks // size
-    turns, ahead, found = 1 << (groups - 1).bit_length(), 0, []
+    turns, ahead, offsets = 1 << (groups - 1).bit_length(), 0, []
     for k in range(1, turns + 1):
         if ahead < groups:
-            found.append(ahead)
+            offsets.append(ahead)
         ahead = (ahead + k) & (turns - 1)
-    return size, np.repeat(np.array(found, dtype=np.int64), size), np.tile(np.arange(size, dtype=np.int64), groups)
+    return size, np.repeat(np.array(offsets, dtype=np.int64), size), np.tile(np.arange(size, dtype=np.int64), groups)
 
 
 def p2p_slice(nbytes: float, far: bool, nvlink: bool = True) -> float:
@@ -71,7 +71,7 @@ def all_to_all(call: CollectiveCall) -> Pattern:  # long: ends in a column a lin
     slices = np.where(local, min(block, int(p2p_slice(block, False))), min(block, int(p2p_slice(block, True))))
     near, far = min(n, call.per_node) - 1, n - min(n, call.per_node)
     pace = np.where(local, near / max(1, min(at_once, near)), far / max(1, min(at_once, far))) * block
-    # Local sends and receives of rank 0 stand for all: how many of each round's batch stay in the node.
+    # Rank 0 represents all ranks: number of sends and receives of each round's batch that stay in the node.
     inside = local[:rounds]
     batches = [inside[i : i + at_once] for i in range(0, rounds, at_once)]
 

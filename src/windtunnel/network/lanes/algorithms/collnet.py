@@ -1,7 +1,7 @@
-"""CollNet (SHARP): the fabric's switches add. Each node's heads send the buffer up once and get the sum once.
+"""CollNet (SHARP): the fabric's switches add. Each node's heads send the buffer up once and receive the sum once.
 
-Direct: every GPU of a node hands each head its part, the heads go out by their own NICs. Chain: as a tree's chain inside the
-node, one head a channel. Leaf switches add what their nodes send, a switch above them adds the leaves (NCCL 2.30.7,
+Direct: every GPU of a node sends each head its part; each head uses its own NIC. Chain: like a tree's chain inside the
+node, with one head per channel. Leaf switches add the data of their nodes, a switch above them adds the leaves (NCCL 2.30.7,
 `src/device/all_reduce.h`; reduction tree as in the SHARP paper, Graham et al. 2016).
 
 Numbers: the switch of leaf group l and head h is n + nodes + l * heads + h; above several leaf groups, after all of those, one a
@@ -23,12 +23,12 @@ def collnet_direct(call: CollectiveCall) -> Pattern:
 
 
 def collnet_chain(call: CollectiveCall) -> Pattern:
-    """All-reduce along a chain in each node, from the far end to the head and back."""
+    """All-reduce along a chain in each node, from its end to the head and back."""
     return _collnet(call, direct=False)
 
 
 def heads_of(call: CollectiveCall) -> list[int]:
-    """Local ranks that speak to the fabric."""
+    """Local ranks that send to the fabric."""
     heads = max(1, min(call.nics, call.per_node))
     return [head * call.per_node // heads for head in range(heads)]
 
@@ -55,7 +55,7 @@ def _collnet(call: CollectiveCall, direct: bool) -> Pattern:  # long: ends in a 
         for part in range(parts):
             at = part if direct else channel % len(heads)
             local = heads[at]
-            # Local ranks from the head on: all next to it (direct), or one behind the other (chain).
+            # Local ranks from the head on: all connected to it (direct), or one after the other (chain).
             order = [(local + i) % here for i in range(here)]
             up: dict[int, list[int]] = {group: [] for group in groups}
             for node in range(nodes):
@@ -73,10 +73,10 @@ def _collnet(call: CollectiveCall, direct: bool) -> Pattern:  # long: ends in a 
             for node in range(nodes):
                 base = node * here
                 leaf = n + nodes + groups.index(leaves[node]) * len(heads) + at
-                got = lane(leaf, base + local, part, False, up[leaves[node]])
+                received = lane(leaf, base + local, part, False, up[leaves[node]])
                 for i in range(1, here):
-                    sent = lane(base + order[0 if direct else i - 1], base + order[i], part, False, [got])
-                    got = got if direct else sent
+                    sent = lane(base + order[0 if direct else i - 1], base + order[i], part, False, [received])
+                    received = received if direct else sent
         starts.append(len(rows))
     lanes = len(rows)
     table, on = np.array(rows, dtype=np.int64), np.array(after, dtype=np.int64).reshape(-1, 2)
@@ -113,7 +113,7 @@ def _collnet(call: CollectiveCall, direct: bool) -> Pattern:  # long: ends in a 
 
 
 def _chunk(call: CollectiveCall, parts: int, levels: int) -> float:
-    """Bytes of a slice: a step, halved where few would be under way (`calcCollChunking`)."""
+    """Bytes of a slice: a step, halved while too few slices would be in flight (`calcCollChunking`)."""
     chunk = min(call.step, 256 * 1024.0)
     for times, least in ((64, 128), (8, 64), (8, 32)):
         while call.size / (call.channels * parts * chunk) < levels * times and chunk > least * 1024:

@@ -35,7 +35,7 @@ def direct(call: CollectiveCall) -> Pattern:  # long: ends in a column a line
     target: Int32s = np.tile(dst, steps).astype(np.int32)
     bytes_ = np.full(lanes, chunk * slices, dtype=np.int64)
     local = call.node_of(source) == call.node_of(target)
-    # All lanes of a rank share its port: a lane has its part of it, in units of the rank's whole buffer.
+    # All lanes of a rank share its port evenly, in units of the rank's buffer.
     ports = np.where(local, min(n, call.per_node) - 1, n - min(n, call.per_node))
     pace = call.size / np.maximum(1, ports)
     gather = np.repeat([call.comm == Comm.ALL_GATHER] if steps == 1 else [False, True], each)

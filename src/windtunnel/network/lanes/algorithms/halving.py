@@ -1,4 +1,5 @@
-"""Recursive halving and doubling: reduce-scatter with partners at distances 1, 2, 4, …, halving what is sent, and the way back.
+"""Recursive halving and doubling: reduce-scatter with partners at distances 1, 2, 4, …, with half of the bytes in each step, and
+the reverse.
 
 An all-reduce of any n: ranks beyond the largest power of two add their buffer to a partner first and get the result at the end
 (Thakur, Rabenseifner and Gropp, 2005). The nearest partner comes first, so that most bytes stay inside a node.
@@ -61,7 +62,7 @@ def halving_doubling(call: CollectiveCall) -> Pattern:  # long: ends in a column
             return range(core), adds[step]
         bit = (sender ^ receiver).bit_length() - 1
         low = (1 << bit) - 1
-        # Reducing, a rank passes on what belongs to its partner's half; gathering, what it has itself.
+        # In the reduction a rank sends its partner's half; in the gather it sends its own chunks.
         wanted = receiver if adds[step] else sender
         return [p for p in range(core) if p & low == wanted & low and p >> bit & 1 == wanted >> bit & 1], adds[step]
 

@@ -1,10 +1,9 @@
-"""Hierarchical over dimensions: reduce-scatter inward out, all-gather back, in chunks so that all dimensions are busy.
+"""Hierarchical over dimensions: reduce-scatter from the innermost dimension out, all-gather back, in chunks to keep all busy.
 
-The buffer is cut in chunks. A chunk is reduced and scattered in one dimension after the other, each on the part that the one
-before left, and gathered in the reverse order; inside a dimension by a ring. While one chunk is in the second dimension the next
-one is in the first. With `speeds` each chunk takes the order of dimensions that leaves the busiest one least loaded, by the loads
-that earlier chunks have put on them (as Themis, Rashidi et al., ISCA 2022, schedules chunks); without, the innermost dimension
-comes first.
+A chunk is reduce-scattered in one dimension after the other, each on the part that the one before left, and all-gathered in
+reverse order; inside a dimension by a ring. While one chunk is in the second dimension the next one is in the first. With
+`speeds` each chunk takes the order that minimises the load of the busiest dimension, given the loads of earlier chunks (Themis,
+Rashidi et al., ISCA 2022); without, the innermost dimension comes first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """NVLS: the NVSwitch adds and copies. NVLSTree: between nodes the sums go up and down NCCL's double binary tree.
 
-A loop of a channel hands each GPU (head) one chunk. All-reduce: the switch reads the chunk from every GPU, gives the head their
-sum, takes it back and copies it to every GPU. A GPU's link so carries S up for the sums and S/g for its own part, and the same
-down: (g + 1)/g of the buffer each way (`src/device/all_reduce.h`, NCCL 2.30.7).
+In a loop of a channel each GPU (head) handles one chunk. All-reduce: the switch reads the chunk from every GPU, gives the head
+their sum, takes it back and copies it to every GPU. So a GPU's link carries S up for the sums and S/g for its own part, and the
+same down: (g + 1)/g of the buffer each way (`src/device/all_reduce.h`, NCCL 2.30.7).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _switched(call: CollectiveCall, algorithm: str) -> Pattern:
     src, dst, parts = table[:, 0].astype(np.int32), table[:, 1].astype(np.int32), table[:, 2]
     bytes_: Int64s = parts * chunk * loops
     between = call.node_of(src) != call.node_of(dst)
-    # What concerns one head is 1/g of what a link carries in a loop. A sum and a store go at half of the speed of the rest, so that
-    # both fit on the link: they pass in 2/g of a loop's time.
+    # The data of one head is 1/g of a link's traffic in a loop. A sum and a store run at half of the speed of the others, so that
+    # both fit on the link: they take 2/g of a loop's time.
     quick = max(1.0, here / 2)
     inside = 4 if call.comm == Comm.ALL_REDUCE else 2
     deep = 2 * max(depth(p) for p in trees) if nodes > 1 else 0

@@ -1,7 +1,7 @@
-"""PAT: all-gather and reduce-scatter by shifted binomial trees, in log2 n rounds, for one GPU a node (NCCL from 2.23 on).
+"""PAT: all-gather and reduce-scatter by shifted binomial trees, in log2 n rounds, for one GPU per node (NCCL from 2.23 on).
 
-All-gather, far distances first: in the round of distance d a rank passes the chunks that lie 0, 2d, 4d, … ranks behind it to the
-rank d ahead, as far as they have not been around. Reduce-scatter runs the same trees backwards, near distances first.
+All-gather, far distances first: in the round of distance d a rank passes the chunks of the ranks 0, 2d, 4d, … behind it to the
+rank d ahead, without wrapping around. Reduce-scatter runs the same trees backwards, near distances first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def pat(call: CollectiveCall) -> Pattern:
     distances = [1 << k for k in range(rounds)]
     if gathers:
         distances.reverse()
-    held = np.array([-(-(n - d) // (2 * d)) for d in distances], dtype=np.int64)  # chunks sent in a round
+    counts = np.array([-(-(n - d) // (2 * d)) for d in distances], dtype=np.int64)  # chunks sent in a round
     part, pieces = cut(call.size, channels * n, call.step)  # a chunk, in as many parts as do not fit in a step
     together = max(1, int(call.step // (part * 1.0)))
     lanes, each = channels * rounds * n, rounds * n
@@ -37,15 +37,15 @@ def pat(call: CollectiveCall) -> Pattern:
         waits.append(late)
         on.append(first[late] + earlier * n + (rank[late] - sign * distances[earlier]) % n)
     start, lane, lead = deps(lanes, np.concatenate([*waits, []]).astype(np.int64), np.concatenate([*on, []]).astype(np.int64), ALL)
-    bytes_ = held[turn] * pieces * part
+    bytes_ = counts[turn] * pieces * part
 
     def carries(lane: int, slice: int) -> Cargo:
         channel, k, r = lane // each, lane % each // n, lane % n
-        d, units = distances[k], int(held[k]) * pieces
-        taken = range(slice * together, min(units, (slice + 1) * together))
+        d, units = distances[k], int(counts[k]) * pieces
+        chunks_sent = range(slice * together, min(units, (slice + 1) * together))
         # Behind the sender (all-gather), or behind the receiver, whose sums it passes on (reduce-scatter).
-        roots = [(r - 2 * d * (u // pieces)) % n if gathers else (r - d - 2 * d * (u // pieces)) % n for u in taken]
-        return [(channel * n + root) * pieces + u % pieces for root, u in zip(roots, taken, strict=True)], not gathers
+        roots = [(r - 2 * d * (u // pieces)) % n if gathers else (r - d - 2 * d * (u // pieces)) % n for u in chunks_sent]
+        return [(channel * n + root) * pieces + u % pieces for root, u in zip(roots, chunks_sent, strict=True)], not gathers
 
     return Pattern(
         rank.astype(np.int32),

@@ -1,4 +1,4 @@
-"""What an algorithm file is given and what it gives back: who sends what to whom, in rank numbers, before speeds are put on it.
+"""Input and output of an algorithm: the call, and its sends between rank numbers, without rates.
 
 Ranks 0..n-1 are ordered by node, `per_node` on each (the last may have fewer). Numbers from n on are switches that add or copy:
 n + i is the NVSwitch of node i; collnet.py numbers the switches of the fabric after those.
@@ -17,7 +17,7 @@ from windtunnel.network.nccl import constants as c
 from windtunnel.workload.ops import Comm
 
 COPY, ADD, MOVE = 0, 1, 2
-"""The receiver overwrites what it has of a piece; adds; adds, and the sender has it no more."""
+"""COPY: the receiver overwrites its piece. ADD: it adds. MOVE: it adds, and the sender no longer has the piece."""
 
 Cargo = tuple[Sequence[int], int]
 """Pieces that a slice carries, and COPY, ADD or MOVE."""
@@ -27,9 +27,9 @@ Cargo = tuple[Sequence[int], int]
 class CollectiveCall:
     """One collective. `size` as nccl-tests counts it; `step` data bytes in one of the eight steps of a connection's buffer.
 
-    `nics` of a node that the call leaves by: channel i leaves by NIC i mod nics. `dims`: ranks in each dimension, innermost first
-    (hierarchical), `speeds` their B/s per rank. `leaves`: for each node the group of leaf switches it hangs on (CollNet).
-    `rings`: cycles of a node's local ranks, where its links do not allow any (a mesh).
+    `nics`: NICs of a node that the call uses: channel i leaves by NIC i mod nics. `dims`: ranks in each dimension, innermost first
+    (hierarchical), `speeds` their B/s per rank. `leaves`: for each node its group of leaf switches (CollNet).
+    `rings`: cycles of a node's local ranks, if its links do not allow every order (a mesh).
     `at_once`: peers with which a rank exchanges at the same time (all-to-all).
     """
 
@@ -60,24 +60,24 @@ class CollectiveCall:
 
     def orders(self, start: Int64s) -> Int32s:
         """[channels, ranks] ranks node by node, each node's from local rank `start` of the channel on, around."""
-        here, whole = self.per_node, self.ranks // self.per_node
+        here, full_nodes = self.per_node, self.ranks // self.per_node
         local = (start[:, None] + np.arange(here)) % here
         if self.rings and len(self.rings[0]) == here:
             rings = np.array(self.rings)[np.arange(self.channels) % len(self.rings)]
             first = np.argmax(rings == start[:, None], axis=1)[:, None]
             local = np.take_along_axis(rings, (first + np.arange(here)) % here, axis=1)
-        order = (np.arange(whole)[None, :, None] * here + local[:, None, :]).reshape(self.channels, -1)
-        left = self.ranks - whole * here
-        if left:
-            tail = whole * here + (start[:, None] + np.arange(left)) % left
+        order = (np.arange(full_nodes)[None, :, None] * here + local[:, None, :]).reshape(self.channels, -1)
+        remaining = self.ranks - full_nodes * here
+        if remaining:
+            tail = full_nodes * here + (start[:, None] + np.arange(remaining)) % remaining
             order = np.concatenate([order, tail], axis=1)
         return order.astype(np.int32)
 
     def node_of(self, rank: Int32s) -> Int32s:
         """Node of each rank or NVSwitch; -1 for switches of the fabric."""
         n, nodes = self.ranks, self.nodes
-        found = np.where(rank < n, rank // self.per_node, np.where(rank < n + nodes, rank - n, -1))
-        return found.astype(np.int32)
+        nodes_of_ranks = np.where(rank < n, rank // self.per_node, np.where(rank < n + nodes, rank - n, -1))
+        return nodes_of_ranks.astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ class Pattern:
     """K lanes in columns; bytes are data, without a protocol's flags.
 
     `pace` [K]: bytes that the lane could send while the algorithm moves all of its data at full speed; its share of the rate.
-    `one_speed`: every lane goes at the speed of the slowest kind (a ring). `local_steps`, `net_steps`: slices inside a node and
-    between nodes that follow each other on the longest way. `alone(local, net)`: seconds of the whole without any delay, where the
-    links inside a node and those between nodes would take `local` and `net` seconds for all of their bytes.
-    `carries(lane, slice)` says what is in a slice, out of `pieces` pieces that make up the call's data; `home(piece)` the rank that
-    has a piece at first (all-gather, all-to-all, send/recv) or last (reduce-scatter), `target(piece)` where an all-to-all takes it.
+    `one_speed`: every lane runs at the speed of the slowest kind (a ring). `local_steps`, `net_steps`: slices inside a node and
+    between nodes on the longest chain of waits. `alone(local, net)`: seconds of the call without delays, if the links inside a node
+    and those between nodes take `local` and `net` seconds for all of their bytes.
+    `carries(lane, slice)`: content of a slice, out of `pieces` pieces of the call's data; `home(piece)`: the rank that has a piece
+    at first (all-gather, all-to-all, send/recv) or last (reduce-scatter); `target(piece)`: its destination in an all-to-all.
     """
 
     src: Int32s
@@ -122,7 +122,7 @@ class Pattern:
 
 
 def cut(size: float, parts: int, most: float) -> tuple[int, int]:
-    """(bytes of a chunk, chunks) for `size` bytes cut over `parts`, each part in equal chunks of at most `most` bytes."""
+    """(bytes of a chunk, chunks) for `size` bytes split over `parts`, each part in equal chunks of at most `most` bytes."""
     share = max(1, -int(-size // parts))
     count = max(1, -int(-share // max(1.0, most)))
     return -(-share // count), count
@@ -138,7 +138,7 @@ def deps(lanes: int, lane: Int64s | Int32s, on: Int64s | Int32s, lead: Int64s | 
 
 
 def whole(lanes: int, value: int) -> Int32s:
-    """[lanes] the same small number."""
+    """[lanes] one small number for all."""
     return np.full(lanes, value, dtype=np.int32)
 
 

@@ -1,11 +1,11 @@
 """Rings of NCCL: per channel a cycle through all ranks, node after node, that leaves a node at the channel's NIC.
 
 Rank p of the cycle sends a stream of chunks to rank p + 1 and may send chunk k once chunk k - 1 came in from rank p - 1.
-All-reduce: 2(n-1) chunks a loop, of which the first n - 1 are sums under way; all-gather and reduce-scatter n - 1; broadcast and
+All-reduce: 2(n-1) chunks per loop, of which the first n - 1 are partial sums; all-gather and reduce-scatter n - 1; broadcast and
 reduce are a chain. (NCCL 2.30.7, `src/device/all_reduce.h`, `src/graph/connect.cc`.)
 
-A chunk of Simple is four steps of the buffer, of others one, and is cut evenly where the message is shorter. NCCL lets a Simple
-chunk leave in two slices. Measured rings do not hide their hops behind the second one (the closed form's fit needs all of them),
+A chunk of Simple is four steps of the buffer, of other protocols one; a shorter message is split evenly. NCCL sends a Simple
+chunk in two slices. Measured rings do not hide their hops behind the second slice (the closed form's fit needs all hops),
 so a slice of a lane is a chunk.
 """
 
@@ -75,14 +75,14 @@ def ring(call: CollectiveCall) -> Pattern:
 
 
 def chain(call: CollectiveCall, reduces: bool) -> Pattern:
-    """Broadcast from `call.root` along each channel's ring, or the reduction to it (the same way back)."""
+    """Broadcast from `call.root` along each channel's ring, or the reduction to it in the opposite direction."""
     n, channels = call.ranks, call.channels
     order = call.orders((call.exits() + 1) % call.per_node)
     at = np.argmax(order == call.root, axis=1)
     order = np.take_along_axis(order, (at[:, None] + np.arange(n)) % n, axis=1)
     if reduces:
         order = np.roll(order, -1, axis=1)
-    # At least n chunks, so that a short message is under way on all links too; the closed form has the fill of about that.
+    # At least n chunks, so that a short message also uses all links; the closed form's fill corresponds to about that.
     chunk, slices = cut(call.size, channels, min(call.step, max(_LEAST, call.size / channels / n)))
     lanes = channels * (n - 1)
     position = np.tile(np.arange(n - 1), channels)

@@ -1,8 +1,8 @@
 """NCCL's double binary tree: two trees over the nodes, half of the channels each, and a chain of the GPUs inside a node.
 
 Sums go up, results come down, slice after slice; in the second tree the leaves of the first are inner nodes. A node's GPU beside
-the channel's NIC speaks to the parent; the children of a node reach its first and second GPU (`src/graph/trees.cc`, `connect.cc`
-of NCCL 2.30.7).
+the channel's NIC exchanges with the parent; the children of a node exchange with its first and second GPU (`src/graph/trees.cc`,
+`connect.cc` of NCCL 2.30.7).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from windtunnel.network.nccl import constants as c
 from windtunnel.workload.ops import Comm
 
 SWEEPS = {c.LL: 512 * 8.0, c.LL128: 640 * 15.0}
-"""Data that a block's threads pass on at a time where every line carries its own flag: the next rank need not wait for the step."""
+"""Bytes that a block's threads pass on at a time with a flag per line: the next rank need not wait for the full step."""
 
 
 def binary_tree(nodes: int) -> list[int]:
-    """Parent of each node in NCCL's tree, -1 for the root (node 0): a node's lowest set bit is its height, and it hangs on the
-    node that has the next bit instead, or without that node one bit less."""
+    """Parent of each node in NCCL's tree, -1 for the root (node 0). A node's lowest set bit is its height; its parent has the next
+    higher bit instead, or only that bit cleared if no such node exists."""
     parents = [-1]
     for node in range(1, nodes):
         bit = node & -node
@@ -34,7 +34,7 @@ def binary_tree(nodes: int) -> list[int]:
 
 
 def double_tree(nodes: int) -> tuple[list[int], list[int]]:
-    """Both trees: the second is the first seen from the other end (even) or moved by one (odd); leaves become inner nodes."""
+    """Both trees: the second is the first mirrored (even) or shifted by one (odd); leaves become inner nodes."""
     first = binary_tree(nodes)
     if nodes % 2 == 0:
         return first, [-1 if first[nodes - 1 - i] < 0 else nodes - 1 - first[nodes - 1 - i] for i in range(nodes)]
@@ -59,7 +59,7 @@ def depth(parents: list[int]) -> int:
 
 
 def tree_chunk(call: CollectiveCall) -> float:
-    """Bytes of a slice: NCCL halves a step where few of them would be under way (`calcCollChunking`)."""
+    """Bytes of a slice: NCCL halves a step while too few slices would be in flight (`calcCollChunking`)."""
     chunk, levels = call.step, call.per_node - 1 + int(math.log2(max(1, call.nodes)))
     if call.protocol == c.SIMPLE:
         for times, least in ((8, 128), (4, 64), (1, 32)):
@@ -145,7 +145,8 @@ def _shape(ranks: int, per_node: int, which: int) -> tuple[Int32s, Int32s, Int64
     sends = np.nonzero(up >= 0)[0]
     lane = np.full(ranks, -1, dtype=np.int64)  # lane up from this position; the one down to it comes ranks - 1 later
     lane[sends] = np.arange(ranks - 1)
-    # Up: after everything that comes up to the sender. Down: after what came down to it; at the root after all that came up.
+    # Up: after all slices that come up to the sender. Down: after the slice that came down to it; at the root after all that came
+    # up.
     feeds = sends[up[sends] != root]
     below = sends[up[sends] == root]
     first = lane[up[feeds]], lane[feeds]

@@ -1,0 +1,38 @@
+"""What a user says beside a source, with `--set` and `--on`: it beats the source, and fills what the source leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Stated:
+    """`fields` by their path in a job ("plan.seq"); `gpus`: those of the machine, which a source's own number beats."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    gpus: int | None = None
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any], gpus: int | None = None) -> Stated:
+        """From the nested table that `--set`s add up to."""
+        return cls(dict(_leaves(table, "")), gpus)
+
+    def whole(self, path: str) -> int | None:
+        """The whole number that is stated at a path."""
+        value = self.fields.get(path)
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10**12 else None
+
+    @property
+    def own_gpus(self) -> int | None:
+        """GPUs that the user typed, which beat a source's launcher."""
+        return self.whole("cluster.gpus")
+
+
+def _leaves(table: Mapping[str, Any], head: str) -> list[tuple[str, Any]]:
+    leaves: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        path = f"{head}.{key}" if head else str(key)
+        leaves += _leaves(value, path) if isinstance(value, Mapping) else [(path, value)]
+    return leaves

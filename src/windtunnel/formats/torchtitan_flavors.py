@@ -1,0 +1,68 @@
+"""torchtitan's models by name and flavor, as models of the catalogue or as tables.
+
+Sizes of the debug models: `torchtitan/models/*/__init__.py` of v0.2.2; what they leave out has the default of `model/args.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+FLAVORS = {
+    "llama3-8b": "llama3.1-8b",
+    "llama3-70b": "llama3.1-70b",
+    "llama3-405b": "llama3.1-405b",
+    "deepseek_v3-16b": "deepseek-v2-lite",
+    "deepseek_v3-671b": "deepseek-v3",
+    "llama4-17bx16e": "llama4-scout",
+    "llama4-17bx128e": "llama4-maverick",
+}
+"""Models of the catalogue; what is not here has the name of its flavor."""
+
+ATTENTION_SUFFIXES = ("_flex_attn", "_varlen_attn", "_flex", "_varlen", "_irope")
+"""Ends of flavors that choose an attention kernel, not a network."""
+
+_COMMON = {"vocab": 2048, "max_seq": 2048, "activation": "swiglu", "norm": "rmsnorm", "position": "rope", "linear_bias": False}
+_LLAMA = {**_COMMON, "layers": 6, "hidden": 256, "heads": 16, "ffn": 768, "tied_embeddings": False}
+_GROUPED = {"layers": 8, "hidden": 256, "heads": 16, "kv_heads": 8, "head_dim": 128, "ffn": 3072, "qk_norm": True}
+_QWEN = {**_COMMON, **_GROUPED, "max_seq": 4096}
+_LLAMA4 = {"experts": 8, "top_k": 1, "expert_ffn": 768, "shared_ffn": 768, "layer_pattern": "DEDEDE", "router": "sigmoid"}
+_LATENT = {"kv_lora_rank": 512, "qk_nope_dim": 128, "qk_rope_dim": 64, "v_dim": 128}
+_DEEPSEEK = {
+    "layers": 6,
+    "hidden": 256,
+    "heads": 16,
+    "ffn": 1024,
+    "experts": 8,
+    "top_k": 3,
+    "expert_ffn": 256,
+    "shared_ffn": 512,
+    "layer_pattern": "D1E5",
+    "tied_embeddings": False,
+}
+_GPT_OSS = {
+    "layers": 4,
+    "hidden": 256,
+    "heads": 64,
+    "kv_heads": 8,
+    "head_dim": 64,
+    "ffn": 2880,
+    "experts": 8,
+    "top_k": 4,
+    "window": 128,
+    "window_pattern": "LG",
+    "attention_sinks": True,
+    "vocab": 201088,
+    "linear_bias": True,
+    "tied_embeddings": False,
+}
+_DEBUG: dict[str, dict[str, Any]] = {
+    "llama3": _LLAMA,
+    "llama4": {**_LLAMA, **_LLAMA4},
+    "qwen3": {**_QWEN, "tied_embeddings": True},
+    "deepseek_v3": {**_COMMON, **_DEEPSEEK, **_LATENT},
+    "gpt_oss": {**_COMMON, **_GPT_OSS},
+}
+TABLES: dict[str, dict[str, Any]] = {f"{name}-debugmodel": table for name, table in _DEBUG.items()} | {
+    "qwen3-debugmodel_moe": {**_QWEN, "experts": 64, "top_k": 8, "expert_ffn": 768, "tied_embeddings": False}
+}
+"""Models that only tests use, as tables of `spec.Model`."""

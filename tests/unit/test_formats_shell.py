@@ -1,0 +1,66 @@
+"""Launch scripts as words: what bash would put on the command line, as far as the text decides it."""
+
+from __future__ import annotations
+
+import pytest
+
+from windtunnel.base.errors import FileError
+from windtunnel.formats.shell import words
+
+
+def launched(script: str) -> list[str]:
+    """The words behind `train.py`."""
+    listed = words(script, "script")
+    return listed[listed.index("train.py") + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "expected"),
+    [
+        ("", "--a ${MBS:-4}", ["--a", "4"]),
+        ("MBS=2", "--a ${MBS:-4}", ["--a", "2"]),
+        ("MBS=${MBS:-8}", "--a $MBS", ["--a", "8"]),
+        ("TP=2\nTP=${TP:-8}", "--a $TP", ["--a", "2"]),
+        ("N=${NODES:-2}\nG=8\nW=$(($G*${N:-1}+1))", "--a $W", ["--a", "17"]),
+        ("W=$((7/2))", "--a $W", ["--a", "3"]),
+        ("A=(--x 1\n  # a comment\n  --y 2)\nA+=(--z)", '"${A[@]}"', ["--x", "1", "--y", "2", "--z"]),
+        ('O=" --x 1 \\\n --y ${Q:-3}"', "$O", ["--x", "1", "--y", "3"]),
+        ("export S=abc", "--a ${S}/d", ["--a", "abc/d"]),
+        ('M=800M\ncase "$M" in\n 800M) T=1 ;;\n 8B) T=4 ;;\n *) exit 1 ;;\nesac', "--a $T", ["--a", "1"]),
+        ('M=8B\ncase "$M" in\n 800M|8B) T=4 ;;\nesac', "--a $T", ["--a", "4"]),
+        ('X=1\nif [ "$X" = 1 ]; then T=a; else T=b; fi', "--a $T", ["--a", "a"]),
+        ('if [[ "$X" == MOCK ]] || [[ -z "$Y" ]]; then T=a; else T=b; fi', "--a $T", ["--a", "a"]),
+        ('if [ -n "$Y" ]; then T=a; elif [ 3 -gt 2 ]; then T=b; fi', "--a $T", ["--a", "b"]),
+        ('if [ ! -d "$C" ]; then exit 1; fi\nT=c', "--a $T", ["--a", "c"]),
+        ("while [[ $# -gt 0 ]]; do T=wrong; shift; done\nT=c", "--a $T", ["--a", "c"]),
+        ("for T in 1 2 4; do :; done", "--a $T", ["--a", "1"]),
+        ("f() { T=$1; }\nf 6", "--a $T", ["--a", "6"]),
+        ("", "--a $UNSET --b", ["--a", "$UNSET", "--b"]),
+        ("L='([0]*3+[1]*58)'", '--a "$L"', ["--a", "([0]*3+[1]*58)"]),
+    ],
+)
+def test_what_bash_would_pass(before: str, flags: str, expected: list[str]) -> None:
+    assert launched(f"{before}\ntorchrun --nproc_per_node 8 train.py {flags}\n") == expected
+
+
+def test_the_command_with_most_flags_is_the_launch() -> None:
+    script = "python preprocess.py --x 1\ntorchrun train.py --a 1 --b 2\necho --c train.py\n"
+    assert launched(script) == ["--a", "1", "--b", "2"]
+
+
+def test_a_command_inside_a_command() -> None:
+    assert launched("A='--a 1'\nsrun bash -c \"cd x; python train.py $A\"") == ["--a", "1"]
+
+
+def test_flags_that_no_command_uses_are_found() -> None:
+    assert words("MODEL_ARGS=' --a 1 \\\n --b 2'\n", "conf") == ["--a", "1", "--b", "2"]
+
+
+@pytest.mark.parametrize(
+    "text", ["A=" + "(" * 300, "if " * 200, "A=$((" + "(" * 3000, "case $x in " * 99, "f() { f; }\nf --a x.py"]
+)
+def test_strange_scripts_end_in_words_or_in_our_error(text: str) -> None:
+    try:
+        assert isinstance(words(text, "script"), list)
+    except FileError as error:
+        assert "script" in str(error)
