@@ -10,16 +10,16 @@ import pytest
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.chakra import read_trace, sources
 from windtunnel.formats.chakra.groups import groups_of, groups_of_metadata
-from windtunnel.formats.chakra.node import Node
+from windtunnel.formats.chakra.node import ChakraNode
 from windtunnel.formats.chakra.writing import encoded
 from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of
 from windtunnel.records.trace_graph import TaskKind
 
 NODES = [
-    Node(7, "a", "COMP", [], [], 0, 5, {"is_cpu_op": False, "num_ops": 10, "tensor_size": 4}),
-    Node(9, "b", "COMM_COLL", [7, 99], [], 0, 0, {"comm_type": 2, "comm_size": 100, "pg_name": "1"}),
-    Node(11, "c", "COMM_SEND", [9], [7], 0, 0, {"comm_size": 8, "comm_dst": 3, "comm_tag": 2}),
+    ChakraNode(7, "a", "COMP", [], [], 0, 5, {"is_cpu_op": False, "num_ops": 10, "tensor_size": 4}),
+    ChakraNode(9, "b", "COMM_COLL", [7, 99], [], 0, 0, {"comm_type": 2, "comm_size": 100, "pg_name": "1"}),
+    ChakraNode(11, "c", "COMM_SEND", [9], [7], 0, 0, {"comm_size": 8, "comm_dst": 3, "comm_tag": 2}),
 ]
 
 
@@ -69,7 +69,7 @@ def test_a_cut_file_gives_what_was_read(tmp_path: Path) -> None:
 
 def test_circles_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "t.0.et"
-    path.write_bytes(encoded([Node(0, "a", "COMP", [1, 0]), Node(1, "b", "COMP", [0])]))
+    path.write_bytes(encoded([ChakraNode(0, "a", "COMP", [1, 0]), ChakraNode(1, "b", "COMP", [0])]))
     reading = read_files([path])
     assert reading.value.deps.tolist() == [0] and reading.facts["data_edges"] == 3
     assert any("circles" in line for line in reading.assumed)

@@ -10,7 +10,7 @@ import pytest
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.chakra import read_trace, sources
 from windtunnel.formats.chakra.groups import read_groups
-from windtunnel.formats.chakra.node import Node
+from windtunnel.formats.chakra.node import ChakraNode
 from windtunnel.formats.chakra.writing import encoded
 from windtunnel.formats.exporters import exporter_of, save
 from windtunnel.network import collective
@@ -25,7 +25,7 @@ from windtunnel.workload.ops import Comm
 CLUSTER = load_cluster("h100-ib", ["gpus=16"])
 
 
-def graph_of(folder: Path, ranks: list[list[Node]]) -> TraceGraph:
+def graph_of(folder: Path, ranks: list[list[ChakraNode]]) -> TraceGraph:
     for rank, nodes in enumerate(ranks):
         (folder / f"t.{rank}.et").write_bytes(encoded(nodes))
     return read_trace(sources(sorted(folder.glob("*.et")))[0]).graph
@@ -34,7 +34,8 @@ def graph_of(folder: Path, ranks: list[list[Node]]) -> TraceGraph:
 def test_a_call_waits_for_the_last_rank(tmp_path: Path) -> None:
     call = {"comm_type": 0, "comm_size": 2**20}
     ranks = [
-        [Node(0, "work", "COMP", [], [], 0, work), Node(1, "sum", "COMM_COLL", [0], [], 0, 0, dict(call))] for work in (100, 300)
+        [ChakraNode(0, "work", "COMP", [], [], 0, work), ChakraNode(1, "sum", "COMM_COLL", [0], [], 0, 0, dict(call))]
+        for work in (100, 300)
     ]
     result = replay(graph_of(tmp_path, ranks), CLUSTER)
     alone = collective(CLUSTER, Comm.ALL_REDUCE, 2**20, flat_group(CLUSTER, 2)).seconds
@@ -46,7 +47,7 @@ def test_a_call_waits_for_the_last_rank(tmp_path: Path) -> None:
 
 
 def test_times_scale_to_another_gpu(tmp_path: Path) -> None:
-    graph = graph_of(tmp_path, [[Node(0, "gemm", "COMP", [], [], 0, 100), Node(1, "copy", "COMP", [0], [], 0, 100)]])
+    graph = graph_of(tmp_path, [[ChakraNode(0, "gemm", "COMP", [], [], 0, 100), ChakraNode(1, "copy", "COMP", [0], [], 0, 100)]])
     old, new = load_gpu("a100-sxm-80gb"), CLUSTER.node.gpu
     result = replay(graph, CLUSTER, ReplayOptions(source=old))
     wanted = 100e-6 * (old.peak["bf16"] / new.peak["bf16"] + old.memory_bandwidth / new.memory_bandwidth)
@@ -54,15 +55,15 @@ def test_times_scale_to_another_gpu(tmp_path: Path) -> None:
 
 
 def test_what_waits_for_nobody_is_told(tmp_path: Path) -> None:
-    send = Node(0, "send", "COMM_SEND", [], [], 0, 0, {"comm_size": 8, "comm_dst": 1, "comm_tag": 0})
-    result = replay(graph_of(tmp_path, [[send], [Node(0, "work", "COMP", [], [], 0, 1)]]), CLUSTER)
+    send = ChakraNode(0, "send", "COMM_SEND", [], [], 0, 0, {"comm_size": 8, "comm_dst": 1, "comm_tag": 0})
+    result = replay(graph_of(tmp_path, [[send], [ChakraNode(0, "work", "COMP", [], [], 0, 1)]]), CLUSTER)
     assert len(result.stuck) == 1 and "'send' of rank 0" in result.stuck[0]
     assert np.isnan(result.times.end[0]) and result.times.done == 1
 
 
 def test_a_cluster_that_is_too_small_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="gpus"):
-        replay(graph_of(tmp_path, [[Node(0, "a", "COMP")]] * 3), load_cluster("h100-ib", ["gpus=2"]))
+        replay(graph_of(tmp_path, [[ChakraNode(0, "a", "COMP")]] * 3), load_cluster("h100-ib", ["gpus=2"]))
 
 
 @pytest.mark.parametrize("name", ["llama3-8b-8xh100", "megatron-22b-8"])

@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.chakra.node import SECONDS, WORLD_SIZE, Attributes, Node
+from windtunnel.formats.chakra.node import SECONDS, WORLD_SIZE, Attributes, ChakraNode
 from windtunnel.formats.chakra.schema import COLLECTIVES
 from windtunnel.formats.chakra.steps import StepNode, step_nodes
 from windtunnel.formats.chakra.writing import encoded
@@ -118,7 +118,7 @@ class _Groups:
         return {str(number): list(row) for row, number in self.numbers.items()}
 
 
-def _node(at: int, one: StepNode, rank: int, groups: _Groups) -> Node:
+def _node(at: int, one: StepNode, rank: int, groups: _Groups) -> ChakraNode:
     said: Attributes = {"is_cpu_op": one.on_host, SECONDS: float(one.seconds), "stream": one.stream}
     kind = one.kind
     if kind == "COMP":
@@ -136,4 +136,4 @@ def _node(at: int, one: StepNode, rank: int, groups: _Groups) -> Node:
         peer = groups.stage_peer(rank, one.to)
         said |= {"comm_size": max(1, round(one.size)), "comm_tag": one.key % 2**31}
         said |= {"comm_src": rank, "comm_dst": peer} if kind == "COMM_SEND" else {"comm_src": peer, "comm_dst": rank}
-    return Node(at, one.name, kind, list(one.deps), [], 0, round(one.seconds * 1e6), said)
+    return ChakraNode(at, one.name, kind, list(one.deps), [], 0, round(one.seconds * 1e6), said)

@@ -21,7 +21,7 @@ Attributes = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Node:
+class ChakraNode:
     """One node. `kind` is a name of NODE_TYPES; `micros` its duration as written; `attributes` by name (lists as lists)."""
 
     id: int
@@ -52,7 +52,7 @@ class Node:
         return bool(self.attributes.get("is_cpu_op", False))
 
 
-def reader(schema: Schema) -> Callable[[bytes], Node]:
+def reader(schema: Schema) -> Callable[[bytes], ChakraNode]:
     """What turns a message of a schema into a node. The function raises ValueError for a message that is none."""
     return {Schema.CURRENT: _current(), Schema.ATTRIBUTES: _attributes, Schema.EG: _eg()}[schema]
 
@@ -73,13 +73,13 @@ def _parsed(message: Any, data: bytes) -> Any:
         raise ValueError(str(error)) from None
 
 
-def _current() -> Callable[[bytes], Node]:
+def _current() -> Callable[[bytes], ChakraNode]:
     message = messages()["Node"]
 
-    def read(data: bytes) -> Node:
+    def read(data: bytes) -> ChakraNode:
         raw = _parsed(message, data)
         kind = raw.type
-        return Node(
+        return ChakraNode(
             raw.id, _text(raw.name), NODE_TYPES[kind] if kind < len(NODE_TYPES) else f"TYPE_{kind}", list(raw.data_deps),
             list(raw.ctrl_deps), raw.start_time_micros, raw.duration_micros, {_text(one.name): _value(one) for one in raw.attr},
             _text(raw.inputs.values) if kind == 1 else "",
@@ -103,11 +103,11 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _eg() -> Callable[[bytes], Node]:
+def _eg() -> Callable[[bytes], ChakraNode]:
     message = messages()["OldNode"]
     wanted = ("tensor_size", "num_ops", "comm_src", "comm_dst", "comm_size", "comm_tag", "comm_priority", "tensor_loc")
 
-    def read(data: bytes) -> Node:
+    def read(data: bytes) -> ChakraNode:
         raw = _parsed(message, data)
         said: Attributes = {name: getattr(raw, name) for name in wanted if getattr(raw, name)}
         if raw.node_type == 6:
@@ -116,7 +116,7 @@ def _eg() -> Callable[[bytes], Node]:
             said["pg_name"] = str(raw.communicator_id)
         if len(raw.involved_dim):
             said["involved_dim"] = list(raw.involved_dim)
-        return Node(raw.id, _text(raw.name), _old_kind(raw.node_type), list(raw.parent), [], 0, raw.simulated_run_time, said)
+        return ChakraNode(raw.id, _text(raw.name), _old_kind(raw.node_type), list(raw.parent), [], 0, raw.simulated_run_time, said)
 
     return read
 
@@ -133,9 +133,9 @@ def _code(names: dict[int, str], number: int) -> int | None:
     return None if name is None else COLLECTIVES.index(name)
 
 
-def _attributes(data: bytes) -> Node:
+def _attributes(data: bytes) -> ChakraNode:
     """A node of v0.0.2 or v0.0.3; the two tell apart by where an attribute's value stands."""
-    node = Node(0, "", "INVALID")
+    node = ChakraNode(0, "", "INVALID")
     kind, newer = 0, False
     for number, wire, value in fields(data):
         if number == 1 and isinstance(value, int):

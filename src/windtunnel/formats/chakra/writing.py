@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from windtunnel.formats.chakra.node import Attributes, Node
+from windtunnel.formats.chakra.node import Attributes, ChakraNode
 from windtunnel.formats.chakra.schema import NODE_TYPES, messages
 
 VERSION = "0.0.4"
 
 
-def encoded(nodes: Iterable[Node], metadata: Attributes | None = None) -> bytes:
+def encoded(nodes: Iterable[ChakraNode], metadata: Attributes | None = None) -> bytes:
     """A trace file: its metadata, then the nodes."""
     known = messages()
     first = known["GlobalMetadata"](version=VERSION.encode())
