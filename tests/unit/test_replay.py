@@ -33,10 +33,11 @@ def graph_of(folder: Path, ranks: list[list[ChakraNode]]) -> TraceGraph:
 
 def test_a_call_waits_for_the_last_rank(tmp_path: Path) -> None:
     call = {"comm_type": 0, "comm_size": 2**20}
-    ranks = [
-        [ChakraNode(0, "work", "COMP", [], [], 0, work), ChakraNode(1, "sum", "COMM_COLL", [0], [], 0, 0, dict(call))]
-        for work in (100, 300)
-    ]
+
+    def nodes(work: int) -> list[ChakraNode]:
+        return [ChakraNode(0, "work", "COMP", [], [], 0, work), ChakraNode(1, "sum", "COMM_COLL", [0], [], 0, 0, dict(call))]
+
+    ranks = [nodes(100), nodes(300)]
     result = replay(graph_of(tmp_path, ranks), CLUSTER)
     alone = collective(CLUSTER, Comm.ALL_REDUCE, 2**20, flat_group(CLUSTER, 2)).seconds
     assert result.end == pytest.approx(300e-6 + alone)
