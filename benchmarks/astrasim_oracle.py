@@ -16,7 +16,7 @@ from pathlib import Path
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.formats.astrasim.configuration import read_memory, read_network, read_system
 from windtunnel.formats.chakra.groups import read_groups
-from windtunnel.replay.astrasim.files import Setting, read_workload, run_setting
+from windtunnel.replay.astrasim.files import AstraSetting, read_workload, run_setting
 
 LIMIT = 0.02
 
@@ -47,7 +47,7 @@ def error_of(row: dict[str, str], folder: Path, unpacked: Path) -> tuple[float |
         system = read_system(folder / row["system"])
         scale = float(extra.get("--injection-scale", 1))
         system = replace(system, endpoint_delay=int(system.endpoint_delay * scale))
-        setting = Setting(
+        setting = AstraSetting(
             system, read_network(folder / row["network"]), read_memory(folder / row["memory"]), row["backend"] == "aware"
         )
         end = run_setting(read_workload(str(prefix), groups), setting).end

@@ -112,12 +112,12 @@ def _astra_sim(
     from windtunnel.formats.astrasim.configuration import RemoteMemory, read_memory, read_network, read_system
     from windtunnel.formats.chakra import read_trace, sources
     from windtunnel.formats.door import listed
-    from windtunnel.replay.astrasim.files import Setting, run_setting
+    from windtunnel.replay.astrasim.files import AstraSetting, run_setting
 
     paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
     if not paths:
         raise FileError("TRACE", "no file", "Chakra traces")
-    setting = Setting(
+    setting = AstraSetting(
         read_system(Path(system)), read_network(Path(wires)), RemoteMemory() if memory is None else read_memory(Path(memory)), aware
     )
     trace = read_trace(sources(paths)[0], None if groups is None else read_groups(Path(groups)))
