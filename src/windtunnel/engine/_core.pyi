@@ -102,7 +102,7 @@ def dag_run(
     lane_width: _Ints,
     channel_kind: _Bytes,
     channel_slots: _Ints,
-    model: Callable[[int, int, _Floats], _Floats] | None = None,
+    model: Callable[..., Any] | None = None,
     network: Network | None = None,
 ) -> RawTasks: ...
 def congestion_controls() -> list[tuple[str, str, list[tuple[str, str, float, float, float, str]], bool]]: ...

@@ -40,6 +40,8 @@ class Exporter:
 EXPORTERS: tuple[Exporter, ...] = (
     Exporter("toml", "own", "a job file that needs no catalogue"),
     Exporter("json", "own_json", "the same as JSON"),
+    Exporter("chakra", "chakra.exporting", "a predicted step as Chakra traces, a file a rank"),
+    Exporter("astra-sim", "astrasim.exporting", "ASTRA-sim's system, network, remote memory and communicator group files"),
 )
 
 

@@ -16,7 +16,6 @@ from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 from windtunnel.replay.groups import Placed
 from windtunnel.replay.options import ReplayOptions
-from windtunnel.spec.cluster import Cluster
 
 Key = tuple[int, float, int, int]
 """A distinct call: its Comm, its bytes, and its group (of a message: sender and receiver)."""
@@ -24,7 +23,8 @@ Key = tuple[int, float, int, int]
 
 @dataclass(frozen=True)
 class Calls:
-    """Of the graph's tasks [N]: `seconds` of calls alone, NaN for other tasks and for calls of unknown size; `which` of the distinct
+    """Of the graph's tasks [N]: `seconds` of calls alone, NaN for other tasks and for calls of unknown size; `which` of the
+    distinct
     calls `keys` each one is, -1 none."""
 
     seconds: Floats

@@ -42,8 +42,12 @@ class Placed:
         return shape_of(self.cluster, self.rows(group))
 
     def pairs(self, src: int, dst: int) -> Int64s:
-        """(sender, receiver) of the messages of the graph that go as far as this one [pairs, 2]."""
-        return self._distances[dst - src]
+        """(sender, receiver) of messages that go as far as this one [pairs, 2]: those of the graph, and its groups of two."""
+        rows = self._distances[dst - src]
+        like = self._families.get((0, abs(dst - src)))
+        if like is None:
+            return rows
+        return np.unique(np.concatenate([rows, like if dst > src else like[:, ::-1]]), axis=0)
 
     @cached_property
     def whole(self) -> bool:

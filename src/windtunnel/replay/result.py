@@ -30,7 +30,8 @@ class ChainPart:
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """A replayed graph; `seconds` [N] is what each task takes alone. `stuck` says what never ended, `assumed` what was filled in."""
+    """A replayed graph; `seconds` [N] is what each task takes alone. `stuck` says what never ended, `assumed` what was filled
+    in."""
 
     graph: TraceGraph
     times: TaskTimes
@@ -60,12 +61,12 @@ class ReplayResult:
         for kind in TaskKind:
             here = (graph.kind == kind) & ~graph.on_host
             if here.any() and kind is not TaskKind.MARK:
-                out[kind.name.lower()] = np.bincount(rank[here], lasted[here], graph.ranks)
+                out[kind.name.lower()] = np.bincount(rank[here], lasted[here], graph.ranks).astype(np.float64)
         if graph.on_host.any():
-            out["host"] = np.bincount(rank[graph.on_host], lasted[graph.on_host], graph.ranks)
+            out["host"] = np.bincount(rank[graph.on_host], lasted[graph.on_host], graph.ranks).astype(np.float64)
         waits = np.nan_to_num(self.times.begin - self.times.start)
         if waits.any():
-            out["wait"] = np.bincount(rank, waits, graph.ranks)
+            out["wait"] = np.bincount(rank, waits, graph.ranks).astype(np.float64)
         return out
 
     @cached_property

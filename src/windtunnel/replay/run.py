@@ -28,7 +28,8 @@ def replay(
     """Runs the graph: rank n on GPU n of the cluster.
 
     Tasks of a lane run in their order. Tasks without one share the device by kind: one computation, one call and one host operation
-    of a rank at a time, the first that is ready; a receive holds nothing. SpecError for a cluster that is too small, a number format
+    of a rank at a time, the first that is ready; a receive holds nothing. SpecError for a cluster that is too small, a number
+    format
     that the GPU does not have, and a network that is none.
     """
     chosen = options or ReplayOptions()
@@ -43,15 +44,9 @@ def replay(
     lanes, table = _lanes(graph)
     channel, slot, channels = _channels(graph)
     tasks = TaskTable(
-        seconds,
-        lanes,
-        graph.dep_start,
-        graph.deps,
-        priority=np.arange(len(graph), dtype=np.int64),
-        channel=channel,
-        slot=slot,
-        key=key,
-    )
+        seconds, lanes.astype(np.int32), graph.dep_start, graph.deps, priority=np.arange(len(graph), dtype=np.int64),
+        channel=channel.astype(np.int32), slot=slot.astype(np.int32), key=key,
+    )  # fmt: skip
     times = run(tasks, table, channels, network=network)
     return ReplayResult(graph, times, chosen.network, (*notes, *more), _stuck(graph, times.start, times.end))
 

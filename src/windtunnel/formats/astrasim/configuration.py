@@ -149,7 +149,8 @@ def system_of(table: Mapping[str, Any], name: str) -> System:
     return System(
         one_of("scheduling-policy", "LIFO", ("LIFO", "FIFO", "EXPLICIT")),
         one_of("collective-optimization", "baseline", ("baseline", "localBWAware")),
-        whole("endpoint-delay", 10), whole("active-chunks-per-dimension", 1, 1), whole("preferred-dataset-splits", 0, 1), native, custom,
+        whole("endpoint-delay", 10), whole("active-chunks-per-dimension", 1, 1), whole("preferred-dataset-splits", 0, 1), native,
+        custom,
         str(table.get("per-node-custom-implementation", "")),
         1e12 * _number(f"{name}: peak-perf", table.get("peak-perf", 0)),
         1e9 * _number(f"{name}: local-mem-bw", table.get("local-mem-bw", 0)),

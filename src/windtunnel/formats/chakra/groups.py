@@ -45,7 +45,8 @@ def is_groups(table: object) -> bool:
 
 
 def groups_of_metadata(values: str) -> dict[str, tuple[int, ...]]:
-    """Groups that PyTorch's `process_group:init` wrote: `['[{"pg_name": "1", "ranks": [0, 1]}, …]']`. Empty where there are none."""
+    """Groups that PyTorch's `process_group:init` wrote: `['[{"pg_name": "1", "ranks": [0, 1]}, …]']`. Empty where there are
+    none."""
     begin, end = values.find("[{"), values.rfind("}]")
     if begin < 0 or end < begin:
         return {}

@@ -14,11 +14,14 @@ from windtunnel.formats.chakra.version import Schema
 SECONDS = "windtunnel_seconds"
 """Attribute of ours: a node's seconds as a double, since `duration_micros` is a whole number. Other tools ignore it."""
 
+WORLD_SIZE = "windtunnel_ranks"
+"""Attribute of ours in the metadata: ranks of the job, where the files are those of a part of them."""
+
 Attributes = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Node:
+class ChakraNode:
     """One node. `kind` is a name of NODE_TYPES; `micros` its duration as written; `attributes` by name (lists as lists)."""
 
     id: int
@@ -49,7 +52,7 @@ class Node:
         return bool(self.attributes.get("is_cpu_op", False))
 
 
-def reader(schema: Schema) -> Callable[[bytes], Node]:
+def reader(schema: Schema) -> Callable[[bytes], ChakraNode]:
     """What turns a message of a schema into a node. The function raises ValueError for a message that is none."""
     return {Schema.CURRENT: _current(), Schema.ATTRIBUTES: _attributes, Schema.EG: _eg()}[schema]
 
@@ -70,13 +73,13 @@ def _parsed(message: Any, data: bytes) -> Any:
         raise ValueError(str(error)) from None
 
 
-def _current() -> Callable[[bytes], Node]:
+def _current() -> Callable[[bytes], ChakraNode]:
     message = messages()["Node"]
 
-    def read(data: bytes) -> Node:
+    def read(data: bytes) -> ChakraNode:
         raw = _parsed(message, data)
         kind = raw.type
-        return Node(
+        return ChakraNode(
             raw.id, _text(raw.name), NODE_TYPES[kind] if kind < len(NODE_TYPES) else f"TYPE_{kind}", list(raw.data_deps),
             list(raw.ctrl_deps), raw.start_time_micros, raw.duration_micros, {_text(one.name): _value(one) for one in raw.attr},
             _text(raw.inputs.values) if kind == 1 else "",
@@ -100,11 +103,11 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _eg() -> Callable[[bytes], Node]:
+def _eg() -> Callable[[bytes], ChakraNode]:
     message = messages()["OldNode"]
     wanted = ("tensor_size", "num_ops", "comm_src", "comm_dst", "comm_size", "comm_tag", "comm_priority", "tensor_loc")
 
-    def read(data: bytes) -> Node:
+    def read(data: bytes) -> ChakraNode:
         raw = _parsed(message, data)
         said: Attributes = {name: getattr(raw, name) for name in wanted if getattr(raw, name)}
         if raw.node_type == 6:
@@ -113,7 +116,7 @@ def _eg() -> Callable[[bytes], Node]:
             said["pg_name"] = str(raw.communicator_id)
         if len(raw.involved_dim):
             said["involved_dim"] = list(raw.involved_dim)
-        return Node(raw.id, _text(raw.name), _old_kind(raw.node_type), list(raw.parent), [], 0, raw.simulated_run_time, said)
+        return ChakraNode(raw.id, _text(raw.name), _old_kind(raw.node_type), list(raw.parent), [], 0, raw.simulated_run_time, said)
 
     return read
 
@@ -130,9 +133,9 @@ def _code(names: dict[int, str], number: int) -> int | None:
     return None if name is None else COLLECTIVES.index(name)
 
 
-def _attributes(data: bytes) -> Node:
+def _attributes(data: bytes) -> ChakraNode:
     """A node of v0.0.2 or v0.0.3; the two tell apart by where an attribute's value stands."""
-    node = Node(0, "", "INVALID")
+    node = ChakraNode(0, "", "INVALID")
     kind, newer = 0, False
     for number, wire, value in fields(data):
         if number == 1 and isinstance(value, int):
@@ -162,7 +165,9 @@ def _attributes(data: bytes) -> Node:
 
 def _old_attribute(data: bytes) -> tuple[str, Any, bool]:
     """Name, value, and whether only v0.0.3 writes it so."""
-    name, value, newer = "", None, False
+    name = ""
+    value: Any = None
+    newer = False
     for number, wire, raw in fields(data):
         if number == 1 and isinstance(raw, bytes):
             name = _text(raw)

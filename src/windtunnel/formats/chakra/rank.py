@@ -10,7 +10,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.formats.chakra.framing import Bytes, Frames
 from windtunnel.formats.chakra.groups import WORLD, groups_of_metadata
-from windtunnel.formats.chakra.node import SECONDS, Node, metadata_of, reader
+from windtunnel.formats.chakra.node import SECONDS, ChakraNode, metadata_of, reader
 from windtunnel.formats.chakra.schema import COLLECTIVES
 from windtunnel.formats.chakra.version import Schema, schema_of
 
@@ -123,7 +123,7 @@ def _peeked(stream: Bytes, source: str) -> bytes:
         raise FileError(source, f"a broken stream ({error})", "a Chakra execution trace (.et)") from None
 
 
-def _add(columns: RankColumns, node: Node) -> None:
+def _add(columns: RankColumns, node: ChakraNode) -> None:
     nan = float("nan")
     said = node.attributes
     call = node.whole("comm_type") if node.kind == "COMM_COLL" else None
@@ -156,7 +156,7 @@ def _add(columns: RankColumns, node: Node) -> None:
     _count(columns.counts, node, call, size, group)
 
 
-def _count(counts: Counts, node: Node, call: int | None, size: float | None, group: str) -> None:
+def _count(counts: Counts, node: ChakraNode, call: int | None, size: float | None, group: str) -> None:
     counts.nodes += 1
     counts.cpu_ops += node.on_host
     counts.data_edges += len(node.data_deps)

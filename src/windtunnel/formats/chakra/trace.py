@@ -9,7 +9,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Int64s, Uint8s
 from windtunnel.base.comm import Comm
-from windtunnel.formats.chakra.groups import WORLD, groups_of
+from windtunnel.formats.chakra.groups import LARGEST_RANK, WORLD, groups_of
+from windtunnel.formats.chakra.node import WORLD_SIZE
 from windtunnel.formats.chakra.rank import Counts, RankColumns, read_rank
 from windtunnel.formats.chakra.schema import COLLECTIVES
 from windtunnel.formats.chakra.source import TraceSource, opened
@@ -30,7 +31,8 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ChakraTrace:
-    """A trace graph, and beside it what only ASTRA-sim asks for, in the same order [N]: `call` (CollectiveCommType, -1 none), `size`
+    """A trace graph, and beside it what only ASTRA-sim asks for, in the same order [N]: `call` (CollectiveCommType, -1 none),
+    `size`
     (comm_size or tensor_size as written, -1 unknown), `micros`, `priority` and `involved` (bits of the dimensions, -1 all)."""
 
     graph: TraceGraph
@@ -64,6 +66,9 @@ def read_trace(
     known: dict[str, tuple[int, ...]] = {}
     for columns in ranks:
         known |= columns.process_groups
+    said = ranks[0].metadata.get(WORLD_SIZE)
+    if isinstance(said, int) and 0 < said <= LARGEST_RANK:
+        known[WORLD] = tuple(range(said))
     if source.groups:
         known |= groups_of(source.groups.decode("utf-8", "replace"), f"{source.ranks[0].path}: comm_group JSON")
     return _joined(ranks, np.array([max(0, one.rank) for one in source.ranks], np.int64), names, known | dict(groups or {}))
@@ -74,7 +79,7 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
     base = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def column(name: str, kind: type) -> np.ndarray:
-        parts = [np.array(getattr(rank, name), kind) for rank in ranks]
+        parts: list[np.ndarray] = [np.array(getattr(rank, name), kind) for rank in ranks]
         return np.concatenate(parts) if parts else np.zeros(0, kind)
 
     deps, dep_start, missing, own_edges = _dependencies(ranks, base)
@@ -97,8 +102,9 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
         counts.add(rank.counts)
     lane, ordered = _lanes(column("lane", np.int64), deps, dep_start)
     graph = TraceGraph(
-        rank_start=base, name=column("name", np.int32), kind=kind, on_host=on_host, lane=lane.astype(np.int32), seconds=seconds,
-        flops=flops, bytes=bytes_, comm=np.where(kind == TaskKind.COLLECTIVE, comm, 0).astype(np.uint8), group=group.astype(np.int32),
+        rank_start=base, name=column("name", np.int32), kind=kind, on_host=on_host, lane=lane.astype(np.int32),
+        seconds=seconds, flops=flops, bytes=bytes_,
+        comm=np.where(kind == TaskKind.COLLECTIVE, comm, 0).astype(np.uint8), group=group.astype(np.int32),
         peer=column("peer", np.int64).astype(np.int32), tag=column("tag", np.int64), dep_start=dep_start, deps=deps,
         names=tuple(names), groups=groups, begin=_begin(ranks), ids=column("ids", np.uint64).astype(np.int64),
         rank_ids=numbers if (numbers != np.arange(len(numbers))).any() else np.empty(0, np.int64),
@@ -111,20 +117,24 @@ def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], kn
     return ChakraTrace(
         graph, call, np.where(np.isfinite(size), size, -1).astype(np.int64), micros, column("priority", np.int64),
         column("involved", np.int64), group_names, counts, ranks[0].counts, ranks[0].metadata,
-        tuple(sorted({rank.schema.name.lower() for rank in ranks})), tuple(assumed), tuple(b for rank in ranks for b in rank.broken),
+        tuple(sorted({rank.schema.name.lower() for rank in ranks})), tuple(assumed),
+        tuple(b for rank in ranks for b in rank.broken),
     )  # fmt: skip
 
 
 def _dependencies(ranks: list[RankColumns], base: Int64s) -> tuple[Int64s, Int64s, list[int], int]:
     """Dependencies as indices of the graph, their offsets, how many of each rank point at ids that the file does not hold, and how
     many were left out since they close a circle."""
-    parts, lengths, missing, own = [], [], [], 0
+    parts: list[Int64s] = []
+    lengths: list[Int64s] = []
+    missing: list[int] = []
+    own = 0
     for rank, first in zip(ranks, base[:-1].tolist(), strict=True):
         ids, wanted = np.array(rank.ids, np.uint64), np.array(rank.deps, np.uint64)
         order = np.argsort(ids, kind="stable")
         at = np.searchsorted(ids[order], wanted)
         exists = (at < len(ids)) & (ids[order][np.minimum(at, max(0, len(ids) - 1))] == wanted) if len(ids) else wanted < 0
-        owner = np.repeat(np.arange(len(rank)), np.diff(np.array(rank.dep_start, np.int64)))
+        owner = np.repeat(np.arange(len(rank)), np.diff(np.asarray(rank.dep_start, np.int64)).astype(np.int64))
         missing.append(int((~exists).sum()))
         target = order[at[exists]] if len(ids) else np.zeros(0, np.int64)
         owner = owner[exists]
@@ -179,6 +189,7 @@ def _groups(
                 unknown.add(name)
             found[name] = known.get(name, world)
         index[at] = order[name]
+    found |= {name: ranks for name, ranks in known.items() if name not in found}
     notes = []
     if unknown:
         notes.append(f"process groups {', '.join(sorted(unknown)[:6])} are not described, so they are all ranks of the trace")
@@ -188,7 +199,7 @@ def _groups(
 def _lanes(stream: Int64s, deps: Int64s, dep_start: Int64s) -> tuple[Int64s, bool]:
     """Streams as lanes where the file's order is one in which they can run, else none."""
     named = stream >= 0
-    owner = np.repeat(np.arange(len(stream)), np.diff(dep_start))
+    owner = np.repeat(np.arange(len(stream)), np.diff(dep_start).astype(np.int64))
     if not named.any():
         return np.full(len(stream), -1, np.int64), True
     if (deps >= owner).any():

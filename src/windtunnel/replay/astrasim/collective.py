@@ -12,7 +12,7 @@ from windtunnel.formats.astrasim.configuration import System
 from windtunnel.replay.astrasim.blocks import Blocks
 from windtunnel.replay.astrasim.folded import folded
 from windtunnel.replay.astrasim.members import Members
-from windtunnel.replay.astrasim.phases import Phase, chunks, phases_of
+from windtunnel.replay.astrasim.phases import RingPhase, chunks, phases_of
 from windtunnel.replay.astrasim.unfolded import lower
 from windtunnel.replay.astrasim.wires import Wires
 
@@ -38,7 +38,7 @@ class Collectives:
             self.known[key] = self._price(call, size, ranks, involved, entered - first)
         if "doubleBinaryTree" in self.system.implementations.get(call, ()):
             self.trees += chunks(self.system, call, size, self.wires.network.npus)[0]
-        return first + self.known[key]
+        return np.asarray(first + self.known[key])
 
     def _price(self, call: str, size: int, ranks: tuple[int, ...], involved: int, entered: np.ndarray) -> np.ndarray:
         whole = len(ranks) == self.wires.network.npus
@@ -57,11 +57,11 @@ class Collectives:
             return np.full(len(ranks), entered[0] + ends[0])
         return self._each(streams, members, entered)
 
-    def _lengths(self, phases: list[Phase], members: Members) -> list[int] | None:
+    def _lengths(self, phases: list[RingPhase], members: Members) -> list[int] | None:
         out = [folded(self.system, phase, members) for phase in phases]
         return None if any(one is None for one in out) else [one for one in out if one is not None]
 
-    def _queues(self, blocks: Blocks, streams: list[list[tuple[Phase, int]]], entered: np.ndarray) -> np.ndarray:
+    def _queues(self, blocks: Blocks, streams: list[list[tuple[RingPhase, int]]], entered: np.ndarray) -> np.ndarray:
         """One rank that stands for all: phases of known length through the queues of their dimensions."""
         start = blocks.start(entered)
         leaves = []
@@ -73,7 +73,7 @@ class Collectives:
         end = blocks.add(0, leaves)
         return blocks.run(len(self.wires.strides), self._width(len(self.wires.strides))).end[end]
 
-    def _each(self, streams: list[list[Phase]], members: Members, entered: np.ndarray) -> np.ndarray:
+    def _each(self, streams: list[list[RingPhase]], members: Members, entered: np.ndarray) -> np.ndarray:
         """Every rank of its own. A queue is a lane of the rank that a phase holds from its begin to its end."""
         blocks, count = Blocks(), len(members.ranks)
         dims = len(self.wires.strides)

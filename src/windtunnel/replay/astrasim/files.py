@@ -20,7 +20,7 @@ from windtunnel.replay.astrasim.workload import Finish, simulate
 
 
 @dataclass(frozen=True)
-class Setting:
+class AstraSetting:
     """What ASTRA-sim is told beside the workload; `aware`: its congestion-aware backend."""
 
     system: System
@@ -29,7 +29,7 @@ class Setting:
     aware: bool = False
 
 
-def run_setting(trace: ChakraTrace, setting: Setting) -> Finish:
+def run_setting(trace: ChakraTrace, setting: AstraSetting) -> Finish:
     """Runs a trace under a setting."""
     wires = Wires(setting.network, setting.aware)
     described: dict[str, ChakraTrace] = {}

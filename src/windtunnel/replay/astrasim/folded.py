@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-
 from windtunnel.formats.astrasim.configuration import System
 from windtunnel.replay.astrasim.members import Members
 from windtunnel.replay.astrasim.messages import Direct, Step, bundle, chain, direct
-from windtunnel.replay.astrasim.phases import Phase
+from windtunnel.replay.astrasim.phases import RingPhase
 
 
-def folded(system: System, phase: Phase, members: Members) -> int | None:
-    """ns of a phase whose ranks all begin together; None where they are not equal: trees, links that are shared, uneven distances."""
+def folded(system: System, phase: RingPhase, members: Members) -> int | None:
+    """ns of a phase whose ranks all begin together; None where they are not equal: trees, links that are shared, uneven
+    distances."""
     if members.wires.aware or phase.algorithm == "doublebinarytree":
         return None
     first = bundle(system, phase, 0, False)
@@ -31,7 +31,7 @@ def folded(system: System, phase: Phase, members: Members) -> int | None:
     return total
 
 
-def _even(members: Members, phase: Phase, step: Step) -> int | None:
+def _even(members: Members, phase: RingPhase, step: Step) -> int | None:
     """ns of a step's message where it is the same for all members."""
     to = members.partner(phase.ring, step.offset) if step.swap else members.peer(phase.ring, step.offset, phase.back)
     delays = members.delay(to, step.size)

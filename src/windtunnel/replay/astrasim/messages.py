@@ -1,6 +1,7 @@
 """What a rank sends in each step of a phase, and what it waits for: the same for all ranks but for who the peers are.
 
-A bundle is ASTRA-sim's pass of data between network and NPU: `endpoint-delay`, and where data are reduced three passes over the local
+A bundle is ASTRA-sim's pass of data between network and NPU: `endpoint-delay`, and where data are reduced three passes over the
+local
 memory, each truncated to a nanosecond (PacketBundle.cc).
 """
 
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.astrasim.configuration import System
-from windtunnel.replay.astrasim.phases import AG, AR, RS, Phase
+from windtunnel.replay.astrasim.phases import AG, AR, RS, RingPhase
 
 FAST = 10
 """ns of a bundle inside a group's own ring, whatever the endpoint delay (MemBus.cc, Transmition::Fast)."""
@@ -18,8 +19,8 @@ FAST = 10
 
 @dataclass(frozen=True)
 class Step:
-    """One message: `size` bytes to the peer `offset` ahead in the ring (or, `swap`, to the partner that many away), then a bundle of
-    `after` ns once the peer's own has come."""
+    """One message: `size` bytes to the peer `offset` ahead in the ring (or, `swap`, to the partner that many away), then a
+    bundle of `after` ns once the peer's own has come."""
 
     size: int
     offset: int
@@ -27,18 +28,19 @@ class Step:
     swap: bool = False
 
 
-def bundle(system: System, phase: Phase, size: int, reduces: bool) -> int:
+def bundle(system: System, phase: RingPhase, size: int, reduces: bool) -> int:
     """ns of a bundle."""
     delay = FAST if phase.ring.local else system.endpoint_delay
     return delay + (3 * int(size / system.local_mem_bw * 1e9) if reduces else 0)
 
 
-def chain(system: System, phase: Phase) -> list[Step]:
-    """Steps of a ring or of halving and doubling: each begins when the bundle of the one before is over (Ring.cc, HalvingDoubling.cc)."""
+def chain(system: System, phase: RingPhase) -> list[Step]:
+    """Steps of a ring or of halving and doubling: each begins when the bundle of the one before is over
+    (Ring.cc, HalvingDoubling.cc)."""
     return _ring(system, phase) if phase.algorithm == "ring" else _halving(system, phase)
 
 
-def _ring(system: System, phase: Phase) -> list[Step]:
+def _ring(system: System, phase: RingPhase) -> list[Step]:
     count = phase.ring.count
     size = phase.size if phase.call == AG else phase.size // count
     steps = {AR: 2 * (count - 1), AG: count - 1, RS: count - 1}.get(phase.call, count * (count - 1) // 2)
@@ -47,7 +49,7 @@ def _ring(system: System, phase: Phase) -> list[Step]:
     return [Step(size, 1, reducing if at < reduces else plain) for at in range(steps)]
 
 
-def _halving(system: System, phase: Phase) -> list[Step]:
+def _halving(system: System, phase: RingPhase) -> list[Step]:
     count = phase.ring.count
     levels = count.bit_length() - 1
     if count != 1 << levels:
@@ -80,7 +82,7 @@ class Direct:
     returns: bool
 
 
-def direct(system: System, phase: Phase) -> Direct:
+def direct(system: System, phase: RingPhase) -> Direct:
     """Figures of a direct phase (AllToAll.cc)."""
     count = phase.ring.count
     size = phase.size if phase.call == AG else phase.size // count

@@ -22,7 +22,7 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Phase:
+class RingPhase:
     """One algorithm over one ring. `size` bytes enter; `queue` is the dimension whose queue it stands in; `back`: the ring is run
     backwards; `tree`: which of the two trees."""
 
@@ -91,19 +91,20 @@ def rings_of(system: System, network: AnalyticalNetwork, call: str, group: int) 
 
 def phases_of(
     system: System, network: AnalyticalNetwork, call: str, size: int, group: int, involved: int, number: int
-) -> list[Phase]:
+) -> list[RingPhase]:
     """Phases of chunk `number` of `size` bytes. An all-reduce under localBWAware reduces up the dimensions, all-reduces on the last
-    one and gathers back; others visit every dimension once, a gather the outermost first. `number` counts the chunks since the begin: trees take
+    one and gathers back; others visit every dimension once, a gather the outermost first. `number` counts the chunks since the
+    begin: trees take
     turns."""
     rings = rings_of(system, network, call, group)
     dims = [dim for dim, (_, ring, _) in enumerate(rings) if ring.count > 1 and (involved < 0 or ring.local or involved >> dim & 1)]
     plan = [(call, dim, False) for dim in (reversed(dims) if call == AG else dims)]
     if call == AR and system.optimization == "localBWAware" and dims:
         plan = [(RS, dim, False) for dim in dims[:-1]] + [(AR, dims[-1], False)] + [(AG, dim, True) for dim in reversed(dims[:-1])]
-    out: list[Phase] = []
+    out: list[RingPhase] = []
     for each, dim, back in plan:
         algorithm, ring, window = rings[dim]
-        phase = Phase(each, algorithm, size, ring, dim, back, window, number % 2)
+        phase = RingPhase(each, algorithm, size, ring, dim, back, window, number % 2)
         out.append(phase)
         size = phase.leaves
     return out

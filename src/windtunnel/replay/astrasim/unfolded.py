@@ -10,11 +10,11 @@ from windtunnel.formats.astrasim.configuration import System
 from windtunnel.replay.astrasim.blocks import Blocks
 from windtunnel.replay.astrasim.members import Members
 from windtunnel.replay.astrasim.messages import Step, bundle, chain, direct
-from windtunnel.replay.astrasim.phases import Phase
+from windtunnel.replay.astrasim.phases import RingPhase
 from windtunnel.replay.astrasim.wires import Wires
 
 
-def lower(blocks: Blocks, system: System, phase: Phase, members: Members, begin: Int64s) -> Int64s:
+def lower(blocks: Blocks, system: System, phase: RingPhase, members: Members, begin: Int64s) -> Int64s:
     """Adds the phase to the graph; `begin` and the answer are the tasks [G] with which each rank enters and leaves it."""
     if phase.algorithm == "doublebinarytree":
         return _tree(blocks, system, phase, members, begin)
@@ -52,7 +52,7 @@ def send(blocks: Blocks, wires: Wires, after: Int64s, src: Int64s, dst: Int64s, 
     return at
 
 
-def _direct(blocks: Blocks, system: System, phase: Phase, members: Members, first: Int64s) -> Int64s:
+def _direct(blocks: Blocks, system: System, phase: RingPhase, members: Members, first: Int64s) -> Int64s:
     shape = direct(system, phase)
 
     def round_(starts: list[Int64s], after: int) -> tuple[list[Int64s], list[Int64s]]:
@@ -72,8 +72,9 @@ def _direct(blocks: Blocks, system: System, phase: Phase, members: Members, firs
     return blocks.add(0, done)
 
 
-def _tree(blocks: Blocks, system: System, phase: Phase, members: Members, begin: Int64s) -> Int64s:
-    """An all-reduce on one of the two trees (DoubleBinaryTreeAllReduce.cc): up with a reduction at every parent, then down. A parent
+def _tree(blocks: Blocks, system: System, phase: RingPhase, members: Members, begin: Int64s) -> Int64s:
+    """An all-reduce on one of the two trees (DoubleBinaryTreeAllReduce.cc): up with a reduction at every parent, then down. A
+    parent
     takes its parent's data with a reduction too, and leaves when it has sent to its children."""
     count = phase.ring.count
     if count & (count - 1):

@@ -63,7 +63,8 @@ class Wires:
     def delay(self, src: Int64s, dst: Int64s, size: int) -> Int64s:
         """ns from sending to arrival with nothing else on the links.
 
-        Unaware: latency * hops + size / bandwidth, once for the whole way (CongestionUnaware BasicTopology). Aware: every link stores
+        Unaware: latency * hops + size / bandwidth, once for the whole way (CongestionUnaware BasicTopology). Aware: every link
+        stores
         the message and forwards it, each with its own truncation (Link.cpp).
         """
         dims, hops = self.dimension(src, dst), self.hops(src, dst)

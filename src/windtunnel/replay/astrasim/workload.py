@@ -71,7 +71,8 @@ def simulate(trace: ChakraTrace, system: System, wires: Wires, memory: RemoteMem
 
 def _durations(trace: ChakraTrace, system: System, wires: Wires, memory: RemoteMemory) -> tuple[Int64s, list[str]]:
     """ns of each node alone: replayed, by the roofline, of a message, or of the memory."""
-    graph, notes = trace.graph, []
+    graph = trace.graph
+    notes: list[str] = []
     ns = np.where(trace.micros > 0, trace.micros * 1000, 1)
     ns[graph.kind == TaskKind.MARK] = 0
     if system.replay_only:
@@ -87,8 +88,8 @@ def _durations(trace: ChakraTrace, system: System, wires: Wires, memory: RemoteM
         ns[at] = np.where(sized & (flops > 0), flops / np.where(rate > 0, rate, 1) * 1e9, 0).astype(np.int64)
         if (lost := int((~sized).sum())) > 0:
             notes.append(
-                f"{lost} computations have no tensor_size: with the roofline on ASTRA-sim skips them, and starts what waits for them "
-                "only with the rank's next event, or never; here they take no time"
+                f"{lost} computations have no tensor_size: with the roofline on ASTRA-sim skips them, and starts what waits for "
+                "them only with the rank's next event, or never; here they take no time"
             )
     sends = np.nonzero(graph.kind == TaskKind.SEND)[0]
     if len(sends):
