@@ -40,6 +40,7 @@ class Exporter:
 EXPORTERS: tuple[Exporter, ...] = (
     Exporter("toml", "own", "a job file that needs no catalogue"),
     Exporter("json", "own_json", "the same as JSON"),
+    Exporter("kineto", "kineto.exporting", "a predicted step as PyTorch profiler traces, a file for each pipeline stage"),
     Exporter("chakra", "chakra.exporting", "a predicted step as Chakra traces, a file a rank"),
     Exporter("astra-sim", "astrasim.exporting", "ASTRA-sim's system, network, remote memory and communicator group files"),
 )
