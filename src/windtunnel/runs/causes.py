@@ -15,7 +15,7 @@ from windtunnel.spec import Job
 from windtunnel.spec.calibration import Calibration
 from windtunnel.spec.unequal import Unequal
 
-NOISE = 0.01
+NOISE = 0.03
 """A factor within this of 1 is no cause."""
 
 _CLASSES = {

@@ -16,7 +16,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.engine import run
 from windtunnel.engine.timeline import OpTimes
 from windtunnel.network.groups.ranks import members
-from windtunnel.predict.price.calibrated import axis_group, class_of_kind
+from windtunnel.predict.price.calibrated import axis_group, kernel_name
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 from windtunnel.predict.program.lower import Lowered, executed, lower
 from windtunnel.predict.runs.setting import Setting
@@ -26,9 +26,6 @@ from windtunnel.workload import Axis, Kind, Workload, build
 
 MOST_EVENTS = 4_000_000
 """Kernels and calls of all stages beyond which a prediction is not written as a run: some 500 MB."""
-
-PREFIX = "windtunnel::"
-"""Begin of the names of predicted kernels."""
 
 NCCL_NAMES = {
     Comm.ALL_REDUCE: "ncclDevKernel_AllReduce",
@@ -88,8 +85,7 @@ class _Stage:
         self.workload, self.lowered, self.stage, self.calls, self.ranks = workload, lowered, stage, calls, ranks
         self.rank = int(ranks[stage])
         self.names: dict[str, int] = {}
-        self.groups: dict[tuple[int, ...], int] = {}
-        self.group_names: list[str] = []
+        self.groups: dict[tuple[tuple[int, ...], str], int] = {}
         self.axes: dict[Axis, int] = {}
         self.first = int(lowered.program.rank_start[stage])
 
@@ -118,7 +114,7 @@ class _Stage:
             meets, program.rv_stream[np.where(meets, meeting, 0)] if len(program.rv_stream) else 0, program.op_stream[place]
         )
         distinct, index = np.unique(row[kernel], return_inverse=True)
-        labels = [self._name(f"{PREFIX}{class_of_kind(int(ops.kind[r]))}::{ops.names[r]}") for r in distinct.tolist()]
+        labels = [self._name(kernel_name(int(ops.kind[r]), ops.names[r])) for r in distinct.tolist()]
         name[kernel] = np.array(labels, np.int32)[index] if len(labels) else 0
         for number in np.flatnonzero(calls).tolist():
             call, key = self._call(number, row, meeting, meets, instance)
@@ -172,10 +168,8 @@ class _Stage:
         return self._numbered(tuple(dict.fromkeys(mine[0].tolist())) if len(mine) else (self.rank,), axis_group(axis))
 
     def _numbered(self, ranks: tuple[int, ...], name: str) -> int:
-        if ranks not in self.groups:
-            self.groups[ranks] = len(self.groups)
-            self.group_names.append(name)
-        return self.groups[ranks]
+        """The number of a communicator: two axes may have the same ranks."""
+        return self.groups.setdefault((ranks, name), len(self.groups))
 
     def _name(self, name: str) -> int:
         return self.names.setdefault(name, len(self.names))
@@ -205,7 +199,8 @@ class _Stage:
             "group": both(group, -1), "sequence": both(sequence, -1), "peer": both(np.full(len(begin), -1, np.int32), -1),
         }  # fmt: skip
         ordered = {key: column[order] for key, column in columns.items()}
-        return Events(**ordered, names=tuple(self.names), groups=tuple(self.groups), group_names=tuple(self.group_names))
+        groups, names = zip(*self.groups, strict=True) if self.groups else ((), ())
+        return Events(**ordered, names=tuple(self.names), groups=groups, group_names=names)
 
 
 def _launched(instance: Int32s, host: Floats, since: Floats) -> Floats:
