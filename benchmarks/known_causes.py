@@ -79,9 +79,8 @@ def main() -> None:
             print(f"{name}: first cause {first}, factor {found:.3f} of {value}")
     done = count - skipped
     print(f"{right} of {done} causes named first; {skipped} cases without such a part")
-    print(
-        f"factors: median error {np.median(errors):.2%}, largest {max(errors):.2%}, within 3 %: {sum(e <= 0.03 for e in errors)} of {done}"
-    )
+    within = sum(error <= 0.03 for error in errors)
+    print(f"factors: error {np.median(errors):.2%} (median), {max(errors):.2%} (largest); within 3 %: {within} of {done}")
 
 
 if __name__ == "__main__":

@@ -39,9 +39,7 @@ def graph(dense: Job) -> TraceGraph:
     return graph_of_job(dense)
 
 
-@pytest.mark.parametrize(
-    ("path", "value"), [("kernels.gemm", 1.2), ("kernels.elementwise", 0.8), ("calls.tp", 2.0), ("calls.pp", 2.0), ("host", 3.0)]
-)
+@pytest.mark.parametrize(("path", "value"), [("kernels.gemm", 1.2), ("kernels.elementwise", 0.8), ("calls.tp", 2.0), ("host", 3.0)])
 def test_a_factor_is_found_and_named_first(path: str, value: float, dense: Job) -> None:
     comparison = compare_run(with_known_factor(dense, path, value, seed=3), dense)
     assert comparison.fit is not None
@@ -51,7 +49,7 @@ def test_a_factor_is_found_and_named_first(path: str, value: float, dense: Job) 
     assert all(abs(other - 1.0) < 0.03 for name, other in found.items() if name != path)
 
 
-@pytest.mark.parametrize("path", ["kernels.grouped_gemm", "calls.ep", "calls.dp"])
+@pytest.mark.parametrize("path", ["kernels.grouped_gemm", "calls.ep", "calls.dp", "calls.pp"])
 def test_axes_with_equal_ranks_are_told_apart(path: str, experts: Job) -> None:
     """ep and dp of a stage are the same eight ranks here."""
     comparison = compare_run(with_known_factor(experts, path, 1.5, seed=1), experts)
