@@ -162,7 +162,7 @@ class _Writer:
         has_launch = int(self.owner[row]) >= 0
         deps = [gate]
         ready = max(stream.until, launched) if has_launch else stream.until
-        other = self._other(self.streams, stream, ready, begin) if begin - ready > LEAST and has_launch else None
+        other = self._other(self.streams, stream, ready, begin) if begin - ready > LEAST else None
         if other is not None:
             deps.append(self._delay(other[1], other[0], begin))
         elif has_launch and launched > stream.until:
