@@ -99,7 +99,7 @@ def _of_table(table: dict[str, Any], on: Job | None, stated: Stated | None) -> I
     for form in TABLE_FORMATS:
         if form.telling(table):
             return form.read(table, on, stated)
-    imported = from_config(table)
+    imported = from_config(table, stated=stated)
     if on is None:
         return imported
     nouns: dict[str, Any] = {"plan": on.plan, "runtime": on.runtime, "cluster": on.cluster, "tokens": on.tokens, "seed": on.seed}
