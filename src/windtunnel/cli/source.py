@@ -13,6 +13,7 @@ from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
 from windtunnel.formats.deepspeed import implied_ranks
 from windtunnel.formats.imported import harmless
+from windtunnel.formats.several import together
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.degrees import stated_in
@@ -21,6 +22,7 @@ from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.load import override
 from windtunnel.spec.resolve import merge
 
+SEVERAL = ("calculon", "simumax", "llm-analysis")
 JOB_SUFFIXES = (".toml", ".yaml", ".yml")
 HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
 
@@ -59,6 +61,8 @@ def job_of(
         raise SpecError("--megatron", megatron, "either --model or --megatron")
     if model is not None and source is not None and is_deepspeed(source):
         return _over_job(Path(source), on, overrides, model)
+    if model is not None and source is not None and is_part(source):
+        return _imported(together([model, source]), on, overrides)
     if megatron is not None or model is not None:
         if source is not None and on is not None:
             raise SpecError("--on", on, "either a JOB or --on beside an imported model")
@@ -74,6 +78,11 @@ def job_of(
         return _imported(Path(source), on, overrides)
     model_alone = model_file(source)
     return _job(source, on, overrides) if model_alone is None else on_machine(model_alone, on, overrides)
+
+
+def job_of_files(files: list[str], sets: list[str] | None = None, on: str | None = None) -> LoadedJob:
+    """The job that several files describe together: a simulator's model, how it runs, and its machine where `on` names none."""
+    return _imported(together(files), on, sets or [])
 
 
 def _check_path(source: str) -> None:
@@ -216,6 +225,15 @@ def is_deepspeed(source: str) -> bool:
         return False
 
 
+def is_part(source: str) -> bool:
+    """Whether `source` is one of the files of a simulator whose job is several."""
+    path = Path(source)
+    try:
+        return path.suffix.lower() == ".json" and path.is_file() and kind_of(read_table(path)) in SEVERAL
+    except OSError:
+        return False
+
+
 def _over_job(path: Path, base: str | None, overrides: list[str], model: str | None = None) -> LoadedJob:
     """A DeepSpeed configuration: it changes the plan and the runtime of the job `base`, or of a `model` on the cluster `base`."""
     if model is None and base is not None and base in names("clusters"):
@@ -263,6 +281,9 @@ def _imported(text: Path | str, base: str | None, overrides: list[str], flags: b
         return _over_job(text, base, overrides)
     stated = _stated(base, overrides)
     first = from_arguments(str(text), "--megatron", None, stated) if flags else import_job(text, None, stated)
+    if base is None and first.job is not None:  # the source has a machine
+        job = check(load_job(tomllib.loads(dump_job(first.job)), overrides))
+        return LoadedJob(job, first.format, first.built, first.ignored, first.assumed)
     if base is None:
         raise _no_machine(first)
     if first.plan is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.formats import deepspeed, neox, torchtitan
+from windtunnel.formats import calculon, deepspeed, llm_analysis, neox, several, simumax, torchtitan
 from windtunnel.formats.deepspeed import from_deepspeed
 from windtunnel.formats.huggingface import from_config
 from windtunnel.formats.imported import Imported
@@ -23,7 +23,7 @@ from windtunnel.spec.files import read_table, shape_trouble
 __all__ = ["Imported", "from_arguments", "from_config", "from_deepspeed", "from_torchtitan", "import_job", "kind_of"]
 
 _KNOWN = (
-    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed or GPT-NeoX, "
+    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, Calculon, SimuMax or llm-analysis, "
     + "or Megatron-LM flags (--num-layers)"
 )
 
@@ -47,7 +47,16 @@ def _is_deepspeed(table: Mapping[str, Any]) -> bool:
     return bool(deepspeed.TELLING & set(table)) and "model_type" not in table
 
 
+def _several(reader: several.Reader) -> TableFormat:
+    return TableFormat(
+        reader.name,
+        lambda table: several.telling(reader, table),
+        lambda table, on, stated: several.read(reader, table, on, stated),
+    )
+
+
 TABLE_FORMATS = (
+    *(_several(reader) for reader in (calculon.READER, simumax.READER, llm_analysis.READER)),
     TableFormat("torchtitan", _is_torchtitan, from_torchtitan),
     TableFormat("gpt-neox", neox.telling, neox.from_neox),
     TableFormat("deepspeed", _is_deepspeed, lambda table, on, stated: from_deepspeed(table, on)),
