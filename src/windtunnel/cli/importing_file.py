@@ -15,6 +15,7 @@ from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.importers import CONFIGURATIONS
 from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.recipes import is_recipe
 from windtunnel.formats.several import together
 from windtunnel.report.words import tokens
 from windtunnel.spec import Model, dump_job
@@ -62,6 +63,8 @@ def command(
 
 def _configuration(file: str, form: str | None) -> bool:
     """Whether a file describes a job or a model: what `job_of` reads."""
+    if is_recipe(file):
+        return form is None
     path = Path(file)
     if path.is_dir():
         return (path / "config.json").is_file() and form is None

@@ -13,6 +13,7 @@ from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
 from windtunnel.formats.deepspeed import implied_ranks
 from windtunnel.formats.imported import harmless
+from windtunnel.formats.recipes import split
 from windtunnel.formats.several import together
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
@@ -87,7 +88,7 @@ def job_of_files(files: list[str], sets: list[str] | None = None, on: str | None
 
 def _check_path(source: str) -> None:
     """UnknownName for a word that is not in the catalogue, FileError for a path that is not a file, each with a suggestion."""
-    path = Path(source)
+    path = Path(split(source)[0])
     try:
         kind = "file" if path.is_file() else "directory" if path.is_dir() else "missing" if not path.exists() else "special"
     except (OSError, ValueError) as error:
@@ -142,7 +143,7 @@ def is_profile(path: str) -> bool:
 
 def is_foreign(source: str) -> bool:
     """Whether `source` is a file for an importer: JSON, TOML or YAML of another tool, or text of another kind."""
-    path = Path(source)
+    path = Path(split(source)[0])
     suffix = path.suffix.lower()
     try:
         if not path.is_file():

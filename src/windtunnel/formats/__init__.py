@@ -14,6 +14,7 @@ from windtunnel.formats.deepspeed import from_deepspeed
 from windtunnel.formats.huggingface import from_config
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron import from_arguments
+from windtunnel.formats.recipes import from_recipe, is_recipe
 from windtunnel.formats.source import parse_json, read_source
 from windtunnel.formats.stated import Stated
 from windtunnel.formats.torchtitan import from_torchtitan
@@ -77,6 +78,8 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     Without it `job` is None. What the user has `stated` beside the source beats it. Raises `FileError` for what cannot be read,
     `SpecError` for what cannot be understood or is not modelled.
     """
+    if isinstance(source, Path) and is_recipe(source):
+        return from_recipe(source, on, stated)
     text, where = read_source(source)
     if not text.strip():
         raise SpecError(where, "", _KNOWN)

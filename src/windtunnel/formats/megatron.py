@@ -73,6 +73,17 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None, s
     return Imported(FORMAT, model, plan, runtime, job, _used(args), tuple(args.left_over()), tuple(args.assumed))
 
 
+def from_settings(
+    args: Arguments, model: Model, on: Job | None, stated: Stated, form: str = FORMAT, source: str = "Megatron-LM arguments"
+) -> Imported:
+    """As `from_arguments`, of settings that another reader wrote as flags, and of a known model."""
+    plan = _plan(args, model, on, stated)
+    runtime = _runtime(args)
+    job = _job(args, model, plan, runtime, on, stated) if on is not None else None
+    job = job.model_copy(update={"source": source}) if job is not None else None
+    return Imported(form, model, plan, runtime, job, _used(args), tuple(args.left_over()), tuple(args.assumed))
+
+
 def _used(args: Arguments) -> tuple[str, ...]:
     return tuple(f"--{name}" for name in sorted(args.used))
 

@@ -80,7 +80,8 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
         return stated.whole(f"plan.{field}") or keys.count(name) or 1
 
     tp, pp, cp, ep = degree("tp_size", "tp"), degree("pp_size", "pp"), degree("cp_size", "cp"), degree("ep_size", "ep")
-    vpp = degree("interleaving_size", "vpp")
+    vpp, etp = degree("interleaving_size", "vpp"), degree("etp_size", "etp")
+    sequence = keys.get("enable_sequence_parallel") is not False
     if gpus is None:
         raise SpecError("world_size", Nothing(), "a whole number of 1 or more", "Or say on how many GPUs.")
     if gpus % (tp * pp * cp):
@@ -101,12 +102,12 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
             "dp": dp,
             "vpp": vpp,
             "ep": ep,
-            "etp": degree("etp_size", "etp") if model.experts else 1,
+            "etp": etp if model.experts else 1,
             "stages": even_stages(model.layers, pp * vpp, assumed),
             "micro_batch": micro,
             "global_batch": stated.whole("plan.global_batch") or micro * (keys.count("micro_batch_num") or 1) * dp,
             "seq": stated.whole("plan.seq") or _needed(keys, "seq_len"),
-            "sequence_parallel": tp > 1 and keys.get("enable_sequence_parallel") is not False,
+            "sequence_parallel": tp > 1 and sequence,
             "sharding": f"zero{zero}" if zero else "none",
             **_recompute(keys, -(-model.layers // (pp * vpp)), assumed),
         }

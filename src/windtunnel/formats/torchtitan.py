@@ -68,7 +68,8 @@ def from_torchtitan(config: Mapping[str, Any], on: Job | None = None, stated: St
 
 
 def _model(keys: Keys, assumed: list[str]) -> Model:
-    name, flavor = keys.text("model.name"), keys.text("model.flavor")
+    name, flavor = (keys.text(f"model.{word}") or keys.text(f"model_spec.{word}") for word in ("name", "flavor"))
+    keys.get("model_spec")
     if name == "transformers_modeling_backend" and (repository := keys.text("hf_transformers.model")) is not None:
         return _of_hub(repository, assumed)
     if name is None or flavor is None:
@@ -127,7 +128,8 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
         assumed.append(f"global batch {total}: {local} a data-parallel rank (training.global_batch_size left out)")
     micro = local
     if pp > 1:
-        micro = keys.count("parallelism.pipeline_parallel_microbatch_size") or 1
+        several = keys.count("parallelism.num_pp_microbatches")
+        micro = max(1, local // several) if several else keys.count("parallelism.pipeline_parallel_microbatch_size") or 1
     fields: dict[str, Any] = {
         "tp": tp,
         "pp": pp,
@@ -192,7 +194,7 @@ def _stages(keys: Keys, model: Model, pp: int) -> dict[str, Any]:
 
 
 def _recompute(keys: Keys, model: Model, pp: int, assumed: list[str]) -> dict[str, Any]:
-    mode = keys.text("activation_checkpoint.mode") or "selective"
+    mode = keys.text("activation_checkpoint.mode") or _dumped_mode(keys)
     option = str(keys.get("activation_checkpoint.selective_ac_option") or "op")
     if mode not in ("none", "full", "selective"):
         raise SpecError("activation_checkpoint.mode", mode, "none, selective, full")
@@ -206,6 +208,15 @@ def _recompute(keys: Keys, model: Model, pp: int, assumed: list[str]) -> dict[st
     count = -(-model.layers // (pp * vpp)) // int(option[:9])
     assumed.append(f"{count} layers of every stage recompute in full (every {option}th)")
     return {"recompute": "full", "recompute_layers": count} if count else {"recompute": "none"}
+
+
+def _dumped_mode(keys: Keys) -> str:
+    """A dumped configuration names no mode: its kind shows in the fields that it has (distributed/activation_checkpoint.py)."""
+    section = keys.get("activation_checkpoint")
+    if not isinstance(section, Mapping) or "preserve_rng_state" not in section:
+        return "selective" if "model_spec" not in keys.table else "none"
+    fields = set(section) - {"preserve_rng_state", "determinism_check", "debug"}
+    return "selective" if fields else "full"
 
 
 def _float8(keys: Keys, precision: str) -> dict[str, Any]:

@@ -1,0 +1,47 @@
+"""The catalogue's model behind the names that recipes and configurations use: `meta-llama/Llama-3.1-8B`, `llama3_8b_pretrain_config`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.spec import Model, load_model, names
+
+_TUNED = r"([-_](instruct|base|chat|it|hf|pt|bf16|fp8|thinking|v\d(\.\d)?|\d{4}))+$"
+_AFTER = r"_(pretrain|finetune|sft|peft|lora|dora|qlora|low|proxy|\d+gpus?|config|seq).*$"
+
+
+def catalogue_model(name: str) -> Model | None:
+    """The model that a hub's repository, a provider class or a recipe's function names; None where the catalogue has none."""
+    short = name.rpartition("/")[2].lower()
+    short = re.sub(_AFTER, "", re.sub(_TUNED, "", short))
+    short = re.sub(r"(?<=\d)p(?=\d)", ".", re.sub(r"provider|config$|model", "", short))
+    wanted = _squashed(short)
+    if len(wanted) < 4:
+        return None
+    known = {_squashed(entry): entry for entry in names("models")}
+    for spelled in (wanted, wanted.removeprefix("meta"), wanted.replace("llama31", "llama3.1").replace(".", "")):
+        if spelled in known:
+            return load_model(known[spelled])
+    longer = [entry for squashed, entry in known.items() if squashed.startswith(wanted)]
+    return load_model(longer[0]) if len(longer) == 1 else None
+
+
+def model_beside(model: str) -> Model:
+    """The model of `--model`: a name of the catalogue or of a hub, or a file. SpecError for one that is no decoder."""
+    from windtunnel.formats import import_job
+
+    found = load_model(model) if model in names("models") else None
+    if found is None and not Path(model).is_file():
+        found = catalogue_model(model)
+        if found is None:
+            raise UnknownName("--model", model, names("models"))
+    found = found or import_job(Path(model)).model
+    if not isinstance(found, Model):
+        raise SpecError("--model", model, "a decoder of the catalogue, or a config.json")
+    return found
+
+
+def _squashed(name: str) -> str:
+    return re.sub(r"[-_. ]", "", name)
