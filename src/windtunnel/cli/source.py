@@ -12,8 +12,9 @@ from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, Unk
 from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
 from windtunnel.formats.deepspeed import implied_ranks
+from windtunnel.formats.hub_names import model_beside
 from windtunnel.formats.imported import harmless
-from windtunnel.formats.recipes import split
+from windtunnel.formats.recipes import is_recipe, split
 from windtunnel.formats.several import together
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
@@ -23,7 +24,7 @@ from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.load import override
 from windtunnel.spec.resolve import merge
 
-SEVERAL = ("calculon", "simumax", "llm-analysis")
+SEVERAL = ("calculon", "simumax", "llm-analysis", "trainer")
 JOB_SUFFIXES = (".toml", ".yaml", ".yml")
 HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
 
@@ -62,8 +63,10 @@ def job_of(
         raise SpecError("--megatron", megatron, "either --model or --megatron")
     if model is not None and source is not None and is_deepspeed(source):
         return _over_job(Path(source), on, overrides, model)
-    if model is not None and source is not None and is_part(source):
-        return _imported(together([model, source]), on, overrides)
+    if model is not None and source is not None and (is_recipe(source) or is_part(source)):
+        if is_part(model):
+            return _imported(together([model, source]), on, overrides)
+        return _imported(Path(source), on, overrides, beside=model_beside(model))
     if megatron is not None or model is not None:
         if source is not None and on is not None:
             raise SpecError("--on", on, "either a JOB or --on beside an imported model")
@@ -230,7 +233,7 @@ def is_part(source: str) -> bool:
     """Whether `source` is one of the files of a simulator whose job is several."""
     path = Path(source)
     try:
-        return path.suffix.lower() == ".json" and path.is_file() and kind_of(read_table(path)) in SEVERAL
+        return path.suffix.lower() in (".json", ".yml", ".yaml") and path.is_file() and kind_of(read_table(path)) in SEVERAL
     except OSError:
         return False
 
@@ -277,10 +280,12 @@ def _model_on(model: str, base: str, overrides: list[str]) -> Job:
     return load_job(table, overrides)
 
 
-def _imported(text: Path | str, base: str | None, overrides: list[str], flags: bool = False) -> LoadedJob:
+def _imported(
+    text: Path | str, base: str | None, overrides: list[str], flags: bool = False, beside: Model | None = None
+) -> LoadedJob:
     if isinstance(text, Path) and is_deepspeed(str(text)):
         return _over_job(text, base, overrides)
-    stated = _stated(base, overrides)
+    stated = _stated(base, overrides, beside)
     first = from_arguments(str(text), "--megatron", None, stated) if flags else import_job(text, None, stated)
     if base is None and first.job is not None:  # the source has a machine
         job = check(load_job(tomllib.loads(dump_job(first.job)), overrides))
@@ -306,7 +311,7 @@ def _imported(text: Path | str, base: str | None, overrides: list[str], flags: b
     return LoadedJob(job, imported.format, imported.built, imported.ignored, imported.assumed, tuple(changes))
 
 
-def _stated(base: str | None, overrides: list[str]) -> Stated:
+def _stated(base: str | None, overrides: list[str], beside: Model | None = None) -> Stated:
     """What the command line says beside a source: its overrides, and the GPUs of the machine."""
     table: dict[str, Any] = {}
     for text in overrides:
@@ -317,7 +322,7 @@ def _stated(base: str | None, overrides: list[str]) -> Stated:
     elif base is not None:
         known = _cluster(base)
         gpus = load_cluster(base).gpus if isinstance(known, str) else known.get("gpus")
-    return Stated.of(table, gpus if isinstance(gpus, int) else None)
+    return Stated.of(table, gpus if isinstance(gpus, int) else None, beside)
 
 
 def _dumped(**nouns: Noun) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.formats import calculon, deepspeed, llm_analysis, neox, several, simumax, torchtitan
+from windtunnel.formats import calculon, deepspeed, llm_analysis, nemo_yaml, neox, several, simumax, torchtitan, trainer
 from windtunnel.formats.deepspeed import from_deepspeed
 from windtunnel.formats.huggingface import from_config
 from windtunnel.formats.imported import Imported
@@ -59,6 +59,8 @@ def _several(reader: several.Reader) -> TableFormat:
 TABLE_FORMATS = (
     *(_several(reader) for reader in (calculon.READER, simumax.READER, llm_analysis.READER)),
     TableFormat("torchtitan", _is_torchtitan, from_torchtitan),
+    TableFormat("nemo", nemo_yaml.telling, nemo_yaml.from_nemo),
+    TableFormat("trainer", trainer.telling, trainer.from_trainer),
     TableFormat("gpt-neox", neox.telling, neox.from_neox),
     TableFormat("deepspeed", _is_deepspeed, lambda table, on, stated: from_deepspeed(table, on)),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.spec import Model, load_model, names
 
-_TUNED = r"([-_](instruct|base|chat|it|hf|pt|bf16|fp8|thinking|v\d(\.\d)?|\d{4}))+$"
+_TUNED = r"([-_](instruct|base|chat|it|hf|pt|bf16|fp8|thinking|v0\.\d|\d{4}))+$"
 _AFTER = r"_(pretrain|finetune|sft|peft|lora|dora|qlora|low|proxy|\d+gpus?|config|seq).*$"
 
 
@@ -21,9 +21,11 @@ def catalogue_model(name: str) -> Model | None:
     if len(wanted) < 4:
         return None
     known = {_squashed(entry): entry for entry in names("models")}
-    for spelled in (wanted, wanted.removeprefix("meta"), wanted.replace("llama31", "llama3.1").replace(".", "")):
-        if spelled in known:
-            return load_model(known[spelled])
+    spellings = (wanted, wanted.removeprefix("meta"), re.sub(r"^glm[_]?5.*", "glm5744ba40b", wanted), wanted.replace("vl", "", 1))
+    spellings += (wanted.removeprefix("nvidia"), re.sub(r"^(llama3|qwen3)(?=[125])", r"\1", wanted.replace("qwen35", "qwen3.5")))
+    for spelled in spellings:
+        if spelled.replace(".", "") in known:
+            return load_model(known[spelled.replace(".", "")])
     longer = [entry for squashed, entry in known.items() if squashed.startswith(wanted)]
     return load_model(longer[0]) if len(longer) == 1 else None
 

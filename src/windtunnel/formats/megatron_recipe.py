@@ -54,7 +54,7 @@ _USUAL = {"llama3": 8192, "llama31": 8192, "nemotronh": 8192}
 """Sequences of the base recipes (`megatron/bridge/recipes`) that are not 4096."""
 
 
-def from_recipe(recipe: Recipe, on: Job | None, stated: Stated | None, model: Model | None = None) -> Imported:
+def from_recipe(recipe: Recipe, on: Job | None, stated: Stated | None) -> Imported:
     """Model (of the catalogue, by the recipe's name or its provider), plan and runtime; with `on`, also a job."""
     stated = stated or Stated()
     args = Arguments({})
@@ -63,7 +63,7 @@ def from_recipe(recipe: Recipe, on: Job | None, stated: Stated | None, model: Mo
     for path, flag in FLAG_OF.items():
         if (value := stated.whole(path)) is not None:
             args.given[flag] = [str(value)]
-    known = model or _model(recipe, args)
+    known = stated.model or _model(recipe, args)
     imported = from_settings(args, _adapted(recipe, known, args), on, stated, FORMAT, "Megatron-Bridge recipe")
     return Imported(
         FORMAT,

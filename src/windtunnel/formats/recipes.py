@@ -11,7 +11,7 @@ from windtunnel.formats.imported import Imported
 from windtunnel.formats.recipe_reader import module_of, read_recipe, recipes_of
 from windtunnel.formats.source import read_source
 from windtunnel.formats.stated import Stated
-from windtunnel.spec import Job, Model
+from windtunnel.spec import Job
 
 _NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)", re.DOTALL)
 
@@ -27,8 +27,8 @@ def is_recipe(source: str | Path) -> bool:
     return split(str(source))[0].endswith(".py")
 
 
-def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None = None, model: Model | None = None) -> Imported:
-    """The job or the nouns of one function. `model` takes the place of a model that is only named on a hub.
+def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None = None) -> Imported:
+    """The job or the nouns of one function.
 
     Raises SpecError with the list of recipes where a file has several and none is named.
     """
@@ -45,4 +45,4 @@ def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None
     recipe = read_recipe(module, name)
     if torchtitan_recipe.telling(recipe):
         return torchtitan_recipe.from_recipe(recipe, Path(file), on, stated)
-    return megatron_recipe.from_recipe(recipe, on, stated, model)
+    return megatron_recipe.from_recipe(recipe, on, stated)

@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
-from windtunnel.formats.source import parse_json, read_source
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
 from windtunnel.spec.explain import explain
+from windtunnel.spec.files import read_table
 
 PARTS = "parts"
 
@@ -37,12 +37,8 @@ class Reader:
 
 
 def together(files: Sequence[str]) -> str:
-    """The text of several JSON files as one. FileError for a file that is not JSON."""
-    tables = []
-    for file in files:
-        text, where = read_source(Path(file))
-        tables.append(parse_json(text, where))
-    return json.dumps({PARTS: tables})
+    """The text of several JSON or YAML files as one. FileError for a file that is neither."""
+    return json.dumps({PARTS: [read_table(Path(file)) for file in files]}, default=str)
 
 
 def telling(reader: Reader, table: Mapping[str, Any]) -> bool:

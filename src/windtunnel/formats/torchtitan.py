@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.stated import Stated
@@ -85,6 +86,8 @@ def _model(keys: Keys, assumed: list[str]) -> Model:
     if wanted in TABLES:
         return load_model({"name": f"torchtitan-{wanted}", "source": "torchtitan v0.2.2", **TABLES[wanted]})
     known = FLAVORS.get(wanted, wanted.replace("_", "-"))
+    if known not in names("models") and (found := catalogue_model(flavor if flavor.count("-") > 1 else f"{name}-{flavor}")):
+        known = found.name
     if known not in names("models"):
         others = [entry for entry in names("models") if entry.startswith(("qwen3", "gpt-oss"))]
         raise UnknownName("model.flavor", wanted, sorted((*FLAVORS, *TABLES, *others)))
@@ -111,6 +114,9 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
 
     tp, pp, cp = degree("tensor_parallel", "tp"), degree("pipeline_parallel", "pp"), degree("context_parallel", "cp")
     replicate, shard = degree("data_parallel_replicate"), keys.whole("parallelism.data_parallel_shard_degree") or -1
+    if shard * replicate * tp * pp * cp == 1 and gpus is not None and gpus > 1:
+        shard = -1
+        assumed.append(f"shards over all {gpus} GPUs: degrees of 1 are those of a try on one (--set cluster.gpus=1)")
     if shard < 1 and gpus is not None:
         shard = max(1, gpus // (replicate * tp * pp * cp))
     dp = replicate * shard if shard > 0 else None
