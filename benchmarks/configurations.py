@@ -1,7 +1,7 @@
-"""Which configurations of a folder load in one command: `python benchmarks/configurations.py FOLDER... [--on CLUSTER] [--model NAME]`.
+"""Which configurations of a folder load in one command: `python benchmarks/configurations.py FOLDER... [--on CLUSTER]`.
 
-Prints, for each format, how many files there are and how many gave a job, and the message of each that did not. Files of a simulator
-whose job is several (Calculon, SimuMax) are tried in every pair of a model and an execution that belong together.
+Prints, for each format, how many files there are and how many gave a job, and the message of each that did not. Files of a
+simulator whose job is several (Calculon, SimuMax) are tried in every pair of a model and an execution that belong together.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 from collections import defaultdict
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -42,7 +43,9 @@ def recipes(path: Path) -> list[str]:
     """The recipes of a Python file that returns configurations of a decoder's pretraining or tuning."""
     text = path.read_text(errors="replace")
     module = module_of(text, str(path), path)
-    returning = [name for name in recipes_of(module) if ast.unparse(module.functions[name].returns or ast.Constant("")).endswith(KINDS)]
+    returning = [
+        name for name in recipes_of(module) if ast.unparse(module.functions[name].returns or ast.Constant("")).endswith(KINDS)
+    ]
     return [f"{path}:{name}" for name in returning]
 
 
@@ -60,17 +63,17 @@ def tries(paths: list[Path], on: str, model: str) -> dict[str, list[tuple[str, s
         elif named not in (*SEVERAL, "other", "unread"):
             more = {"model": model} if named == "deepspeed" else {}
             results[named].append((str(path), _message(lambda p=path, m=more: job_of(str(p), None, on, **m))))
-    for named, reader in READERS.items():
+    for named in READERS:
         for first, second in product(parts[named, "model"], parts[named, "plan"]):
-            if reader is calculon.READER and not second.name.startswith(first.stem) and first.stem in str(parts[named, "model"]):
-                if any(second.name.startswith(other.stem) for other in parts[named, "model"]):
-                    continue
+            others = [other.stem for other in parts[named, "model"] if other != first]
+            if not second.name.startswith(first.stem) and any(second.name.startswith(other) for other in others):
+                continue  # an execution that names another model
             pair = [str(first), str(second)]
             results[named].append((f"{first.name} {second.name}", _message(lambda p=pair: job_of_files(p, None, on))))
     return results
 
 
-def _message(load) -> str:  # type: ignore[no-untyped-def]
+def _message(load: Callable[[], object]) -> str:
     try:
         load()
     except WindtunnelError as error:

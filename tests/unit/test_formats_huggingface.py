@@ -237,7 +237,7 @@ def test_an_unknown_mixture_is_read_by_its_keys() -> None:
 
 def test_what_is_missing_can_be_stated() -> None:
     short = {key: value for key, value in LLAMA.items() if key not in ("num_attention_heads", "vocab_size")}
-    with pytest.raises(SpecError, match=r"--set model.heads=N --set model.vocab=N\. Keys understood so far: .*hidden_size"):
+    with pytest.raises(SpecError, match=r"--set model.heads=N --set model.vocab=N\. Keys understood: .*hidden_size"):
         from_config(short | {"model_type": "new"})
     stated = Stated({"model.heads": 32, "model.vocab": 128256})
     assert from_config(short, stated=stated).model.heads == 32

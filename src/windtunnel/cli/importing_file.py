@@ -98,7 +98,12 @@ def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str
         tables = {k: v.model_dump(mode="json", exclude_none=True) for k, v in nouns.items() if v is not None}
         job = "\n".join(toml_lines(tables)).lstrip() + "\n"
     model = imported.model if isinstance(imported, Imported) else imported.job.model
-    notes = {"parameters": (counted(model),), "ignored": folded(imported.ignored), "assumed": imported.assumed, "missing": missing}
+    notes = {
+        "parameters": (counted(model),),
+        "ignored": folded(imported.ignored, imported.format),
+        "assumed": imported.assumed,
+        "missing": missing,
+    }
     lines = [f"# from {_flat(what)}"] + [f"# {word}: {_flat(line)}" for word, listed in notes.items() for line in listed]
     write("\n".join(lines) + "\n\n" + (job or ""), out, "--out")
 

@@ -12,8 +12,8 @@ from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, Unk
 from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
 from windtunnel.formats.deepspeed import implied_ranks
+from windtunnel.formats.harmless import split as split_ignored
 from windtunnel.formats.hub_names import model_beside
-from windtunnel.formats.imported import harmless
 from windtunnel.formats.recipes import is_recipe, split
 from windtunnel.formats.several import together
 from windtunnel.formats.stated import Stated
@@ -29,11 +29,11 @@ JOB_SUFFIXES = (".toml", ".yaml", ".yml")
 HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
 
 
-def folded(ignored: Sequence[str]) -> list[str]:
-    """Ignored keys; those without effect are in one line at the end."""
-    without = [key for key in ignored if harmless(key)]
+def folded(ignored: Sequence[str], form: str) -> list[str]:
+    """Ignored keys: first those that may matter, one a line; those without effect are in one line at the end."""
+    matter, without = split_ignored(ignored, form)
     line = [f"{', '.join(without)} (without effect on time or memory)"] if without else []
-    return [key for key in ignored if not harmless(key)] + line
+    return [f"{key} (may matter)" for key in matter] + line
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LoadedJob:
     def tell(self) -> None:
         """Prints changed fields, ignored keys and assumptions to standard error."""
         told(self.changed, "changed to follow --set")
-        told(folded(self.ignored), f"ignored in {self.format}")
+        told(folded(self.ignored, self.format), f"ignored in {self.format}")
         told(self.assumed, f"assumed, since {self.format} does not say")
 
 

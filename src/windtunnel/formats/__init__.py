@@ -24,8 +24,8 @@ from windtunnel.spec.files import read_table, shape_trouble
 __all__ = ["Imported", "from_arguments", "from_config", "from_deepspeed", "from_torchtitan", "import_job", "kind_of"]
 
 _KNOWN = (
-    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, Calculon, SimuMax or llm-analysis, "
-    + "or Megatron-LM flags (--num-layers)"
+    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, NeMo, Accelerate, Axolotl, "
+    + "Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
 )
 
 _TableImporter = Callable[[Mapping[str, Any], Job | None, Stated | None], Imported]

@@ -1,4 +1,4 @@
-"""The catalogue's model behind the names that recipes and configurations use: `meta-llama/Llama-3.1-8B`, `llama3_8b_pretrain_config`."""
+"""The catalogue's model behind names that others use: `meta-llama/Llama-3.1-8B`, `llama3_8b_pretrain_config`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ _TUNED = r"([-_](instruct|base|chat|it|hf|pt|bf16|fp8|thinking|v0\.\d|\d{4}))+$"
 _AFTER = r"_(pretrain|finetune|sft|peft|lora|dora|qlora|low|proxy|\d+gpus?|config|seq).*$"
 
 
+_OTHERWISE = {"glm5": "glm5744ba40b", "glm51": "glm5744ba40b", "glm52": "glm5744ba40b"}
+"""Names without sizes, by the squashed name of the catalogue."""
+
+
 def catalogue_model(name: str) -> Model | None:
     """The model that a hub's repository, a provider class or a recipe's function names; None where the catalogue has none."""
     short = name.rpartition("/")[2].lower()
@@ -21,11 +25,10 @@ def catalogue_model(name: str) -> Model | None:
     if len(wanted) < 4:
         return None
     known = {_squashed(entry): entry for entry in names("models")}
-    spellings = (wanted, wanted.removeprefix("meta"), re.sub(r"^glm[_]?5.*", "glm5744ba40b", wanted), wanted.replace("vl", "", 1))
-    spellings += (wanted.removeprefix("nvidia"), re.sub(r"^(llama3|qwen3)(?=[125])", r"\1", wanted.replace("qwen35", "qwen3.5")))
-    for spelled in spellings:
-        if spelled.replace(".", "") in known:
-            return load_model(known[spelled.replace(".", "")])
+    bare = re.sub(r"^(meta|nvidia)", "", wanted)
+    for spelled in (wanted, bare, bare.replace("vl", "", 1), _OTHERWISE.get(bare, "")):
+        if spelled in known:
+            return load_model(known[spelled])
     longer = [entry for squashed, entry in known.items() if squashed.startswith(wanted)]
     return load_model(longer[0]) if len(longer) == 1 else None
 
@@ -46,4 +49,5 @@ def model_beside(model: str) -> Model:
 
 
 def _squashed(name: str) -> str:
+    """A name without what separates its words: qwen3.5-35b-a3b and Qwen3_5_35B_A3B are one."""
     return re.sub(r"[-_. ]", "", name)

@@ -269,7 +269,7 @@ def _read(config: Mapping[str, Any], family: Family, stated: Stated, used: set[s
                 spelled[0],
                 Nothing(),
                 f"the key {' or '.join(spelled)} in config.json",
-                f"Or state it: {' '.join(f'--set {one}=N' for one in also or [f'model.{field}'])}. Keys understood so far: {known}.",
+                f"Or state it: {' '.join(f'--set {one}=N' for one in also or [f'model.{field}'])}. Keys understood: {known}.",
             )
         elif field == "kv_heads":
             assumed.append("kv_heads: as many as heads")

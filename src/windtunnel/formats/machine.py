@@ -1,4 +1,4 @@
-"""A cluster from the few rates that other simulators' system files state; the rest is that of the nearest machine of the catalogue."""
+"""A cluster from the few rates that other simulators' system files state; the rest is the nearest machine's of the catalogue."""
 
 from __future__ import annotations
 

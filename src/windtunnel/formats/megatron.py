@@ -99,11 +99,15 @@ def _even(plan: Plan, model: Model, args: Arguments) -> Plan:
     if plan.stages is None and model.layers % parts and model.layers >= parts:
         base, extra = divmod(model.layers, parts)
         changes["stages"] = tuple(base + (part < extra) for part in range(parts))
-        args.assumed.append(f"{extra} of {parts} virtual stages have {base + 1} layers, the others {base}: the layout is not in reach")
+        args.assumed.append(
+            f"{extra} of {parts} virtual stages have {base + 1} layers, the others {base}: the layout is not in reach"
+        )
     most = -(-model.layers // parts)
     if plan.offload.activations > most:
         changes["offload"] = plan.offload.model_copy(update={"activations": most})
-        args.assumed.append(f"activations of all {most} layers of a virtual stage are offloaded (of {plan.offload.activations} stated)")
+        args.assumed.append(
+            f"activations of all {most} layers of a virtual stage are offloaded (of {plan.offload.activations} stated)"
+        )
     return plan.model_copy(update=changes) if changes else plan
 
 

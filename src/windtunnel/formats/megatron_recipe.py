@@ -1,7 +1,7 @@
 """A recipe of Megatron-Bridge or NeMo 2 (a ConfigContainer) to model, plan and runtime.
 
-Fields: `megatron/bridge/training/config.py`, `mixed_precision.py` and `comm_overlap.py`; a field `a_b` of the model, the training or
-the data-parallel section is Megatron-LM's flag `--a-b`.
+Fields: `megatron/bridge/training/config.py`, `mixed_precision.py` and `comm_overlap.py`; a field `a_b` of the model, the training
+or the data-parallel section is Megatron-LM's flag `--a-b`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A NeMo YAML: `trainer` (devices, nodes, precision) and `model` (sizes, degrees, batches) of NeMo 1, or overrides of NeMo 2's recipes.
+"""A NeMo YAML: `trainer` (devices, nodes, precision) and `model` (sizes, degrees, batches) of NeMo 1.
 
 Keys: NeMo `examples/nlp/language_modeling/conf/megatron_gpt_config.yaml`. A field `a_b` is Megatron-LM's flag `--a-b`.
 """
@@ -68,7 +68,10 @@ def from_nemo(table: Mapping[str, Any], on: Job | None = None, stated: Stated | 
 
 def _spelled_otherwise(keys: Keys, args: Arguments) -> None:
     """Fields whose values differ from Megatron-LM's flags."""
-    activation, norm = str(keys.get("model.activation") or "gelu").lower(), str(keys.get("model.normalization") or "layernorm").lower()
+    activation, norm = (
+        str(keys.get("model.activation") or "gelu").lower(),
+        str(keys.get("model.normalization") or "layernorm").lower(),
+    )
     if activation in _ACTIVATIONS:
         args.given[_ACTIVATIONS[activation]] = []
     elif activation not in ("gelu", "relu"):

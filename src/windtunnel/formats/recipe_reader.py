@@ -95,13 +95,15 @@ def _required(node: ast.FunctionDef) -> int:
 
 
 def read_recipe(module: Module, name: str) -> Recipe:
-    """The configuration of one function. UnknownName for a name that the file lacks, SpecError for one that returns no configuration."""
+    """The configuration of one function. UnknownName for a name that the file lacks, SpecError for one that returns none."""
     if name not in module.functions:
         raise UnknownName("recipe", name, recipes_of(module))
     reader = _Reader()
     value = reader.call_function(module, module.functions[name], [], {})
     if not isinstance(value, Made):
-        raise SpecError("recipe", name, "a function that returns a configuration", f"Recipes here: {', '.join(recipes_of(module)[:8])}.")
+        raise SpecError(
+            "recipe", name, "a function that returns a configuration", f"Recipes here: {', '.join(recipes_of(module)[:8])}."
+        )
     return Recipe(name, value, reader.calls, reader.notes)
 
 
@@ -117,8 +119,8 @@ class _Reader:
             return UNKNOWN
         scope: dict[str, Any] = {}
         names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
-        for arg, default in zip(reversed(names), reversed(node.args.defaults), strict=False):
-            scope[arg] = self.value(default, module, {})
+        for name, default in zip(reversed(names), reversed(node.args.defaults), strict=False):
+            scope[name] = self.value(default, module, {})
         for arg, kw_default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=False):
             scope[arg.arg] = self.value(kw_default, module, {}) if kw_default is not None else UNKNOWN
         scope |= dict(zip(names, args, strict=False)) | kwargs
@@ -277,7 +279,7 @@ class _Reader:
         return args[0].fields[args[1]] if there else args[2] if len(args) > 2 else UNKNOWN
 
     def unfollowed(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A call whose function is not in reach: a helper that is given a configuration returns it, others are a value of their own."""
+        """A call whose function is not in reach: a helper that is given a configuration returns it, others are values."""
         short = name.rpartition(".")[2]
         self.calls.append(name)
         if args and isinstance(args[0], Made) and short.lower() == short and not kwargs.keys() - {"cfg"}:

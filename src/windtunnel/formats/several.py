@@ -59,7 +59,9 @@ def read(reader: Reader, table: Mapping[str, Any], on: Job | None, stated: State
             raise SpecError("FILE", f"two {part} files", f"one {part} file of {reader.name}")
         parts[part] = Keys(one)
     if "model" not in parts:
-        raise SpecError("FILE", f"the {' and '.join(parts)} of {reader.name}", "its model file too", "Give both: MODEL.json and this.")
+        raise SpecError(
+            "FILE", f"the {' and '.join(parts)} of {reader.name}", "its model file too", "Give both: MODEL.json and this."
+        )
     model = reader.model(parts["model"], stated, assumed)
     plan = runtime = job = None
     if "plan" in parts:

@@ -148,7 +148,9 @@ def _system(keys: Keys, gpus: int, assumed: list[str]) -> Cluster:
         keys.get(name)
     networks = keys.table.get("networks")
     if not isinstance(networks, Mapping):
-        raise SpecError("networks", Nothing() if networks is None else networks, "an object with intra_node and inter_node networks")
+        raise SpecError(
+            "networks", Nothing() if networks is None else networks, "an object with intra_node and inter_node networks"
+        )
     near = next((name for name in networks if str(name).startswith(("intra_node", "high_intra", "low_intra"))), "intra_node")
     far = "inter_node" if "inter_node" in networks else near
     op = "matmul" if isinstance(keys.get("accelerator.op.matmul"), Mapping) else "default"

@@ -44,7 +44,7 @@ def from_torchtitan(config: Mapping[str, Any], on: Job | None = None, stated: St
     """
     keys, assumed = Keys(config), list[str]()
     stated = stated or Stated()
-    model = _model(keys, assumed)
+    model = stated.model or _model(keys, assumed)
     gpus = stated.own_gpus or (on.cluster.gpus if on is not None else stated.gpus)
     plan = _plan(keys, model, gpus, stated, assumed)
     runtime = _runtime(keys, plan)
@@ -78,7 +78,7 @@ def _model(keys: Keys, assumed: list[str]) -> Model:
             "model.flavor",
             Nothing() if flavor is None else flavor,
             "name and flavor of a model, as [model] has them",
-            "Recipes without them: give --model FILE of the same network.",
+            "Or give the model beside it: --model NAME or --model CONFIG.JSON.",
         )
     wanted = f"{name}-{flavor}".lower()
     for ending in ATTENTION_SUFFIXES:

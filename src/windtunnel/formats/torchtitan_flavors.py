@@ -82,6 +82,6 @@ TABLES: dict[str, dict[str, Any]] = {f"{name}-debugmodel": table for name, table
     "qwen3-debugmodel_non_fused_qkv": {**_QWEN, "tied_embeddings": True},
     "qwen3_5-debugmodel": {**_QWEN, **_QWEN35, "layers": 8, "ffn": 512},
     "qwen3_5-debugmodel_moe": {**_QWEN, **_QWEN35, "layers": 4, "experts": 8, "top_k": 2, "expert_ffn": 256, "shared_ffn": 256},
-    "qwen3-debugmodel_moe": {**_QWEN, "experts": 64, "top_k": 8, "expert_ffn": 768, "tied_embeddings": False}
+    "qwen3-debugmodel_moe": {**_QWEN, "experts": 64, "top_k": 8, "expert_ffn": 768, "tied_embeddings": False},
 }
 """Models that only tests use, as tables of `spec.Model`."""

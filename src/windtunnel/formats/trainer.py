@@ -124,7 +124,11 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
             "global_batch": stated.whole("plan.global_batch") or micro * steps * dp,
             "seq": sequence,
             "sharding": "hsdp" if group and sharding == "fsdp" and group < dp else sharding,
-            "shard_group": group if group and group < dp and sharding == "fsdp" else 8 if sharding == "hsdp" and dp % 8 == 0 else None,
+            "shard_group": group
+            if group and group < dp and sharding == "fsdp"
+            else 8
+            if sharding == "hsdp" and dp % 8 == 0
+            else None,
             "recompute": "full" if recompute else "none",
             "offload": _offload(keys),
         }
@@ -178,7 +182,9 @@ def _runtime(keys: Keys, plan: Plan, assumed: list[str]) -> Runtime:
     precision = mixed if mixed in ("bf16", "fp16", "fp8") else ""
     if not precision:
         on = ("auto", True, "true", "full")
-        precision = "bf16" if flags["bf16"] in on else "fp16" if flags["fp16"] in on else "tf32" if flags["tf32"] is True else "fp32"
+        precision = (
+            "bf16" if flags["bf16"] in on else "fp16" if flags["fp16"] in on else "tf32" if flags["tf32"] is True else "fp32"
+        )
     fields: dict[str, Any] = {"precision": precision, **optimizer_of(keys, assumed)}
     attention = str(keys.get("attn_implementation") or keys.get("flash_attn") or "")
     flagged(keys, "flash_attention")

@@ -10,23 +10,6 @@ from windtunnel.base.errors import SpecError
 from windtunnel.formats.keys import Keys
 from windtunnel.spec.model import Lora
 
-HARMLESS = frozenset(
-    """
-    added_tokens_delimiter chat_template compute_environment dataset_prepared_path datasets dataset dataset_dir dataset_name debug do_eval do_train
-    downcast_bf16 enable_cpu_affinity eval_batch_size eval_sample_packing eval_steps eval_strategy evals_per_epoch evaluation_strategy
-    gpu_ids hub_model_id hub_strategy learning_rate load_best_model_at_end local_rank log_level logging_dir logging_steps
-    logging_strategy lr_scheduler lr_scheduler_type machine_rank main_process_ip main_process_port main_training_function
-    max_grad_norm max_samples neftune_noise_alpha num_epochs num_machines num_train_epochs output_dir overwrite_output_dir
-    per_device_eval_batch_size plot_loss preprocessing_num_workers push_to_hub rdzv_backend remove_unused_columns
-    report_to resume_from_checkpoint run_name same_network sample_packing save_only_model save_safetensors save_steps save_strategy
-    save_total_limit saves_per_epoch seed special_tokens stage template tokenizer_name tokenizer_type tpu_env tpu_use_cluster
-    tpu_use_sudo train_on_inputs trust_remote_code use_cpu val_set_size val_size wandb_entity wandb_log_model wandb_name wandb_project
-    wandb_watch warmup_ratio warmup_steps weight_decay tokens lora_alpha lora_dropout lora_bias ddp_timeout data_seed model_type
-    is_llama_derived_model strict early_stopping_patience auto_resume_from_checkpoints group_by_length xformers_attention
-    """.split()
-)
-"""Keys that change neither the time nor the memory of a training step."""
-
 _OPTIMIZERS = {"adam": "adam", "adafactor": "adafactor", "sgd": "sgd", "lamb": "lamb", "muon": "muon"}
 _TARGETS = {
     "q_proj": "linear_qkv",
