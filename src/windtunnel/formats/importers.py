@@ -15,7 +15,11 @@ class Importer:
 
 
 IMPORTERS: tuple[Importer, ...] = (
-    Importer("configuration", "configuration", "Hugging Face, Megatron-LM, DeepSpeed and torchtitan configurations"),
+    Importer(
+        "configuration",
+        "configuration",
+        "configurations of models and frameworks: Hugging Face, Megatron-LM, torchtitan, DeepSpeed, NeMo, Axolotl, Calculon, …",
+    ),
 )
 
 CONFIGURATIONS = frozenset({"configuration"})

@@ -107,6 +107,11 @@ def read_recipe(module: Module, name: str) -> Recipe:
     return Recipe(name, value, reader.calls, reader.notes)
 
 
+def _vague(value: Any) -> bool:
+    """Whether a condition on a value is open: it is not known, or a function that is not followed returned it."""
+    return isinstance(value, (Unknown, Named)) or isinstance(value, Made) and value.name.rpartition(".")[2].islower()
+
+
 class _Reader:
     def __init__(self) -> None:
         self.steps, self.depth = 0, 0
@@ -153,7 +158,7 @@ class _Reader:
             self.value(node.value, module, scope)
         elif isinstance(node, ast.If):
             test = self.value(node.test, module, scope)
-            if isinstance(test, (Unknown, Named)):
+            if _vague(test):
                 self.notes.append(f"the condition in line {node.lineno} is not known: neither branch is taken")
             else:
                 self.block(node.body if test else node.orelse, module, scope)
@@ -191,7 +196,7 @@ class _Reader:
         if isinstance(node, ast.UnaryOp):
             inner = self.value(node.operand, module, scope)
             if isinstance(node.op, ast.Not):
-                return UNKNOWN if isinstance(inner, (Unknown, Named)) else not inner
+                return UNKNOWN if _vague(inner) else not inner
             return -inner if isinstance(node.op, ast.USub) and isinstance(inner, (int, float)) else UNKNOWN
         if isinstance(node, ast.BinOp):
             return self.arithmetic(node, module, scope)
@@ -201,7 +206,7 @@ class _Reader:
             return self.compared(node, module, scope)
         if isinstance(node, ast.IfExp):
             test = self.value(node.test, module, scope)
-            return UNKNOWN if isinstance(test, (Unknown, Named)) else self.value(node.body if test else node.orelse, module, scope)
+            return UNKNOWN if _vague(test) else self.value(node.body if test else node.orelse, module, scope)
         return UNKNOWN
 
     def named(self, name: str, module: Module, scope: dict[str, Any]) -> Any:
@@ -235,7 +240,7 @@ class _Reader:
         value: Any = UNKNOWN
         for one in node.values:
             value = self.value(one, module, scope)
-            if isinstance(value, (Unknown, Named)):
+            if _vague(value):
                 return UNKNOWN
             if bool(value) is isinstance(node.op, ast.Or):
                 return value
