@@ -88,6 +88,7 @@ NB_MODULE(_core, m) {
         column("scales"), "groups"_a, "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
         "network"_a.none() = nb::none(), "Executes a program given as columns; see windtunnel.engine.program.Program.");
   bind_control(m);
+  bind_dag(m);
   bind_fabric(m);
   bind_flow(m);
   bind_packet(m);

@@ -17,7 +17,8 @@ from windtunnel.cli.verbs import Verbs, bare
 VERBS: Verbs = {
     "predict": ("predict", "How long a training step takes, whether it fits, where the time goes."),
     "memory": ("memory", "What every pipeline stage holds on its fullest GPU, and what would make it fit."),
-    "compare": ("compare", "Two jobs side by side: what differs, and what the difference is worth."),
+    "compare": ("compare", "Two jobs, or a measured run and its job, side by side: what differs, why, and what it is worth."),
+    "calibrate": ("calibrate", "Fit a job's prediction to runs of it: a few physical factors, with their errors."),
     "collective": ("collective", "The table that nccl-tests prints, predicted."),
     "flows": ("flows", "Plain flows over a fabric: when each one ends, and what the links did."),
     "validate": ("validate", "Predicted against measured, row by row and by family."),
@@ -25,6 +26,8 @@ VERBS: Verbs = {
     "fit": ("fit", "Fit constants to measurements: kernels, transfer, collectives, training, host."),
     "catalog": ("catalog", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
     "import": ("importing", "What other tools wrote, as a job, a cluster, a run or a trace graph."),
+    "replay": ("replay", "A trace graph (Chakra and others) on a cluster, or as ASTRA-sim runs it."),
+    "runs": ("runs", "Measured runs: what their steps went to, and which rank waits for whom."),
     "export": ("exporting", "A job in the files of another tool, or as a file that needs no catalogue."),
 }
 """The verbs; see `cli/verbs.py`."""

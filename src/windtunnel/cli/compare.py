@@ -1,27 +1,30 @@
-"""`windtunnel compare A B`."""
+"""`windtunnel compare A B`: two jobs, or a measured run and the job that it is a run of."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
-from windtunnel.cli.common import Json, Network, Sets, busy, writable, write_json
+from windtunnel.cli.common import Json, Network, On, Sets, busy, told, writable, write_json
 from windtunnel.cli.source import job_of
-from windtunnel.predict import predict
-from windtunnel.report.compare import compare, render
 
 EXAMPLES = """\b
 Examples:
   windtunnel compare llama2-70b-64xh100 llama2-70b-64xh100 --set-b plan.tp=8
   windtunnel compare gpt3-175b-64 gpt3-175b-64 --set-b cluster=b200-ib
+  windtunnel compare trace-rank*.json.gz job.toml
 """
 
 
 def command(
-    a: Annotated[str, typer.Argument(metavar="A", help="A job.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another job, or the same with --set-b.")],
+    things: Annotated[
+        list[str],
+        typer.Argument(metavar="A... B", help="Two jobs; or a run (its folder, or the traces of its ranks) and its job."),
+    ],
     sets: Sets = None,
     set_a: Annotated[
         list[str] | None, typer.Option("--set-a", metavar="KEY=VALUE", help="Change a field of A only; repeatable.")
@@ -29,12 +32,39 @@ def command(
     set_b: Annotated[
         list[str] | None, typer.Option("--set-b", metavar="KEY=VALUE", help="Change a field of B only; repeatable.")
     ] = None,
+    on: On = None,
     network: Network = "closed",
     json: Json = None,
 ) -> None:
     fidelity = check_fidelity(network)
     writable(("--json", json))
-    jobs = [job_of(name, [*(sets or []), *(own or [])]).job for name, own in ((a, set_a), (b, set_b))]
+    if len(things) < 2:
+        raise SpecError("B", "nothing", "another job, or the job of a run", "For example: windtunnel compare RUN JOB.")
+    *first, last = things
+    if len(first) > 1 or _is_run(first[0]):
+        _run_and_job(first, last, [*(sets or []), *(set_b or [])], on, json)
+    else:
+        _two_jobs((first[0], last), sets or [], (set_a or [], set_b or []), fidelity, json)
+
+
+def _is_run(given: str) -> bool:
+    """Whether an argument names a run: its folder, or a file that an importer knows and that is no configuration."""
+    from windtunnel.formats.door import importer_of
+    from windtunnel.formats.head import head_of
+    from windtunnel.formats.importers import CONFIGURATIONS
+    from windtunnel.records.run_file import is_run
+
+    path = Path(given)
+    if path.is_dir():
+        return is_run(path) or not (path / "config.json").is_file()
+    return path.is_file() and importer_of(head_of(path)).name not in CONFIGURATIONS
+
+
+def _two_jobs(names: tuple[str, str], both: list[str], own: tuple[list[str], list[str]], fidelity: str, json: str | None) -> None:
+    from windtunnel.predict import predict
+    from windtunnel.report.compare import compare, render
+
+    jobs = [job_of(name, [*both, *one]).job for name, one in zip(names, own, strict=True)]
     with busy("predicting both"):
         first, second = (predict(job, fidelity) for job in jobs)
     comparison = compare(first, second)
@@ -45,3 +75,23 @@ def command(
 
         console = Console()
         console.print(render(comparison, console.width))
+
+
+def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, json: str | None) -> None:
+    from rich.console import Console
+
+    from windtunnel.cli.runs_show import run_of
+    from windtunnel.report.run_comparison import show
+    from windtunnel.runs.comparison import compare_run
+
+    loaded = job_of(name, sets, on)
+    with busy("reading the run"):
+        run, broken = run_of(files)
+    with busy("comparing"):
+        comparison = compare_run(run, loaded.job)
+    loaded.tell()
+    told(broken, "could not be read")
+    if json is not None:
+        write_json(comparison.as_dict(), json)
+    if json != "-":
+        show(comparison, Console())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -25,7 +26,7 @@ from windtunnel.cli.common import (
     write_json,
 )
 from windtunnel.cli.progress import bar
-from windtunnel.cli.source import job_of
+from windtunnel.cli.source import job_of, with_calibration
 from windtunnel.predict import predict
 
 EXAMPLES = """\b
@@ -58,6 +59,9 @@ def command(  # long: one option a line
     kernels: Annotated[
         str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves of `fit kernels` instead of the catalogue's.")
     ] = None,
+    calibration: Annotated[
+        str | None, typer.Option("--calibration", metavar="FILE", help="Factors that `windtunnel calibrate` fitted to runs.")
+    ] = None,
     seed: Seed = 1,
     skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
     quiet: Quiet = False,
@@ -83,6 +87,8 @@ def command(  # long: one option a line
         load(kernels)
         sets = [*(sets or []), f"cluster.node.gpu.kernels_from={kernels}"]
     loaded = job_of(job, sets, on, model, megatron)
+    if calibration is not None:
+        loaded = replace(loaded, job=with_calibration(loaded.job, calibration))
     what = f"predicting {loaded.job.name}"
     if fidelity == "packet":
         with bar(what) as progress:

@@ -139,6 +139,13 @@ def _job(source: str, on: str | None, overrides: list[str]) -> LoadedJob:
     return LoadedJob(check(on_bench(job, gpu, about)))
 
 
+def with_calibration(job: Job, path: str) -> Job:
+    """The job with the factors of a file that `windtunnel calibrate` wrote. FileError or SpecError for another file."""
+    table = tomllib.loads(dump_job(job))
+    table["calibration"] = read_table(Path(path))
+    return check(load_job(table))
+
+
 def is_profile(path: str) -> bool:
     """Whether `--on` names a dataset: its device is the machine."""
     return Path(path).suffix.lower() == ".parquet"

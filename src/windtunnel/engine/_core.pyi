@@ -77,6 +77,34 @@ def run(
     critical_path: bool,
     network: Network | None = None,
 ) -> RawTimeline: ...
+
+class RawTasks(TypedDict):
+    start: _Floats
+    end: _Floats
+    begin: _Floats
+    cause: _Longs
+    last: _Longs
+    done: int
+
+def dag_run(
+    *,
+    seconds: _Floats,
+    tail: _Floats,
+    lane: _Ints,
+    release: _Ints,
+    priority: _Longs,
+    dep_start: _Longs,
+    deps: _Longs,
+    channel: _Ints,
+    slot: _Ints,
+    key: _Longs,
+    lane_ordered: _Bytes,
+    lane_width: _Ints,
+    channel_kind: _Bytes,
+    channel_slots: _Ints,
+    model: Callable[..., Any] | None = None,
+    network: Network | None = None,
+) -> RawTasks: ...
 def congestion_controls() -> list[tuple[str, str, list[tuple[str, str, float, float, float, str]], bool]]: ...
 def route(
     *,

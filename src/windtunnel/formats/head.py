@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,10 +55,19 @@ def head_of(path: Path) -> Head:
     if data[:2] != _GZIP:
         return Head(path, data, size)
     try:
-        with gzip.open(path) as file:
-            return Head(path, file.read(SIZE), size, packed=True)
-    except (OSError, EOFError, zlib.error) as error:
-        raise FileError(str(path), f"a broken gzip stream ({error})", "a whole .gz file") from None
+        return Head(path, _unpacked(data), size, packed=True)
+    except zlib.error as error:
+        raise FileError(str(path), f"a broken gzip stream ({error})", "a .gz file") from None
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """The first bytes of gzip streams, which may end early: what their reader makes of that is its own business."""
+    data = b""
+    while packed[:2] == _GZIP and len(data) < SIZE:
+        stream = zlib.decompressobj(wbits=31)
+        data += stream.decompress(packed, SIZE - len(data))
+        packed = stream.unused_data
+    return data
 
 
 def _has_key(text: str, key: str) -> bool:

@@ -15,6 +15,13 @@ class Importer:
 
 
 IMPORTERS: tuple[Importer, ...] = (
+    Importer("chakra", "chakra", "Chakra execution traces (.et)"),
+    Importer("astra-sim", "astrasim", "ASTRA-sim's network, system, memory, group and topology files, and text workloads"),
+    Importer("pytorch-et", "pytorch_et", "PyTorch execution traces (ExecutionTraceObserver), a file a rank"),
+    Importer("kineto", "kineto", "PyTorch profiler (Kineto) and pipeline traces as Chrome JSON, .gz or .tar, a file a rank"),
+    Importer("nsight", "nsight", "Nsight Systems' SQLite exports, a file a node or a rank"),
+    Importer("primus", "primus", "Primus' pipeline timings, a file a rank"),
+    Importer("flight-recorder", "flight_recorder", "dumps of PyTorch's NCCL flight recorder, a file a rank"),
     Importer(
         "configuration",
         "configuration",

@@ -26,7 +26,12 @@ def write_graph(graph: TraceGraph, path: Path) -> None:
     columns: dict[str, Any] = {name: getattr(graph, name) for name in _TYPES}
     columns |= {name: getattr(graph, name) for name in _OPTIONAL if len(getattr(graph, name))}
     columns["deps"] = pa.ListArray.from_arrays(pa.array(graph.dep_start.astype(np.int32)), pa.array(graph.deps))
-    about = {"rank_start": graph.rank_start.tolist(), "names": graph.names, "groups": graph.groups}
+    about = {
+        "rank_start": graph.rank_start.tolist(),
+        "names": graph.names,
+        "groups": graph.groups,
+        "rank_ids": graph.rank_ids.tolist(),
+    }
     try:
         pq.write_table(pa.table(columns).replace_schema_metadata({b"windtunnel.graph": json.dumps(about).encode()}), path)
     except OSError as error:
@@ -49,6 +54,7 @@ def read_graph(path: Path) -> TraceGraph:
         groups = tuple(tuple(int(rank) for rank in group) for group in about["groups"])
         return TraceGraph(
             rank_start=np.array(about["rank_start"], np.int64),
+            rank_ids=np.array(about.get("rank_ids", []), np.int64),
             dep_start=np.asarray(lists.offsets, np.int64),
             deps=np.asarray(lists.values, np.int64),
             names=tuple(about["names"]),

@@ -32,7 +32,8 @@ class TraceGraph:
     `rank_start[r]:rank_start[r+1]` are the tasks of rank r, in the order of the source. A task starts after all of
     `deps[dep_start[i]:dep_start[i+1]]` have ended, and after the task before it in its `lane` (a stream or a thread of its rank);
     lane -1: only its dependencies order it. `group` is an index of `groups`, -1 none: the n-th collective of a group on one rank
-    meets the n-th on the others. A SEND meets the RECEIVE of rank `peer` with the same `tag`, in order.
+    meets the n-th on the others. A SEND meets the RECEIVE of rank `peer` with the same `tag`, in order. `groups` and `peer` are
+    numbers of the job's ranks, of which the graph may hold a part (`rank_ids`).
     """
 
     rank_start: Int64s  # [R+1]
@@ -53,6 +54,7 @@ class TraceGraph:
     groups: tuple[tuple[int, ...], ...]  # ranks of each group, in ring order
     begin: Floats = field(default_factory=lambda: np.empty(0))  # [N] measured begin from the rank's first, or empty
     ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # [N] the source's own numbers, or empty
+    rank_ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # [R] the job's number of each rank; empty: 0 to R-1
 
     def __len__(self) -> int:
         return len(self.name)
@@ -60,6 +62,11 @@ class TraceGraph:
     @property
     def ranks(self) -> int:
         return len(self.rank_start) - 1
+
+    @property
+    def numbers(self) -> Int64s:
+        """The job's number of each rank [R]."""
+        return self.rank_ids if len(self.rank_ids) else np.arange(self.ranks, dtype=np.int64)
 
     def rank_of(self) -> Int32s:
         """The rank of every task [N]."""

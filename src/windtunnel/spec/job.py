@@ -11,6 +11,7 @@ from pydantic import Discriminator, Tag
 
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.adapters import check_adapters
+from windtunnel.spec.calibration import Calibration
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
 from windtunnel.spec.context import check_context, chunks_of
@@ -47,6 +48,7 @@ class Job(Noun):
     tokens: PositiveFloat | None = None
     seed: NonNegativeInt = 0
     unequal: Unequal | None = None
+    calibration: Calibration | None = None
     source: str = ""
 
     @cached_property

@@ -82,6 +82,13 @@ def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing
     return _describe(ids[None, :], sharing, domain, cluster.node.gpus, cluster.fabric.leaf_nodes, cluster.fabric.pod_nodes)
 
 
+def shape_of(cluster: Cluster, rows: Int64s, pair: bool = False) -> Group:
+    """Shape of groups given as rank ids [groups, ranks]: all groups that communicate at the same time, so that what they share is
+    counted; `pair`: messages from the first rank of each row to the second."""
+    fabric, node = cluster.fabric, cluster.node
+    return _describe(rows, None, node.domain, node.gpus, fabric.leaf_nodes, fabric.pod_nodes, pair)
+
+
 @lru_cache(maxsize=4096)
 def _shape(
     axis: Axis,

@@ -10,7 +10,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.engine import flow
 from windtunnel.engine._core import FlowNetwork
 from windtunnel.engine.flow import Demands, Variables
-from windtunnel.network.simulate.axis_calls import Machine, demand_of
+from windtunnel.network.simulate.axis_calls import AxisCall, Machine, demand_of
 from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.predict.engines.traffic import Executions, collided, plans, slowed
 from windtunnel.predict.price.calls import CallBook
@@ -23,8 +23,17 @@ class FlowStep:
     engine = "flow"
 
     def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> None:
-        self.on, self.calls = on, list(calls)
-        self.plans = plans(on, book, self.calls)
+        self._over(on, calls, plans(on, book, calls))
+
+    @classmethod
+    def of_plans(cls, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall]) -> FlowStep:
+        """Calls whose traffic is known already."""
+        step = cls.__new__(cls)
+        step._over(on, calls, traffic)
+        return step
+
+    def _over(self, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall]) -> None:
+        self.on, self.calls, self.plans = on, list(calls), list(traffic)
         loads = [demand_of(on, plan) for plan in self.plans]
         links = [np.nonzero(load)[0] for load in loads]
         none = np.zeros(0)

@@ -12,7 +12,7 @@ from windtunnel.engine._core import PacketNetwork, ReplayNetwork
 from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import packet_network, run_packets
-from windtunnel.network.simulate.axis_calls import Machine, connections_of
+from windtunnel.network.simulate.axis_calls import AxisCall, Machine, connections_of
 from windtunnel.network.simulate.packets import packet_size, settled
 from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.predict.engines.traffic import Executions, collided, plans, slowed
@@ -37,20 +37,32 @@ class PacketStep:
         self.on, self.calls, self.skip = on, list(calls), SKIP if skip else None
         self.plans = [connections_of(on, plan) for plan in plans(on, book, self.calls)]
 
+    @classmethod
+    def of_plans(cls, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall], skip: bool = False) -> PacketStep:
+        """Calls whose traffic is known already."""
+        step = cls.__new__(cls)
+        step.on, step.calls, step.skip = on, list(calls), SKIP if skip else None
+        step.plans = [connections_of(on, plan) for plan in traffic]
+        return step
+
     def hops(self, launches: Longs, mtu: int) -> float:
         """Packet-hops, ACKs included, of that many launches of each call."""
         each = [float((p.lanes.bytes * np.diff(p.paths.start)).sum()) for p in self.plans]
         return 2.0 * float(np.dot(launches, each)) / mtu if each else 0.0
 
-    def network(self, key: Longs, plan: Longs, progress: Progress | None = None) -> PacketNetwork | ReplayNetwork | None:
+    def network(
+        self, key: Longs, plan: Longs, progress: Progress | None = None, launches: Longs | None = None
+    ) -> PacketNetwork | ReplayNetwork | None:
         """A network for one run of a program in which transfers `key` are runs of the calls `plan`; None if nothing is sent.
-        `progress` is called now and then with the share of transfers that have ended.
+
+        `progress` is called now and then with the share of transfers that have ended. `launches`: how often each call runs, where
+        a key runs many times.
 
         SpecError for a step of more than MOST_HOPS packet-hops.
         """
         if not self.plans:  # no call leaves a scale-up domain
             return None
-        launches = np.bincount(plan, minlength=len(self.plans))
+        launches = np.bincount(plan, minlength=len(self.plans)) if launches is None else launches
         mtu = packet_size(float(np.dot(launches, [float(p.lanes.bytes.sum()) for p in self.plans])))
         hops = self.hops(launches, mtu)
         if hops > MOST_HOPS and self.skip is None:

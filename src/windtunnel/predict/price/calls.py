@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from windtunnel.network import CommEstimate, Group, collective, group
 from windtunnel.network.nccl.settings import Settings, parse_settings
+from windtunnel.predict.price.calibrated import call_factor
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Comm
 
@@ -60,7 +61,11 @@ class CallBook:
         return replace(estimate, seconds=seconds, bus_bandwidth=estimate.bus_bandwidth * scale)
 
     def _estimate(self, key: CallKey) -> CommEstimate:
-        return collective(self.job.cluster, key.comm, key.size, self.group(key.axis), settings=self.settings)
+        estimate = collective(self.job.cluster, key.comm, key.size, self.group(key.axis), settings=self.settings)
+        factor = call_factor(key.axis, self.job.calibration)
+        if factor == 1.0:
+            return estimate
+        return replace(estimate, seconds=estimate.seconds * factor, bus_bandwidth=estimate.bus_bandwidth / factor)
 
     def with_measured(self, seconds: Mapping[CallKey, float]) -> CallBook:
         """This book with an engine's `seconds` for some calls."""

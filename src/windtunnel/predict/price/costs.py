@@ -10,6 +10,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.compute import Estimate, Factors, Profile, estimate, in_modules
+from windtunnel.predict.price.calibrated import kernel_factors
 from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.predict.price.host import host_seconds
 from windtunnel.spec import Cluster
@@ -48,10 +49,12 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
         estimated = in_modules(workload, kernels, profile.modules)
     slower = 1.0 if job.unequal is not None and job.unequal.names_speeds else slowdown(job.cluster)
     seconds = estimated.seconds * slower
+    if job.calibration is not None:
+        seconds = seconds * kernel_factors(ops, job.calibration)
     calls, call_of = CallBook(job), dict(_calls(ops))
     for row, key in call_of.items():
         seconds[row] = calls.price_of(key).seconds
-    host = host_seconds(workload) / job.cluster.node.host_speed
+    host = host_seconds(workload) / job.cluster.node.host_speed * (1.0 if job.calibration is None else job.calibration.host)
     if runtime.launch_blocking:  # no launch runs ahead of the device: its cost comes before the kernel
         seconds, host = seconds + host, np.zeros(len(ops))
     return Costs(seconds, host, estimated, calls, call_of, slower)

@@ -1,0 +1,182 @@
+"""`windtunnel replay TRACE...`: a trace graph on a cluster, or as ASTRA-sim runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.cli.common import Json, Network, Quiet, Seed, busy, notes, told, writable, write_json
+from windtunnel.formats.chakra.groups import read_groups
+from windtunnel.records.trace_graph import TraceGraph
+
+EXAMPLES = """\b
+Examples:
+  windtunnel replay traces/step.*.et --comm-groups traces/comm_group.json --on h100-ib --network flow
+  windtunnel replay traces/step.*.et --on h100-ib --compute roofline --json -
+  windtunnel replay all_reduce.*.et --astra-sim system.json --astra-network network.yml
+"""
+MOST_SPANS = 4_000_000
+LISTED = 8
+
+
+def command(  # long: one option a line
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="TRACE...", help="Files of one source that `windtunnel import` takes for a graph, or its own."),
+    ],
+    on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER", help="The cluster; rank n runs on its GPU n.")] = None,
+    sets: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the cluster.")] = None,
+    network: Network = "closed",
+    compute: Annotated[
+        str, typer.Option("--compute", help="trace: times as written; roofline: FLOPs and bytes on the GPU.")
+    ] = "trace",
+    calls: Annotated[str, typer.Option("--calls", help="network: as the network says; trace: times as written.")] = "network",
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="GPU", help="The GPU that the trace is from: its times are scaled to the cluster's."),
+    ] = None,
+    precision: Annotated[str, typer.Option("--precision", help="Number format of computation for --compute and --from.")] = "bf16",
+    groups: Annotated[
+        str | None, typer.Option("--comm-groups", metavar="JSON", help="Ranks of communicator groups, as ASTRA-sim has them.")
+    ] = None,
+    system: Annotated[str | None, typer.Option("--astra-sim", metavar="SYSTEM.json", help="Run it as ASTRA-sim would.")] = None,
+    wires: Annotated[str | None, typer.Option("--astra-network", metavar="NET.yml", help="Its analytical network.")] = None,
+    memory: Annotated[str | None, typer.Option("--astra-memory", metavar="M.json", help="Its remote memory.")] = None,
+    aware: Annotated[bool, typer.Option("--astra-congestion-aware", help="Its congestion-aware backend.")] = False,
+    seed: Seed = 1,
+    skip: Annotated[bool, typer.Option("--skip", help="packet: repeated patterns are answered from memory.")] = False,
+    form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, where content does not tell.")] = None,
+    json: Json = None,
+    trace: Annotated[
+        str | None, typer.Option("--trace", metavar="FILE", help="Write the timeline: Perfetto, or Chrome's JSON for a .json name.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    writable(("--json", json), ("--trace", trace))
+    if (system is None) != (wires is None):
+        raise SpecError("--astra-sim", system, "a system json together with --astra-network")
+    if (on is None) == (system is None):
+        raise SpecError("--on", on, "a cluster, or else --astra-sim with --astra-network")
+    if system is not None and wires is not None:
+        _astra_sim(files, system, wires, memory, groups, aware, json, quiet)
+        return
+    from windtunnel.replay import ReplayOptions, replay
+    from windtunnel.replay.options import CALLS, COMPUTE
+    from windtunnel.spec.load import load_cluster, load_gpu
+
+    for name, value, allowed in (("--compute", compute, COMPUTE), ("--calls", calls, CALLS)):
+        if value not in allowed:
+            raise SpecError(name, value, ", ".join(allowed))
+    graph, notes_of_file = _graph(files, groups, form)
+    options = ReplayOptions(network, compute, calls, None if source is None else load_gpu(source), precision, seed, skip)
+    with busy("Replaying"):
+        result = replay(graph, load_cluster(on or "", sets or []), options)
+    if json is not None:
+        write_json(result.as_dict(), json)
+    if trace is not None:
+        _write_trace(result, trace)
+    told(notes_of_file + result.assumed, "assumed")
+    told(result.stuck, "never ended")
+    if not quiet and json != "-":
+        _show(result.as_dict())
+
+
+def _graph(files: list[str], groups: str | None, form: str | None) -> tuple[TraceGraph, tuple[str, ...]]:
+    """The graph that the files hold, and what was assumed for it."""
+    from windtunnel.formats.chakra import read_trace, sources
+    from windtunnel.formats.door import importer_of, listed, read_files
+    from windtunnel.formats.head import head_of
+    from windtunnel.formats.reading import Content
+    from windtunnel.records.graph_file import read_graph
+
+    if len(files) == 1 and files[0].endswith(".parquet"):
+        return read_graph(Path(files[0])), ()
+    if groups is not None:
+        paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
+        if paths and importer_of(head_of(paths[0]), form).name == "chakra":
+            trace = read_trace(sources(paths)[0], read_groups(Path(groups)))
+            return trace.graph, trace.assumed + trace.broken
+        raise SpecError("--comm-groups", groups, "a Chakra trace; other formats name their groups themselves")
+    reading = read_files(files, name=form)
+    if reading.content is not Content.GRAPH:
+        raise SpecError("TRACE", reading.format, "a trace graph, such as a Chakra trace")
+    return reading.value, reading.assumed + reading.broken
+
+
+def _astra_sim(
+    files: list[str], system: str, wires: str, memory: str | None, groups: str | None, aware: bool, json: str | None, quiet: bool
+) -> None:
+    from windtunnel.formats.astrasim.configuration import RemoteMemory, read_memory, read_network, read_system
+    from windtunnel.formats.chakra import read_trace, sources
+    from windtunnel.formats.door import listed
+    from windtunnel.replay.astrasim.files import AstraSetting, run_setting
+
+    paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
+    if not paths:
+        raise FileError("TRACE", "no file", "Chakra traces")
+    setting = AstraSetting(
+        read_system(Path(system)), read_network(Path(wires)), RemoteMemory() if memory is None else read_memory(Path(memory)), aware
+    )
+    trace = read_trace(sources(paths)[0], None if groups is None else read_groups(Path(groups)))
+    with busy("Replaying as ASTRA-sim does"):
+        finish = run_setting(trace, setting)
+    unknown = (*setting.system.unknown, *setting.network.unknown, *setting.memory.unknown)
+    ranks = trace.graph.numbers.tolist()
+    if json is not None:
+        table: dict[str, Any] = {
+            "schema": "windtunnel.astrasim/1",
+            "rank": ranks,
+            "cycles": [int(end) for end in finish.end],
+            "exposed": [int(seconds) for seconds in finish.exposed],
+            "ignored_keys": list(unknown),
+            "notes": list(finish.notes),
+            "stuck": list(finish.stuck),
+        }
+        write_json(table, json)
+    told(tuple(f"key {key}" for key in unknown), "ignored, as ASTRA-sim does")
+    told(finish.notes, "note")
+    told(finish.stuck, "never ended")
+    if not quiet and json != "-":
+        for rank, end, exposed in zip(ranks, finish.end.tolist(), finish.exposed.tolist(), strict=True):
+            typer.echo(f"sys[{rank}] finished, {end:.0f} cycles, exposed communication {exposed:.0f} cycles.")
+
+
+def _show(result: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    ends = result["rank_end_s"]
+    slowest = result["rank"][ends.index(max(ends))] if ends else 0
+    console.print(f"{result['end_s']:.6g} s, set by rank {slowest} of {result['ranks']} ({result['network']})", style="bold")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("seconds", justify="left")
+    for name in ("least", "mean", "most"):
+        table.add_column(name, justify="right")
+    rows = {"end": ends, **result["busy_s"], "exposed communication": result["exposed_communication_s"]}
+    for name, values in rows.items():
+        if values:
+            table.add_row(name, f"{min(values):.6g}", f"{sum(values) / len(values):.6g}", f"{max(values):.6g}")
+    console.print(table)
+    console.print("critical chain", style="bold")
+    for part in result["critical"][:LISTED]:
+        console.print(f"  {part['seconds']:.6g} s  {part['count']} x {part['name'][:80]} ({part['kind']})", markup=False)
+
+
+def _write_trace(result: Any, path: str) -> None:
+    from windtunnel.replay.spans import spans_of
+    from windtunnel.report.trace import chrome, perfetto
+    from windtunnel.report.tracks import tracks_of
+
+    if len(result.graph) > MOST_SPANS:
+        raise SpecError("--trace", f"{len(result.graph):,} tasks", f"at most {MOST_SPANS:,} tasks in a timeline")
+    tracks = tracks_of(spans_of(result))
+    names = {rank: f"rank {number}" for rank, number in enumerate(result.graph.numbers.tolist())}
+    try:
+        Path(path).write_bytes(chrome(tracks, names) if path.endswith(".json") else perfetto(tracks, names))
+    except OSError as error:
+        raise FileError("--trace", path, "a file that can be written", f"{error.strerror}.") from error
+    notes().print(f"wrote {path}", markup=False)

@@ -1,0 +1,207 @@
+"""Dumps of the flight recorder as a run, and the first call that went wrong.
+
+A dump has `pg_config` (process groups with their ranks), `entries` (the last calls in the order in which they were enqueued) and
+`pg_status`; see torch/csrc/distributed/c10d/FlightRecorder.hpp of PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.comm import Comm
+from windtunnel.base.errors import FileError
+from windtunnel.base.files import read_start
+from windtunnel.formats.flight_recorder.mismatch import first_mismatch
+from windtunnel.formats.flight_recorder.unpickle import plain
+from windtunnel.formats.kineto.calls import element_bytes, ranks_of, total_bytes
+from windtunnel.formats.reading import Content, Reading
+from windtunnel.records.comm_kernels import comm_of
+from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
+
+LARGEST = 256 * 1024 * 1024
+_PAIR = re.compile(r"(\d{1,7})\s*(->|<-)\s*(\d{1,7})")
+
+
+def read_dumps(files: Sequence[Path]) -> Reading:
+    """The dumps of a job. FileError where none can be read."""
+    dumps: dict[int, dict[str, Any]] = {}
+    names: dict[int, str] = {}
+    broken, assumed = [], []
+    for path in files:
+        try:
+            dump = _dump(path)
+        except FileError as error:
+            if len(files) == 1:
+                raise
+            broken.append(str(error))
+            continue
+        rank, certain = _rank(dump, path, dumps)
+        if not certain:
+            assumed.append(f"{path.name}: rank {rank}")
+        dumps[rank], names[rank] = dump, str(path)
+    if not dumps:
+        raise FileError(
+            str(files[0]), "no dump that can be read", "dumps of PyTorch's NCCL flight recorder", broken[0] if broken else ""
+        )
+    created = [_time(e) for dump in dumps.values() for e in dump["entries"]]
+    zero = min((at for at in created if at == at), default=0.0)
+    traces = tuple(_trace(rank, dumps[rank], zero, names[rank]) for rank in sorted(dumps))
+    facts = {
+        "ranks": len(dumps),
+        "entries": sum(len(dump["entries"]) for dump in dumps.values()),
+        "groups": len({str(name) for dump in dumps.values() for name in dump["pg_config"]}),
+        "first_mismatch": first_mismatch(dumps),
+        "per_rank": {str(rank): _counts(dumps[rank]) for rank in sorted(dumps)},
+    }
+    run = Run(Steps.of([], []), traces, {"nccl": str(next(iter(dumps.values())).get("nccl_version", ""))}, str(files[0]))
+    built = (f"a run of {len(dumps)} ranks with the calls that they had enqueued",)
+    return Reading("flight-recorder", Content.RUN, run, facts, built, ("stack frames",), tuple(assumed), tuple(broken))
+
+
+def _dump(path: Path) -> dict[str, Any]:
+    data = read_start(path, LARGEST, LARGEST, "a dump of the flight recorder")
+    if data[:1] == b"\x80":
+        value = plain(str(path), data)
+    else:
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise FileError(str(path), "broken JSON", "a dump of the flight recorder", f"{error}.") from None
+    if not isinstance(value, dict):
+        raise FileError(str(path), f"a {type(value).__name__}", "a table with `pg_config` and `entries`")
+    entries, config = value.get("entries", []), value.get("pg_config", {})
+    kept = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    groups = {str(k): v for k, v in config.items() if isinstance(v, dict)} if isinstance(config, dict) else {}
+    return {**value, "entries": kept, "pg_config": groups}
+
+
+def _rank(dump: Mapping[str, Any], path: Path, taken: Mapping[int, object]) -> tuple[int, bool]:
+    """The rank of a dump, and whether it is certain: the file's last number, where the dump's groups allow it."""
+    listed = [set(ranks_of(group.get("ranks"))) for group in dump["pg_config"].values()]
+    listed = [ranks for ranks in listed if ranks]
+    possible = set.intersection(*listed) if listed else set()
+    numbers = re.findall(r"\d{1,7}", path.name)
+    named = int(numbers[-1]) if numbers else -1
+    if named >= 0 and named not in taken and (not possible or named in possible):
+        return named, True
+    free = sorted(possible - set(taken))
+    if free:
+        return free[0], len(possible) == 1
+    return next(rank for rank in range(len(taken) + 1) if rank not in taken), False
+
+
+def _trace(rank: int, dump: Mapping[str, Any], zero: float, source: str) -> RankTrace:
+    entries = sorted(dump["entries"], key=lambda e: _time(e) if _time(e) == _time(e) else math.inf)
+    names: dict[str, int] = {}
+    groups: dict[str, int] = {}
+    config = dump["pg_config"]
+    rows = []
+    for entry in entries:
+        name = str(entry.get("profiling_name", ""))
+        group = _group(entry)[0]
+        ranks = ranks_of(config.get(group, {}).get("ranks"))
+        if ranks:
+            groups.setdefault(group, len(groups))
+        comm = comm_of(name.split(":", 1)[-1])
+        start, end = entry.get("time_discovered_started_ns"), entry.get("time_discovered_completed_ns")
+        seconds = max((end - start) * 1e-9, 0.0) if _number(start) and _number(end) else 0.0
+        at = _time(entry)
+        rows.append(
+            (
+                names.setdefault(name, len(names)), at - zero if at == at else 0.0, seconds, int(comm),
+                _bytes(entry, comm, len(ranks)),
+                groups.get(group, -1), _whole(entry.get("collective_seq_id")),
+                _peer(name, ranks, rank),
+            )
+        )  # fmt: skip
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 8
+    count = len(rows)
+    none = np.full(count, -1, np.int64)
+    events = Events(
+        np.full(count, EventKind.CALL, np.uint8), np.array(columns[0], np.int32), np.zeros(count, np.int32),
+        np.array(columns[1], np.float64), np.array(columns[2], np.float64), none, none, np.array(columns[3], np.uint8),
+        np.array(columns[4], np.float64), np.array(columns[5], np.int32), np.array(columns[6], np.int64),
+        np.array(columns[7], np.int32), tuple(names), tuple(ranks_of(config[g].get("ranks")) for g in groups),
+        tuple(str(config[g].get("desc", "")) for g in groups),
+    )  # fmt: skip
+    world = max((len(ranks_of(group.get("ranks"))) for group in config.values()), default=0)
+    return RankTrace(rank, events, zero, "", world, source)
+
+
+def _bytes(entry: Mapping[str, Any], comm: Comm, size: int) -> float:
+    sent, received = (_side(entry, side) for side in ("input", "output"))
+    return total_bytes(comm, sent, received, size) if comm is not Comm.NONE else float("nan")
+
+
+def _side(entry: Mapping[str, Any], side: str) -> float:
+    sizes, kinds = entry.get(f"{side}_sizes"), entry.get(f"{side}_dtypes")
+    if not isinstance(sizes, (list, tuple)) or not isinstance(kinds, (list, tuple)):
+        return float("nan")
+    total = 0.0
+    for shape, kind in zip(sizes, kinds, strict=False):
+        if not isinstance(shape, (list, tuple)) or not all(_number(extent) for extent in shape):
+            return float("nan")
+        total += float(np.prod([float(extent) for extent in shape])) * element_bytes(kind)
+    return total
+
+
+def _peer(name: str, ranks: tuple[int, ...], own: int) -> int:
+    """The other end of `nccl:send 3->0`; the numbers count within the group."""
+    match = _PAIR.search(name)
+    if match is None:
+        return -1
+    ends = [ranks[int(end)] if int(end) < len(ranks) else -1 for end in (match[1], match[3])]
+    return next((end for end in ends if end >= 0 and end != own), -1)
+
+
+def _counts(dump: Mapping[str, Any]) -> dict[str, Any]:
+    entries = dump["entries"]
+    times = [int(e["time_created_ns"]) for e in entries if _number(e.get("time_created_ns"))]
+    facts: dict[str, Any] = {
+        "entries": len(entries),
+        "states": dict(Counter(str(e.get("state")) for e in entries)),
+        "names": dict(Counter(str(e.get("profiling_name", "")).split(" ")[0] for e in entries)),
+        "pgs": len(dump["pg_config"]),
+        "groups_in_entries": sorted({_group(e)[1] for e in entries}),
+        "version": str(dump.get("version", "")),
+        "nccl": str(dump.get("nccl_version", "")),
+        "has_frames": any("frames" in e for e in entries),
+    }
+    if times:
+        facts["created_ns"] = [min(times), max(times)]
+    if entries:
+        last = entries[-1]
+        facts["last"] = {
+            "pg": list(_group(last)), "name": str(last.get("profiling_name", "")), "seq": _whole(last.get("collective_seq_id")),
+            "state": str(last.get("state")), "sizes": last.get("input_sizes"),
+        }  # fmt: skip
+    return facts
+
+
+def _group(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and description of an entry's group."""
+    group = entry.get("process_group")
+    if isinstance(group, (list, tuple)) and group:
+        return str(group[0]), str(group[1]) if len(group) > 1 else ""
+    return str(entry.get("pg_id", "")), ""
+
+
+def _time(entry: Mapping[str, Any]) -> float:
+    created: Any = entry.get("time_created_ns")
+    return float(created) * 1e-9 if _number(created) else float("nan")
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**62
+
+
+def _whole(value: Any) -> int:
+    return int(value) if _number(value) else -1

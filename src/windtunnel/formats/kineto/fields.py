@@ -1,0 +1,61 @@
+"""The fields of a trace event that are read; every other field is skipped by the decoder.
+
+Names as PyTorch's profiler writes them (kineto's output_json.cpp, PyTorch's ParamCommsUtils.hpp). Values stay as they are written:
+numbers come as text in old traces, and it is cheaper to turn whole columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Args(msgspec.Struct, gc=False):
+    """`args` of an event. Raw fields are decoded only where they are needed."""
+
+    correlation: Any = -1
+    external: Any = msgspec.field(name="External id", default=None)
+    external_old: Any = msgspec.field(name="external id", default=-1)
+    stream: Any = -1
+    device: Any = -1
+    bytes: Any = None
+    collective: Any = msgspec.field(name="Collective name", default=None)
+    dtype: Any = None
+    elements_in: Any = msgspec.field(name="In msg nelems", default=None)
+    elements_out: Any = msgspec.field(name="Out msg nelems", default=None)
+    group_size: Any = msgspec.field(name="Group size", default=None)
+    group_name: Any = msgspec.field(name="Process Group Name", default=None)
+    group_text: Any = msgspec.field(name="Process Group Description", default=None)
+    group_ranks: Any = msgspec.field(name="Process Group Ranks", default=None)
+    group_start: Any = msgspec.field(name="Global rank start", default=None)
+    group_stride: Any = msgspec.field(name="Global rank stride", default=None)
+    sequence: Any = msgspec.field(name="Seq", default=None)
+    rank: Any = msgspec.field(name="Rank", default=None)
+    source: Any = msgspec.field(name="Src Rank", default=None)
+    target: Any = msgspec.field(name="Dst Rank", default=None)
+    shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b""))
+    types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw(b""))
+    sync_stream: Any = msgspec.field(name="wait_on_stream", default=-1)
+    sync_record: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=-1)
+    name: Any = None  # of a process or a thread
+    iteration: Any = None  # MegatronApp
+    step: Any = None  # ByteDance's pipeline traces
+    allocated: Any = msgspec.field(name="Total Allocated", default=None)
+    device_type: Any = msgspec.field(name="Device Type", default=None)
+
+
+NO_ARGS = Args()
+
+
+class TraceEvent(msgspec.Struct, gc=False):
+    """One element of `traceEvents`."""
+
+    ph: Any = None
+    cat: Any = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: Any = None
+    dur: Any = None
+    args: Args | None = msgspec.field(default_factory=lambda: NO_ARGS)

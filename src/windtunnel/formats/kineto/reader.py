@@ -1,0 +1,113 @@
+"""The traces of a run's ranks as one `records.Run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+from windtunnel.formats.kineto.batches import EVENTS, Around, batches
+from windtunnel.formats.kineto.columns import EventColumns
+from windtunnel.formats.kineto.counts import counts_of, whole
+from windtunnel.formats.kineto.schedule import is_schedule, stages
+from windtunnel.formats.kineto.sources import Source, sources
+from windtunnel.formats.kineto.trace import ReadTrace, build
+from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.records.run import Run, Steps
+
+IGNORED = (
+    "occupancy, grid and block sizes, registers of kernels",
+    "ranges repeated on the device's rows, overhead of the profiler, flow arrows",
+)
+
+
+def read_traces(files: Sequence[Path], context: Context) -> Reading:
+    """A run from the traces of its ranks. FileError for a file without events, or two traces that say they are one rank."""
+    traces: list[ReadTrace] = []
+    for source in sources(files, context.progress):
+        traces.extend(read_source(source, len(traces)))
+    if not traces:
+        raise FileError(str(files[0]), "an archive without a trace", "a profiler trace, or an archive of them")
+    traces, notes = _ranked(traces)
+    rank, step, begin, seconds = [], [], [], []
+    for one in traces:
+        for number, start, length in one.steps:
+            rank.append(one.trace.rank)
+            step.append(number)
+            begin.append(start)
+            seconds.append(length)
+    run = Run(
+        Steps.of(rank, step, begin=begin, seconds=seconds),
+        tuple(one.trace for one in traces),
+        {name: value for name, value in _facts(traces).items()},
+        ", ".join(str(path) for path in files[:3]),
+    )
+    counts = [counts_of(one) for one in traces]
+    events = sum(len(one.trace.events) for one in traces)
+    built = (f"a run of {len(traces)} rank{'s' * (len(traces) > 1)}, {len(step)} steps, {events:,} events",)
+    return Reading(
+        "kineto", Content.RUN, run, whole(traces, counts), built, IGNORED,
+        tuple(dict.fromkeys([*notes, *(note for one in traces for note in one.assumed)])),
+        tuple(f"{one.trace.source}: {what}" for one in traces for what in _broken(one)),
+    )  # fmt: skip
+
+
+def read_source(source: Source, order: int) -> list[ReadTrace]:
+    """The traces in one source, streamed: one, or one for each stage of a pipeline's schedule."""
+    around, columns = Around(), EventColumns()
+    for batch in batches(source.name, source.chunks, around, EVENTS):
+        columns.add(batch)
+    around.broken.extend(source.broken)
+    if not around.events:
+        raise FileError(source.name, "a trace without events", "a trace with at least one event", "; ".join(around.broken))
+    if is_schedule(columns):
+        return stages(source.name, columns, around)
+    return [build(source.name, columns, around, order)]
+
+
+def _ranked(traces: list[ReadTrace]) -> tuple[list[ReadTrace], list[str]]:
+    """The traces by rank, each rank once; notes where a rank is a guess."""
+    notes = [
+        f"{one.trace.source}: rank {one.trace.rank} from {one.rank_from}"
+        for one in traces
+        if one.rank_from not in ("distributedInfo", "the trace")
+    ]
+    taken: dict[int, str] = {}
+    ranked: list[ReadTrace] = []
+    for one in traces:
+        rank = one.trace.rank
+        if rank in taken:
+            if one.rank_from == "distributedInfo" and len(traces) > 1 and one.trace.world != 1:
+                raise FileError(one.trace.source, f"rank {rank}", "one trace for each rank", f"{taken[rank]} is rank {rank} too.")
+            rank = next(free for free in range(len(traces)) if free not in taken)
+            notes.append(f"{one.trace.source}: rank {rank}, since another trace says {one.trace.rank}")
+            one = replace(one, trace=replace(one.trace, rank=rank))
+        taken[rank] = one.trace.source
+        ranked.append(one)
+    return sorted(ranked, key=lambda one: one.trace.rank), notes
+
+
+def _facts(traces: list[ReadTrace]) -> dict[str, str | int | float]:
+    first = traces[0]
+    facts: dict[str, str | int | float] = {}
+    if first.trace.device:
+        facts["device"] = first.trace.device
+    if (world := max(one.trace.world for one in traces)) > 0:
+        facts["world_size"] = world
+    info = first.around.fields.get("distributedInfo")
+    for name in ("backend", "nccl_version"):
+        if isinstance(info, dict) and isinstance(info.get(name), str):
+            facts[name] = info[name]
+    return facts
+
+
+def _broken(one: ReadTrace) -> list[str]:
+    events = one.around.broken_events
+    unpaired = one.columns.unpaired + sum(len(stack) for stack in one.columns.open.values())
+    return [
+        *([f"{events} events that are not valid JSON"] if events else []),
+        *([f"{unpaired} beginnings or ends without the other"] if unpaired else []),
+        *one.around.broken,
+        *one.broken,
+    ]

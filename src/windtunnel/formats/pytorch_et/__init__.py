@@ -1,0 +1,24 @@
+"""PyTorch's execution traces (ExecutionTraceObserver): the operators of a process with their tensors, as JSON, a file a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from windtunnel.formats.head import Head
+from windtunnel.formats.reading import Context, Reading
+
+
+def recognises(head: Head) -> bool:
+    """An object with `schema` and `nodes`, also inside a tar file."""
+    first = head.data.find(b"{", 512) if head.data[257:262] == b"ustar" else 0
+    text = head.data[max(first, 0) :].decode("utf-8", "replace")
+    start = text[:4096].lstrip("\ufeff \t\r\n")
+    return start[:1] == "{" and '"schema"' in start and '"nodes"' in text and ('"ctrl_deps"' in text or '"rf_id"' in text)
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """A trace graph from the traces of the ranks. WindtunnelError for files without nodes."""
+    from windtunnel.formats.pytorch_et.reader import read_execution_traces
+
+    return read_execution_traces(files, context)

@@ -1,0 +1,97 @@
+"""When each rank leaves a collective, from when each entered it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.formats.astrasim.configuration import System
+from windtunnel.replay.astrasim.blocks import Blocks
+from windtunnel.replay.astrasim.folded import folded
+from windtunnel.replay.astrasim.members import Members
+from windtunnel.replay.astrasim.phases import RingPhase, chunks, phases_of
+from windtunnel.replay.astrasim.unfolded import lower
+from windtunnel.replay.astrasim.wires import Wires
+
+Custom = Callable[[str, Members, np.ndarray], np.ndarray]
+"""(call, members, entries) -> exits of a collective that a trace describes."""
+
+
+@dataclass
+class Collectives:
+    """Prices collectives of one system and network; equal ones are priced once."""
+
+    system: System
+    wires: Wires
+    custom: Custom | None = None
+    known: dict[tuple[object, ...], np.ndarray] = field(default_factory=dict)
+    trees: int = 0
+
+    def leave(self, call: str, size: int, ranks: tuple[int, ...], involved: int, entered: np.ndarray) -> np.ndarray:
+        """ns at which each rank [G] leaves the collective that it entered at `entered` [G]."""
+        first = entered.min()
+        key = (call, size, ranks, involved, self.trees % 2, tuple((entered - first).tolist()))
+        if key not in self.known:
+            self.known[key] = self._price(call, size, ranks, involved, entered - first)
+        if "doubleBinaryTree" in self.system.implementations.get(call, ()):
+            self.trees += chunks(self.system, call, size, self.wires.network.npus)[0]
+        return np.asarray(first + self.known[key])
+
+    def _price(self, call: str, size: int, ranks: tuple[int, ...], involved: int, entered: np.ndarray) -> np.ndarray:
+        whole = len(ranks) == self.wires.network.npus
+        order = np.array(sorted(ranks) if whole else ranks, np.int64)
+        members = Members(self.wires, order)
+        if self.custom is not None and call in self.system.custom:
+            return self.custom(call, members, entered)
+        number, chunk = chunks(self.system, call, size, self.wires.network.npus)
+        streams = [
+            phases_of(self.system, self.wires.network, call, chunk, len(ranks), involved, self.trees + at) for at in range(number)
+        ]
+        if not streams or not streams[0]:
+            return entered
+        if (entered == entered[0]).all() and (lengths := self._lengths(streams[0], members)) is not None:
+            ends = self._queues(Blocks(), [list(zip(one, lengths, strict=True)) for one in streams], np.zeros(1))
+            return np.full(len(ranks), entered[0] + ends[0])
+        return self._each(streams, members, entered)
+
+    def _lengths(self, phases: list[RingPhase], members: Members) -> list[int] | None:
+        out = [folded(self.system, phase, members) for phase in phases]
+        return None if any(one is None for one in out) else [one for one in out if one is not None]
+
+    def _queues(self, blocks: Blocks, streams: list[list[tuple[RingPhase, int]]], entered: np.ndarray) -> np.ndarray:
+        """One rank that stands for all: phases of known length through the queues of their dimensions."""
+        start = blocks.start(entered)
+        leaves = []
+        for stream in streams:
+            at = start
+            for phase, length in stream:
+                at = blocks.add(length, [at], lane=np.array([phase.queue]))
+            leaves.append(at)
+        end = blocks.add(0, leaves)
+        return blocks.run(len(self.wires.strides), self._width(len(self.wires.strides))).end[end]
+
+    def _each(self, streams: list[list[RingPhase]], members: Members, entered: np.ndarray) -> np.ndarray:
+        """Every rank of its own. A queue is a lane of the rank that a phase holds from its begin to its end."""
+        blocks, count = Blocks(), len(members.ranks)
+        dims = len(self.wires.strides)
+        links = self.wires.links if self.wires.aware else 0
+        none: Int64s = np.full(count, -1, np.int64)
+        start = blocks.start(entered)
+        leaves = []
+        for stream in streams:
+            at = start
+            for phase in stream:
+                queue = links + np.arange(count) * dims + phase.queue
+                begin = blocks.add(0, [at], lane=queue, release=none)
+                at = blocks.add(0, [lower(blocks, self.system, phase, members, begin)], release=queue)
+            leaves.append(at)
+        end = blocks.add(0, leaves)
+        width = np.concatenate([np.ones(links, np.int64), np.tile(self._width(dims), count)])
+        return blocks.run(links + count * dims, width).end[end]
+
+    def _width(self, dims: int) -> np.ndarray:
+        """Chunks that a queue serves at once: `active-chunks-per-dimension`, with one queue a dimension."""
+        return np.full(dims, self.system.active_chunks)

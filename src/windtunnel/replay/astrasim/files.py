@@ -1,0 +1,62 @@
+"""The files of an ASTRA-sim run, and the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from windtunnel.base.errors import FileError
+from windtunnel.formats.astrasim.configuration import AnalyticalNetwork, RemoteMemory, System
+from windtunnel.formats.chakra.source import sources
+from windtunnel.formats.chakra.trace import ChakraTrace, read_trace
+from windtunnel.replay.astrasim.collective import Collectives
+from windtunnel.replay.astrasim.custom import run_custom
+from windtunnel.replay.astrasim.members import Members
+from windtunnel.replay.astrasim.wires import Wires
+from windtunnel.replay.astrasim.workload import Finish, simulate
+
+
+@dataclass(frozen=True)
+class AstraSetting:
+    """What ASTRA-sim is told beside the workload; `aware`: its congestion-aware backend."""
+
+    system: System
+    network: AnalyticalNetwork
+    memory: RemoteMemory = RemoteMemory()
+    aware: bool = False
+
+
+def run_setting(trace: ChakraTrace, setting: AstraSetting) -> Finish:
+    """Runs a trace under a setting."""
+    wires = Wires(setting.network, setting.aware)
+    described: dict[str, ChakraTrace] = {}
+
+    def custom(call: str, members: Members, entered: np.ndarray) -> np.ndarray:
+        prefix = setting.system.custom[call]
+        if prefix not in described:
+            described[prefix] = _described(prefix, setting.system.folder)
+        return run_custom(described[prefix], members, entered)
+
+    collectives = Collectives(setting.system, wires, custom if setting.system.custom else None)
+    return simulate(trace, setting.system, wires, setting.memory, collectives)
+
+
+def read_workload(prefix: str, groups: Mapping[str, tuple[int, ...]] | None = None) -> ChakraTrace:
+    """The trace `PREFIX.<rank>.et`, as ASTRA-sim names its workload. FileError where there is none."""
+    path = Path(prefix)
+    files = sorted(path.parent.glob(f"{path.name}.*.et")) if path.parent.is_dir() else []
+    if not files:
+        raise FileError(prefix, "no file PREFIX.<rank>.et", "the prefix of a Chakra trace")
+    return read_trace(sources(files)[0], groups)
+
+
+def _described(prefix: str, folder: str) -> ChakraTrace:
+    """The trace of a custom collective: its path counts from where ASTRA-sim is started, or else it lies beside the system file."""
+    given, beside = Path(prefix), Path(folder).resolve()
+    for path in (given, *(base / given for base in (beside, *beside.parents)), beside / given.parent.name / given.name):
+        if list(path.parent.glob(f"{path.name}.0.et")):
+            return read_workload(str(path))
+    return read_workload(prefix)

@@ -1,0 +1,26 @@
+"""What a replay is told beside the graph and the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windtunnel.base.fidelity import CLOSED
+from windtunnel.spec.cluster import GPU
+
+COMPUTE = ("trace", "roofline")
+CALLS = ("network", "trace")
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """`compute`: a computation takes the time that the trace gives it, or its FLOPs and bytes on the cluster's GPU where they are
+    stated; `source`: the GPU that the trace was measured on, from which times are scaled; `calls`: a call takes what the network
+    says, or the trace's time where that is stated; `seed`, `skip`: of the engines."""
+
+    network: str = CLOSED
+    compute: str = COMPUTE[0]
+    calls: str = CALLS[0]
+    source: GPU | None = None
+    precision: str = "bf16"
+    seed: int = 1
+    skip: bool = False

@@ -1,0 +1,148 @@
+"""What the time of a step went to on each rank: computation, communication shown and hidden, copies, and why the device idled.
+
+The device computes while any kernel runs that is no call. A call is hidden while something computes, else exposed; a copy counts
+where neither runs. Every moment of a step belongs to exactly one of compute, exposed, copy and the four kinds of idle time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.records.intervals import Intervals, cut, length, outside, overlap, union, within
+from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
+from windtunnel.runs.kernel_classes import class_of
+from windtunnel.runs.windows import Window, launch_of, windows_of
+
+
+@dataclass(frozen=True)
+class StreamTime:
+    """One stream in a step: seconds in which a kernel, a call or a copy ran on it, and how many began."""
+
+    stream: int
+    compute: float
+    communication: float
+    copy: float
+    events: int
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step on one rank, in seconds. `compute + exposed + copy + host + sync + queue + unknown = seconds`.
+
+    Idle time by the device event that ends it: `host`: it was launched after the device fell idle; `sync`: the same while a
+    thread of the host waited for the device; `queue`: it was launched before, and waited for another stream, another rank or the
+    launch itself; `unknown`: the trace does not say who launched it.
+    """
+
+    rank: int
+    step: int
+    begin: float
+    seconds: float
+    compute: float
+    exposed: float
+    hidden: float
+    copy: float
+    host: float
+    sync: float
+    queue: float
+    unknown: float
+    classes: dict[str, float]  # kernel seconds by class; kernels on several streams add up
+    streams: tuple[StreamTime, ...]
+
+    @property
+    def idle(self) -> float:
+        return self.host + self.sync + self.queue + self.unknown
+
+
+def breakdown(run: Run) -> tuple[StepTime, ...]:
+    """Every step of every rank that has events on a device."""
+    return tuple(time for trace in run.ranks for time in _of_rank(run, trace))
+
+
+def _of_rank(run: Run, trace: RankTrace) -> Iterator[StepTime]:
+    events = trace.events
+    device = np.isin(events.kind, ON_DEVICE)
+    if not device.any():
+        return
+    end = events.begin + events.seconds
+    unions = {kind: union(events.begin[mask], end[mask]) for kind in ON_DEVICE if (mask := events.kind == kind) is not None}
+    busy = union(events.begin[device], end[device])
+    waits = (events.kind == EventKind.SYNC) & (events.correlation >= 0)
+    waiting = union(events.begin[waits], end[waits])
+    first = _first_after(events, device)
+    launches = launch_of(events)
+    classes = _Classes(events)
+    for window in windows_of(run, trace):
+        compute, calls, copies = (cut(unions[kind], window.begin, window.end) for kind in ON_DEVICE)
+        hidden = overlap(compute, calls)
+        either = union(np.concatenate((compute[0], calls[0])), np.concatenate((compute[1], calls[1])))
+        gaps = outside(busy, window.begin, window.end)
+        host, sync, queue, unknown = _idle(events, gaps, first, launches, waiting)
+        yield StepTime(
+            trace.rank, window.step, window.begin, window.seconds, length(compute), length(calls) - hidden, hidden,
+            length(copies) - overlap(either, copies), host, sync, queue, unknown,
+            classes.inside(window), _streams(events, end, window),
+        )  # fmt: skip
+
+
+def _idle(
+    events: Events, gaps: Intervals, first: tuple[Floats, Int64s], launches: Int64s, waiting: Intervals
+) -> tuple[float, float, float, float]:
+    """Seconds of the gaps: host, sync, queue, unknown."""
+    begins, rows = first
+    starts, ends = gaps
+    sizes = ends - starts
+    place = np.searchsorted(begins, ends - 1e-12)
+    known = place < len(begins)
+    row = rows[np.minimum(place, len(rows) - 1)]
+    launch = np.where(known, launches[row], -1)
+    late = (launch >= 0) & (events.begin[launch] > starts)
+    at_end = ~known  # nothing follows: the host had nothing to launch
+    by_host = late | at_end
+    held = np.minimum(within(waiting, starts, ends), sizes)
+    sync = float(np.sum(held[by_host]))
+    host = float(np.sum(sizes[by_host])) - sync
+    queued = (launch >= 0) & ~late
+    return host, sync, float(np.sum(sizes[queued])), float(np.sum(sizes[known & (launch < 0)]))
+
+
+def _first_after(events: Events, device: Bools) -> tuple[Floats, Int64s]:
+    rows = np.flatnonzero(device)
+    order = np.argsort(events.begin[rows], kind="stable")
+    return events.begin[rows][order], rows[order]
+
+
+class _Classes:
+    """Kernel seconds by class, for any window."""
+
+    def __init__(self, events: Events) -> None:
+        self.rows = np.flatnonzero(events.kind == EventKind.KERNEL)
+        used = np.unique(events.name[self.rows])
+        known = {int(name): class_of(events.names[name]) for name in used}
+        self.labels = sorted(set(known.values()))
+        codes = np.zeros(len(events.names), np.int64)
+        for name, label in known.items():
+            codes[name] = self.labels.index(label)
+        self.code = codes[events.name[self.rows]]
+        self.begin, self.end = events.begin[self.rows], (events.begin + events.seconds)[self.rows]
+
+    def inside(self, window: Window) -> dict[str, float]:
+        part = np.maximum(np.minimum(self.end, window.end) - np.maximum(self.begin, window.begin), 0.0)
+        summed = np.bincount(self.code, part, minlength=len(self.labels))
+        return {label: float(s) for label, s in sorted(zip(self.labels, summed, strict=True), key=lambda x: -x[1]) if s > 0}
+
+
+def _streams(events: Events, end: Floats, window: Window) -> tuple[StreamTime, ...]:
+    inside = np.isin(events.kind, ON_DEVICE) & (events.begin < window.end) & (end > window.begin)
+    times = []
+    for lane in np.unique(events.lane[inside]):
+        mine = inside & (events.lane == lane)
+        masks = [mine & (events.kind == kind) for kind in ON_DEVICE]
+        compute, calls, copies = (length(cut(union(events.begin[m], end[m]), window.begin, window.end)) for m in masks)
+        count = int(np.sum(mine & (events.begin >= window.begin)))
+        times.append(StreamTime(int(lane), compute, calls, copies, count))
+    return tuple(times)

@@ -1,0 +1,126 @@
+"""Fits a job's calibration to runs of it: a handful of physical factors, with their errors and the error on steps left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.base.errors import SpecError
+from windtunnel.predict import predict
+from windtunnel.records.run import Run
+from windtunnel.runs.expected import expected_run
+from windtunnel.runs.factors import Factor, Factors, factors_of
+from windtunnel.runs.observed import Observed, observe
+from windtunnel.spec import Job
+from windtunnel.spec.calibration import Calibration
+
+ROUNDS = 5
+"""Rounds of prediction and correction: computation beside longer calls is slower itself, so factors depend on each other."""
+
+_SETTLED = 0.002
+_LEAST, _MOST = 0.1, 30.0
+"""Limits of a factor: beyond them the job is another one."""
+
+
+@dataclass(frozen=True)
+class CalibrationFit:
+    """A calibration, the factors behind it (with their errors, on the job without calibration) and what is odd beside them."""
+
+    calibration: Calibration
+    factors: Factors
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A fit to runs. `before`, `after`: predicted step over each measured step that was left out of the fit, minus 1; empty where
+    the runs have a single step."""
+
+    fit: CalibrationFit
+    before: Floats
+    after: Floats
+    steps_fitted: int
+
+
+def fit(measured: Observed, job: Job) -> CalibrationFit:
+    """The factors with which the prediction of a job shows what was measured."""
+    calibration = job.calibration or Calibration()
+    first: Factors | None = None
+    for _ in range(ROUNDS):
+        current = job.model_copy(update={"calibration": calibration})
+        factors = factors_of(measured, observe(expected_run(current), current), job)
+        first = factors if first is None else first
+        worst = 0.0
+        for factor in factors.factors:
+            value = min(max(factor.value, _LEAST), _MOST)
+            calibration = calibration.times(factor.path, value)
+            worst = max(worst, abs(math.log(value)))
+        if worst < _SETTLED:
+            break
+    assert first is not None
+    own = job.calibration or Calibration()
+    settled = tuple(replace(f, value=calibration.factor(f.path) / own.factor(f.path)) for f in first.factors)
+    errors = {f.path: f.error for f in settled if f.error == f.error}
+    return CalibrationFit(calibration.model_copy(update={"errors": errors}), replace(first, factors=settled))
+
+
+def calibrate(runs: Sequence[Run], job: Job) -> Calibrated:
+    """One calibration for all runs: the mean of their factors, weighted by their steps. Every second step of a run is left out of
+    the fit, and the prediction is judged on those. SpecError for runs without events of a device."""
+    if not runs:
+        raise SpecError("RUN", "no run", "one run or more")
+    fits, left_out, counts = [], list[float](), list[int]()
+    for run in runs:
+        observed = observe(run, job)
+        if not observed.kernels:
+            raise SpecError(
+                "RUN", run.source, "a run with kernels: profiler traces of at least one rank", "A log has step times only."
+            )
+        numbers = observed.numbers
+        chosen = numbers[::2] if len(numbers) > 1 else numbers
+        left_out += observed.step[np.isin(numbers, chosen, invert=True)].tolist()
+        fits.append(fit(observe(_only(run, chosen.tolist()), job), job))
+        counts.append(len(chosen))
+    merged = _mean(fits, counts, job, "; ".join(run.source for run in runs))
+    measured = np.array(left_out)
+    plain = predict(job).step_time_s
+    tuned = predict(job.model_copy(update={"calibration": merged.calibration})).step_time_s
+    return Calibrated(merged, plain / measured - 1.0, tuned / measured - 1.0, sum(counts))
+
+
+def _only(run: Run, numbers: list[int]) -> Run:
+    """The run with the steps of these numbers; the others' windows stay known by their events only."""
+    if len(run.steps) == 0 or not np.isin(run.steps.step, numbers).any():
+        return run
+    from windtunnel.runs.select import with_steps
+
+    return with_steps(run, numbers)
+
+
+def _mean(fits: list[CalibrationFit], counts: list[int], job: Job, source: str) -> CalibrationFit:
+    """Geometric means of the factors of several fits."""
+    if len(fits) == 1:
+        return CalibrationFit(fits[0].calibration.model_copy(update={"source": source}), fits[0].factors)
+    own = job.calibration or Calibration()
+    paths = dict.fromkeys(factor.path for one in fits for factor in one.factors.factors)
+    calibration, errors, merged = own, dict[str, float](), list[Factor]()
+    for path in paths:
+        mine = [
+            (factor, count)
+            for one, count in zip(fits, counts, strict=True)
+            for factor in one.factors.factors
+            if factor.path == path
+        ]
+        weights = np.array([count for _, count in mine], np.float64)
+        logs = np.array([math.log(factor.value) for factor, _ in mine])
+        mean = float((weights * logs).sum() / weights.sum())
+        spread = float(np.sqrt((weights * (logs - mean) ** 2).sum() / weights.sum() / max(1, len(logs) - 1)))
+        value = math.exp(mean)
+        errors[path] = value * spread
+        calibration = calibration.times(path, value)
+        merged.append(replace(mine[0][0], value=value, error=errors[path], samples=sum(factor.samples for factor, _ in mine)))
+    factors = replace(fits[0].factors, factors=tuple(merged))
+    return CalibrationFit(calibration.model_copy(update={"errors": errors, "source": source}), factors)

@@ -1,0 +1,177 @@
+"""The tasks of one rank of a measured graph; see `graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace
+from windtunnel.records.trace_graph import TaskKind
+from windtunnel.runs.windows import launch_of
+
+HOST_GAP, LAUNCH_DELAY, STREAM_GAP = "host gap", "launch delay", "stream gap"
+LEAST = 1e-9
+"""Seconds below which a gap is no task: traces are no finer."""
+JUMP = 5e-5
+"""Seconds that a thread has to stand still before its next event may be taken as waiting for another thread."""
+
+
+@dataclass
+class RankTasks:
+    """Tasks in columns; dependencies count within the rank. `match`: the number of the matched call, `call`: the event of a call;
+    -1 none."""
+
+    name: list[str] = field(default_factory=list)
+    kind: list[int] = field(default_factory=list)
+    on_host: list[bool] = field(default_factory=list)
+    lane: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    bytes: list[float] = field(default_factory=list)
+    comm: list[int] = field(default_factory=list)
+    match: list[int] = field(default_factory=list)
+    call: list[int] = field(default_factory=list)
+    begin: list[float] = field(default_factory=list)
+    deps: list[list[int]] = field(default_factory=list)
+
+    def add(
+        self, name: str, begin: float, seconds: float, lane: int, deps: list[int], *, host: bool, kind: TaskKind = TaskKind.COMPUTE,
+        size: float = float("nan"), comm: int = 0, match: int = -1, call: int = -1,
+    ) -> int:  # fmt: skip
+        """Appends a task; its number."""
+        self.name.append(name)
+        self.kind.append(int(kind))
+        self.on_host.append(host)
+        self.lane.append(lane)
+        self.seconds.append(max(seconds, 0.0))
+        self.bytes.append(size)
+        self.comm.append(comm)
+        self.match.append(match)
+        self.call.append(call)
+        self.begin.append(begin)
+        self.deps.append(sorted({dep for dep in deps if dep >= 0}))
+        return len(self.name) - 1
+
+
+@dataclass
+class _Lane:
+    """Where a stream or a thread stands: its number, the time up to which it has tasks, and the last of them."""
+
+    number: int
+    until: float
+    last: int = -1
+
+
+def rank_tasks(trace: RankTrace, rows: Int64s, base: float, match: Mapping[int, int], pure: Floats) -> RankTasks:
+    """The tasks of events `rows`. `base`: seconds of the common clock at time 0; `pure` [M]: seconds of the matched calls."""
+    events = trace.events
+    shift = trace.zero - base
+    begin, end = events.begin + shift, events.begin + events.seconds + shift
+    writer = _Writer(events, begin, end, match, pure, launch_of(events))
+    for row in rows[np.argsort(end[rows], kind="stable")].tolist():  # what a task waited for ended before it
+        writer.event(row)
+    return writer.tasks
+
+
+class _Writer:
+    def __init__(self, events: Events, begin: Floats, end: Floats, match: Mapping[int, int], pure: Floats, owner: Int64s) -> None:
+        self.events, self.begin, self.end = events, begin, end
+        self.match, self.pure, self.owner = match, pure, owner
+        self.tasks = RankTasks()
+        self.streams: dict[int, _Lane] = {}
+        self.threads: dict[int, _Lane] = {}
+        self.numbers = 0
+        self.task_of: dict[int, int] = {}  # row -> task
+        self.gate: dict[int, tuple[int, float]] = {}  # a launch's row -> the thread's last task before it, and when it began
+        self.child: dict[int, int] = {}
+        for row in np.flatnonzero(owner >= 0)[::-1].tolist():
+            self.child[int(owner[row])] = row
+        self.waiting: dict[int, list[int]] = {}
+
+    def event(self, row: int) -> None:
+        """Adds one event with what stands before it."""
+        if self.events.kind[row] in ON_DEVICE:
+            if (launch := int(self.owner[row])) >= 0 and launch not in self.gate:
+                self._reach(launch)
+            self._device(row)
+        else:
+            self._host(row)
+
+    def _lane(self, lanes: dict[int, _Lane], key: int) -> _Lane:
+        if key not in lanes:
+            lanes[key] = _Lane(self.numbers, 0.0)
+            self.numbers += 1
+        return lanes[key]
+
+    def _reach(self, row: int) -> None:
+        """Brings a thread to the begin of one of its events: a host gap where it has stood still. Notes the gate of a launch."""
+        lane = self._lane(self.threads, int(self.events.lane[row]))
+        begin = self.begin[row]
+        if begin - lane.until > LEAST:
+            other = self._other(self.threads, lane, lane.until, begin) if begin - lane.until > JUMP else None
+            start = begin if other is None else other.until
+            start = lane.until if other is None else start
+            deps = [] if other is None else [other.last]
+            lane.last = self.tasks.add(HOST_GAP, start, begin - start, lane.number, deps, host=True)
+            lane.until = begin
+        self.gate[row] = (lane.last, begin)
+
+    def _other(self, lanes: dict[int, _Lane], own: _Lane, after: float, before: float) -> _Lane | None:
+        """The lane whose last task ended last inside (after, before]: what the own lane may have waited for."""
+        ended = [lane for lane in lanes.values() if lane is not own and lane.last >= 0 and after + LEAST < lane.until <= before]
+        return max(ended, key=lambda lane: lane.until, default=None)
+
+    def _host(self, row: int) -> None:
+        if row not in self.gate:
+            self._reach(row)
+        lane = self._lane(self.threads, int(self.events.lane[row]))
+        begin, end = max(self.begin[row], lane.until), self.end[row]
+        deps: list[int] = []
+        if self.events.kind[row] == EventKind.SYNC:
+            latest = self._other(self.streams, lane, begin, end)
+        else:
+            child = self.child.get(row, -1)  # a copy that blocks its caller
+            done = child in self.task_of and self.begin[row] < self.end[child] <= end
+            latest = self.streams[int(self.events.lane[child])] if done else None
+            latest = latest if latest is not None and latest.last == self.task_of[child] else None
+        if latest is not None:
+            deps, begin = [latest.last], max(begin, latest.until)
+        if end > lane.until or lane.last < 0:
+            lane.last = self.tasks.add(self._name(row), begin, end - begin, lane.number, deps, host=True)
+            lane.until = max(lane.until, end)
+
+    def _device(self, row: int) -> None:
+        stream = self._lane(self.streams, int(self.events.lane[row]))
+        begin, end = max(self.begin[row], stream.until), self.end[row]
+        gate, launched = self.gate.get(int(self.owner[row]), (-1, 0.0))
+        has_launch = int(self.owner[row]) >= 0
+        deps = [gate]
+        ready = max(stream.until, launched) if has_launch else stream.until
+        other = self._other(self.streams, stream, ready, begin) if begin - ready > LEAST and has_launch else None
+        if other is not None:
+            deps.append(self._delay(other.last, other.until, begin))
+        elif has_launch and launched > stream.until:
+            deps.append(self._delay(gate, launched, begin))
+        elif begin - stream.until > LEAST:
+            self.tasks.add(STREAM_GAP, stream.until, begin - stream.until, stream.number, [], host=True)
+        kind = TaskKind.COLLECTIVE if self.events.kind[row] == EventKind.CALL else TaskKind.COMPUTE
+        number = self.match.get(row, -1)
+        seconds = float(self.pure[number]) if number >= 0 else end - begin
+        stream.last = self.tasks.add(
+            self._name(row), begin, seconds, stream.number, deps, host=False, kind=kind, size=float(self.events.bytes[row]),
+            comm=int(self.events.comm[row]), match=number, call=row if kind is TaskKind.COLLECTIVE else -1,
+        )  # fmt: skip
+        stream.until = max(end, begin)
+        self.task_of[row] = stream.last
+
+    def _delay(self, after: int, since: float, begin: float) -> int:
+        """A task of its own for the time from `since` to `begin`; `after` itself where there is none."""
+        if begin - since <= LEAST:
+            return after
+        self.numbers += 1  # a lane of its own: delays of several launches run at once
+        return self.tasks.add(LAUNCH_DELAY, since, begin - since, self.numbers - 1, [after], host=True)
+
+    def _name(self, row: int) -> str:
+        return str(self.events.names[self.events.name[row]])

@@ -1,0 +1,67 @@
+"""Which rank waits for whom: the order of arrival in every matched call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.base.comm import Comm
+from windtunnel.records.run import Run
+from windtunnel.runs.matching import MatchedCalls
+
+
+@dataclass(frozen=True)
+class RankWait:
+    """A rank's part in the waiting: seconds that it waited inside calls, calls to which it came last, seconds that the others
+    waited for it in those, and the calls where that cost most, by kind."""
+
+    rank: int
+    waited: float
+    last: int
+    kept_waiting: float
+    calls: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """R ranks: `matrix[i, j]` seconds that rank i waited in calls to which rank j came last."""
+
+    ranks: tuple[RankWait, ...]
+    matrix: Floats  # [R, R]
+    calls: int
+
+
+def waits_of(run: Run, matches: MatchedCalls) -> Waits:
+    """Waiting in the matched calls of a run that is on one clock (`clocks.align`).
+
+    A rank that begins a call waits until the last rank begins it, at most as long as its own call took.
+    """
+    count = len(run.ranks)
+    base = min((trace.zero for trace in run.ranks), default=0.0)
+    begin, seconds = np.empty(len(matches.row)), np.empty(len(matches.row))
+    for index, trace in enumerate(run.ranks):
+        mine = matches.trace == index
+        begin[mine] = trace.zero - base + trace.events.begin[matches.row[mine]]
+        seconds[mine] = trace.events.seconds[matches.row[mine]]
+    last_begin = np.full(len(matches), -np.inf)
+    np.maximum.at(last_begin, matches.call, begin)
+    waited = np.clip(last_begin[matches.call] - begin, 0.0, seconds)
+    order = np.lexsort((begin, matches.call))
+    final = order[np.append(np.diff(matches.call[order]) > 0, True)] if len(order) else order
+    culprit = np.zeros(len(matches), np.int64)
+    culprit[matches.call[final]] = matches.trace[final]
+    matrix = np.zeros((count, count))
+    np.add.at(matrix, (matches.trace, culprit[matches.call]), waited)
+    kinds = np.zeros((count, len(Comm)))
+    np.add.at(kinds, (culprit[matches.call], matches.comm[matches.call]), waited)
+    last = np.bincount(culprit, minlength=count) if len(matches) else np.zeros(count, np.int64)
+    ranks = tuple(
+        RankWait(
+            trace.rank, float(matrix[i].sum()), int(last[i]), float(matrix[:, i].sum()),
+            {Comm(k).name.lower(): float(kinds[i, k]) for k in np.argsort(-kinds[i]) if kinds[i, k] > 0},
+        )
+        for i, trace in enumerate(run.ranks)
+    )  # fmt: skip
+    return Waits(ranks, matrix, len(matches))

@@ -1,0 +1,75 @@
+"""Replays of graphs small enough to work out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from windtunnel.base.errors import SpecError
+from windtunnel.formats.chakra import read_trace, sources
+from windtunnel.formats.chakra.groups import read_groups
+from windtunnel.formats.chakra.node import ChakraNode
+from windtunnel.formats.chakra.writing import encoded
+from windtunnel.formats.exporters import exporter_of, save
+from windtunnel.network import collective
+from windtunnel.network.groups.shape import flat_group
+from windtunnel.predict import predict
+from windtunnel.records.trace_graph import TraceGraph
+from windtunnel.replay import ReplayOptions, replay
+from windtunnel.spec import load_job
+from windtunnel.spec.load import load_cluster, load_gpu
+from windtunnel.workload.ops import Comm
+
+CLUSTER = load_cluster("h100-ib", ["gpus=16"])
+
+
+def graph_of(folder: Path, ranks: list[list[ChakraNode]]) -> TraceGraph:
+    for rank, nodes in enumerate(ranks):
+        (folder / f"t.{rank}.et").write_bytes(encoded(nodes))
+    return read_trace(sources(sorted(folder.glob("*.et")))[0]).graph
+
+
+def test_a_call_waits_for_the_last_rank(tmp_path: Path) -> None:
+    call = {"comm_type": 0, "comm_size": 2**20}
+
+    def nodes(work: int) -> list[ChakraNode]:
+        return [ChakraNode(0, "work", "COMP", [], [], 0, work), ChakraNode(1, "sum", "COMM_COLL", [0], [], 0, 0, dict(call))]
+
+    ranks = [nodes(100), nodes(300)]
+    result = replay(graph_of(tmp_path, ranks), CLUSTER)
+    alone = collective(CLUSTER, Comm.ALL_REDUCE, 2**20, flat_group(CLUSTER, 2)).seconds
+    assert result.end == pytest.approx(300e-6 + alone)
+    assert result.busy["wait"].tolist() == pytest.approx([200e-6, 0.0])
+    assert result.exposed.tolist() == pytest.approx([200e-6 + alone, alone])
+    assert sum(seconds for _, seconds in result.chain()) == pytest.approx(result.end)
+    assert [part.name for part in result.critical] == (["work", "sum"] if alone < 300e-6 else ["sum", "work"])
+
+
+def test_times_scale_to_another_gpu(tmp_path: Path) -> None:
+    graph = graph_of(tmp_path, [[ChakraNode(0, "gemm", "COMP", [], [], 0, 100), ChakraNode(1, "copy", "COMP", [0], [], 0, 100)]])
+    old, new = load_gpu("a100-sxm-80gb"), CLUSTER.node.gpu
+    result = replay(graph, CLUSTER, ReplayOptions(source=old))
+    wanted = 100e-6 * (old.peak["bf16"] / new.peak["bf16"] + old.memory_bandwidth / new.memory_bandwidth)
+    assert result.end == pytest.approx(wanted)
+
+
+def test_what_waits_for_nobody_is_told(tmp_path: Path) -> None:
+    send = ChakraNode(0, "send", "COMM_SEND", [], [], 0, 0, {"comm_size": 8, "comm_dst": 1, "comm_tag": 0})
+    result = replay(graph_of(tmp_path, [[send], [ChakraNode(0, "work", "COMP", [], [], 0, 1)]]), CLUSTER)
+    assert len(result.stuck) == 1 and "'send' of rank 0" in result.stuck[0]
+    assert np.isnan(result.times.end[0]) and result.times.done == 1
+
+
+def test_a_cluster_that_is_too_small_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="gpus"):
+        replay(graph_of(tmp_path, [[ChakraNode(0, "a", "COMP")]] * 3), load_cluster("h100-ib", ["gpus=2"]))
+
+
+@pytest.mark.parametrize("name", ["llama3-8b-8xh100", "megatron-22b-8"])
+def test_an_exported_step_replays_as_predicted(tmp_path: Path, name: str) -> None:
+    job = load_job(name)
+    save(exporter_of("chakra").export(job, {"ranks": "0,1"}), tmp_path)
+    trace = read_trace(sources(sorted(tmp_path.glob("*.et")))[0], read_groups(tmp_path / "comm_group.json"))
+    assert replay(trace.graph, job.cluster).end == pytest.approx(predict(job).step_time_s, rel=1e-9)
