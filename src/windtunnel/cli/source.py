@@ -13,7 +13,7 @@ from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
 from windtunnel.formats.deepspeed import implied_ranks
 from windtunnel.formats.harmless import split as split_ignored
-from windtunnel.formats.hub_names import model_beside
+from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.recipes import is_recipe, split
 from windtunnel.formats.several import together
 from windtunnel.formats.stated import Stated
@@ -66,7 +66,7 @@ def job_of(
     if model is not None and source is not None and (is_recipe(source) or is_part(source)):
         if is_part(model):
             return _imported(together([model, source]), on, overrides)
-        return _imported(Path(source), on, overrides, beside=model_beside(model))
+        return _imported(Path(source), on, overrides, beside=_model_beside(model))
     if megatron is not None or model is not None:
         if source is not None and on is not None:
             raise SpecError("--on", on, "either a JOB or --on beside an imported model")
@@ -267,6 +267,19 @@ def _over_job(path: Path, base: str | None, overrides: list[str], model: str | N
     assert imported.job is not None
     job = check(load_job(tomllib.loads(dump_job(imported.job)), overrides))
     return LoadedJob(job, imported.format, imported.built, imported.ignored, (*imported.assumed, *assumed))
+
+
+def _model_beside(model: str) -> Model:
+    """The model of `--model`: a name of the catalogue or of a hub, or a file. SpecError for one that is no decoder."""
+    found = load_model(model) if model in names("models") else None
+    if found is None and not Path(model).is_file():
+        found = catalogue_model(model)
+        if found is None:
+            raise UnknownName("--model", model, names("models"))
+    found = found or import_job(Path(model)).model
+    if not isinstance(found, Model):
+        raise SpecError("--model", model, "a decoder of the catalogue, or a config.json")
+    return found
 
 
 def _model_on(model: str, base: str, overrides: list[str]) -> Job:

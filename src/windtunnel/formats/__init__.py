@@ -48,7 +48,7 @@ def _is_deepspeed(table: Mapping[str, Any]) -> bool:
     return bool(deepspeed.TELLING & set(table)) and "model_type" not in table
 
 
-def _several(reader: several.Reader) -> TableFormat:
+def _several(reader: several.Simulator) -> TableFormat:
     return TableFormat(
         reader.name,
         lambda table: several.telling(reader, table),

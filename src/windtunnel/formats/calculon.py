@@ -11,7 +11,7 @@ from typing import Any
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.machine import Rates, cluster_of, number
-from windtunnel.formats.several import Reader, even_stages, plan_of
+from windtunnel.formats.several import Simulator, even_stages, plan_of
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Cluster, Model, Plan, Runtime, load_model, load_runtime
 
@@ -135,4 +135,4 @@ def _system(keys: Keys, gpus: int, assumed: list[str]) -> Cluster:
     return cluster_of(rates, gpus, assumed)
 
 
-READER = Reader("calculon", part, _model, _plan, _system, lambda keys: keys.count("num_procs"))
+READER = Simulator("calculon", part, _model, _plan, _system, lambda keys: keys.count("num_procs"))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.spec import Model, load_model, names
 
 _TUNED = r"([-_](instruct|base|chat|it|hf|pt|bf16|fp8|thinking|v0\.\d|\d{4}))+$"
@@ -31,21 +29,6 @@ def catalogue_model(name: str) -> Model | None:
             return load_model(known[spelled])
     longer = [entry for squashed, entry in known.items() if squashed.startswith(wanted)]
     return load_model(longer[0]) if len(longer) == 1 else None
-
-
-def model_beside(model: str) -> Model:
-    """The model of `--model`: a name of the catalogue or of a hub, or a file. SpecError for one that is no decoder."""
-    from windtunnel.formats import import_job
-
-    found = load_model(model) if model in names("models") else None
-    if found is None and not Path(model).is_file():
-        found = catalogue_model(model)
-        if found is None:
-            raise UnknownName("--model", model, names("models"))
-    found = found or import_job(Path(model)).model
-    if not isinstance(found, Model):
-        raise SpecError("--model", model, "a decoder of the catalogue, or a config.json")
-    return found
 
 
 def _squashed(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.machine import Rates, cluster_of, number
-from windtunnel.formats.several import Reader
+from windtunnel.formats.several import Simulator
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Cluster, Model, Plan, Runtime, load_model
 
@@ -72,4 +72,4 @@ def _system(keys: Keys, gpus: int, assumed: list[str]) -> Cluster:
     return cluster_of(rates, gpus, assumed)
 
 
-READER = Reader("llm-analysis", part, _model, _plan, _system, lambda keys: None)
+READER = Simulator("llm-analysis", part, _model, _plan, _system, lambda keys: None)

@@ -25,7 +25,7 @@ PARTS = "parts"
 
 
 @dataclass(frozen=True)
-class Reader:
+class Simulator:
     """A simulator: `part` names what a table is ("model", "plan", "system", ""); the others read one part each."""
 
     name: str
@@ -41,14 +41,14 @@ def together(files: Sequence[str]) -> str:
     return json.dumps({PARTS: [read_table(Path(file)) for file in files]}, default=str)
 
 
-def telling(reader: Reader, table: Mapping[str, Any]) -> bool:
+def telling(reader: Simulator, table: Mapping[str, Any]) -> bool:
     """Whether a table is a part of the simulator's, or several of them."""
     listed = table.get(PARTS)
     tables = listed if isinstance(listed, list) and listed else [table]
     return all(isinstance(one, Mapping) and reader.part(one) for one in tables)
 
 
-def read(reader: Reader, table: Mapping[str, Any], on: Job | None, stated: Stated | None) -> Imported:
+def read(reader: Simulator, table: Mapping[str, Any], on: Job | None, stated: Stated | None) -> Imported:
     """The nouns that the parts state; a job where there is a machine: the system file's, or that of `on`."""
     stated, assumed = stated or Stated(), list[str]()
     parts: dict[str, Keys] = {}
