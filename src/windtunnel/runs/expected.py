@@ -13,7 +13,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s, Uint8s
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
-from windtunnel.engine import run
+from windtunnel.engine import HOST_SYNC, run
 from windtunnel.engine.timeline import OpTimes
 from windtunnel.network.groups.ranks import members
 from windtunnel.predict.price.calibrated import axis_group, kernel_name
@@ -122,7 +122,15 @@ class _Stage:
             name[number] = self._name(NCCL_NAMES.get(call.comm, _SEND_RECV))
             group[number] = self._transfer(call) if call.comm is Comm.SEND_RECV and key >= 0 else self._group(call.axis)
             sequence[number] = key if call.comm is Comm.SEND_RECV else -1
-        return self._joined(shown, calls, name, lane, start, end - start, comm, size, group, sequence, launched)
+        waits = shown & self._host_waits(at, instance, meets, place)
+        return self._joined(shown, calls, waits, name, lane, start, end - start, comm, size, group, sequence, launched)
+
+    def _host_waits(self, at: Int64s, instance: Int32s, meets: Bools, place: Int64s) -> Bools:
+        """Which operators the host waits for: those that say so, and the last one of an instance that does."""
+        program = self.lowered.program
+        last = np.append(instance[1:] != instance[:-1], True) if len(instance) else np.zeros(0, bool)
+        of_instance = last & ((program.flags[at] & HOST_SYNC) != 0)
+        return np.asarray(of_instance | ~meets & (program.op_sync[place] != 0))
 
     def _rows(self) -> Int64s:
         """The workload's row of every operator of every template; -1 where it only waits."""
@@ -175,28 +183,31 @@ class _Stage:
         return self.names.setdefault(name, len(self.names))
 
     def _joined(
-        self, shown: Bools, calls: Bools, name: Int32s, lane: Int32s, begin: Floats, seconds: Floats, comm: Uint8s, size: Floats,
-        group: Int32s, sequence: Int64s, launched: Floats,
+        self, shown: Bools, calls: Bools, waits: Bools, name: Int32s, lane: Int32s, begin: Floats, seconds: Floats, comm: Uint8s,
+        size: Floats, group: Int32s, sequence: Int64s, launched: Floats,
     ) -> Events:  # fmt: skip
-        """Device events and a launch for each, by begin."""
-        number = np.arange(len(begin))
-        none = int(shown.sum())
+        """Device events, a launch for each, and a synchronisation where the host waits for one; by begin."""
+        number = np.arange(len(begin), dtype=np.int64)
+        launch, sync = self._name("cudaLaunchKernel"), self._name("cudaStreamSynchronize")
+        begun = np.minimum(launched, begin)
+        end = begin + seconds
+        since = np.minimum(begun + _LAUNCH_CALL, end)
         kind = np.where(calls, int(EventKind.CALL), int(EventKind.KERNEL)).astype(np.uint8)
 
-        def both(device: Any, host: Any) -> Any:
-            return np.concatenate(
-                [device[shown], np.broadcast_to(np.asarray(host, device.dtype), none) if np.ndim(host) == 0 else host]
-            )
+        def all_of(device: Any, launches: Any, syncs: Any) -> Any:
+            pairs = ((launches, shown), (syncs, waits))
+            host = [np.broadcast_to(np.asarray(column, device.dtype), int(rows.sum())) for column, rows in pairs]
+            return np.concatenate([device[shown], *host])
 
-        begins = both(begin, np.minimum(launched, begin)[shown])
+        begins = all_of(begin, begun[shown], since[waits])
         order = np.argsort(begins, kind="stable")
-        launch = self._name("cudaLaunchKernel")
         columns = {
-            "kind": both(kind, int(EventKind.LAUNCH)), "name": both(name, launch),
-            "lane": both(lane.astype(np.int32), _HOST_THREAD),
-            "begin": begins, "seconds": both(seconds, _LAUNCH_CALL), "correlation": both(number.astype(np.int64), number[shown]),
-            "external": both(np.full(len(begin), -1, np.int64), -1), "comm": both(comm, 0), "bytes": both(size, np.nan),
-            "group": both(group, -1), "sequence": both(sequence, -1), "peer": both(np.full(len(begin), -1, np.int32), -1),
+            "kind": all_of(kind, int(EventKind.LAUNCH), int(EventKind.SYNC)), "name": all_of(name, launch, sync),
+            "lane": all_of(lane.astype(np.int32), _HOST_THREAD, _HOST_THREAD), "begin": begins,
+            "seconds": all_of(seconds, _LAUNCH_CALL, (end - since)[waits]), "correlation": all_of(number, number[shown], -1),
+            "external": all_of(np.full(len(begin), -1, np.int64), -1, -1), "comm": all_of(comm, 0, 0),
+            "bytes": all_of(size, np.nan, np.nan), "group": all_of(group, -1, -1), "sequence": all_of(sequence, -1, -1),
+            "peer": all_of(np.full(len(begin), -1, np.int32), -1, -1),
         }  # fmt: skip
         ordered = {key: column[order] for key, column in columns.items()}
         groups, names = zip(*self.groups, strict=True) if self.groups else ((), ())

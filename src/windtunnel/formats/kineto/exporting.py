@@ -71,8 +71,8 @@ def _step(trace: RankTrace, run: Run) -> dict[str, Any] | None:
 
 def _event(events: Events, rank: int, at: int) -> dict[str, Any]:
     kind, lane = EventKind(int(events.kind[at])), int(events.lane[at])
-    host = kind is EventKind.LAUNCH
-    args: dict[str, Any] = {"correlation": int(events.correlation[at]) + 1}
+    host = kind in (EventKind.LAUNCH, EventKind.SYNC)
+    args: dict[str, Any] = {"correlation": int(events.correlation[at]) + 1} if events.correlation[at] >= 0 else {}
     if not host:
         args |= {"device": 0, "stream": lane}
     if kind is EventKind.CALL:
