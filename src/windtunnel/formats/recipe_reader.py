@@ -46,7 +46,7 @@ class _Return(Exception):
 
 
 @dataclass
-class Module:
+class PythonFile:
     """A file: its functions, its constants, and where its other names come from."""
 
     path: Path | None
@@ -66,14 +66,14 @@ class Recipe:
     notes: list[str]
 
 
-def module_of(text: str, where: str, path: Path | None = None) -> Module:
+def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
     """The parsed file. FileError for text that is not Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         raise FileError(where, f"no Python ({error.__class__.__name__}{f' in line {line}' if line else ''})", "a recipe") from None
-    module = Module(path, tree)
+    module = PythonFile(path, tree)
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             module.functions[node.name] = node
@@ -85,7 +85,7 @@ def module_of(text: str, where: str, path: Path | None = None) -> Module:
     return module
 
 
-def recipes_of(module: Module) -> list[str]:
+def recipes_of(module: PythonFile) -> list[str]:
     """Functions that need no argument and are not private: those that a user can name."""
     return [name for name, node in module.functions.items() if not name.startswith("_") and not _required(node)]
 
@@ -94,7 +94,7 @@ def _required(node: ast.FunctionDef) -> int:
     return len(node.args.args) - len(node.args.defaults)
 
 
-def read_recipe(module: Module, name: str) -> Recipe:
+def read_recipe(module: PythonFile, name: str) -> Recipe:
     """The configuration of one function. UnknownName for a name that the file lacks, SpecError for one that returns none."""
     if name not in module.functions:
         raise UnknownName("recipe", name, recipes_of(module))
@@ -117,9 +117,9 @@ class _Reader:
         self.steps, self.depth = 0, 0
         self.calls: list[str] = []
         self.notes: list[str] = []
-        self.files: dict[Path, Module | None] = {}
+        self.files: dict[Path, PythonFile | None] = {}
 
-    def call_function(self, module: Module, node: ast.FunctionDef, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_function(self, module: PythonFile, node: ast.FunctionDef, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if self.depth >= _DEEPEST:
             return UNKNOWN
         scope: dict[str, Any] = {}
@@ -138,14 +138,14 @@ class _Reader:
             self.depth -= 1
         return None
 
-    def block(self, body: list[ast.stmt], module: Module, scope: dict[str, Any]) -> None:
+    def block(self, body: list[ast.stmt], module: PythonFile, scope: dict[str, Any]) -> None:
         for node in body:
             self.steps += 1
             if self.steps > _MOST_STEPS:
                 raise SpecError("recipe", "a function of very many steps", f"at most {_MOST_STEPS}")
             self.statement(node, module, scope)
 
-    def statement(self, node: ast.stmt, module: Module, scope: dict[str, Any]) -> None:
+    def statement(self, node: ast.stmt, module: PythonFile, scope: dict[str, Any]) -> None:
         if isinstance(node, ast.Return):
             raise _Return(self.value(node.value, module, scope) if node.value is not None else None)
         if isinstance(node, ast.Assign):
@@ -167,7 +167,7 @@ class _Reader:
         elif isinstance(node, (ast.For, ast.While, ast.Try)):
             self.notes.append(f"line {node.lineno} is not followed ({type(node).__name__.lower()})")
 
-    def assign(self, target: ast.expr, value: Any, module: Module, scope: dict[str, Any]) -> None:
+    def assign(self, target: ast.expr, value: Any, module: PythonFile, scope: dict[str, Any]) -> None:
         if isinstance(target, ast.Name):
             scope[target.id] = value
         elif isinstance(target, ast.Attribute):
@@ -178,7 +178,7 @@ class _Reader:
             for one, part in zip(target.elts, value, strict=True):
                 self.assign(one, part, module, scope)
 
-    def value(self, node: ast.expr, module: Module, scope: dict[str, Any], make: bool = False) -> Any:
+    def value(self, node: ast.expr, module: PythonFile, scope: dict[str, Any], make: bool = False) -> Any:
         """What an expression comes to; with `make`, an attribute that is not there yet is created, to be assigned to."""
         if isinstance(node, ast.Constant):
             return node.value
@@ -209,7 +209,7 @@ class _Reader:
             return UNKNOWN if _vague(test) else self.value(node.body if test else node.orelse, module, scope)
         return UNKNOWN
 
-    def named(self, name: str, module: Module, scope: dict[str, Any]) -> Any:
+    def named(self, name: str, module: PythonFile, scope: dict[str, Any]) -> Any:
         if name in scope:
             return scope[name]
         if name in module.constants:
@@ -217,7 +217,7 @@ class _Reader:
             return self.value(constant, module, {name: UNKNOWN}) if not isinstance(constant, ast.Call) else Named(name)
         return Named(name)
 
-    def attribute(self, node: ast.Attribute, module: Module, scope: dict[str, Any], make: bool) -> Any:
+    def attribute(self, node: ast.Attribute, module: PythonFile, scope: dict[str, Any], make: bool) -> Any:
         owner = self.value(node.value, module, scope, make)
         if isinstance(owner, Made):
             if node.attr not in owner.fields:
@@ -229,14 +229,14 @@ class _Reader:
             return owner.fields[node.attr]
         return Named(f"{owner.name}.{node.attr}") if isinstance(owner, Named) else UNKNOWN
 
-    def arithmetic(self, node: ast.BinOp, module: Module, scope: dict[str, Any]) -> Any:
+    def arithmetic(self, node: ast.BinOp, module: PythonFile, scope: dict[str, Any]) -> Any:
         left, right = self.value(node.left, module, scope), self.value(node.right, module, scope)
         action, numbers = _ARITHMETIC.get(type(node.op)), isinstance(left, (int, float)) and isinstance(right, (int, float))
         if action is None or not numbers or abs(left) > 1e15 or abs(right) > 1e15:
             return UNKNOWN
         return action(left, right) if right or not isinstance(node.op, (ast.FloorDiv, ast.Div)) else UNKNOWN
 
-    def either(self, node: ast.BoolOp, module: Module, scope: dict[str, Any]) -> Any:
+    def either(self, node: ast.BoolOp, module: PythonFile, scope: dict[str, Any]) -> Any:
         value: Any = UNKNOWN
         for one in node.values:
             value = self.value(one, module, scope)
@@ -246,7 +246,7 @@ class _Reader:
                 return value
         return value
 
-    def compared(self, node: ast.Compare, module: Module, scope: dict[str, Any]) -> Any:
+    def compared(self, node: ast.Compare, module: PythonFile, scope: dict[str, Any]) -> Any:
         values = [self.value(one, module, scope) for one in (node.left, *node.comparators)]
         if any(isinstance(value, Unknown) for value in values) or len(values) != 2:
             return UNKNOWN
@@ -256,7 +256,7 @@ class _Reader:
         except TypeError:
             return UNKNOWN
 
-    def call(self, node: ast.Call, module: Module, scope: dict[str, Any]) -> Any:
+    def call(self, node: ast.Call, module: PythonFile, scope: dict[str, Any]) -> Any:
         args = [self.value(one, module, scope) for one in node.args if not isinstance(one, ast.Starred)]
         kwargs = {word.arg: self.value(word.value, module, scope) for word in node.keywords if word.arg is not None}
         if isinstance(node.func, ast.Name) and node.func.id not in scope:
@@ -293,7 +293,7 @@ class _Reader:
             return args[0]
         return Made(name, args, kwargs)
 
-    def find(self, name: str, module: Module) -> tuple[Module, ast.FunctionDef] | None:
+    def find(self, name: str, module: PythonFile) -> tuple[PythonFile, ast.FunctionDef] | None:
         """A function of the file, or of a file of the same tree that it imports it from."""
         for _ in range(_DEEPEST):
             if name in module.functions:
@@ -307,7 +307,7 @@ class _Reader:
             module = other
         return None
 
-    def load(self, dotted: str, module: Module) -> Module | None:
+    def load(self, dotted: str, module: PythonFile) -> PythonFile | None:
         if module.path is None:
             return None
         level = len(dotted) - len(dotted.lstrip("."))
