@@ -7,7 +7,7 @@ from typing import Any
 
 from windtunnel.formats.simai.workload import SimaiWorkload
 from windtunnel.replay.simai.arithmetic import EMBEDDING, GIB, SMALL, SMALL_NS, Degrees, EndToEnd, Timed, Timer, group_of
-from windtunnel.replay.simai.busbw import NO_RATE, group_rate
+from windtunnel.replay.simai.busbw import NO_RATE, bus_bandwidth, group_rate
 from windtunnel.replay.simai.ratios import DEFAULT, Ratios
 from windtunnel.replay.simai.setting import SimaiSetting
 
@@ -99,10 +99,12 @@ def _nics(calls: list[_Call], setting: SimaiSetting, sizes: Degrees, ratios: Rat
 def _one_server(calls: list[_Call], setting: SimaiSetting, sizes: Degrees) -> Difference:
     inside = sizes.tp * sizes.dp <= setting.gpus_per_server
     touched = [call for call in calls if inside and call.group in ("DP", "DP_EP") and call.ranks > 1 and call.bytes >= SMALL]
-    out = sum(call.shown for call in touched)
-    share = setting.nics_per_server // sizes.tp * setting.nic_rate
-    faster = out * (share / setting.nvlink_rate - 1) if 0 < share < setting.nvlink_rate else None
-    return Difference("data-parallel groups inside one server are timed over NICs", len(touched), faster if touched else 0.0)
+    change = 0.0
+    for call in touched:
+        used = group_rate(setting, call.call, call.group, sizes.tp, sizes.ep, call.ranks)
+        right = bus_bandwidth(setting, call.call, 1, call.ranks, setting.nics_per_server)[0]
+        change += call.shown * (used[0] / right - 1) if used is not None and used[0] > 0 else 0.0
+    return Difference("data-parallel groups inside one server are timed over NICs", len(touched), change)
 
 
 def _alone(calls: list[_Call]) -> Difference:
