@@ -48,7 +48,8 @@ def command(  # long: one option a line
     memory: Annotated[str | None, typer.Option("--astra-memory", metavar="M.json", help="Its remote memory.")] = None,
     aware: Annotated[bool, typer.Option("--astra-congestion-aware", help="Its congestion-aware backend.")] = False,
     loggops: Annotated[
-        str | None, typer.Option("--loggops", metavar="L=,o=,g=,G=,O=,S=", help="Run a GOAL schedule as LogGOPSim does; ns, S bytes.")
+        str | None,
+        typer.Option("--loggops", metavar="L=,o=,g=,G=,O=,S=", help="Run a GOAL schedule as LogGOPSim does; ns, S bytes."),
     ] = None,
     seed: Seed = 1,
     skip: Annotated[bool, typer.Option("--skip", help="packet: repeated patterns are answered from memory.")] = False,

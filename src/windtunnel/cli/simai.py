@@ -62,7 +62,9 @@ def command(
         write_json(_table(result, run, departures, source.broken), json)
     told(source.broken, "broken")
     missing = [key for key in ("ep", "pp", "vpp", "ga") if key not in source.keys]
-    told([f"{', '.join(missing)} are 1: the first line does not say; SimAI 1.6 ends with SIGFPE there"] if missing else [], "assumed")
+    told(
+        [f"{', '.join(missing)} are 1: the first line does not say; SimAI 1.6 ends with SIGFPE there"] if missing else [], "assumed"
+    )
     if not quiet and "-" not in (json, out):
         _show(result, run, departures)
 

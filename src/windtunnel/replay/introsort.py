@@ -37,10 +37,8 @@ def _partitioned(out: list[tuple[int, int]], first: int, last: int, depth: int) 
 
 def _median_to_first(out: list[tuple[int, int]], first: int, a: int, b: int, c: int) -> None:
     low, middle, high = out[a][0], out[b][0], out[c][0]
-    if low < middle:
-        chosen = b if middle < high else c if low < high else a
-    else:
-        chosen = a if low < high else c if middle < high else b
+    rising, falling = (b if middle < high else c if low < high else a), (a if low < high else c if middle < high else b)
+    chosen = rising if low < middle else falling
     out[first], out[chosen] = out[chosen], out[first]
 
 

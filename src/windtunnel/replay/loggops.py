@@ -34,8 +34,8 @@ class LogGOPS:
 
 @dataclass(frozen=True)
 class LogGOPSRun:
-    """`hosts`: ns at which the last CPU of each rank is free. `stuck`: ranks' receives and messages that met nobody; where there are
-    any, LogGOPSim prints no times."""
+    """`hosts`: ns at which the last CPU of each rank is free. `unexpected`, `unmatched`: messages and receives that met nobody;
+    where there are any, LogGOPSim prints no times."""
 
     hosts: tuple[int, ...]
     events: int

@@ -1,4 +1,4 @@
-"""GOAL in LogGOPSim's binary form (Parser.hpp): a magic number, counts, where each rank lies, then its operations and their lists."""
+"""GOAL in LogGOPSim's binary form (Parser.hpp): a magic number, counts, where ranks lie, then their operations and lists."""
 
 from __future__ import annotations
 

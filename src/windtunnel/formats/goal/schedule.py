@@ -77,7 +77,7 @@ def facts_of(schedule: GoalSchedule) -> dict[str, Any]:
 
 
 def graph_of(schedule: GoalSchedule) -> tuple[TraceGraph, tuple[str, ...]]:
-    """The tasks, and what was assumed: a trace graph knows neither the start of a task as a condition nor a receive from anybody."""
+    """The tasks, and what was assumed: a trace graph knows neither waits for the start of a task nor receives from anybody."""
     out = TaskColumns()
     kinds = {GoalKind.SEND: TaskKind.SEND, GoalKind.RECEIVE: TaskKind.RECEIVE, GoalKind.CALC: TaskKind.COMPUTE}
     starts = wild = 0

@@ -87,8 +87,8 @@ def read_algorithm(path: Path) -> MscclAlgorithm:
                 elif element.tag == "gpu" and out is not None:
                     blocks = out.gpus.setdefault(_int(element.get("id"), len(out.gpus)), [])
                 elif element.tag == "tb" and blocks is not None:
-                    numbers = (_int(element.get(key), -1) for key in ("send", "recv", "chan"))
-                    blocks.append(MscclBlock(_int(element.get("id"), len(blocks)), *numbers))
+                    send, receive, channel = (_int(element.get(key), -1) for key in ("send", "recv", "chan"))
+                    blocks.append(MscclBlock(_int(element.get("id"), len(blocks)), send, receive, channel))
                 elif element.tag == "step" and blocks and not _add(element.attrib, blocks[-1]):
                     lost += 1
                 if out is not None and blocks is not None and lost > MOST_STEPS:

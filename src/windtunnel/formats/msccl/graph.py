@@ -17,8 +17,8 @@ def buffer_of(algorithm: MscclAlgorithm) -> int:
 
 
 def graph_of(algorithm: MscclAlgorithm) -> tuple[TraceGraph, tuple[str, ...]]:
-    """Tasks of each GPU, and what was assumed. Steps of a thread block follow each other; its sends run on a lane of their own, since
-    a block goes on as soon as the data lies in the connection's buffers."""
+    """Tasks of each GPU, and what was assumed. Steps of a thread block follow each other; its sends run on a lane of their own,
+    since a block goes on as soon as the data lies in the connection's buffers."""
     size = buffer_of(algorithm)
     chunk = size / max(1, algorithm.number("nchunksperloop"))
     out = TaskColumns()
@@ -47,7 +47,7 @@ def _gpu(out: TaskColumns, blocks: list[MscclBlock], chunk: float, gpus: set[int
     lost = 0
     for block in blocks:
         before: int | None = None
-        for at, step in enumerate(block.steps):
+        for step in block.steps:
             deps = [] if before is None else [before]
             if step.wait_block >= 0:
                 waited = first.get((step.wait_block, step.wait_step))

@@ -30,7 +30,7 @@ NAMES = {"embedding": "embedding_layer", "head": "final_column"}
 
 
 @dataclass
-class Part:
+class PassPart:
     """Computation of a pass of a module up to a call, in seconds, and the call."""
 
     name: str
@@ -76,12 +76,12 @@ def workload_of(job: Job, stage: int) -> tuple[SimaiWorkload, tuple[str, ...]]:
 
 
 def lines_of_block(workload: Workload, costs: Costs, block: Block, left: set[str]) -> list[SimaiLayer]:
-    """Lines of a block: the n-th part of its forward pass on line n, the n-th of its backward pass on the n-th line from below, since
-    SimAI goes through the lines from the last to the first."""
+    """Lines of a block: the n-th part of its forward pass on line n, the n-th of its backward pass on the n-th line from below,
+    since SimAI goes through the lines from the last to the first."""
     forward = _parts(workload, costs, block.forward, block.name, left)
     backward = _parts(workload, costs, block.backward, block.name, left)
     count = max(len(forward), len(backward), 1)
-    empty = Part(NAMES.get(block.name, f"{block.name}_layer"))
+    empty = PassPart(NAMES.get(block.name, f"{block.name}_layer"))
     out = []
     for at in range(count):
         there = forward[at] if at < len(forward) else empty
@@ -94,14 +94,14 @@ def lines_of_block(workload: Workload, costs: Costs, block: Block, left: set[str
     return out
 
 
-def _parts(workload: Workload, costs: Costs, rows: Iterable[int], name: str, left: set[str]) -> list[Part]:
+def _parts(workload: Workload, costs: Costs, rows: Iterable[int], name: str, left: set[str]) -> list[PassPart]:
     """A pass cut behind its calls and between modules; a call that the format does not have counts as computation."""
     ops = workload.ops
-    out = [Part(NAMES.get(name, ""))]
+    out = [PassPart(NAMES.get(name, ""))]
     for row in rows:
         module = NAMES.get(name) or f"{ops.modules[row] or name}_layer"
         if out[-1].call != "NONE" or (out[-1].name and out[-1].name != module):
-            out.append(Part(module))
+            out.append(PassPart(module))
         part = out[-1]
         part.name = module
         if ops.kind[row] == Kind.COMM:
@@ -129,7 +129,7 @@ def _once(job: Job, workload: Workload, costs: Costs, stage: int, left: set[str]
         elif node.kind == "COMM_COLL" and node.axis not in SUFFIXES:
             left.add(f"calls of {node.axis.name.lower()} between passes")
     names = {"ALLGATHER": "grad_gather", "REDUCESCATTER": "grad_param_comm", "ALLREDUCE": "grad_reduce"}
-    out = []
+    out: list[SimaiLayer] = []
     for word, size in sizes.items():
         name = names.get(word, f"moe_grad_norm{1 + sum(layer.name.startswith('moe') for layer in out)}")
         out.append(SimaiLayer(name, (0, 0, 0), ("NONE", "NONE", word), (0, 0, round(size)), UPDATE))

@@ -59,11 +59,11 @@ def _aiob(path: Path) -> Reading:
     times: dict[str, dict[str, float]] = {}
     iterations, lost, name = 0, 0, ""
     for line in _lines(path, "AIOB's compute times"):
-        key, _, value = line.strip().partition(":")
+        key, colon, value = line.strip().partition(":")
         number = _float(value)
         if key == "train_iter" and number is not None:
             iterations = int(number)
-        elif not value.strip() and not line[:1].isspace():
+        elif colon and not value.strip() and not line[:1].isspace():
             name = key
             times[name] = {}
         elif key.startswith("time_gpu_") and number is not None and name:
@@ -140,7 +140,7 @@ def _jobs(path: Path) -> Reading:
 
 
 def _result(path: Path) -> Reading:
-    """An EndToEnd.csv of the analytical mode or of ns-3: one step of Total time. Cells `-nan`, `inf` and wrapped ones are counted."""
+    """An EndToEnd.csv of the analytical mode or of ns-3: one step of Total time. Cells that are no times are counted."""
     rows = list(csv.reader(_lines(path, "an EndToEnd.csv of SimAI")))
     summary: dict[str, str] = {}
     if rows and rows[0][0].strip() == RESULT and len(rows) > 1:

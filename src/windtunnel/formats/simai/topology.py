@@ -1,4 +1,4 @@
-"""SimAI's topology: six counts, the switches' numbers, then `source target rate delay error` a line; read, as a cluster, written."""
+"""SimAI's topology: six counts, the switches' numbers, then `source target rate delay error` a line; read and written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.load import load_cluster
 
 NODES = {"A100": "hgx-a100-80gb", "A800": "hgx-a800-80gb", "H100": "hgx-h100", "H800": "hgx-h800", "H20": "hgx-h20"}
-_LINK = re.compile(r"(\d{1,9})\s+(\d{1,9})\s+(\d+(?:\.\d+)?)([KMGT]?)bps\s+(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s)\s+(\d+(?:\.\d+)?)\s*$")
+_LINK = re.compile(
+    r"(\d{1,9})\s+(\d{1,9})\s+(\d+(?:\.\d+)?)([KMGT]?)bps\s+(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s)\s+(\d+(?:\.\d+)?)\s*$"
+)
 _RATE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _TIME = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 MOST_LINKS = 20_000_000
@@ -59,7 +61,9 @@ def is_topology(lines: Sequence[str]) -> bool:
     if len(lines) < 3:
         return False
     head = lines[0].split()
-    return len(head) == 6 and all(one.isdigit() for one in head[:5]) and not head[5].isdigit() and bool(_LINK.match(lines[2].strip()))
+    return (
+        len(head) == 6 and all(one.isdigit() for one in head[:5]) and not head[5].isdigit() and bool(_LINK.match(lines[2].strip()))
+    )
 
 
 def read_topology(path: Path) -> SimaiTopology:
@@ -80,7 +84,9 @@ def read_topology(path: Path) -> SimaiTopology:
             lost += 1
             continue
         rate, delay = float(match[3]) * _RATE[match[4]], float(match[5]) * _TIME[match[6]]
-        found.append(SimaiLink(int(match[1]), int(match[2]), rate, delay, f"{match[3]}{match[4]}bps", f"{match[5]}{match[6]}", match[7]))
+        found.append(
+            SimaiLink(int(match[1]), int(match[2]), rate, delay, f"{match[3]}{match[4]}bps", f"{match[5]}{match[6]}", match[7])
+        )
     broken = [f"{lost} lines are no links between nodes of the first line"] if lost else []
     if len(found) != links:
         broken.append(f"{len(found)} links follow where the first line says {links}")
@@ -161,7 +167,11 @@ def _fabric(topology: SimaiTopology, rates: dict[int, list[SimaiLink]], ports: i
         link.rate for link in topology.links
         if min(link.source, link.target) >= first and len({link.source, link.target} & leaves.keys()) == 1
     )  # fmt: skip
-    out: dict[str, object] = {"topology": "rail" if rail else "fat_tree", "leaf_nodes": max(below, default=1), "nic_ports": min(4, ports)}
+    out: dict[str, object] = {
+        "topology": "rail" if rail else "fat_tree",
+        "leaf_nodes": max(below, default=1),
+        "nic_ports": min(4, ports),
+    }
     if up:
         out["oversubscription"] = max(1.0, round(down / up, 6))
     return out

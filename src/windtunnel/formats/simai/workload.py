@@ -82,7 +82,9 @@ def read_workload(path: Path) -> SimaiWorkload:
     count = next(lines, "").strip()
     if not head or head[0] not in POLICIES or not count.isdigit():
         found = " ".join(head)[:60]
-        raise FileError(str(path), repr(found) if found else "an empty file", "a workload of SimAI", f"Policies: {', '.join(POLICIES)}.")
+        raise FileError(
+            str(path), repr(found) if found else "an empty file", "a workload of SimAI", f"Policies: {', '.join(POLICIES)}."
+        )
     layers: list[SimaiLayer] = []
     rows = 0
     widths: Counter[int] = Counter()

@@ -1,7 +1,7 @@
 """A workload in SimAI's analytical arithmetic: ns of every call, and the totals that it prints.
 
 Formulas: aliyun/SimAI release 1.6 (f5efb5a9), `Layer::compute_time` and the analytical `Layer::report`. A call of S bytes among n
-ranks takes S/2^30/(ratio x busbw) x (n-1)/n s, twice that for an all-reduce: no latency, and what the rates call GB/s counts as GiB/s.
+ranks takes S/2^30/(ratio x busbw) x (n-1)/n s, twice that for an all-reduce: no latency, and GB/s of the rates count as GiB/s.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EMBEDDING = "embedding_layer"
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedLayer:
     """ns of a line: computation and calls of the forward, input and weight gradient pass, and the part of the calls that is not
     hidden; `groups`: TP, EP, DP, DP_EP or none of each call; `ranks`: its size as the table counts it."""
 
@@ -53,7 +53,7 @@ class EndToEnd:
     compute: float
     exposed: float
     total: float
-    lines: tuple[Timed, ...]
+    lines: tuple[TimedLayer, ...]
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Timer:
         return 1.0
 
 
-def _timed(layer: SimaiLayer, timer: Timer, again: int, setting: SimaiSetting) -> Timed:
+def _timed(layer: SimaiLayer, timer: Timer, again: int, setting: SimaiSetting) -> TimedLayer:
     size = layer.bytes
     if 0 < size[0] < LEAST:
         size = (LEAST, *size[1:])
@@ -198,7 +198,7 @@ def _timed(layer: SimaiLayer, timer: Timer, again: int, setting: SimaiSetting) -
     open_ = single(1 - single(hidden))
     shown = (scaled(calls[0], open_), scaled(calls[1], open_), scaled(calls[2], single(1 - single(setting.dp_overlap))))
     compute = (layer.compute[0] * (1 + again), *layer.compute[1:])
-    return Timed(layer, compute, (calls[0], calls[1], calls[2]), shown, (groups[0], groups[1], groups[2]),
+    return TimedLayer(layer, compute, (calls[0], calls[1], calls[2]), shown, (groups[0], groups[1], groups[2]),
                  (ranks[0], ranks[1], ranks[2]), size)  # fmt: skip
 
 

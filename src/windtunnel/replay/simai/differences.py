@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from windtunnel.formats.simai.workload import SimaiWorkload
-from windtunnel.replay.simai.arithmetic import EMBEDDING, GIB, SMALL, SMALL_NS, Degrees, EndToEnd, Timed, Timer, group_of
+from windtunnel.replay.simai.arithmetic import EMBEDDING, GIB, SMALL, SMALL_NS, Degrees, EndToEnd, TimedLayer, Timer, group_of
 from windtunnel.replay.simai.busbw import NO_RATE, bus_bandwidth, group_rate
 from windtunnel.replay.simai.ratios import DEFAULT, Ratios
 from windtunnel.replay.simai.setting import SimaiSetting
@@ -53,7 +53,7 @@ def differences(
     return tuple(one for one in listed if one is not None and one.count)
 
 
-def _calls(line: Timed) -> list[_Call]:
+def _calls(line: TimedLayer) -> list[_Call]:
     out = []
     for at in range(3):
         call, group = group_of(line.layer.calls[at], weight=at == 2)
@@ -91,7 +91,7 @@ def _nics(calls: list[_Call], setting: SimaiSetting, sizes: Degrees, ratios: Rat
         elif time != call.nanoseconds:
             fewer.append((time - call.nanoseconds) / 1000.0)
     return [
-        Difference("NICs of a group are a whole number: less than one gives a rate of -1 and a time that is lost", len(none), sum(none)),
+        Difference("NICs of a group are a whole number: less than one gives no time", len(none), sum(none)),
         Difference("NICs of a group are rounded down to a whole number", len(fewer), sum(fewer)),
     ]
 

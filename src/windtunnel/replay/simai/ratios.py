@@ -58,7 +58,9 @@ def read_table(path: Path) -> Table:
         except ValueError:
             raise SpecError(f"{path}, line {number + 1}", line[:60], "numbers between commas") from None
         if len(row) < 2 + len(NODES) or any(not 0 < one < 1e18 for one in row) or (rows and row[0] <= rows[-1][0]):
-            raise SpecError(f"{path}, line {number + 1}", line[:60], f"a size above the one before, and {1 + len(NODES)} ratios above 0")
+            raise SpecError(
+                f"{path}, line {number + 1}", line[:60], f"a size above the one before, and {1 + len(NODES)} ratios above 0"
+            )
         rows.append(row)
     if len(rows) < 2:
         raise SpecError(str(path), f"{len(rows)} rows", "two rows or more")
@@ -72,9 +74,8 @@ def read_ratios(folder: Path) -> Ratios:
 
 def _table(*columns: Sequence[float]) -> Table:
     wide = [list(column) for column in columns]
-    return tuple(
-        (float(size), *(column[at] if at < len(column) else 1.0 for column in wide)) for at, size in enumerate(_SIZES)
-    )
+    return tuple((float(size), *(column[at] if at < len(column) else 1.0 for column in wide)) for at, size in enumerate(_SIZES))
+
 
 DEFAULT = Ratios(
     _table(

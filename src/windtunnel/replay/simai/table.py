@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from windtunnel.replay.simai.arithmetic import GIB, EndToEnd, Timed
+from windtunnel.replay.simai.arithmetic import GIB, EndToEnd, TimedLayer
 
 SUMMARY = (
     "File name", "Expose DP comm", "Expose DP_EP comm", "Expose TP comm", "Expose_EP_comm", "Expose_PP_comm", "bubble time",
@@ -34,7 +34,7 @@ def csv_lines(result: EndToEnd, name: str) -> Iterator[str]:
         yield ",".join((line.layer.name, RUN, *_cells(line)))
 
 
-def _cells(line: Timed) -> Iterator[str]:
+def _cells(line: TimedLayer) -> Iterator[str]:
     order = (0, 2, 1)
     for values in (line.compute, line.exposed):
         for at in order:
@@ -46,7 +46,7 @@ def _cells(line: Timed) -> Iterator[str]:
         yield _rate(busbw)
 
 
-def rates(line: Timed, at: int) -> tuple[float, float]:
+def rates(line: TimedLayer, at: int) -> tuple[float, float]:
     """GiB/s of a call: of the buffer, and times the collective's factor; NaN without bytes and time, infinite without time."""
     size, us, ranks = line.bytes[at], line.calls[at] / 1000.0, line.ranks[at]
     algbw = size / us * 1e6 / GIB if us else (math.inf if size else math.nan)
