@@ -85,6 +85,8 @@ def test_a_file_that_ends_early(tmp_path: Path) -> None:
     read = schedule(tmp_path, "num_ranks 2\nrank 0 {\nl1: calc 5\nl1 requires l2")
     assert len(read.ranks[0]) == 1
     assert "no closing brace" in read.broken[0] and "1 of 2 ranks" in read.broken[1]
+    cut = schedule(tmp_path, "num_ranks 1\nrank 0 {\nl1: calc 5\nl2: se")
+    assert len(cut.ranks[0]) == 1 and "cut off" in cut.broken[0]
 
 
 def binary(ranks: list[tuple[list[tuple[int, ...]], list[int]]], magic: int = 4223) -> bytes:

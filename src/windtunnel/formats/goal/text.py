@@ -36,8 +36,18 @@ def read_text_schedule(path: Path) -> GoalSchedule:
     ends early gives what stands before."""
     broken: list[str] = []
     reader = _Reader(str(path))
+    last: SpecError | None = None
     for number, line in _statements(lines_of(path, "a GOAL schedule", broken)):
-        reader.take(number, line)
+        if last is not None:
+            raise last
+        try:
+            reader.take(number, line)
+        except SpecError as error:  # the last statement of a file that ends early is cut off
+            last = error
+    if last is not None:
+        if not reader.operations:
+            raise last
+        broken.append(f"{path}: the last statement is cut off")
     if reader.ranks is None:
         raise FileError(str(path), "a file without num_ranks", "a GOAL schedule")
     if reader.open is not None:
@@ -61,6 +71,11 @@ class _Reader:
         self.labels: dict[str, int] = {}
         self.waits: list[tuple[str, bool, str]] = []
         self.seen: set[int] = set()
+
+    @property
+    def operations(self) -> int:
+        """Operations so far."""
+        return sum(len(rank) for rank in self.ranks or ())
 
     def take(self, number: int, line: str) -> None:
         """One statement."""
