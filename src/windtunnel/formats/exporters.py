@@ -40,6 +40,10 @@ class Exporter:
 EXPORTERS: tuple[Exporter, ...] = (
     Exporter("toml", "own", "a job file that needs no catalogue"),
     Exporter("json", "own_json", "the same as JSON"),
+    Exporter("megatron", "export_megatron", "Megatron-LM's flags"),
+    Exporter("torchtitan", "export_torchtitan", "torchtitan's sections as TOML"),
+    Exporter("deepspeed", "export_deepspeed", "DeepSpeed's configuration as JSON"),
+    Exporter("kineto", "kineto.exporting", "a predicted step as PyTorch profiler traces, a file for each pipeline stage"),
     Exporter("chakra", "chakra.exporting", "a predicted step as Chakra traces, a file a rank"),
     Exporter("simai", "simai.exporting", "a stage of a step as SimAI's workload"),
     Exporter("simai-topology", "simai.topology_exporting", "the cluster as SimAI's topology"),

@@ -26,7 +26,11 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nsight", "nsight", "Nsight Systems' SQLite exports, a file a node or a rank"),
     Importer("primus", "primus", "Primus' pipeline timings, a file a rank"),
     Importer("flight-recorder", "flight_recorder", "dumps of PyTorch's NCCL flight recorder, a file a rank"),
-    Importer("configuration", "configuration", "Hugging Face, Megatron-LM, DeepSpeed and torchtitan configurations"),
+    Importer(
+        "configuration",
+        "configuration",
+        "configurations of models and frameworks: Hugging Face, Megatron-LM, torchtitan, DeepSpeed, NeMo, Axolotl, Calculon, …",
+    ),
 )
 
 CONFIGURATIONS = frozenset({"configuration"})
