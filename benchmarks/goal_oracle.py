@@ -31,8 +31,9 @@ def main(folder: Path) -> None:
         hosts = not row["host_ns"] or result.stuck or list(result.hosts) == [int(one) for one in row["host_ns"].split()]
         same = here == there and hosts and result.events == int(row["events"])
         equal += same
-        print(f"{row['goal']} L={row['L']} G={row['G']} O={row['O']}: {here} ns, there {there}, {'equal' if same else 'DIFFERENT'}; "
-              f"{result.events / max(seconds, 1e-9):,.0f} events/s")  # fmt: skip
+        speed = f"{result.events / max(seconds, 1e-9):,.0f} events/s"
+        verdict = "equal" if same else "DIFFERENT"
+        print(f"{row['goal']} L={row['L']} G={row['G']} O={row['O']}: {here} ns, there {there}, {verdict}; {speed}")
     print(f"{equal} of {len(rows)} runs equal: end, hosts, number of events")
 
 

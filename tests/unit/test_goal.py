@@ -129,12 +129,23 @@ def test_a_broken_binary(tmp_path: Path) -> None:
         read_schedule(path)
 
 
-PAIR = "num_ranks 2\nrank 0 {{\nl1: send {size}b to 1 tag 0\nl2: calc 10\nl2 requires l1\n}}\nrank 1 {{\nl1: calc 100000\nl2: recv {size}b from 0 tag 0\nl2 requires l1\n}}\n"
+PAIR = """num_ranks 2
+rank 0 {{
+l1: send {size}b to 1 tag 0
+l2: calc 10
+l2 requires l1
+}}
+rank 1 {{
+l1: calc 100000
+l2: recv {size}b from 0 tag 0
+l2 requires l1
+}}
+"""
 
 
 def test_an_eager_message(tmp_path: Path) -> None:
-    """The sender is free after o = 1500 and computes 10 ns. The message comes at o + L = 4000 while rank 1 computes until 100000; it
-    then takes o + 99 x G = 2094 of its CPU."""
+    """The sender is free after o = 1500 and computes 10 ns. The message comes at o + L = 4000 while rank 1 computes until 100,000;
+    it then takes o + 99 x G = 2094 of its CPU."""
     result = run_loggops(schedule(tmp_path, PAIR.format(size=100)), LogGOPS())
     assert result.hosts == (1510, 102_094) and not result.stuck
 
@@ -199,8 +210,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_job_as_a_schedule(tmp_path: Path) -> None:
-    """With a network that takes no time, what is left is the kernels: the step without its calls, and with every byte that the rings
-    send."""
+    """Without a network the kernels are left: the step without its calls. Rings receive every byte that they send."""
     job = load_job("megatron-22b-8", ["model.layers=2"])
     written, seconds = schedule_of_job(job)
     assert schedule(tmp_path, "\n".join(schedule_lines(written))) == written

@@ -24,7 +24,7 @@ def lines_of(path: Path, wanted: str, broken: list[str] | None = None) -> Iterat
     start, _ = read_bytes(path, 2, wanted)
     try:
         with gzip.open(path, "rb") if start == b"\x1f\x8b" else open(path, "rb") as binary:
-            text = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace")  # type: ignore[arg-type]
+            text = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace")
             while line := text.readline(LONGEST):
                 if len(line) >= LONGEST:
                     raise FileError(str(path), f"a line of {LONGEST} characters or more", wanted)
