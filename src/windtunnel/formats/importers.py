@@ -22,6 +22,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nsight", "nsight", "Nsight Systems' SQLite exports, a file a node or a rank"),
     Importer("primus", "primus", "Primus' pipeline timings, a file a rank"),
     Importer("flight-recorder", "flight_recorder", "dumps of PyTorch's NCCL flight recorder, a file a rank"),
+    Importer("mlperf", "logs.mlperf", "MLPerf Training logs (:::MLLOG), and power readings beside them"),
     Importer("training-log", "logs", "training logs: Megatron-LM, NeMo, torchtitan, DeepSpeed, llm-foundry, DLRover"),
     Importer("configuration", "configuration", "Hugging Face, Megatron-LM, DeepSpeed and torchtitan configurations"),
 )

@@ -55,7 +55,7 @@ class Reader:
             if "- arguments -" in text:
                 self.log.restart()
             return
-        if _STEP.search(text):
+        if _STEP.search(text) and "Training epoch" not in text:  # NeMo's lines name the iteration too
             self._open, self._open_lines = text, 0
             if text.rstrip().endswith("|"):
                 self.close()
@@ -66,9 +66,10 @@ class Reader:
                 self.log.arguments[match[1]] = match[2]
         elif match := _STEP_TIME.search(text):
             self._pending = as_number(match[1]), as_number(match[2])
-        elif "time (ms)" in text:
-            self.timer_lines += 1
-            for name in _TIMER.findall(text):
+        elif text.lstrip().startswith("time (ms)"):
+            names = _TIMER.findall(text)
+            self.timer_lines += bool(names)
+            for name in names:
                 self.log.timers[name] = self.log.timers.get(name, 0) + 1
 
     def close(self) -> None:

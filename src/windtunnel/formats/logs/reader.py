@@ -44,7 +44,7 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
         wanted = "lines of " + ", ".join(framework.NAME for framework in FRAMEWORKS)
         raise FileError(str(files[0]), "a log without a step", wanted, broken[0] if broken else "")
     steps = _together([log.steps() for log in logs])
-    arguments = {key: text for log in logs for key, text in log.arguments.items()}
+    arguments = {key: text for log in logs for key, text in log.arguments.items() if text != "None"}
     shown = plain({key: arguments[key] for key in arguments if key in SHOWN_ARGUMENTS or name != megatron.NAME})
     facts = {"framework": name, "files": len(files), "steps": len(steps), **facts, "args": shown}
     facts |= _summary(steps, sum(log.attempt for log in logs))
@@ -69,7 +69,7 @@ def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, Framewor
         reader.close()
     broken.extend(lines.broken)
     broken.extend(f"{path}: {reader.log.broken} lines of {name} that break off" for name, reader in readers if reader.log.broken)
-    name, best = max(readers, key=lambda pair: (len(pair[1].log.lines), pair[1] is readers[0][1]))
+    name, best = max(readers, key=lambda pair: (sum(line.seconds == line.seconds for line in pair[1].log.lines), len(pair[1].log.lines)))
     if not best.log.lines:
         broken.append(f"{path}: {lines.count} lines without a step")
         return name, None, {}

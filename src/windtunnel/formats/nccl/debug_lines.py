@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 INFO = "NCCL INFO"
-_VERSION = re.compile(r"NCCL version (\d[\w.+]*)")
+_VERSION = re.compile(r"NCCL version (\d+(?:\.\d+)+(?:\+\w+?[\d.]+)?)")
 _RING = re.compile(r"NCCL INFO Channel (\d{1,3})/(\d{1,3}) : ((?:\s*\d{1,7})+)\s*$")
 _VIA = re.compile(r"NCCL INFO (?:Channel|Ring) \d[\d/]* ?: .*? via (\S+)")
 _PXN = re.compile(r"/\d+\(\d+\)")
