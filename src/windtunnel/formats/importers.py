@@ -24,6 +24,9 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("flight-recorder", "flight_recorder", "dumps of PyTorch's NCCL flight recorder, a file a rank"),
     Importer("mlperf", "logs.mlperf", "MLPerf Training logs (:::MLLOG), and power readings beside them"),
     Importer("training-log", "logs", "training logs: Megatron-LM, NeMo, torchtitan, DeepSpeed, llm-foundry, DLRover"),
+    Importer("nccl-tests", "nccl.tests_log", "logs of nccl-tests and rccl-tests, and their JSON"),
+    Importer("osu", "nccl.osu", "tables of the OSU micro-benchmarks"),
+    Importer("nccl-debug", "nccl.debug_log", "NCCL INFO lines of NCCL_DEBUG=INFO"),
     Importer("configuration", "configuration", "Hugging Face, Megatron-LM, DeepSpeed and torchtitan configurations"),
 )
 

@@ -107,8 +107,8 @@ def _entries(path: Path, context: Context) -> tuple[MlLog, list[str]]:
 
 def _take(log: MlLog, entry: dict[str, Any]) -> None:
     key, value, time = str(entry["key"]), entry.get("value"), float(entry["time_ms"])
-    meta = entry.get("metadata") if isinstance(entry.get("metadata"), dict) else {}
-    assert isinstance(meta, dict)
+    stated = entry.get("metadata")
+    meta: dict[str, Any] = stated if isinstance(stated, dict) else {}
     if len(log.keys) < 10_000 or key in log.keys:
         log.keys[key] += 1
     samples = next((float(meta[name]) for name in ("samples_count", "epoch_num") if isinstance(meta.get(name), (int, float))), float("nan"))
