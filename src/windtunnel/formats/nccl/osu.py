@@ -44,7 +44,9 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         facts |= own if not facts else {path.name: own}
     if not tables:
         raise FileError(str(files[0]), "no row of a benchmark", "a table of the OSU micro-benchmarks")
-    assumed = ("the number of ranks is not printed: --set ranks is not known, so a fit leaves these tables out",)
+    assumed = tuple(
+        f"{table.source}: the number of ranks is not printed, so a fit leaves the table out" for table in tables if not table.ranks
+    )
     built = (f"{sum(len(table.calls) for table in tables)} measured calls of {len(tables)} benchmarks",)
     return Reading("osu", Content.COLLECTIVES, MeasuredCalls(tuple(tables)), facts, built, (), assumed, tuple(broken))
 
