@@ -77,7 +77,8 @@ class _Call:
         ready = self.setup
         node, net = scaled(NODES[ready.links.generation], NETS[ready.links.fabric], factors)
         return min(
-            cost_of(ready.comm, self.bytes, ready.group, ready.links, ready.graph, *option, node, net).seconds for option in self.options
+            cost_of(ready.comm, self.bytes, ready.group, ready.links, ready.graph, *option, node, net).seconds
+            for option in self.options
         )
 
 
@@ -111,7 +112,7 @@ def fit_achieved(cluster: Cluster, tables: Sequence[CallTable], source: str = ""
         left[chosen] = _logs([calls[at] for at in chosen], own) - measured[chosen]
     left_out = Errors.of(left)
     values = {name: float(np.exp(value)) for name, value in zip(FACTORS, solution, strict=True)}
-    own_factors = Achieved(**values, relative_error=max(0.01, left_out.mean_abs_pct / 100.0), source=source)
+    own_factors = Achieved.model_validate({**values, "relative_error": max(0.01, left_out.mean_abs_pct / 100.0), "source": source})
     tests = [call.test for call in calls]
     by_test = {
         name: (Errors.of(before[at]), Errors.of(after[at]))
@@ -154,7 +155,7 @@ def _name(table: CallTable) -> str:
 
 
 def _logs(calls: Sequence[_Call], x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    factors = Achieved(**{name: float(np.exp(value)) for name, value in zip(FACTORS, x, strict=True)})
+    factors = Achieved.model_validate({name: float(np.exp(value)) for name, value in zip(FACTORS, x, strict=True)})
     return np.log([call.predict(factors) for call in calls])
 
 

@@ -13,8 +13,10 @@ import re
 from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 
 NAME = "DeepSpeed"
-KNOWN_BY = re.compile(r"SamplesPerSec=|steps: \d+ loss: \S+ iter time \(s\):|'train_runtime': |DeepSpeed info: version|\[deepspeed\] fp16|DeepSpeedEngine configuration")
-MARKER = re.compile(r"SamplesPerSec=|iter time \(s\):|'train_runtime'|'loss': |config\.py:\d+:print\]|DeepSpeedEngine configuration|\] step=\d")
+KNOWN_BY = re.compile(
+    r"SamplesPerSec=|steps: \d+ loss: \S+ iter time \(s\):|'train_runtime': |DeepSpeed info: version|DeepSpeedEngine configuration"
+)
+MARKER = re.compile(r"SamplesPerSec=|iter time \(s\):|'train_runtime'|config\.py:\d+:print\]")
 
 _RATE = re.compile(r"(?:global_step=|0/)(\d{1,18}), .*?(?:CurrSamplesPerSec|SamplesPerSec)=([\d.]+)")
 _MEMORY = re.compile(r"MaxMemAllocated=([\d.]+)GB")
@@ -58,7 +60,9 @@ class Reader:
             return
         batch = self.log.number("train_batch_size")
         lengths = [one["train_runtime"] for one in self.summaries if one.get("train_runtime", 0.0) > 0]
-        samples = [one["train_runtime"] * one.get("train_samples_per_second", NAN) for one in self.summaries if "train_runtime" in one]
+        samples = [
+            one["train_runtime"] * one.get("train_samples_per_second", NAN) for one in self.summaries if "train_runtime" in one
+        ]
         if lengths and samples and batch == batch and 0 < samples[0] < 1e12:
             steps = max(1, -int(-samples[0] // batch))  # the last batch may be a part of one
             if steps <= 10**6:

@@ -1,4 +1,4 @@
-"""DLRover's training events: `[time] [pid] [id] [trainer] [#step] [BEGIN] {"global_step": 177018, …}`, a begin and an end a step."""
+"""DLRover's training events, a begin and an end a step: `[time] [pid] [id] [trainer] [#step] [BEGIN] {"global_step": 1, …}`."""
 
 from __future__ import annotations
 

@@ -12,9 +12,13 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, 
 
 NAME = "Megatron-LM"
 KNOWN_BY = re.compile(r"iteration\s+\d+/\s*\d+ \||-{10,} arguments -{10,}|Step Time : [\d.]+s GPU utilization")
-MARKER = re.compile(r"iteration +\d+/ *\d+ \||\.{3} |memory \(MB\)|time \(ms\)|elapsed time per iteration|Step Time :|times across ranks")
+MARKER = re.compile(
+    r"iteration +\d+/ *\d+ \||\.{3} |memory \(MB\)|time \(ms\)|elapsed time per iteration|Step Time :|times across ranks"
+)
 
-_STEP = re.compile(r"(?:\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*)\])?\s*iteration\s+(?P<step>\d{1,18})/\s*(?P<of>\d{1,18}) \|")
+_STEP = re.compile(
+    r"(?:\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*)\])?\s*iteration\s+(?P<step>\d{1,18})/\s*(?P<of>\d{1,18}) \|"
+)
 _FIELD = re.compile(r"([^|:]+?)(?:\s*\(([^)|]*)\))?:\s*([-+\d.,eEinfa]+)\s*(?=\||$)")
 _ARGUMENT = re.compile(r"^(?:\S+: )?\s*([a-z]\w{1,60}) \.{3,}\s?(.*?)\s*$")
 _MEMORY = re.compile(r"after (\d{1,18}) iterations\)? memory \(MB\)[^\[]*?max allocated: ([\d.]+)")

@@ -66,7 +66,11 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     if not results and not power:
         raise FileError(str(files[0]), "no entry that can be read", f"lines with {MARK.strip()}")
     steps = [_steps(log) for log in results.values()]
-    joined = Steps(*(np.concatenate(columns) for columns in zip(*(_columns(one) for one in steps), strict=True))) if steps else Steps.of((), ())
+    joined = (
+        Steps(*(np.concatenate(columns) for columns in zip(*(_columns(one) for one in steps), strict=True)))
+        if steps
+        else Steps.of((), ())
+    )
     facts: dict[str, Any] = {}
     for path, log in results.items():
         own = _facts(log)
@@ -76,7 +80,9 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         facts["sources"] = {path.name: source.facts(window) for path, source in power.items()}
         facts["trapezoid_energy_J"] = round(sum(source.energy() for source in power.values()))
     known = {key: value for log in results.values() for key, value in log.values.items() if isinstance(value, (str, int, float))}
-    built = (f"a run of {len(joined)} {'steps' if any(log.step_seconds for log in results.values()) else 'blocks of steps'}",)
+    built: tuple[str, ...] = (
+        f"a run of {len(joined)} {'steps' if any(log.step_seconds for log in results.values()) else 'blocks of steps'}",
+    )
     if power:
         built += (f"power readings of {len(power)} sources",)
     assumed = () if any(log.step_seconds for log in results.values()) else ("a step's time: a block's time over its steps",)
@@ -111,7 +117,9 @@ def _take(log: MlLog, entry: dict[str, Any]) -> None:
     meta: dict[str, Any] = stated if isinstance(stated, dict) else {}
     if len(log.keys) < 10_000 or key in log.keys:
         log.keys[key] += 1
-    samples = next((float(meta[name]) for name in ("samples_count", "epoch_num") if isinstance(meta.get(name), (int, float))), float("nan"))
+    samples = next(
+        (float(meta[name]) for name in ("samples_count", "epoch_num") if isinstance(meta.get(name), (int, float))), float("nan")
+    )
     if key in VALUES:
         log.values[key] = value
     if key in ("run_start", "run_stop"):
@@ -148,7 +156,11 @@ def _steps(log: MlLog) -> Steps:
         return Steps.of(-1, range(1, count + 1), seconds=log.step_seconds, tokens=[tokens] * count)
     rows = []
     for begin, end, first, last in log.blocks:
-        share = float(batch) * (float(length) if isinstance(length, int) and (last - first) > 1e6 else 1.0) if isinstance(batch, int) and batch > 0 else float("nan")
+        share = (
+            float(batch) * (float(length) if isinstance(length, int) and (last - first) > 1e6 else 1.0)
+            if isinstance(batch, int) and batch > 0
+            else float("nan")
+        )
         number = (last - first) / share
         if number > 0 and end > begin:
             rows.append((max(1, round(last / share)), begin, (end - begin) / number))

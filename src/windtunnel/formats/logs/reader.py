@@ -69,7 +69,9 @@ def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, Framewor
         reader.close()
     broken.extend(lines.broken)
     broken.extend(f"{path}: {reader.log.broken} lines of {name} that break off" for name, reader in readers if reader.log.broken)
-    name, best = max(readers, key=lambda pair: (sum(line.seconds == line.seconds for line in pair[1].log.lines), len(pair[1].log.lines)))
+    name, best = max(
+        readers, key=lambda pair: (sum(line.seconds == line.seconds for line in pair[1].log.lines), len(pair[1].log.lines))
+    )
     if not best.log.lines:
         broken.append(f"{path}: {lines.count} lines without a step")
         return name, None, {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,9 @@ class StepLog:
             name: [_median([getattr(line, name) for line in group]) for group in grouped.values()]
             for name in ("begin", "seconds", "tokens", "tflops", "loss", "memory")
         }
-        columns["memory"] = [_larger(value, self.memory.get(key, NAN)) for key, value in zip(grouped, columns["memory"], strict=True)]
+        columns["memory"] = [
+            _larger(value, self.memory.get(key, NAN)) for key, value in zip(grouped, columns["memory"], strict=True)
+        ]
         return Steps.of(-1, [step for _, step in grouped], **columns)
 
 
@@ -93,7 +95,7 @@ def epoch_seconds(text: str) -> float:
     """Seconds since 1970 of `2025-03-04 00:44:44,441` in any of its spellings, as UTC; NaN for anything else."""
     try:
         moment = datetime.fromisoformat(text.strip().replace(",", "."))
-        return moment.replace(tzinfo=moment.tzinfo or timezone.utc).timestamp()
+        return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
     except (ValueError, OverflowError):
         return NAN
 

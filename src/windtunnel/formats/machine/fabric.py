@@ -11,7 +11,17 @@ from windtunnel.formats.reading import Context
 from windtunnel.spec import load_cluster
 from windtunnel.spec.cluster import Cluster, Nic
 
-GBIT_OF_LANE = {"SDR": 2.0, "DDR": 4.0, "QDR": 8.0, "FDR10": 10.0, "FDR": 13.64, "EDR": 25.0, "HDR": 50.0, "NDR": 100.0, "XDR": 200.0}
+GBIT_OF_LANE = {
+    "SDR": 2.0,
+    "DDR": 4.0,
+    "QDR": 8.0,
+    "FDR10": 10.0,
+    "FDR": 13.64,
+    "EDR": 25.0,
+    "HDR": 50.0,
+    "NDR": 100.0,
+    "XDR": 200.0,
+}
 """Gb/s of a lane (InfiniBand Trade Association's roadmap; data rate after line coding)."""
 _BY_LANE = {"EDR": "dgx-1v", "HDR": "a100-ib", "NDR": "h100-ib", "XDR": "b300-ib"}
 """The cluster whose nodes are assumed where only the fabric is known."""
@@ -74,11 +84,21 @@ def fabric_facts(links: FabricLinks) -> dict[str, Any]:
     unnamed = len(adapters_of) - len(per_host)
     upward = [sum(shape.up[leaf].values()) for leaf in leaves]
     facts: dict[str, Any] = {
-        "switches": len(links.switches), "cas": len(adapters), "hosts_by_first_word": len({(name.split() or [""])[0] for name in named}),
-        "hosts": len(per_host) + -(-unnamed // each), "adapters_per_host": each, "unnamed_adapters": unnamed, "port_lines": dict(links.port_lines), "switch_switch_links": between, "speeds": dict(links.speeds),
-        "levels": max(shape.level.values(), default=0), "switches_by_level": dict(sorted(Counter(shape.level.values()).items())),
-        "radix": max(links.switches.values(), default=0), "leaves": len(leaves), "idle_ports": links.idle_ports,
-    }  # fmt: skip
+        "switches": len(links.switches),
+        "cas": len(adapters),
+        "hosts_by_first_word": len({(name.split() or [""])[0] for name in named}),
+        "hosts": len(per_host) + -(-unnamed // each),
+        "adapters_per_host": each,
+        "unnamed_adapters": unnamed,
+        "port_lines": dict(links.port_lines),
+        "switch_switch_links": between,
+        "speeds": dict(links.speeds),
+        "levels": max(shape.level.values(), default=0),
+        "switches_by_level": dict(sorted(Counter(shape.level.values()).items())),
+        "radix": max(links.switches.values(), default=0),
+        "leaves": len(leaves),
+        "idle_ports": links.idle_ports,
+    }
     if leaves:
         facts["leaf_down_links"] = statistics.median([shape.down[leaf] for leaf in leaves])
         facts["leaf_up_links"] = statistics.median(upward)
@@ -108,25 +128,35 @@ def fabric_of(links: FabricLinks, facts: dict[str, Any], context: Context, sourc
     nodes = max(1, facts["hosts"])
     fabric = base.fabric.model_copy(
         update={
-            "id": "measured", "kind": "infiniband", "topology": "rail" if facts.get("rails", 1) > 1 else "fat_tree", "leaf_nodes": leaf_nodes,
-            "pod_nodes": max(leaf_nodes, nodes if facts["levels"] < 3 else base.fabric.pod_nodes), "oversubscription": max(ratio, 1e-3),
-            "builder": None, "source": f"ibnetdiscover: {source}; latency and efficiency: {base.fabric.id}",
+            "id": "measured",
+            "kind": "infiniband",
+            "topology": "rail" if facts.get("rails", 1) > 1 else "fat_tree",
+            "leaf_nodes": leaf_nodes,
+            "pod_nodes": max(leaf_nodes, nodes if facts["levels"] < 3 else base.fabric.pod_nodes),
+            "oversubscription": max(ratio, 1e-3),
+            "builder": None,
+            "source": f"ibnetdiscover: {source}; latency and efficiency: {base.fabric.id}",
         }
-    )  # fmt: skip
+    )
     node = base.node
     if rate > 0:
         nic = {"count": facts["adapters_per_host"], "bandwidth": f"{rate!r}B/s per NIC each way", "source": f"{speed} of {source}"}
         node = node.model_copy(update={"nic": Nic.model_validate(nic)})
-    cluster = base.model_copy(update={"id": f"{base.id}-measured-fabric", "node": node, "fabric": fabric, "gpus": nodes * node.gpus})
+    cluster = base.model_copy(
+        update={"id": f"{base.id}-measured-fabric", "node": node, "fabric": fabric, "gpus": nodes * node.gpus}
+    )
+    rails = facts.get("rails", 1) > 1
     built = [
-        f"a fabric of {facts['switches']} switches in {facts['levels']} levels, radix {facts['radix']}, links of {rate * 8e-9:g} Gb/s",
-        f"{nodes} nodes with {facts['adapters_per_host']} adapters each; {leaf_nodes} under a leaf{' of each rail' if facts.get('rails', 1) > 1 else ''}",
+        f"{facts['switches']} switches in {facts['levels']} levels, radix {facts['radix']}, links of {rate * 8e-9:g} Gb/s",
+        f"{nodes} nodes with {facts['adapters_per_host']} adapters each, {leaf_nodes} under a leaf{' of each rail' if rails else ''}",
         f"{down:g} links down and {up:g} up of a leaf: oversubscription {ratio:.2f}",
     ]
     if any("aggregation node" in name.lower() for name in links.names.values()):
         assumed.append("the switches can reduce (SHARP); it is off unless fabric.in_network_reduction says so")
     if facts["unnamed_adapters"]:
-        assumed.append(f"{facts['unnamed_adapters']} adapters without a host's name: {facts['adapters_per_host']} a node, as the others have")
+        assumed.append(
+            f"{facts['unnamed_adapters']} adapters without a host's name: {facts['adapters_per_host']} a node, as the others have"
+        )
     return cluster, built, assumed
 
 

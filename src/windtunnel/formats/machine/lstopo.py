@@ -80,7 +80,7 @@ def _generation(boards: list[XmlNode]) -> int | None:
 
 
 def _nvlinks(distances: list[XmlNode], gpus: int) -> tuple[int, str | None]:
-    """(links of a GPU, kind): a row of the matrix adds up to a GPU's bandwidth; a GPU whose partners are no GPUs hangs on switches."""
+    """(links of a GPU, kind): a row adds up to a GPU's bandwidth; a GPU whose partners are no GPUs hangs on switches."""
     for table in distances:
         if table.get("name") != "NVLinkBandwidth":
             continue
@@ -104,4 +104,4 @@ def _nvlinks(distances: list[XmlNode], gpus: int) -> tuple[int, str | None]:
 
 def _vendor(objects: list[XmlNode]) -> str | None:
     values = [info.get("value") for one in objects for info in one.children if info.get("name") == "CPUVendor"]
-    return {"GenuineIntel": "intel", "AuthenticAMD": "amd"}.get(values[0] if values else "", None)
+    return {"GenuineIntel": "intel", "AuthenticAMD": "amd"}.get(values[0] if values else "")

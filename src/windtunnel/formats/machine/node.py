@@ -132,11 +132,19 @@ def _scale_up(node: NodeFacts, base: Cluster, built: list[str], assumed: list[st
         return ScaleUp.model_validate(stated)
     each = own.bandwidth / own.links if own.kind != "pcie" else _NVLINK.get(architecture, 25e9)
     built.append(f"{node.kind}: {node.links} links a GPU, {each * node.links * 1e-9:g} GB/s each way")
-    assumed.append(f"{each * 1e-9:g} GB/s a link each way, {'as of ' + architecture if own.kind == 'pcie' else 'as in the cluster behind it'}")
+    assumed.append(
+        f"{each * 1e-9:g} GB/s a link each way, {'as of ' + architecture if own.kind == 'pcie' else 'as in the cluster behind it'}"
+    )
     size = own.size if own.size > node.gpus and node.kind == own.kind else node.gpus
     reduction = own.in_switch_reduction and node.kind == "nvswitch"
     return own.model_copy(
-        update={"kind": node.kind, "size": size, "links": node.links, "bandwidth": each * node.links, "in_switch_reduction": reduction}
+        update={
+            "kind": node.kind,
+            "size": size,
+            "links": node.links,
+            "bandwidth": each * node.links,
+            "in_switch_reduction": reduction,
+        }
     )
 
 

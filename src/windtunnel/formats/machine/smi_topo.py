@@ -19,7 +19,9 @@ from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines, strip
 
 _HEADER = re.compile(r"^\s*(?:GPU\d+\s+)*GPU0\s+GPU1\s|^\s*GPU0(?:\s+(?:NIC\d+|mlx\w+|\S*_?\d))*\s+CPU Affinity")
-_ROW = re.compile(r"^\s*((?:GPU|NIC)\d{1,3}|mlx\d_\w+|[\w.]+)\s+((?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|PSB)(?:\s+(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|PSB))*)(?:\s|$)")
+_ROW = re.compile(
+    r"^\s*((?:GPU|NIC)\d{1,3}|mlx\d_\w+|[\w.]+)\s+((?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|PSB)(?:\s+(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|PSB))*)(?:\s|$)"
+)
 _DEVICE = re.compile(r"GPU \d+: (NVIDIA [^(]+?) \(UUID|\|\s+\d+\s+(NVIDIA [\w .-]+?)\s{2,}(?:On|Off)")
 _NIC = re.compile(r"^\s*NIC(\d+): (\S+)")
 

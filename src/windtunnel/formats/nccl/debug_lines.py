@@ -1,6 +1,6 @@
 """`NCCL INFO` lines of NCCL_DEBUG=INFO: version, communicators, rings and trees, and by what its channels go.
 
-Formats of `src/init.cc`, `src/graph/connect.cc` and `src/transport/*.cc`; they change with the version, so each is looked for alone.
+Formats of `src/init.cc`, `src/graph/connect.cc` and `src/transport/*.cc`; they change with the version.
 """
 
 from __future__ import annotations

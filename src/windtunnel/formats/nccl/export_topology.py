@@ -9,14 +9,25 @@ from windtunnel.formats.nccl.xml_tree import XmlNode, xml_text
 from windtunnel.spec import Job
 from windtunnel.spec.cluster import Node
 
-SM = {"pascal": "60", "volta": "70", "turing": "75", "ampere": "80", "ada": "89", "hopper": "90", "grace_hopper": "90", "blackwell": "100"}
+SM = {
+    "pascal": "60",
+    "volta": "70",
+    "turing": "75",
+    "ampere": "80",
+    "ada": "89",
+    "hopper": "90",
+    "grace_hopper": "90",
+    "blackwell": "100",
+}
 """Compute capability by architecture, as NCCL's `sm`."""
 
 _SPEED = {3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe", 6: "64.0 GT/s PCIe"}
 _CPU = {
-    "intel": ("x86_64", "GenuineIntel", "6", "143"), "amd": ("x86_64", "AuthenticAMD", "175", "17"), "arm": ("arm64", "ARM", "0", "0"),
+    "intel": ("x86_64", "GenuineIntel", "6", "143"),
+    "amd": ("x86_64", "AuthenticAMD", "175", "17"),
+    "arm": ("arm64", "ARM", "0", "0"),
     "other": ("x86_64", "AuthenticAMD", "175", "17"),
-}  # fmt: skip
+}
 _SOCKETS = 2
 _MOST_GPUS = 64
 _SWITCH_BUS, _SWITCH_CLASS, _GPU_CLASS, _NIC_CLASS, _BRIDGE_CLASS = "0000:c5:00.0", "0x068000", "0x030200", "0x020700", "0x060400"
@@ -32,8 +43,9 @@ def export(job: Job, options: dict[str, str]) -> Written:
     if node.gpus > _MOST_GPUS:
         raise SpecError("cluster.node.gpus", node.gpus, f"at most {_MOST_GPUS}: bus addresses are made for that many")
     assumed = (
-        f"{_sockets(node)} sockets, GPUs and NICs spread evenly over them, a PCIe switch for each GPU", "bus addresses, and the CPU's family and model",
-    )  # fmt: skip
+        f"{_sockets(node)} sockets, GPUs and NICs spread evenly over them, a PCIe switch for each GPU",
+        "bus addresses, and the CPU's family and model",
+    )
     left = ("the scale-up domain beyond the node",) if node.scale_up.size > node.gpus else ()
     return Written({f"{node.id}-topology.xml": xml_text(topology_of(node))}, left, assumed)
 
@@ -93,7 +105,13 @@ def _links(node: Node, gpu: int) -> list[XmlNode]:
 def _nic(node: Node, nic: int) -> XmlNode:
     rate = node.nic.bandwidth if node.nic is not None else 0.0
     net = {
-        "name": f"mlx5_{nic}", "dev": str(nic), "speed": f"{rate * 8e-6:.0f}", "port": "1", "latency": "0.000000", "guid": f"0x{nic + 1:x}",
-        "maxconn": "131072", "gdr": "1",
-    }  # fmt: skip
+        "name": f"mlx5_{nic}",
+        "dev": str(nic),
+        "speed": f"{rate * 8e-6:.0f}",
+        "port": "1",
+        "latency": "0.000000",
+        "guid": f"0x{nic + 1:x}",
+        "maxconn": "131072",
+        "gdr": "1",
+    }
     return _pci(node, f"0001:{nic % 256:02x}:00.{nic // 256 % 8:x}", _NIC_CLASS, {}, (XmlNode("nic", {}, (XmlNode("net", net),)),))

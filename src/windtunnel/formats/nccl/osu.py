@@ -22,10 +22,18 @@ _TITLE = re.compile(r"#\s*OSU (\S+(?: \S+)*?) (?:Test|Benchmark)s?\b.*")
 _PAIRS = re.compile(r"\[ pairs: (\d{1,9}) \]")
 _ROW = re.compile(r"\d{1,15}(?:\s+-?[\d.]+)+")
 _COMMS = (
-    ("reduce_scatter", Comm.REDUCE_SCATTER), ("allreduce", Comm.ALL_REDUCE), ("allgather", Comm.ALL_GATHER), ("alltoall", Comm.ALL_TO_ALL),
-    ("broadcast", Comm.BROADCAST), ("bcast", Comm.BROADCAST), ("scatter", Comm.SCATTER), ("gather", Comm.GATHER), ("reduce", Comm.REDUCE),
-    ("latency", Comm.SEND_RECV), ("bandwidth", Comm.SEND_RECV),
-)  # fmt: skip
+    ("reduce_scatter", Comm.REDUCE_SCATTER),
+    ("allreduce", Comm.ALL_REDUCE),
+    ("allgather", Comm.ALL_GATHER),
+    ("alltoall", Comm.ALL_TO_ALL),
+    ("broadcast", Comm.BROADCAST),
+    ("bcast", Comm.BROADCAST),
+    ("scatter", Comm.SCATTER),
+    ("gather", Comm.GATHER),
+    ("reduce", Comm.REDUCE),
+    ("latency", Comm.SEND_RECV),
+    ("bandwidth", Comm.SEND_RECV),
+)
 
 
 def recognises(head: Head) -> bool:
@@ -65,7 +73,11 @@ def _file(path: Path, context: Context, broken: list[str]) -> tuple[list[CallTab
         elif titles and _ROW.fullmatch(line):
             rows.append((len(titles) - 1, line.split()))
     broken.extend(lines.broken)
-    tables = [table for number, title in enumerate(titles) if (table := _table(title, [row for at, row in rows if at == number], path, pairs))]
+    tables = [
+        table
+        for number, title in enumerate(titles)
+        if (table := _table(title, [row for at, row in rows if at == number], path, pairs))
+    ]
     facts: dict[str, Any] = {"title": titles, "rows": len(rows), "cols": sorted({len(row) for _, row in rows})}
     facts |= {"first": rows[0][1] if rows else None, "last": rows[-1][1] if rows else None, "pairs": pairs}
     return tables, facts
@@ -86,4 +98,13 @@ def _table(title: str, rows: list[list[str]], path: Path, pairs: int) -> CallTab
         if value > 0 and size > 0:
             calls.append(MeasuredCall(size, size * pairs / (value * 1e6) if rate else value * 1e-6))
     on_host = not any(word in title.upper() for word in ("CUDA", "ROCM", "OPENACC", "NCCL"))
-    return CallTable(comm, 2 * pairs if comm == Comm.SEND_RECV else 0, 2 if comm == Comm.SEND_RECV else 0, tuple(calls), "mpi", "", on_host, str(path))
+    return CallTable(
+        comm,
+        2 * pairs if comm == Comm.SEND_RECV else 0,
+        2 if comm == Comm.SEND_RECV else 0,
+        tuple(calls),
+        "mpi",
+        "",
+        on_host,
+        str(path),
+    )

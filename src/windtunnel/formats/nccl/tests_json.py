@@ -45,14 +45,23 @@ def tables_of_json(path: Path, broken: list[str]) -> tuple[list[CallTable], dict
         calls.setdefault(name, []).extend(found or [])
     if lost:
         broken.append(f"{path}: {lost} results without a size or a time")
-    tables = [CallTable(comm, len(devices), len(hosts), tuple(rows), "nccl", names[0] if names else "", False, str(path)) for rows in calls.values() if rows]
+    tables = [
+        CallTable(comm, len(devices), len(hosts), tuple(rows), "nccl", names[0] if names else "", False, str(path))
+        for rows in calls.values()
+        if rows
+    ]
     sizes = [call.bytes for table in tables for call in table.calls]
     average = top.get("average_bus_bandwidth")
     facts = {
-        "ranks": len(devices), "hosts": len(hosts), "devices": names, "version_line": top.get("version"), "programs": [Path(program).name],
-        "rows": len(results), "sizes": [int(min(sizes)), int(max(sizes))] if sizes else None,
+        "ranks": len(devices),
+        "hosts": len(hosts),
+        "devices": names,
+        "version_line": top.get("version"),
+        "programs": [Path(program).name],
+        "rows": len(results),
+        "sizes": [int(min(sizes)), int(max(sizes))] if sizes else None,
         "avg_busbw_footer": [average["bandwidth"]] if isinstance(average, dict) and "bandwidth" in average else [],
-    }  # fmt: skip
+    }
     return tables, facts
 
 
@@ -62,7 +71,9 @@ def _calls(result: Any) -> list[MeasuredCall] | None:
     calls = []
     for name, in_place in _HALVES:
         half = result.get(name)
-        time = half.get("time", half.get("cpu_time")) if isinstance(half, dict) else None
+        if not isinstance(half, dict):
+            continue
+        time = half.get("time", half.get("cpu_time"))
         if isinstance(time, (int, float)) and 0 < time < 1e12 and result["size"] > 0:
             wrong = half.get("nwrong")
             number = int(wrong) if isinstance(wrong, (int, float)) or (isinstance(wrong, str) and wrong.isdecimal()) else -1

@@ -20,7 +20,9 @@ from windtunnel.formats.text_lines import LogLines
 from windtunnel.records.measured_calls import CallTable, MeasuredCall, MeasuredCalls
 
 LARGEST_JSON = 256 * MIB
-_HEADER = re.compile(r"#\s+size\s+count\s+type|minBytes \d+ maxBytes \d+|# Avg bus bandwidth|Collective test (?:starting|concluded):")
+_HEADER = re.compile(
+    r"#\s+size\s+count\s+type|minBytes \d+ maxBytes \d+|# Avg bus bandwidth|Collective test (?:starting|concluded):"
+)
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d+)\s+\[[^\]]*\]\s+(.*\S)")
 _OPTIONS = re.compile(r"# nThreads?:? (\d.*\S)")
 _VERSION = re.compile(r"# nccl-tests version (.*\S)")
@@ -127,13 +129,19 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         facts |= own if not facts else {path.name: own}
     if not tables and not ignored:
         raise FileError(str(files[0]), "no row of a test", "a log of nccl-tests or rccl-tests", broken[0] if broken else "")
-    facts["tests"] = [f"{table.comm.name.lower()}, {table.ranks or 'unknown'} ranks on {table.nodes or 'unknown'} nodes" for table in tables]
+    facts["tests"] = [
+        f"{table.comm.name.lower()}, {table.ranks or 'unknown'} ranks on {table.nodes or 'unknown'} nodes" for table in tables
+    ]
     measured = MeasuredCalls(tuple(tables))
     built = (f"{sum(len(table.calls) for table in tables)} measured calls of {len(tables)} tests",)
-    return Reading("nccl-tests", Content.COLLECTIVES, measured, facts, built, tuple(ignored), tuple(dict.fromkeys(assumed)), tuple(broken))
+    return Reading(
+        "nccl-tests", Content.COLLECTIVES, measured, facts, built, tuple(ignored), tuple(dict.fromkeys(assumed)), tuple(broken)
+    )
 
 
-def _log(path: Path, context: Context, broken: list[str], assumed: list[str], ignored: list[str]) -> tuple[list[CallTable], dict[str, Any]]:
+def _log(
+    path: Path, context: Context, broken: list[str], assumed: list[str], ignored: list[str]
+) -> tuple[list[CallTable], dict[str, Any]]:
     lines, log = LogLines(path, context.progress), TestsLog(str(path))
     for text in lines:
         log.line(text)

@@ -7,27 +7,49 @@ Columns by version and collective (`src/common.cu`, `src/util.cu`): size, count,
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from windtunnel.base.comm import Comm
 
 BYTES_OF_TYPE = {
-    "int8": 1, "uint8": 1, "char": 1, "f8e4m3": 1, "f8e5m2": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "half": 2, "bfloat16": 2, "int32": 4,
-    "int": 4, "uint32": 4, "float": 4, "int64": 8, "uint64": 8, "double": 8,
-}  # fmt: skip
+    "int8": 1,
+    "uint8": 1,
+    "char": 1,
+    "f8e4m3": 1,
+    "f8e5m2": 1,
+    "fp8_e4m3": 1,
+    "fp8_e5m2": 1,
+    "half": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "int": 4,
+    "uint32": 4,
+    "float": 4,
+    "int64": 8,
+    "uint64": 8,
+    "double": 8,
+}
 OPERATORS = frozenset({"sum", "prod", "max", "min", "avg", "mulsum", "none", "all"})
 PROGRAMS = {
-    "all_reduce": Comm.ALL_REDUCE, "all_gather": Comm.ALL_GATHER, "reduce_scatter": Comm.REDUCE_SCATTER, "alltoallv": Comm.ALL_TO_ALL,
-    "alltoall": Comm.ALL_TO_ALL, "broadcast": Comm.BROADCAST, "reduce": Comm.REDUCE, "gather": Comm.GATHER, "scatter": Comm.SCATTER,
+    "all_reduce": Comm.ALL_REDUCE,
+    "all_gather": Comm.ALL_GATHER,
+    "reduce_scatter": Comm.REDUCE_SCATTER,
+    "alltoallv": Comm.ALL_TO_ALL,
+    "alltoall": Comm.ALL_TO_ALL,
+    "broadcast": Comm.BROADCAST,
+    "reduce": Comm.REDUCE,
+    "gather": Comm.GATHER,
+    "scatter": Comm.SCATTER,
     "sendrecv": Comm.SEND_RECV,
-}  # fmt: skip
+}
 """By the name of the test's program without `_perf`; longer names before those that they contain."""
 
 _TIMES = 4  # columns of each half: time, algbw, busbw, errors
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf", re.IGNORECASE)
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True)
+class Row:
     """A row of a table. Seconds are NaN where a half is blank; `wrong` is -1 where it was not checked."""
 
     size: int
@@ -68,8 +90,19 @@ def parse_row(text: str) -> Row | None:
         halves[1] = ["nan", "nan", "nan", "N/A"]
     seconds = tuple(float(half[0]) * 1e-6 for half in halves)
     wrong = tuple(_wrong(half[3]) for half in halves)
-    return Row(size, count, kind, redop, root, (seconds[0], seconds[1]), float(halves[0][1]), float(halves[0][2]),
-               (wrong[0], wrong[1]), len(words), " ".join(words))  # fmt: skip
+    return Row(
+        size,
+        count,
+        kind,
+        redop,
+        root,
+        (seconds[0], seconds[1]),
+        float(halves[0][1]),
+        float(halves[0][2]),
+        (wrong[0], wrong[1]),
+        len(words),
+        " ".join(words),
+    )
 
 
 def comm_of(rows: list[Row], program: str) -> tuple[Comm | None, str]:
@@ -93,7 +126,7 @@ def comm_of(rows: list[Row], program: str) -> tuple[Comm | None, str]:
 
 
 def ranks_of(rows: list[Row], comm: Comm) -> int:
-    """Ranks from the ratio of bus and algorithm bandwidth of large calls; 0 where the ratio does not depend on them or is unclear."""
+    """Ranks from the ratio of bus and algorithm bandwidth of large calls; 0 where it does not depend on them or is unclear."""
     if comm not in (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL):
         return 0
     row = max(rows, key=lambda one: one.algbw)

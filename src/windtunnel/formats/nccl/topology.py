@@ -1,7 +1,8 @@
 """NCCL's and RCCL's topology XML (NCCL_TOPO_DUMP_FILE, or a provider's file) → a node; their graph XML (NCCL_GRAPH_DUMP_FILE).
 
-`system > cpu > pci… > gpu > nvlink | xgmi | c2c` and `nic > net` (`src/graph/xml.cc`). `net speed` is in Mb/s, `link_speed` in GT/s a
-lane. A provider's file may hold only cpu and pci: classes 0x03…, 0x1200… (GPU), 0x0207… and 0x0200… (NIC) then count.
+`system > cpu > pci… > gpu > nvlink | xgmi | c2c` and `nic > net` (`src/graph/xml.cc`). `net speed` is in Mb/s,
+`link_speed` in GT/s a lane. A provider's file may hold only cpu and pci: classes 0x03…, 0x1200… (GPU), 0x0207… and 0x0200… (NIC)
+then count.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def node_facts(root: XmlNode) -> NodeFacts:
     boards = [node for node in elements if node.tag == "pci" and any(child.tag == "gpu" for child in node.children)]
     gpus = [child for board in boards for child in board.children if child.tag == "gpu"]
     if not gpus:
-        boards = [node for node in elements if node.tag == "pci" and node.get("class").startswith(_GPU_CLASSES) and not node.children]
+        boards = [
+            node for node in elements if node.tag == "pci" and node.get("class").startswith(_GPU_CLASSES) and not node.children
+        ]
     nets = [node for node in elements if node.tag == "net"]
     plain_nics = [n for n in elements if n.tag == "pci" and n.get("class").startswith(_NIC_CLASSES) and not n.children]
     links, kind = _links(boards, gpus)
@@ -86,7 +89,9 @@ def _links(boards: list[XmlNode], gpus: list[XmlNode]) -> tuple[int, str | None]
         return 0, "pcie"
     if most[0].tag == "xgmi":
         return total, "xgmi"
-    pairs = {(board.get("busid").lower(), link.get("target").lower()) for board, one in zip(boards, lists, strict=False) for link in one}
+    pairs = {
+        (board.get("busid").lower(), link.get("target").lower()) for board, one in zip(boards, lists, strict=False) for link in one
+    }
     if all(source == target for source, target in pairs):  # a virtual machine's file that hides who is joined
         return 0, None
     targets = {link.get("target").lower() for link in most}
