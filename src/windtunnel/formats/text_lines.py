@@ -54,7 +54,7 @@ class LogLines:
                 kept = b""
                 while True:
                     try:
-                        data = file.read(_CHUNK)
+                        data = file.read1(_CHUNK)  # what there is, so that a stream that breaks off gives all of it
                     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                         self.broken.append(f"{self.path}: the gzip stream breaks off after {self.count} lines ({error})")
                         break

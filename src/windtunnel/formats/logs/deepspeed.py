@@ -18,7 +18,8 @@ KNOWN_BY = re.compile(
 )
 MARKER = re.compile(r"SamplesPerSec=|iter time \(s\):|'train_runtime'|config\.py:\d+:print\]")
 
-_RATE = re.compile(r"(?:global_step=|0/)(\d{1,18}), .*?(?:CurrSamplesPerSec|SamplesPerSec)=([\d.]+)")
+_RATE = re.compile(r"(?:global_step=|\b0/)(\d{1,18}), .*?\bSamplesPerSec=([\d.]+)")
+_CURRENT = re.compile(r"(?:global_step=|\b0/)(\d{1,18}), .*?CurrSamplesPerSec=([\d.]+)")
 _MEMORY = re.compile(r"MaxMemAllocated=([\d.]+)GB")
 _PIPELINE = re.compile(r"steps: (\d{1,18}) loss: +(\S+) iter time \(s\): +([\d.]+)")
 _CONFIG = re.compile(r"config\.py:\d+:print\]\s+(\w+) \.*\s+(.+?)\s*$")
@@ -40,7 +41,7 @@ class Reader:
         """Takes one line."""
         if MARKER.search(text) is None:
             return
-        if match := _RATE.search(text):
+        if match := _CURRENT.search(text) or _RATE.search(text):
             batch, rate = self.log.number("train_batch_size"), as_number(match[2])
             memory = _MEMORY.search(text)
             self._add(int(match[1]), batch / rate if rate > 0 else NAN, NAN, as_number(memory[1]) * 2**30 if memory else NAN)

@@ -148,7 +148,7 @@ def fabric_of(links: FabricLinks, facts: dict[str, Any], context: Context, sourc
     rails = facts.get("rails", 1) > 1
     built = [
         f"{facts['switches']} switches in {facts['levels']} levels, radix {facts['radix']}, links of {rate * 8e-9:g} Gb/s",
-        f"{nodes} nodes with {facts['adapters_per_host']} adapters each, {leaf_nodes} under a leaf{' of each rail' if rails else ''}",
+        f"{nodes} nodes, {facts['adapters_per_host']} adapters each, {leaf_nodes} under a leaf{' of each rail' if rails else ''}",
         f"{down:g} links down and {up:g} up of a leaf: oversubscription {ratio:.2f}",
     ]
     if any("aggregation node" in name.lower() for name in links.names.values()):

@@ -77,5 +77,5 @@ def _calls(result: Any) -> list[MeasuredCall] | None:
         if isinstance(time, (int, float)) and 0 < time < 1e12 and result["size"] > 0:
             wrong = half.get("nwrong")
             number = int(wrong) if isinstance(wrong, (int, float)) or (isinstance(wrong, str) and wrong.isdecimal()) else -1
-            calls.append(MeasuredCall(float(result["size"]), time * 1e-6, in_place, number))
+            calls.append(MeasuredCall(float(result["size"]), time / 1e6, in_place, number))
     return calls or None

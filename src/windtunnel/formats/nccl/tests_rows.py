@@ -88,7 +88,7 @@ def parse_row(text: str) -> Row | None:
     halves = [rest[:_TIMES], rest[_TIMES : 2 * _TIMES]]
     if len(halves[1]) < _TIMES or not all(_number(word) for word in halves[1][:3]):
         halves[1] = ["nan", "nan", "nan", "N/A"]
-    seconds = tuple(float(half[0]) * 1e-6 for half in halves)
+    seconds = tuple(float(half[0]) / 1e6 for half in halves)
     wrong = tuple(_wrong(half[3]) for half in halves)
     return Row(
         size,
