@@ -18,7 +18,8 @@ def line(key: str, time: int, value: Any = None, prefix: str = "", **metadata: A
 
 RESULT = (
     line("global_batch_size", 0, 64, "  0: ") + line("run_start", 1000) + line("block_start", 1000, samples_count=0)
-    + "a line of something else\n" + line("block_stop", 7000, samples_count=640) + line("eval_accuracy", 7500, 2.5, samples_count=640)
+    + "a line of something else\n" + line("block_stop", 7000, samples_count=640)
+    + line("eval_accuracy", 7500, 2.5, samples_count=640)
     + line("run_stop", 8000, status="success")
 )  # fmt: skip
 

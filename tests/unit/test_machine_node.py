@@ -144,7 +144,8 @@ def test_entities_are_refused(tmp_path: Path) -> None:
 def test_a_hardware_tree_counts_gpus_by_their_model(tmp_path: Path) -> None:
     gpus = "".join(
         f'<object type="PCIDev" pci_busid="0000:0{n}:00.0" pci_type="0302 [10de:20b2]" pci_link_speed="31.507692">'
-        f'<object type="OSDev" name="nvml{n}" osdev_type="12"><info name="GPUModel" value="NVIDIA A100-SXM4-80GB"/></object></object>'
+        f'<object type="OSDev" name="nvml{n}" osdev_type="12"><info name="GPUModel" value="NVIDIA A100-SXM4-80GB"/>'
+        "</object></object>"
         for n in range(2)
     )
     nic = '<object type="OSDev" name="mlx5_0" osdev_type="3"/>'
@@ -152,7 +153,8 @@ def test_a_hardware_tree_counts_gpus_by_their_model(tmp_path: Path) -> None:
         '<distances2hetero nbobjs="3" kind="25" name="NVLinkBandwidth"><u64values length="9">0 0 300000 0 0 300000 300000 300000 0'
         "</u64values></distances2hetero>"
     )
-    text = f'<?xml version="1.0"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n<topology version="2.0"><object type="Machine">{gpus}{nic}</object>{links}</topology>'
+    head = '<?xml version="1.0"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n'
+    text = f'{head}<topology version="2.0"><object type="Machine">{gpus}{nic}</object>{links}</topology>'
     reading = imported(tmp_path, text, "m.xml")
     node = reading.value.node
     assert node.gpus == 2 and node.gpu.id == "a100-sxm-80gb" and node.pcie_gen == 4 and node.nic is not None and node.nic.count == 1

@@ -19,7 +19,7 @@ _METRIC = re.compile(r"Train (\S+): (\S+)")
 _ARGUMENT = re.compile(r"^\s*(max_seq_len|global_train_batch_size|device_train_microbatch_size|n_gpus|run_name):\s*(\S+)")
 
 
-class Reader:
+class ComposerLines:
     """Collects the lines of one log."""
 
     def __init__(self) -> None:
@@ -59,3 +59,6 @@ class Reader:
                 metrics.get("throughput/device/flops_per_sec", NAN) * 1e-12, loss, gigabytes * 1e9, samples=batch,
             )
         )  # fmt: skip
+
+
+READER = ComposerLines

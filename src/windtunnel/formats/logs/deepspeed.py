@@ -29,7 +29,7 @@ _KEPT = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumul
          "zero_optimization_stage", "zero_enabled", "fp16_enabled", "bfloat16_enabled", "steps_per_print", "pipeline")  # fmt: skip
 
 
-class Reader:
+class DeepSpeedLines:
     """Collects the lines of one log."""
 
     def __init__(self) -> None:
@@ -85,3 +85,6 @@ class Reader:
         numbers = {key: float(value) for key, value in table.items() if isinstance(value, (int, float))}
         if "train_runtime" in numbers and len(self.summaries) < 100_000:
             self.summaries.append(numbers)
+
+
+READER = DeepSpeedLines

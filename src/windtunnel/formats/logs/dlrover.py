@@ -15,7 +15,7 @@ _EVENT = re.compile(r"^\[([^\]]+)\] \[[^\]]*\] \[([^\]]*)\] \[[^\]]*\] \[#(\w+)\
 _OPEN_AT_MOST = 1000
 
 
-class Reader:
+class DlroverLines:
     """Collects the events of one file."""
 
     def __init__(self) -> None:
@@ -45,3 +45,6 @@ class Reader:
 
     def close(self) -> None:
         """Steps without an end are left out."""
+
+
+READER = DlroverLines

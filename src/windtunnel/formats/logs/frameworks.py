@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from types import ModuleType
 from typing import Protocol, cast
 
@@ -24,14 +25,11 @@ class FrameworkReader(Protocol):
 
 
 class Framework(Protocol):
-    """A module of this folder: its name, what it is known by in the first bytes, and its reader."""
+    """A module of this folder: its name, what it is known by in the first bytes, and what collects the lines of one log."""
 
     NAME: str
     KNOWN_BY: re.Pattern[str]
-    MARKER: re.Pattern[str]
-
-    def Reader(self) -> FrameworkReader:  # noqa: N802  (the module's class)
-        """A reader for one log."""
+    READER: Callable[[], FrameworkReader]
 
 
 _MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed)

@@ -29,7 +29,7 @@ _WRAPPED = 3
 """Lines that a terminal may have cut an iteration line into."""
 
 
-class Reader:
+class MegatronLines:
     """Collects the lines of one log."""
 
     def __init__(self) -> None:
@@ -124,3 +124,6 @@ class Reader:
             self.memory_lines += 1
             key = (self.log.attempt, int(step))
             self.log.memory[key] = max(self.log.memory.get(key, 0.0), as_number(megabytes) * 2**20)
+
+
+READER = MegatronLines

@@ -101,7 +101,7 @@ def _entries(path: Path, context: Context) -> tuple[MlLog, list[str]]:
             if not isinstance(entry, dict):
                 raise ValueError
             _take(log, entry)
-        except (ValueError, TypeError, RecursionError, OverflowError):
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             log.broken += 1
             continue
         log.entries += 1

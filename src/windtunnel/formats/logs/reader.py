@@ -59,7 +59,7 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
 def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, FrameworkReader | None, dict[str, Any]]:
     """The framework with most steps in one log, its reader, and the counts of the log."""
     lines = LogLines(path, context.progress)
-    readers = [(framework.NAME, framework.Reader()) for framework in FRAMEWORKS]
+    readers = [(framework.NAME, framework.READER()) for framework in FRAMEWORKS]
     debug = DebugLines()
     for text in lines:
         for _, reader in readers:
@@ -89,7 +89,7 @@ def _counted(count: int, reader: FrameworkReader, debug: DebugLines) -> dict[str
         facts |= {"first": [log.lines[0].step, log.total_steps], "last": [log.lines[-1].step, log.total_steps]}
     if elapsed := described([1e3 * value for value in seconds]):
         facts["elapsed_ms"] = {key: round(value, 6) for key, value in elapsed.items()}
-    if isinstance(reader, megatron.Reader):
+    if isinstance(reader, megatron.MegatronLines):
         facts |= {
             "unit": sorted(reader.units), "gbs": sorted(reader.batches), "tflops_logged": reader.tflops_logged[:3],
             "timer_lines": reader.timer_lines, "timer_names": sorted(log.timers), "memory_lines": reader.memory_lines,

@@ -32,7 +32,7 @@ _MESH = re.compile(r"device mesh with \[(?P<names>[^\]]*)\], \[(?P<sizes>[\d, ]+
 _MODEL = re.compile(r"Model (\S+) (\S+) size: ([\d,]+) total parameters")
 
 
-class Reader:
+class TorchtitanLines:
     """Collects the lines of one log."""
 
     def __init__(self) -> None:
@@ -83,3 +83,6 @@ class Reader:
             line.begin = printed - line.seconds
             if before is None or line.step > before.step:
                 before, printed_before = line, printed
+
+
+READER = TorchtitanLines

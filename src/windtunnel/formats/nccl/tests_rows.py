@@ -68,7 +68,7 @@ class Row:
 def parse_row(text: str) -> Row | None:
     """The row that a line holds behind any prefix such as `[1,0]<stdout>:`, or None."""
     words = text.split()
-    start = next((at for at, word in enumerate(words[:6]) if at + 2 < len(words) and _begins(words, at)), None)
+    start = next((at for at, word in enumerate(words[:6]) if _begins(words, at)), None)
     if start is None and words and ":" in words[0]:  # a prefix that is not followed by a blank
         words = [words[0].rsplit(":", 1)[1], *words[1:]]
         start = 0 if _begins(words, 0) else None
@@ -141,7 +141,15 @@ def ranks_of(rows: list[Row], comm: Comm) -> int:
 
 
 def _begins(words: list[str], at: int) -> bool:
-    return words[at].isdecimal() and len(words[at]) < 16 and words[at + 1].isdecimal() and words[at + 2].lower() in BYTES_OF_TYPE
+    if at + 2 >= len(words):
+        return False
+    return (
+        words[at].isdecimal()
+        and len(words[at]) < 16
+        and words[at + 1].isdecimal()
+        and len(words[at + 1]) < 16
+        and words[at + 2].lower() in BYTES_OF_TYPE
+    )
 
 
 def _number(word: str) -> bool:
