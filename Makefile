@@ -11,7 +11,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python test-torch test-wheel lint lint-imports format examples laws bench sanitize sanitize-short clean
+.PHONY: help setup demo docs test test-cpp test-python test-torch test-wheel lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -22,6 +22,7 @@ help:
 	@echo "lint            ruff, mypy --strict, import-linter, clang-format"
 	@echo "format          lay out Python and C++"
 	@echo "sanitize        the C++ core under ASan, UBSan and TSan; sanitize-short is CI's"
+	@echo "fuzz            mutated files through every reader; fuzz-short is CI's minute"
 	@echo "examples        write what examples and documents show anew"
 	@echo "docs            the documents as a site in out/site, with every link checked"
 	@echo "laws            the laws on fresh random examples"
@@ -116,6 +117,16 @@ docs: setup
 # Laws on examples that no run has seen before. A failure prints the example: keep it as a case of its own (`@example`).
 laws: setup
 	$(BIN)/python -m pytest tests/laws tests/engines -q -n auto --hypothesis-profile=fresh
+
+# Mutated files through every reader; CORPUS names folders with further files. `make fuzz-short` is CI's minute.
+CORPUS ?=
+COUNT ?= 1000000
+
+fuzz: setup
+	$(BIN)/python tests/fuzz/readers.py --count $(COUNT) $(foreach folder,$(CORPUS),--corpus $(folder))
+
+fuzz-short: setup
+	$(BIN)/python tests/fuzz/readers.py --seconds 60
 
 # The C++ tests and fuzzers under ASan and UBSan, then under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
 SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'

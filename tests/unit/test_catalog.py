@@ -129,6 +129,17 @@ PUBLISHED = {
     "nemotron-3-super-120b-a12b": 120.67,
     "qwen3-next-80b-a3b": 79.674,
     "kimi-linear-48b-a3b": 49.12,
+    # parameters of transformers' classes with these sizes
+    "qwen3.5-0.8b": 0.752,
+    "qwen3.5-2b": 1.882,
+    "qwen3.5-4b": 4.206,
+    "qwen3.5-9b": 8.954,
+    "qwen3.5-27b": 26.896,
+    "qwen3.5-35b-a3b": 34.661,
+    "qwen3.5-122b-a10b": 122.112,
+    "qwen3.5-397b-a17b": 396.346,
+    "moonlight-16b-a3b": 15.960,
+    "glm-5-744b-a40b": 743.911,
     # with their vision encoders; LLaVA 7.063 with the last layer of CLIP, which it does not use
     "llava-1.5-7b": 7.051,
     "qwen2.5-vl-7b": 8.292,

@@ -10,7 +10,8 @@ import pytest
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName, WindtunnelError
 from windtunnel.formats import from_config, import_job
-from windtunnel.formats.hf_families import FAMILIES
+from windtunnel.formats.huggingface import FAMILIES
+from windtunnel.formats.stated import Stated
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -203,20 +204,43 @@ def test_language_model_of_a_multimodal_one() -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        LLAMA | {"model_type": "jamba"},
-        LLAMA | {"model_type": "olmoe"},
+        LLAMA | {"model_type": "zamba2"},
+        LLAMA | {"model_type": "bert"},
         LLAMA | {"num_local_experts": 8},
         LLAMA | {"kv_lora_rank": 512},
+        LLAMA | {"model_type": "new", "mamba_d_state": 16},
     ],
 )
 def test_what_is_not_modelled_is_refused_clearly(config: dict[str, Any]) -> None:
-    with pytest.raises(SpecError, match="Experts and latent attention"):
+    with pytest.raises(SpecError, match="model_type"):
         from_config(config)
 
 
-def test_unknown_type_names_the_nearest() -> None:
+def test_an_unknown_type_is_read_as_llama_and_says_so() -> None:
+    imported = from_config(LLAMA | {"model_type": "lama"})
+    assert imported.model.layers == 32
+    assert imported.model.model_copy(update={"name": "llama", "source": ""}) == from_config(LLAMA).model.model_copy(
+        update={"name": "llama", "source": ""}
+    )
+    assert "did you mean llama?" in imported.assumed[0]
     with pytest.raises(UnknownName, match="Did you mean 'llama'"):
-        from_config(LLAMA | {"model_type": "lama"})
+        from_config({"model_type": "lama"})
+
+
+def test_an_unknown_mixture_is_read_by_its_keys() -> None:
+    more = {"model_type": "new", "n_routed_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1408}
+    imported = from_config(LLAMA | more | {"n_shared_experts": 2, "first_k_dense_replace": 1})
+    model = imported.model
+    assert (model.experts, model.top_k, model.expert_width, model.shared_ffn, model.layer_pattern) == (64, 6, 1408, 2816, "DE31")
+    assert "mixture of experts" in imported.assumed[0]
+
+
+def test_what_is_missing_can_be_stated() -> None:
+    short = {key: value for key, value in LLAMA.items() if key not in ("num_attention_heads", "vocab_size")}
+    with pytest.raises(SpecError, match=r"--set model.heads=N --set model.vocab=N\. Keys understood: .*hidden_size"):
+        from_config(short | {"model_type": "new"})
+    stated = Stated({"model.heads": 32, "model.vocab": 128256})
+    assert from_config(short, stated=stated).model.heads == 32
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ import typer
 from windtunnel.cli.common import Json, On, Sets, writable, write, write_json
 from windtunnel.cli.importing_calls import cluster_of
 from windtunnel.cli.importing_content import as_dict, save, show
-from windtunnel.cli.source import LoadedJob, folded, job_of
+from windtunnel.cli.source import LoadedJob, folded, is_part, job_of, job_of_files
 from windtunnel.formats import Imported, import_job
 from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.importers import CONFIGURATIONS
 from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.recipes import is_recipe
+from windtunnel.formats.several import together
 from windtunnel.report.words import tokens
 from windtunnel.spec import Model, dump_job
 from windtunnel.spec.graph_model import GraphModel
@@ -48,6 +50,9 @@ def command(
     if len(files) == 1 and _configuration(files[0], form):
         _job(files[0], on, sets, out, json)
         return
+    if len(files) > 1 and all(is_part(file) for file in files):
+        _job(files, on, sets, out, json)
+        return
     reading = read_files(files, Context(None if on is None else job_of(None, sets, on).job, cluster), form)
     if reading.content is Content.COLLECTIVES and cluster is not None:
         reading = cluster_of(reading, cluster, sets if on is None else None, files)
@@ -61,19 +66,21 @@ def command(
 
 def _configuration(file: str, form: str | None) -> bool:
     """Whether a file describes a job or a model: what `job_of` reads."""
+    if is_recipe(file):
+        return form is None
     path = Path(file)
     if path.is_dir():
         return (path / "config.json").is_file() and form is None
     return importer_of(head_of(path), form).name in CONFIGURATIONS
 
 
-def _job(source: str, on: str | None, sets: list[str] | None, out: str, json: str | None) -> None:
+def _job(source: str | list[str], on: str | None, sets: list[str] | None, out: str, json: str | None) -> None:
     writable(("--out", out))
     if on is None and not sets:
-        imported: Imported | LoadedJob = import_job(Path(source))
-        job = None
+        imported: Imported | LoadedJob = import_job(together(source) if isinstance(source, list) else Path(source))
+        job = dump_job(imported.job) if imported.job is not None else None
     else:
-        imported = job_of(source, sets, on)
+        imported = job_of_files(source, sets, on) if isinstance(source, list) else job_of(source, sets, on)
         job = dump_job(imported.job)
     if json is not None:
         model = imported.model if isinstance(imported, Imported) else imported.job.model
@@ -82,7 +89,8 @@ def _job(source: str, on: str | None, sets: list[str] | None, out: str, json: st
             as_dict(Reading(imported.format, Content.JOB, None, facts, imported.built, imported.ignored, imported.assumed)), json
         )
     if json != "-":
-        written(f"{source} ({imported.format})", imported, job, out)
+        what = ", ".join(source) if isinstance(source, list) else source
+        written(f"{what} ({imported.format})", imported, job, out)
 
 
 def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str) -> None:
@@ -93,7 +101,12 @@ def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str
         tables = {k: v.model_dump(mode="json", exclude_none=True) for k, v in nouns.items() if v is not None}
         job = "\n".join(toml_lines(tables)).lstrip() + "\n"
     model = imported.model if isinstance(imported, Imported) else imported.job.model
-    notes = {"parameters": (counted(model),), "ignored": folded(imported.ignored), "assumed": imported.assumed, "missing": missing}
+    notes = {
+        "parameters": (counted(model),),
+        "ignored": folded(imported.ignored, imported.format),
+        "assumed": imported.assumed,
+        "missing": missing,
+    }
     lines = [f"# from {_flat(what)}"] + [f"# {word}: {_flat(line)}" for word, listed in notes.items() for line in listed]
     write("\n".join(lines) + "\n\n" + (job or ""), out, "--out")
 

@@ -12,7 +12,10 @@ from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, Unk
 from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
 from windtunnel.formats.deepspeed import implied_ranks
-from windtunnel.formats.imported import harmless
+from windtunnel.formats.harmless import split as split_ignored
+from windtunnel.formats.hub_names import catalogue_model
+from windtunnel.formats.recipes import is_recipe, split
+from windtunnel.formats.several import together
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.degrees import stated_in
@@ -21,15 +24,16 @@ from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.load import override
 from windtunnel.spec.resolve import merge
 
+SEVERAL = ("calculon", "simumax", "llm-analysis", "trainer")
 JOB_SUFFIXES = (".toml", ".yaml", ".yml")
 HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
 
 
-def folded(ignored: Sequence[str]) -> list[str]:
-    """Ignored keys; those without effect are in one line at the end."""
-    without = [key for key in ignored if harmless(key)]
+def folded(ignored: Sequence[str], form: str) -> list[str]:
+    """Ignored keys: first those that may matter, one a line; those without effect are in one line at the end."""
+    matter, without = split_ignored(ignored, form)
     line = [f"{', '.join(without)} (without effect on time or memory)"] if without else []
-    return [key for key in ignored if not harmless(key)] + line
+    return [f"{key} (may matter)" for key in matter] + line
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class LoadedJob:
     def tell(self) -> None:
         """Prints changed fields, ignored keys and assumptions to standard error."""
         told(self.changed, "changed to follow --set")
-        told(folded(self.ignored), f"ignored in {self.format}")
+        told(folded(self.ignored, self.format), f"ignored in {self.format}")
         told(self.assumed, f"assumed, since {self.format} does not say")
 
 
@@ -59,6 +63,10 @@ def job_of(
         raise SpecError("--megatron", megatron, "either --model or --megatron")
     if model is not None and source is not None and is_deepspeed(source):
         return _over_job(Path(source), on, overrides, model)
+    if model is not None and source is not None and (is_recipe(source) or is_part(source)):
+        if is_part(model):
+            return _imported(together([model, source]), on, overrides)
+        return _imported(Path(source), on, overrides, beside=_model_beside(model))
     if megatron is not None or model is not None:
         if source is not None and on is not None:
             raise SpecError("--on", on, "either a JOB or --on beside an imported model")
@@ -76,9 +84,14 @@ def job_of(
     return _job(source, on, overrides) if model_alone is None else on_machine(model_alone, on, overrides)
 
 
+def job_of_files(files: list[str], sets: list[str] | None = None, on: str | None = None) -> LoadedJob:
+    """The job that several files describe together: a simulator's model, how it runs, and its machine where `on` names none."""
+    return _imported(together(files), on, sets or [])
+
+
 def _check_path(source: str) -> None:
     """UnknownName for a word that is not in the catalogue, FileError for a path that is not a file, each with a suggestion."""
-    path = Path(source)
+    path = Path(split(source)[0])
     try:
         kind = "file" if path.is_file() else "directory" if path.is_dir() else "missing" if not path.exists() else "special"
     except (OSError, ValueError) as error:
@@ -140,7 +153,7 @@ def is_profile(path: str) -> bool:
 
 def is_foreign(source: str) -> bool:
     """Whether `source` is a file for an importer: JSON, TOML or YAML of another tool, or text of another kind."""
-    path = Path(source)
+    path = Path(split(source)[0])
     suffix = path.suffix.lower()
     try:
         if not path.is_file():
@@ -223,6 +236,15 @@ def is_deepspeed(source: str) -> bool:
         return False
 
 
+def is_part(source: str) -> bool:
+    """Whether `source` is one of the files of a simulator whose job is several."""
+    path = Path(source)
+    try:
+        return path.suffix.lower() in (".json", ".yml", ".yaml") and path.is_file() and kind_of(read_table(path)) in SEVERAL
+    except OSError:
+        return False
+
+
 def _over_job(path: Path, base: str | None, overrides: list[str], model: str | None = None) -> LoadedJob:
     """A DeepSpeed configuration: it changes the plan and the runtime of the job `base`, or of a `model` on the cluster `base`."""
     if model is None and base is not None and base in names("clusters"):
@@ -247,6 +269,19 @@ def _over_job(path: Path, base: str | None, overrides: list[str], model: str | N
     return LoadedJob(job, imported.format, imported.built, imported.ignored, (*imported.assumed, *assumed))
 
 
+def _model_beside(model: str) -> Model:
+    """The model of `--model`: a name of the catalogue or of a hub, or a file. SpecError for one that is no decoder."""
+    found = load_model(model) if model in names("models") else None
+    if found is None and not Path(model).is_file():
+        found = catalogue_model(model)
+        if found is None:
+            raise UnknownName("--model", model, names("models"))
+    found = found or import_job(Path(model)).model
+    if not isinstance(found, Model):
+        raise SpecError("--model", model, "a decoder of the catalogue, or a config.json")
+    return found
+
+
 def _model_on(model: str, base: str, overrides: list[str]) -> Job:
     """A job of a model on a machine whose plan only says one micro batch a GPU: what a DeepSpeed configuration changes."""
     from windtunnel.search.start import START_SEQ
@@ -265,11 +300,16 @@ def _model_on(model: str, base: str, overrides: list[str]) -> Job:
     return load_job(table, overrides)
 
 
-def _imported(text: Path | str, base: str | None, overrides: list[str], flags: bool = False) -> LoadedJob:
+def _imported(
+    text: Path | str, base: str | None, overrides: list[str], flags: bool = False, beside: Model | None = None
+) -> LoadedJob:
     if isinstance(text, Path) and is_deepspeed(str(text)):
         return _over_job(text, base, overrides)
-    stated = _stated(base, overrides)
+    stated = _stated(base, overrides, beside)
     first = from_arguments(str(text), "--megatron", None, stated) if flags else import_job(text, None, stated)
+    if base is None and first.job is not None:  # the source has a machine
+        job = check(load_job(tomllib.loads(dump_job(first.job)), overrides))
+        return LoadedJob(job, first.format, first.built, first.ignored, first.assumed)
     if base is None:
         raise _no_machine(first)
     if first.plan is None:
@@ -291,7 +331,7 @@ def _imported(text: Path | str, base: str | None, overrides: list[str], flags: b
     return LoadedJob(job, imported.format, imported.built, imported.ignored, imported.assumed, tuple(changes))
 
 
-def _stated(base: str | None, overrides: list[str]) -> Stated:
+def _stated(base: str | None, overrides: list[str], beside: Model | None = None) -> Stated:
     """What the command line says beside a source: its overrides, and the GPUs of the machine."""
     table: dict[str, Any] = {}
     for text in overrides:
@@ -302,7 +342,7 @@ def _stated(base: str | None, overrides: list[str]) -> Stated:
     elif base is not None:
         known = _cluster(base)
         gpus = load_cluster(base).gpus if isinstance(known, str) else known.get("gpus")
-    return Stated.of(table, gpus if isinstance(gpus, int) else None)
+    return Stated.of(table, gpus if isinstance(gpus, int) else None, beside)
 
 
 def _dumped(**nouns: Noun) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.formats import deepspeed, neox, torchtitan
+from windtunnel.formats import calculon, deepspeed, llm_analysis, nemo_yaml, neox, several, simumax, torchtitan, trainer
 from windtunnel.formats.deepspeed import from_deepspeed
 from windtunnel.formats.huggingface import from_config
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron import from_arguments
+from windtunnel.formats.recipes import from_recipe, is_recipe
 from windtunnel.formats.source import parse_json, read_source
 from windtunnel.formats.stated import Stated
 from windtunnel.formats.torchtitan import from_torchtitan
@@ -23,8 +24,8 @@ from windtunnel.spec.files import read_table, shape_trouble
 __all__ = ["Imported", "from_arguments", "from_config", "from_deepspeed", "from_torchtitan", "import_job", "kind_of"]
 
 _KNOWN = (
-    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed or GPT-NeoX, "
-    + "or Megatron-LM flags (--num-layers)"
+    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, NeMo, Accelerate, Axolotl, "
+    + "Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
 )
 
 _TableImporter = Callable[[Mapping[str, Any], Job | None, Stated | None], Imported]
@@ -47,8 +48,19 @@ def _is_deepspeed(table: Mapping[str, Any]) -> bool:
     return bool(deepspeed.TELLING & set(table)) and "model_type" not in table
 
 
+def _several(reader: several.Simulator) -> TableFormat:
+    return TableFormat(
+        reader.name,
+        lambda table: several.telling(reader, table),
+        lambda table, on, stated: several.read(reader, table, on, stated),
+    )
+
+
 TABLE_FORMATS = (
+    *(_several(reader) for reader in (calculon.READER, simumax.READER, llm_analysis.READER)),
     TableFormat("torchtitan", _is_torchtitan, from_torchtitan),
+    TableFormat("nemo", nemo_yaml.telling, nemo_yaml.from_nemo),
+    TableFormat("trainer", trainer.telling, trainer.from_trainer),
     TableFormat("gpt-neox", neox.telling, neox.from_neox),
     TableFormat("deepspeed", _is_deepspeed, lambda table, on, stated: from_deepspeed(table, on)),
 )
@@ -68,6 +80,8 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     Without it `job` is None. What the user has `stated` beside the source beats it. Raises `FileError` for what cannot be read,
     `SpecError` for what cannot be understood or is not modelled.
     """
+    if isinstance(source, Path) and is_recipe(source):
+        return from_recipe(source, on, stated)
     text, where = read_source(source)
     if not text.strip():
         raise SpecError(where, "", _KNOWN)
@@ -99,7 +113,7 @@ def _of_table(table: dict[str, Any], on: Job | None, stated: Stated | None) -> I
     for form in TABLE_FORMATS:
         if form.telling(table):
             return form.read(table, on, stated)
-    imported = from_config(table)
+    imported = from_config(table, stated=stated)
     if on is None:
         return imported
     nouns: dict[str, Any] = {"plan": on.plan, "runtime": on.runtime, "cluster": on.cluster, "tokens": on.tokens, "seed": on.seed}

@@ -51,7 +51,7 @@ def from_deepspeed(config: Mapping[str, Any], on: Job | None) -> Imported:
             "For example --on llama3-8b-8xh100.",
         )
     assumed = list[str]()
-    keys = Keys(_first_of_lists(config, "", assumed) if "autotuning" in config else config)
+    keys = Keys(first_of_lists(config, "", assumed) if "autotuning" in config else config)
     plan = _plan(keys, on, assumed)
     runtime = load_runtime("deepspeed", **_runtime(keys, on, assumed))
     job = check(
@@ -84,12 +84,12 @@ def implied_ranks(config: Mapping[str, Any]) -> int | None:
     return None if total is None or total % share else total // share
 
 
-def _first_of_lists(table: Mapping[str, Any], head: str, assumed: list[str]) -> dict[str, Any]:
+def first_of_lists(table: Mapping[str, Any], head: str, assumed: list[str]) -> dict[str, Any]:
     """A configuration with the first value of each list that the autotuner would try."""
     filled: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, Mapping):
-            value = _first_of_lists(value, f"{head}{key}.", assumed)
+            value = first_of_lists(value, f"{head}{key}.", assumed)
         elif isinstance(value, list) and value and all(isinstance(one, (int, float, bool)) for one in value) and key != "betas":
             assumed.append(f"{head}{key} {str(value[0]).lower()}, the first of those that the autotuner would try")
             value = value[0]

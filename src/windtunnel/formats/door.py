@@ -43,12 +43,22 @@ def read_files(files: Sequence[str | Path], context: Context | None = None, name
     paths = [path for given in files for path in listed(Path(given))]
     if not paths:
         raise SpecError("FILE", "no file", "one file or more")
-    readers = {importer_of(head_of(path), name): path for path in reversed(paths)}
-    if len(readers) > 1:
-        kinds = " and ".join(f"{path} ({reader.name})" for reader, path in readers.items())
-        raise SpecError("FILE", kinds, "files of one format", "Import them one by one.")
-    (reader,) = readers
-    return module_of(reader).read(paths, context or Context())
+    by_importer: dict[Importer, list[Path]] = {}
+    for path in paths:
+        by_importer.setdefault(importer_of(head_of(path), name), []).append(path)
+    importer = _main(by_importer)
+    return module_of(importer).read(by_importer[importer], context or Context())
+
+
+def _main(files: dict[Importer, list[Path]]) -> Importer:
+    """The importer of all files, or the one whose files the others accompany; SpecError where two have nothing to do with each
+    other."""
+    for importer in files:
+        beside: frozenset[str] = getattr(module_of(importer), "COMPANIONS", frozenset())
+        if all(other is importer or other.name in beside for other in files):
+            return importer
+    kinds = " and ".join(f"{listed[0]} ({importer.name})" for importer, listed in files.items())
+    raise SpecError("FILE", kinds, "files of one format", "Import them one by one.")
 
 
 def listed(path: Path) -> list[Path]:

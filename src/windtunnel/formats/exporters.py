@@ -41,6 +41,10 @@ EXPORTERS: tuple[Exporter, ...] = (
     Exporter("nccl-topology", "nccl.export_topology", "NCCL topology XML of one node of the cluster"),
     Exporter("toml", "own", "a job file that needs no catalogue"),
     Exporter("json", "own_json", "the same as JSON"),
+    Exporter("megatron", "export_megatron", "Megatron-LM's flags"),
+    Exporter("torchtitan", "export_torchtitan", "torchtitan's sections as TOML"),
+    Exporter("deepspeed", "export_deepspeed", "DeepSpeed's configuration as JSON"),
+    Exporter("kineto", "kineto.exporting", "a predicted step as PyTorch profiler traces, a file for each pipeline stage"),
     Exporter("chakra", "chakra.exporting", "a predicted step as Chakra traces, a file a rank"),
     Exporter("astra-sim", "astrasim.exporting", "ASTRA-sim's system, network, remote memory and communicator group files"),
 )

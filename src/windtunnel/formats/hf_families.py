@@ -6,9 +6,12 @@ config.json may leave out, and what is in code and in no key (norm, position emb
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+Rewrite = Callable[[Mapping[str, Any]], tuple[dict[str, Any], set[str]]]
+"""(configuration in the type's own keys) -> (in the common keys, the keys of its own that were read)."""
 
 ACTIVATIONS = {
     "silu": "silu",
@@ -18,6 +21,9 @@ ACTIVATIONS = {
     "gelu_fast": "gelu",
     "gelu_pytorch_tanh": "gelu",
     "gelu_tanh": "gelu",
+    "gegelu": "gelu",
+    "quick_gelu": "gelu",
+    "swiglu": "silu",
     "relu": "relu",
     "relu2": "squared_relu",
     "squared_relu": "squared_relu",
@@ -30,7 +36,9 @@ class Family:
 
     `keys` maps our field to the source's spellings, first one present wins; `fixed` are fields that the architecture decides;
     `defaults` stand for keys that are left out; `gated` says that the MLP has a gate projection; `rope` that position comes from
-    rotary embedding; `notes` are told to the user as assumptions.
+    rotary embedding; `notes` are told to the user as assumptions. `period` says that every so many layers see all tokens where
+    there is a window; `window_off` that the window is off unless `use_sliding_window` is true; `rewrite` turns keys of a type's own
+    make into the common ones.
     """
 
     fixed: Mapping[str, Any]
@@ -38,18 +46,21 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     gated: bool = True
     notes: tuple[str, ...] = ()
+    period: int | None = None
+    window_off: bool = False
+    rewrite: Rewrite | None = None
 
 
 COMMON_KEYS: Mapping[str, tuple[str, ...]] = {
-    "layers": ("num_hidden_layers", "n_layer", "n_layers"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "hidden": ("hidden_size", "n_embd", "n_embed", "d_model"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "kv_heads": ("num_key_value_heads",),
     "head_dim": ("head_dim",),
     "ffn": ("intermediate_size", "ffn_dim", "n_inner"),
     "vocab": ("vocab_size",),
     "max_seq": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
-    "activation": ("hidden_act", "activation_function", "hidden_activation"),
+    "activation": ("hidden_activation", "hidden_act", "activation_function"),
     "tied_embeddings": ("tie_word_embeddings",),
 }
 
@@ -89,11 +100,13 @@ FAMILIES: dict[str, Family] = {
         LLAMA | {"linear_bias": False, "qkv_bias": True},
         {"window": ("sliding_window",)},
         {"activation": "silu", "tied_embeddings": False},
+        window_off=True,
     ),
     "qwen3": Family(
         LLAMA | {"linear_bias": False, "qk_norm": True},
         {"qkv_bias": ("attention_bias",), "window": ("sliding_window",)},
         {"activation": "silu", "tied_embeddings": False, "qkv_bias": False, "head_dim": 128},
+        window_off=True,
     ),
     "phi3": Family(
         LLAMA | {"linear_bias": False}, {"window": ("sliding_window",)}, {"activation": "silu", "tied_embeddings": False}
@@ -143,11 +156,13 @@ FAMILIES: dict[str, Family] = {
         LLAMA | {"linear_bias": False, "qk_norm": True},
         EXPERTS | _WINDOW | _BIAS,
         UNTIED | {"qkv_bias": False, "head_dim": 128, "top_k": 8},
+        window_off=True,
     ),
     "qwen2_moe": Family(
         LLAMA | {"linear_bias": False, "qkv_bias": True},
         EXPERTS | _WINDOW | {"shared_ffn": ("shared_expert_intermediate_size",)},
         UNTIED | {"top_k": 4},
+        window_off=True,
     ),
     "glm4_moe": Family(
         LLAMA | {"linear_bias": False, "router": "sigmoid", "balance": "bias"},
@@ -165,6 +180,7 @@ FAMILIES: dict[str, Family] = {
         LLAMA | {"linear_bias": True, "attention_sinks": True, "clamped_activation": True},
         EXPERTS | _WINDOW | _BIAS,
         UNTIED | {"qkv_bias": True, "head_dim": 64, "top_k": 4},
+        period=2,
     ),
     "llama4_text": Family(
         LLAMA | {"linear_bias": False, "router": "sigmoid"},
@@ -173,6 +189,7 @@ FAMILIES: dict[str, Family] = {
         | {"window": ("attention_chunk_size",), "ffn": ("intermediate_size_mlp",), "expert_ffn": ("intermediate_size",)},
         UNTIED | {"qkv_bias": False, "head_dim": 128, "top_k": 1},
         notes=("attention in chunks counts as a window of the chunk's length",),
+        period=4,
     ),
     "gemma3_text": Family(
         LLAMA | {"linear_bias": False, "qk_norm": True, "post_norms": True},
@@ -188,25 +205,19 @@ FAMILIES: dict[str, Family] = {
             "window": 4096,
             "max_seq": 131072,
         },
+        period=6,
     ),
     "mpt": Family({"norm": "layernorm"}, {}, {"activation": "gelu", "tied_embeddings": True}, gated=False),
 }
 
-MIXED = (
-    "mixtral",
-    "deepseek_v2",
-    "deepseek_v3",
-    "kimi_k2",
-    "qwen3_moe",
-    "gpt_oss",
-    "llama4_text",
-    "gemma3_text",
-    "qwen2_moe",
-    "glm4_moe",
+EXPERT_KEYS = (
+    "n_routed_experts",
+    "num_experts",
+    "num_local_experts",
+    "moe_num_experts",
+    "num_routed_experts",
+    "kv_lora_rank",
+    "moe_intermediate_size",
+    "ssm_cfg",
 )
-"""Types with experts, latent attention or layers of several kinds: `hf_mixtures` reads what is theirs alone."""
-
-NOT_MODELLED = ("olmoe", "dbrx", "jamba", "granitemoe", "minimax", "phimoe", "mamba", "falcon_mamba", "zamba2", "rwkv")
-"""Types known to be a mixture of experts or a recurrence of another make."""
-
-EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts", "kv_lora_rank", "moe_intermediate_size", "ssm_cfg")
+"""Keys of experts, latent attention and scans, which a dense type does not have."""

@@ -31,6 +31,14 @@ _DELTA = {
 _FIXED = {"norm": "rmsnorm", "linear_bias": False}
 _SHARED = {"shared_ffn": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")}
 
+_CONVOLUTION = ("the gated short convolution counts as linear attention with as many multiplications",)
+_MINIMAX = Family(
+    LLAMA | _FIXED | {"qkv_bias": False, "conv_width": 1},
+    EXPERTS | {"expert_ffn": ("intermediate_size",)},
+    UNTIED | {"experts": 8, "top_k": 2},
+    notes=("lightning attention counts as linear attention with a gate a head",),
+)
+
 HYBRIDS: dict[str, Family] = {
     "nemotron_h": Family(
         _FIXED | {"position": "none", "qkv_bias": False, "router": "sigmoid", "balance": "bias"},
@@ -95,6 +103,52 @@ HYBRIDS: dict[str, Family] = {
             "linear_key_heads": 16,
         },
     ),
+    "qwen3_5_text": Family(
+        LLAMA | _FIXED | {"qk_norm": True, "attention_gate": True, "qkv_bias": False},
+        _DELTA,
+        UNTIED | {"head_dim": 256, "linear_heads": 32, "linear_key_heads": 16},
+    ),
+    "qwen3_5_moe_text": Family(
+        LLAMA | _FIXED | {"qk_norm": True, "attention_gate": True, "qkv_bias": False},
+        EXPERTS | _DELTA | _SHARED,
+        UNTIED
+        | {
+            "head_dim": 256,
+            "experts": 256,
+            "top_k": 8,
+            "expert_ffn": 512,
+            "shared_ffn": 512,
+            "linear_heads": 32,
+            "linear_key_heads": 16,
+        },
+    ),
+    "olmo_hybrid": Family(LLAMA | _FIXED | {"qk_norm": True, "qkv_bias": False}, _DELTA, UNTIED),
+    "minimax": _MINIMAX,
+    "minimax_text_01": _MINIMAX,
+    "minimax_m1": _MINIMAX,
+    "jamba": Family(
+        _FIXED | {"position": "none", "qkv_bias": False, "ssm_groups": 1},
+        EXPERTS
+        | {
+            "expert_ffn": ("intermediate_size",),
+            "ssm_state": ("mamba_d_state",),
+            "conv_width": ("mamba_d_conv",),
+        },
+        UNTIED | {"experts": 16, "top_k": 2, "ssm_state": 16},
+        notes=("Mamba-1 counts as Mamba-2 of the same width: its scan and the projection of its time step are not modelled",),
+    ),
+    "lfm2": Family(
+        LLAMA | _FIXED | {"qk_norm": True, "qkv_bias": False},
+        {"conv_width": ("conv_L_cache",), "ffn": ("intermediate_size", "block_ff_dim")},
+        {"activation": "silu", "tied_embeddings": True},
+        notes=_CONVOLUTION,
+    ),
+    "lfm2_moe": Family(
+        LLAMA | _FIXED | {"qk_norm": True, "qkv_bias": False, "router": "sigmoid", "balance": "bias"},
+        EXPERTS | {"conv_width": ("conv_L_cache",)},
+        {"activation": "silu", "tied_embeddings": True, "experts": 32, "top_k": 4},
+        notes=_CONVOLUTION,
+    ),
     "kimi_linear": Family(
         _FIXED | {"position": "none", "linear_decay": "channel"},
         EXPERTS | LATENT | {"top_k": ("num_experts_per_token",), "router_groups": ("num_expert_group",)},
@@ -121,8 +175,16 @@ def hybrid(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: se
         table["mixer_pattern"] = pattern(["A" if i in indices else "M" for i in range(layers)])
     elif kind == "kimi_linear":
         _kimi(config, table, layers, used)
+    elif kind == "jamba":
+        _jamba(config, table, layers, used)
+    elif kind in ("lfm2", "lfm2_moe"):
+        _lfm2(config, table, layers, used)
     else:
         table["mixer_pattern"] = _types(config, layers, used)
+    if kind.startswith("minimax"):
+        _lightning(config, table, used)
+    elif kind == "olmo_hybrid":
+        _olmo(table)
     if kind == "granitemoehybrid" and not config.get("num_local_experts"):
         for name in ("experts", "expert_ffn", "shared_ffn", "top_k"):
             table.pop(name, None)
@@ -156,8 +218,12 @@ def _one_module(config: Mapping[str, Any], table: dict[str, Any], layers: int, u
 
 def _types(config: Mapping[str, Any], layers: int, used: set[str]) -> str:
     """A letter for each layer from `layer_types`, or attention every so many layers."""
-    used.update(name for name in ("layer_types", "layers_block_type", "full_attention_interval") if name in config)
+    names = ("layer_types", "layers_block_type", "full_attention_interval", "attn_type_list")
+    used.update(name for name in names if name in config)
     types = config.get("layer_types") or config.get("layers_block_type")
+    numbers = config.get("attn_type_list")
+    if types is None and isinstance(numbers, list):  # MiniMax: 0 is linear attention
+        types = ["linear_attention" if number == 0 else "full_attention" for number in numbers]
     if types is None:
         every = config.get("full_attention_interval", 4)
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
@@ -193,6 +259,63 @@ def _kimi(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: s
     sigmoid = config.get("moe_router_activation_func", "sigmoid") == "sigmoid"
     table |= {"router": "sigmoid", "balance": "bias"} if sigmoid else {}
     used |= {"linear_attn_config", "num_shared_experts", "first_k_dense_replace", "moe_router_activation_func", "moe_layer_freq"}
+
+
+def _lightning(config: Mapping[str, Any], table: dict[str, Any], used: set[str]) -> None:
+    """Linear layers with as many heads, and as wide, as attention's."""
+    heads = int(table["heads"])
+    width = int(table.get("head_dim") or int(table["hidden"]) // heads)
+    table |= {"linear_heads": heads, "linear_key_heads": heads, "linear_key_dim": width, "linear_value_dim": width}
+    used.add("block_size")
+
+
+def _olmo(table: dict[str, Any]) -> None:
+    """Heads of linear attention default to attention's, keys to three quarters of the hidden size."""
+    heads = int(table.get("linear_heads") or table["heads"])
+    keys = int(table.get("linear_key_heads") or heads)
+    width = int(table.get("linear_key_dim") or 3 * int(table["hidden"]) // 4 // keys)
+    table |= {"linear_heads": heads, "linear_key_heads": keys, "linear_key_dim": width}
+    table.setdefault("linear_value_dim", 2 * width)
+
+
+def _jamba(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str]) -> None:
+    """Attention and experts each at a period and an offset; the others are Mamba layers and dense MLPs."""
+    names = {"attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_expand": 2}
+    every, first, every_moe, first_moe, expand = (natural(config, name, usual) for name, usual in names.items())
+    used.update(name for name in names if name in config)
+    table["mixer_pattern"] = pattern(["A" if i % max(1, every) == first else "M" for i in range(layers)])
+    if int(table["experts"]) > 1:
+        table["layer_pattern"] = pattern(["E" if i % max(1, every_moe) == first_moe else "D" for i in range(layers)])
+    else:
+        for name in ("experts", "top_k", "expert_ffn"):
+            table.pop(name, None)
+    table |= {"ssm_heads": max(1, max(1, expand) * int(table["hidden"]) // 64), "ssm_head_dim": 64}
+
+
+def _lfm2(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str]) -> None:
+    """Which layers are convolutions, and the inner width that the type rounds itself."""
+    hidden, types = int(table["hidden"]), config.get("layer_types")
+    used |= {"layer_types", "full_attn_idxs", "num_dense_layers", "tie_embedding"} & set(config)
+    if isinstance(types, list):
+        if len(types) != layers or set(map(str, types)) - {"conv", "full_attention"}:
+            raise SpecError("layer_types", types, f"conv or full_attention for each of the {layers} layers")
+        attention = frozenset(i for i, kind in enumerate(types) if kind == "full_attention")
+    else:
+        listed = "full_attn_idxs" in config
+        attention = _indices(config, "full_attn_idxs", layers, first=0) if listed else frozenset(range(layers))
+    table["mixer_pattern"] = pattern(["A" if i in attention else "L" for i in range(layers)])
+    heads = max(1, hidden // 128)
+    table |= {"linear_heads": heads, "linear_key_heads": heads, "linear_key_dim": 64, "linear_value_dim": hidden // heads}
+    if table.get("experts"):
+        dense = natural(config, "num_dense_layers", 2)
+        table["layer_pattern"] = pattern(["D" if i < dense else "E" for i in range(layers)])
+    elif config.get("block_auto_adjust_ff_dim", True):
+        factor, multiple = config.get("block_ffn_dim_multiplier", 1.0), max(1, natural(config, "block_multiple_of", 256))
+        used |= {"block_auto_adjust_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of"} & set(config)
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor < 1e3:
+            raise SpecError("block_ffn_dim_multiplier", factor, "a number above 0")
+        width = int(factor * int(2 * int(table.get("ffn") or 4 * hidden) / 3))
+        table["ffn"] = -(-width // multiple) * multiple
 
 
 def _indices(config: Mapping[str, Any], key: str, layers: int, first: int) -> frozenset[int]:

@@ -7,13 +7,14 @@ from itertools import groupby
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.hf_families import Family
 
 LOCAL = ("sliding_attention", "chunked_attention")
 LARGEST = 10**9
 """No size of a network in use is larger."""
 
 
-def mixed(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> None:
+def mixed(kind: str, family: Family, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> None:
     """Fills `table` with patterns of layers, shared experts and routing, and notes which keys were read."""
     layers = int(table["layers"])
     dense = _dense(config, layers, used)
@@ -21,10 +22,11 @@ def mixed(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set
         table["layer_pattern"] = pattern(["D" if d else "E" for d in dense])
     used.update(key for key in ("use_sliding_window", "max_window_layers") if key in config)
     if table.get("window"):
-        _windows(kind, config, table, layers, used, assumed)
-    if "n_shared_experts" in config:
-        used.add("n_shared_experts")
-        table["shared_ffn"] = natural(config, "n_shared_experts", 0) * int(table.get("expert_ffn") or 0)
+        _windows(family, config, table, layers, used, assumed)
+    for name in ("n_shared_experts", "num_shared_experts"):
+        if name in config and table.get("experts"):
+            used.add(name)
+            table["shared_ffn"] = table.get("shared_ffn") or natural(config, name, 0) * int(table.get("expert_ffn") or 0)
     if kind == "llama4_text":
         if "expert_ffn" not in table:
             raise SpecError("intermediate_size", Nothing(), "the key intermediate_size in config.json: the width of an expert")
@@ -63,11 +65,30 @@ def _period(letters: Sequence[str]) -> int:
 
 def _dense(config: Mapping[str, Any], layers: int, used: set[str]) -> list[bool] | None:
     """Which layers have a dense MLP, where the configuration says."""
-    names = ("first_k_dense_replace", "moe_layer_freq", "decoder_sparse_step", "mlp_only_layers", "interleave_moe_layer_step")
+    names = (
+        "first_k_dense_replace",
+        "num_dense_layers",
+        "moe_layer_freq",
+        "decoder_sparse_step",
+        "mlp_only_layers",
+        "interleave_moe_layer_step",
+        "mlp_layer_types",
+    )
     if not any(config.get(name) is not None for name in names):
         return None
     used.update(name for name in names if name in config)
-    first, every = natural(config, "first_k_dense_replace", 0), max(1, natural(config, "moe_layer_freq", 1))
+    kinds = config.get("mlp_layer_types")
+    if kinds is not None:
+        if not isinstance(kinds, list) or len(kinds) != layers or set(map(str, kinds)) - {"dense", "sparse"}:
+            raise SpecError("mlp_layer_types", kinds, f"dense or sparse for each of the {layers} layers")
+        return [one == "dense" for one in kinds]
+    first = natural(config, "first_k_dense_replace", natural(config, "num_dense_layers", 0))
+    freq = config.get("moe_layer_freq")
+    if isinstance(freq, list):  # a 0 or 1 for each layer
+        if len(freq) != layers or any(one not in (0, 1) for one in freq):
+            raise SpecError("moe_layer_freq", freq, f"0 or 1 for each of the {layers} layers, or one number")
+        return [one == 0 for one in freq]
+    every = max(1, natural(config, "moe_layer_freq", 1))
     step = max(1, natural(config, "decoder_sparse_step", 1), natural(config, "interleave_moe_layer_step", 1))
     only = config.get("mlp_only_layers") or []
     if not isinstance(only, list) or not all(isinstance(layer, int) for layer in only):
@@ -76,22 +97,29 @@ def _dense(config: Mapping[str, Any], layers: int, used: set[str]) -> list[bool]
     return [i < first or i % every != 0 or (i + 1) % step != 0 or i in dense for i in range(layers)]
 
 
-def _windows(kind: str, config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str], assumed: list[str]) -> None:
+def _windows(
+    family: Family, config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str], assumed: list[str]
+) -> None:
     """Which layers have the window: a list of layer types, a period, or what the type always does."""
-    names = ("layer_types", "sliding_window_pattern", "_sliding_window_pattern", "no_rope_layers")
+    names = ("layer_types", "sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers", "no_rope_layers")
     used.update(name for name in names if name in config)
     types = config.get("layer_types")
-    if kind == "qwen3_moe" and not config.get("use_sliding_window", False):
-        table.pop("window")
-    elif isinstance(types, list):
+    if isinstance(types, list):
         if len(types) != layers:
             raise SpecError("layer_types", f"{len(types)} entries", f"one for each of the {layers} layers")
         table["window_pattern"] = pattern(["L" if name in LOCAL else "G" for name in types])
-    elif kind in ("gemma3_text", "gpt_oss", "llama4_text"):
-        usual = {"gemma3_text": 6, "gpt_oss": 2, "llama4_text": 4}[kind]
-        period = natural(config, "sliding_window_pattern", natural(config, "_sliding_window_pattern", usual))
+    elif family.window_off and not config.get("use_sliding_window", False):
+        table.pop("window")
+    elif family.period is not None:
+        period = family.period
+        for name in reversed(names[1:4]):
+            period = natural(config, name, period)
         table["window_pattern"] = pattern(["L" if (i + 1) % max(1, period) else "G" for i in range(layers)])
         assumed.append(f"every {period}th layer sees all tokens, the others a window of {table['window']}")
+    elif family.window_off and natural(config, "max_window_layers", 0):
+        first = min(layers, natural(config, "max_window_layers", 0))
+        table["window_pattern"] = pattern(["G" if i < first else "L" for i in range(layers)])
+        assumed.append(f"a window of {table['window']} in the layers after the first {first}")
     else:
         assumed.append(f"sliding window of {table['window']} in every layer")
 

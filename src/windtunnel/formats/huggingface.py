@@ -8,22 +8,40 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from windtunnel.base.errors import Nothing, SpecError, UnknownName
-from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, MIXED, NOT_MODELLED, Family
+from windtunnel.base.errors import Nothing, SpecError, UnknownName, nearest
+from windtunnel.formats.hf_dense import DENSE
+from windtunnel.formats.hf_experts import MIXTURES, NOT_DECODERS, UNKNOWN
+from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, Family
 from windtunnel.formats.hf_families import FAMILIES as DECODERS
 from windtunnel.formats.hf_hybrids import HYBRIDS, hybrid
 from windtunnel.formats.hf_mixtures import LARGEST, mixed
 from windtunnel.formats.hf_vision import vision_of
 from windtunnel.formats.imported import Imported
+from windtunnel.formats.stated import Stated
 from windtunnel.spec import load_model
 from windtunnel.spec.common import LARGEST_LAYERS
 from windtunnel.spec.explain import explain
 from windtunnel.spec.vision import Vision
 
 FORMAT = "huggingface"
-FAMILIES = DECODERS | HYBRIDS
-TEXT = {"qwen2_5_vl": "qwen2", "qwen2_5_vl_text": "qwen2"}
+FAMILIES = DECODERS | DENSE | MIXTURES | HYBRIDS
+TEXT = {
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen2_5_omni_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "glm4v_text": "glm4",
+    "glm4v_moe_text": "glm4_moe",
+    "gemma3": "gemma3_text",
+    "phi3_v": "phi3",
+    "kimi_k25_text": "deepseek_v3",
+}
 """Decoders that multimodal types name after themselves."""
+_FLAT = ("qwen2_vl", "qwen2_5_vl", "phi3_v")
+"""Multimodal types whose older files keep the decoder's keys at the top."""
 
 _INTEGERS = (
     "layers",
@@ -57,33 +75,60 @@ _INTEGERS = (
     "linear_value_dim",
     "conv_width",
 )
+_OF_EXPERTS = (
+    "experts",
+    "top_k",
+    "expert_ffn",
+    "shared_ffn",
+    "layer_pattern",
+    "router",
+    "balance",
+    "router_groups",
+    "router_top_groups",
+)
 _SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block", "qk_norm")
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
+_RECURRENT = (
+    "mamba_",
+    "ssm_",
+    "linear_num_",
+    "linear_attn",
+    "hybrid_",
+    "rwkv",
+    "conv_L_cache",
+    "time_",
+    "attn_type_list",
+    "is_encoder_decoder",
+)
+"""How keys begin that a decoder of attention alone does not have."""
 
 
-def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
-    """The model that `config` (the parsed config.json) describes.
+def from_config(config: Mapping[str, Any], name: str = "", stated: Stated | None = None) -> Imported:
+    """The model that `config` (the parsed config.json) describes; what the user has `stated` of it beats the file.
 
-    Raises `UnknownName` for an unknown `model_type`, `SpecError` for a missing or wrong key and for networks that are known but not
-    modelled.
+    A `model_type` that is not known is read as a decoder like Llama's, or as a mixture, where the file has the usual keys.
+    Raises `SpecError` for a missing or wrong key and for networks that are known but not modelled.
     """
     used: set[str] = {"model_type"}
-    inner = config.get("text_config")
-    if inner is None and config.get("model_type") in tuple(TEXT) and isinstance(config.get("vision_config"), Mapping):
-        inner = {key: value for key, value in config.items() if key != "vision_config"}  # older files keep both in one table
-    if isinstance(inner, Mapping) and isinstance(inner.get("model_type"), str):
-        return _multimodal(config, inner, name)
-    kind = _kind(config)
-    family = FAMILIES[kind]
+    inner = _inner(config)
+    if inner is not None:
+        return _multimodal(config, inner, name, stated)
     assumed: list[str] = []
+    kind, family = _family(config, stated or Stated(), assumed)
+    given = config
+    if family.rewrite is not None:
+        config, read = family.rewrite(config)
+        used |= read & set(given)
     table: dict[str, Any] = dict(family.fixed)
-    table |= _read(config, family, used, assumed)
-    ignored = [key for key in config if key not in used]
-    ignored += _special(kind, config, table, used, assumed)
+    if "position" not in table:
+        table["position"] = config.get("position")
+    table |= _read(config, family, stated or Stated(), used, assumed)
+    ignored = [key for key in given if key not in used]
+    ignored += _special(kind, family, config, table, used, assumed)
     _activation(config, family, table)
     table.setdefault("ffn", table.get("expert_ffn") or 4 * table["hidden"])
     if not _present(config, family, "ffn") and kind not in ("mpt", "llama4_text"):
-        assumed.append(f"ffn {table['ffn']}: four times the hidden size")
+        assumed.append(f"ffn {table['ffn']}: " + ("an expert's width" if table.get("expert_ffn") else "four times the hidden size"))
     assumed += family.notes
     table["name"] = name or str(config.get("_name_or_path") or kind)
     table["source"] = f"Hugging Face config.json, model_type {kind}"
@@ -93,10 +138,25 @@ def from_config(config: Mapping[str, Any], name: str = "") -> Imported:
     return Imported(FORMAT, model, built=built, ignored=left, assumed=tuple(assumed))
 
 
-def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str) -> Imported:
+def _inner(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The decoder's table of a multimodal configuration."""
+    kind = config.get("model_type")
+    for name in ("text_config", "llm_config", "language_config", "thinker_config"):
+        inner = config.get(name)
+        if isinstance(inner, Mapping):
+            named = inner.get("model_type") or TEXT.get(str(kind))
+            return {**inner, "model_type": named} if isinstance(named, str) else None
+    if kind in _FLAT and isinstance(config.get("vision_config"), Mapping):
+        return {key: value for key, value in config.items() if key != "vision_config"}
+    return None
+
+
+def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str, stated: Stated | None) -> Imported:
     """The decoder of `inner`, with the encoder of images where its type is known."""
     decoder = from_config(
-        {**inner, "model_type": TEXT.get(str(inner["model_type"]), inner["model_type"])}, name or str(config.get("model_type", ""))
+        {**inner, "model_type": TEXT.get(str(inner["model_type"]), inner["model_type"])},
+        name or str(config.get("model_type", "")),
+        stated,
     )
     assumed: list[str] = []
     vision = vision_of(config, decoder.model.hidden, assumed)
@@ -124,7 +184,8 @@ def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str) 
     )
 
 
-def _kind(config: Mapping[str, Any]) -> str:
+def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tuple[str, Family]:
+    """The type and what is known of it; a type that is not known is `UNKNOWN`, where the file has the usual keys."""
     kind = config.get("model_type")
     if not isinstance(kind, str):
         raise SpecError(
@@ -133,31 +194,61 @@ def _kind(config: Mapping[str, Any]) -> str:
             "one of " + ", ".join(sorted(FAMILIES)),
             "Is this a config.json of a Hugging Face model?",
         )
-    moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if kind not in (*MIXED, *HYBRIDS) else []
-    if kind in NOT_MODELLED or moe:
-        what = f"{kind} ({', '.join(moe)})" if moe else kind
+    if kind in NOT_DECODERS:
+        raise SpecError("model_type", kind, "a decoder that is modelled", f"Not modelled: {NOT_DECODERS[kind]}.")
+    if kind in FAMILIES:
+        family = FAMILIES[kind]
+        moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if not _mixture(kind, family) else []
+        if moe:
+            what = f"{kind} ({', '.join(moe)})"
+            raise SpecError("model_type", what, "a type with experts or latent attention", f"{kind} is read as a dense decoder.")
+        return kind, family
+    strange = [key for key in config if key.startswith(_RECURRENT) and _is_set(config[key])]
+    if strange:
         raise SpecError(
-            "model_type",
-            what,
-            "one of " + ", ".join(sorted(FAMILIES)),
-            "Experts and latent attention are read of " + ", ".join((*MIXED, *HYBRIDS)) + " alone.",
+            "model_type", kind, "a type that is known", f"{', '.join(sorted(strange)[:4])} of this one are not understood."
         )
-    if kind not in FAMILIES:
+    missing = [key for field in _REQUIRED for key in (_spellings(UNKNOWN, field)[0],) if _lacks(config, stated, field)]
+    if len(missing) == len(_REQUIRED):
         raise UnknownName("model_type", kind, sorted(FAMILIES))
-    return kind
+    experts = [key for key in EXPERT_KEYS if _is_set(config.get(key))]
+    near = nearest(kind, sorted(FAMILIES))
+    assumed.append(
+        f"model_type {kind} is not known: taken for "
+        + (f"a mixture of experts ({', '.join(experts)})" if experts else "a decoder like Llama's (RMS norm, rotary embedding)")
+        + (f"; did you mean {near}?" if near else "")
+        + " --set model.FIELD=VALUE corrects a field"
+    )
+    return kind, UNKNOWN
+
+
+def _mixture(kind: str, family: Family) -> bool:
+    """Whether a type may have experts, latent attention or layers of several kinds."""
+    return kind in HYBRIDS or "experts" in family.keys or "kv_lora_rank" in family.keys
+
+
+def _lacks(config: Mapping[str, Any], stated: Stated, field: str) -> bool:
+    return stated.whole(f"model.{field}") is None and _present(config, UNKNOWN, field) is None
 
 
 def _is_set(value: object) -> bool:
     return value not in (None, 0, 1, False) and value != {}
 
 
-def _read(config: Mapping[str, Any], family: Family, used: set[str], assumed: list[str]) -> dict[str, Any]:
+def _read(config: Mapping[str, Any], family: Family, stated: Stated, used: set[str], assumed: list[str]) -> dict[str, Any]:
     """Every field that a key of `config` or a default of the type gives."""
     table: dict[str, Any] = {}
     for field in (*COMMON_KEYS, *(extra for extra in family.keys if extra not in COMMON_KEYS)):
         if field in family.fixed:
             continue
         key = _present(config, family, field)
+        if (typed := stated.whole(f"model.{field}")) is not None:
+            table[field] = typed
+            used.update(name for name in _spellings(family, field) if name in config)
+            continue
+        if key is not None and field == "window" and config[key] in (0, -1, False):  # no window
+            used.add(key)
+            continue
         if key is not None:
             used.add(key)
             table[field] = _checked(key, field, config[key])
@@ -165,12 +256,21 @@ def _read(config: Mapping[str, Any], family: Family, used: set[str], assumed: li
         for name in _spellings(family, field):
             if name in config:  # written as null
                 used.add(name)
+        if field == "head_dim" and "head_dim" in config:  # written as null: what the hidden size gives
+            continue
         if field in family.defaults:
             table[field] = family.defaults[field]
             assumed.append(f"{field} {family.defaults[field]}: the type's default")
         elif field in _REQUIRED:
             spelled = _spellings(family, field)
-            raise SpecError(spelled[0], Nothing(), f"the key {' or '.join(spelled)} in config.json")
+            also = [f"model.{one}" for one in _REQUIRED if one not in table and _lacks(config, stated, one)]
+            known = ", ".join(sorted(used - {"model_type"})) or "none"
+            raise SpecError(
+                spelled[0],
+                Nothing(),
+                f"the key {' or '.join(spelled)} in config.json",
+                f"Or state it: {' '.join(f'--set {one}=N' for one in also or [f'model.{field}'])}. Keys understood: {known}.",
+            )
         elif field == "kv_heads":
             assumed.append("kv_heads: as many as heads")
         elif field == "max_seq":
@@ -200,7 +300,9 @@ def _activation(config: Mapping[str, Any], family: Family, table: dict[str, Any]
     plain = ACTIVATIONS.get(name) if isinstance(name, str) else None
     if plain is None:
         raise SpecError(str(_present(config, family, "activation")), name, ", ".join(sorted(ACTIVATIONS)))
-    if family.gated:
+    if family is UNKNOWN and plain in ("relu", "squared_relu"):
+        table["activation"] = plain
+    elif family.gated:
         gated = {"silu": "swiglu", "gelu": "geglu"}
         if plain not in gated:
             raise SpecError("hidden_act", name, "silu or gelu for a gated MLP")
@@ -211,21 +313,18 @@ def _activation(config: Mapping[str, Any], family: Family, table: dict[str, Any]
         table["activation"] = plain
 
 
-def _special(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> list[str]:
+def _special(
+    kind: str, family: Family, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]
+) -> list[str]:
     """What one type says in its own way; returns the keys below the top that it left out."""
     ignored: list[str] = []
-    if kind == "qwen2" or kind == "qwen3":
-        used.add("use_sliding_window")
-        if not config.get("use_sliding_window", False):
-            table.pop("window", None)
-        elif table.get("window"):
-            assumed.append(f"sliding window of {table['window']} in every layer")
-    elif kind in HYBRIDS:
+    if kind in HYBRIDS:
         hybrid(kind, config, table, used, assumed)
-    elif kind in MIXED:
-        mixed(kind, config, table, used, assumed)
-    elif table.get("window"):
-        assumed.append(f"sliding window of {table['window']} in every layer")
+    else:
+        mixed(kind, family, config, table, used, assumed)
+    if not table.get("experts") and kind not in HYBRIDS:
+        for name in _OF_EXPERTS:
+            table.pop(name, None)
     if kind == "mpt":
         ignored = _mpt(config, table, used, assumed)
     drop = [key for key in ("resid_pdrop", "hidden_dropout", "dropout", "attention_dropout") if key in config]

@@ -50,11 +50,6 @@ HARMLESS = frozenset(
 """Keys of a Hugging Face configuration that change neither the time nor the memory of a training step."""
 
 
-def harmless(key: str) -> bool:
-    """Whether an ignored key changes nothing that is predicted."""
-    return key.rpartition(".")[2] in HARMLESS
-
-
 @dataclass(frozen=True)
 class Imported:
     """The outcome of an import.

@@ -31,7 +31,11 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nccl-tests", "nccl.tests_log", "logs of nccl-tests and rccl-tests, and their JSON"),
     Importer("osu", "nccl.osu", "tables of the OSU micro-benchmarks"),
     Importer("nccl-debug", "nccl.debug_log", "NCCL INFO lines of NCCL_DEBUG=INFO"),
-    Importer("configuration", "configuration", "Hugging Face, Megatron-LM, DeepSpeed and torchtitan configurations"),
+    Importer(
+        "configuration",
+        "configuration",
+        "configurations of models and frameworks: Hugging Face, Megatron-LM, torchtitan, DeepSpeed, NeMo, Axolotl, Calculon, …",
+    ),
 )
 
 CONFIGURATIONS = frozenset({"configuration"})

@@ -52,7 +52,11 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None, s
     Raises `SpecError` naming the flag that is missing, wrong, or asks for something that is not modelled.
     """
     stated = stated or Stated()
-    args = parse(text, where, stated)
+    return from_given(parse(text, where, stated), on, stated)
+
+
+def from_given(args: Arguments, on: Job | None, stated: Stated, form: str = FORMAT) -> Imported:
+    """As `from_arguments`, of flags that were parsed, or that another reader wrote."""
     letters = pattern_of(args)
     if letters is not None and not args.has("num-layers"):
         args.given["num-layers"] = [str(len(letters))]
@@ -64,13 +68,47 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None, s
     _refuse(args)
     if not any(args.has(flag) for flag in _OF_A_PLAN):
         model = _model(args)
-        return Imported(FORMAT, model, None, None, None, _used(args), tuple(args.left_over()), tuple(args.assumed))
+        return Imported(form, model, None, None, None, _used(args), tuple(args.left_over()), tuple(args.assumed))
     _fill_sequence(args)
     model = _model(args)
     plan = _plan(args, model, on, stated)
     runtime = _runtime(args)
     job = _job(args, model, plan, runtime, on, stated) if on is not None else None
-    return Imported(FORMAT, model, plan, runtime, job, _used(args), tuple(args.left_over()), tuple(args.assumed))
+    return Imported(form, model, plan, runtime, job, _used(args), tuple(args.left_over()), tuple(args.assumed))
+
+
+def from_settings(
+    args: Arguments, model: Model, on: Job | None, stated: Stated, form: str = FORMAT, source: str = "Megatron-LM arguments"
+) -> Imported:
+    """As `from_arguments`, of settings that another reader wrote as flags, and of a known model."""
+    if model.experts:
+        args.given.setdefault("num-experts", [str(model.experts)])
+    plan = _even(_plan(args, model, on, stated), model, args)
+    runtime = _runtime(args)
+    if runtime.launch == "cuda_graph" and runtime.moe_host_wait:
+        runtime = runtime.model_copy(update={"moe_host_wait": False})
+        args.assumed.append("the host does not wait for the experts' token counts: the iteration is one CUDA graph")
+    job = _job(args, model, plan, runtime, on, stated) if on is not None else None
+    job = job.model_copy(update={"source": source}) if job is not None else None
+    return Imported(form, model, plan, runtime, job, _used(args), tuple(args.left_over()), tuple(args.assumed))
+
+
+def _even(plan: Plan, model: Model, args: Arguments) -> Plan:
+    """Stages as even as can be where layers do not divide and the source writes no layout; offloaded layers within a stage's."""
+    parts, changes = plan.pp * plan.vpp, dict[str, Any]()
+    if plan.stages is None and model.layers % parts and model.layers >= parts:
+        base, extra = divmod(model.layers, parts)
+        changes["stages"] = tuple(base + (part < extra) for part in range(parts))
+        args.assumed.append(
+            f"{extra} of {parts} virtual stages have {base + 1} layers, the others {base}: the layout is not in reach"
+        )
+    most = -(-model.layers // parts)
+    if plan.offload.activations > most:
+        changes["offload"] = plan.offload.model_copy(update={"activations": most})
+        args.assumed.append(
+            f"activations of all {most} layers of a virtual stage are offloaded (of {plan.offload.activations} stated)"
+        )
+    return plan.model_copy(update=changes) if changes else plan
 
 
 def _used(args: Arguments) -> tuple[str, ...]:

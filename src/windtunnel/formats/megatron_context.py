@@ -9,12 +9,12 @@ from windtunnel.base.errors import SpecError
 from windtunnel.formats.megatron_args import Arguments
 
 KINDS = ("p2p", "all_gather", "a2a", "a2a+p2p")
-SCOPES = ("attn", "mlp", "moe", "moe_router", "moe_preprocess")
+SCOPES = ("attn", "mamba", "mlp", "moe", "moe_router", "moe_preprocess")
 
 
 def context_of(args: Arguments, cp: int) -> dict[str, Any]:
     """Fields of the plan: how ranks exchange keys and values; empty without context parallelism."""
-    listed = args.words_of("cp-comm-type") or ["p2p"]
+    listed = [word.replace("allgather", "all_gather") for word in args.words_of("cp-comm-type") or ["p2p"]]
     kinds = list(dict.fromkeys(word for entry in listed for word in re.split(r"[,\s]+", entry) if word))
     sizes = args.words_of("hierarchical-context-parallel-sizes") or []
     for kind in kinds:
@@ -39,14 +39,14 @@ def context_of(args: Arguments, cp: int) -> dict[str, Any]:
 def graphs_of(args: Arguments) -> dict[str, Any]:
     """Launch mode: whole CUDA graphs, graphs of some modules, or none."""
     implementation = args.text("cuda-graph-impl")
-    if implementation not in (None, "none", "local", "transformer_engine"):
-        raise SpecError("--cuda-graph-impl", implementation, "none, local, transformer_engine")
+    if implementation not in (None, "none", "local", "transformer_engine", "full_iteration"):
+        raise SpecError("--cuda-graph-impl", implementation, "none, local, transformer_engine, full_iteration")
     old = args.switch("enable-cuda-graph") or args.switch("external-cuda-graph")
     scope = list(dict.fromkeys(word for entry in args.words_of("cuda-graph-scope") or [] for word in entry.split(",") if word))
     if not old and implementation in (None, "none"):
         return {}
     if unknown := [word for word in scope if word not in (*SCOPES, "full", "full_iteration")]:
         raise SpecError("--cuda-graph-scope", unknown[0], ", ".join((*SCOPES, "full_iteration")))
-    if not scope or "full" in scope or "full_iteration" in scope:
+    if not scope or implementation == "full_iteration" or "full" in scope or "full_iteration" in scope:
         return {"launch": "cuda_graph"}
     return {"launch": "eager", "graph_scope": scope}

@@ -38,7 +38,7 @@ def layers_of(args: Arguments, layers: int, pp: int) -> tuple[tuple[int, ...] | 
     stages = [counted // (pp * vpp)] * (pp * vpp)
     stages[0] -= args.switch("account-for-embedding-in-pipeline-split")
     stages[-1] -= args.switch("account-for-loss-in-pipeline-split")
-    return _checked(stages, "--num-layers", layers), vpp
+    return _checked(stages, "--num-layers", layers, least=0), vpp  # an end may be the embedding or the loss alone
 
 
 def _ends(layers: int, pp: int, vpp: int, first: int | None, last: int | None) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ def _written_out(repeat: re.Match[str]) -> str:
     return str(body) * int(times)
 
 
-def _checked(stages: list[int], flag: str, got: object) -> tuple[int, ...]:
-    if min(stages) < 1:
+def _checked(stages: list[int], flag: str, got: object, least: int = 1) -> tuple[int, ...]:
+    if min(stages) < least:
         raise SpecError(flag, got, "at least one layer in every virtual stage")
     return tuple(stages)

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.deepspeed import first_of_lists
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.stated import Stated
@@ -46,6 +47,8 @@ def telling(table: Mapping[str, Any]) -> bool:
 def from_neox(config: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model, plan and runtime; with `on`, also a job on that job's cluster. What the user has `stated` beats the file."""
     stated, assumed = stated or Stated(), list[str]()
+    if "autotuning" in config:
+        config = first_of_lists(config, "", assumed)
     keys = Keys({str(key).replace("-", "_"): value for key, value in config.items()})
     model = _model(keys, stated, assumed)
     gpus = stated.own_gpus or (on.cluster.gpus if on is not None else stated.gpus)

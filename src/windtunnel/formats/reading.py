@@ -53,7 +53,10 @@ class Context:
 
 
 class ImporterModule(Protocol):
-    """What the module of an importer offers; see docs/extend/importer.md."""
+    """What the module of an importer offers; see docs/extend/importer.md.
+
+    A module whose files stand beside those of other importers names these in `COMPANIONS`, and finds such files itself.
+    """
 
     def recognises(self, head: Head) -> bool:
         """Whether a file with this head is of the format: by content, never by its name alone."""

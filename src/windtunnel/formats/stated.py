@@ -6,18 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windtunnel.spec import Model
+
 
 @dataclass(frozen=True)
 class Stated:
-    """`fields` by their path in a job ("plan.seq"); `gpus`: those of the machine, which a source's own number beats."""
+    """`fields` by their path in a job ("plan.seq"); `gpus`: those of the machine, which a source's own number beats; `model`: what
+    `--model` names, for sources that name theirs on a hub."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     gpus: int | None = None
+    model: Model | None = None
 
     @classmethod
-    def of(cls, table: Mapping[str, Any], gpus: int | None = None) -> Stated:
+    def of(cls, table: Mapping[str, Any], gpus: int | None = None, model: Model | None = None) -> Stated:
         """From the nested table that `--set`s add up to."""
-        return cls(dict(_leaves(table, "")), gpus)
+        return cls(dict(_leaves(table, "")), gpus, model)
 
     def whole(self, path: str) -> int | None:
         """The whole number that is stated at a path."""

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.stated import Stated
@@ -43,7 +44,7 @@ def from_torchtitan(config: Mapping[str, Any], on: Job | None = None, stated: St
     """
     keys, assumed = Keys(config), list[str]()
     stated = stated or Stated()
-    model = _model(keys, assumed)
+    model = stated.model or _model(keys, assumed)
     gpus = stated.own_gpus or (on.cluster.gpus if on is not None else stated.gpus)
     plan = _plan(keys, model, gpus, stated, assumed)
     runtime = _runtime(keys, plan)
@@ -68,7 +69,8 @@ def from_torchtitan(config: Mapping[str, Any], on: Job | None = None, stated: St
 
 
 def _model(keys: Keys, assumed: list[str]) -> Model:
-    name, flavor = keys.text("model.name"), keys.text("model.flavor")
+    name, flavor = (keys.text(f"model.{word}") or keys.text(f"model_spec.{word}") for word in ("name", "flavor"))
+    keys.get("model_spec")
     if name == "transformers_modeling_backend" and (repository := keys.text("hf_transformers.model")) is not None:
         return _of_hub(repository, assumed)
     if name is None or flavor is None:
@@ -76,7 +78,7 @@ def _model(keys: Keys, assumed: list[str]) -> Model:
             "model.flavor",
             Nothing() if flavor is None else flavor,
             "name and flavor of a model, as [model] has them",
-            "Recipes without them: give --model FILE of the same network.",
+            "Or give the model beside it: --model NAME or --model CONFIG.JSON.",
         )
     wanted = f"{name}-{flavor}".lower()
     for ending in ATTENTION_SUFFIXES:
@@ -84,6 +86,8 @@ def _model(keys: Keys, assumed: list[str]) -> Model:
     if wanted in TABLES:
         return load_model({"name": f"torchtitan-{wanted}", "source": "torchtitan v0.2.2", **TABLES[wanted]})
     known = FLAVORS.get(wanted, wanted.replace("_", "-"))
+    if known not in names("models") and (found := catalogue_model(flavor if flavor.count("-") > 1 else f"{name}-{flavor}")):
+        known = found.name
     if known not in names("models"):
         others = [entry for entry in names("models") if entry.startswith(("qwen3", "gpt-oss"))]
         raise UnknownName("model.flavor", wanted, sorted((*FLAVORS, *TABLES, *others)))
@@ -110,6 +114,9 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
 
     tp, pp, cp = degree("tensor_parallel", "tp"), degree("pipeline_parallel", "pp"), degree("context_parallel", "cp")
     replicate, shard = degree("data_parallel_replicate"), keys.whole("parallelism.data_parallel_shard_degree") or -1
+    if shard * replicate * tp * pp * cp == 1 and gpus is not None and gpus > 1:
+        shard = -1
+        assumed.append(f"shards over all {gpus} GPUs: degrees of 1 are those of a try on one (--set cluster.gpus=1)")
     if shard < 1 and gpus is not None:
         shard = max(1, gpus // (replicate * tp * pp * cp))
     dp = replicate * shard if shard > 0 else None
@@ -127,7 +134,8 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
         assumed.append(f"global batch {total}: {local} a data-parallel rank (training.global_batch_size left out)")
     micro = local
     if pp > 1:
-        micro = keys.count("parallelism.pipeline_parallel_microbatch_size") or 1
+        several = keys.count("parallelism.num_pp_microbatches")
+        micro = max(1, local // several) if several else keys.count("parallelism.pipeline_parallel_microbatch_size") or 1
     fields: dict[str, Any] = {
         "tp": tp,
         "pp": pp,
@@ -192,7 +200,7 @@ def _stages(keys: Keys, model: Model, pp: int) -> dict[str, Any]:
 
 
 def _recompute(keys: Keys, model: Model, pp: int, assumed: list[str]) -> dict[str, Any]:
-    mode = keys.text("activation_checkpoint.mode") or "selective"
+    mode = keys.text("activation_checkpoint.mode") or _dumped_mode(keys)
     option = str(keys.get("activation_checkpoint.selective_ac_option") or "op")
     if mode not in ("none", "full", "selective"):
         raise SpecError("activation_checkpoint.mode", mode, "none, selective, full")
@@ -206,6 +214,15 @@ def _recompute(keys: Keys, model: Model, pp: int, assumed: list[str]) -> dict[st
     count = -(-model.layers // (pp * vpp)) // int(option[:9])
     assumed.append(f"{count} layers of every stage recompute in full (every {option}th)")
     return {"recompute": "full", "recompute_layers": count} if count else {"recompute": "none"}
+
+
+def _dumped_mode(keys: Keys) -> str:
+    """A dumped configuration names no mode: its kind shows in the fields that it has (distributed/activation_checkpoint.py)."""
+    section = keys.get("activation_checkpoint")
+    if not isinstance(section, Mapping) or "preserve_rng_state" not in section:
+        return "selective" if "model_spec" not in keys.table else "none"
+    fields = set(section) - {"preserve_rng_state", "determinism_check", "debug"}
+    return "selective" if fields else "full"
 
 
 def _float8(keys: Keys, precision: str) -> dict[str, Any]:

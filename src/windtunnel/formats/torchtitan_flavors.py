@@ -13,6 +13,8 @@ FLAVORS = {
     "llama3-405b": "llama3.1-405b",
     "deepseek_v3-16b": "deepseek-v2-lite",
     "deepseek_v3-671b": "deepseek-v3",
+    "kimi_k2_7-kimi-k2.5": "kimi-k2",
+    "kimi_k2_7-kimi-vl-a3b": "moonlight-16b-a3b",
     "llama4-17bx16e": "llama4-scout",
     "llama4-17bx128e": "llama4-maverick",
 }
@@ -39,6 +41,19 @@ _DEEPSEEK = {
     "layer_pattern": "D1E5",
     "tied_embeddings": False,
 }
+_QWEN35 = {
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 64,
+    "attention_gate": True,
+    "mixer_pattern": "L3A",
+    "linear_heads": 4,
+    "linear_key_heads": 4,
+    "linear_key_dim": 64,
+    "linear_value_dim": 64,
+    "vocab": 248320,
+    "tied_embeddings": False,
+}
 _GPT_OSS = {
     "layers": 4,
     "hidden": 256,
@@ -61,8 +76,12 @@ _DEBUG: dict[str, dict[str, Any]] = {
     "qwen3": {**_QWEN, "tied_embeddings": True},
     "deepseek_v3": {**_COMMON, **_DEEPSEEK, **_LATENT},
     "gpt_oss": {**_COMMON, **_GPT_OSS},
+    "kimi_k2_7": {**_COMMON, **_DEEPSEEK, **_LATENT},
 }
 TABLES: dict[str, dict[str, Any]] = {f"{name}-debugmodel": table for name, table in _DEBUG.items()} | {
-    "qwen3-debugmodel_moe": {**_QWEN, "experts": 64, "top_k": 8, "expert_ffn": 768, "tied_embeddings": False}
+    "qwen3-debugmodel_non_fused_qkv": {**_QWEN, "tied_embeddings": True},
+    "qwen3_5-debugmodel": {**_QWEN, **_QWEN35, "layers": 8, "ffn": 512},
+    "qwen3_5-debugmodel_moe": {**_QWEN, **_QWEN35, "layers": 4, "experts": 8, "top_k": 2, "expert_ffn": 256, "shared_ffn": 256},
+    "qwen3-debugmodel_moe": {**_QWEN, "experts": 64, "top_k": 8, "expert_ffn": 768, "tied_embeddings": False},
 }
 """Models that only tests use, as tables of `spec.Model`."""

@@ -114,7 +114,8 @@ def _channels(graph: TraceGraph) -> tuple[Int64s, Int64s, ChannelTable]:
             # Where no lane keeps the order of calls, only equal ones meet.
             size = float(graph.bytes[at])
             what = () if graph.lane[at] >= 0 else (int(graph.comm[at]), size if size == size else -1.0)
-            channel[at] = open_(("call", int(graph.group[at]), *what), ChannelKind.COLLECTIVE, len(members))
+            key = ("call", int(graph.group[at]), int(graph.tag[at]), *what)  # a tag says which call of the group it is
+            channel[at] = open_(key, ChannelKind.COLLECTIVE, len(members))
             slot[at] = members.index(own)
             continue
         peer, sends = int(graph.peer[at]), graph.kind[at] == TaskKind.SEND

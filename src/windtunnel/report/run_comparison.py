@@ -5,12 +5,12 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from windtunnel.runs.comparison import MOST_CAUSES, CallPart, Comparison
+from windtunnel.runs.comparison import MOST_CAUSES, CallPart, RunComparison
 
 MOST_ROWS = 8
 
 
-def show(comparison: Comparison, console: Console) -> None:
+def show(comparison: RunComparison, console: Console) -> None:
     """The step, the causes, then the parts, calls and ranks behind them."""
     _headline(comparison, console)
     if comparison.fit is None:
@@ -22,7 +22,7 @@ def show(comparison: Comparison, console: Console) -> None:
     _ranks(comparison, console)
 
 
-def _headline(comparison: Comparison, console: Console) -> None:
+def _headline(comparison: RunComparison, console: Console) -> None:
     measured, expected = comparison.measured_step, comparison.expected_step
     over = measured / expected - 1.0
     console.print(
@@ -32,7 +32,7 @@ def _headline(comparison: Comparison, console: Console) -> None:
     )
 
 
-def _causes(comparison: Comparison, console: Console) -> None:
+def _causes(comparison: RunComparison, console: Console) -> None:
     console.print()
     console.print("[bold]Largest causes[/] (what the predicted step grows by with each alone)", highlight=False)
     causes = comparison.causes[:MOST_CAUSES]
@@ -58,7 +58,7 @@ def _causes(comparison: Comparison, console: Console) -> None:
             )
 
 
-def _parts(comparison: Comparison, console: Console) -> None:
+def _parts(comparison: RunComparison, console: Console) -> None:
     table = _table("part of a step, mean over ranks", "measured", "expected", "difference")
     for part in comparison.parts:
         if max(part.measured, part.expected) > 1e-4 * comparison.measured_step:
@@ -67,7 +67,7 @@ def _parts(comparison: Comparison, console: Console) -> None:
     console.print(table)
 
 
-def _calls(comparison: Comparison, console: Console) -> None:
+def _calls(comparison: RunComparison, console: Console) -> None:
     if not comparison.calls:
         return
     table = _table("call", "over", "bytes", "count", "expected", "one takes", "expected")
@@ -78,7 +78,7 @@ def _calls(comparison: Comparison, console: Console) -> None:
     console.print(table)
 
 
-def _ranks(comparison: Comparison, console: Console) -> None:
+def _ranks(comparison: RunComparison, console: Console) -> None:
     if len(comparison.ranks) < 2:
         return
     table = _table("rank", "stage", "kernels", "expected", "others waited for it", "it waited")

@@ -49,6 +49,8 @@ class AxisOf:
         """The group of axes of a call that `rank` makes in a communicator of `ranks`."""
         if comm is Comm.SEND_RECV and (len(ranks) <= 2 or self.job.plan.pp > 1 and not self._by_ranks.get(frozenset(ranks))):
             return "pp"
+        if comm is Comm.ALL_TO_ALL and not name and len(ranks) == self.job.plan.ep > 1:
+            return "ep"  # only experts exchange tokens all to all, whatever other axis has the same ranks
         named = next((axis for axis, pattern in _NAMES if re.search(pattern, name.lower())), None) if name else None
         if ranks and (known := self._by_ranks.get(frozenset(ranks))) is not None:
             return named if named is not None and self._same(ranks, named) else known

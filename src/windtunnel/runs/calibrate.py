@@ -27,7 +27,7 @@ _LEAST, _MOST = 0.1, 30.0
 
 
 @dataclass(frozen=True)
-class Fit:
+class CalibrationFit:
     """A calibration, the factors behind it (with their errors, on the job without calibration) and what is odd beside them."""
 
     calibration: Calibration
@@ -39,13 +39,13 @@ class Calibrated:
     """A fit to runs. `before`, `after`: predicted step over each measured step that was left out of the fit, minus 1; empty where
     the runs have a single step."""
 
-    fit: Fit
+    fit: CalibrationFit
     before: Floats
     after: Floats
     steps_fitted: int
 
 
-def fit(measured: Observed, job: Job) -> Fit:
+def fit(measured: Observed, job: Job) -> CalibrationFit:
     """The factors with which the prediction of a job shows what was measured."""
     calibration = job.calibration or Calibration()
     first: Factors | None = None
@@ -64,7 +64,7 @@ def fit(measured: Observed, job: Job) -> Fit:
     own = job.calibration or Calibration()
     settled = tuple(replace(f, value=calibration.factor(f.path) / own.factor(f.path)) for f in first.factors)
     errors = {f.path: f.error for f in settled if f.error == f.error}
-    return Fit(calibration.model_copy(update={"errors": errors}), replace(first, factors=settled))
+    return CalibrationFit(calibration.model_copy(update={"errors": errors}), replace(first, factors=settled))
 
 
 def calibrate(runs: Sequence[Run], job: Job) -> Calibrated:
@@ -100,10 +100,10 @@ def _only(run: Run, numbers: list[int]) -> Run:
     return with_steps(run, numbers)
 
 
-def _mean(fits: list[Fit], counts: list[int], job: Job, source: str) -> Fit:
+def _mean(fits: list[CalibrationFit], counts: list[int], job: Job, source: str) -> CalibrationFit:
     """Geometric means of the factors of several fits."""
     if len(fits) == 1:
-        return Fit(fits[0].calibration.model_copy(update={"source": source}), fits[0].factors)
+        return CalibrationFit(fits[0].calibration.model_copy(update={"source": source}), fits[0].factors)
     own = job.calibration or Calibration()
     paths = dict.fromkeys(factor.path for one in fits for factor in one.factors.factors)
     calibration, errors, merged = own, dict[str, float](), list[Factor]()
@@ -123,4 +123,4 @@ def _mean(fits: list[Fit], counts: list[int], job: Job, source: str) -> Fit:
         calibration = calibration.times(path, value)
         merged.append(replace(mine[0][0], value=value, error=errors[path], samples=sum(factor.samples for factor, _ in mine)))
     factors = replace(fits[0].factors, factors=tuple(merged))
-    return Fit(calibration.model_copy(update={"errors": errors, "source": source}), factors)
+    return CalibrationFit(calibration.model_copy(update={"errors": errors, "source": source}), factors)

@@ -15,7 +15,7 @@ from windtunnel.spec import Job
 from windtunnel.spec.calibration import Calibration
 from windtunnel.spec.unequal import Unequal
 
-NOISE = 0.01
+NOISE = 0.03
 """A factor within this of 1 is no cause."""
 
 _CLASSES = {
@@ -39,7 +39,7 @@ _AXES = {
 
 
 @dataclass(frozen=True)
-class Cause:
+class StepCause:
     """A cause of the difference. `key`: a path of `spec.calibration`, `rank N`, or `group A-B`; `seconds`: what the step grows by
     (below 0: shrinks) with this factor alone; `test`: what to set or look at."""
 
@@ -51,7 +51,7 @@ class Cause:
     changed: Job
 
 
-def causes_of(job: Job, factors: Factors, step: float | None = None) -> tuple[Cause, ...]:
+def causes_of(job: Job, factors: Factors, step: float | None = None) -> tuple[StepCause, ...]:
     """All causes, the dearest first; those that cost nothing now (hidden behind others) come last, the largest factor first.
 
     `step`: the predicted step where it is known already.
@@ -60,22 +60,22 @@ def causes_of(job: Job, factors: Factors, step: float | None = None) -> tuple[Ca
     return tuple(sorted(_candidates(job, factors, base), key=lambda cause: _weight(cause, base), reverse=True))
 
 
-def _weight(cause: Cause, base: float) -> tuple[float, float]:
+def _weight(cause: StepCause, base: float) -> tuple[float, float]:
     seconds = abs(cause.seconds)
     return (seconds if seconds > 1e-4 * base else 0.0, abs(math.log(cause.factor)))
 
 
-def _candidates(job: Job, factors: Factors, base: float) -> Iterator[Cause]:
+def _candidates(job: Job, factors: Factors, base: float) -> Iterator[StepCause]:
     for factor in factors.factors:
         if abs(factor.value - 1.0) > max(NOISE, 2.0 * (factor.error if factor.error == factor.error else 0.0)):
             changed = with_factor(job, factor.path, factor.value)
             words, test = _of_factor(factor)
-            yield Cause(factor.path, factor.value, _grows(changed, base), words, test, changed)
+            yield StepCause(factor.path, factor.value, _grows(changed, base), words, test, changed)
     for odd in factors.odd:
         changed = _with_odd(job, odd)
         words, test = _of_odd(odd, job)
         name = f"rank {odd.ranks[0]}" if odd.kind == "rank" else f"group {odd.ranks[0]}-{odd.ranks[-1]}"
-        yield Cause(name, odd.factor, _grows(changed, base), words, test, changed)
+        yield StepCause(name, odd.factor, _grows(changed, base), words, test, changed)
 
 
 def with_factor(job: Job, path: str, value: float) -> Job:

@@ -9,18 +9,18 @@ import numpy as np
 
 from windtunnel.predict import predict
 from windtunnel.records.run import Run
-from windtunnel.runs.calibrate import Fit, fit
-from windtunnel.runs.causes import Cause, causes_of
+from windtunnel.runs.calibrate import CalibrationFit, fit
+from windtunnel.runs.causes import StepCause, causes_of
 from windtunnel.runs.expected import expected_run
 from windtunnel.runs.factors import nearest_call, stages_of
-from windtunnel.runs.observed import CallKey, Observed, observe
+from windtunnel.runs.observed import CallKind, Observed, observe
 from windtunnel.spec import Job
 
 MOST_CAUSES = 3
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """Seconds of a step that one part of it takes, measured and expected: the mean over the traced ranks and their stages."""
 
     name: str
@@ -54,7 +54,7 @@ class RankPart:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Everything of a comparison; seconds. `explained`: what the prediction becomes with all factors at once. `parts`, `calls` and
     `ranks` are empty for a run without events of a device."""
 
@@ -64,11 +64,11 @@ class Comparison:
     steps: int
     expected_step: float
     explained_step: float
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     calls: tuple[CallPart, ...]
     ranks: tuple[RankPart, ...]
-    causes: tuple[Cause, ...]
-    fit: Fit | None
+    causes: tuple[StepCause, ...]
+    fit: CalibrationFit | None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON: stable keys, SI units."""
@@ -90,7 +90,7 @@ class Comparison:
         }
 
 
-def compare_run(run: Run, job: Job) -> Comparison:
+def compare_run(run: Run, job: Job) -> RunComparison:
     """A run against the prediction of its job. A run of logs alone gives the steps and no causes."""
     measured = observe(run, job)
     step = predict(job).step_time_s
@@ -99,19 +99,19 @@ def compare_run(run: Run, job: Job) -> Comparison:
         settled = seconds[1:] if len(seconds) > 2 else seconds
         middle = float(np.median(settled)) if len(settled) else float("nan")
         spread = float(np.std(settled)) if len(settled) > 1 else 0.0
-        return Comparison(job, middle, spread, len(settled), step, step, (), (), (), (), None)
+        return RunComparison(job, middle, spread, len(settled), step, step, (), (), (), (), None)
     expected = observe(expected_run(job), job)
     fitted = fit(measured, job)
     explained = predict(_with_all(job, fitted)).step_time_s
     spread = float(np.std(measured.step)) if len(measured.step) > 1 else 0.0
-    return Comparison(
+    return RunComparison(
         job, float(np.median(measured.step)), spread, len(measured.step), step, explained,
         _parts(measured, expected, job), _calls(measured, expected), _ranks(measured, expected, job),
         causes_of(job, fitted.factors, step), fitted,
     )  # fmt: skip
 
 
-def _with_all(job: Job, fitted: Fit) -> Job:
+def _with_all(job: Job, fitted: CalibrationFit) -> Job:
     """The job with the calibration, and with the slow ranks that were found."""
     slow = [{"ranks": list(odd.ranks), "factor": max(1.0, odd.factor)} for odd in fitted.factors.odd if odd.kind == "rank"]
     changed = job.model_copy(update={"calibration": fitted.calibration})
@@ -122,14 +122,14 @@ def _with_all(job: Job, fitted: Fit) -> Job:
     return changed.model_copy(update={"unequal": Unequal.model_validate({"slow": slow})})
 
 
-def _parts(measured: Observed, expected: Observed, job: Job) -> tuple[Part, ...]:
+def _parts(measured: Observed, expected: Observed, job: Job) -> tuple[StepPart, ...]:
     """Kernel classes, then what the breakdown says of calls, copies and idle time."""
     stage = stages_of(measured.ranks, job)
     parts = []
     for name in dict.fromkeys((*expected.kernels, *measured.kernels)):
         here = expected.kernels.get(name, np.zeros(len(expected.ranks)))[stage]
         there = measured.kernels.get(name, np.zeros(len(measured.ranks)))
-        parts.append(Part(name, float(there.mean()), float(here.mean())))
+        parts.append(StepPart(name, float(there.mean()), float(here.mean())))
     parts.sort(key=lambda part: -max(part.measured, part.expected))
     for name, label in (
         ("exposed", "exposed communication"),
@@ -140,13 +140,13 @@ def _parts(measured: Observed, expected: Observed, job: Job) -> tuple[Part, ...]
         ("queue", "idle: launched, waits"),
     ):
         both = (float(np.mean([getattr(time, name) for time in side.times])) for side in (measured, expected))
-        parts.append(Part(label, *both))
+        parts.append(StepPart(label, *both))
     return tuple(parts)
 
 
 def _calls(measured: Observed, expected: Observed) -> tuple[CallPart, ...]:
     nothing = (float("nan"), 0.0)
-    pairs: dict[CallKey, tuple[tuple[float, float], tuple[float, float]]] = {}
+    pairs: dict[CallKind, tuple[tuple[float, float], tuple[float, float]]] = {}
     left = dict(measured.calls)
     for key, here in expected.calls.items():
         near = nearest_call(key, left)

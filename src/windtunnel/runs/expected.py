@@ -13,10 +13,10 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s, Uint8s
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
-from windtunnel.engine import run
+from windtunnel.engine import HOST_SYNC, run
 from windtunnel.engine.timeline import OpTimes
 from windtunnel.network.groups.ranks import members
-from windtunnel.predict.price.calibrated import axis_group, class_of_kind
+from windtunnel.predict.price.calibrated import axis_group, kernel_name
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 from windtunnel.predict.program.lower import Lowered, executed, lower
 from windtunnel.predict.runs.setting import Setting
@@ -26,9 +26,6 @@ from windtunnel.workload import Axis, Kind, Workload, build
 
 MOST_EVENTS = 4_000_000
 """Kernels and calls of all stages beyond which a prediction is not written as a run: some 500 MB."""
-
-PREFIX = "windtunnel::"
-"""Begin of the names of predicted kernels."""
 
 NCCL_NAMES = {
     Comm.ALL_REDUCE: "ncclDevKernel_AllReduce",
@@ -88,8 +85,7 @@ class _Stage:
         self.workload, self.lowered, self.stage, self.calls, self.ranks = workload, lowered, stage, calls, ranks
         self.rank = int(ranks[stage])
         self.names: dict[str, int] = {}
-        self.groups: dict[tuple[int, ...], int] = {}
-        self.group_names: list[str] = []
+        self.groups: dict[tuple[tuple[int, ...], str], int] = {}
         self.axes: dict[Axis, int] = {}
         self.first = int(lowered.program.rank_start[stage])
 
@@ -118,7 +114,7 @@ class _Stage:
             meets, program.rv_stream[np.where(meets, meeting, 0)] if len(program.rv_stream) else 0, program.op_stream[place]
         )
         distinct, index = np.unique(row[kernel], return_inverse=True)
-        labels = [self._name(f"{PREFIX}{class_of_kind(int(ops.kind[r]))}::{ops.names[r]}") for r in distinct.tolist()]
+        labels = [self._name(kernel_name(int(ops.kind[r]), ops.names[r])) for r in distinct.tolist()]
         name[kernel] = np.array(labels, np.int32)[index] if len(labels) else 0
         for number in np.flatnonzero(calls).tolist():
             call, key = self._call(number, row, meeting, meets, instance)
@@ -126,7 +122,15 @@ class _Stage:
             name[number] = self._name(NCCL_NAMES.get(call.comm, _SEND_RECV))
             group[number] = self._transfer(call) if call.comm is Comm.SEND_RECV and key >= 0 else self._group(call.axis)
             sequence[number] = key if call.comm is Comm.SEND_RECV else -1
-        return self._joined(shown, calls, name, lane, start, end - start, comm, size, group, sequence, launched)
+        waits = shown & self._host_waits(at, instance, meets, place)
+        return self._joined(shown, calls, waits, name, lane, start, end - start, comm, size, group, sequence, launched)
+
+    def _host_waits(self, at: Int64s, instance: Int32s, meets: Bools, place: Int64s) -> Bools:
+        """Which operators the host waits for: those that say so, and the last one of an instance that does."""
+        program = self.lowered.program
+        last = np.append(instance[1:] != instance[:-1], True) if len(instance) else np.zeros(0, bool)
+        of_instance = last & ((program.flags[at] & HOST_SYNC) != 0)
+        return np.asarray(of_instance | ~meets & (program.op_sync[place] != 0))
 
     def _rows(self) -> Int64s:
         """The workload's row of every operator of every template; -1 where it only waits."""
@@ -172,40 +176,42 @@ class _Stage:
         return self._numbered(tuple(dict.fromkeys(mine[0].tolist())) if len(mine) else (self.rank,), axis_group(axis))
 
     def _numbered(self, ranks: tuple[int, ...], name: str) -> int:
-        if ranks not in self.groups:
-            self.groups[ranks] = len(self.groups)
-            self.group_names.append(name)
-        return self.groups[ranks]
+        """The number of a communicator: two axes may have the same ranks."""
+        return self.groups.setdefault((ranks, name), len(self.groups))
 
     def _name(self, name: str) -> int:
         return self.names.setdefault(name, len(self.names))
 
     def _joined(
-        self, shown: Bools, calls: Bools, name: Int32s, lane: Int32s, begin: Floats, seconds: Floats, comm: Uint8s, size: Floats,
-        group: Int32s, sequence: Int64s, launched: Floats,
+        self, shown: Bools, calls: Bools, waits: Bools, name: Int32s, lane: Int32s, begin: Floats, seconds: Floats, comm: Uint8s,
+        size: Floats, group: Int32s, sequence: Int64s, launched: Floats,
     ) -> Events:  # fmt: skip
-        """Device events and a launch for each, by begin."""
-        number = np.arange(len(begin))
-        none = int(shown.sum())
+        """Device events, a launch for each, and a synchronisation where the host waits for one; by begin."""
+        number = np.arange(len(begin), dtype=np.int64)
+        launch, sync = self._name("cudaLaunchKernel"), self._name("cudaStreamSynchronize")
+        begun = np.minimum(launched, begin)
+        end = begin + seconds
+        since = np.minimum(begun + _LAUNCH_CALL, end)
         kind = np.where(calls, int(EventKind.CALL), int(EventKind.KERNEL)).astype(np.uint8)
 
-        def both(device: Any, host: Any) -> Any:
-            return np.concatenate(
-                [device[shown], np.broadcast_to(np.asarray(host, device.dtype), none) if np.ndim(host) == 0 else host]
-            )
+        def all_of(device: Any, launches: Any, syncs: Any) -> Any:
+            pairs = ((launches, shown), (syncs, waits))
+            host = [np.broadcast_to(np.asarray(column, device.dtype), int(rows.sum())) for column, rows in pairs]
+            return np.concatenate([device[shown], *host])
 
-        begins = both(begin, np.minimum(launched, begin)[shown])
+        begins = all_of(begin, begun[shown], since[waits])
         order = np.argsort(begins, kind="stable")
-        launch = self._name("cudaLaunchKernel")
         columns = {
-            "kind": both(kind, int(EventKind.LAUNCH)), "name": both(name, launch),
-            "lane": both(lane.astype(np.int32), _HOST_THREAD),
-            "begin": begins, "seconds": both(seconds, _LAUNCH_CALL), "correlation": both(number.astype(np.int64), number[shown]),
-            "external": both(np.full(len(begin), -1, np.int64), -1), "comm": both(comm, 0), "bytes": both(size, np.nan),
-            "group": both(group, -1), "sequence": both(sequence, -1), "peer": both(np.full(len(begin), -1, np.int32), -1),
+            "kind": all_of(kind, int(EventKind.LAUNCH), int(EventKind.SYNC)), "name": all_of(name, launch, sync),
+            "lane": all_of(lane.astype(np.int32), _HOST_THREAD, _HOST_THREAD), "begin": begins,
+            "seconds": all_of(seconds, _LAUNCH_CALL, (end - since)[waits]), "correlation": all_of(number, number[shown], -1),
+            "external": all_of(np.full(len(begin), -1, np.int64), -1, -1), "comm": all_of(comm, 0, 0),
+            "bytes": all_of(size, np.nan, np.nan), "group": all_of(group, -1, -1), "sequence": all_of(sequence, -1, -1),
+            "peer": all_of(np.full(len(begin), -1, np.int32), -1, -1),
         }  # fmt: skip
         ordered = {key: column[order] for key, column in columns.items()}
-        return Events(**ordered, names=tuple(self.names), groups=tuple(self.groups), group_names=tuple(self.group_names))
+        groups, names = zip(*self.groups, strict=True) if self.groups else ((), ())
+        return Events(**ordered, names=tuple(self.names), groups=groups, group_names=names)
 
 
 def _launched(instance: Int32s, host: Floats, since: Floats) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.network.groups.ranks import members
-from windtunnel.runs.observed import CallKey, Observed
+from windtunnel.runs.observed import CallKind, Observed
 from windtunnel.spec import Job
 from windtunnel.workload import Axis
 
@@ -55,8 +55,8 @@ class Factors:
 
     factors: tuple[Factor, ...]
     odd: tuple[Odd, ...]
-    missing: tuple[tuple[CallKey, float], ...]
-    extra: tuple[tuple[CallKey, float], ...]
+    missing: tuple[tuple[CallKind, float], ...]
+    extra: tuple[tuple[CallKind, float], ...]
 
 
 def factors_of(measured: Observed, expected: Observed, job: Job) -> Factors:
@@ -122,13 +122,13 @@ def _ratio(path: str, measured: Floats, expected: Floats) -> Factor | None:
     return Factor(path, float(np.median(ratios)), error, float(np.median(expected[known])), int(known.sum()))
 
 
-_CallResults = tuple[list[Factor], tuple[Odd, ...], tuple[tuple[CallKey, float], ...], tuple[tuple[CallKey, float], ...]]
+_CallResults = tuple[list[Factor], tuple[Odd, ...], tuple[tuple[CallKind, float], ...], tuple[tuple[CallKind, float], ...]]
 
 
 def _calls(measured: Observed, expected: Observed, step: float) -> _CallResults:
     """A factor for each axis from the calls that both sides have; groups of an axis that are slower than the others."""
     factors, odd = [], list[Odd]()
-    pairs: dict[CallKey, CallKey] = {}
+    pairs: dict[CallKind, CallKind] = {}
     for key in expected.calls:
         partner = nearest_call(key, measured.calls)
         if partner is not None:
@@ -160,11 +160,11 @@ def _calls(measured: Observed, expected: Observed, step: float) -> _CallResults:
     return factors, tuple(odd), tuple(sorted(missing, key=_seconds)), tuple(sorted(extra, key=_seconds))
 
 
-def _seconds(entry: tuple[CallKey, float]) -> float:
+def _seconds(entry: tuple[CallKind, float]) -> float:
     return -entry[1]
 
 
-def nearest_call(key: CallKey, calls: Iterable[CallKey]) -> CallKey | None:
+def nearest_call(key: CallKind, calls: Iterable[CallKind]) -> CallKind | None:
     """The call of the same kind and axis whose bytes are nearest, within 2 %; None where there is none."""
     same = [other for other in calls if other.comm is key.comm and other.axis == key.axis]
     near = [other for other in same if abs(other.bytes - key.bytes) <= _SIZE_TOLERANCE * max(key.bytes, 1.0)]

@@ -32,7 +32,7 @@ RUNNING = 0.75
 
 
 @dataclass(frozen=True)
-class CallKey:
+class CallKind:
     """Calls that take equally long where nothing is wrong: one kind, axis and size on one group of ranks."""
 
     comm: Comm
@@ -54,8 +54,8 @@ class Observed:
     step: Floats
     kernels: dict[str, Floats]
     compute: Floats  # [R] seconds of kernels in a step
-    calls: dict[CallKey, tuple[float, float]]
-    groups: dict[str, dict[tuple[int, ...], dict[CallKey, float]]]
+    calls: dict[CallKind, tuple[float, float]]
+    groups: dict[str, dict[tuple[int, ...], dict[CallKind, float]]]
     launch: Floats
     times: tuple[StepTime, ...]
     waited: Floats  # [R, R] seconds that a rank waited for another in a step
@@ -102,27 +102,27 @@ def _median(times: tuple[StepTime, ...], rank: int, name: str) -> float:
 
 def _calls(
     run: Run, job: Job, matches: MatchedCalls, numbers: Int64s
-) -> tuple[dict[CallKey, tuple[float, float]], dict[str, dict[tuple[int, ...], dict[CallKey, float]]]]:
+) -> tuple[dict[CallKind, tuple[float, float]], dict[str, dict[tuple[int, ...], dict[CallKind, float]]]]:
     """Calls by kind, and by group: seconds without waiting."""
     axis_of = AxisOf(job)
     pure = _without_waiting(run, matches)
-    seconds: dict[CallKey, list[float]] = defaultdict(list)
-    counts: dict[CallKey, list[float]] = defaultdict(list)
-    by_group: dict[str, dict[tuple[int, ...], dict[CallKey, list[float]]]] = defaultdict(
+    seconds: dict[CallKind, list[float]] = defaultdict(list)
+    counts: dict[CallKind, list[float]] = defaultdict(list)
+    by_group: dict[str, dict[tuple[int, ...], dict[CallKind, list[float]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     for index, trace in enumerate(run.ranks):
         events = trace.events
         rows = np.flatnonzero((events.kind == EventKind.CALL) & (events.comm != Comm.NONE))
         rows = rows[_inside(run, trace, rows, numbers)]
-        of_rank: dict[CallKey, int] = defaultdict(int)
+        of_rank: dict[CallKind, int] = defaultdict(int)
         for row in rows.tolist():
             group = int(events.group[row])
             members = events.groups[group] if group >= 0 else ()
             name = events.group_names[group] if 0 <= group < len(events.group_names) else ""
             comm, size = Comm(int(events.comm[row])), float(events.bytes[row])
             axis = axis_of(trace.rank, members, name, comm)
-            key = CallKey(comm, axis, size if size == size else -1.0)
+            key = CallKind(comm, axis, size if size == size else -1.0)
             took = pure[index].get(row, float(events.seconds[row]))
             seconds[key].append(took)
             of_rank[key] += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -57,11 +59,23 @@ class RankTasks:
 
 @dataclass
 class _Lane:
-    """Where a stream or a thread stands: its number, the time up to which it has tasks, and the last of them."""
+    """Where a stream or a thread stands: its number, the time up to which it has tasks, the last of them, and all ends so far."""
 
     number: int
     until: float
     last: int = -1
+    ends: list[float] = field(default_factory=list)
+    tasks: list[int] = field(default_factory=list)
+
+    def ended(self, task: int, end: float) -> None:
+        """Notes the end of a task; ends grow within a lane."""
+        self.ends.append(max(end, self.ends[-1]) if self.ends else end)
+        self.tasks.append(task)
+
+    def before(self, time: float) -> tuple[float, int]:
+        """(end, task) of the last task that had ended by a time; (-inf, -1) for none."""
+        at = bisect_right(self.ends, time + LEAST) - 1
+        return (self.ends[at], self.tasks[at]) if at >= 0 else (-math.inf, -1)
 
 
 def rank_tasks(trace: RankTrace, rows: Int64s, base: float, match: Mapping[int, int], pure: Floats) -> RankTasks:
@@ -111,17 +125,16 @@ class _Writer:
         begin = self.begin[row]
         if begin - lane.until > LEAST:
             other = self._other(self.threads, lane, lane.until, begin) if begin - lane.until > JUMP else None
-            start = begin if other is None else other.until
-            start = lane.until if other is None else start
-            deps = [] if other is None else [other.last]
+            start, deps = (lane.until, []) if other is None else (min(other[0], begin), [other[1]])
             lane.last = self.tasks.add(HOST_GAP, start, begin - start, lane.number, deps, host=True)
             lane.until = begin
+            lane.ended(lane.last, begin)
         self.gate[row] = (lane.last, begin)
 
-    def _other(self, lanes: dict[int, _Lane], own: _Lane, after: float, before: float) -> _Lane | None:
-        """The lane whose last task ended last inside (after, before]: what the own lane may have waited for."""
-        ended = [lane for lane in lanes.values() if lane is not own and lane.last >= 0 and after + LEAST < lane.until <= before]
-        return max(ended, key=lambda lane: lane.until, default=None)
+    def _other(self, lanes: dict[int, _Lane], own: _Lane, after: float, before: float) -> tuple[float, int] | None:
+        """(end, task) of the task on another lane that ended last inside (after, before]: what the own lane may have waited for."""
+        ended = [lane.before(before) for lane in lanes.values() if lane is not own]
+        return max((one for one in ended if one[0] > after + LEAST), default=None)
 
     def _host(self, row: int) -> None:
         if row not in self.gate:
@@ -134,13 +147,13 @@ class _Writer:
         else:
             child = self.child.get(row, -1)  # a copy that blocks its caller
             done = child in self.task_of and self.begin[row] < self.end[child] <= end
-            latest = self.streams[int(self.events.lane[child])] if done else None
-            latest = latest if latest is not None and latest.last == self.task_of[child] else None
+            latest = (float(self.end[child]), self.task_of[child]) if done else None
         if latest is not None:
-            deps, begin = [latest.last], max(begin, latest.until)
+            deps, begin = [latest[1]], max(begin, min(latest[0], end))
         if end > lane.until or lane.last < 0:
             lane.last = self.tasks.add(self._name(row), begin, end - begin, lane.number, deps, host=True)
             lane.until = max(lane.until, end)
+            lane.ended(lane.last, lane.until)
 
     def _device(self, row: int) -> None:
         stream = self._lane(self.streams, int(self.events.lane[row]))
@@ -149,9 +162,9 @@ class _Writer:
         has_launch = int(self.owner[row]) >= 0
         deps = [gate]
         ready = max(stream.until, launched) if has_launch else stream.until
-        other = self._other(self.streams, stream, ready, begin) if begin - ready > LEAST and has_launch else None
+        other = self._other(self.streams, stream, ready, begin) if begin - ready > LEAST else None
         if other is not None:
-            deps.append(self._delay(other.last, other.until, begin))
+            deps.append(self._delay(other[1], other[0], begin))
         elif has_launch and launched > stream.until:
             deps.append(self._delay(gate, launched, begin))
         elif begin - stream.until > LEAST:
@@ -164,6 +177,7 @@ class _Writer:
             comm=int(self.events.comm[row]), match=number, call=row if kind is TaskKind.COLLECTIVE else -1,
         )  # fmt: skip
         stream.until = max(end, begin)
+        stream.ended(stream.last, stream.until)
         self.task_of[row] = stream.last
 
     def _delay(self, after: int, since: float, begin: float) -> int:

@@ -14,6 +14,9 @@ from windtunnel.formats.chakra.version import schema_of
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 
+COMPANIONS = frozenset({"astra-sim"})
+"""Communicator groups stand in a file of ASTRA-sim beside the traces."""
+
 
 def recognises(head: Head) -> bool:
     """Whether a file is a Chakra trace, or an archive whose first file is one."""

@@ -39,16 +39,17 @@ class RankSource:
 
 @dataclass(frozen=True)
 class TraceSource:
-    """The ranks of one trace in order, and what lies beside them: JSON files of the same archive."""
+    """The ranks of one trace in order, and what lies beside them."""
 
     ranks: tuple[RankSource, ...]
-    groups: bytes = b""  # a comm_group JSON of the archive
+    groups: bytes = b""  # a comm_group JSON of the archive or the folder
 
 
 def sources(files: Sequence[Path]) -> list[TraceSource]:
     """The traces that the files hold: one for each prefix. SpecError for two files of the same rank."""
     ranks: list[RankSource] = []
     groups: dict[str, bytes] = {}
+    looked: set[str] = set()
     for path in files:
         if is_archive(path):
             inside, beside = _members(path)
@@ -58,6 +59,9 @@ def sources(files: Sequence[Path]) -> list[TraceSource]:
             found = _NAME.match(path.name)
             rank, prefix = (int(found["rank"]), str(path.parent / found["prefix"])) if found else (-1, str(path))
             ranks.append(RankSource(rank, prefix, path))
+            if prefix not in looked:
+                looked.add(prefix)
+                groups |= _files_beside(prefix)
     unnamed = [one for one in ranks if one.rank < 0]
     if unnamed and len(ranks) > 1:
         raise SpecError(str(unnamed[0].path), unnamed[0].path.name, "PREFIX.<rank>.et, where there are several files")
@@ -130,10 +134,16 @@ def _members(path: Path) -> tuple[list[RankSource], dict[str, bytes]]:
     return ranks, groups
 
 
+def _files_beside(prefix: str) -> dict[str, bytes]:
+    """The files that may describe the communicator groups of the traces `prefix`.N.et: `_beside` chooses among them."""
+    beside = [Path(f"{prefix}.json"), Path(prefix).parent / "comm_group.json"]
+    return {str(path): path.read_bytes() for path in beside if path.is_file() and path.stat().st_size <= 2**24}
+
+
 def _beside(prefix: str, groups: dict[str, bytes]) -> bytes:
-    """The JSON of the archive that belongs to a prefix: `PREFIX.json`, or `comm_group.json` in the same folder."""
+    """The JSON that belongs to a prefix: `PREFIX.json`, or `comm_group.json` in the same folder."""
     folder = prefix.rpartition("/")[0]
-    for name in (f"{prefix}.json", f"{folder}/comm_group.json".lstrip("/")):
+    for name in (f"{prefix}.json", f"{folder}/comm_group.json", "comm_group.json"):
         if name in groups:
             return groups[name]
     return b""

@@ -11,6 +11,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.base.comm import Comm
 from windtunnel.engine import run
 from windtunnel.predict.category import Task
+from windtunnel.predict.price.calibrated import kernel_name
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 from windtunnel.predict.program.lower import Lowered, lower
@@ -153,7 +154,8 @@ class _StageWriter:
             return StepNode("wait", "COMP", seconds, stream, on_host=stream != Stream.COMPUTE)
         name = self.ops.names[row]
         if self.ops.kind[row] != Kind.COMM:
-            return StepNode(name, "COMP", seconds, stream, flops=float(self.ops.flops[row]), size=float(self.ops.bytes[row]))
+            full = kernel_name(int(self.ops.kind[row]), name)
+            return StepNode(full, "COMP", seconds, stream, flops=float(self.ops.flops[row]), size=float(self.ops.bytes[row]))
         comm, axis = Comm(int(self.ops.comm[row])), Axis(int(self.ops.axis[row]))
         if comm == Comm.SEND_RECV or self.book.group(axis).ranks < 2:
             return StepNode(name, "COMP", seconds, stream)

@@ -102,6 +102,10 @@ def _header(name: str, chunks: Iterator[bytes], around: Around, layout: Layout[T
     raise FileError(name, "JSON without the array that is read", layout.what)
 
 
+_USUAL_EVENT = 64 * 1024
+"""Characters that hold nearly every event."""
+
+
 def _take(
     buffer: bytes, around: Around, layout: Layout[T], decoder: msgspec.json.Decoder[list[T]], last: bool
 ) -> tuple[list[T], bytes, bool]:
@@ -146,7 +150,7 @@ def _one_by_one(buffer: bytes, around: Around, layout: Layout[T], last: bool) ->
         if text[at] == "]":
             return events, text[at + 1 :].encode("utf-8", "surrogateescape"), True
         try:
-            value, end = _SCANNER.raw_decode(text, at)
+            value, end = _next_value(text, at, between)
             if not last and _skip(text, end, " \t\r\n") >= len(text) and not isinstance(value, dict):
                 return events, text[at:].encode("utf-8", "surrogateescape"), False
             if (event := _element(value, one)) is None:
@@ -162,6 +166,24 @@ def _one_by_one(buffer: bytes, around: Around, layout: Layout[T], last: bool) ->
             if following is None:
                 return events, b"", False
             at = following.end()
+
+
+def _next_value(text: str, at: int, between: re.Pattern[str]) -> tuple[object, int]:
+    """The JSON value that begins at `at`, and where it ends; ValueError where none does.
+
+    It is looked for in a short piece first: an error counts the lines before it, which takes as long as the text is long.
+    """
+    piece = text[at : at + _USUAL_EVENT]
+    try:
+        value, end = _SCANNER.raw_decode(piece, 0)
+        return value, at + end
+    except ValueError:
+        following = between.search(text, at + 1)
+        until = len(text) if following is None else following.start() + 1
+        if until - at <= _USUAL_EVENT or following is None and len(piece) == len(text) - at:
+            raise
+        value, end = _SCANNER.raw_decode(text[at:until], 0)
+        return value, at + end
 
 
 def _element(value: object, decoder: msgspec.json.Decoder[T]) -> T | None:

@@ -36,6 +36,14 @@ AXIS_GROUPS: dict[Axis, str] = {
 }
 """Fields of `CallFactors`; axes that are not here are data-parallel."""
 
+PREFIX = "windtunnel::"
+"""Begin of the names of predicted kernels in traces."""
+
+
+def kernel_name(kind: int, label: str) -> str:
+    """The name of a predicted kernel in a trace: `windtunnel::CLASS::LABEL`, so that a reader knows its class."""
+    return f"{PREFIX}{class_of_kind(kind)}::{label}"
+
 
 def class_of_kind(kind: int) -> str:
     """The class of a kernel that a calibration's factor holds for."""

@@ -1,0 +1,101 @@
+"""Which configurations of a folder load in one command: `python benchmarks/configurations.py FOLDER... [--on CLUSTER]`.
+
+Prints, for each format, how many files there are and how many gave a job, and the message of each that did not. Files of a
+simulator whose job is several (Calculon, SimuMax) are tried in every pair of a model and an execution that belong together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.cli.source import SEVERAL, job_of, job_of_files
+from windtunnel.formats import TABLE_FORMATS, calculon, kind_of, simumax
+from windtunnel.formats.recipe_reader import module_of, recipes_of
+from windtunnel.spec.files import read_table
+
+SUFFIXES = (".json", ".toml", ".yml", ".yaml", ".sh", ".py")
+KINDS = ("ConfigContainer", "Trainer.Config")
+"""What a recipe's function says that it returns."""
+READERS = {"calculon": calculon.READER, "simumax": simumax.READER}
+
+
+def kind(path: Path) -> str:
+    """The format of a file, by its content where that is a table."""
+    if path.suffix == ".sh":
+        return "megatron" if "--num-layers" in path.read_text(errors="replace") else "other"
+    if path.suffix == ".py":
+        return "recipe"
+    try:
+        table = read_table(path)
+    except WindtunnelError:
+        return "unread"
+    named = kind_of(table)
+    return named if named != "huggingface" or "model_type" in table else "other"
+
+
+def recipes(path: Path) -> list[str]:
+    """The recipes of a Python file that returns configurations of a decoder's pretraining or tuning."""
+    text = path.read_text(errors="replace")
+    module = module_of(text, str(path), path)
+    returning = [
+        name for name in recipes_of(module) if ast.unparse(module.functions[name].returns or ast.Constant("")).endswith(KINDS)
+    ]
+    return [f"{path}:{name}" for name in returning]
+
+
+def tries(paths: list[Path], on: str, model: str) -> dict[str, list[tuple[str, str]]]:
+    """Format -> (what was tried, the message or "")."""
+    results: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    parts: dict[tuple[str, str], list[Path]] = defaultdict(list)
+    for path in paths:
+        named = kind(path)
+        if named in READERS:
+            parts[named, READERS[named].part(read_table(path))].append(path)
+        elif named == "recipe":
+            for source in recipes(path):
+                results["recipe"].append((source, _message(lambda s=source: job_of(s, None, on))))
+        elif named not in (*SEVERAL, "other", "unread"):
+            more = {"model": model} if named == "deepspeed" else {}
+            results[named].append((str(path), _message(lambda p=path, m=more: job_of(str(p), None, on, **m))))
+    for named in READERS:
+        for first, second in product(parts[named, "model"], parts[named, "plan"]):
+            others = [other.stem for other in parts[named, "model"] if other != first]
+            if not second.name.startswith(first.stem) and any(second.name.startswith(other) for other in others):
+                continue  # an execution that names another model
+            pair = [str(first), str(second)]
+            results[named].append((f"{first.name} {second.name}", _message(lambda p=pair: job_of_files(p, None, on))))
+    return results
+
+
+def _message(load: Callable[[], object]) -> str:
+    try:
+        load()
+    except WindtunnelError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--on", default="h100-ib")
+    parser.add_argument("--model", default="llama3-8b", help="for configurations that name none (DeepSpeed)")
+    arguments = parser.parse_args()
+    paths = sorted(path for folder in arguments.folders for path in folder.rglob("*") if path.suffix in SUFFIXES)
+    print(f"{len(paths)} files; formats of tables: {', '.join(form.name for form in TABLE_FORMATS)}")
+    for named, tried in sorted(tries(paths, arguments.on, arguments.model).items()):
+        loaded = sum(1 for _, message in tried if not message)
+        print(f"{named}: {loaded} of {len(tried)} ({100 * loaded / len(tried):.0f} %)")
+        for what, message in tried:
+            if message:
+                print(f"  {what}: {message[:300]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

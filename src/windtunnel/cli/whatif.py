@@ -1,0 +1,63 @@
+"""`windtunnel whatif RUN... --change CHANGE`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from windtunnel.base.errors import SpecError
+from windtunnel.cli.common import Json, busy, told, writable, write_json
+
+EXAMPLES = """\b
+Examples:
+  windtunnel whatif last-night --change no-stragglers --change no-host-gaps --change scale:attention=0.5
+  windtunnel whatif last-night --from a100-sxm-80gb --change gpu=h100-sxm-80gb --change fp8
+"""
+
+
+def command(
+    files: Annotated[list[str], typer.Argument(metavar="RUN|FILE...", help="A run's folder, or the traces of its ranks.")],
+    change: Annotated[
+        list[str],
+        typer.Option(
+            "--change",
+            metavar="CHANGE",
+            help="scale:CLASS=F, scale:/PATTERN/=F, remove:CLASS, remove:/PATTERN/, fp8, gpu=NAME, network=CLUSTER, "
+            "no-host-gaps or no-stragglers; repeatable, each is answered alone.",
+        ),
+    ],
+    source: Annotated[str | None, typer.Option("--from", metavar="GPU", help="The GPU of the trace, for gpu= and fp8.")] = None,
+    on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER", help="The cluster of the trace, for network=.")] = None,
+    step: Annotated[int | None, typer.Option("--step", help="One step of the run; default: all that was traced.")] = None,
+    json: Json = None,
+) -> None:
+    from windtunnel.cli.runs_show import run_of
+    from windtunnel.runs.whatif import Machine, what_if
+    from windtunnel.spec.load import load_cluster, load_gpu
+
+    writable(("--json", json))
+    if not change:
+        raise SpecError("--change", "nothing", "one change or more")
+    machine = Machine(None if source is None else load_gpu(source), None if on is None else load_cluster(on))
+    with busy("reading the run"):
+        run, broken = run_of(files)
+    with busy("replaying"):
+        rows = what_if(run, change, machine, step)
+    told(broken, "could not be read")
+    if json is not None:
+        write_json([{**vars(row), "answer": row.answer} for row in rows], json)
+    if json == "-":
+        return
+    from rich.console import Console
+
+    from windtunnel.report.run_comparison import seconds
+
+    console = Console(highlight=False)
+    first = rows[0]
+    console.print(f"Measured: {seconds(first.measured)}; replayed unchanged: {seconds(first.replayed)}.")
+    for row in rows:
+        share = row.answer / row.measured - 1.0
+        console.print(f"[bold]{row.text}[/]: {seconds(row.answer)} ({share:+.1%}), {row.touched:,} tasks changed")
+        console.print(f"  measured: {row.basis_measured}", markup=False)
+        console.print(f"  modelled: {row.basis_modelled}", markup=False)

@@ -1,0 +1,51 @@
+"""Values of a Python recipe: settings by dotted path, calls that are not followed, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Unknown:
+    """A value that reading alone does not give."""
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass
+class Named:
+    """A name that the file does not define: `torch.bfloat16`, a class of the framework."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass
+class Made:
+    """The result of a call that is not followed: its name, arguments, and what is set on it later."""
+
+    name: str
+    args: list[Any] = field(default_factory=list)
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def get(self, path: str) -> Any:
+        """What is at a dotted path, None where nothing is."""
+        value: Any = self
+        for part in path.split("."):
+            value = value.fields.get(part) if isinstance(value, Made) else None
+        return value
+
+    def leaves(self, head: str = "") -> Iterator[tuple[str, Any]]:
+        """(path, value) of everything that was set, calls by their name."""
+        for key, value in self.fields.items():
+            path = f"{head}.{key}" if head else key
+            yield path, value
+            if isinstance(value, Made):
+                yield from value.leaves(path)

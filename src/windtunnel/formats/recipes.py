@@ -1,0 +1,48 @@
+"""Python recipes of Megatron-Bridge, NeMo and torchtitan: `FILE.py`, or `FILE.py:FUNCTION` where a file has several."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from windtunnel.base.errors import SpecError
+from windtunnel.formats import megatron_recipe, torchtitan_recipe
+from windtunnel.formats.imported import Imported
+from windtunnel.formats.recipe_reader import module_of, read_recipe, recipes_of
+from windtunnel.formats.source import read_source
+from windtunnel.formats.stated import Stated
+from windtunnel.spec import Job
+
+_NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)", re.DOTALL)
+
+
+def split(source: str) -> tuple[str, str | None]:
+    """(file, function) of `FILE.py:FUNCTION`; (source, None) of anything else."""
+    match = _NAMED.fullmatch(source)
+    return (match["file"], match["name"]) if match else (source, None)
+
+
+def is_recipe(source: str | Path) -> bool:
+    """Whether a source names a Python file."""
+    return split(str(source))[0].endswith(".py")
+
+
+def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None = None) -> Imported:
+    """The job or the nouns of one function.
+
+    Raises SpecError with the list of recipes where a file has several and none is named.
+    """
+    file, name = split(str(source))
+    text, where = read_source(Path(file))
+    module = module_of(text, where, Path(file))
+    listed = recipes_of(module)
+    if name is None:
+        if len(listed) != 1:
+            shown = ", ".join(listed[:40]) + (f" and {len(listed) - 40} more" if len(listed) > 40 else "")
+            allowed = f"FILE.py:RECIPE with one of {shown}" if listed else "a file with functions that return a configuration"
+            raise SpecError("recipe", f"{file} with {len(listed)} recipes", allowed)
+        name = listed[0]
+    recipe = read_recipe(module, name)
+    if torchtitan_recipe.telling(recipe):
+        return torchtitan_recipe.from_recipe(recipe, Path(file), on, stated)
+    return megatron_recipe.from_recipe(recipe, on, stated)

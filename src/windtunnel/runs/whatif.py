@@ -1,0 +1,236 @@
+"""What a measured step would take with one thing changed: the measured graph is kept, and only that is altered and replayed.
+
+Every answer says what of it was measured and what was modelled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.comm import Comm
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.network.closed.collective import collective
+from windtunnel.network.groups.shape import shape_of
+from windtunnel.records.run import Run
+from windtunnel.records.trace_graph import TaskKind, TraceGraph
+from windtunnel.replay.options import ReplayOptions
+from windtunnel.replay.run import replay
+from windtunnel.runs.graph import graph_of
+from windtunnel.runs.observed import label_class
+from windtunnel.runs.rank_tasks import HOST_GAP, LAUNCH_DELAY
+from windtunnel.spec.calibration import KernelFactors
+from windtunnel.spec.cluster import GPU, Cluster
+
+COMPUTE_BOUND = ("gemm", "grouped_gemm", "attention", "scan")
+"""Classes that scale with the FLOP rate; the others with the memory's bandwidth."""
+
+CHANGES = (
+    "scale:CLASS=F, scale:/PATTERN/=F, remove:CLASS, remove:/PATTERN/, fp8, gpu=NAME, network=CLUSTER, "
+    + "no-host-gaps or no-stragglers"
+)
+"""What may be typed as a change."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the run was measured; needed by changes of GPU and network only."""
+
+    gpu: GPU | None = None
+    cluster: Cluster | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a graph's seconds. `measured`, `modelled`: what the answer rests on."""
+
+    text: str
+    apply: Callable[[TraceGraph, Floats], Floats]
+    measured: str
+    modelled: str
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Seconds of the measured step, of its unchanged replay, and of the changed one; how many tasks the change touched."""
+
+    text: str
+    measured: float
+    replayed: float
+    changed: float
+    touched: int
+    basis_measured: str
+    basis_modelled: str
+
+    @property
+    def answer(self) -> float:
+        """The measured step with the change: the difference of the two replays on the measured step."""
+        return self.measured + (self.changed - self.replayed)
+
+
+def what_if(run: Run, changes: Sequence[str], machine: Machine | None = None, step: int | None = None) -> tuple[WhatIf, ...]:
+    """Each change alone on the run, or on one step of it. SpecError for a change that is not understood."""
+    graph = graph_of(run, step)
+    parsed = [change_of(text, run, machine or Machine()) for text in changes]
+    size = max(int(graph.numbers.max(initial=0)), max((max(ranks) for ranks in graph.groups if ranks), default=0)) + 1
+    base = _end(graph, graph.seconds, size)
+    measured = _measured(graph)
+    rows = []
+    for change in parsed:
+        seconds = change.apply(graph, graph.seconds.copy())
+        touched = int(np.count_nonzero(seconds != graph.seconds))
+        rows.append(WhatIf(change.text, measured, base, _end(graph, seconds, size), touched, change.measured, change.modelled))
+    return tuple(rows)
+
+
+def _measured(graph: TraceGraph) -> float:
+    """Seconds from the first task's begin to the last one's end, as the traces have them."""
+    ends = graph.begin + np.nan_to_num(graph.seconds)
+    return float(ends.max(initial=0.0) - graph.begin.min(initial=0.0)) if len(graph.begin) else float("nan")
+
+
+def _end(graph: TraceGraph, seconds: Floats, size: int) -> float:
+    from windtunnel.spec.load import load_cluster
+
+    cluster = load_cluster("h100-ib", [f"gpus={max(8, -(-size // 8) * 8)}"])  # only holds the ranks: calls take the trace's time
+    result = replay(replace(graph, seconds=seconds), cluster, ReplayOptions(calls="trace"))
+    if result.stuck:
+        raise SpecError("RUN", result.stuck[0], "a run whose graph can be replayed")
+    return result.end
+
+
+def change_of(text: str, run: Run, machine: Machine) -> Change:
+    """A change as it is typed."""
+    head, _, value = text.partition("=")
+    if head.startswith("scale:"):
+        factor = _number(text, value)
+        return _scaled(text, head[6:], factor, f"stated: {factor:g} times the measured time")
+    if text.startswith("remove:"):
+        return _scaled(text, text[7:], 0.0, "nothing else is changed")
+    if text == "fp8":
+        gpu = _gpu(machine, text)
+        rates = gpu.peak
+        if "fp8" not in rates or "bf16" not in rates:
+            raise SpecError("--change", text, "a GPU with fp8 and bf16", f"{gpu.name} has {', '.join(rates)}.")
+        ratio = rates["bf16"] / rates["fp8"]
+        return _scaled(text, "gemm", ratio, f"matrix products by the ratio of the peaks, {ratio:g}; casts to fp8 are not added")
+    if head == "gpu":
+        return _other_gpu(text, value, _gpu(machine, text))
+    if head == "network":
+        return _other_network(text, value, run, machine)
+    if text == "no-host-gaps":
+        return Change(text, _without_gaps, "all kernels, calls and launches", "the host never stands still and launches at once")
+    if text == "no-stragglers":
+        return Change(text, _levelled, "all times of the median rank", "kernels of the same name take that rank's mean time on all")
+    raise SpecError("--change", text, CHANGES)
+
+
+def _number(text: str, value: str) -> float:
+    try:
+        factor = float(value)
+    except ValueError:
+        raise SpecError("--change", text, "a number behind =") from None
+    if not 0.0 <= factor <= 1000.0:
+        raise SpecError("--change", text, "a factor from 0 to 1000")
+    return factor
+
+
+def _gpu(machine: Machine, text: str) -> GPU:
+    if machine.gpu is None:
+        raise SpecError("--from", "nothing", "the GPU of the trace", f"{text} needs it.")
+    return machine.gpu
+
+
+def _scaled(text: str, which: str, factor: float, modelled: str) -> Change:
+    def apply(graph: TraceGraph, seconds: Floats) -> Floats:
+        return np.where(_chosen(graph, which), seconds * factor, seconds)
+
+    return Change(text, apply, "all other kernels, calls, launches and gaps", modelled)
+
+
+def _chosen(graph: TraceGraph, which: str) -> Bools:
+    """Kernels of a class, or whose names hold a /pattern/."""
+    if len(which) > 2 and which[0] == which[-1] == "/":
+        try:
+            pattern = re.compile(which[1:-1])
+        except re.error as error:
+            raise SpecError("--change", which, f"a regular expression ({error})") from None
+        named = np.array([pattern.search(name) is not None for name in graph.names] or [False])
+    else:
+        if which not in KernelFactors.model_fields:
+            raise UnknownName("--change", which, list(KernelFactors.model_fields))
+        named = np.array([label_class(name) == which for name in graph.names] or [False])
+    return np.asarray(named[graph.name] & _kernels(graph))
+
+
+def _kernels(graph: TraceGraph) -> Bools:
+    return np.asarray((graph.kind == TaskKind.COMPUTE) & ~graph.on_host)
+
+
+def _other_gpu(text: str, name: str, source: GPU) -> Change:
+    from windtunnel.spec.load import load_gpu
+
+    target = load_gpu(name)
+    flops, memory = source.peak["bf16"] / target.peak["bf16"], source.memory_bandwidth / target.memory_bandwidth
+
+    def apply(graph: TraceGraph, seconds: Floats) -> Floats:
+        factor = np.array([flops if label_class(one) in COMPUTE_BOUND else memory for one in graph.names] or [1.0])
+        return np.where(_kernels(graph), seconds * factor[graph.name], seconds)
+
+    modelled = f"products, attention and scans x {flops:.3g} (bf16 peaks), other kernels x {memory:.3g} (memory bandwidth)"
+    return Change(text, apply, "calls, launches and gaps", modelled)
+
+
+def _other_network(text: str, name: str, run: Run, machine: Machine) -> Change:
+    """Every call whose bytes and ranks are known, by the ratio of its closed-form times on the two clusters."""
+    from windtunnel.spec.load import load_cluster
+
+    if machine.cluster is None:
+        raise SpecError("--on", "nothing", "the cluster of the trace", f"{text} needs it.")
+    source = machine.cluster
+    target = load_cluster(name, [f"gpus={source.gpus}"])
+
+    def apply(graph: TraceGraph, seconds: Floats) -> Floats:
+        ratios: dict[tuple[int, float, int], float] = {}
+        out = seconds.copy()
+        rows = np.flatnonzero((graph.kind == TaskKind.COLLECTIVE) & (graph.group >= 0) & np.isfinite(graph.bytes))
+        for row in rows.tolist():
+            key = (int(graph.comm[row]), float(graph.bytes[row]), int(graph.group[row]))
+            if key not in ratios:
+                ranks = np.array([sorted(graph.groups[key[2]])], np.int64)
+                there, here = (collective(one, Comm(key[0]), key[1], shape_of(one, ranks)).seconds for one in (target, source))
+                ratios[key] = there / here if here > 0 else 1.0
+            out[row] *= ratios[key]
+        return out
+
+    return Change(
+        text, apply, "kernels, launches, gaps; each call's time on its own network", "the ratio of each call's closed forms"
+    )
+
+
+def _without_gaps(graph: TraceGraph, seconds: Floats) -> Floats:
+    gaps = np.array([name in (HOST_GAP, LAUNCH_DELAY) for name in graph.names] or [False])[graph.name]
+    return np.where(gaps & graph.on_host, 0.0, seconds)
+
+
+def _levelled(graph: TraceGraph, seconds: Floats) -> Floats:
+    """Each kernel of a rank times (the median rank's mean for its name) over (the rank's mean for its name)."""
+    kernels, rank = _kernels(graph), graph.rank_of()
+    names, ranks = len(graph.names), graph.ranks
+    if ranks < 2:
+        return seconds
+    place = rank.astype(np.int64) * names + graph.name
+    total = np.bincount(place[kernels], seconds[kernels], ranks * names).reshape(ranks, names)
+    count = np.bincount(place[kernels], minlength=ranks * names).reshape(ranks, names)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(count > 0, total / count, np.nan)
+    known = ~np.isnan(mean).all(axis=0)
+    middle = np.full(names, np.nan)
+    middle[known] = np.nanmedian(mean[:, known], axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        factor = np.nan_to_num(middle[None, :] / mean, nan=1.0, posinf=1.0)
+    return np.where(kernels, seconds * factor[rank, graph.name], seconds)

@@ -1,0 +1,171 @@
+"""Python recipes of Megatron-Bridge and torchtitan: read, never run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.cli.source import job_of
+from windtunnel.formats import import_job
+from windtunnel.formats.hub_names import catalogue_model
+from windtunnel.formats.recipe_reader import module_of, read_recipe, recipes_of
+
+BRIDGE = """
+import os
+from megatron.bridge.recipes.llama import llama3_70b_pretrain_config
+
+os.system("exit 1")  # a recipe is not run
+
+def _layout(cfg, vpp=None):
+    cfg.model.virtual_pipeline_model_parallel_size = vpp
+
+def llama3_70b_pretrain_64gpu_h100_bf16_config() -> ConfigContainer:
+    cfg = llama3_70b_pretrain_config()
+    cfg.mixed_precision = _perf_precision("bf16")
+    cfg.tokenizer.vocab_size = 128256
+    cfg.model.tensor_model_parallel_size = 4
+    cfg.model.pipeline_model_parallel_size = 2 * 2
+    cfg.model.context_parallel_size = 2
+    cfg.model.sequence_parallel = True
+    _layout(cfg, vpp=5)
+    cfg.train.global_batch_size = 256
+    cfg.train.micro_batch_size = 1
+    cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=True)
+    if cfg.model.tensor_model_parallel_size > 1:
+        cfg.model.recompute_granularity = "selective"
+    cfg.optimizer.lr = 3e-4
+    return cfg
+
+def llama3_70b_pretrain_64gpu_h100_fp8cs_config() -> ConfigContainer:
+    cfg = llama3_70b_pretrain_64gpu_h100_bf16_config()
+    cfg.mixed_precision = bf16_with_fp8_current_scaling_mixed()
+    cfg.mixed_precision.first_last_layers_bf16 = False
+    return cfg
+"""
+TITAN = """
+from . import model_registry
+
+def llama3_8b() -> Trainer.Config:
+    model_spec = model_registry("8B")
+    return Trainer.Config(
+        model_spec=model_spec,
+        optimizer=default_adamw(lr=3e-4),
+        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=2 * 8192, max_context_length=8192, steps=1000),
+        parallelism=ParallelismConfig(tensor_parallel_degree=2),
+        activation_checkpoint=SelectiveAC.Config(),
+    )
+
+def llama3_8b_float8() -> Trainer.Config:
+    config = llama3_8b()
+    config.compile = CompileConfig(enable=True, components=["model"])
+    config.activation_checkpoint = FullAC.Config()
+    config.model_spec = model_registry("8B", converters=[Float8LinearConverter.Config(model_compile_enabled=True)])
+    return config
+"""
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Path:
+    path = tmp_path / "llama3.py"
+    path.write_text(BRIDGE)
+    return path
+
+
+@pytest.fixture
+def titan(tmp_path: Path) -> Path:
+    folder = tmp_path / "llama3"
+    folder.mkdir()
+    path = folder / "config_registry.py"
+    path.write_text(TITAN)
+    return path
+
+
+def test_a_recipe_of_megatron_bridge(bridge: Path) -> None:
+    loaded = job_of(f"{bridge}:llama3_70b_pretrain_64gpu_h100_bf16_config", None, "h100-ib")
+    job = loaded.job
+    plan, runtime = job.plan, job.runtime
+    assert (job.model.layers, job.cluster.gpus, plan.tp, plan.pp, plan.cp, plan.vpp, job.dp) == (80, 64, 4, 4, 2, 5, 2)
+    assert (plan.global_batch, plan.seq, plan.recompute, plan.sequence_parallel, plan.sharding) == (
+        256,
+        8192,
+        "selective",
+        True,
+        "zero1",
+    )
+    assert (runtime.precision, runtime.overlap_tp, runtime.reduce_dtype) == ("bf16", True, "bf16")
+    assert any("llama3-70b of the catalogue" in line for line in loaded.assumed)
+
+
+def test_one_recipe_builds_on_another(bridge: Path) -> None:
+    imported = import_job(Path(f"{bridge}:llama3_70b_pretrain_64gpu_h100_fp8cs_config"))
+    assert imported.runtime is not None and imported.plan is not None
+    assert (imported.runtime.precision, imported.runtime.fp8_recipe, imported.runtime.bf16_layers) == ("fp8", "current", (0, 0))
+    assert imported.plan.vpp == 5
+
+
+def test_several_recipes_are_listed(bridge: Path) -> None:
+    with pytest.raises(SpecError, match="bf16_config, llama3_70b_pretrain_64gpu_h100_fp8cs_config"):
+        import_job(bridge)
+    with pytest.raises(UnknownName, match="fp8cs"):
+        import_job(Path(f"{bridge}:llama3_70b_pretrain_64gpu_h100_fp8_config"))
+
+
+def test_recipes_of_torchtitan(titan: Path) -> None:
+    first = job_of(f"{titan}:llama3_8b", ["cluster.gpus=16"], "h100-ib").job
+    assert (first.model.name, first.plan.tp, first.dp, first.plan.micro_batch, first.plan.seq) == ("llama3.1-8b", 2, 8, 2, 8192)
+    assert (first.plan.recompute, first.plan.global_batch, first.runtime.precision) == ("ops", 16, "bf16")
+    second = job_of(f"{titan}:llama3_8b_float8", ["cluster.gpus=16"], "h100-ib").job
+    assert (second.runtime.precision, second.runtime.launch, second.plan.recompute) == ("fp8", "compile", "full")
+
+
+def test_functions_of_files_beside_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "common.py").write_text("def base(cfg, tp=2):\n    cfg.model.tensor_model_parallel_size = tp\n    return cfg\n")
+    text = "from .common import base\ndef f():\n    cfg = start()\n    base(cfg, tp=8)\n    return cfg\n"
+    recipe = read_recipe(module_of(text, "f.py", tmp_path / "f.py"), "f")
+    assert recipe.value.get("model.tensor_model_parallel_size") == 8
+
+
+def test_what_text_alone_does_not_tell_is_noted() -> None:
+    lines = (
+        "def f():",
+        "    cfg = start()",
+        "    if asked():",
+        "        cfg.model.a = 1",
+        "    for x in y:",
+        "        cfg.model.a = 2",
+    )
+    text = "\n".join((*lines, "    return cfg", ""))
+    recipe = read_recipe(module_of(text, "f.py"), "f")
+    assert recipe.value.get("model.a") is None
+    assert [note.partition(" ")[0] for note in recipe.notes] == ["the", "line"]
+
+
+def test_endless_recursion_ends() -> None:
+    text = "def f():\n    return g()\ndef g():\n    return f()\n"
+    with pytest.raises(SpecError, match="returns a configuration"):
+        read_recipe(module_of(text, "f.py"), "f")
+
+
+def test_no_python_is_refused() -> None:
+    with pytest.raises(FileError, match="line 1"):
+        module_of("def f(:\n", "f.py")
+    assert recipes_of(module_of("def _a():\n    pass\ndef b(x):\n    pass\ndef c(y=1):\n    pass\n", "f.py")) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("meta-llama/Meta-Llama-3-8B", "llama3-8b"),
+        ("llama31_405b_pretrain_config", "llama3.1-405b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct", "qwen3-30b-a3b"),
+        ("deepseek-ai/DeepSeek-V3", "deepseek-v3"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b"),
+        ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+        ("somebody/else", None),
+    ],
+)
+def test_names_on_a_hub(name: str, known: str | None) -> None:
+    model = catalogue_model(name)
+    assert (model.name if model is not None else None) == known

@@ -1,0 +1,135 @@
+"""Accelerate, TrainingArguments, Axolotl and NeMo's YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windtunnel.base.errors import SpecError
+from windtunnel.cli.source import job_of, job_of_files
+from windtunnel.formats import kind_of
+from windtunnel.formats.harmless import split
+from windtunnel.formats.nemo_yaml import from_nemo
+from windtunnel.formats.stated import Stated
+from windtunnel.formats.trainer import from_trainer
+from windtunnel.workload import parameter_count
+
+FSDP: dict[str, Any] = {
+    "compute_environment": "LOCAL_MACHINE",
+    "distributed_type": "FSDP",
+    "fsdp_config": {"fsdp_sharding_strategy": "FULL_SHARD", "fsdp_activation_checkpointing": True, "fsdp_offload_params": False},
+    "mixed_precision": "bf16",
+    "num_machines": 2,
+    "num_processes": 16,
+}
+ARGUMENTS: dict[str, Any] = {
+    "model_name_or_path": "meta-llama/Llama-3.1-8B",
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 4,
+    "max_seq_length": 4096,
+    "learning_rate": 2e-5,
+    "optim": "adamw_bnb_8bit",
+}
+AXOLOTL: dict[str, Any] = {
+    "base_model": "NousResearch/Llama-3.2-1B",
+    "datasets": [{"path": "a", "type": "alpaca"}],
+    "adapter": "lora",
+    "lora_r": 16,
+    "lora_target_modules": ["q_proj", "v_proj", "o_proj"],
+    "sequence_len": 2048,
+    "gradient_accumulation_steps": 2,
+    "micro_batch_size": 2,
+    "bf16": "auto",
+    "gradient_checkpointing": True,
+    "deepspeed": "deepspeed_configs/zero3_bf16.json",
+}
+NEMO: dict[str, Any] = {
+    "trainer": {"devices": 8, "num_nodes": 2, "precision": "bf16", "max_steps": 100, "logger": False},
+    "model": {
+        "micro_batch_size": 1,
+        "global_batch_size": 64,
+        "tensor_model_parallel_size": 4,
+        "pipeline_model_parallel_size": 1,
+        "encoder_seq_length": 4096,
+        "max_position_embeddings": 4096,
+        "num_layers": 32,
+        "hidden_size": 4096,
+        "ffn_hidden_size": 11008,
+        "num_attention_heads": 32,
+        "normalization": "rmsnorm",
+        "activation": "fast-swiglu",
+        "bias": False,
+        "position_embedding_type": "rope",
+        "share_embeddings_and_output_weights": False,
+        "make_vocab_size_divisible_by": 128,
+        "sequence_parallel": True,
+        "vocab_size": 32000,
+        "optim": {"name": "distributed_fused_adam", "lr": 1e-4, "overlap_grad_sync": True},
+    },
+}
+
+
+def test_accelerate_and_its_arguments_are_one_job(tmp_path: Path) -> None:
+    import yaml
+
+    files = []
+    for name, table in (("fsdp", FSDP), ("arguments", ARGUMENTS)):
+        files.append(str(tmp_path / f"{name}.yaml"))
+        Path(files[-1]).write_text(yaml.safe_dump(table))
+    job = job_of_files(files, None, "h100-ib").job
+    plan, runtime = job.plan, job.runtime
+    assert (job.cluster.gpus, plan.micro_batch, plan.global_batch, plan.seq) == (16, 2, 128, 4096)
+    assert (plan.sharding, plan.recompute, runtime.precision, runtime.exp_avg_dtype) == ("fsdp", "full", "bf16", "int8")
+    other = job_of(files[1], ["cluster.gpus=8"], "h100-ib", model="qwen3-8b").job
+    assert (other.model.name, other.plan.sharding) == ("qwen3-8b", "none")
+
+
+def test_axolotl_with_adapters() -> None:
+    assert kind_of(AXOLOTL) == "trainer"
+    imported = from_trainer(AXOLOTL, None, Stated(gpus=8))
+    assert imported.plan is not None and imported.model.lora is not None and imported.runtime is not None
+    assert (imported.format, imported.model.name, imported.plan.sharding, imported.plan.global_batch) == (
+        "axolotl",
+        "llama3.2-1b",
+        "zero3",
+        32,
+    )
+    assert (imported.model.lora.rank, imported.model.lora.targets) == (16, ("linear_proj", "linear_qkv"))
+    assert (imported.plan.recompute, imported.runtime.framework) == ("full", "deepspeed")
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ({**ARGUMENTS, "model_name_or_path": "somebody/model"}, "--model NAME"),
+        ({**ARGUMENTS, "per_device_train_batch_size": -3}, "per_device_train_batch_size"),
+        ({**FSDP, **ARGUMENTS, "fsdp_config": {"fsdp_sharding_strategy": "HALF"}}, "fsdp_sharding_strategy"),
+        ({**AXOLOTL, "tensor_parallel_size": 3}, "num_processes"),
+    ],
+)
+def test_what_is_wrong_is_named(table: dict[str, Any], named: str) -> None:
+    with pytest.raises(SpecError, match=named):
+        from_trainer(table, None, Stated(gpus=8))
+
+
+def test_nemo_1() -> None:
+    """Llama 2 7B: 6.738 billion parameters."""
+    assert kind_of(NEMO) == "nemo"
+    imported = from_nemo(NEMO)
+    plan, runtime = imported.plan, imported.runtime
+    assert plan is not None and runtime is not None
+    assert parameter_count(imported.model) == pytest.approx(6.738e9, rel=0.005)
+    assert (plan.tp, plan.dp, plan.global_batch, plan.seq, plan.sharding) == (4, 4, 64, 4096, "zero1")
+    assert (runtime.precision, runtime.overlap_grad_reduce, plan.sequence_parallel) == ("bf16", True, True)
+    with pytest.raises(SpecError, match="model.activation"):
+        from_nemo({**NEMO, "model": {**NEMO["model"], "activation": "maxout"}})
+
+
+def test_what_was_ignored_is_split_by_its_effect() -> None:
+    assert split(["--lr 3e-4", "--use-strange-kernel"], "megatron") == (["--use-strange-kernel"], ["--lr 3e-4"])
+    assert split(["lr_decay_style", "partition_activations"], "gpt-neox") == (["partition_activations"], ["lr_decay_style"])
+    assert split(["metrics.log_freq", "parallelism.odd"], "torchtitan") == (["parallelism.odd"], ["metrics.log_freq"])
+    assert split(["learning_rate", "unknown"], "accelerate and trainer") == (["unknown"], ["learning_rate"])
+    assert split(["rope_theta", "odd"], "huggingface") == (["odd"], ["rope_theta"])

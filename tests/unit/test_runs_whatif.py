@@ -1,0 +1,80 @@
+"""A measured step with one thing changed: judged by predictions of the same change, and by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.cli import main
+from windtunnel.predict import predict
+from windtunnel.records.run import Run
+from windtunnel.records.run_file import write_run
+from windtunnel.runs.causes import with_factor
+from windtunnel.runs.expected import expected_run
+from windtunnel.runs.synthetic import graph_of_job, with_slow_tasks
+from windtunnel.runs.whatif import Machine, what_if
+from windtunnel.spec import Job, load_job
+from windtunnel.spec.load import load_cluster, load_gpu
+
+SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=16", "plan.seq=4096", "model.layers=8", "plan.vpp=1"]
+
+
+@pytest.fixture(scope="module")
+def dense() -> Job:
+    return load_job("llama2-70b-64xh100", [*SMALL, "model=llama3.1-8b", "plan.tp=2", "plan.pp=2"])
+
+
+@pytest.fixture(scope="module")
+def run(dense: Job) -> Run:
+    return expected_run(dense)
+
+
+def test_an_unchanged_graph_gives_the_measured_step(run: Run) -> None:
+    (row,) = what_if(run, ["scale:gemm=1"])
+    assert row.replayed == pytest.approx(row.measured, rel=1e-9) and row.answer == pytest.approx(row.measured, rel=1e-9)
+    assert row.touched == 0
+
+
+@pytest.mark.parametrize(("name", "factor"), [("gemm", 0.8), ("gemm", 1.25), ("attention", 0.5), ("elementwise", 2.0)])
+def test_a_scaled_class_is_what_a_prediction_of_it_says(name: str, factor: float, dense: Job, run: Run) -> None:
+    (row,) = what_if(run, [f"scale:{name}={factor}"])
+    wanted = predict(with_factor(dense, f"kernels.{name}", factor)).step_time_s
+    assert row.answer == pytest.approx(wanted, rel=0.03)
+    assert row.touched > 0
+
+
+def test_without_stragglers_a_slow_rank_costs_nothing(dense: Job) -> None:
+    graph = graph_of_job(dense)
+    slow = with_slow_tasks(dense, graph, rank=5, value=1.3)
+    good = with_slow_tasks(dense, graph, rank=5, value=1.0)
+    (row,) = what_if(slow, ["no-stragglers"])
+    assert row.measured > 1.05 * good.steps.seconds[0]
+    assert row.answer == pytest.approx(good.steps.seconds[0], rel=0.02)
+
+
+def test_other_machines(run: Run) -> None:
+    machine = Machine(load_gpu("h100-sxm-80gb"), load_cluster("h100-ib", ["gpus=8"]))
+    rows = what_if(run, ["gpu=h100-sxm-80gb", "gpu=b200-sxm-180gb", "network=h100-ib", "fp8"], machine)
+    same, faster, network, fp8 = (row.answer / row.measured for row in rows)
+    assert same == pytest.approx(1.0, abs=1e-9) and network == pytest.approx(1.0, abs=1e-9)
+    assert 0.4 < faster < 0.7 and 0.5 < fp8 < 0.9
+    assert "memory bandwidth" in rows[1].basis_modelled
+
+
+@pytest.mark.parametrize(
+    "text", ["scale:gem=2", "scale:gemm=fast", "scale:/(/=2", "faster", "gpu=b200-sxm-180gb", "network=h100-ib", "scale:gemm=-1"]
+)
+def test_a_wrong_change_is_refused(text: str, run: Run) -> None:
+    with pytest.raises(WindtunnelError, match=r"--change|--from|--on"):
+        what_if(run, [text])
+
+
+def test_the_verb(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(run, tmp_path / "run")
+    assert main(["whatif", str(tmp_path / "run"), "--change", "remove:attention", "--change", "no-host-gaps", "--json", "-"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["text"] for row in rows] == ["remove:attention", "no-host-gaps"]
+    assert rows[0]["answer"] < rows[0]["measured"]
