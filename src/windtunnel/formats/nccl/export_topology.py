@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.exporters import Written
-from windtunnel.formats.machine.node import PCI_GPUS
+from windtunnel.formats.hardware.node import PCI_GPUS
 from windtunnel.formats.nccl.xml_tree import XmlNode, xml_text
 from windtunnel.spec import Job
 from windtunnel.spec.cluster import Node

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.hardware.node import MOST_LINKS, NodeFacts, cluster_of, gpu_of_name
 from windtunnel.formats.head import Head
-from windtunnel.formats.machine.node import MOST_LINKS, NodeFacts, cluster_of, gpu_of_name
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines, strip
 

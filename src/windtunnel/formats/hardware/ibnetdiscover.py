@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.hardware.fabric import FabricLinks, fabric_facts, fabric_of
 from windtunnel.formats.head import Head
-from windtunnel.formats.machine.fabric import FabricLinks, fabric_facts, fabric_of
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines
 
