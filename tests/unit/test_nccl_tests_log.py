@@ -69,6 +69,13 @@ def test_rows_with_wrong_results_and_blank_halves() -> None:
     assert parse_row("16777216 4194304 of something 8 2") is None and parse_row("") is None
 
 
+def test_columns_that_options_add_are_passed_over() -> None:
+    each = parse_row("8 2 float sum -1 5.0 0.1 0.1 0 4.0 6.0 5.9 3.1 7.0 0.2 0.2 0 6.0 8.0 7.9 2.2")
+    assert each is not None and each.seconds == (5e-6, 7e-6) and each.root == -1
+    stamped = parse_row("8 2 float sum -1 5.0 0.1 0.1 0 7.0 0.2 0.2 0 2025-01-01 10:00:00")
+    assert stamped is not None and stamped.seconds == (5e-6, 7e-6) and stamped.root == -1
+
+
 def test_the_json_of_nccl_tests(tmp_path: Path) -> None:
     devices = [
         {"rank": rank, "hostname": f"n{rank // 2}", "device": rank % 2, "device_info": "NVIDIA H100 80GB HBM3"} for rank in range(4)

@@ -81,11 +81,12 @@ def parse_row(text: str) -> Row | None:
     if rest and rest[0].lower() in OPERATORS:
         redop, rest = rest[0].lower(), rest[1:]
     # The root is a whole number; the time has decimals or is followed by two bandwidths and the errors.
-    if rest and re.fullmatch(r"-?\d+", rest[0]) and (len(rest) - 1) % _TIMES == 0 and len(rest) > _TIMES:
+    if rest and (rest[0] == "-1" or re.fullmatch(r"\d+", rest[0]) and (len(rest) - 1) % _TIMES == 0 and len(rest) > _TIMES):
         root, rest = int(rest[0]), rest[1:]
     if len(rest) < _TIMES or not all(_number(word) for word in rest[:3]):
         return None
-    halves = [rest[:_TIMES], rest[_TIMES : 2 * _TIMES]]
+    second = 2 * _TIMES if len(rest) >= 4 * _TIMES else _TIMES  # `-I` adds four columns to each half
+    halves = [rest[:_TIMES], rest[second : second + _TIMES]]
     if len(halves[1]) < _TIMES or not all(_number(word) for word in halves[1][:3]):
         halves[1] = ["nan", "nan", "nan", "N/A"]
     seconds = tuple(float(half[0]) / 1e6 for half in halves)
