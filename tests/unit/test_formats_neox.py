@@ -82,3 +82,8 @@ def test_predict_takes_the_yaml(tmp_path: Path) -> None:
     path.write_text(text)
     assert main(["predict", str(path), "--on", "selene", "--set", "cluster.gpus=96", "--quiet"]) == 0
     assert main(["import", str(path), "--on", "selene", "--set", "cluster.gpus=96", "-o", str(tmp_path / "job.toml")]) == 0
+
+
+def test_without_gpus_the_batch_is_that_of_one_replica() -> None:
+    imported = from_neox(TWENTY)
+    assert imported.plan is not None and (imported.plan.dp, imported.plan.global_batch) == (None, 128)

@@ -161,10 +161,9 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
         micro = max(1, total // (dp * (steps or 1))) if total and dp else 4
         assumed.append(f"micro batch {micro} (train_micro_batch_size_per_gpu left out)")
     if total is None:
-        if dp is None:
-            raise SpecError("train_batch_size", Nothing(), "a whole number of 1 or more", "Or say on how many GPUs.")
-        total = micro * dp * (steps or 1)
-        assumed.append(f"global batch {total} on {dp} data-parallel ranks (train_batch_size left out)")
+        total = micro * (dp or 1) * (steps or 1)
+        ranks = f"{dp} data-parallel ranks" if dp else "one data-parallel rank, as no number of GPUs is stated"
+        assumed.append(f"global batch {total} on {ranks} (train_batch_size left out)")
     stage = keys.whole("zero_optimization.stage") or 0
     if stage not in (0, 1, 2, 3):
         raise SpecError("zero_optimization.stage", stage, "0, 1, 2 or 3")

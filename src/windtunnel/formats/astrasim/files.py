@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -13,6 +15,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.files import MIB, read_text
 from windtunnel.formats.astrasim.cluster import cluster_of
 from windtunnel.formats.astrasim.configuration import SHAPES, memory_of, network_of, system_of
+from windtunnel.formats.astrasim.first import READ_KEYS, first_system, is_first_network, today_network
 from windtunnel.formats.astrasim.topology import is_physical, read_physical
 from windtunnel.formats.chakra.groups import groups_of, is_groups
 from windtunnel.formats.reading import Content, Reading
@@ -42,6 +45,8 @@ def kind_of(text: str, whole: bool = True) -> str | None:
         except (yaml.YAMLError, ValueError, RecursionError):
             return None
         return "network" if isinstance(table, dict) and _shapes(table.get("topology")) else None
+    if whole and len(text) < MIB and first_system(text) is not None:
+        return "first system"
     return "physical" if is_physical(text.splitlines(), whole) else None
 
 
@@ -50,6 +55,8 @@ def _json_kind(table: object) -> str | None:
         return None
     if "memory-type" in table:
         return "memory"
+    if is_first_network(table):
+        return "first network"
     if "logical-dims" in table:
         return "logical"
     if sum(key in table for key in _SYSTEM_KEYS) >= 2:
@@ -83,8 +90,24 @@ def read(paths: Sequence[Path]) -> Reading:
     return _READERS[kind](text, str(paths[0]))
 
 
+def _first_network(text: str, name: str) -> Reading:
+    table = json.loads(text)
+    reading = _of_network(today_network(table, name), name)
+    ignored = tuple(f"{key} (of ASTRA-sim 1)" for key in table if key not in READ_KEYS)
+    assumed = ("links of a dimension add up to the bandwidth of an NPU", *reading.assumed)
+    return replace(reading, format="ASTRA-sim 1 network", ignored=ignored, assumed=assumed)
+
+
+def _first_system(text: str, name: str) -> Reading:
+    return replace(_of_system(first_system(text) or {}, name), format="ASTRA-sim 1 system")
+
+
 def _network(text: str, name: str) -> Reading:
-    network = network_of(yaml.safe_load(text), name)
+    return _of_network(yaml.safe_load(text), name)
+
+
+def _of_network(table: Mapping[str, Any], name: str) -> Reading:
+    network = network_of(table, name)
     cluster, assumed = cluster_of(network)
     facts = {
         "topology": list(network.topology),
@@ -99,7 +122,11 @@ def _network(text: str, name: str) -> Reading:
 
 
 def _system(text: str, name: str) -> Reading:
-    system = system_of(json.loads(text), name)
+    return _of_system(json.loads(text), name)
+
+
+def _of_system(table: Mapping[str, Any], name: str) -> Reading:
+    system = system_of(table, name)
     facts = {
         "scheduling_policy": system.policy,
         "collective_optimization": system.optimization,
@@ -157,6 +184,7 @@ def _unknown(keys: Sequence[str]) -> tuple[str, ...]:
 
 _READERS: Mapping[str, Callable[[str, str], Reading]] = {
     "network": _network, "system": _system, "memory": _memory, "groups": _groups, "logical": _logical, "physical": _physical,
+    "first network": _first_network, "first system": _first_system,
 }  # fmt: skip
 
 __all__ = ["is_known", "kind_of", "read"]
