@@ -59,7 +59,8 @@ def save(reading: Reading, out: str) -> None:
     """Writes the value where the user wants it. SpecError for content that has no file of its own."""
     if reading.content not in SAVERS:
         allowed = ", ".join(content.value for content in SAVERS)
-        raise SpecError("--out", reading.content.value, f"content that has a file: {allowed}")
+        hint = "--cluster CLUSTER makes a cluster of measured calls." if reading.content is Content.COLLECTIVES else ""
+        raise SpecError("--out", reading.content.value, f"content that has a file: {allowed}", hint)
     SAVERS[reading.content](reading.value, out)
 
 

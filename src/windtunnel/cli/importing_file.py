@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.cli.common import Json, On, Sets, writable, write, write_json
+from windtunnel.cli.importing_calls import cluster_of
 from windtunnel.cli.importing_content import as_dict, save, show
 from windtunnel.cli.source import LoadedJob, folded, is_part, job_of, job_of_files
 from windtunnel.formats import Imported, import_job
@@ -53,6 +54,8 @@ def command(
         _job(files, on, sets, out, json)
         return
     reading = read_files(files, Context(None if on is None else job_of(None, sets, on).job, cluster), form)
+    if reading.content is Content.COLLECTIVES and cluster is not None:
+        reading = cluster_of(reading, cluster, sets if on is None else None, files)
     if json is not None:
         write_json(as_dict(reading), json)
     if json != "-":

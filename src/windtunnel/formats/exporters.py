@@ -38,6 +38,7 @@ class Exporter:
 
 
 EXPORTERS: tuple[Exporter, ...] = (
+    Exporter("nccl-topology", "nccl.export_topology", "NCCL topology XML of one node of the cluster"),
     Exporter("toml", "own", "a job file that needs no catalogue"),
     Exporter("json", "own_json", "the same as JSON"),
     Exporter("megatron", "export_megatron", "Megatron-LM's flags"),

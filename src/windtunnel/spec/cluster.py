@@ -116,6 +116,25 @@ class Fabric(Noun):
     source: str = ""
 
 
+class Achieved(Noun):
+    """Factors on the fitted constants of collectives, from calls that were measured on this cluster (`import --cluster`).
+
+    1: as on the machines behind the constants. `launch`: seconds of a call before data moves; `hop`: seconds of a step from GPU to
+    GPU; `rate`: bandwidth, of NCCL's Simple protocol, its switch reduction and sends, beside those of LL and LL128; `inside` a
+    scale-up domain and `across` the fabric.
+    """
+
+    launch: PositiveFloat = 1.0
+    inside_hop: PositiveFloat = 1.0
+    inside_rate: PositiveFloat = 1.0
+    inside_ll_rate: PositiveFloat = 1.0
+    inside_ll128_rate: PositiveFloat = 1.0
+    across_hop: PositiveFloat = 1.0
+    across_rate: PositiveFloat = 1.0
+    relative_error: PositiveFloat | None = Field(None, description="of a call's time, on sizes that were left out of the fit")
+    source: str = ""
+
+
 class Cluster(Noun):
     """Nodes on a fabric, with what they cost."""
 
@@ -125,6 +144,7 @@ class Cluster(Noun):
     fabric: Fabric
     gpus: int = Field(ge=1, le=10**7, strict=True, description="published size; a job says how many it uses")
     memory_pool: MemoryPool | None = Field(None, description="memory that all nodes share")
+    achieved: Achieved | None = Field(None, description="what measured collectives of this cluster achieve")
     price_per_gpu_hour: NonNegativeFloat | None = Field(None, description="US dollars")
     pue: PositiveFloat = 1.1
     gpu_spread: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of good GPUs' speed, if it was measured")

@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from windtunnel.base.errors import SpecError
 from windtunnel.network.closed.cost import Cost, achieved, nvls_cuts
 from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
+from windtunnel.network.closed.measured import scaled
 from windtunnel.network.fabrics.check import check_fabric
 from windtunnel.network.groups.bandwidth import GroupLinks, group_links, uplink_share
 from windtunnel.network.groups.shape import Group, flat_group
@@ -182,6 +183,9 @@ def _setup(key: ClusterKey, comm: Comm, group: Group, settings: Settings) -> Set
     error = node.relative_error if group.nodes == 1 else math.hypot(node.relative_error, net.relative_error)
     provenance = "modelled" if exact else "transferred" if links.nvidia else "assumed"
     error = error if exact else max(0.2 if links.nvidia else 0.3, error)
+    if cluster.achieved is not None:
+        node, net = scaled(node, net, cluster.achieved)
+        provenance, error = "modelled", cluster.achieved.relative_error or error
     return Setup(comm, group, settings, links, graph(group, links, settings), node, net, provenance, error)
 
 

@@ -1,0 +1,40 @@
+"""Measured calls with `--cluster`: the cluster with the rates and latencies that they achieve."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from windtunnel.formats.reading import Content, Reading
+from windtunnel.spec import load_cluster
+
+
+def cluster_of(reading: Reading, cluster: str, sets: list[str] | None, files: list[str]) -> Reading:
+    """The reading of a cluster: its facts are the factors, and the errors before and after. SpecError if no call fits it."""
+    from windtunnel.calibrate.achieved import FACTORS, fit_achieved
+
+    source = f"{reading.format}: {', '.join(Path(file).name for file in files[:3])}{' …' if len(files) > 3 else ''}"
+    fitted = fit_achieved(load_cluster(cluster, sets or ()), reading.value.tables, source)
+    achieved = fitted.cluster.achieved
+    facts: dict[str, Any] = {
+        "calls": fitted.after.calls,
+        "before": _shown(asdict(fitted.before)),
+        "after": _shown(asdict(fitted.after)),
+        "left_out": _shown(asdict(fitted.left_out)),
+        "factors": {name: round(float(getattr(achieved, name)), 4) for name in FACTORS},
+        "factor_errors": {name: round(value, 4) for name, value in fitted.errors.items()},
+        "tests": {name: [_shown(asdict(one)) for one in pair] for name, pair in fitted.by_test.items()},
+    }
+    words = (
+        f"factors of {fitted.cluster.id} on {fitted.after.calls} calls: mean error {fitted.before.mean_abs_pct:.1f} % before, "
+        f"{fitted.after.mean_abs_pct:.1f} % after, {fitted.left_out.mean_abs_pct:.1f} % on sizes left out of the fit"
+    )
+    return Reading(
+        reading.format, Content.CLUSTER, fitted.cluster, facts, (*reading.built, words),
+        (*reading.ignored, *fitted.skipped), reading.assumed, reading.broken,
+    )  # fmt: skip
+
+
+def _shown(errors: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 2) for name, value in errors.items()}

@@ -1,0 +1,90 @@
+"""Lines of DeepSpeed's own timers, and of the Hugging Face Trainer above it.
+
+`epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=26.9, CurrSamplesPerSec=27.2, MemAllocated=3.1GB,
+MaxMemAllocated=9.2GB` (`deepspeed/utils/timer.py`); `steps: 10 loss: 3.2 iter time (s): 1.2 samples/sec: 82.9` (its pipeline
+engine); `{'train_runtime': 273.0, 'train_samples_per_second': 3.7, …}` (transformers' Trainer, a line a rank).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
+
+NAME = "DeepSpeed"
+KNOWN_BY = re.compile(
+    r"SamplesPerSec=|steps: \d+ loss: \S+ iter time \(s\):|'train_runtime': |DeepSpeed info: version|DeepSpeedEngine configuration"
+)
+MARKER = re.compile(r"SamplesPerSec=|iter time \(s\):|'train_runtime'|config\.py:\d+:print\]")
+
+_RATE = re.compile(r"(?:global_step=|\b0/)(\d{1,18}), .*?\bSamplesPerSec=([\d.]+)")
+_CURRENT = re.compile(r"(?:global_step=|\b0/)(\d{1,18}), .*?CurrSamplesPerSec=([\d.]+)")
+_MEMORY = re.compile(r"MaxMemAllocated=([\d.]+)GB")
+_PIPELINE = re.compile(r"steps: (\d{1,18}) loss: +(\S+) iter time \(s\): +([\d.]+)")
+_CONFIG = re.compile(r"config\.py:\d+:print\]\s+(\w+) \.*\s+(.+?)\s*$")
+_CONFIG_SHORT = re.compile(r"config\.py:\d+:print\]\s+(\w+)\s\s+(.+?)\s*$")
+_SUMMARY = re.compile(r"\{'(?:train_runtime|loss)':.*\}")
+_KEPT = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "world_size", "dp_world_size",
+         "zero_optimization_stage", "zero_enabled", "fp16_enabled", "bfloat16_enabled", "steps_per_print", "pipeline")  # fmt: skip
+
+
+class DeepSpeedLines:
+    """Collects the lines of one log."""
+
+    def __init__(self) -> None:
+        self.log = StepLog()
+        self.step_lines = 0
+        self.summaries: list[dict[str, float]] = []
+
+    def line(self, text: str) -> None:
+        """Takes one line."""
+        if MARKER.search(text) is None:
+            return
+        if match := _CURRENT.search(text) or _RATE.search(text):
+            batch, rate = self.log.number("train_batch_size"), as_number(match[2])
+            memory = _MEMORY.search(text)
+            self._add(int(match[1]), batch / rate if rate > 0 else NAN, NAN, as_number(memory[1]) * 2**30 if memory else NAN)
+        elif match := _PIPELINE.search(text):
+            self._add(int(match[1]), as_number(match[3]), as_number(match[2]), NAN)
+        elif match := _CONFIG.search(text) or _CONFIG_SHORT.search(text):
+            if match[1] in _KEPT:
+                if match[1] == "train_batch_size":
+                    self.log.restart()
+                self.log.arguments[match[1]] = match[2]
+        elif match := _SUMMARY.search(text):
+            self._summary(match[0])
+
+    def close(self) -> None:
+        """A run that only tells its length becomes one row a step with the mean, if the number of steps is known."""
+        if self.log.lines or not self.summaries:
+            return
+        batch = self.log.number("train_batch_size")
+        lengths = [one["train_runtime"] for one in self.summaries if one.get("train_runtime", 0.0) > 0]
+        samples = [
+            one["train_runtime"] * one.get("train_samples_per_second", NAN) for one in self.summaries if "train_runtime" in one
+        ]
+        if lengths and samples and batch == batch and 0 < samples[0] < 1e12:
+            steps = max(1, -int(-samples[0] // batch))  # the last batch may be a part of one
+            if steps <= 10**6:
+                seconds = sorted(lengths)[len(lengths) // 2] / steps
+                for step in range(1, steps + 1):
+                    self.log.add(StepLine(step, seconds, samples=batch))
+
+    def _add(self, step: int, seconds: float, loss: float, memory: float) -> None:
+        self.step_lines += 1
+        tokens = self.log.number("train_batch_size") * self.log.number("seq_length", "max_seq_length")
+        self.log.add(StepLine(step, seconds, tokens, loss=loss, memory=memory, samples=self.log.number("train_batch_size")))
+
+    def _summary(self, text: str) -> None:
+        try:
+            table = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            self.log.broken += 1
+            return
+        numbers = {key: float(value) for key, value in table.items() if isinstance(value, (int, float))}
+        if "train_runtime" in numbers and len(self.summaries) < 100_000:
+            self.summaries.append(numbers)
+
+
+READER = DeepSpeedLines

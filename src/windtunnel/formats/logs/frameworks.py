@@ -1,0 +1,36 @@
+"""The registry of frameworks whose logs are read, one line each. A log may hold lines of several (Megatron-DeepSpeed)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import ModuleType
+from typing import Protocol, cast
+
+from windtunnel.formats.logs import composer, deepspeed, dlrover, megatron, nemo, torchtitan
+from windtunnel.formats.logs.step_log import StepLog
+
+
+class FrameworkReader(Protocol):
+    """Collects the lines of one framework in one log."""
+
+    log: StepLog
+    step_lines: int
+
+    def line(self, text: str) -> None:
+        """Takes one line of the log."""
+
+    def close(self) -> None:
+        """The log has ended."""
+
+
+class Framework(Protocol):
+    """A module of this folder: its name, what it is known by in the first bytes, and what collects the lines of one log."""
+
+    NAME: str
+    KNOWN_BY: re.Pattern[str]
+    READER: Callable[[], FrameworkReader]
+
+
+_MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed)
+FRAMEWORKS: tuple[Framework, ...] = tuple(cast(Framework, module) for module in _MODULES)

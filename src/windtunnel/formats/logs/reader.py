@@ -1,0 +1,143 @@
+"""Reads the logs of one job, line by line, into a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.errors import FileError
+from windtunnel.formats.logs import megatron
+from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
+from windtunnel.formats.logs.step_log import StepLog, described, plain
+from windtunnel.formats.nccl.debug_lines import DebugLines
+from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.text_lines import LogLines
+from windtunnel.records.run import Run, Steps
+
+SHOWN_ARGUMENTS = (
+    "bf16", "fp16", "checkpoint_activations", "data_parallel_size", "global_batch_size", "hidden_size", "micro_batch_size",
+    "num_attention_heads", "num_layers", "pipeline_model_parallel_size", "seq_length", "tensor_model_parallel_size", "world_size",
+    "zero_stage", "context_parallel_size", "expert_model_parallel_size", "virtual_pipeline_model_parallel_size", "num_experts",
+    "ffn_hidden_size", "num_query_groups", "recompute_granularity", "sequence_parallel", "use_distributed_optimizer", "fp8",
+)  # fmt: skip
+"""Megatron-LM's arguments that decide a step's time; its hundreds of others are counted."""
+
+
+def read_logs(files: Sequence[Path], context: Context) -> Reading:
+    """A run from the logs of one job; several files are several ranks or restarts. FileError if no file has a step."""
+    logs: list[StepLog] = []
+    facts: dict[str, Any] = {}
+    broken: list[str] = []
+    name = ""
+    for path in files:
+        used, reader, counted = _one(path, context, broken)
+        if reader is None:
+            continue
+        name = name or used
+        logs.append(reader.log)
+        _add_counts(facts, counted)
+    if not logs:
+        wanted = "lines of " + ", ".join(framework.NAME for framework in FRAMEWORKS)
+        raise FileError(str(files[0]), "a log without a step", wanted, broken[0] if broken else "")
+    steps = _together([log.steps() for log in logs])
+    arguments = {key: text for log in logs for key, text in log.arguments.items() if text != "None"}
+    shown = plain({key: arguments[key] for key in arguments if key in SHOWN_ARGUMENTS or name != megatron.NAME})
+    facts = {"framework": name, "files": len(files), "steps": len(steps), **facts, "args": shown}
+    facts |= _summary(steps, sum(log.attempt for log in logs))
+    known: dict[str, str | int | float] = {"framework": name, **shown}
+    run = Run(steps, (), known, str(files[0]))
+    built = (f"a run of {len(steps)} steps of {name}",)
+    more = len(arguments) - len(shown)
+    ignored = (f"{more} arguments that are not listed",) if more else ()
+    return Reading("training-log", Content.RUN, run, facts, built, ignored, _assumed(logs, name), tuple(broken))
+
+
+def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, FrameworkReader | None, dict[str, Any]]:
+    """The framework with most steps in one log, its reader, and the counts of the log."""
+    lines = LogLines(path, context.progress)
+    readers = [(framework.NAME, framework.READER()) for framework in FRAMEWORKS]
+    debug = DebugLines()
+    for text in lines:
+        for _, reader in readers:
+            reader.line(text)
+        debug.line(text)
+    for _, reader in readers:
+        reader.close()
+    broken.extend(lines.broken)
+    broken.extend(f"{path}: {reader.log.broken} lines of {name} that break off" for name, reader in readers if reader.log.broken)
+    name, best = max(
+        readers, key=lambda pair: (sum(line.seconds == line.seconds for line in pair[1].log.lines), len(pair[1].log.lines))
+    )
+    if not best.log.lines:
+        broken.append(f"{path}: {lines.count} lines without a step")
+        return name, None, {}
+    for _, other in readers:
+        for key, text in other.log.arguments.items():
+            best.log.arguments.setdefault(key, text)
+    return name, best, _counted(lines.count, best, debug)
+
+
+def _counted(count: int, reader: FrameworkReader, debug: DebugLines) -> dict[str, Any]:
+    log = reader.log
+    facts: dict[str, Any] = {"lines": count, "iteration_lines": reader.step_lines}
+    seconds = [line.seconds for line in log.lines]
+    if log.lines:
+        facts |= {"first": [log.lines[0].step, log.total_steps], "last": [log.lines[-1].step, log.total_steps]}
+    if elapsed := described([1e3 * value for value in seconds]):
+        facts["elapsed_ms"] = {key: round(value, 6) for key, value in elapsed.items()}
+    if isinstance(reader, megatron.MegatronLines):
+        facts |= {
+            "unit": sorted(reader.units), "gbs": sorted(reader.batches), "tflops_logged": reader.tflops_logged[:3],
+            "timer_lines": reader.timer_lines, "timer_names": sorted(log.timers), "memory_lines": reader.memory_lines,
+            "prefix_examples": sorted(reader.prefixes)[:3],
+        }  # fmt: skip
+    facts["nccl_info"] = debug.lines
+    if debug.lines:
+        facts["nccl"] = debug.facts()
+    return facts
+
+
+def _add_counts(facts: dict[str, Any], more: dict[str, Any]) -> None:
+    """Counts of a further file: numbers add up, the rest is that of the first file."""
+    for key, value in more.items():
+        if isinstance(value, int) and isinstance(facts.get(key), int):
+            facts[key] += value
+        else:
+            facts.setdefault(key, value)
+
+
+def _together(parts: list[Steps]) -> Steps:
+    return Steps(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Steps)))
+
+
+def _summary(steps: Steps, restarts: int) -> dict[str, Any]:
+    """Medians over all steps, in the units of the run."""
+    facts: dict[str, Any] = {"restarts": restarts}
+    for key, column in (("step_seconds", steps.seconds), ("tflops", steps.tflops), ("tokens_per_step", steps.tokens)):
+        finite = column[np.isfinite(column)]
+        if len(finite):
+            facts[key] = float(np.median(finite))
+    rates = (steps.tokens / steps.seconds)[np.isfinite(steps.tokens / steps.seconds)]
+    if len(rates):
+        facts["tokens_per_second"] = float(np.median(rates))
+    memory = steps.memory[np.isfinite(steps.memory)]
+    if len(memory):
+        facts["peak_memory_bytes"] = float(memory.max())
+    return facts
+
+
+def _assumed(logs: list[StepLog], name: str) -> tuple[str, ...]:
+    assumed = []
+    untimed = sum(line.seconds != line.seconds for log in logs for line in log.lines)
+    if untimed:
+        assumed.append(f"{untimed} lines give no length of their step")
+    repeated = sum(len(log.lines) for log in logs) - sum(len({(line.attempt, line.step) for line in log.lines}) for log in logs)
+    if repeated:
+        assumed.append(f"{repeated} lines repeat a step: several ranks print it, the median counts")
+    if name == "torchtitan" and not untimed:
+        assumed.append("a step's seconds: its tokens over tps and the mesh, else the time between lines")
+    return tuple(assumed)

@@ -1,0 +1,122 @@
+"""Steps as they are read from the lines of a log, and what the log says of the job."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from windtunnel.records.run import Steps
+
+NAN = math.nan
+
+
+@dataclass
+class StepLine:
+    """One line about a step. Seconds, tokens of the whole job, TFLOP/s of a GPU, bytes; NaN where the line does not say."""
+
+    step: int
+    seconds: float = NAN
+    tokens: float = NAN
+    tflops: float = NAN
+    loss: float = NAN
+    memory: float = NAN
+    begin: float = NAN  # seconds since 1970 at which the line was printed, less the step's seconds
+    samples: float = NAN
+    attempt: int = 0
+
+
+@dataclass
+class StepLog:
+    """What the lines of a log say so far: steps, arguments, and memory by step."""
+
+    lines: list[StepLine] = field(default_factory=list)
+    arguments: dict[str, str] = field(default_factory=dict)
+    memory: dict[tuple[int, int], float] = field(default_factory=dict)  # B, the largest rank's, by (attempt, step)
+    timers: dict[str, int] = field(default_factory=dict)  # lines by name of a framework's own timer
+    attempt: int = 0
+    total_steps: int | None = None
+    broken: int = 0
+    _last: int = -1
+    _stride: int = 1
+
+    def restart(self) -> None:
+        """The framework begins anew: steps may repeat numbers."""
+        if self.lines and self.lines[-1].attempt == self.attempt:
+            self.attempt += 1
+            self._last = -1
+
+    def add(self, line: StepLine) -> None:
+        """A step. A number well below the last one is a restart; the same number again is another rank's line."""
+        if line.step < self._last - self._stride:
+            self.restart()
+        elif line.step > self._last >= 0:
+            self._stride = max(1, line.step - self._last)
+        self._last = max(self._last, line.step)
+        line.attempt = self.attempt
+        self.lines.append(line)
+
+    def number(self, *names: str) -> float:
+        """The first of the arguments that is a positive number; NaN if none is."""
+        for name in names:
+            value = as_number(self.arguments.get(name, ""))
+            if value > 0:
+                return value
+        return NAN
+
+    def steps(self) -> Steps:
+        """A row a step of each attempt: several ranks' lines of a step become their median."""
+        grouped: dict[tuple[int, int], list[StepLine]] = {}
+        for line in self.lines:
+            grouped.setdefault((line.attempt, line.step), []).append(line)
+        columns = {
+            name: [_median([getattr(line, name) for line in group]) for group in grouped.values()]
+            for name in ("begin", "seconds", "tokens", "tflops", "loss", "memory")
+        }
+        columns["memory"] = [
+            _larger(value, self.memory.get(key, NAN)) for key, value in zip(grouped, columns["memory"], strict=True)
+        ]
+        return Steps.of(-1, [step for _, step in grouped], **columns)
+
+
+def as_number(text: str) -> float:
+    """A number as logs print it, thousands with commas; NaN for anything else."""
+    try:
+        value = float(text.strip().replace(",", ""))
+    except ValueError:
+        return NAN
+    return value if math.isfinite(value) else NAN
+
+
+def epoch_seconds(text: str) -> float:
+    """Seconds since 1970 of `2025-03-04 00:44:44,441` in any of its spellings, as UTC; NaN for anything else."""
+    try:
+        moment = datetime.fromisoformat(text.strip().replace(",", "."))
+        return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+    except (ValueError, OverflowError):
+        return NAN
+
+
+def described(values: list[float]) -> dict[str, float] | None:
+    """Median, smallest and largest of finite values; None without any."""
+    finite = [value for value in values if value == value]
+    if not finite:
+        return None
+    return {"median": float(np.median(finite)), "min": min(finite), "max": max(finite)}
+
+
+def plain(values: dict[str, str]) -> dict[str, Any]:
+    """Arguments as numbers where they are whole numbers."""
+    return {name: int(text) if text.lstrip("-").isdigit() and len(text) < 18 else text for name, text in values.items()}
+
+
+def _median(values: list[float]) -> float:
+    finite = [value for value in values if value == value]
+    return float(np.median(finite)) if finite else NAN
+
+
+def _larger(one: float, other: float) -> float:
+    return max((value for value in (one, other) if value == value), default=NAN)

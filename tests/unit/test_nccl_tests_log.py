@@ -1,0 +1,161 @@
+"""Logs of nccl-tests in their versions, OSU's tables, and NCCL's debug lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from windtunnel.base.comm import Comm
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.formats.door import read_files
+from windtunnel.formats.nccl.tests_rows import parse_row
+from windtunnel.formats.reading import Content, Reading
+
+RANKS = "# Using devices\n" + "".join(
+    f"#   Rank {rank:2d} Pid 42 on node{rank // 2} device {rank % 2} [0x00] A100-SXM4-40GB\n" for rank in range(4)
+)
+
+
+def imported(tmp_path: Path, text: str, name: str = "x.log") -> Reading:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return read_files([path])
+
+
+@pytest.mark.parametrize(
+    ("text", "comm", "columns"),
+    [
+        ("4096 1024 float sum 10.0 0.41 0.61 0e+00 20.0 0.20 0.31 0e+00", Comm.ALL_REDUCE, 12),
+        ("4096 256 float sum 10.0 0.41 0.31 N/A 20.0 0.20 0.15 N/A", Comm.REDUCE_SCATTER, 12),
+        ("4096 1024 float sum 0 10.0 0.41 0.41 N/A 20.0 0.20 0.20 N/A", Comm.REDUCE, 13),
+        ("4096 1024 float 0 10.0 0.41 0.41 0e+00 20.0 0.20 0.20 0e+00", Comm.BROADCAST, 12),
+        ("4096 1024 float sum -1 10.0 0.41 0.61 0 20.0 0.20 0.31 0", Comm.ALL_REDUCE, 13),
+    ],
+)
+def test_the_columns_tell_the_collective(tmp_path: Path, text: str, comm: Comm, columns: int) -> None:
+    header = "#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error\n"
+    reading = imported(tmp_path, RANKS + header + f"[1,0]<stdout>:{text}\n")
+    (table,) = reading.value.tables
+    assert reading.content is Content.COLLECTIVES and table.comm is comm and (table.ranks, table.nodes) == (4, 2)
+    assert [(call.bytes, call.seconds, call.in_place) for call in table.calls] == [(4096.0, 10e-6, False), (4096.0, 20e-6, True)]
+    assert reading.facts["columns_per_row"] == {str(columns): 1} and reading.facts["hosts"] == 2
+
+
+def test_ranks_follow_from_the_bandwidths_where_no_device_is_listed(tmp_path: Path) -> None:
+    row = "17179869184 4294967296 float sum -1 62239 276.03 483.05 0 62200 276.20 483.35 0\n"
+    reading = imported(tmp_path, "# Avg bus bandwidth    : 1\n" + row)
+    assert reading.value.tables[0].ranks == 8 and any("8 ranks" in text for text in reading.assumed)  # 2 x 7 / 8 = 1.75
+
+
+def test_several_tests_of_a_log_are_several_tables(tmp_path: Path) -> None:
+    row = "1024 16 float none -1 10.0 0.10 0.05 0 10.0 0.10 0.05 0\n"
+    text = "# Collective test starting: all_gather_perf\n" + RANKS + row + row + "# Avg bus bandwidth    : 1.5\n"
+    text += "# Collective test starting: alltoall_perf\n" + RANKS + row + "# Avg bus bandwidth    : 2.5\n"
+    reading = imported(tmp_path, text)
+    assert [table.comm for table in reading.value.tables] == [Comm.ALL_GATHER, Comm.ALL_TO_ALL]
+    assert [len(table.calls) for table in reading.value.tables] == [4, 2] and reading.facts["avg_busbw_footer"] == [1.5, 2.5]
+
+
+def test_a_table_that_names_no_collective_is_left_out(tmp_path: Path) -> None:
+    reading = imported(tmp_path, "# Avg bus bandwidth    : 1\n" + "1024 16 float 10.0 0.10 0.05 N/A 10.0 0.10 0.05 N/A\n" * 3)
+    assert not reading.value.tables and "collective" in reading.ignored[0]
+
+
+def test_rows_with_wrong_results_and_blank_halves() -> None:
+    row = parse_row("0: 8 2 float sum -1 5.0 0.1 0.1 3 ")
+    assert row is not None and row.wrong == (3, -1) and row.seconds[0] == 5e-6 and row.seconds[1] != row.seconds[1]
+    assert parse_row("16777216 4194304 of something 8 2") is None and parse_row("") is None
+
+
+def test_columns_that_options_add_are_passed_over() -> None:
+    each = parse_row("8 2 float sum -1 5.0 0.1 0.1 0 4.0 6.0 5.9 3.1 7.0 0.2 0.2 0 6.0 8.0 7.9 2.2")
+    assert each is not None and each.seconds == (5e-6, 7e-6) and each.root == -1
+    stamped = parse_row("8 2 float sum -1 5.0 0.1 0.1 0 7.0 0.2 0.2 0 2025-01-01 10:00:00")
+    assert stamped is not None and stamped.seconds == (5e-6, 7e-6) and stamped.root == -1
+
+
+def test_the_json_of_nccl_tests(tmp_path: Path) -> None:
+    devices = [
+        {"rank": rank, "hostname": f"n{rank // 2}", "device": rank % 2, "device_info": "NVIDIA H100 80GB HBM3"} for rank in range(4)
+    ]
+    result = {
+        "size": 1024,
+        "count": 256,
+        "type": "float",
+        "redop": "sum",
+        "root": "    -1",
+        "out_of_place": {"time": 7.0, "nwrong": "0"},
+        "in_place": None,
+    }
+    top = {
+        "args": ["./build/all_reduce_perf"], "nccl_version": 22703, "config": {"minimum_bytes": 8, "devices": devices},
+        "results": [result, {"size": "?"}], "average_bus_bandwidth": {"bandwidth": 3.5, "okay": "unchecked"},
+    }  # fmt: skip
+    reading = imported(tmp_path, json.dumps(top), "x.json")
+    (table,) = reading.value.tables
+    assert table.comm is Comm.ALL_REDUCE and (table.ranks, table.nodes) == (4, 2) and table.calls[0].seconds == 7e-6
+    assert reading.facts["avg_busbw_footer"] == [3.5] and "1 results" in reading.broken[0]
+
+
+def test_osu_latencies_and_rates(tmp_path: Path) -> None:
+    latency = "# OSU MPI-CUDA Allreduce Latency Test v5.7\n# Size Avg Latency(us) Min Max\n4 34.31 33.27 35.07\n8 34.10 33 34\n"
+    reading = imported(tmp_path, latency)
+    (table,) = reading.value.tables
+    assert (
+        table.comm is Comm.ALL_REDUCE
+        and table.library == "mpi"
+        and not table.on_host
+        and table.calls[0].seconds == pytest.approx(34.31e-6)
+    )
+    rate = "# OSU MPI Multiple Bandwidth / Message Rate Test v5.7\n# [ pairs: 8 ] [ window size: 64 ]\n1000000 8000.0 8000.0\n"
+    (table,) = imported(tmp_path, rate, "y.log").value.tables
+    assert table.comm is Comm.SEND_RECV and table.on_host and table.calls[0].seconds == pytest.approx(1e-3)  # 8 pairs share 8 GB/s
+
+
+def test_debug_lines_are_counted(tmp_path: Path) -> None:
+    text = "\n".join(
+        [
+            "node1:10:20 [0] NCCL INFO NCCL version 2.19.3+cuda12.3",
+            "node1:10:20 [0] NCCL INFO Channel 00/04 :    0   1   2   3",
+            "node1:10:20 [0] NCCL INFO Trees [0] 1/-1/-1->0->-1",
+            "node1:10:20 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
+            "node1:10:20 [0] NCCL INFO Channel 00/0 : 3[1] -> 0[0] [receive] via NET/IBext/0/GDRDMA",
+            "node1:10:20 [0] NCCL INFO Channel 01/0 : 3[1] -> 0[0] [receive] via NET/IBext/1(2)/GDRDMA",
+            "node1:10:20 [0] NCCL INFO 4 coll channels, 16 nvls channels, 4 p2p channels, 4 p2p channels per peer",
+            "node1:10:20 [0] NCCL INFO comm 0x1 rank 0 nranks 4 cudaDev 0 busId b000 - Init COMPLETE",
+        ]
+    )
+    facts = imported(tmp_path, text).facts
+    assert facts["version"] == ["2.19.3+cuda12.3"] and facts["channels_declared"] == ["04"] and facts["nranks"] == ["4"]
+    assert facts["via"] == {"P2P/CUMEM": 1, "NET/IBext/GDRDMA": 1, "NET/IBext/PXN/GDRDMA": 1} and facts["gpu_direct"] is True
+    assert facts["nvls_channels"] == 16 and facts["trees"] == 1 and facts["init_complete"] == 1 and facts["nccl_info"] == 8
+
+
+def test_an_empty_table_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(WindtunnelError):
+        imported(tmp_path, "# nThread 1 nGpus 8 minBytes 1 maxBytes 8 step: 2(factor)\n")
+
+
+def test_real_logs_have_the_counted_rows(shared: Path) -> None:
+    folder = shared / "samples/4_nccl_fabric/nccl_tests"
+    if not folder.is_dir():
+        pytest.skip("no samples beside the project")
+    counted = json.loads((folder / "FACTS.json").read_text(encoding="utf-8"))
+    for name, facts in counted.items():
+        if facts["rows"]:
+            own = read_files([folder / name]).facts
+            for key in (
+                "ranks",
+                "hosts",
+                "devices",
+                "rows",
+                "columns_per_row",
+                "sizes",
+                "first_row",
+                "last_row",
+                "programs",
+                "options",
+            ):
+                assert own[key] == facts[key], (name, key)
