@@ -104,6 +104,11 @@ def test_calls_of_aicb(tmp_path: Path) -> None:
     assert graph.groups == ((0, 1), (0, 2, 4, 6))
     assert graph.seconds[0] == pytest.approx(0.5e-3)
     assert reading.broken == ("1 rows have no size in bytes",)
+    odd = read(
+        tmp_path,
+        CALLS.replace("tp_group,2,4096", "tp_group,0.5,4096") + "CommType.isend,CommGroup.pp_group,2,8,x,999999999999,None\n",
+    )
+    assert odd.value.peer.tolist()[-1] == 1  # no rank has such a number: the next one
     assert reading.ignored == ("1 rows of epoch_end",)
 
 

@@ -18,6 +18,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("chakra", "chakra", "Chakra execution traces (.et)"),
     Importer("simai", "simai", "SimAI's and AICB's workloads, compute times, topologies, settings, CSVs of calls and results"),
     Importer("goal", "goal", "GOAL schedules (LogGOPSim, ATLAHS), text or binary"),
+    Importer("pmpi", "pmpi", "MPI traces of liballprof (Schedgen), a file a rank"),
     Importer("msccl", "msccl", "MSCCL's algorithm XML"),
     Importer("taccl", "taccl", "TACCL's topologies and sketches"),
     Importer("astra-sim", "astrasim", "ASTRA-sim's network, system, memory, group and topology files, and text workloads"),

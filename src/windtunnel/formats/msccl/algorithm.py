@@ -130,4 +130,4 @@ def _add(attributes: dict[str, str], block: MscclBlock) -> bool:
 
 def _int(text: str | None, default: int) -> int:
     digits = (text or "").strip()
-    return int(digits) if digits.removeprefix("-").isdigit() and len(digits) < 15 and digits.isascii() else default
+    return int(digits) if digits.removeprefix("-").isdigit() and len(digits) < 10 and digits.isascii() else default

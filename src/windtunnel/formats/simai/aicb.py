@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.comm import Comm
-from windtunnel.base.errors import FileError
+from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.text_files import lines_of
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.formats.task_columns import NAN, TaskColumns
@@ -24,6 +24,9 @@ CALLS = {
 }  # fmt: skip
 MESSAGES = {"isend": TaskKind.SEND, "send": TaskKind.SEND, "irecv": TaskKind.RECEIVE, "recv": TaskKind.RECEIVE}
 MOST_ROWS = 5_000_000
+MOST_RANKS = 2**17
+MOST_MEMBERS = 8_000_000
+"""Ranks of all groups together, beyond which a file is refused."""
 BARRIER_BYTES = 4
 
 
@@ -91,6 +94,8 @@ class _Calls:
         self.by_type: dict[str, dict[str, Any]] = {}
         self.stages: Counter[str] = Counter()
         self.sizes: dict[str, int] = {}
+        self.known: dict[tuple[str, int, int], int] = {}
+        self.members = 0
         self.unknown: Counter[str] = Counter()
 
     def add(self, row: dict[str, str]) -> None:
@@ -118,22 +123,27 @@ class _Calls:
             return
         if word in MESSAGES:
             peer = _number(row.get("dst" if MESSAGES[word] is TaskKind.SEND else "src", ""))
-            self.columns.add(name, MESSAGES[word], seconds, size, peer=1 if math.isnan(peer) else int(peer), lane=0)
+            self.columns.add(name, MESSAGES[word], seconds, size, peer=int(peer) if peer < MOST_RANKS else 1, lane=0)
             return
-        members = self._members(group.rpartition(".")[2].lower(), _number(ranks))
+        number = self._group(group.rpartition(".")[2].lower(), _number(ranks))
         buffer = float(BARRIER_BYTES) if word == "barrier" else size
-        self.columns.add(name, TaskKind.COLLECTIVE, seconds, buffer, int(CALLS[word]), self.columns.group_of(members), lane=0)
+        self.columns.add(name, TaskKind.COLLECTIVE, seconds, buffer, int(CALLS[word]), number, lane=0)
 
-    def _members(self, group: str, stated: float) -> range:
-        """Ranks of a group of rank 0."""
-        if 0 < stated < 10**6:
+    def _group(self, group: str, stated: float) -> int:
+        """The number of a group of rank 0."""
+        if 1 <= stated <= MOST_RANKS:
             self.sizes[group] = int(stated)
         else:
             self.unsized += 1
-        size = self.sizes.get(group, 8)
-        tp = self.sizes.get("tp_group", 1)
-        step = 1 if group in ("tp_group", "all") or 0 < self.world < size * tp else tp
-        return range(0, size * step, step)
+        size, tp = self.sizes.get(group, 8), self.sizes.get("tp_group", 1)
+        key = (group, size, tp)
+        if key not in self.known:
+            self.members += size
+            if self.members > MOST_MEMBERS:
+                raise SpecError("comm_group_size", size, f"groups of at most {MOST_MEMBERS:,} ranks in all")
+            step = 1 if group in ("tp_group", "all") or 0 < self.world < size * tp else tp
+            self.known[key] = self.columns.group_of(range(0, size * step, step))
+        return self.known[key]
 
     def ignored(self) -> tuple[str, ...]:
         """Rows that are no calls."""
