@@ -15,7 +15,7 @@ from windtunnel.records.run_file import write_run
 from windtunnel.runs.causes import with_factor
 from windtunnel.runs.expected import expected_run
 from windtunnel.runs.synthetic import graph_of_job, with_slow_tasks
-from windtunnel.runs.whatif import Machine, what_if
+from windtunnel.runs.whatif import TracedMachine, what_if
 from windtunnel.spec import Job, load_job
 from windtunnel.spec.load import load_cluster, load_gpu
 
@@ -56,7 +56,7 @@ def test_without_stragglers_a_slow_rank_costs_nothing(dense: Job) -> None:
 
 
 def test_other_machines(run: Run) -> None:
-    machine = Machine(load_gpu("h100-sxm-80gb"), load_cluster("h100-ib", ["gpus=8"]))
+    machine = TracedMachine(load_gpu("h100-sxm-80gb"), load_cluster("h100-ib", ["gpus=8"]))
     rows = what_if(run, ["gpu=h100-sxm-80gb", "gpu=b200-sxm-180gb", "network=h100-ib", "fp8"], machine)
     same, faster, network, fp8 = (row.answer / row.measured for row in rows)
     assert same == pytest.approx(1.0, abs=1e-9) and network == pytest.approx(1.0, abs=1e-9)

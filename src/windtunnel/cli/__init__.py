@@ -28,6 +28,7 @@ VERBS: Verbs = {
     "catalog": ("catalog", "The GPUs, nodes, fabrics, clusters, models, frameworks and jobs that come with windtunnel."),
     "import": ("importing", "What other tools wrote, as a job, a cluster, a run or a trace graph."),
     "replay": ("replay", "A trace graph (Chakra and others) on a cluster, or as ASTRA-sim runs it."),
+    "simai": ("simai", "The table of SimAI's analytical mode for one of its workloads, and where it departs from its formulas."),
     "runs": ("runs", "Measured runs: what their steps went to, and which rank waits for whom."),
     "export": ("exporting", "A job in the files of another tool, or as a file that needs no catalogue."),
 }

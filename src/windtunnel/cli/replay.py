@@ -17,6 +17,7 @@ Examples:
   windtunnel replay traces/step.*.et --comm-groups traces/comm_group.json --on h100-ib --network flow
   windtunnel replay traces/step.*.et --on h100-ib --compute roofline --json -
   windtunnel replay all_reduce.*.et --astra-sim system.json --astra-network network.yml
+  windtunnel replay schedule.goal --loggops L=2500,o=1500,g=1000,G=6,S=65535
 """
 MOST_SPANS = 4_000_000
 LISTED = 8
@@ -46,6 +47,10 @@ def command(  # long: one option a line
     wires: Annotated[str | None, typer.Option("--astra-network", metavar="NET.yml", help="Its analytical network.")] = None,
     memory: Annotated[str | None, typer.Option("--astra-memory", metavar="M.json", help="Its remote memory.")] = None,
     aware: Annotated[bool, typer.Option("--astra-congestion-aware", help="Its congestion-aware backend.")] = False,
+    loggops: Annotated[
+        str | None,
+        typer.Option("--loggops", metavar="L=,o=,g=,G=,O=,S=", help="Run a GOAL schedule as LogGOPSim does; ns, S bytes."),
+    ] = None,
     seed: Seed = 1,
     skip: Annotated[bool, typer.Option("--skip", help="packet: repeated patterns are answered from memory.")] = False,
     form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, where content does not tell.")] = None,
@@ -56,10 +61,15 @@ def command(  # long: one option a line
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json), ("--trace", trace))
+    if loggops is not None:
+        from windtunnel.cli.replay_loggops import replay_loggops
+
+        replay_loggops(files, loggops, json, quiet)
+        return
     if (system is None) != (wires is None):
         raise SpecError("--astra-sim", system, "a system json together with --astra-network")
     if (on is None) == (system is None):
-        raise SpecError("--on", on, "a cluster, or else --astra-sim with --astra-network")
+        raise SpecError("--on", on, "a cluster, or else --astra-sim with --astra-network, or --loggops")
     if system is not None and wires is not None:
         _astra_sim(files, system, wires, memory, groups, aware, json, quiet)
         return

@@ -33,13 +33,13 @@ def command(
     json: Json = None,
 ) -> None:
     from windtunnel.cli.runs_show import run_of
-    from windtunnel.runs.whatif import Machine, what_if
+    from windtunnel.runs.whatif import TracedMachine, what_if
     from windtunnel.spec.load import load_cluster, load_gpu
 
     writable(("--json", json))
     if not change:
         raise SpecError("--change", "nothing", "one change or more")
-    machine = Machine(None if source is None else load_gpu(source), None if on is None else load_cluster(on))
+    machine = TracedMachine(None if source is None else load_gpu(source), None if on is None else load_cluster(on))
     with busy("reading the run"):
         run, broken = run_of(files)
     with busy("replaying"):

@@ -46,6 +46,9 @@ EXPORTERS: tuple[Exporter, ...] = (
     Exporter("deepspeed", "export_deepspeed", "DeepSpeed's configuration as JSON"),
     Exporter("kineto", "kineto.exporting", "a predicted step as PyTorch profiler traces, a file for each pipeline stage"),
     Exporter("chakra", "chakra.exporting", "a predicted step as Chakra traces, a file a rank"),
+    Exporter("simai", "simai.exporting", "a stage of a step as SimAI's workload"),
+    Exporter("simai-topology", "simai.topology_exporting", "the cluster as SimAI's topology"),
+    Exporter("goal", "goal.exporting", "a predicted step as a GOAL schedule of all ranks"),
     Exporter("astra-sim", "astrasim.exporting", "ASTRA-sim's system, network, remote memory and communicator group files"),
 )
 

@@ -16,6 +16,10 @@ class Importer:
 
 IMPORTERS: tuple[Importer, ...] = (
     Importer("chakra", "chakra", "Chakra execution traces (.et)"),
+    Importer("simai", "simai", "SimAI's and AICB's workloads, compute times, topologies, settings, CSVs of calls and results"),
+    Importer("goal", "goal", "GOAL schedules (LogGOPSim, ATLAHS), text or binary"),
+    Importer("msccl", "msccl", "MSCCL's algorithm XML"),
+    Importer("taccl", "taccl", "TACCL's topologies and sketches"),
     Importer("astra-sim", "astrasim", "ASTRA-sim's network, system, memory, group and topology files, and text workloads"),
     Importer("pytorch-et", "pytorch_et", "PyTorch execution traces (ExecutionTraceObserver), a file a rank"),
     Importer("kineto", "kineto", "PyTorch profiler (Kineto) and pipeline traces as Chrome JSON, .gz or .tar, a file a rank"),

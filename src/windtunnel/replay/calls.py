@@ -14,7 +14,7 @@ from windtunnel.engine import _core
 from windtunnel.network.closed.collective import collective
 from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
-from windtunnel.replay.groups import Placed
+from windtunnel.replay.groups import PlacedGraph
 from windtunnel.replay.options import ReplayOptions
 
 Key = tuple[int, float, int, int]
@@ -32,7 +32,7 @@ class Calls:
     keys: tuple[Key, ...]
 
 
-def price_calls(placed: Placed) -> Calls:
+def price_calls(placed: PlacedGraph) -> Calls:
     """Closed-form seconds of every call and message."""
     graph = placed.graph
     seconds, which = np.full(len(graph), np.nan), np.full(len(graph), -1, np.int64)
@@ -60,7 +60,7 @@ def key_of(graph: TraceGraph, at: int, own: int) -> Key:
     return (int(Comm.SEND_RECV), size, own, peer) if graph.kind[at] == TaskKind.SEND else (int(Comm.SEND_RECV), size, peer, own)
 
 
-def group_of(placed: Placed, key: Key) -> Group:
+def group_of(placed: PlacedGraph, key: Key) -> Group:
     """The shape of a call's group."""
     if key[0] != Comm.SEND_RECV or key[3] < 0:
         return placed.shape(key[2])
@@ -70,7 +70,7 @@ def group_of(placed: Placed, key: Key) -> Group:
 
 
 def live_network(
-    placed: Placed, calls: Calls, options: ReplayOptions, used: Int64s, progress: Callable[[float], object] | None = None
+    placed: PlacedGraph, calls: Calls, options: ReplayOptions, used: Int64s, progress: Callable[[float], object] | None = None
 ) -> tuple[_core.Network | None, Int64s]:
     """A network for the calls that leave a scale-up domain, and the number [N] by which it knows each task's call, -1 where the
     closed form's seconds count. `used` [keys]: how often each distinct call runs."""

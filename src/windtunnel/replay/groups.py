@@ -15,7 +15,7 @@ from windtunnel.spec.cluster import Cluster
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedGraph:
     """A trace graph's groups on a cluster: rank n sits on GPU n."""
 
     graph: TraceGraph

@@ -13,7 +13,7 @@ from windtunnel.engine.dag import ChannelKind, ChannelTable, LaneTable, TaskTabl
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 from windtunnel.replay.calls import Calls, live_network, price_calls
 from windtunnel.replay.durations import durations
-from windtunnel.replay.groups import Placed
+from windtunnel.replay.groups import PlacedGraph
 from windtunnel.replay.options import ReplayOptions
 from windtunnel.replay.result import MOVES, ReplayResult
 from windtunnel.spec.cluster import Cluster
@@ -34,7 +34,7 @@ def replay(
     """
     chosen = options or ReplayOptions()
     check_fidelity(chosen.network)
-    placed = Placed(graph, cluster)
+    placed = PlacedGraph(graph, cluster)
     seconds, notes = durations(graph, cluster, chosen)
     calls = price_calls(placed)
     network, key = live_network(

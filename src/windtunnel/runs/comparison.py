@@ -20,7 +20,7 @@ MOST_CAUSES = 3
 
 
 @dataclass(frozen=True)
-class StepPart:
+class ComparedPart:
     """Seconds of a step that one part of it takes, measured and expected: the mean over the traced ranks and their stages."""
 
     name: str
@@ -64,7 +64,7 @@ class RunComparison:
     steps: int
     expected_step: float
     explained_step: float
-    parts: tuple[StepPart, ...]
+    parts: tuple[ComparedPart, ...]
     calls: tuple[CallPart, ...]
     ranks: tuple[RankPart, ...]
     causes: tuple[StepCause, ...]
@@ -122,14 +122,14 @@ def _with_all(job: Job, fitted: CalibrationFit) -> Job:
     return changed.model_copy(update={"unequal": Unequal.model_validate({"slow": slow})})
 
 
-def _parts(measured: Observed, expected: Observed, job: Job) -> tuple[StepPart, ...]:
+def _parts(measured: Observed, expected: Observed, job: Job) -> tuple[ComparedPart, ...]:
     """Kernel classes, then what the breakdown says of calls, copies and idle time."""
     stage = stages_of(measured.ranks, job)
     parts = []
     for name in dict.fromkeys((*expected.kernels, *measured.kernels)):
         here = expected.kernels.get(name, np.zeros(len(expected.ranks)))[stage]
         there = measured.kernels.get(name, np.zeros(len(measured.ranks)))
-        parts.append(StepPart(name, float(there.mean()), float(here.mean())))
+        parts.append(ComparedPart(name, float(there.mean()), float(here.mean())))
     parts.sort(key=lambda part: -max(part.measured, part.expected))
     for name, label in (
         ("exposed", "exposed communication"),
@@ -140,7 +140,7 @@ def _parts(measured: Observed, expected: Observed, job: Job) -> tuple[StepPart, 
         ("queue", "idle: launched, waits"),
     ):
         both = (float(np.mean([getattr(time, name) for time in side.times])) for side in (measured, expected))
-        parts.append(StepPart(label, *both))
+        parts.append(ComparedPart(label, *both))
     return tuple(parts)
 
 

@@ -37,7 +37,7 @@ CHANGES = (
 
 
 @dataclass(frozen=True)
-class Machine:
+class TracedMachine:
     """Where the run was measured; needed by changes of GPU and network only."""
 
     gpu: GPU | None = None
@@ -45,7 +45,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Change:
+class TraceChange:
     """One change of a graph's seconds. `measured`, `modelled`: what the answer rests on."""
 
     text: str
@@ -72,10 +72,10 @@ class WhatIf:
         return self.measured + (self.changed - self.replayed)
 
 
-def what_if(run: Run, changes: Sequence[str], machine: Machine | None = None, step: int | None = None) -> tuple[WhatIf, ...]:
+def what_if(run: Run, changes: Sequence[str], machine: TracedMachine | None = None, step: int | None = None) -> tuple[WhatIf, ...]:
     """Each change alone on the run, or on one step of it. SpecError for a change that is not understood."""
     graph = graph_of(run, step)
-    parsed = [change_of(text, run, machine or Machine()) for text in changes]
+    parsed = [change_of(text, run, machine or TracedMachine()) for text in changes]
     size = max(int(graph.numbers.max(initial=0)), max((max(ranks) for ranks in graph.groups if ranks), default=0)) + 1
     base = _end(graph, graph.seconds, size)
     measured = _measured(graph)
@@ -103,7 +103,7 @@ def _end(graph: TraceGraph, seconds: Floats, size: int) -> float:
     return result.end
 
 
-def change_of(text: str, run: Run, machine: Machine) -> Change:
+def change_of(text: str, run: Run, machine: TracedMachine) -> TraceChange:
     """A change as it is typed."""
     head, _, value = text.partition("=")
     if head.startswith("scale:"):
@@ -123,9 +123,13 @@ def change_of(text: str, run: Run, machine: Machine) -> Change:
     if head == "network":
         return _other_network(text, value, run, machine)
     if text == "no-host-gaps":
-        return Change(text, _without_gaps, "all kernels, calls and launches", "the host never stands still and launches at once")
+        return TraceChange(
+            text, _without_gaps, "all kernels, calls and launches", "the host never stands still and launches at once"
+        )
     if text == "no-stragglers":
-        return Change(text, _levelled, "all times of the median rank", "kernels of the same name take that rank's mean time on all")
+        return TraceChange(
+            text, _levelled, "all times of the median rank", "kernels of the same name take that rank's mean time on all"
+        )
     raise SpecError("--change", text, CHANGES)
 
 
@@ -139,17 +143,17 @@ def _number(text: str, value: str) -> float:
     return factor
 
 
-def _gpu(machine: Machine, text: str) -> GPU:
+def _gpu(machine: TracedMachine, text: str) -> GPU:
     if machine.gpu is None:
         raise SpecError("--from", "nothing", "the GPU of the trace", f"{text} needs it.")
     return machine.gpu
 
 
-def _scaled(text: str, which: str, factor: float, modelled: str) -> Change:
+def _scaled(text: str, which: str, factor: float, modelled: str) -> TraceChange:
     def apply(graph: TraceGraph, seconds: Floats) -> Floats:
         return np.where(_chosen(graph, which), seconds * factor, seconds)
 
-    return Change(text, apply, "all other kernels, calls, launches and gaps", modelled)
+    return TraceChange(text, apply, "all other kernels, calls, launches and gaps", modelled)
 
 
 def _chosen(graph: TraceGraph, which: str) -> Bools:
@@ -171,7 +175,7 @@ def _kernels(graph: TraceGraph) -> Bools:
     return np.asarray((graph.kind == TaskKind.COMPUTE) & ~graph.on_host)
 
 
-def _other_gpu(text: str, name: str, source: GPU) -> Change:
+def _other_gpu(text: str, name: str, source: GPU) -> TraceChange:
     from windtunnel.spec.load import load_gpu
 
     target = load_gpu(name)
@@ -182,10 +186,10 @@ def _other_gpu(text: str, name: str, source: GPU) -> Change:
         return np.where(_kernels(graph), seconds * factor[graph.name], seconds)
 
     modelled = f"products, attention and scans x {flops:.3g} (bf16 peaks), other kernels x {memory:.3g} (memory bandwidth)"
-    return Change(text, apply, "calls, launches and gaps", modelled)
+    return TraceChange(text, apply, "calls, launches and gaps", modelled)
 
 
-def _other_network(text: str, name: str, run: Run, machine: Machine) -> Change:
+def _other_network(text: str, name: str, run: Run, machine: TracedMachine) -> TraceChange:
     """Every call whose bytes and ranks are known, by the ratio of its closed-form times on the two clusters."""
     from windtunnel.spec.load import load_cluster
 
@@ -207,7 +211,7 @@ def _other_network(text: str, name: str, run: Run, machine: Machine) -> Change:
             out[row] *= ratios[key]
         return out
 
-    return Change(
+    return TraceChange(
         text, apply, "kernels, launches, gaps; each call's time on its own network", "the ratio of each call's closed forms"
     )
 

@@ -34,12 +34,12 @@ def export(job: Job, options: dict[str, str]) -> Written:
         if name not in OPTIONS:
             raise SpecError("--option", name, ", ".join(f"{one}=…" for one in OPTIONS))
     stages, seconds = step_nodes(job)
-    owners = _stage_of(job)
+    owners = stage_of_ranks(job)
     ranks = _ranks(options.get("ranks", "all"), owners, [len(nodes) for nodes in stages])
     prefix = options.get("prefix", "step")
     if not prefix or "/" in prefix:
         raise SpecError("--option prefix", prefix, "a name without a slash")
-    groups = _Groups(job)
+    groups = JobGroups(job)
     files: dict[str, str | bytes] = {}
     for rank in ranks:
         stage = int(owners[rank])
@@ -56,7 +56,7 @@ def export(job: Job, options: dict[str, str]) -> Written:
     return Written(files, tuple(left), tuple(assumed))
 
 
-def _stage_of(job: Job) -> np.ndarray:
+def stage_of_ranks(job: Job) -> np.ndarray:
     """Pipeline stage of every rank."""
     out = np.zeros(job.cluster.gpus, np.int64)
     for stage in range(job.plan.pp):
@@ -80,7 +80,7 @@ def _ranks(text: str, owners: np.ndarray, sizes: list[int]) -> list[int]:
     return sorted({int(one) for one in numbers})
 
 
-class _Groups:
+class JobGroups:
     """Communicator groups by number from 1 on; all ranks have none."""
 
     def __init__(self, job: Job) -> None:
@@ -118,7 +118,7 @@ class _Groups:
         return {str(number): list(row) for row, number in self.numbers.items()}
 
 
-def _node(at: int, one: StepNode, rank: int, groups: _Groups) -> ChakraNode:
+def _node(at: int, one: StepNode, rank: int, groups: JobGroups) -> ChakraNode:
     said: Attributes = {"is_cpu_op": one.on_host, SECONDS: float(one.seconds), "stream": one.stream}
     kind = one.kind
     if kind == "COMP":

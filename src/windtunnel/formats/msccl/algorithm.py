@@ -1,0 +1,133 @@
+"""An algorithm XML of MSCCL: GPUs, thread blocks with the peers that they talk to, and steps; read as it streams."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+from windtunnel.base.errors import FileError
+from windtunnel.base.files import read_bytes
+
+SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
+RECEIVES = frozenset({"r", "rcs", "rrs", "rrcs", "rrc"})
+LOCAL = frozenset({"cpy", "re", "nop"})
+"""Copy, reduce, and a step that only waits."""
+REDUCES = frozenset({"rrs", "rrc", "rrcs", "re"})
+MOST_STEPS = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class MscclStep:
+    """A step: its kind, chunks, and the step of another thread block of its GPU that it waits for (-1 none)."""
+
+    kind: str
+    count: int
+    wait_block: int
+    wait_step: int
+
+
+@dataclass
+class MscclBlock:
+    """A thread block: whom it sends to and receives from (-1 nobody), its channel and its steps."""
+
+    number: int
+    send: int
+    receive: int
+    channel: int
+    steps: list[MscclStep] = field(default_factory=list)
+
+
+@dataclass
+class MscclAlgorithm:
+    """`attributes` as written; thread blocks of each GPU."""
+
+    attributes: dict[str, str]
+    gpus: dict[int, list[MscclBlock]] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+
+    def number(self, key: str) -> int:
+        """An attribute as a number; 0 where it is none."""
+        return _int(self.attributes.get(key), 0)
+
+    @property
+    def steps(self) -> int:
+        return sum(len(block.steps) for blocks in self.gpus.values() for block in blocks)
+
+
+def is_algorithm(text: str) -> bool:
+    """Whether text begins with an `algo` element that has MSCCL's attributes."""
+    at = text.find("<algo ")
+    if at < 0 or text[:at].strip().rpartition(">")[2].strip():
+        return False
+    head = text[at : at + 4000].partition(">")[0]
+    return "ngpus" in head and "nchunksperloop" in head
+
+
+def read_algorithm(path: Path) -> MscclAlgorithm:
+    """The algorithm of a file, plain or gzip. FileError for another file; one that ends early gives what stands before."""
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import iterparse
+
+    start, _ = read_bytes(path, 2, "an algorithm XML of MSCCL")
+    out: MscclAlgorithm | None = None
+    broken: list[str] = []
+    lost = 0
+    try:
+        with gzip.open(path, "rb") if start == b"\x1f\x8b" else open(path, "rb") as file:
+            blocks: list[MscclBlock] | None = None
+            for event, element in iterparse(file, events=("start", "end")):
+                if event == "end":
+                    element.clear()
+                elif element.tag == "algo" and out is None:
+                    out = MscclAlgorithm(dict(element.attrib), broken=broken)
+                elif element.tag == "gpu" and out is not None:
+                    blocks = out.gpus.setdefault(_int(element.get("id"), len(out.gpus)), [])
+                elif element.tag == "tb" and blocks is not None:
+                    send, receive, channel = (_int(element.get(key), -1) for key in ("send", "recv", "chan"))
+                    blocks.append(MscclBlock(_int(element.get("id"), len(blocks)), send, receive, channel))
+                elif element.tag == "step" and blocks and not _add(element.attrib, blocks[-1]):
+                    lost += 1
+                if out is not None and blocks is not None and lost > MOST_STEPS:
+                    break
+    except (ParseError, DefusedXmlException, OSError, EOFError, UnicodeError, ValueError) as error:
+        broken.append(f"{path}: {str(error) or type(error).__name__}; what stands before it was read")
+    if out is None or not out.gpus:
+        raise FileError(str(path), broken[0] if broken else "no algo element with gpus", "an algorithm XML of MSCCL")
+    if lost:
+        broken.append(f"{path}: {lost} steps of a kind that is not known")
+    if out.number("ngpus") != len(out.gpus):
+        broken.append(f"{path}: {len(out.gpus)} GPUs where ngpus says {out.attributes.get('ngpus')}")
+    return out
+
+
+def facts_of(algorithm: MscclAlgorithm) -> dict[str, Any]:
+    """Counts that can be checked against the file."""
+    blocks = [block for gpu in algorithm.gpus.values() for block in gpu]
+    kinds = Counter(step.kind for block in blocks for step in block.steps)
+    return {
+        "attrs": algorithm.attributes,
+        "gpus": len(algorithm.gpus),
+        "tbs": len(blocks),
+        "steps": algorithm.steps,
+        "types": dict(kinds),
+        "send_chunks": sum(step.count for block in blocks for step in block.steps if step.kind in SENDS),
+        "channels": len({block.channel for block in blocks}),
+    }
+
+
+def _add(attributes: dict[str, str], block: MscclBlock) -> bool:
+    kind = attributes.get("type", "")
+    if kind not in SENDS | RECEIVES | LOCAL or len(block.steps) > MOST_STEPS:
+        return False
+    count, wait, step = (_int(attributes.get(key), default) for key, default in (("cnt", 1), ("depid", -1), ("deps", -1)))
+    block.steps.append(MscclStep(kind, max(0, count), wait, step))
+    return True
+
+
+def _int(text: str | None, default: int) -> int:
+    digits = (text or "").strip()
+    return int(digits) if digits.removeprefix("-").isdigit() and len(digits) < 15 and digits.isascii() else default

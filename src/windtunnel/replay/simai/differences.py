@@ -1,0 +1,140 @@
+"""Where SimAI's arithmetic departs from its own formulas: units, whole-number divisions, and terms that it leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windtunnel.formats.simai.workload import SimaiWorkload
+from windtunnel.replay.simai.arithmetic import EMBEDDING, GIB, SMALL, SMALL_NS, Degrees, EndToEnd, TimedLayer, Timer, group_of
+from windtunnel.replay.simai.busbw import NO_RATE, bus_bandwidth, group_rate
+from windtunnel.replay.simai.ratios import DEFAULT, Ratios
+from windtunnel.replay.simai.setting import SimaiSetting
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A departure: how many calls it touches, and the us that the total would change by without it; None: not known."""
+
+    what: str
+    count: int
+    microseconds: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    call: str
+    group: str
+    ranks: int
+    bytes: int
+    nanoseconds: int
+    shown: float  # us that are not hidden
+
+
+def differences(
+    workload: SimaiWorkload, setting: SimaiSetting, result: EndToEnd, ratios: Ratios = DEFAULT
+) -> tuple[Difference, ...]:
+    """Each departure that this workload meets, alone."""
+    sizes = Degrees.of(workload, setting.gpus)
+    calls = [call for line in result.lines for call in _calls(line)]
+    listed = [
+        _units(calls),
+        _small(calls),
+        *_nics(calls, setting, sizes, ratios),
+        _one_server(calls, setting, sizes),
+        _alone(calls),
+        *_stages(workload, setting, sizes, result),
+        _lists(workload),
+    ]
+    return tuple(one for one in listed if one is not None and one.count)
+
+
+def _calls(line: TimedLayer) -> list[_Call]:
+    out = []
+    for at in range(3):
+        call, group = group_of(line.layer.calls[at], weight=at == 2)
+        if call and line.bytes[at]:
+            out.append(_Call(call, group, line.ranks[at], line.bytes[at], line.calls[at], line.exposed[at] / 1000.0))
+    return out
+
+
+def _units(calls: list[_Call]) -> Difference:
+    large = [call for call in calls if call.bytes >= SMALL and 0 < call.nanoseconds < 2**62]
+    longer = sum(call.shown for call in large) * (GIB / 1e9 - 1)
+    return Difference("rates in GB/s are taken as GiB/s: calls of 1 MiB and more are 6.9 % too short", len(large), longer)
+
+
+def _small(calls: list[_Call]) -> Difference:
+    """Sizes between two that have a constant would take about that of the larger one."""
+    missing = [call for call in calls if 1 < call.bytes < SMALL and call.ranks not in SMALL_NS and call.ranks > 1]
+    most = max(SMALL_NS)
+    lost = sum(SMALL_NS[min((size for size in SMALL_NS if size >= call.ranks), default=most)] / 1000.0 for call in missing)
+    sizes = ", ".join(str(size) for size in SMALL_NS)
+    return Difference(f"a call below 1 MiB takes no time unless its group has {sizes} ranks", len(missing), lost)
+
+
+def _nics(calls: list[_Call], setting: SimaiSetting, sizes: Degrees, ratios: Ratios) -> list[Difference | None]:
+    """NICs of a group as fractions."""
+    exact = Timer(setting, sizes, ratios, parts=True)
+    none, fewer = [], []
+    for call in calls:
+        if call.group == "TP" or call.bytes < SMALL or call.ranks <= 1:
+            continue
+        rate = group_rate(setting, call.call, call.group, sizes.tp, sizes.ep, call.ranks)
+        time = exact.nanoseconds(call.call, call.group, call.ranks, call.bytes)
+        if rate is not None and rate[0] == NO_RATE:
+            none.append(time / 1000.0 - call.shown)
+        elif time != call.nanoseconds:
+            fewer.append((time - call.nanoseconds) / 1000.0)
+    return [
+        Difference("NICs of a group are a whole number: less than one gives no time", len(none), sum(none)),
+        Difference("NICs of a group are rounded down to a whole number", len(fewer), sum(fewer)),
+    ]
+
+
+def _one_server(calls: list[_Call], setting: SimaiSetting, sizes: Degrees) -> Difference:
+    inside = sizes.tp * sizes.dp <= setting.gpus_per_server
+    touched = [call for call in calls if inside and call.group in ("DP", "DP_EP") and call.ranks > 1 and call.bytes >= SMALL]
+    change = 0.0
+    for call in touched:
+        used = group_rate(setting, call.call, call.group, sizes.tp, sizes.ep, call.ranks)
+        right = bus_bandwidth(setting, call.call, 1, call.ranks, setting.nics_per_server)[0]
+        change += call.shown * (used[0] / right - 1) if used is not None and used[0] > 0 else 0.0
+    return Difference("data-parallel groups inside one server are timed over NICs", len(touched), change)
+
+
+def _alone(calls: list[_Call]) -> Difference:
+    touched = [call for call in calls if call.ranks == 1 and call.nanoseconds >= 2**62]
+    what = "a call among one rank divides by zero and takes 2^63 ns"
+    return Difference(what, len(touched), -sum(call.shown for call in touched))
+
+
+def _stages(workload: SimaiWorkload, setting: SimaiSetting, sizes: Degrees, result: EndToEnd) -> list[Difference | None]:
+    size = workload.keys.get("pp_bytes", 0)
+    if sizes.pp < 2:
+        return []
+    messages = 2 * sizes.ga
+    carried = messages * size / (setting.nic_rate * 1e9) * 1e6
+    sent = Difference(
+        "messages between stages go at --pp-overlap GiB/s and not at --nic; they are hidden where that is 1, which is the default",
+        messages if size else 0,
+        carried - result.pp,
+    )
+    embedding = [line for line in result.lines if line.layer.name == EMBEDDING]
+    per_us = (sizes.pp - 1) / (sizes.ga * sizes.vpp)
+    more = sum(line.calls[0] + line.calls[1] + sum(line.compute) for line in embedding) / 1000.0 * per_us
+    bubble = Difference(
+        "the bubble is divided by vpp, the layers of a stage, as if each were a virtual stage; without it, it is vpp times as long",
+        1 if sizes.vpp > 1 else 0,
+        result.bubble * (sizes.vpp - 1),
+    )
+    return [sent, bubble, Difference(f"lines called {EMBEDDING} are left out of the bubble", len(embedding), more)]
+
+
+def _lists(workload: SimaiWorkload) -> Difference:
+    lost = max(0, len(workload.checkpoints) - 1) + max(0, len(workload.initiates) - 1)
+    return Difference("of the lists of checkpoints only the first number is read", lost, None)
