@@ -35,6 +35,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nvidia-smi-topo", "hardware.smi_topo", "the matrix of nvidia-smi topo -m"),
     Importer("nccl-tests", "nccl.tests_log", "logs of nccl-tests and rccl-tests, and their JSON"),
     Importer("osu", "nccl.osu", "tables of the OSU micro-benchmarks"),
+    Importer("gpu-matrices", "nccl.p2p_matrices", "matrices of p2pBandwidthLatencyTest and nvbandwidth"),
     Importer("nccl-debug", "nccl.debug_log", "NCCL INFO lines of NCCL_DEBUG=INFO"),
     Importer(
         "configuration",

@@ -12,7 +12,8 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 
 NAME = "llm-foundry"
 KNOWN_BY = re.compile(r"\[batch=\d+/\d+\]:|Train throughput/(?:device/)?\w+_per_sec:")
-MARKER = re.compile(r"\[batch=\d|Train |^\s*(?:max_seq_len|global_train_batch_size|device_train_microbatch_size|n_gpus)\b")
+WORDS = ("[batch=", "Train ", "max_seq_len", "global_train_batch_size", "device_train_microbatch_size", "n_gpus")
+"""A line without any of them is passed over."""
 
 _HEAD = re.compile(r"\[batch=(\d{1,18})/(\d{1,18})\]:")
 _METRIC = re.compile(r"Train (\S+): (\S+)")
@@ -29,7 +30,7 @@ class ComposerLines:
 
     def line(self, text: str) -> None:
         """Takes one line."""
-        if MARKER.search(text) is None:
+        if not any(word in text for word in WORDS):
             return
         if head := _HEAD.search(text):
             self.close()

@@ -16,7 +16,8 @@ NAME = "DeepSpeed"
 KNOWN_BY = re.compile(
     r"SamplesPerSec=|steps: \d+ loss: \S+ iter time \(s\):|'train_runtime': |DeepSpeed info: version|DeepSpeedEngine configuration"
 )
-MARKER = re.compile(r"SamplesPerSec=|iter time \(s\):|'train_runtime'|config\.py:\d+:print\]")
+WORDS = ("SamplesPerSec=", "iter time (s):", "'train_runtime'", ":print]")
+"""A line without any of them is passed over."""
 
 _RATE = re.compile(r"(?:global_step=|\b0/)(\d{1,18}), .*?\bSamplesPerSec=([\d.]+)")
 _CURRENT = re.compile(r"(?:global_step=|\b0/)(\d{1,18}), .*?CurrSamplesPerSec=([\d.]+)")
@@ -39,7 +40,7 @@ class DeepSpeedLines:
 
     def line(self, text: str) -> None:
         """Takes one line."""
-        if MARKER.search(text) is None:
+        if not any(word in text for word in WORDS):
             return
         if match := _CURRENT.search(text) or _RATE.search(text):
             batch, rate = self.log.number("train_batch_size"), as_number(match[2])

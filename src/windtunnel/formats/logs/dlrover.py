@@ -9,7 +9,8 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, epoch_secon
 
 NAME = "DLRover"
 KNOWN_BY = re.compile(r"\[#(?:step|log|save)\] \[(?:BEGIN|END|INSTANT)\] \{")
-MARKER = re.compile(r"\[#(?:step|log)\] \[")
+WORDS = ("[#step] [",)
+"""A line without any of them is passed over."""
 
 _EVENT = re.compile(r"^\[([^\]]+)\] \[[^\]]*\] \[([^\]]*)\] \[[^\]]*\] \[#(\w+)\] \[(\w+)\] (\{.*)$")
 _OPEN_AT_MOST = 1000
@@ -25,7 +26,7 @@ class DlroverLines:
 
     def line(self, text: str) -> None:
         """Takes one line."""
-        match = _EVENT.match(text) if MARKER.search(text) else None
+        match = _EVENT.match(text) if WORDS[0] in text else None
         if match is None:
             return
         time, identity, kind, turn, body = match.groups()

@@ -12,9 +12,8 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, 
 
 NAME = "Megatron-LM"
 KNOWN_BY = re.compile(r"iteration\s+\d+/\s*\d+ \||-{10,} arguments -{10,}|Step Time : [\d.]+s GPU utilization")
-MARKER = re.compile(
-    r"iteration +\d+/ *\d+ \||\.{3} |memory \(MB\)|time \(ms\)|elapsed time per iteration|Step Time :|times across ranks"
-)
+WORDS = ("iteration", "...", "memory (MB)", "time (ms)", "Step Time :", "- arguments -")
+"""A line without any of them is passed over."""
 
 _STEP = re.compile(
     r"(?:\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*)\])?\s*iteration\s+(?P<step>\d{1,18})/\s*(?P<of>\d{1,18}) \|"
@@ -25,6 +24,7 @@ _MEMORY = re.compile(r"after (\d{1,18}) iterations\)? memory \(MB\)[^\[]*?max al
 _STEP_TIME = re.compile(r"Step Time : ([\d.]+)s GPU utilization: ([\d.]+)")
 _TIMER = re.compile(r"(?:\||\))\s*([a-z][-\w/]*): ")
 _ARGUMENTS_KEPT = 2000
+_LONGEST = 4096
 _WRAPPED = 3
 """Lines that a terminal may have cut an iteration line into."""
 
@@ -48,18 +48,18 @@ class MegatronLines:
     def line(self, text: str) -> None:
         """Takes one line; all lines of the log pass here in their order."""
         if self._open is not None:
-            joined = self._open + text
+            joined = self._open + text[:_LONGEST]
             if _STEP.search(text) is None and self._open_lines < _WRAPPED and "|" in text:
                 self._open, self._open_lines = joined, self._open_lines + 1
                 if text.rstrip().endswith("|"):
                     self.close()
                 return
             self.close()
-        if MARKER.search(text) is None:
-            if "- arguments -" in text:
-                self.log.restart()
+        if not any(word in text for word in WORDS):
             return
-        if _STEP.search(text) and "Training epoch" not in text:  # NeMo's lines name the iteration too
+        if "- arguments -" in text:
+            self.log.restart()
+        elif _STEP.search(text) and "Training epoch" not in text:  # NeMo's lines name the iteration too
             self._open, self._open_lines = text, 0
             if text.rstrip().endswith("|"):
                 self.close()

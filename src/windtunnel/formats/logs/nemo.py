@@ -9,7 +9,8 @@ from windtunnel.formats.logs.step_log import StepLine, StepLog, as_number
 
 NAME = "NeMo"
 KNOWN_BY = re.compile(r"train_step_timing in s\s*[:=]|Training epoch \d+, iteration \d+/\d+ \|")
-MARKER = re.compile(r"train_step_timing in s|Training epoch|: (?:tensor|pipeline|context|expert)_model_parallel_size")
+WORDS = ("train_step_timing in s", "Training epoch")
+"""A line without any of them is passed over."""
 
 _FIELD = re.compile(r"([A-Za-z_][\w ]*?)\s*[:=]\s*([-+\d.eE]+)")
 _OF = re.compile(r"iteration (\d{1,18})/(\d{1,18})")
@@ -24,7 +25,7 @@ class NemoLines:
 
     def line(self, text: str) -> None:
         """Takes one line."""
-        if MARKER.search(text) is None:
+        if not any(word in text for word in WORDS):
             return
         fields = {name.strip().lower(): as_number(value) for name, value in _FIELD.findall(text)}
         of = _OF.search(text)

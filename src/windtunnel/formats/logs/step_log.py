@@ -115,7 +115,9 @@ def plain(values: dict[str, str]) -> dict[str, Any]:
 
 def _median(values: list[float]) -> float:
     finite = [value for value in values if value == value]
-    return float(np.median(finite)) if finite else NAN
+    if len(finite) < 2:
+        return finite[0] if finite else NAN
+    return float(np.median(finite))
 
 
 def _larger(one: float, other: float) -> float:

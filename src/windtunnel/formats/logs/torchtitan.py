@@ -13,7 +13,8 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, 
 
 NAME = "torchtitan"
 KNOWN_BY = re.compile(r"step:\s+\d+\s+(?:\x1b\[\d+m)?loss:.*tps:|Starting job: .*torchtitan|torchtitan.*Building .*device mesh")
-MARKER = re.compile(r"step:\s*\d|batch size|device mesh|[Mm]odel .*size:|Peak FLOPS")
+WORDS = ("step:", "batch size", "device mesh", "size:")
+"""A line without any of them is passed over."""
 
 _STEP = re.compile(r"step:\s*(?P<step>\d{1,18})\s+loss:\s*(?P<loss>\S+)")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.]?\d*)")
@@ -43,7 +44,7 @@ class TorchtitanLines:
 
     def line(self, text: str) -> None:
         """Takes one line."""
-        if MARKER.search(text) is None:
+        if not any(word in text for word in WORDS):
             return
         if head := _STEP.search(text):
             values = {name: as_number(match[1]) if (match := pattern.search(text)) else NAN for name, pattern in _FIELDS.items()}
