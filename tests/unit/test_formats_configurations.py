@@ -282,3 +282,12 @@ def test_debug_models_of_torchtitan(flavor: str) -> None:
 )
 def test_ranks_that_a_batch_implies(config: dict[str, object], ranks: int | None) -> None:
     assert implied_ranks(config) == ranks
+
+
+def test_a_part_of_a_job_says_what_it_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(ZERO3))
+    assert main(["import", str(path), "--json", "-"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["content"] == "settings"
+    assert answer["facts"]["zero_optimization.stage"] == 3 and answer["facts"]["data_parallel_ranks"] == 64

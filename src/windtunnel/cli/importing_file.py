@@ -15,6 +15,7 @@ from windtunnel.formats import Imported, import_job
 from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.importers import CONFIGURATIONS
+from windtunnel.formats.part_of_a_job import part_alone
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.recipes import is_recipe
 from windtunnel.formats.several import together
@@ -48,7 +49,11 @@ def command(
 ) -> None:
     writable(("--json", json))
     if len(files) == 1 and _configuration(files[0], form):
-        _job(files[0], on, sets, out, json)
+        part = part_alone(Path(files[0])) if on is None and not sets else None
+        if part is None:
+            _job(files[0], on, sets, out, json)
+            return
+        _shown(part, files, out, json)
         return
     if len(files) > 1 and all(is_part(file) for file in files):
         _job(files, on, sets, out, json)
@@ -56,6 +61,10 @@ def command(
     reading = read_files(files, Context(None if on is None else job_of(None, sets, on).job, cluster), form)
     if reading.content is Content.COLLECTIVES and cluster is not None:
         reading = cluster_of(reading, cluster, sets if on is None else None, files)
+    _shown(reading, files, out, json)
+
+
+def _shown(reading: Reading, files: list[str], out: str, json: str | None) -> None:
     if json is not None:
         write_json(as_dict(reading), json)
     if json != "-":
