@@ -139,3 +139,8 @@ def test_samples(shared: Path) -> None:
                 assert {key: read.get(key) for key in facts} == facts, name
                 checked += 1
     assert checked >= 15
+
+
+def test_a_first_line_without_keys_stays_so(tmp_path: Path) -> None:
+    first = read_workload(write(tmp_path, head="MICRO"))
+    assert workload_text(first).splitlines()[0] == "MICRO"

@@ -174,7 +174,7 @@ def facts_of(workload: SimaiWorkload) -> dict[str, Any]:
 def workload_text(workload: SimaiWorkload) -> str:
     """The file: what `read_workload` reads back the same."""
     words = list(workload.tokens)
-    if not words:
+    if not words and workload.keys:
         by_name = {name: key for key, name in KEYS.items()}
         for name, value in workload.keys.items():
             words += [f"{by_name[name]}:", str(value)]
