@@ -119,3 +119,18 @@ def test_profiler_traces_of_a_prediction_read_back_as_they_were(dense: Job, tmp_
     assert set(there.calls) == set(here.calls)
     for name, seconds in here.kernels.items():
         assert there.kernels[name] == pytest.approx(seconds, rel=1e-9)
+
+
+def test_traces_of_eight_ranks_lead_to_the_late_one(
+    dense: Job, graph: TraceGraph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a user has it: eight files of the profiler, a job, one command."""
+    from windtunnel.formats.kineto.exporting import text_of
+
+    run = with_slow_tasks(dense, graph, rank=5, value=1.25)
+    for trace in run.ranks:
+        (tmp_path / f"rank-{trace.rank}.json").write_text(text_of(trace, run))
+    sets = [word for text in (*SMALL, "model=llama3.1-8b", "plan.tp=2", "plan.pp=2") for word in ("--set", text)]
+    assert main(["compare", str(tmp_path), "llama2-70b-64xh100", *sets]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Your step takes" in shown and "1. rank 5 (GPU 5 of node 0) computes 1.25 times as long as its equals" in shown

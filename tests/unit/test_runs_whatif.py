@@ -78,3 +78,10 @@ def test_the_verb(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     rows = json.loads(capsys.readouterr().out)
     assert [row["text"] for row in rows] == ["remove:attention", "no-host-gaps"]
     assert rows[0]["answer"] < rows[0]["measured"]
+
+
+def test_replay_of_a_run_is_the_measured_step(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(run, tmp_path / "run")
+    assert main(["replay", str(tmp_path / "run"), "--on", "h100-ib", "--calls", "trace", "--json", "-"]) == 0
+    end = json.loads(capsys.readouterr().out)["end_s"]
+    assert end == pytest.approx(float(run.steps.seconds[0]), rel=0.01)

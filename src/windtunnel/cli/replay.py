@@ -101,9 +101,13 @@ def _graph(files: list[str], groups: str | None, form: str | None) -> tuple[Trac
     from windtunnel.formats.head import head_of
     from windtunnel.formats.reading import Content
     from windtunnel.records.graph_file import read_graph
+    from windtunnel.records.run_file import is_run, read_run
+    from windtunnel.runs.graph import graph_of
 
     if len(files) == 1 and files[0].endswith(".parquet"):
         return read_graph(Path(files[0])), ()
+    if len(files) == 1 and is_run(Path(files[0])):
+        return graph_of(read_run(Path(files[0]))), ()
     if groups is not None:
         paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
         if paths and importer_of(head_of(paths[0]), form).name == "chakra":
@@ -111,8 +115,10 @@ def _graph(files: list[str], groups: str | None, form: str | None) -> tuple[Trac
             return trace.graph, trace.assumed + trace.broken
         raise SpecError("--comm-groups", groups, "a Chakra trace; other formats name their groups themselves")
     reading = read_files(files, name=form)
+    if reading.content is Content.RUN:
+        return graph_of(reading.value), ("each launch, gap and wait of the host as measured", *reading.broken)
     if reading.content is not Content.GRAPH:
-        raise SpecError("TRACE", reading.format, "a trace graph, such as a Chakra trace")
+        raise SpecError("TRACE", reading.format, "a trace graph, such as a Chakra trace, or a run's traces")
     return reading.value, reading.assumed + reading.broken
 
 

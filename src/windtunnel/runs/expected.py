@@ -34,8 +34,8 @@ NCCL_NAMES = {
     Comm.BROADCAST: "ncclDevKernel_Broadcast",
     Comm.REDUCE: "ncclDevKernel_Reduce",
 }
-"""Names of NCCL's kernels; what is not here runs in its send-receive kernel."""
-_SEND_RECV = "ncclDevKernel_SendRecv"
+"""Names of NCCL's kernels; what is not here runs in its send-receive kernel, `SEND_RECV_NAME`."""
+SEND_RECV_NAME = "ncclDevKernel_SendRecv"
 _HOST_THREAD = 1000
 _LAUNCH_CALL = 2e-6
 """Seconds that a launch shows on the host; the rest of its cost lies between launches, as in a profiler's trace."""
@@ -119,7 +119,7 @@ class _Stage:
         for number in np.flatnonzero(calls).tolist():
             call, key = self._call(number, row, meeting, meets, instance)
             comm[number], size[number] = int(call.comm), call.size
-            name[number] = self._name(NCCL_NAMES.get(call.comm, _SEND_RECV))
+            name[number] = self._name(NCCL_NAMES.get(call.comm, SEND_RECV_NAME))
             group[number] = self._transfer(call) if call.comm is Comm.SEND_RECV and key >= 0 else self._group(call.axis)
             sequence[number] = key if call.comm is Comm.SEND_RECV else -1
         waits = shown & self._host_waits(at, instance, meets, place)

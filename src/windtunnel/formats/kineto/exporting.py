@@ -13,7 +13,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.exporters import Written
 from windtunnel.records.run import EventKind, Events, RankTrace, Run
-from windtunnel.runs.expected import expected_run
+from windtunnel.runs.expected import NCCL_NAMES, SEND_RECV_NAME, expected_run
 from windtunnel.spec import Job
 
 _NAMES = {
@@ -75,10 +75,12 @@ def _event(events: Events, rank: int, at: int) -> dict[str, Any]:
     args: dict[str, Any] = {"correlation": int(events.correlation[at]) + 1} if events.correlation[at] >= 0 else {}
     if not host:
         args |= {"device": 0, "stream": lane}
+    name = events.names[int(events.name[at])]
     if kind is EventKind.CALL:
         args |= _call(events, rank, at)
+        name = NCCL_NAMES.get(Comm(int(events.comm[at])), SEND_RECV_NAME)  # by which every reader knows a call
     return {
-        "ph": "X", "cat": "cuda_runtime" if host else "kernel", "name": events.names[int(events.name[at])],
+        "ph": "X", "cat": "cuda_runtime" if host else "kernel", "name": name,
         "pid": _HOST_PROCESS if host else 0, "tid": _HOST_PROCESS if host else lane,
         "ts": float(events.begin[at]) * 1e6, "dur": float(events.seconds[at]) * 1e6, "args": args,
     }  # fmt: skip
