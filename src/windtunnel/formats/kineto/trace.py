@@ -58,8 +58,10 @@ def build(name: str, columns: EventColumns, around: Around, order: int) -> ReadT
     if devices > 1:
         assumed.append(f"streams of {devices} devices in one trace: lane = device x {LANES_OF_A_DEVICE} + stream")
     calls = call_columns(table, columns.noted, kind, rows, groups, starts, lengths, lanes)
+    kinds = kind[rows]
+    kinds[(calls.comm > 0) & (kinds == EventKind.KERNEL)] = EventKind.CALL  # an unknown library, whose arguments name the call
     events = Events(
-        kind[rows], table.name[rows], lanes, starts, lengths, table.correlation[rows], table.external[rows],
+        kinds, table.name[rows], lanes, starts, lengths, table.correlation[rows], table.external[rows],
         calls.comm, calls.bytes, calls.group, calls.sequence, calls.peer,
         table.names, tuple(ranks for _, ranks in groups.numbers), tuple(groups.texts),
     )  # fmt: skip
