@@ -112,7 +112,7 @@ def test_a_pipeline_cuts_between_blocks_and_sends_what_passes() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("plan.tp=2", "says nothing of how they could be cut"),
+        ("plan.tp=2", "do not say how to split them"),
         ("plan.cp=2", "plan.pp, plan.dp and plan.sharding"),
         ("plan.micro_batch=8", "imported with that many samples"),
         ("plan.seq=32", "tokens of a sample"),
@@ -183,7 +183,7 @@ def test_a_model_file_alone_needs_a_machine(capsys: pytest.CaptureFixture[str]) 
     on = ["--on", "h100-ib", "--set", "cluster.gpus=16", "--set", "plan.global_batch=1024", "--quiet"]
     assert main(["predict", file, *on]) == 0
     assert main(["predict", file, *on, "--set", "plan.tp=2"]) == 2
-    assert "says nothing of how they could be cut" in capsys.readouterr().err
+    assert "do not say how to split them" in capsys.readouterr().err
 
 
 def test_without_pytorch_the_importer_says_what_to_install(

@@ -87,8 +87,10 @@ def test_the_command_says_both(tmp_path: Path, capsys: pytest.CaptureFixture[str
     file = tmp_path / "memory.json"
     on = ["--on", "h100-ib", "--set", "cluster.gpus=512", "--set", "plan.global_batch=1024", "--set", "plan.seq=4096"]
     config = Path(__file__).resolve().parents[2] / "examples" / "inputs" / "qwen3-30b-a3b" / "config.json"
-    assert main(["memory", str(config), *on, "--set", "plan.micro_batch=1", "--json", str(file)]) == 0
+    plan = ["plan.micro_batch=1", "plan.tp=1", "plan.pp=1", "plan.ep=1", "plan.sharding=none", "plan.recompute=none"]
+    stated = [word for text in plan for word in ("--set", text)]
+    assert main(["memory", str(config), *on, *stated, "--json", str(file)]) == 0
     answer = json.loads(file.read_text(encoding="utf-8"))
-    assert not answer["fits"] and answer["why"] and answer["advice"] or answer["together"]
+    assert not answer["fits"] and answer["why"] and (answer["advice"] or answer["together"])
     told = capsys.readouterr().out
     assert "DOES NOT FIT" in told and "experts'" in told
