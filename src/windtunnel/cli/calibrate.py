@@ -36,8 +36,7 @@ def command(
     loaded = job_of(job, sets, on)
     loaded.tell()
     sources = [[name] for name in runs] if all(is_run(Path(name)) for name in runs) else [runs]
-    with busy("reading the runs"):
-        read = [run_of(files) for files in sources]
+    read = [run_of(files) for files in sources]
     told([line for _, broken in read for line in broken], "could not be read")
     with busy("fitting"):
         result = calibrate([run for run, _ in read], loaded.job)

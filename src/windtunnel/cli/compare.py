@@ -85,8 +85,7 @@ def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, j
     from windtunnel.runs.comparison import compare_run
 
     loaded = job_of(name, sets, on)
-    with busy("reading the run"):
-        run, broken = run_of(files)
+    run, broken = run_of(files)
     with busy("comparing"):
         comparison = compare_run(run, loaded.job)
     loaded.tell()

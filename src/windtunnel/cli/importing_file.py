@@ -10,6 +10,7 @@ import typer
 from windtunnel.cli.common import Json, On, Sets, writable, write, write_json
 from windtunnel.cli.importing_calls import cluster_of
 from windtunnel.cli.importing_content import as_dict, save, show
+from windtunnel.cli.progress import bar
 from windtunnel.cli.source import LoadedJob, folded, is_part, job_of, job_of_files
 from windtunnel.formats import Imported, import_job
 from windtunnel.formats.door import importer_of, read_files
@@ -58,7 +59,10 @@ def command(
     if len(files) > 1 and all(is_part(file) for file in files):
         _job(files, on, sets, out, json)
         return
-    reading = read_files(files, Context(None if on is None else job_of(None, sets, on).job, cluster), form)
+    job = None if on is None else job_of(None, sets, on).job
+    with bar("reading") as shown:
+        context = Context(job, cluster, lambda _, done, size: shown(done / max(1, size)))
+        reading = read_files(files, context, form)
     if reading.content is Content.COLLECTIVES and cluster is not None:
         reading = cluster_of(reading, cluster, sets if on is None else None, files)
     _shown(reading, files, out, json)

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.common import Json, busy, notes, told, writable, write_json
+from windtunnel.cli.progress import bar
 from windtunnel.formats.door import read_files
-from windtunnel.formats.reading import Content
+from windtunnel.formats.reading import Content, Context
 from windtunnel.records.run import Run
 from windtunnel.records.run_file import is_run, read_run
 from windtunnel.runs.report import RunReport, as_json, rank_means, report_of
@@ -32,8 +33,8 @@ def command(
     json: Json = None,
 ) -> None:
     writable(("--json", json))
-    with busy("reading the run"):
-        run, broken = run_of(files, form)
+    run, broken = run_of(files, form)
+    with busy("breaking it down"):
         report = report_of(run)
     if json is not None:
         write_json(as_json(report), json)
@@ -46,7 +47,8 @@ def run_of(files: Sequence[str], form: str | None = None) -> tuple[Run, tuple[st
     """A run and what of it could not be read. SpecError for files that hold something else."""
     if len(files) == 1 and is_run(Path(files[0])):
         return read_run(Path(files[0])), ()
-    reading = read_files(files, None, form)
+    with bar("reading the run") as shown:
+        reading = read_files(files, Context(progress=lambda _, done, size: shown(done / max(1, size))), form)
     if reading.content is not Content.RUN:
         raise SpecError("RUN", f"{reading.content.value} ({reading.format})", "a run: profiler traces, logs, or a run's folder")
     return reading.value, reading.broken

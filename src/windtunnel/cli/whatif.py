@@ -40,8 +40,7 @@ def command(
     if not change:
         raise SpecError("--change", "nothing", "one change or more")
     machine = TracedMachine(None if source is None else load_gpu(source), None if on is None else load_cluster(on))
-    with busy("reading the run"):
-        run, broken = run_of(files)
+    run, broken = run_of(files)
     with busy("replaying"):
         rows = what_if(run, change, machine, step)
     told(broken, "could not be read")
