@@ -126,7 +126,7 @@ fuzz: setup
 	$(BIN)/python tests/fuzz/readers.py --count $(COUNT) $(foreach folder,$(CORPUS),--corpus $(folder))
 
 fuzz-short: setup
-	$(BIN)/python tests/fuzz/readers.py --seconds 60
+	$(BIN)/python tests/fuzz/readers.py --count 16000 --seconds 60
 
 # The C++ tests and fuzzers under ASan and UBSan, then under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
 SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'
