@@ -7,8 +7,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from windtunnel.base.arrays import Floats
 from windtunnel.cli.common import Json, On, Sets, busy, notes, told, writable, write, write_json
 from windtunnel.cli.source import job_of
+from windtunnel.runs.factors import Factor
 
 EXAMPLES = """\b
 Examples:
@@ -53,7 +55,7 @@ def command(
             notes().print(f"Next: windtunnel predict {job} --calibration {out}", markup=False)
 
 
-def _show(factors: tuple, before: np.ndarray, after: np.ndarray, steps: int) -> None:  # type: ignore[type-arg]
+def _show(factors: tuple[Factor, ...], before: Floats, after: Floats, steps: int) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -15,6 +15,7 @@ from windtunnel.records.run import Run
 from windtunnel.runs.expected import expected_run
 from windtunnel.runs.factors import Factor, Factors, factors_of
 from windtunnel.runs.observed import Observed, observe
+from windtunnel.runs.select import with_steps
 from windtunnel.spec import Job
 from windtunnel.spec.calibration import Calibration
 
@@ -45,13 +46,16 @@ class Calibrated:
     steps_fitted: int
 
 
-def fit(measured: Observed, job: Job) -> CalibrationFit:
-    """The factors with which the prediction of a job shows what was measured."""
+def fit(measured: Observed, job: Job, expected: Observed | None = None) -> CalibrationFit:
+    """The factors with which the prediction of a job shows what was measured. `expected`: what the job's own expected run shows,
+    where it is known already."""
     calibration = job.calibration or Calibration()
     first: Factors | None = None
     for _ in range(ROUNDS):
         current = job.model_copy(update={"calibration": calibration})
-        factors = factors_of(measured, observe(expected_run(current), current), job)
+        if expected is None:
+            expected = observe(expected_run(current), current)
+        factors, expected = factors_of(measured, expected, job), None
         first = factors if first is None else first
         worst = 0.0
         for factor in factors.factors:
@@ -95,8 +99,6 @@ def _only(run: Run, numbers: list[int]) -> Run:
     """The run with the steps of these numbers; the others' windows stay known by their events only."""
     if len(run.steps) == 0 or not np.isin(run.steps.step, numbers).any():
         return run
-    from windtunnel.runs.select import with_steps
-
     return with_steps(run, numbers)
 
 

@@ -101,7 +101,7 @@ def compare_run(run: Run, job: Job) -> RunComparison:
         spread = float(np.std(settled)) if len(settled) > 1 else 0.0
         return RunComparison(job, middle, spread, len(settled), step, step, (), (), (), (), None)
     expected = observe(expected_run(job), job)
-    fitted = fit(measured, job)
+    fitted = fit(measured, job, expected)
     explained = predict(_with_all(job, fitted)).step_time_s
     spread = float(np.std(measured.step)) if len(measured.step) > 1 else 0.0
     return RunComparison(

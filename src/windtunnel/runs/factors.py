@@ -10,6 +10,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.network.groups.ranks import members
+from windtunnel.runs.expected import first_ranks
 from windtunnel.runs.observed import CallKind, Observed
 from windtunnel.spec import Job
 from windtunnel.workload import Axis
@@ -63,7 +64,7 @@ def factors_of(measured: Observed, expected: Observed, job: Job) -> Factors:
     """Factors of what was measured on what is expected of the job's pipeline stages."""
     stage = stages_of(measured.ranks, job)
     base = {int(rank): index for index, rank in enumerate(expected.ranks)}
-    order = np.array([base.get(int(first), 0) for first in _firsts(job)], np.int64)
+    order = np.array([base.get(int(first), 0) for first in first_ranks(job)], np.int64)
     step = float(np.median(expected.step)) if len(expected.step) else 0.0
     speed = _speeds(measured, expected, stage, order)
     odd_ranks = _odd_ranks(measured.ranks, speed)
@@ -76,8 +77,9 @@ def factors_of(measured: Observed, expected: Observed, job: Job) -> Factors:
         if factor is not None
     ]
     calls, odd_groups, missing, extra = _calls(measured, expected, step)
-    host = _host(measured, expected, stage, order, good)
-    return Factors((*kernels, *calls, *host), (*odd_ranks, *odd_groups), missing, extra)
+    host = _ratio("host", measured.launch[good], expected.launch[order][stage][good])
+    all_factors = (*kernels, *calls, *([] if host is None else [host]))
+    return Factors(all_factors, (*odd_ranks, *odd_groups), missing, extra)
 
 
 def stages_of(ranks: Int64s, job: Job) -> Int64s:
@@ -88,12 +90,6 @@ def stages_of(ranks: Int64s, job: Job) -> Int64s:
     for stage in range(job.plan.pp):
         owner[members(job, Axis.PP, stage)[:, 0]] = stage
     return owner[np.clip(ranks, 0, len(owner) - 1)]
-
-
-def _firsts(job: Job) -> Int64s:
-    from windtunnel.runs.expected import first_ranks
-
-    return first_ranks(job)
 
 
 def _speeds(measured: Observed, expected: Observed, stage: Int64s, order: Int64s) -> Floats:
@@ -140,28 +136,22 @@ def _calls(measured: Observed, expected: Observed, step: float) -> _CallResults:
             continue
         ratio = np.array([there[0] / here[0] for there, here in mine])
         value = float((weight * ratio).sum() / weight.sum())
-        slow = _odd_groups(axis, measured)
+        speeds = _group_speeds(axis, measured)
+        slow = _odd_groups(axis, speeds)
         odd += slow
         if slow:  # the others say how the axis runs
-            value /= _share(axis, measured)
-        error = (
-            float(math.sqrt((weight * (ratio - value) ** 2).sum() / weight.sum() / len(ratio))) if len(ratio) > 1 else float("nan")
-        )
+            value /= _share(speeds)
+        variance = (weight * (ratio - value) ** 2).sum() / weight.sum() / len(ratio)
+        error = math.sqrt(variance) if len(ratio) > 1 else math.nan
         factors.append(Factor(f"calls.{axis}", value, error, float(weight.sum()), len(mine)))
-    missing = [
-        (key, here[0] * here[1]) for key, here in expected.calls.items() if key not in pairs and here[0] * here[1] > SMALL * step
-    ]
-    used = set(pairs.values())
-    extra = [
-        (key, there[0] * there[1])
-        for key, there in measured.calls.items()
-        if key not in used and there[0] * there[1] > SMALL * step
-    ]
-    return factors, tuple(odd), tuple(sorted(missing, key=_seconds)), tuple(sorted(extra, key=_seconds))
+    missing = _unpaired(expected, set(pairs), SMALL * step)
+    return factors, tuple(odd), missing, _unpaired(measured, set(pairs.values()), SMALL * step)
 
 
-def _seconds(entry: tuple[CallKind, float]) -> float:
-    return -entry[1]
+def _unpaired(side: Observed, paired: set[CallKind], least: float) -> tuple[tuple[CallKind, float], ...]:
+    """Calls that the other side does not have, with their seconds in a step, the longest first."""
+    listed = [(key, each * count) for key, (each, count) in side.calls.items() if key not in paired and each * count > least]
+    return tuple(sorted(listed, key=lambda entry: -entry[1]))
 
 
 def nearest_call(key: CallKind, calls: Iterable[CallKind]) -> CallKind | None:
@@ -182,27 +172,21 @@ def _group_speeds(axis: str, measured: Observed) -> dict[tuple[int, ...], float]
     return {ranks: sum(keys[key] for key in shared) / base for ranks, keys in groups.items()} if base > 0 else {}
 
 
-def _odd_groups(axis: str, measured: Observed) -> list[Odd]:
-    speeds = _group_speeds(axis, measured)
+def _odd_groups(axis: str, speeds: dict[tuple[int, ...], float]) -> list[Odd]:
+    """Groups whose calls take longer than those of the usual group."""
     if len(speeds) < 2:
         return []
-    middle = float(np.median(list(speeds.values()))) if len(speeds) > 2 else min(speeds.values())
-    slow = {ranks: value / middle for ranks, value in speeds.items() if value > middle * (1.0 + 3.0 * (STANDS_OUT - 1.0))}
+    usual = _usual(speeds)
+    slow = {ranks: value / usual for ranks, value in speeds.items() if value > usual * (1.0 + 3.0 * (STANDS_OUT - 1.0))}
     return [Odd("group", ranks, value, axis) for ranks, value in sorted(slow.items(), key=lambda item: -item[1])]
 
 
-def _share(axis: str, measured: Observed) -> float:
-    """Seconds of all groups over those of the median group: what slow groups add to the axis."""
-    speeds = np.array(list(_group_speeds(axis, measured).values()))
-    middle = float(np.median(speeds)) if len(speeds) > 2 else float(speeds.min())
-    return float(np.quantile(speeds, 0.2)) / middle if middle > 0 else 1.0
+def _share(speeds: dict[tuple[int, ...], float]) -> float:
+    """Seconds of all groups over those of the usual group: what slow groups add to the axis."""
+    usual = _usual(speeds)
+    return float(np.quantile(list(speeds.values()), 0.2)) / usual if usual > 0 else 1.0
 
 
-def _host(measured: Observed, expected: Observed, stage: Int64s, order: Int64s, good: np.ndarray) -> list[Factor]:
-    launch = expected.launch[order][stage]
-    known = np.isfinite(measured.launch) & np.isfinite(launch) & (launch > 0) & good
-    if not known.any():
-        return []
-    ratios = measured.launch[known] / launch[known]
-    error = float(np.std(ratios) / math.sqrt(len(ratios))) if len(ratios) > 1 else float("nan")
-    return [Factor("host", float(np.median(ratios)), error, float(np.median(launch)), int(known.sum()))]
+def _usual(speeds: dict[tuple[int, ...], float]) -> float:
+    """The median group; the faster one of two."""
+    return float(np.median(list(speeds.values()))) if len(speeds) > 2 else min(speeds.values())
