@@ -24,8 +24,7 @@ Key = tuple[int, float, int, int]
 @dataclass(frozen=True)
 class Calls:
     """Of the graph's tasks [N]: `seconds` of calls alone, NaN for other tasks and for calls of unknown size; `which` of the
-    distinct
-    calls `keys` each one is, -1 none."""
+    distinct calls `keys` each one is, -1 none."""
 
     seconds: Floats
     which: Int64s

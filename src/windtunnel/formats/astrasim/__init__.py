@@ -1,6 +1,5 @@
 """ASTRA-sim's files: network yml and system, remote memory, communicator group and logical topology JSON, ns-3 topology, and the
-text
-workloads of ASTRA-sim 1."""
+text workloads of ASTRA-sim 1."""
 
 from __future__ import annotations
 
