@@ -41,6 +41,10 @@ class Change:
 
     def apply(self, job: Job) -> Job:
         """The job with the new values; PlanError or SpecError if they contradict it."""
+        return check(self.apply_unchecked(job))
+
+    def apply_unchecked(self, job: Job) -> Job:
+        """The job with the new values, whatever they are."""
         tree: dict[str, Any] = {}
         for path, value in self.fields:
             *heads, last = path.split(".")
@@ -48,7 +52,7 @@ class Change:
             for head in heads:
                 level = level.setdefault(head, {})
             level[last] = value
-        return check(_updated(job, tree))
+        return _updated(job, tree)
 
 
 def _updated(noun: AnyNoun, tree: Mapping[str, Any]) -> AnyNoun:

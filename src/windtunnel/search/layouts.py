@@ -25,12 +25,18 @@ def lighter_ends(job: Job) -> Iterator[tuple[int, ...]]:
     if job.plan.pp == 1 or job.model.layers < parts:
         return
     for less_first, less_last in ((0, 1), (1, 0), (1, 1), (0, 2), (2, 1), (1, 2), (2, 2)):
-        base, extra = divmod(job.model.layers + less_first + less_last, parts)
-        stages = [base + (part >= parts - extra) for part in range(parts)]
-        stages[0] -= less_first
-        stages[-1] -= less_last
-        if min(stages) >= 0 and tuple(stages) != job.plan.stages:
-            yield tuple(stages)
+        stages = fewer(job.model.layers, parts, less_first, less_last)
+        if stages is not None and stages != job.plan.stages:
+            yield stages
+
+
+def fewer(layers: int, parts: int, less_first: int, less_last: int) -> tuple[int, ...] | None:
+    """Layers of each stage, with so many fewer on the first and the last; None where a stage would have fewer than none."""
+    base, extra = divmod(layers + less_first + less_last, parts)
+    stages = [base + (part >= parts - extra) for part in range(parts)]
+    stages[0] -= less_first
+    stages[-1] -= less_last
+    return tuple(stages) if min(stages) >= 0 else None
 
 
 def expert_parameters(model: Model) -> float:

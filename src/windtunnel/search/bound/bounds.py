@@ -1,0 +1,179 @@
+"""Lower bounds of step time and memory for all plans of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.network.nccl.settings import parse_settings
+from windtunnel.search.bound import memory
+from windtunnel.search.bound.call_floor import CallFloor
+from windtunnel.search.bound.cells import Cell, cell_of, one_stage
+from windtunnel.search.bound.layouts import SPLIT, Layout, layout_of
+from windtunnel.search.bound.stack import Stack, Staged
+from windtunnel.search.bound.step import Rows, StepFloor
+from windtunnel.search.space import EVEN, Columns, micro_batches
+
+PIPELINE = ("plan.pp", "plan.vpp", "plan.stages", "plan.schedule", "plan.recompute_layers")
+"""Fields that make a layout, beside those that decide which blocks there are."""
+
+BLOCKS = ("plan.recompute", "plan.recompute_layers", "plan.offload", "runtime.moe_a2a_overlap")
+"""Fields on which the kinds of blocks depend."""
+
+OUTSIDE = (
+    "plan.pp",
+    "plan.vpp",
+    "plan.stages",
+    "plan.schedule",
+    "plan.global_batch",
+    "plan.dp",
+    "runtime.overlap_grad_reduce",
+    "runtime.overlap_param_gather",
+    "runtime.overlap_p2p",
+)
+"""Fields that do not change a cell."""
+
+INSIDE = ("plan.micro_batch", "plan.global_batch", "plan.recompute", "plan.recompute_modules", "plan.sequence_parallel")
+"""Fields that do not change the groups of ranks, nor which calls end a step."""
+
+BY_ROW = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p")
+"""Switches of the runtime that are columns of `step.Rows`."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """[N] `seconds` of a step and `bytes` on the fullest stage, both lower bounds; `refused` plans contradict themselves. `cells`:
+    jobs that were priced for them."""
+
+    seconds: Floats
+    bytes: Floats
+    refused: Bools
+    cells: int
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+def bounds(columns: Columns, progress: Callable[[float], object] | None = None) -> Bounds:
+    """Bounds of every plan of `columns`. `progress` gets the share that is done."""
+    count = len(columns)
+    seconds, bytes_ = np.zeros(count), np.zeros(count)
+    refused = np.zeros(count, np.bool_)
+    if not count:
+        return Bounds(seconds, bytes_, refused, 0)
+    job = columns.job
+    calls = CallFloor(job.cluster, parse_settings(job.runtime.nccl, "runtime.nccl"))
+    reasons: dict[str, int] = {}
+    cell_of_row, cells = _cells(columns, reasons, progress)
+    refused |= np.array([cell is None for cell in cells])[cell_of_row]
+    batches = micro_batches(columns)
+    families: dict[tuple[object, ...], list[int]] = {}
+    for number, cell in enumerate(cells):
+        if cell is not None:
+            families.setdefault(cell.keys, []).append(number)
+    for members in families.values():
+        stack = Stack.of([one for number in members if (one := cells[number]) is not None])
+        place_in = np.full(len(cells), -1, np.int64)
+        place_in[members] = np.arange(len(members))
+        rows = np.flatnonzero((place_in[cell_of_row] >= 0) & ~refused)
+        _family(columns, rows, place_in[cell_of_row], stack, batches, calls, seconds, bytes_, refused, reasons)
+    if progress is not None:
+        progress(1.0)
+    return Bounds(seconds, bytes_, refused, sum(cell is not None for cell in cells), reasons)
+
+
+def _family(
+    columns: Columns,
+    rows: Int64s,
+    place: Int64s,
+    stack: Stack,
+    batches: Int64s,
+    calls: CallFloor,
+    seconds: Floats,
+    bytes_: Floats,
+    refused: Bools,
+    reasons: dict[str, int],
+) -> None:
+    """Fills the bounds of `rows`, whose cells have the same blocks."""
+    inside = (*INSIDE, *(f"runtime.{name}" for name in BY_ROW if not _frees_parameters(columns)))
+    shared = [path for path in columns.codes if path not in inside]
+    by_layout = _grouped(columns, rows, [path for path in (*PIPELINE, *BLOCKS) if path in columns.codes])
+    for same in by_layout:
+        layout = _layout(columns, int(same[0]), stack, reasons)
+        if layout is None:
+            refused[same] = True
+            continue
+        staged = Staged.of(stack, layout)
+        for plans in _grouped(columns, same, shared):
+            job = columns.change(int(plans[0])).apply_unchecked(columns.job)
+            used, cell = np.unique(place[plans], return_inverse=True)
+            switches = {name: columns.flags(f"runtime.{name}")[plans] for name in BY_ROW}
+            seconds[plans] = StepFloor(job, layout, stack, staged, used, calls).seconds(Rows(cell, batches[plans], **switches))
+            bytes_[plans] = memory.allocated(job, layout, stack, used, cell, batches[plans])
+
+
+def _frees_parameters(columns: Columns) -> bool:
+    """Whether a switch changes how state is sharded: ZeRO-2 that gathers parameters again."""
+    return "zero2" in columns.values.get("plan.sharding", (columns.job.plan.sharding,))
+
+
+def _layout(columns: Columns, row: int, stack: Stack, reasons: dict[str, int]) -> Layout | None:
+    """The layout of a plan, with the blocks of the stack's first cell; None if no such pipeline can be."""
+    try:
+        layout = layout_of(columns.change(row).apply_unchecked(columns.job))
+    except WindtunnelError as error:
+        _count(reasons, error)
+        return None
+    if layout.keys != stack.cells[0].keys:
+        raise AssertionError("blocks of cell and layout differ")
+    return layout
+
+
+def _count(reasons: dict[str, int], error: WindtunnelError) -> None:
+    where = getattr(error, "path", "") or str(error)[:60]
+    reasons[where] = reasons.get(where, 0) + 1
+
+
+def _grouped(columns: Columns, rows: Int64s, paths: Sequence[str]) -> list[Int64s]:
+    """`rows` split by equal values of `paths`."""
+    if not len(rows):
+        return []
+    code = np.zeros(len(rows), np.int64)
+    for path in paths:
+        code = code * len(columns.values[path]) + columns.codes[path][rows]
+    order = np.argsort(code, kind="stable")
+    cuts = np.flatnonzero(np.diff(code[order])) + 1
+    return [rows[part] for part in np.split(order, cuts)]
+
+
+def _cells(
+    columns: Columns, reasons: dict[str, int], progress: Callable[[float], object] | None
+) -> tuple[Int64s, list[Cell | None]]:
+    """For each plan the number of its cell; the cells, None for one that cannot be."""
+    paths = [path for path in columns.codes if path not in OUTSIDE]
+    halves = any(name in SPLIT for name in columns.values.get("plan.schedule", (columns.job.plan.schedule,)))
+    # a plan with one rank per shard of state has no copies of sharded parameters
+    ranks = columns.job.cluster.gpus // (columns.numbers("plan.tp") * columns.numbers("plan.cp") * columns.numbers("plan.pp"))
+    alone = ranks * columns.numbers("plan.cp") == 1
+    number = np.zeros(len(columns), np.int64)
+    cells: list[Cell | None] = []
+    groups = [part for whole in _grouped(columns, np.arange(len(columns)), paths) for part in _halved(whole, alone)]
+    for done, rows in enumerate(groups):
+        number[rows] = len(cells)
+        try:
+            cells.append(cell_of(one_stage(columns.change(int(rows[0])).apply_unchecked(columns.job)), halves))
+        except WindtunnelError as error:
+            _count(reasons, error)
+            cells.append(None)
+        if progress is not None:
+            progress(0.8 * done / len(groups))
+    return number, cells
+
+
+def _halved(rows: Int64s, alone: Bools) -> list[Int64s]:
+    return [part for part in (rows[alone[rows]], rows[~alone[rows]]) if len(part)]
+
+
+__all__ = ["EVEN", "Bounds", "bounds"]

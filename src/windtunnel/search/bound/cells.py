@@ -1,0 +1,107 @@
+"""Cells: what a micro batch costs on one GPU, for all plans that differ only in pipeline, data parallelism and batch.
+
+A cell is one small job: the whole model on one pipeline stage, with the plan's degrees inside a stage, its micro batch, recompute
+and runtime. Its blocks are written and priced once by the code that predicts. A space of a million plans has a few hundred cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.memory.walk import block_needs
+from windtunnel.predict.price.costs import price
+from windtunnel.search.bound.chains import BlockTimes, block_times
+from windtunnel.search.change import Change
+from windtunnel.spec import Job, check
+from windtunnel.workload import Kind, Workload, build
+from windtunnel.workload.identity import BlockKey, Role
+from windtunnel.workload.passes.fsdp import persistent
+from windtunnel.workload.passes.optimizer import updated_parameters
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Columns over the blocks of a cell's job.
+
+    `times`: least seconds of passes. `dense`, `experts`, `quantised`, `frozen`: elements on one GPU before sharding; `sharded` those
+    outside of experts that full sharding gathers. `saved`, `working`, `logits`: bytes as `memory.walk.Needs`. `boundary`: bytes of a
+    pipeline transfer. `update`: least seconds of the update per element, up to the gradient's norm and after it.
+    """
+
+    job: Job
+    keys: tuple[BlockKey, ...]
+    times: BlockTimes
+    dense: Floats
+    experts: Floats
+    quantised: Floats
+    frozen: Floats
+    frozen_quantised: Floats
+    sharded: Floats
+    saved: Floats
+    working: Floats
+    boundary: float
+    update: tuple[float, float]
+
+    @property
+    def pass_host(self) -> float:
+        """Seconds of the host at the begin of a pass."""
+        return self.job.runtime.host.micro_batch / self.job.cluster.node.host_speed
+
+
+def one_stage(job: Job) -> Job:
+    """`job` with one pipeline stage and one micro batch. It says nothing about layouts: `recompute_layers` stays stated or not."""
+    plan = job.plan
+    ranks = job.cluster.gpus // (plan.tp * plan.cp)
+    alone = plan.pp == ranks and plan.cp == 1
+    return Change.of(
+        plan__pp=1,
+        plan__vpp=1,
+        plan__dp=None,
+        plan__stages=None,
+        plan__schedule="auto",
+        plan__global_batch=plan.micro_batch * ranks,
+        plan__recompute_layers=None if plan.recompute_layers is None else 0,
+        plan__sharding="none" if alone else plan.sharding,
+        unequal=None,
+    ).apply_unchecked(job)
+
+
+def cell_of(job: Job, halves: bool) -> Cell:
+    """The cell of `one_stage(job)`; `halves`: with the halves of split backward passes. Raises as `spec.check` and `build` do."""
+    workload = build(check(job))
+    costs = price(workload)
+    blocks, needs = workload.blocks, block_needs(workload)
+
+    def column(values: list[float]) -> Floats:
+        return np.array(values, np.float64)
+
+    return Cell(
+        job=job,
+        keys=tuple(block.key for block in blocks),
+        times=block_times(workload, costs, halves),
+        dense=column([b.parameters - b.expert_parameters for b in blocks]),
+        experts=column([b.expert_parameters for b in blocks]),
+        quantised=column([b.quantised for b in blocks]),
+        frozen=column([b.frozen for b in blocks]),
+        frozen_quantised=column([b.frozen_quantised for b in blocks]),
+        sharded=column([max(0.0, b.parameters - b.expert_parameters + b.frozen - persistent(job, b)) for b in blocks]),
+        saved=column([n.saved for n in needs]),
+        working=column([n.working for n in needs]),
+        boundary=workload.boundary,
+        update=_update(workload),
+    )
+
+
+def _update(workload: Workload) -> tuple[float, float]:
+    """Least seconds of the update per updated element: its HBM traffic at the data sheet's rate."""
+    job, rows = workload.job, workload.optimizer[0]
+    elements = updated_parameters(job, workload.stage_parameters[0], workload.stage_experts[0])
+    if not elements or job.plan.offload.updated_away:
+        return 0.0, 0.0
+    cut = int(np.argmax(workload.ops.role[rows.start : rows.stop] == int(Role.GRADIENT_NORM))) + 1
+    seconds = workload.ops.bytes[rows.start : rows.stop] * (workload.ops.kind[rows.start : rows.stop] != int(Kind.COMM))
+    rate = job.cluster.gpu.memory_bandwidth * elements
+    return float(seconds[:cut].sum()) / rate, float(seconds[cut:].sum()) / rate

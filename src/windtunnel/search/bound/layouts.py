@@ -1,0 +1,75 @@
+"""Layouts: which blocks each virtual stage has, for all plans with the same pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Floats
+from windtunnel.search.change import Change
+from windtunnel.spec import Job, check
+from windtunnel.spec.shapes import SHAPES, Places
+from windtunnel.workload import build
+from windtunnel.workload.graph import schedule_of
+from windtunnel.workload.identity import BlockKey
+from windtunnel.workload.schedules import Pass, table
+
+SPLIT = ("zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev")
+"""Schedules that may run the halves of a backward pass apart."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`counts` [parts, blocks]: repeats of each block in each part of the model; `places`: the parts of each stage's virtual stages.
+
+    `copies` of the model are in one pipeline. `pairs`: some passes run beside each other; `split`: backward passes run in halves.
+    `crosses` [parts]: whether a transfer comes before the part (the first never).
+    """
+
+    pp: int
+    vpp: int
+    schedule: str
+    keys: tuple[BlockKey, ...]
+    counts: Floats
+    places: Places
+    copies: int
+    pairs: bool
+    split: bool
+    crosses: Bools
+
+    @cached_property
+    def stage_counts(self) -> Floats:
+        """[stages, blocks]: repeats of each block on each stage."""
+        return np.stack([self.counts[list(parts)].sum(axis=0) for parts in self.places])
+
+
+def few_batches(job: Job) -> Job:
+    """`job` with few micro batches, which do not change the layout."""
+    plan = job.plan
+    shape = SHAPES[plan.schedule_name]
+    rounds = max(shape.least, 2 if shape.even or job.runtime.moe_a2a_overlap else 1)
+    return Change.of(plan__global_batch=plan.micro_batch * job.dp * plan.pp * rounds, unequal=None).apply_unchecked(job)
+
+
+def layout_of(job: Job) -> Layout:
+    """The layout of a job's pipeline. Raises as `spec.check` and `build` do."""
+    workload = build(check(few_batches(job)))
+    plan = job.plan
+    parts = plan.pp * plan.vpp if job.copies == 1 else plan.pp
+    counts = np.zeros((parts, len(workload.blocks)))
+    stage_of = np.zeros(parts, np.int64)
+    for stage, chunks in enumerate(workload.stages):
+        for chunk, part in zip(chunks, job.places[stage], strict=True):
+            counts[part] = 0.0
+            stage_of[part] = stage
+            for block, times in chunk.blocks:
+                counts[part, block] += times
+    paired = any(table(order)[:, 3].any() for order in schedule_of(workload.job))
+    split = any(action.direction is Pass.INPUT_GRADIENT for order in workload.schedule for action in order)
+    crosses = np.append(False, np.ones(parts - 1, np.bool_) if job.copies > 1 else stage_of[1:] != stage_of[:-1])
+    return Layout(
+        plan.pp, plan.vpp, plan.schedule_name, tuple(b.key for b in workload.blocks), counts, job.places, job.copies, paired, split,
+        crosses,
+    )  # fmt: skip

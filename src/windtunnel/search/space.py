@@ -1,0 +1,265 @@
+"""A search space: for each open field of a job, the values to try.
+
+Fields of the plan and overlap switches vary inside a frame, which the bound covers in columns. All else (cluster, precision, framework)
+makes frames: jobs of their own, each with the same open fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from windtunnel.base.arrays import Bools, Int64s
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.search.change import Change, value_of
+from windtunnel.search.layouts import even, fewer
+from windtunnel.spec import Job
+from windtunnel.spec.plan import Plan
+from windtunnel.spec.shapes import SHAPES
+
+WITH_TP = "with tp"
+"""Value of `plan.sequence_parallel`: on where tp > 1."""
+
+EVEN, LIGHT_LAST, LIGHT_ENDS = "even", "light last", "light ends"
+STAGES = (EVEN, LIGHT_LAST, LIGHT_ENDS)
+"""Values of `plan.stages`: nearly equal stages; one layer fewer on the last; on the first and the last."""
+
+SWITCHES = (
+    "runtime.overlap_grad_reduce",
+    "runtime.overlap_param_gather",
+    "runtime.overlap_p2p",
+    "runtime.overlap_tp",
+    "runtime.overlap_tp_dgrad",
+    "runtime.moe_a2a_overlap",
+)
+"""Fields of the runtime that vary inside a frame: no default of a framework depends on them."""
+
+MOST = 20_000_000
+"""Limit of combinations of one frame: a few minutes and GB of bounds."""
+
+Values = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Open fields of `job` by path, with their values in order; fields not named stay as the job has them."""
+
+    job: Job
+    fields: Mapping[str, Values]
+
+    @property
+    def size(self) -> int:
+        """Combinations, whether they can run or not."""
+        return int(np.prod([len(values) for values in self.fields.values()], dtype=np.float64))
+
+    def columns(self) -> Columns:
+        """All combinations that are plans: degrees divide the GPUs, batches divide, layers suffice; each plan once."""
+        return _expanded(self)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """N plans of one frame: for each open field the place of its value. `values[path][codes[path][n]]` is that of plan n."""
+
+    job: Job
+    values: Mapping[str, Values]
+    codes: Mapping[str, npt.NDArray[np.int16]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.codes.values()))) if self.codes else 1
+
+    def numbers(self, path: str) -> Int64s:
+        """[N] values of a field that is a number."""
+        if path not in self.codes:
+            return np.full(len(self), value_of(self.job, path), np.int64)
+        return np.array(self.values[path], np.int64)[self.codes[path]]
+
+    def flags(self, path: str) -> Bools:
+        """[N] values of a field that is true or false."""
+        if path not in self.codes:
+            return np.full(len(self), value_of(self.job, path), np.bool_)
+        return np.array(self.values[path], np.bool_)[self.codes[path]]
+
+    def of(self, path: str, number: int) -> Any:
+        """The value of a field of plan `number`, as the space names it."""
+        return self.values[path][self.codes[path][number]] if path in self.codes else value_of(self.job, path)
+
+    def take(self, rows: Bools | Int64s) -> Columns:
+        return Columns(self.job, self.values, {path: codes[rows] for path, codes in self.codes.items()})
+
+    def change(self, number: int) -> Change:
+        """Plan `number` as a change of the job; values that follow others are resolved."""
+        fields = {path: self.of(path, number) for path in self.codes}
+        pp, vpp, tp = (fields.get(f"plan.{name}", getattr(self.job.plan, name)) for name in ("pp", "vpp", "tp"))
+        if fields.get("plan.sequence_parallel") == WITH_TP:
+            fields["plan.sequence_parallel"] = tp > 1
+        layout = fields.get("plan.stages", EVEN)
+        if layout in STAGES and ("plan.stages" in fields or self.job.plan.stages is None or {"plan.pp", "plan.vpp"} & fields.keys()):
+            fields["plan.stages"] = stages_of(layout, self.job.model.layers, pp * vpp)
+        if {"plan.tp", "plan.cp", "plan.pp"} & fields.keys() and "plan.dp" not in fields:
+            fields["plan.dp"] = None
+        return Change(tuple(fields.items()))
+
+
+def stages_of(layout: str, layers: int, parts: int) -> tuple[int, ...] | None:
+    """Layers of each virtual stage for a value of `plan.stages`; None: they divide evenly."""
+    if layout == EVEN:
+        return even(layers, parts)
+    return fewer(layers, parts, 1 if layout == LIGHT_ENDS else 0, 1)
+
+
+def _expanded(space: Space) -> Columns:
+    """Fields are crossed one by one; rules drop combinations as soon as all of their fields are there."""
+    job = space.job
+    order = [path for path in _ORDER if path in space.fields] + [path for path in space.fields if path not in _ORDER]
+    codes: dict[str, npt.NDArray[np.int16]] = {}
+    rows = 1
+    waiting = list(RULES)
+    for place, path in enumerate((*order, None)):
+        if path is not None:
+            count = len(space.fields[path])
+            if rows * count > MOST:
+                raise SpecError(
+                    "--set", f"{rows * count:,} plans", f"at most {MOST:,} plans of one machine", f"Give {path} fewer values."
+                )
+            codes = {name: np.repeat(column, count) for name, column in codes.items()}
+            codes[path] = np.tile(np.arange(count, dtype=np.int16), rows)
+            rows *= count
+        still = set(order[place + 1 :])
+        ready = [rule for rule in waiting if not still & rule[0]]
+        waiting = [rule for rule in waiting if still & rule[0]]
+        columns = Columns(job, space.fields, codes)
+        for _, rule in ready:
+            keep = rule(columns)
+            codes = {name: column[keep] for name, column in columns.codes.items()}
+            columns = Columns(job, space.fields, codes)
+        rows = len(columns) if codes else 1
+    return Columns(job, space.fields, codes)
+
+
+_ORDER = tuple(f"plan.{name}" for name in ("tp", "cp", "pp", "vpp", "schedule", "ep", "etp", "stages", "micro_batch", "global_batch"))
+
+
+def _dp(columns: Columns) -> Int64s:
+    split = columns.numbers("plan.tp") * columns.numbers("plan.cp") * columns.numbers("plan.pp")
+    return np.asarray(columns.job.cluster.gpus // split, np.int64)
+
+
+def _ranks(columns: Columns) -> Bools:
+    split = columns.numbers("plan.tp") * columns.numbers("plan.cp") * columns.numbers("plan.pp")
+    whole = columns.job.cluster.gpus % split == 0
+    stated = columns.job.plan.dp
+    if stated is not None and not {"plan.tp", "plan.cp", "plan.pp"} & columns.codes.keys():
+        whole &= split * stated == columns.job.cluster.gpus
+    return np.asarray(whole, np.bool_)
+
+
+def _batches(columns: Columns) -> Bools:
+    batch = columns.numbers("plan.micro_batch") * _dp(columns)
+    return np.asarray(columns.numbers("plan.global_batch") % batch == 0, np.bool_)
+
+
+def micro_batches(columns: Columns) -> Int64s:
+    """[N] micro batches of a step."""
+    return np.asarray(columns.numbers("plan.global_batch") // (columns.numbers("plan.micro_batch") * _dp(columns)), np.int64)
+
+
+def _parts(columns: Columns) -> Bools:
+    """Virtual stages only where there are stages, and no more of them than layers."""
+    pp, vpp = columns.numbers("plan.pp"), columns.numbers("plan.vpp")
+    return np.asarray(((vpp == 1) | (pp > 1)) & (pp * vpp <= columns.job.model.layers), np.bool_)
+
+
+def _schedules(columns: Columns) -> Bools:
+    pp, vpp = columns.numbers("plan.pp"), columns.numbers("plan.vpp")
+    keep = np.ones(len(columns), np.bool_)
+    for place, name in enumerate(columns.values.get("plan.schedule", (columns.job.plan.schedule,))):
+        rows = columns.codes["plan.schedule"] == place if "plan.schedule" in columns.codes else keep.copy()
+        if name != "auto":
+            shape = SHAPES[name]
+            able = (vpp >= shape.virtual[0]) & (vpp <= shape.virtual[1]) & ((pp > 1) | (shape.layout == "loop") & (shape.virtual[0] == 1))
+            keep &= ~rows | able & ((pp % 2 == 0) | (not shape.even))
+            keep &= ~rows | (pp > 1) | (name in ("1f1b", "gpipe"))
+    return keep
+
+
+def _rounds(columns: Columns) -> Bools:
+    pp, vpp, count = columns.numbers("plan.pp"), columns.numbers("plan.vpp"), micro_batches(columns)
+    keep = np.ones(len(columns), np.bool_)
+    for place, name in enumerate(columns.values.get("plan.schedule", (columns.job.plan.schedule,))):
+        rows = columns.codes["plan.schedule"] == place if "plan.schedule" in columns.codes else keep.copy()
+        shape = SHAPES["interleaved" if name == "auto" else name]
+        rounds = (vpp > 1) if name == "auto" else np.full(len(columns), shape.rounds)
+        least = 0 if name == "auto" else shape.least
+        keep &= ~rows | (~rounds | (count % pp == 0)) & (count >= least * pp) & ((not shape.even) | (count % 2 == 0))
+    return keep
+
+
+def _experts(columns: Columns) -> Bools:
+    ranks = columns.numbers("plan.tp") * columns.numbers("plan.cp") * _dp(columns)
+    return np.asarray(ranks % (columns.numbers("plan.ep") * columns.numbers("plan.etp")) == 0, np.bool_)
+
+
+def _uneven(columns: Columns) -> Bools:
+    """Uneven layouts only where they differ from the even one and leave no stage empty."""
+    if "plan.stages" not in columns.codes:
+        return np.ones(len(columns), np.bool_)
+    parts = columns.numbers("plan.pp") * columns.numbers("plan.vpp")
+    keep = np.ones(len(columns), np.bool_)
+    for place, layout in enumerate(columns.values["plan.stages"]):
+        rows = columns.codes["plan.stages"] == place
+        if layout in (LIGHT_LAST, LIGHT_ENDS):
+            able = [
+                p
+                for p in np.unique(parts[rows]).tolist()
+                if p > 2 and (stages := stages_of(layout, columns.job.model.layers, p)) and stages != even(columns.job.model.layers, p)
+            ]
+            keep &= ~rows | np.isin(parts, able)
+        elif layout is not None and layout != EVEN:
+            keep &= ~rows | (parts == len(layout))
+    return keep
+
+
+RULES = (
+    ({"plan.tp", "plan.cp", "plan.pp"}, _ranks),
+    ({"plan.pp", "plan.vpp"}, _parts),
+    ({"plan.pp", "plan.vpp", "plan.schedule"}, _schedules),
+    ({"plan.pp", "plan.vpp", "plan.stages"}, _uneven),
+    ({"plan.tp", "plan.cp", "plan.pp", "plan.ep", "plan.etp"}, _experts),
+    ({"plan.tp", "plan.cp", "plan.pp", "plan.micro_batch", "plan.global_batch"}, _batches),
+    ({"plan.tp", "plan.cp", "plan.pp", "plan.vpp", "plan.schedule", "plan.micro_batch", "plan.global_batch"}, _rounds),
+)
+"""(fields, rule): which rows may be plans. `spec.check` decides about the rest."""
+
+
+def parsed(path: str, text: str) -> list[str]:
+    """The values of `--set path=a,b,c`, split at commas outside of brackets and quotes."""
+    values, depth, word = [], 0, ""
+    for letter in text:
+        depth += (letter in "[({") - (letter in "])}")
+        if letter == "," and depth == 0:
+            values.append(word)
+            word = ""
+        else:
+            word += letter
+    values.append(word)
+    if any(not value.strip() for value in values):
+        raise SpecError("--set", f"{path}={text}", "values separated by commas, such as plan.tp=4,8")
+    return [value.strip() for value in values]
+
+
+def frames(fields: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
+    """Every combination of the fields that make frames."""
+    for values in product(*fields.values()):
+        yield dict(zip(fields, values, strict=True))
+
+
+def check_path(path: str) -> None:
+    """Raise UnknownName if a field of the plan does not exist."""
+    if path.startswith("plan.") and path.split(".")[1] not in Plan.model_fields:
+        raise UnknownName("--set", path, [f"plan.{name}" for name in Plan.model_fields])
