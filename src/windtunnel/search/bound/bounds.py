@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
-from windtunnel.search.bound import memory
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.cells import Cell, cell_of, one_stage
 from windtunnel.search.bound.layouts import SPLIT, Layout, layout_of
+from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import Stack, Staged
 from windtunnel.search.bound.step import Rows, StepFloor
 from windtunnel.search.space import EVEN, Columns, micro_batches
@@ -37,8 +37,19 @@ OUTSIDE = (
 )
 """Fields that do not change a cell."""
 
-INSIDE = ("plan.micro_batch", "plan.global_batch", "plan.recompute", "plan.recompute_modules", "plan.sequence_parallel")
-"""Fields that do not change the groups of ranks, nor which calls end a step."""
+INSIDE = (
+    "plan.micro_batch",
+    "plan.global_batch",
+    "plan.recompute",
+    "plan.recompute_modules",
+    "plan.sequence_parallel",
+    "plan.cp_kind",
+    "plan.cp_sizes",
+    "plan.cp_balance",
+    "runtime.overlap_tp",
+    "runtime.overlap_tp_dgrad",
+)
+"""Fields that matter inside cells only: neither for how state is sharded nor for the calls that end a step."""
 
 BY_ROW = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p")
 """Switches of the runtime that are columns of `step.Rows`."""
@@ -56,6 +67,14 @@ class Bounds:
     reasons: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Floors:
+    """What all plans of a frame share."""
+
+    calls: CallFloor
+    memory: MemoryFloor
+
+
 def bounds(columns: Columns, progress: Callable[[float], object] | None = None) -> Bounds:
     """Bounds of every plan of `columns`. `progress` gets the share that is done."""
     count = len(columns)
@@ -64,11 +83,13 @@ def bounds(columns: Columns, progress: Callable[[float], object] | None = None) 
     if not count:
         return Bounds(seconds, bytes_, refused, 0)
     job = columns.job
-    calls = CallFloor(job.cluster, parse_settings(job.runtime.nccl, "runtime.nccl"))
+    floors = Floors(CallFloor(job.cluster, parse_settings(job.runtime.nccl, "runtime.nccl")), MemoryFloor())
     reasons: dict[str, int] = {}
     cell_of_row, cells = _cells(columns, reasons, progress)
     refused |= np.array([cell is None for cell in cells])[cell_of_row]
-    batches = micro_batches(columns)
+    rows_of = Rows(
+        np.zeros(count, np.int64), micro_batches(columns), **{name: columns.flags(f"runtime.{name}") for name in BY_ROW}
+    )
     families: dict[tuple[object, ...], list[int]] = {}
     for number, cell in enumerate(cells):
         if cell is not None:
@@ -78,7 +99,7 @@ def bounds(columns: Columns, progress: Callable[[float], object] | None = None) 
         place_in = np.full(len(cells), -1, np.int64)
         place_in[members] = np.arange(len(members))
         rows = np.flatnonzero((place_in[cell_of_row] >= 0) & ~refused)
-        _family(columns, rows, place_in[cell_of_row], stack, batches, calls, seconds, bytes_, refused, reasons)
+        _family(columns, rows, replace(rows_of, cell=place_in[cell_of_row]), stack, floors, seconds, bytes_, refused, reasons)
     if progress is not None:
         progress(1.0)
     return Bounds(seconds, bytes_, refused, sum(cell is not None for cell in cells), reasons)
@@ -87,10 +108,9 @@ def bounds(columns: Columns, progress: Callable[[float], object] | None = None) 
 def _family(
     columns: Columns,
     rows: Int64s,
-    place: Int64s,
+    plans: Rows,
     stack: Stack,
-    batches: Int64s,
-    calls: CallFloor,
+    floors: Floors,
     seconds: Floats,
     bytes_: Floats,
     refused: Bools,
@@ -106,12 +126,13 @@ def _family(
             refused[same] = True
             continue
         staged = Staged.of(stack, layout)
-        for plans in _grouped(columns, same, shared):
-            job = columns.change(int(plans[0])).apply_unchecked(columns.job)
-            used, cell = np.unique(place[plans], return_inverse=True)
-            switches = {name: columns.flags(f"runtime.{name}")[plans] for name in BY_ROW}
-            seconds[plans] = StepFloor(job, layout, stack, staged, used, calls).seconds(Rows(cell, batches[plans], **switches))
-            bytes_[plans] = memory.allocated(job, layout, stack, used, cell, batches[plans])
+        for rows_alike in _grouped(columns, same, shared):
+            job = columns.change(int(rows_alike[0])).apply_unchecked(columns.job)
+            alike = plans.take(rows_alike)
+            used, cell = np.unique(alike.cell, return_inverse=True)
+            alike = replace(alike, cell=cell)
+            seconds[rows_alike] = StepFloor(job, layout, stack, staged, used, floors.calls).seconds(alike)
+            bytes_[rows_alike] = floors.memory.allocated(job, layout, stack, staged, used, alike)
 
 
 def _frees_parameters(columns: Columns) -> bool:

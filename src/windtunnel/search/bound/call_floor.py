@@ -19,39 +19,33 @@ from windtunnel.workload import Comm
 STEPS = 4
 """Sizes of the grid per doubling."""
 
+LAST = 60 * STEPS
+"""The last step of the grid: 2 ** 60 bytes."""
+
 
 class CallFloor:
     """Least seconds of calls on one cluster."""
 
     def __init__(self, cluster: Cluster, settings: Settings) -> None:
         self.cluster, self.settings = cluster, settings
-        self._known: dict[tuple[Comm, Group, int], float] = {}
+        self._rates: dict[tuple[Comm, Group], Floats] = {}
 
     def seconds(self, comm: Comm, group: Group, sizes: Floats) -> Floats:
-        """Lower bound of the seconds of a call for each of `sizes` in bytes; 0 where the size is 0."""
-        out = np.zeros_like(sizes)
+        """Lower bound of the seconds of a call for each of `sizes` in bytes; 0 for less than a byte."""
         if group.ranks <= 1:
-            return out
-        real = sizes > 0.0
-        if not real.any():
-            return out
-        size = sizes[real]
-        step = np.floor(np.log2(size) * STEPS).astype(np.int64)
-        steps, place = np.unique(step, return_inverse=True)
-        rate = np.array([max(self._rate(comm, group, n), self._rate(comm, group, n + 1)) for n in steps.tolist()])
-        out[real] = size / rate[place]
-        return out
-
-    def one(self, comm: Comm, group: Group, size: float) -> float:
-        """Lower bound of the seconds of one call."""
-        step = math.floor(math.log2(size) * STEPS)
-        return size / max(self._rate(comm, group, step), self._rate(comm, group, step + 1)) if group.ranks > 1 else 0.0
+            return np.zeros_like(sizes)
+        size = np.maximum(sizes, 1.0)
+        step = np.minimum((np.log2(size) * STEPS).astype(np.int64), LAST)
+        rates = self._rates.setdefault((comm, group), np.zeros(LAST + 1))
+        found = rates[step]
+        if not found.all():
+            for unknown in np.unique(step[found == 0.0]).tolist():
+                rates[unknown] = max(self._rate(comm, group, unknown), self._rate(comm, group, unknown + 1))
+            found = rates[step]
+        return np.where(sizes >= 1.0, size / found, 0.0)
 
     def _rate(self, comm: Comm, group: Group, step: int) -> float:
         """Bytes a second of a call of 2 ** (step / STEPS) bytes."""
-        key = (comm, group, step)
-        if key not in self._known:
-            size = 2.0 ** (step / STEPS)
-            seconds = collective(self.cluster, comm, size, group, settings=self.settings).seconds
-            self._known[key] = size / seconds if seconds > 0.0 else math.inf
-        return self._known[key]
+        size = 2.0 ** (step / STEPS)
+        seconds = collective(self.cluster, comm, size, group, settings=self.settings).seconds
+        return size / seconds if seconds > 0.0 else math.inf

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.memory.habits import habits
 from windtunnel.memory.resident import CONTEXT, OTHER_CONTEXT
 from windtunnel.memory.result import USABLE
 from windtunnel.memory.state import state_of
 from windtunnel.search.bound.held import micro_batches_held
 from windtunnel.search.bound.layouts import Layout
-from windtunnel.search.bound.stack import Stack
+from windtunnel.search.bound.stack import Stack, Staged
+from windtunnel.search.bound.step import Rows
 from windtunnel.spec import Job
 from windtunnel.workload.optimizers import OPTIMIZERS
 
@@ -28,53 +29,44 @@ def room(job: Job) -> float:
     return USABLE * float(gpu.memory) - context
 
 
-def allocated(job: Job, layout: Layout, stack: Stack, cells: Int64s, cell: Int64s, micro_batches: Int64s) -> Floats:
-    """[N] least bytes on the fullest stage, for plans as in `step.StepFloor.seconds`."""
-    state = _state(job, layout, stack, cells)  # [K, S]
-    places = np.array(layout.places)
-    saved = np.einsum("kb,svb->ksv", stack.saved[cells], layout.counts[places])  # [K, S, V]
-    working = _working(layout, stack, cells).min(axis=2)
-    working = np.where(np.isfinite(working), working, 0.0)
-    out = np.zeros(len(cell))
-    pairs = layout.pairs and layout.copies == 1 and job.runtime.moe_a2a_overlap
-    for count in np.unique(micro_batches).tolist():
-        rows = micro_batches == count
-        held = micro_batches_held(layout.schedule, pairs, layout.pp, layout.vpp, count)
-        bytes_ = state + (saved * held[None]).sum(axis=2) + working
-        out[rows] = bytes_.max(axis=1)[cell[rows]]
-    return out
+class MemoryFloor:
+    """Bounds of the plans of one frame."""
+
+    def __init__(self) -> None:
+        self._widths: dict[tuple[object, ...], tuple[float, ...]] = {}
+
+    def allocated(self, job: Job, layout: Layout, stack: Stack, staged: Staged, cells: Int64s, rows: Rows) -> Floats:
+        """[N] least bytes on the fullest stage, for plans as in `step.StepFloor`."""
+        elements = (stack.dense, stack.experts, stack.quantised + stack.frozen_quantised, stack.frozen)
+        counts = layout.stage_counts.T
+        state = sum((each[cells] @ counts * width for each, width in zip(elements, self._state(job), strict=True)), np.zeros(()))
+        least, saved = state + staged.working[cells], staged.saved[cells]  # [K, S], [K, S, V]
+        out = np.zeros(len(rows.cell))
+        pairs = layout.pairs and layout.copies == 1 and job.runtime.moe_a2a_overlap
+        counted, place = np.unique(rows.micro_batches, return_inverse=True)
+        for number, count in enumerate(counted.tolist()):
+            held = micro_batches_held(layout.schedule, pairs, layout.pp, layout.vpp, count)
+            alike = np.flatnonzero(place == number) if len(counted) > 1 else slice(None)
+            out[alike] = (least + (saved * held[None]).sum(axis=2)).max(axis=1)[rows.cell[alike]]
+        return out
+
+    def _state(self, job: Job) -> tuple[float, ...]:
+        """Bytes of state per element: outside of experts, of experts, in low precision (beside that), and frozen."""
+        plan = job.plan
+        key = (plan.sharding, job.shard_ranks, job.expert_shard_ranks, job.copies, plan.gradient_accumulation, plan.offload, plan.pp > 1)
+        if key not in self._widths:
+            self._widths[key] = _state_widths(job)
+        return self._widths[key]
 
 
-def fits(job: Job, bytes_: Floats) -> Bools:
-    """Whether so many allocated bytes may fit on the job's GPU."""
-    return np.asarray(bytes_ <= room(job), np.bool_)
-
-
-def _working(layout: Layout, stack: Stack, cells: Int64s) -> Floats:
-    """[K, S, V] working bytes of each virtual stage's last block; the least of its blocks, since a layout does not order them."""
-    used = np.where(layout.counts > 0.0, 0.0, np.inf)  # [parts, B]
-    least = (stack.working[cells][:, None, :] + used[None]).min(axis=2)  # [K, parts]
-    return np.asarray(least[:, np.array(layout.places)], np.float64)
-
-
-def _state(job: Job, layout: Layout, stack: Stack, cells: Int64s) -> Floats:
-    """[K, S] bytes of weights, gradients and optimizer state."""
+def _state_widths(job: Job) -> tuple[float, ...]:
     habit = habits(job.runtime.framework)
-    counts = layout.stage_counts.T
-
-    def bytes_of(**elements: float) -> float:
-        whole = {"parameters": 0.0, "experts": 0.0, "quantised": 0.0, "frozen": 0.0} | elements
-        moments = 0.0 if OPTIMIZERS[job.runtime.optimizer].by_shape else None
-        return state_of(job, habit, **whole, moments=moments).total
-
-    one = 1e9  # elements; the state of so many over so many is the state of one
-    columns = (
-        (stack.dense, bytes_of(parameters=one)),
-        (stack.experts, bytes_of(parameters=one, experts=one)),
-        (stack.quantised + stack.frozen_quantised, bytes_of(quantised=one)),
-        (stack.frozen, bytes_of(frozen=one)),
+    moments = 0.0 if OPTIMIZERS[job.runtime.optimizer].by_shape else None
+    one = 1e9  # elements: state is linear in them
+    each = (
+        state_of(job, habit, one, moments=moments),
+        state_of(job, habit, one, experts=one, moments=moments),
+        state_of(job, habit, 0.0, quantised=one, moments=moments),
+        state_of(job, habit, 0.0, frozen=one, moments=moments),
     )
-    total = np.zeros((len(cells), layout.pp))
-    for elements, bytes_ in columns:
-        total += elements[cells] @ counts * (bytes_ / one)
-    return total
+    return tuple(state.total / one for state in each)

@@ -58,7 +58,8 @@ class Staged:
     `work`, `host`, `locked`, `calls`: of one micro batch, both passes, all virtual stages. `before_weights`: the part of `work` that
     gradients of inputs wait for. `head`: forward passes of the parts before the stage's first one; `tail`: backward passes through
     them. `head_sends`, `sends` [S]: transfers before that part, and after the stage's own passes of one micro batch.
-    `last` [C, S, V]: the backward pass of each virtual stage; `forward`, `backward`: totals of a micro batch.
+    `last` [C, S, V]: the backward pass of each virtual stage. `saved` [C, S, V]: bytes that a micro batch leaves in each virtual stage;
+    `working` [C, S]: least working bytes of a backward pass, over the last blocks of virtual stages.
     """
 
     work: Floats
@@ -71,6 +72,8 @@ class Staged:
     last: Floats
     head_sends: Int64s
     sends: Int64s
+    saved: Floats
+    working: Floats
 
     @classmethod
     def of(cls, stack: Stack, layout: Layout) -> Staged:
@@ -109,4 +112,13 @@ class Staged:
             last=np.asarray((whole - forward)[:, places], np.float64),
             head_sends=np.cumsum(crosses)[first],
             sends=sends[places].sum(axis=1),
+            saved=np.asarray((stack.saved @ layout.counts.T)[:, places], np.float64),
+            working=_working(stack, layout)[:, places].min(axis=2),
         )
+
+
+def _working(stack: Stack, layout: Layout) -> Floats:
+    """[C, parts] working bytes of the block where a part's backward pass begins: the least of its blocks, which are not in order here."""
+    unused = np.where(layout.counts > 0.0, 0.0, np.inf)
+    least = np.stack([(stack.working + row).min(axis=1) for row in unused], axis=1)
+    return np.where(np.isfinite(least), least, 0.0)

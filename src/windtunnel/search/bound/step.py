@@ -47,11 +47,14 @@ class Rows:
     overlap_param_gather: Bools
     overlap_p2p: Bools
 
+    def take(self, rows: Int64s | slice) -> Rows:
+        return Rows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
     def parts(self) -> Iterator[tuple[slice, Rows]]:
         """The rows in parts that stay in a processor's cache."""
         for start in range(0, len(self.cell), CHUNK):
             part = slice(start, start + CHUNK)
-            yield part, Rows(*(getattr(self, name)[part] for name in self.__dataclass_fields__))
+            yield part, self.take(part)
 
 
 class StepFloor:
@@ -184,7 +187,8 @@ class StepFloor:
         return self._updated() * self.stack.update[self.cells, part][:, None]
 
     def _norm(self) -> float:
-        return self.calls.one(Comm.ALL_REDUCE, self._group(Axis.WORLD), 8.0) if self.job.cluster.gpus > 1 else 0.0
+        """Seconds of the norm's reduction over all ranks."""
+        return float(self._call(Comm.ALL_REDUCE, Axis.WORLD, np.array([8.0]))[0])
 
     def _gathered(self) -> Floats:
         """[K, S] seconds of the parameters' gather after the update, if it does not overlap."""
