@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.search.change import Change, value_of
+from windtunnel.search.change import Change, value_of, written
 from windtunnel.search.layouts import even, fewer
 from windtunnel.spec import Job
 from windtunnel.spec.plan import Plan
@@ -58,7 +58,8 @@ class Space:
         return int(np.prod([len(values) for values in self.fields.values()], dtype=np.float64))
 
     def columns(self) -> Columns:
-        """All combinations that are plans: degrees divide the GPUs, batches divide, layers suffice; each plan once."""
+        """All combinations that are plans: degrees divide the GPUs, batches divide, layers suffice; each plan once. Raises SpecError if
+        there is none, with the rule that dropped the last ones, and for more than MOST."""
         return _expanded(self)
 
 
@@ -101,9 +102,28 @@ class Columns:
         layout = fields.get("plan.stages", EVEN)
         if layout in STAGES and ("plan.stages" in fields or self.job.plan.stages is None or {"plan.pp", "plan.vpp"} & fields.keys()):
             fields["plan.stages"] = stages_of(layout, self.job.model.layers, pp * vpp)
-        if {"plan.tp", "plan.cp", "plan.pp"} & fields.keys() and "plan.dp" not in fields:
-            fields["plan.dp"] = None
-        return Change(tuple(fields.items()))
+        return Change(tuple((fields | _followers(self.job, fields, tp)).items()))
+
+
+def _followers(job: Job, fields: Mapping[str, Any], tp: int) -> dict[str, Any]:
+    """Fields that follow open ones: they would contradict them, or have no effect."""
+    follow: dict[str, Any] = {}
+    if {"plan.tp", "plan.cp", "plan.pp"} & fields.keys():
+        follow["plan.dp"] = None
+    if fields.get("plan.recompute", "selective") != "selective" and job.plan.recompute_modules != CORE:
+        follow["plan.recompute_modules"] = CORE
+    if fields.get("plan.recompute") == "none" and job.plan.recompute_layers is not None:
+        follow["plan.recompute_layers"] = None
+    if fields.get("plan.cp") == 1:
+        follow |= {f"plan.{name}": None for name in ("cp_kind", "cp_sizes") if getattr(job.plan, name) is not None}
+    if "plan.sharding" in fields and fields["plan.sharding"] != job.plan.sharding:
+        near = max(1, job.cluster.node.domain // tp)
+        follow["plan.shard_group"] = near if fields["plan.sharding"] == "hsdp" else None
+    return {path: value for path, value in follow.items() if path not in fields}
+
+
+CORE = Plan.model_fields["recompute_modules"].default
+"""Modules that selective recompute runs again by default."""
 
 
 def stages_of(layout: str, layers: int, parts: int) -> tuple[int, ...] | None:
@@ -134,8 +154,10 @@ def _expanded(space: Space) -> Columns:
         ready = [rule for rule in waiting if not still & rule[0]]
         waiting = [rule for rule in waiting if still & rule[0]]
         columns = Columns(job, space.fields, codes)
-        for _, rule in ready:
+        for _, rule, why in ready:
             keep = rule(columns)
+            if not keep.any():
+                raise SpecError("--set", _written(space.fields), f"at least one plan: none has {why.format(job=job)}")
             codes = {name: column[keep] for name, column in columns.codes.items()}
             columns = Columns(job, space.fields, codes)
         rows = len(columns) if codes else 1
@@ -170,7 +192,6 @@ def micro_batches(columns: Columns) -> Int64s:
 
 
 def _parts(columns: Columns) -> Bools:
-    """Virtual stages only where there are stages, and no more of them than layers."""
     pp, vpp = columns.numbers("plan.pp"), columns.numbers("plan.vpp")
     return np.asarray(((vpp == 1) | (pp > 1)) & (pp * vpp <= columns.job.model.layers), np.bool_)
 
@@ -205,6 +226,23 @@ def _experts(columns: Columns) -> Bools:
     return np.asarray(ranks % (columns.numbers("plan.ep") * columns.numbers("plan.etp")) == 0, np.bool_)
 
 
+def _spelled_once(columns: Columns) -> Bools:
+    """No second spelling of a plan: without data-parallel ranks nothing is sharded, without tensor parallelism no sequence is."""
+    keep = np.ones(len(columns), np.bool_)
+    ways = columns.values.get("plan.sharding", ())
+    if "none" in ways:
+        alone = _dp(columns) * columns.numbers("plan.cp") * (1 if columns.job.model.experts is None else 2) == 1
+        keep &= ~alone | (columns.codes["plan.sharding"] == ways.index("none"))
+    if {"fsdp", "hsdp"} <= set(ways):
+        near = np.maximum(1, columns.job.cluster.node.domain // columns.numbers("plan.tp"))
+        ranks = _dp(columns) * columns.numbers("plan.cp")
+        keep &= (columns.codes["plan.sharding"] != ways.index("hsdp")) | (near > 1) & (ranks > near) & (ranks % near == 0)
+    parallel = columns.values.get("plan.sequence_parallel", ())
+    if False in parallel and True in parallel:
+        keep &= (columns.numbers("plan.tp") > 1) | (columns.codes["plan.sequence_parallel"] == parallel.index(False))
+    return keep
+
+
 def _uneven(columns: Columns) -> Bools:
     """Uneven layouts only where they differ from the even one and leave no stage empty."""
     if "plan.stages" not in columns.codes:
@@ -225,16 +263,24 @@ def _uneven(columns: Columns) -> Bools:
     return keep
 
 
+_DEGREES = frozenset({"plan.tp", "plan.cp", "plan.pp"})
+_BATCH = _DEGREES | {"plan.micro_batch", "plan.global_batch"}
+
 RULES = (
-    ({"plan.tp", "plan.cp", "plan.pp"}, _ranks),
-    ({"plan.pp", "plan.vpp"}, _parts),
-    ({"plan.pp", "plan.vpp", "plan.schedule"}, _schedules),
-    ({"plan.pp", "plan.vpp", "plan.stages"}, _uneven),
-    ({"plan.tp", "plan.cp", "plan.pp", "plan.ep", "plan.etp"}, _experts),
-    ({"plan.tp", "plan.cp", "plan.pp", "plan.micro_batch", "plan.global_batch"}, _batches),
-    ({"plan.tp", "plan.cp", "plan.pp", "plan.vpp", "plan.schedule", "plan.micro_batch", "plan.global_batch"}, _rounds),
+    (_DEGREES, _ranks, "tp*cp*pp that divides cluster.gpus = {job.cluster.gpus}"),
+    ({"plan.pp", "plan.vpp"}, _parts, "pp*vpp of at most model.layers = {job.model.layers}, and vpp = 1 where pp is 1"),
+    ({"plan.pp", "plan.vpp", "plan.schedule"}, _schedules, "as many virtual stages as its schedule asks for"),
+    ({"plan.pp", "plan.vpp", "plan.stages"}, _uneven, "as many stages as plan.stages lists"),
+    (_DEGREES | {"plan.ep", "plan.etp"}, _experts, "ep*etp that divides tp*cp*dp"),
+    (_DEGREES | {"plan.sharding", "plan.sequence_parallel"}, _spelled_once, "ranks over which hsdp could shard"),
+    (_BATCH, _batches, "micro_batch*dp that divides plan.global_batch"),
+    (_BATCH | {"plan.vpp", "plan.schedule"}, _rounds, "as many micro batches as its schedule asks for (interleaved: a multiple of pp)"),
 )
-"""(fields, rule): which rows may be plans. `spec.check` decides about the rest."""
+"""(fields, rule, what it asks of a plan): which rows may be plans. `spec.check` decides about the rest."""
+
+
+def _written(fields: Mapping[str, Values]) -> str:
+    return " ".join(f"{path}={','.join(map(written, values))}" for path, values in fields.items())
 
 
 def parsed(path: str, text: str) -> list[str]:

@@ -1,0 +1,303 @@
+"""The search: bounds order the plans, predictions decide among those that a bound cannot rule out.
+
+Plans are predicted in the order of their bounds. Once the next bound is no better than the best prediction, no plan that is left can be
+better, and the search ends with a certificate. A time limit or Ctrl-C ends it earlier, with the share by which a plan could still be
+better.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.search.bound.bounds import bounds
+from windtunnel.search.bound.memory import room
+from windtunnel.search.change import Change
+from windtunnel.search.objective import Objective, tokens_of
+from windtunnel.search.outcome import Outcome
+from windtunnel.search.space import Columns, Space
+from windtunnel.search.store import Store
+from windtunnel.search.workers import Trial, Workers
+from windtunnel.spec import Job
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A predicted plan: a change of frame number `frame`, its outcome, and its value for each objective (less is better)."""
+
+    frame: int
+    change: Change
+    outcome: Outcome
+    values: tuple[float, ...]
+    row: int = -1
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What became of the plans of a space.
+
+    combinations = not plans + `refused` + `too_large` (for the memory, by its bound) + candidates; candidates = `predicted` +
+    `ruled_out` by the bound + `open`, which a limit or a gap left. Of the predicted, `did_not_fit` and `contradicted` are no plans after
+    all. `gap`: no open plan is better than the best by more than this share. `cells`: jobs that were priced for the bounds.
+    """
+
+    combinations: int
+    plans: int
+    refused: int
+    too_large: int
+    predicted: int
+    did_not_fit: int
+    contradicted: int
+    ruled_out: int
+    open: int
+    gap: float
+    cells: int
+    bound_s: float
+    predict_s: float
+
+    @property
+    def exact(self) -> bool:
+        """Whether no plan of the space is better than the best one."""
+        return self.gap <= 0.0
+
+
+@dataclass
+class Plans:
+    """All plans of all frames as columns: `frame`, `row` in its columns, bound of each objective [N, objectives], least seconds and bytes of
+    memory; `may_fit`: the bound of memory leaves room."""
+
+    jobs: tuple[Job, ...]
+    columns: tuple[Columns, ...]
+    frame: Int64s
+    row: Int64s
+    bound: Floats
+    seconds: Floats
+    bytes: Floats
+    may_fit: Bools
+    combinations: int
+    refused: int
+    reasons: dict[str, int]
+    cells: int
+    elapsed: float
+
+    def change(self, number: int) -> Change:
+        return self.columns[int(self.frame[number])].change(int(self.row[number]))
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+
+def plans_of(
+    spaces: Sequence[Space],
+    objectives: Sequence[Objective],
+    margin: float = 0.0,
+    progress: Callable[[float], object] | None = None,
+) -> Plans:
+    """All plans of the spaces with their bounds; plans that contradict themselves are counted and left out."""
+    begun = time.perf_counter()
+    columns = tuple(space.columns() for space in spaces)
+    parts: list[tuple[Int64s, Int64s, Floats, Floats, Floats, Bools]] = []
+    refused, cells, reasons = 0, 0, dict[str, int]()
+    for number, (space, table) in enumerate(zip(spaces, columns, strict=True)):
+        share = None if progress is None else _part_of(progress, number, len(spaces))
+        found = bounds(table, share)
+        rows = np.flatnonzero(~found.refused)
+        tokens = tokens_of(space.job, table.numbers("plan.global_batch")[rows])
+        bound = np.stack([each.bound(space.job, found.seconds[rows], tokens) for each in objectives], axis=1)
+        usable = (1.0 - margin) * room(space.job)
+        fits = found.bytes[rows] <= usable
+        parts.append((np.full(len(rows), number), rows, bound, found.seconds[rows], found.bytes[rows], fits))
+        refused, cells = refused + int(found.refused.sum()), cells + found.cells
+        for why, count in found.reasons.items():
+            reasons[why] = reasons.get(why, 0) + count
+    frame, row, bound, seconds, bytes_, fits = (np.concatenate(each) for each in zip(*parts, strict=True))
+    combinations = sum(space.size for space in spaces)
+    elapsed = time.perf_counter() - begun
+    jobs = tuple(space.job for space in spaces)
+    return Plans(jobs, columns, frame, row, bound, seconds, bytes_, fits, combinations, refused, reasons, cells, elapsed)
+
+
+def _part_of(progress: Callable[[float], object], number: int, count: int) -> Callable[[float], object]:
+    return lambda share: progress((number + share) / count)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a search ends before its certificate is exact: at a `gap` (share), after `seconds`, after `predictions`."""
+
+    gap: float = 0.0
+    seconds: float = math.inf
+    predictions: float = math.inf
+
+
+class Search:
+    """A search over `plans`. `rows` restricts it to some of them; outcomes are shared through `known`."""
+
+    def __init__(
+        self,
+        plans: Plans,
+        objectives: Sequence[Objective],
+        workers: Workers,
+        store: Store | None = None,
+    ) -> None:
+        self.plans, self.objectives, self.workers, self.store = plans, tuple(objectives), workers, store
+        self.known: dict[int, Outcome] = {}
+        self.predict_s = 0.0
+
+    def run(
+        self,
+        rows: Int64s | None = None,
+        limits: Limits = Limits(),
+        stop: Callable[[float], bool] | None = None,
+        anyway: bool = False,
+    ) -> tuple[list[Candidate], int]:
+        """Predicts plans until no other of `rows` can be better. Returns the predicted plans that fit, best first (with several
+        objectives: the undominated ones first), and how many of `rows` were left open. `anyway`: memory does not matter."""
+        begun = time.perf_counter()
+        plans = self.plans
+        rows = np.flatnonzero(plans.may_fit) if rows is None else rows
+        order = rows[np.lexsort((rows, plans.bound[rows, 0]))]
+        best = _Best(len(self.objectives), limits.gap)
+        left, tried = 0, 0
+        under_way = 0
+        place = 0
+        ended = False
+        while place < len(order) or under_way:
+            while place < len(order) and under_way < self.workers.slots and not ended:
+                number = int(order[place])
+                if best.beats(plans.bound[number]):
+                    if len(self.objectives) == 1:
+                        place = len(order)
+                        break
+                    place += 1
+                    continue
+                place += 1
+                if (known := self._known(number, anyway)) is not None:
+                    self._note(number, known, best, anyway)
+                    continue
+                if tried >= limits.predictions or time.perf_counter() - begun > limits.seconds:
+                    left, ended = left + 1, True
+                    break
+                tried += 1
+                self.workers.submit(Trial(number, int(plans.frame[number]), plans.change(number), anyway))
+                under_way += 1
+            if ended and place < len(order):
+                rest = order[place:]
+                left += int(sum(not best.beats(plans.bound[n]) for n in rest.tolist())) if len(self.objectives) > 1 else _not_beaten(best, plans.bound[rest, 0])
+                place = len(order)
+            if under_way:
+                trial, outcome = self.workers.next()
+                under_way -= 1
+                self._keep(trial.number, outcome)
+                self._note(trial.number, outcome, best, anyway)
+            if stop is not None and not ended and stop(best.share(plans.bound[order, 0])):
+                ended = True
+        self.predict_s += time.perf_counter() - begun
+        return best.ranked(), left
+
+    def _known(self, number: int, anyway: bool) -> Outcome | None:
+        outcome = self.known.get(number)
+        if outcome is None and self.store is not None:
+            outcome = self.store.get(int(self.plans.frame[number]), self.plans.change(number))
+            if outcome is not None:
+                self.known[number] = outcome
+        if outcome is not None and anyway and outcome.missing > 0.0 and not outcome.step_time_s:
+            return None  # it was not predicted, since it does not fit
+        return outcome
+
+    def _keep(self, number: int, outcome: Outcome) -> None:
+        self.known[number] = outcome
+        if self.store is not None:
+            self.store.add(int(self.plans.frame[number]), self.plans.change(number), outcome)
+
+    def _note(self, number: int, outcome: Outcome, best: _Best, anyway: bool) -> None:
+        if outcome.refused or not (outcome.fits or anyway):
+            return
+        best.add(self.candidate(number, outcome))
+
+    def candidate(self, number: int, outcome: Outcome) -> Candidate:
+        """A predicted plan with its values."""
+        frame = int(self.plans.frame[number])
+        job, change = self.plans.jobs[frame], self.plans.change(number)
+        batch = int(self.plans.columns[frame].numbers("plan.global_batch")[int(self.plans.row[number])])
+        tokens = batch * job.plan.seq
+        return Candidate(frame, change, outcome, tuple(each.value(job, outcome, tokens) for each in self.objectives), number)
+
+    def certificate(self, left: int, best: Candidate | None) -> Certificate:
+        """What became of the plans, after `run` over all of them left `left` of them open."""
+        plans = self.plans
+        tried = [outcome for number, outcome in self.known.items() if plans.may_fit[number]]
+        candidates = int(plans.may_fit.sum())
+        gap = 0.0
+        if best is not None and len(self.objectives) == 1:
+            unknown = plans.may_fit.copy()
+            unknown[list(self.known)] = False
+            lowest = float(plans.bound[unknown, 0].min(initial=math.inf))
+            gap = max(0.0, 1.0 - lowest / best.values[0])
+        return Certificate(
+            combinations=plans.combinations,
+            plans=len(plans) + plans.refused,
+            refused=plans.refused,
+            too_large=len(plans) - candidates,
+            predicted=len(tried),
+            did_not_fit=sum(not o.refused and not o.fits for o in tried),
+            contradicted=sum(bool(o.refused) for o in tried),
+            ruled_out=candidates - len(tried) - left,
+            open=left,
+            gap=gap,
+            cells=plans.cells,
+            bound_s=plans.elapsed,
+            predict_s=self.predict_s,
+        )
+
+
+def _not_beaten(best: _Best, bound: Floats) -> int:
+    return int((bound < best.limit).sum())
+
+
+class _Best:
+    """The candidates so far, and the bound at which a plan need not be predicted any more."""
+
+    def __init__(self, objectives: int, gap: float) -> None:
+        self.gap, self.all = gap, list[Candidate]()
+        self.limit = math.inf  # of the first objective
+        self.front = np.zeros((0, objectives))
+
+    def add(self, candidate: Candidate) -> None:
+        self.all.append(candidate)
+        self.limit = min(self.limit, candidate.values[0] * (1.0 - self.gap))
+        values = np.array(candidate.values)
+        if not (self.front <= values).all(axis=1).any():
+            self.front = np.concatenate([self.front[~(values <= self.front).all(axis=1)], values[None]])
+
+    def beats(self, bound: Floats) -> bool:
+        """Whether no plan with these bounds can be better (by more than the gap) than every candidate."""
+        if len(bound) == 1:
+            return bool(bound[0] >= self.limit)
+        return bool((self.front * (1.0 - self.gap) <= bound).all(axis=1).any())
+
+    def share(self, ordered: Floats) -> float:
+        """Share of plans, in the order of their bounds, that are dealt with or ruled out."""
+        if not math.isfinite(self.limit):
+            return 0.0
+        must = max(1, int(np.searchsorted(ordered, self.limit)))
+        return min(1.0, len(self.all) / must)
+
+    def ranked(self) -> list[Candidate]:
+        if self.front.shape[1] == 1:
+            return sorted(self.all, key=lambda one: (one.values, one.row))
+        on = [one for one in self.all if not _dominated(np.array(one.values), self.front)]
+        rest = [one for one in self.all if _dominated(np.array(one.values), self.front)]
+        return sorted(on, key=lambda one: (one.values, one.row)) + sorted(rest, key=lambda one: (one.values, one.row))
+
+
+def _dominated(values: Floats, front: Floats) -> bool:
+    return bool(((front <= values).all(axis=1) & (front < values).any(axis=1)).any())
+
+
+__all__ = ["Candidate", "Certificate", "Limits", "Plans", "Search", "plans_of", "replace"]

@@ -1,0 +1,60 @@
+"""What a search keeps of a predicted plan: a few numbers that can be sent between processes and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.memory import memory_of
+from windtunnel.predict import predict
+from windtunnel.search.change import Change
+from windtunnel.spec import Job, check
+from windtunnel.workload import build
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A tried plan. Seconds, bytes, US dollars, joules; `missing` bytes are beyond the GPU's memory less the margin.
+
+    `refused`: why the plan contradicts itself; then all numbers are 0. A plan that does not fit is predicted only if asked for.
+    `breakdown`: parts of the step, as in a prediction.
+    """
+
+    step_time_s: float = 0.0
+    tokens_per_s: float = 0.0
+    mfu: float = 0.0
+    memory: float = 0.0
+    missing: float = 0.0
+    cost_per_step: float | None = None
+    energy_j_per_step: float | None = None
+    breakdown: Mapping[str, float] | None = None
+    refused: str = ""
+
+    @property
+    def fits(self) -> bool:
+        return not self.refused and self.missing <= 0.0
+
+
+def outcome_of(job: Job, change: Change, margin: float = 0.0, anyway: bool = False) -> Outcome:
+    """The outcome of a changed job; `margin`: share of the usable memory to keep free. `anyway`: predict it even if it does not fit."""
+    try:
+        tried = check(change.apply_unchecked(job))
+        stages = memory_of(tried, build(tried))
+        missing = max(stage.missing + margin * stage.usable for stage in stages)
+        fullest = max(stage.total for stage in stages)
+        if missing > 0.0 and not anyway:
+            return Outcome(memory=fullest, missing=missing)
+        found = predict(tried)
+    except WindtunnelError as error:
+        return Outcome(refused=str(error).split("\n")[0])
+    return Outcome(
+        found.step_time_s,
+        found.tokens_per_s,
+        found.mfu,
+        fullest,
+        missing,
+        found.cost_per_step,
+        found.energy_j_per_step,
+        found.breakdown,
+    )
