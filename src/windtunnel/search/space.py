@@ -22,10 +22,10 @@ from windtunnel.spec import Job
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.shapes import SHAPES
 
-WITH_TP = "with tp"
+WITH_TP = "with-tp"
 """Value of `plan.sequence_parallel`: on where tp > 1."""
 
-EVEN, LIGHT_LAST, LIGHT_ENDS = "even", "light last", "light ends"
+EVEN, LIGHT_LAST, LIGHT_ENDS = "even", "light-last", "light-ends"
 STAGES = (EVEN, LIGHT_LAST, LIGHT_ENDS)
 """Values of `plan.stages`: nearly equal stages; one layer fewer on the last; on the first and the last."""
 

@@ -1,0 +1,113 @@
+"""`windtunnel search JOB`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from windtunnel.base.errors import SpecError
+from windtunnel.cli.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
+from windtunnel.cli.progress import stoppable
+from windtunnel.cli.search_space import Question, question
+from windtunnel.cli.source import LoadedJob, job_of
+
+EXAMPLES = """\b
+Examples:
+  windtunnel search llama3.1-70b --on h100-ib --gpus 512
+  windtunnel search config.json --on h100-ib --gpus 512 --set plan.tp=4,8 --set runtime.overlap_tp=true,false
+  windtunnel search llama2-70b-64xh100 --gpus 64,128,256 --objective tokens,dollars
+  windtunnel search deepseek-v3-2048xh800 --out plans.parquet --limit 60
+"""
+
+
+def command(  # long: one option a line
+    job: Source = None,
+    sets: Sets = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option("--on", metavar="CLUSTER|JOB|ray", help="A machine; repeat it to choose among several. ray: predict on a Ray cluster."),
+    ] = None,
+    gpus: Annotated[str | None, typer.Option("--gpus", metavar="N,...", help="Numbers of GPUs to choose from.")] = None,
+    objective: Annotated[
+        str, typer.Option("--objective", metavar="NAME,...", help="What to make small or large; several give a Pareto front.")
+    ] = "time",
+    space: Annotated[str | None, typer.Option("--space", metavar="FILE", help="A file of fields and the values to try.")] = None,
+    margin: Annotated[float, typer.Option("--margin", min=0.0, max=0.9, help="Share of GPU memory to keep free.")] = 0.0,
+    gap: Annotated[float, typer.Option("--gap", min=0.0, max=0.9, help="Stop when no plan can be better by more than this share.")] = 0.0,
+    limit: Annotated[float | None, typer.Option("--limit", min=0.0, help="Seconds of predictions.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core.")] = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE.parquet", help="Keep predicted plans, and go on from them.")] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="Plans to show.")] = 10,
+    only_space: Annotated[bool, typer.Option("--dry-run", help="Print the space, and search nothing.")] = False,
+    json: Json = None,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one self-contained page.")] = None,
+    model: ModelFile = None,
+    megatron: Megatron = None,
+    quiet: Quiet = False,
+) -> None:
+    writable(("--json", json), ("--html", html), ("--out", out))
+    from rich.console import Console
+
+    from windtunnel.report.search import render, space_lines
+    from windtunnel.search.api import search
+
+    ray = next((name for name in on or [] if name == "ray" or name.startswith("ray:")), None)
+    machines = [name for name in on or [] if name != ray]
+    asked = _question(job, list(sets or []), machines, gpus, space, model, megatron)
+    if not quiet and json != "-":
+        Console(highlight=False).print(space_lines(asked.spaces, asked.labels))
+    if only_space:
+        return
+    asked.loaded.tell()
+    with stoppable(f"searching plans of {asked.loaded.job.name}") as progress:
+        result = search(
+            asked.spaces,
+            objective,
+            labels=asked.labels,
+            margin=margin,
+            gap=gap,
+            seconds=limit,
+            jobs=jobs,
+            ray=None if ray is None else ray.partition(":")[2] or "auto",
+            out=out,
+            stop=progress,
+            command=_again(job, model, megatron),
+            brought=not asked.loaded.assumed,
+        )
+    if json is not None:
+        write_json(result.as_dict(), json)
+    if html is not None:
+        from windtunnel.report.search_page import write_page
+
+        write_page(result, html, shlex.join(["windtunnel", *sys.argv[1:]]))
+        notes().print(f"{html}: the search as a page", markup=False)
+    if not quiet and json != "-":
+        Console(highlight=False).print(render(result, top))
+
+
+def _question(
+    job: str | None, sets: list[str], machines: list[str], gpus: str | None, space: str | None, model: str | None, megatron: str | None
+) -> Question:
+    if gpus is not None:
+        sets = [*sets, f"cluster.gpus={gpus}"]
+    several = machines if len(machines) > 1 else []
+    single = machines[0] if len(machines) == 1 else None
+
+    def load(overrides: list[str]) -> LoadedJob:
+        machine = next((text.partition("=")[2] for text in overrides if several and text.startswith("cluster=")), single)
+        return job_of(job, [text for text in overrides if not (several and text.startswith("cluster="))], machine, model, megatron)
+
+    if not sets and job is None and model is None and megatron is None:
+        raise SpecError("JOB", "nothing", "a job, or a model with --on CLUSTER", "For example: llama3.1-70b --on h100-ib --gpus 512.")
+    return question(load, sets, space, several)
+
+
+def _again(job: str | None, model: str | None, megatron: str | None) -> list[str]:
+    """The words of this command that name the job."""
+    words = [] if job is None else [job]
+    for option, value in (("--model", model), ("--megatron", megatron)):
+        words += [] if value is None else [option, value]
+    return words

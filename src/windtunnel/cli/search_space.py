@@ -1,0 +1,96 @@
+"""From the arguments of `windtunnel search` to frames with their open fields."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+from windtunnel.cli.source import LoadedJob
+from windtunnel.search.change import value_of, written
+from windtunnel.search.defaults import default_fields
+from windtunnel.search.space import STAGES, SWITCHES, WITH_TP, Space, Values, check_path, frames, parsed
+from windtunnel.spec import Job, dump_job, load_job
+from windtunnel.spec.files import read_table
+
+MOST_FRAMES = 256
+
+Load = Callable[[list[str]], LoadedJob]
+
+
+@dataclass(frozen=True)
+class Question:
+    """`spaces`: one a frame; `labels`: what a frame has of its own; `loaded`: the first frame's job as it was read."""
+
+    spaces: tuple[Space, ...]
+    labels: tuple[str, ...]
+    loaded: LoadedJob
+
+
+def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequence[str]) -> Question:
+    """The spaces of `--set` and of the space file at `path`; `load` makes a job of overrides, `machines` are clusters to choose from."""
+    texts = {} if path is None else _space_file(path)
+    for text in sets:
+        key, equals, values = text.partition("=")
+        if not equals:
+            raise SpecError("--set", text, "path=value, or path=a,b,c for values to try")
+        texts[key.strip()] = parsed(key.strip(), values)
+    fixed = [f"{key}={values[0]}" for key, values in texts.items() if len(values) == 1 and not _word(key, values[0])]
+    inside = {key: values for key, values in texts.items() if _is_inside(key) and (len(values) > 1 or _word(key, values[0]))}
+    outside: dict[str, Values] = {key: tuple(values) for key, values in texts.items() if not _is_inside(key) and len(values) > 1}
+    for key in inside:
+        check_path(key)
+    every = list(frames({**({"cluster": tuple(machines)} if machines else {}), **outside}))
+    if len(every) > MOST_FRAMES:
+        raise SpecError("--set", f"{len(every)} combinations of {', '.join(outside)}", f"at most {MOST_FRAMES}")
+    spaces, labels = [], []
+    first: LoadedJob | None = None
+    for frame in every:
+        own = [f"{key}={value}" for key, value in frame.items()]
+        loaded = load([*fixed, *own])
+        first = first or loaded
+        closed = {key for key, values in texts.items() if len(values) == 1}
+        fields = {key: values for key, values in default_fields(loaded.job).items() if key not in closed}
+        fields |= {key: tuple(_typed(loaded.job, key, value) for value in values) for key, values in inside.items()}
+        spaces.append(Space(loaded.job, fields))
+        labels.append(", ".join(own))
+    assert first is not None
+    return Question(tuple(spaces), tuple(labels), first)
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a field varies inside a frame."""
+    return path.startswith("plan.") and path != "plan.seq" or path in SWITCHES
+
+
+def _word(path: str, value: str) -> bool:
+    """Whether a value only has a meaning for a search."""
+    return path == "plan.stages" and value in STAGES or path == "plan.sequence_parallel" and value == WITH_TP
+
+
+def _typed(job: Job, path: str, text: str) -> Any:
+    """A value as the job's field has it; SpecError if it cannot."""
+    if _word(path, text):
+        return text
+    return value_of(load_job(tomllib.loads(dump_job(job)), [f"{path}={text}"]), path)
+
+
+def _space_file(path: str) -> dict[str, list[str]]:
+    """Fields of a TOML, YAML or JSON file: paths, or nested tables, with a list of values each."""
+    flat: dict[str, list[str]] = {}
+
+    def walk(table: Mapping[str, Any], before: str) -> None:
+        for key, value in table.items():
+            own = f"{before}.{key}" if before else str(key)
+            if isinstance(value, Mapping):
+                walk(value, own)
+            elif isinstance(value, list) and value:
+                flat[own] = [written(one) for one in value]
+            else:
+                raise SpecError(f"--space {path}: {own}", value, "a list of values to try, such as [4, 8]")
+
+    walk(read_table(Path(path)), "")
+    return flat

@@ -1,0 +1,171 @@
+"""A search in a terminal: its space, the best plans with what they differ in, its certificate and its reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from windtunnel.report import words as say
+from windtunnel.report.parts import label_of
+from windtunnel.report.table import listing
+from windtunnel.search.change import written
+from windtunnel.search.explain import Decision, Explanation
+from windtunnel.search.find import Candidate, Certificate
+from windtunnel.search.objective import Objective
+from windtunnel.search.result import SearchResult
+from windtunnel.search.space import Space
+from windtunnel.spec import Job
+
+
+def space_lines(spaces: Sequence[Space], labels: Sequence[str]) -> RenderableType:
+    """What will be searched."""
+    first = spaces[0]
+    job = first.job
+    lines: list[RenderableType] = []
+    head = Text()
+    head.append(say.clean(job.name), style="bold")
+    machine = f"{job.cluster.gpus:,} x {job.cluster.gpu.name or job.cluster.gpu.id}" if len(spaces) == 1 else f"{len(spaces)} machines or runtimes"
+    head.append(f" on {machine}, batch of {job.plan.global_batch:,} sequences of {job.plan.seq:,} tokens")
+    lines.append(head)
+    table = listing(("open field", "left"), ("values", "left"), wraps=("values",))
+    for path, values in first.fields.items():
+        if len(values) > 1:
+            table.add_row(path, ", ".join(short(value) for value in values))
+    for label in labels if len(spaces) > 1 else ():
+        table.add_row("frame", say.clean(label))
+    lines.append(Padding(table, (0, 0, 0, 2)))
+    lines.append(Text(f"{sum(space.size for space in spaces):,} combinations"))
+    return Group(*lines)
+
+
+def short(value: Any) -> str:
+    """A value, with runs of equal numbers folded: `[4 x 15, 1]`."""
+    if isinstance(value, tuple) and len(value) > 4 and all(isinstance(one, int) for one in value):
+        runs: list[list[int]] = []
+        for one in value:
+            if runs and runs[-1][0] == one:
+                runs[-1][1] += 1
+            else:
+                runs.append([one, 1])
+        return "[" + ", ".join(f"{one} x {times}" if times > 1 else str(one) for one, times in runs) + "]"
+    return written(value)
+
+
+def plan_words(fields: Mapping[str, Any], than: Mapping[str, Any] | None = None) -> str:
+    """`tp 4, pp 8, …`; with `than`, only what differs from it."""
+    words = []
+    for path, value in fields.items():
+        if than is not None and than.get(path, value) == value and path in than:
+            continue
+        name = path.removeprefix("plan.").removeprefix("runtime.").replace("_", " ")
+        if value is None or isinstance(value, bool):
+            words.append(name if value else f"no {name}")
+        else:
+            words.append(f"{name} {short(value)}")
+    return ", ".join(words)
+
+
+def render(result: SearchResult, top: int = 10) -> RenderableType:
+    """The whole report."""
+    sections: list[RenderableType] = [_table(result, top), _certificate(result.certificate, result)]
+    if result.explanation is not None:
+        sections += _reasons(result, result.explanation)
+    if result.ranked:
+        sections.append(_section("To predict the best plan in full", Text(result.command, overflow="fold")))
+    return Group(*sections)
+
+
+def _table(result: SearchResult, top: int) -> RenderableType:
+    shown = result.ranked[:top]
+    columns: list[tuple[str, Any]] = [("", "right"), ("step", "right")]
+    columns += [(each.unit, "right") for each in result.objectives if each.name != "time"]
+    columns += [("MFU", "right"), ("memory", "right"), ("plan" if len(result.jobs) == 1 else "machine and plan", "left")]
+    table = listing(*columns, wraps=("plan", "machine and plan"))
+    first = result.fields(shown[0]) if shown else {}
+    for number, one in enumerate(shown):
+        fields = result.fields(one)
+        words = plan_words(fields) if number == 0 else plan_words(fields, first) or "the same"
+        label = result.labels[one.frame]
+        extra = [_value(each, value) for each, value in zip(result.objectives, one.values, strict=True) if each.name != "time"]
+        table.add_row(
+            str(number + 1),
+            say.seconds(one.outcome.step_time_s),
+            *extra,
+            say.percent(one.outcome.mfu),
+            say.size(one.outcome.memory),
+            f"{label}: {words}" if label else words,
+            style="bold" if number == 0 else None,
+        )
+    title = "Plans that no other plan beats in every objective" if len(result.objectives) > 1 else "Best plans; from the second on, what differs from the first"
+    return _section(title, table)
+
+
+def _value(objective: Objective, value: float) -> str:
+    return f"{objective.shown(value):,.4g}"
+
+
+def _certificate(of: Certificate, result: SearchResult) -> RenderableType:
+    rate = of.plans / of.bound_s if of.bound_s else 0.0
+    lines = [
+        f"{of.combinations:,} combinations, {of.plans:,} of them plans. {of.refused:,} contradict themselves, {of.too_large:,} need more memory "
+        f"than there is.",
+        f"A lower bound of the step ruled out {of.ruled_out:,} ({of.cells:,} layers priced, {say.seconds(of.bound_s)}, {rate:,.0f} plans/s); "
+        f"{of.predicted:,} were predicted ({say.seconds(of.predict_s)}), {of.did_not_fit:,} of which did not fit.",
+    ]
+    if not result.ranked:
+        pass
+    elif len(result.objectives) > 1:
+        lines.append("No plan of this space beats a plan of the front in every objective." if not of.open else f"{of.open:,} plans were left open.")
+    elif of.exact:
+        lines.append("No plan of this space is faster than the first." if result.objectives[0].name == "time" else "No plan of this space is better than the first.")
+    else:
+        lines.append(f"{of.open:,} plans were left open; none of them can be better than the first by more than {say.percent(of.gap)}.")
+    return _section("How sure this is", Text("\n".join(lines)))
+
+
+def _reasons(result: SearchResult, why: Explanation) -> list[RenderableType]:
+    out: list[RenderableType] = []
+    lines = []
+    whose = "Your plan" if result.brought else "The first plan that fits"
+    if why.known is not None:
+        outcome = why.known.outcome
+        parts = ", ".join(f"{label_of(part)} +{say.seconds(seconds)}" for part, seconds in why.known.parts)
+        if outcome.missing > 0.0:
+            lines.append(f"{whose} lacks {say.size(outcome.missing)} on its fullest GPU; its step would take {say.seconds(outcome.step_time_s)}.")
+        elif why.known.loss > 0.0:
+            lines.append(f"{whose} takes {say.seconds(outcome.step_time_s)}, {say.percent(why.known.loss)} more: {parts}.")
+    if why.relaxed is not None:
+        fields = plan_words(result.fields(why.relaxed.candidate), result.fields(result.ranked[0]))
+        lines.append(
+            f"Memory binds: with {say.size(why.relaxed.missing)} more on each GPU, {fields} would take {say.percent(why.relaxed.gain)} less."
+        )
+    elif result.certificate.too_large or result.certificate.did_not_fit:
+        lines.append("Memory does not bind: no plan that needs up to twice of it would be better.")
+    if lines:
+        out.append(_section("Why not another", Text("\n".join(lines))))
+    if why.decisions:
+        table = listing(("decision", "left"), ("best", "left"), ("next best", "left"), ("costs", "right"))
+        for one in why.decisions:
+            table.add_row(one.path, short(one.value), "none fits" if one.other is None else short(one.other), _loss(one))
+        out.append(_section("Which decision matters most", table))
+    return out
+
+
+def _loss(one: Decision) -> str:
+    if not math.isfinite(one.loss):
+        return ""
+    if one.exact or one.loss <= one.least:
+        return say.percent(one.loss)
+    return f"{say.percent(one.least)} to {say.percent(one.loss)}"
+
+
+def _section(title: str, body: RenderableType) -> RenderableType:
+    return Padding(Group(Text(title, style="bold"), Padding(body, (0, 0, 0, 2))), (1, 0, 0, 0))
+
+
+__all__ = ["Candidate", "Job", "plan_words", "render", "space_lines"]

@@ -1,0 +1,127 @@
+"""The search in one call."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Sequence
+
+from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.search.explain import explain
+from windtunnel.search.find import Candidate, Limits, Plans, Search, plans_of
+from windtunnel.search.objective import Objective, objectives
+from windtunnel.search.result import SearchResult
+from windtunnel.search.space import Space
+from windtunnel.search.store import Store
+from windtunnel.search.workers import workers_of
+from windtunnel.spec.catalog import names
+
+
+def search(
+    spaces: Sequence[Space],
+    objective: str = "time",
+    *,
+    labels: Sequence[str] | None = None,
+    margin: float = 0.0,
+    gap: float = 0.0,
+    seconds: float | None = None,
+    jobs: int | None = None,
+    ray: str | None = None,
+    out: str | None = None,
+    stop: Callable[[float], bool] | None = None,
+    explained: bool = True,
+    command: Sequence[str] = (),
+    brought: bool = True,
+) -> SearchResult:
+    """The best plans of `spaces`, one for each frame, with a certificate.
+
+    `objective`: names of `objective.OBJECTIVES`, separated by commas; several give a Pareto front. `margin`: share of GPU memory to keep
+    free. The search ends when no plan can be better than the best by more than the share `gap`, after `seconds` of predictions, or when
+    `stop`, which gets the finished share, returns true. `jobs`: worker processes; `ray`: a Ray cluster's address instead, or "auto".
+    `out`: a Parquet file that keeps predicted plans. `brought`: the frames' own plans are the user's, not first plans that were made for
+    them; `command`: words that name the job in a command line. Raises SpecError if no combination is a plan, PlanError if no plan fits.
+    """
+    chosen = objectives(objective)
+    for space in spaces:
+        for each in chosen:
+            if why := each.needs(space.job):
+                raise SpecError("--objective", each.name, "an objective of which the job states all inputs", why)
+    plans = plans_of(spaces, chosen, margin, None if stop is None else lambda share: stop(0.3 * share))
+    if not len(plans):
+        raise SpecError("--set", f"{plans.refused:,} plans", "at least one that does not contradict itself", _most_refused(plans))
+    store = None if out is None else Store(out, plans.jobs, margin)
+    workers = workers_of(plans.jobs, margin, jobs, ray)
+    stopped = False
+
+    def ended(share: float) -> bool:
+        nonlocal stopped
+        stopped = stopped or stop is not None and stop(0.3 + 0.6 * share)
+        return stopped
+
+    try:
+        found = Search(plans, chosen, workers, store)
+        ranked, left = found.run(limits=Limits(gap, math.inf if seconds is None else seconds), stop=ended)
+        certificate = found.certificate(left, ranked[0] if ranked else None)
+        if not ranked:
+            if stopped or seconds is not None:
+                raise SpecError("--limit", seconds, "time enough for one plan that fits", f"{certificate.predicted} were tried.")
+            raise _too_large(plans, found)
+        explanation = None
+        if explained and len(chosen) == 1 and not stopped:
+            explanation = explain(found, ranked[0], lambda: ended(0.7))
+    finally:
+        workers.close()
+        if store is not None:
+            store.write()
+    front = _front(ranked, chosen)
+    again = ["windtunnel", "predict", *command, *_settings(plans, ranked[0], labels)]
+    shown = tuple(labels) if labels is not None else ("",) * len(plans.jobs)
+    return SearchResult(plans.jobs, shown, chosen, tuple(ranked), front, certificate, explanation, shlex.join(again), brought)
+
+
+def _settings(plans: Plans, best: Candidate, labels: Sequence[str] | None) -> list[str]:
+    """Options that turn the job of the command line into the best plan's."""
+    job = plans.jobs[best.frame]
+    words = []
+    if job.cluster.id in names("clusters"):
+        words += ["--on", job.cluster.id]
+    sets = [f"cluster.gpus={job.cluster.gpus}", f"plan.global_batch={job.plan.global_batch}", f"plan.seq={job.plan.seq}"]
+    sets += [text for text in best.change.sets if not text.endswith("=none") or "recompute" in text or "sharding" in text]
+    return words + [word for text in dict.fromkeys(sets) for word in ("--set", text)]
+
+
+def _front(ranked: Sequence[Candidate], chosen: Sequence[Objective]) -> int:
+    """Candidates that no other beats in every objective; they stand first."""
+    if len(chosen) == 1:
+        return min(1, len(ranked))
+    return sum(not any(_beats(other, one) for other in ranked) for one in ranked)
+
+
+def _beats(one: Candidate, other: Candidate) -> bool:
+    return all(a <= b for a, b in zip(one.values, other.values, strict=True)) and one.values != other.values
+
+
+def _most_refused(plans: Plans) -> str:
+    if not plans.reasons:
+        return ""
+    field = max(plans.reasons, key=lambda where: plans.reasons[where])
+    return f"Most of them contradict {field}."
+
+
+def _too_large(plans: Plans, found: Search) -> PlanError:
+    """No plan fits: by how much the smallest does not, and what it is."""
+    tried = {number: outcome for number, outcome in found.known.items() if outcome.missing > 0.0}
+    if tried:
+        number = min(tried, key=lambda n: tried[n].missing)
+        missing = tried[number].missing
+    else:
+        number = int(plans.bytes.argmin())
+        missing = float(plans.bytes[number]) - plans.jobs[int(plans.frame[number])].cluster.gpu.memory
+    job = plans.jobs[int(plans.frame[number])]
+    smallest = " ".join(plans.change(number).without_no_ops(job).sets)
+    return PlanError(
+        "cluster.gpus",
+        job.cluster.gpus,
+        f"room for one of the {len(plans):,} plans; the smallest lacks {max(missing, 0.0) / 2**30:.1f} GiB on its fullest GPU ({smallest})",
+        "Try more GPUs, --set plan.recompute=full, --set plan.sharding=fsdp, or offload: `windtunnel memory JOB` prices them.",
+    )

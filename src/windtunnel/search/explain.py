@@ -1,0 +1,135 @@
+"""Reasons for the result of a search: what the best plans differ in, why a known plan is slower, what binds, which decision matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from windtunnel.search.change import Change, value_of
+from windtunnel.search.find import Candidate, Limits, Plans, Search
+from windtunnel.search.outcome import Outcome, outcome_of
+
+TRIES = 12
+"""Predictions for one question, beside those that the search has made."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A field whose best other value costs the share `loss` of the winner's objective. `exact`: no plan with another value is better
+    than this one; else the loss is at least `least`. `other` is None where no plan with another value fits."""
+
+    path: str
+    value: Any
+    other: Any
+    loss: float
+    least: float
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """The best plan that lacks `missing` bytes on its fullest GPU; it would be better by the share `gain`."""
+
+    candidate: Candidate
+    missing: float
+    gain: float
+
+
+@dataclass(frozen=True)
+class Known:
+    """The plan that the user brought beside the winner: `parts` [(part of the step, seconds more than the winner's)], largest first."""
+
+    outcome: Outcome
+    loss: float
+    parts: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    decisions: tuple[Decision, ...]
+    relaxed: Relaxed | None
+    known: Known | None
+
+
+def explain(search: Search, best: Candidate, stop: Callable[[], bool] = lambda: False) -> Explanation:
+    """Reasons for `best`, the first of a search with one objective. `stop` ends the work early."""
+    decisions = _decisions(search, best, stop)
+    return Explanation(decisions, None if stop() else _relaxed(search, best), _known(search, best))
+
+
+def _decisions(search: Search, best: Candidate, stop: Callable[[], bool]) -> tuple[Decision, ...]:
+    """Every open field with several values, forced to its next best value."""
+    plans = search.plans
+    found = []
+    paths = [path for path in plans.columns[best.frame].codes if len(plans.columns[best.frame].values[path]) > 1]
+    for path in paths:
+        if stop():
+            break
+        rows = _otherwise(plans, path, best)
+        if not len(rows):
+            continue
+        value = plans.columns[best.frame].of(path, int(plans.row[best.row]))
+        ranked, left = search.run(rows, Limits(predictions=TRIES))
+        least = float(plans.bound[rows, 0].min())
+        if not ranked:
+            if left == 0:
+                found.append(Decision(path, value, None, np.inf, np.inf, True))
+            continue
+        other = ranked[0]
+        found.append(
+            Decision(
+                path,
+                value,
+                plans.columns[other.frame].of(path, int(plans.row[other.row])),
+                other.values[0] / best.values[0] - 1.0,
+                max(0.0, min(least, other.values[0]) / best.values[0] - 1.0),
+                left == 0,
+            )
+        )
+    return tuple(sorted(found, key=lambda one: -one.loss))
+
+
+def _otherwise(plans: Plans, path: str, best: Candidate) -> np.ndarray:
+    """Plans of the winner's frame that may fit and have another value of the field."""
+    columns = plans.columns[best.frame]
+    mine = (plans.frame == best.frame) & plans.may_fit
+    own = columns.codes[path][plans.row[best.row]]
+    rows = np.flatnonzero(mine)
+    return np.asarray(rows[columns.codes[path][plans.row[rows]] != own])
+
+
+def _relaxed(search: Search, best: Candidate) -> Relaxed | None:
+    """The best of the plans that would fit into twice the memory, if it is better than the winner."""
+    plans = search.plans
+    too_large = ~plans.may_fit
+    for number, outcome in search.known.items():
+        too_large[number] = not outcome.refused and outcome.missing > 0.0
+    memory = np.array([job.cluster.gpu.memory for job in plans.jobs], np.float64)[plans.frame]
+    rows = np.flatnonzero(too_large & (plans.bound[:, 0] < best.values[0]) & (plans.bytes < 2.0 * memory))
+    if not len(rows):
+        return None
+    ranked, _ = search.run(rows, Limits(predictions=TRIES), anyway=True)
+    better = [one for one in ranked if one.values[0] < best.values[0] and one.outcome.missing > 0.0]
+    if not better:
+        return None
+    return Relaxed(better[0], better[0].outcome.missing, 1.0 - better[0].values[0] / best.values[0])
+
+
+def _known(search: Search, best: Candidate) -> Known | None:
+    """The frame's own plan, if it is another one."""
+    job = search.plans.jobs[best.frame]
+    if not best.change.without_no_ops(job).fields:
+        return None
+    outcome = outcome_of(job, Change(()), anyway=True)
+    if outcome.refused or not outcome.breakdown or best.outcome.breakdown is None:
+        return None
+    mine, theirs = best.outcome.breakdown, outcome.breakdown
+    more = {part: theirs.get(part, 0.0) - mine.get(part, 0.0) for part in {*mine, *theirs}}
+    parts = sorted(((part, seconds) for part, seconds in more.items() if seconds > 0.0), key=lambda one: -one[1])
+    batch = value_of(job, "plan.global_batch")
+    tokens = int(batch) * job.plan.seq
+    value = search.objectives[0].value(job, outcome, tokens)
+    return Known(outcome, value / best.values[0] - 1.0, tuple(parts[:3]))
