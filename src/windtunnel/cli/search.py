@@ -28,7 +28,9 @@ def command(  # long: one option a line
     sets: Sets = None,
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", metavar="CLUSTER|JOB|ray", help="A machine; repeat it to choose among several. ray: predict on a Ray cluster."),
+        typer.Option(
+            "--on", metavar="CLUSTER|JOB|ray", help="A machine; repeat it to choose among several. ray: predict on a Ray cluster."
+        ),
     ] = None,
     gpus: Annotated[str | None, typer.Option("--gpus", metavar="N,...", help="Numbers of GPUs to choose from.")] = None,
     objective: Annotated[
@@ -36,10 +38,14 @@ def command(  # long: one option a line
     ] = "time",
     space: Annotated[str | None, typer.Option("--space", metavar="FILE", help="A file of fields and the values to try.")] = None,
     margin: Annotated[float, typer.Option("--margin", min=0.0, max=0.9, help="Share of GPU memory to keep free.")] = 0.0,
-    gap: Annotated[float, typer.Option("--gap", min=0.0, max=0.9, help="Stop when no plan can be better by more than this share.")] = 0.0,
+    gap: Annotated[
+        float, typer.Option("--gap", min=0.0, max=0.9, help="Stop when no plan can be better by more than this share.")
+    ] = 0.0,
     limit: Annotated[float | None, typer.Option("--limit", min=0.0, help="Seconds of predictions.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core.")] = None,
-    out: Annotated[str | None, typer.Option("--out", metavar="FILE.parquet", help="Keep predicted plans, and go on from them.")] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE.parquet", help="Keep predicted plans, and go on from them.")
+    ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Plans to show.")] = 10,
     only_space: Annotated[bool, typer.Option("--dry-run", help="Print the space, and search nothing.")] = False,
     json: Json = None,
@@ -74,7 +80,7 @@ def command(  # long: one option a line
             ray=None if ray is None else ray.partition(":")[2] or "auto",
             out=out,
             stop=progress,
-            command=_again(job, model, megatron),
+            command=[(*_again(job, model, megatron), *_options(own)) for own in asked.overrides],
             brought=not asked.loaded.assumed,
         )
     if json is not None:
@@ -89,7 +95,13 @@ def command(  # long: one option a line
 
 
 def _question(
-    job: str | None, sets: list[str], machines: list[str], gpus: str | None, space: str | None, model: str | None, megatron: str | None
+    job: str | None,
+    sets: list[str],
+    machines: list[str],
+    gpus: str | None,
+    space: str | None,
+    model: str | None,
+    megatron: str | None,
 ) -> Question:
     if gpus is not None:
         sets = [*sets, f"cluster.gpus={gpus}"]
@@ -101,8 +113,14 @@ def _question(
         return job_of(job, [text for text in overrides if not (several and text.startswith("cluster="))], machine, model, megatron)
 
     if not sets and job is None and model is None and megatron is None:
-        raise SpecError("JOB", "nothing", "a job, or a model with --on CLUSTER", "For example: llama3.1-70b --on h100-ib --gpus 512.")
+        raise SpecError(
+            "JOB", "nothing", "a job, or a model with --on CLUSTER", "For example: llama3.1-70b --on h100-ib --gpus 512."
+        )
     return question(load, sets, space, several)
+
+
+def _options(overrides: tuple[str, ...]) -> list[str]:
+    return [word for text in overrides for word in ("--set", text)]
 
 
 def _again(job: str | None, model: str | None, megatron: str | None) -> list[str]:

@@ -23,15 +23,18 @@ Load = Callable[[list[str]], LoadedJob]
 
 @dataclass(frozen=True)
 class Question:
-    """`spaces`: one a frame; `labels`: what a frame has of its own; `loaded`: the first frame's job as it was read."""
+    """`spaces`: one a frame; `labels`: what a frame has of its own; `overrides`: that and all that is fixed, as `--set` takes it;
+    `loaded`: the first frame's job as it was read."""
 
     spaces: tuple[Space, ...]
     labels: tuple[str, ...]
+    overrides: tuple[tuple[str, ...], ...]
     loaded: LoadedJob
 
 
 def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequence[str]) -> Question:
-    """The spaces of `--set` and of the space file at `path`; `load` makes a job of overrides, `machines` are clusters to choose from."""
+    """The spaces of `--set` and of the space file at `path`; `load` makes a job of overrides, `machines` are clusters to choose
+    from."""
     texts = {} if path is None else _space_file(path)
     for text in sets:
         key, equals, values = text.partition("=")
@@ -46,7 +49,7 @@ def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequen
     every = list(frames({**({"cluster": tuple(machines)} if machines else {}), **outside}))
     if len(every) > MOST_FRAMES:
         raise SpecError("--set", f"{len(every)} combinations of {', '.join(outside)}", f"at most {MOST_FRAMES}")
-    spaces, labels = [], []
+    spaces, labels, overrides = [], [], []
     first: LoadedJob | None = None
     for frame in every:
         own = [f"{key}={value}" for key, value in frame.items()]
@@ -56,9 +59,22 @@ def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequen
         fields = {key: values for key, values in default_fields(loaded.job).items() if key not in closed}
         fields |= {key: tuple(_typed(loaded.job, key, value) for value in values) for key, values in inside.items()}
         spaces.append(Space(loaded.job, fields))
-        labels.append(", ".join(own))
-    assert first is not None
-    return Question(tuple(spaces), tuple(labels), first)
+        labels.append(", ".join(_label(key, value) for key, value in frame.items()))
+        overrides.append((*fixed, *(text for text in own if not text.startswith("cluster="))))
+    if first is None:
+        raise SpecError("--set", "no combination", "at least one value of each field")
+    return Question(tuple(spaces), tuple(labels), tuple(overrides), first)
+
+
+def _label(path: str, value: Any) -> str:
+    """`256 GPUs`, `h100-ib`, `runtime.precision=fp8`."""
+    return (
+        f"{int(value):,} GPUs"
+        if path == "cluster.gpus" and str(value).isdecimal()
+        else str(value)
+        if path == "cluster"
+        else f"{path}={value}"
+    )
 
 
 def _is_inside(path: str) -> bool:

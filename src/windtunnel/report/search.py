@@ -15,11 +15,10 @@ from windtunnel.report.parts import label_of
 from windtunnel.report.table import listing
 from windtunnel.search.change import written
 from windtunnel.search.explain import Decision, Explanation
-from windtunnel.search.find import Candidate, Certificate
+from windtunnel.search.find import Certificate
 from windtunnel.search.objective import Objective
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import Space
-from windtunnel.spec import Job
 
 
 def space_lines(spaces: Sequence[Space], labels: Sequence[str]) -> RenderableType:
@@ -29,7 +28,11 @@ def space_lines(spaces: Sequence[Space], labels: Sequence[str]) -> RenderableTyp
     lines: list[RenderableType] = []
     head = Text()
     head.append(say.clean(job.name), style="bold")
-    machine = f"{job.cluster.gpus:,} x {job.cluster.gpu.name or job.cluster.gpu.id}" if len(spaces) == 1 else f"{len(spaces)} machines or runtimes"
+    machine = (
+        f"{job.cluster.gpus:,} x {job.cluster.gpu.name or job.cluster.gpu.id}"
+        if len(spaces) == 1
+        else f"{len(spaces)} machines or runtimes"
+    )
     head.append(f" on {machine}, batch of {job.plan.global_batch:,} sequences of {job.plan.seq:,} tokens")
     lines.append(head)
     table = listing(("open field", "left"), ("values", "left"), wraps=("values",))
@@ -72,7 +75,10 @@ def plan_words(fields: Mapping[str, Any], than: Mapping[str, Any] | None = None)
 
 def render(result: SearchResult, top: int = 10) -> RenderableType:
     """The whole report."""
-    sections: list[RenderableType] = [_table(result, top), _certificate(result.certificate, result)]
+    sections: list[RenderableType] = [
+        _table(result, top),
+        _section("How sure this is", Text("\n".join(certificate_lines(result.certificate, result)))),
+    ]
     if result.explanation is not None:
         sections += _reasons(result, result.explanation)
     if result.ranked:
@@ -81,7 +87,7 @@ def render(result: SearchResult, top: int = 10) -> RenderableType:
 
 
 def _table(result: SearchResult, top: int) -> RenderableType:
-    shown = result.ranked[:top]
+    shown = result.ranked[: min(top, result.front)] if len(result.objectives) > 1 else result.ranked[:top]
     columns: list[tuple[str, Any]] = [("", "right"), ("step", "right")]
     columns += [(each.unit, "right") for each in result.objectives if each.name != "time"]
     columns += [("MFU", "right"), ("memory", "right"), ("plan" if len(result.jobs) == 1 else "machine and plan", "left")]
@@ -101,7 +107,11 @@ def _table(result: SearchResult, top: int) -> RenderableType:
             f"{label}: {words}" if label else words,
             style="bold" if number == 0 else None,
         )
-    title = "Plans that no other plan beats in every objective" if len(result.objectives) > 1 else "Best plans; from the second on, what differs from the first"
+    title = (
+        "Plans that no other plan beats in every objective"
+        if len(result.objectives) > 1
+        else "Best plans; from the second on, what differs from the first"
+    )
     return _section(title, table)
 
 
@@ -109,54 +119,63 @@ def _value(objective: Objective, value: float) -> str:
     return f"{objective.shown(value):,.4g}"
 
 
-def _certificate(of: Certificate, result: SearchResult) -> RenderableType:
+def certificate_lines(of: Certificate, result: SearchResult) -> list[str]:
+    """What became of the plans, and how much better one could be."""
     rate = of.plans / of.bound_s if of.bound_s else 0.0
     lines = [
-        f"{of.combinations:,} combinations, {of.plans:,} of them plans. {of.refused:,} contradict themselves, {of.too_large:,} need more memory "
-        f"than there is.",
-        f"A lower bound of the step ruled out {of.ruled_out:,} ({of.cells:,} layers priced, {say.seconds(of.bound_s)}, {rate:,.0f} plans/s); "
-        f"{of.predicted:,} were predicted ({say.seconds(of.predict_s)}), {of.did_not_fit:,} of which did not fit.",
+        f"{of.combinations:,} combinations, {of.plans:,} of them plans: {of.refused:,} contradict themselves, {of.too_large:,} "
+        "need more memory than there is.",
+        f"A lower bound of the step ruled out {of.ruled_out:,} ({of.cells:,} micro batches priced, {say.seconds(of.bound_s)}, "
+        f"{rate:,.0f} plans/s); {of.predicted:,} were predicted ({say.seconds(of.predict_s)}), {of.did_not_fit:,} of which did not fit.",
     ]
-    if not result.ranked:
-        pass
-    elif len(result.objectives) > 1:
-        lines.append("No plan of this space beats a plan of the front in every objective." if not of.open else f"{of.open:,} plans were left open.")
+    if len(result.objectives) > 1:
+        left = f"{of.open:,} plans were left open."
+        lines.append(left if of.open else "No plan of this space beats a plan of the front in every objective.")
     elif of.exact:
-        lines.append("No plan of this space is faster than the first." if result.objectives[0].name == "time" else "No plan of this space is better than the first.")
+        better = "faster" if result.objectives[0].name == "time" else "better"
+        lines.append(f"No plan of this space is {better} than the first.")
     else:
-        lines.append(f"{of.open:,} plans were left open; none of them can be better than the first by more than {say.percent(of.gap)}.")
-    return _section("How sure this is", Text("\n".join(lines)))
+        lines.append(
+            f"{of.open:,} plans were left open; none of them can be better than the first by more than {say.percent(of.gap, 2)}."
+        )
+    return lines
 
 
-def _reasons(result: SearchResult, why: Explanation) -> list[RenderableType]:
-    out: list[RenderableType] = []
+def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
+    """Why the user's plan is not the best, and whether memory binds."""
     lines = []
     whose = "Your plan" if result.brought else "The first plan that fits"
     if why.known is not None:
         outcome = why.known.outcome
         parts = ", ".join(f"{label_of(part)} +{say.seconds(seconds)}" for part, seconds in why.known.parts)
         if outcome.missing > 0.0:
-            lines.append(f"{whose} lacks {say.size(outcome.missing)} on its fullest GPU; its step would take {say.seconds(outcome.step_time_s)}.")
+            step = say.seconds(outcome.step_time_s)
+            lines.append(f"{whose} lacks {say.size(outcome.missing)} on its fullest GPU; its step would take {step}.")
         elif why.known.loss > 0.0:
             lines.append(f"{whose} takes {say.seconds(outcome.step_time_s)}, {say.percent(why.known.loss)} more: {parts}.")
     if why.relaxed is not None:
         fields = plan_words(result.fields(why.relaxed.candidate), result.fields(result.ranked[0]))
-        lines.append(
-            f"Memory binds: with {say.size(why.relaxed.missing)} more on each GPU, {fields} would take {say.percent(why.relaxed.gain)} less."
-        )
+        more, less = say.size(why.relaxed.missing), say.percent(why.relaxed.gain)
+        lines.append(f"Memory binds: with {more} more on each GPU, {fields} would take {less} less.")
     elif result.certificate.too_large or result.certificate.did_not_fit:
         lines.append("Memory does not bind: no plan that needs up to twice of it would be better.")
-    if lines:
+    return lines
+
+
+def _reasons(result: SearchResult, why: Explanation) -> list[RenderableType]:
+    out: list[RenderableType] = []
+    if lines := reason_lines(result, why):
         out.append(_section("Why not another", Text("\n".join(lines))))
     if why.decisions:
         table = listing(("decision", "left"), ("best", "left"), ("next best", "left"), ("costs", "right"))
         for one in why.decisions:
-            table.add_row(one.path, short(one.value), "none fits" if one.other is None else short(one.other), _loss(one))
+            table.add_row(one.path, short(one.value), "none fits" if one.other is None else short(one.other), loss_of(one))
         out.append(_section("Which decision matters most", table))
     return out
 
 
-def _loss(one: Decision) -> str:
+def loss_of(one: Decision) -> str:
+    """What the next best value costs: a share, or the range that is known of it."""
     if not math.isfinite(one.loss):
         return ""
     if one.exact or one.loss <= one.least:
@@ -166,6 +185,3 @@ def _loss(one: Decision) -> str:
 
 def _section(title: str, body: RenderableType) -> RenderableType:
     return Padding(Group(Text(title, style="bold"), Padding(body, (0, 0, 0, 2))), (1, 0, 0, 0))
-
-
-__all__ = ["Candidate", "Job", "plan_words", "render", "space_lines"]

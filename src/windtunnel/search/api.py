@@ -14,6 +14,7 @@ from windtunnel.search.result import SearchResult
 from windtunnel.search.space import Space
 from windtunnel.search.store import Store
 from windtunnel.search.workers import workers_of
+from windtunnel.spec import Job
 from windtunnel.spec.catalog import names
 
 
@@ -30,22 +31,28 @@ def search(
     out: str | None = None,
     stop: Callable[[float], bool] | None = None,
     explained: bool = True,
-    command: Sequence[str] = (),
+    command: Sequence[Sequence[str]] = (),
     brought: bool = True,
 ) -> SearchResult:
     """The best plans of `spaces`, one for each frame, with a certificate.
 
-    `objective`: names of `objective.OBJECTIVES`, separated by commas; several give a Pareto front. `margin`: share of GPU memory to keep
-    free. The search ends when no plan can be better than the best by more than the share `gap`, after `seconds` of predictions, or when
-    `stop`, which gets the finished share, returns true. `jobs`: worker processes; `ray`: a Ray cluster's address instead, or "auto".
-    `out`: a Parquet file that keeps predicted plans. `brought`: the frames' own plans are the user's, not first plans that were made for
-    them; `command`: words that name the job in a command line. Raises SpecError if no combination is a plan, PlanError if no plan fits.
+    `objective`: names of `objective.OBJECTIVES`, separated by commas; several give a Pareto front. `margin`: share of GPU memory
+    to keep
+    free. The search ends when no plan can be better than the best by more than the share `gap`, after `seconds` of predictions,
+    or when
+    `stop`, which gets the finished share, returns true. `jobs`: worker processes; `ray`: a Ray cluster's address instead, or
+    "auto".
+    `out`: a Parquet file that keeps predicted plans. `brought`: the frames' own plans are the user's, not first plans that were
+    made for
+    them; `command`: for each frame, words that name its job in a command line. Raises SpecError if no combination is a plan,
+    PlanError if no plan fits.
     """
     chosen = objectives(objective)
     for space in spaces:
         for each in chosen:
             if why := each.needs(space.job):
                 raise SpecError("--objective", each.name, "an objective of which the job states all inputs", why)
+        _check_ranks(space.job)
     plans = plans_of(spaces, chosen, margin, None if stop is None else lambda share: stop(0.3 * share))
     if not len(plans):
         raise SpecError("--set", f"{plans.refused:,} plans", "at least one that does not contradict itself", _most_refused(plans))
@@ -74,12 +81,36 @@ def search(
         if store is not None:
             store.write()
     front = _front(ranked, chosen)
-    again = ["windtunnel", "predict", *command, *_settings(plans, ranked[0], labels)]
+    named = command[ranked[0].frame] if command else ()
+    again = ["windtunnel", "predict", *_merged(named, _settings(plans, ranked[0]))]
     shown = tuple(labels) if labels is not None else ("",) * len(plans.jobs)
     return SearchResult(plans.jobs, shown, chosen, tuple(ranked), front, certificate, explanation, shlex.join(again), brought)
 
 
-def _settings(plans: Plans, best: Candidate, labels: Sequence[str] | None) -> list[str]:
+CHANCE = ("jitter", "documents", "batches", "spread")
+"""Sources of unequal ranks for which there is no bound: they may make a rank faster than the cluster says."""
+
+
+def _check_ranks(job: Job) -> None:
+    """SpecError for a job whose ranks differ by chance."""
+    for name in CHANCE if job.unequal is not None else ():
+        if getattr(job.unequal, name):
+            raise SpecError(
+                f"unequal.{name}", "stated", "nothing: a search has no bound for it", f"Leave it out: --set unequal.{name}=none."
+            )
+
+
+def _merged(named: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """Words of both without a `--set` of `named` that `settings` repeats."""
+    ours = {text.partition("=")[0] for text in settings}
+    words = list(named)
+    for place in reversed(range(len(words) - 1)):
+        if words[place] == "--set" and words[place + 1].partition("=")[0] in ours:
+            del words[place : place + 2]
+    return [*words, *settings]
+
+
+def _settings(plans: Plans, best: Candidate) -> list[str]:
     """Options that turn the job of the command line into the best plan's."""
     job = plans.jobs[best.frame]
     words = []
@@ -118,10 +149,11 @@ def _too_large(plans: Plans, found: Search) -> PlanError:
         number = int(plans.bytes.argmin())
         missing = float(plans.bytes[number]) - plans.jobs[int(plans.frame[number])].cluster.gpu.memory
     job = plans.jobs[int(plans.frame[number])]
+    lacks = max(missing, 0.0) / 2**30
     smallest = " ".join(plans.change(number).without_no_ops(job).sets)
     return PlanError(
         "cluster.gpus",
         job.cluster.gpus,
-        f"room for one of the {len(plans):,} plans; the smallest lacks {max(missing, 0.0) / 2**30:.1f} GiB on its fullest GPU ({smallest})",
+        f"room for one of the {len(plans):,} plans; the smallest lacks {lacks:.1f} GiB on its fullest GPU ({smallest})",
         "Try more GPUs, --set plan.recompute=full, --set plan.sharding=fsdp, or offload: `windtunnel memory JOB` prices them.",
     )

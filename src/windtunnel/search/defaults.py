@@ -1,7 +1,9 @@
 """The default space: what a framework can do with a model on a cluster, by framework.
 
-Degrees are powers of two, and the pipeline's also divisors of the layers. Choices that a rule settles are not opened: sequence parallelism
-goes with tensor parallelism, stages are as even as they can be. `--set plan.tp=4,8` narrows a field; `--set runtime.overlap_tp=true,false`
+Degrees are powers of two, and the pipeline's also divisors of the layers. Choices that a rule settles are not opened: sequence
+parallelism
+goes with tensor parallelism, stages are as even as they can be. `--set plan.tp=4,8` narrows a field; `--set
+runtime.overlap_tp=true,false`
 opens another.
 """
 
@@ -12,7 +14,7 @@ from typing import Any
 
 from windtunnel.search.change import value_of
 from windtunnel.search.layouts import powers
-from windtunnel.search.space import EVEN, WITH_TP, Values, stages_of
+from windtunnel.search.space import BY_SPEED, EVEN, WITH_TP, Values, stages_of
 from windtunnel.spec import Job, Model
 from windtunnel.spec.common import divisors
 
@@ -52,7 +54,8 @@ def default_fields(job: Job) -> dict[str, Values]:
         fields["plan.micro_batch"] = [p for p in powers(min(MOST_MICRO, plan.global_batch)) if plan.global_batch % p == 0]
     if framework != "fsdp":
         fields["plan.pp"] = _stage_counts(job)
-        fields["plan.stages"] = [EVEN]
+        differ = job.unequal is not None and (job.unequal.slow or job.unequal.mixed)
+        fields["plan.stages"] = [EVEN, BY_SPEED] if differ else [EVEN]
         if framework not in PLAIN:
             fields["plan.vpp"] = _virtual_counts(job)
             fields["plan.schedule"] = ["auto"]

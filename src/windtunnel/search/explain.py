@@ -1,4 +1,5 @@
-"""Reasons for the result of a search: what the best plans differ in, why a known plan is slower, what binds, which decision matters."""
+"""Reasons for the result of a search: what the best plans differ in, why a known plan is slower, what binds, which decision
+matters."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ TRIES = 12
 
 @dataclass(frozen=True)
 class Decision:
-    """A field whose best other value costs the share `loss` of the winner's objective. `exact`: no plan with another value is better
-    than this one; else the loss is at least `least`. `other` is None where no plan with another value fits."""
+    """A field whose best other value costs the share `loss` of the winner's objective. `exact`: no plan with another value is
+    better; else the loss is at least `least`. `other` is None where no plan with another value fits."""
 
     path: str
     value: Any
@@ -40,7 +41,8 @@ class Relaxed:
 
 @dataclass(frozen=True)
 class Known:
-    """The plan that the user brought beside the winner: `parts` [(part of the step, seconds more than the winner's)], largest first."""
+    """The plan that the user brought beside the winner: `parts` [(part of the step, seconds more than the winner's)], largest
+    first."""
 
     outcome: Outcome
     loss: float

@@ -1,7 +1,9 @@
 """The search: bounds order the plans, predictions decide among those that a bound cannot rule out.
 
-Plans are predicted in the order of their bounds. Once the next bound is no better than the best prediction, no plan that is left can be
-better, and the search ends with a certificate. A time limit or Ctrl-C ends it earlier, with the share by which a plan could still be
+Plans are predicted in the order of their bounds. Once the next bound is no better than the best prediction, no plan that is left
+can be
+better, and the search ends with a certificate. A time limit or Ctrl-C ends it earlier, with the share by which a plan could still
+be
 better.
 """
 
@@ -42,7 +44,8 @@ class Certificate:
     """What became of the plans of a space.
 
     combinations = not plans + `refused` + `too_large` (for the memory, by its bound) + candidates; candidates = `predicted` +
-    `ruled_out` by the bound + `open`, which a limit or a gap left. Of the predicted, `did_not_fit` and `contradicted` are no plans after
+    `ruled_out` by the bound + `open`, which a limit or a gap left. Of the predicted, `did_not_fit` and `contradicted` are no
+    plans after
     all. `gap`: no open plan is better than the best by more than this share. `cells`: jobs that were priced for the bounds.
     """
 
@@ -68,8 +71,8 @@ class Certificate:
 
 @dataclass
 class Plans:
-    """All plans of all frames as columns: `frame`, `row` in its columns, bound of each objective [N, objectives], least seconds and bytes of
-    memory; `may_fit`: the bound of memory leaves room."""
+    """All plans of all frames as columns: `frame`, `row` in its columns, bound of each objective [N, objectives], least seconds and
+    bytes of memory; `may_fit`: the bound of memory leaves room."""
 
     jobs: tuple[Job, ...]
     columns: tuple[Columns, ...]
@@ -188,7 +191,11 @@ class Search:
                 under_way += 1
             if ended and place < len(order):
                 rest = order[place:]
-                left += int(sum(not best.beats(plans.bound[n]) for n in rest.tolist())) if len(self.objectives) > 1 else _not_beaten(best, plans.bound[rest, 0])
+                left += (
+                    int(sum(not best.beats(plans.bound[n]) for n in rest.tolist()))
+                    if len(self.objectives) > 1
+                    else _not_beaten(best, plans.bound[rest, 0])
+                )
                 place = len(order)
             if under_way:
                 trial, outcome = self.workers.next()

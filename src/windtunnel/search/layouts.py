@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+import numpy as np
+
+from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.spec import Job, Model
 from windtunnel.workload import active_parameters, parameter_count
 
@@ -44,3 +48,24 @@ def expert_parameters(model: Model) -> float:
     if model.experts is None or model.experts <= model.top_k:
         return 0.0
     return (parameter_count(model) - active_parameters(model)) * model.experts / (model.experts - model.top_k)
+
+
+def by_speed(job: Job, pp: int, vpp: int) -> tuple[int, ...] | None:
+    """Layers of each virtual stage in proportion to the speed of its slowest GPU, by peak rates and stated factors; None where all
+    are equally fast. Layers go one by one to the stage that would be done with them first."""
+    if job.unequal is None or pp == 1:
+        return None
+    ranks = ranks_of(job, job.unequal, np.zeros(len(job.unequal.links), np.bool_))
+    peaks = np.array([cluster.gpu.peak.get(job.runtime.precision, math.nan) for cluster in ranks.clusters])
+    speed = peaks[ranks.kind] / (ranks.slow * ranks.product)
+    slowest = np.array([speed[ranks.places.stage == stage].min() for stage in range(pp)])
+    if np.allclose(slowest, slowest[0]) or not np.isfinite(slowest).all():
+        return None
+    stage_of = {part: stage for stage, parts in enumerate(job.places) for part in parts}
+    layers, of_stage = [0] * len(stage_of), [0] * pp
+    for _ in range(job.model.layers):
+        stage = min(range(pp), key=lambda s: ((of_stage[s] + 1) / slowest[s], s))
+        part = min((p for p in stage_of if stage_of[p] == stage), key=lambda p: (layers[p], p))
+        layers[part] += 1
+        of_stage[stage] += 1
+    return tuple(layers)

@@ -19,7 +19,8 @@ HOUR = 3600.0
 class Objective:
     """`value` of a plan, less is better; `bound`: no plan of the same job whose step takes `seconds` and has `tokens` is better.
 
-    `shown`: the number that people read, in `unit`; it may be better the larger it is. `needs`: why a job has no such number, or "".
+    `shown`: the number that people read, in `unit`; it may be better the larger it is. `needs`: why a job has no such number, or
+    "".
     """
 
     name: str
@@ -53,7 +54,9 @@ MILLION = 1e6
 
 OBJECTIVES: dict[str, Objective] = {
     "time": Objective("time", "s a step", lambda job, of, _: of.step_time_s, lambda job, s, _: s, _same),
-    "tokens": Objective("tokens", "tokens/s", lambda job, of, _: 1.0 / of.tokens_per_s, lambda job, s, tokens: s / tokens, _per_token),
+    "tokens": Objective(
+        "tokens", "tokens/s", lambda job, of, _: 1.0 / of.tokens_per_s, lambda job, s, tokens: s / tokens, _per_token
+    ),
     "dollars": Objective(
         "dollars",
         "$ a million tokens",
@@ -62,7 +65,13 @@ OBJECTIVES: dict[str, Objective] = {
         _same,
         _priced,
     ),
-    "gpus": Objective("gpus", "GPUs", lambda job, of, _: float(job.cluster.gpus), lambda job, s, _: np.full(len(s), float(job.cluster.gpus)), _same),
+    "gpus": Objective(
+        "gpus",
+        "GPUs",
+        lambda job, of, _: float(job.cluster.gpus),
+        lambda job, s, _: np.full(len(s), float(job.cluster.gpus)),
+        _same,
+    ),
 }
 """The registry: one line an objective."""
 
@@ -72,7 +81,7 @@ def objectives(names: str) -> tuple[Objective, ...]:
     wanted = [name.strip() for name in names.split(",")]
     for name in wanted:
         if name not in OBJECTIVES:
-            raise UnknownName("--objective", name, OBJECTIVES)
+            raise UnknownName("--objective", name, tuple(OBJECTIVES))
     if len(set(wanted)) < len(wanted):
         raise SpecError("--objective", names, "each objective once")
     return tuple(OBJECTIVES[name] for name in wanted)

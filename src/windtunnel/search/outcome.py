@@ -37,7 +37,8 @@ class Outcome:
 
 
 def outcome_of(job: Job, change: Change, margin: float = 0.0, anyway: bool = False) -> Outcome:
-    """The outcome of a changed job; `margin`: share of the usable memory to keep free. `anyway`: predict it even if it does not fit."""
+    """The outcome of a changed job; `margin`: share of the usable memory to keep free. `anyway`: predict it even if it does not
+    fit."""
     try:
         tried = check(change.apply_unchecked(job))
         stages = memory_of(tried, build(tried))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from windtunnel.base.errors import EngineError, SpecError
@@ -17,24 +19,25 @@ RETRIES = 10
 
 
 class RayWorkers:
-    """Trials as Ray tasks on the cluster at `address`; "auto": the one that RAY_ADDRESS names, else `count` workers on this machine.
+    """Trials as Ray tasks on the cluster at `address`; "auto": the one that RAY_ADDRESS names, else `count` workers here.
 
-    `windtunnel` has to be installed on the cluster's nodes. Raises SpecError if Ray is not installed or the cluster does not answer.
+    `windtunnel` has to be installed on the cluster's nodes. Raises SpecError if Ray is not installed or the cluster does not
+    answer.
     """
 
     def __init__(self, frames: Sequence[Job], margin: float, address: str, count: int | None) -> None:
         try:
-            import ray
+            ray: Any = import_module("ray")
         except ImportError:
             raise SpecError("--on", "ray", "ray, which is not installed", "Type: pip install 'windtunnel[search]'.") from None
-        self.ray: Any = ray
+        self.ray = ray
         where = os.environ.get("RAY_ADDRESS") if address == "auto" else address
         self.ours = not ray.is_initialized()
         if self.ours:
             os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
             local: dict[str, Any] = {} if where else {"num_cpus": count, "include_dashboard": False}
             try:
-                ray.init(address=where, log_to_driver=False, logging_level="error", **local)
+                ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, **local)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise SpecError("--on", f"ray:{address}", "the address of a Ray cluster", str(error).split("\n")[0]) from None
         self.slots = 3 * max(1, int(ray.cluster_resources().get("CPU", 1.0)))

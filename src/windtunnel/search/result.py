@@ -42,7 +42,9 @@ class SearchResult:
         return {
             path: value
             for path, value in candidate.change.fields
-            if path not in implied and not (path == "plan.stages" and value is None) and not (path == "plan.schedule" and value == "auto")
+            if path not in implied
+            and not (path == "plan.stages" and value is None)
+            and not (path == "plan.schedule" and value == "auto")
         }
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,7 +59,9 @@ class SearchResult:
             "memory_binds": None
             if why is None or why.relaxed is None
             else {"missing": why.relaxed.missing, "gain": why.relaxed.gain, "plan": self._plan(why.relaxed.candidate)},
-            "your_plan": None if why is None or why.known is None else {"loss": why.known.loss, "step_time_s": why.known.outcome.step_time_s},
+            "your_plan": None
+            if why is None or why.known is None
+            else {"loss": why.known.loss, "step_time_s": why.known.outcome.step_time_s},
             "command": self.command,
         }
 

@@ -1,6 +1,7 @@
 """A search space: for each open field of a job, the values to try.
 
-Fields of the plan and overlap switches vary inside a frame, which the bound covers in columns. All else (cluster, precision, framework)
+Fields of the plan and overlap switches vary inside a frame, which the bound covers in columns. All else (cluster, precision,
+framework)
 makes frames: jobs of their own, each with the same open fields.
 """
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.search.change import Change, value_of, written
-from windtunnel.search.layouts import even, fewer
+from windtunnel.search.layouts import by_speed, even, fewer
 from windtunnel.spec import Job
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.shapes import SHAPES
@@ -25,9 +26,10 @@ from windtunnel.spec.shapes import SHAPES
 WITH_TP = "with-tp"
 """Value of `plan.sequence_parallel`: on where tp > 1."""
 
-EVEN, LIGHT_LAST, LIGHT_ENDS = "even", "light-last", "light-ends"
-STAGES = (EVEN, LIGHT_LAST, LIGHT_ENDS)
-"""Values of `plan.stages`: nearly equal stages; one layer fewer on the last; on the first and the last."""
+EVEN, LIGHT_LAST, LIGHT_ENDS, BY_SPEED = "even", "light-last", "light-ends", "by-speed"
+STAGES = (EVEN, LIGHT_LAST, LIGHT_ENDS, BY_SPEED)
+"""Values of `plan.stages`: nearly equal stages; one layer fewer on the last; on the first and the last; more layers on faster
+GPUs."""
 
 SWITCHES = (
     "runtime.overlap_grad_reduce",
@@ -58,8 +60,9 @@ class Space:
         return int(np.prod([len(values) for values in self.fields.values()], dtype=np.float64))
 
     def columns(self) -> Columns:
-        """All combinations that are plans: degrees divide the GPUs, batches divide, layers suffice; each plan once. Raises SpecError if
-        there is none, with the rule that dropped the last ones, and for more than MOST."""
+        """All combinations that are plans: degrees divide the GPUs, batches divide, layers suffice; each plan once.
+
+        Raises SpecError if there is none, with the rule that dropped the last ones, and for more than MOST."""
         return _expanded(self)
 
 
@@ -100,9 +103,15 @@ class Columns:
         if fields.get("plan.sequence_parallel") == WITH_TP:
             fields["plan.sequence_parallel"] = tp > 1
         layout = fields.get("plan.stages", EVEN)
-        if layout in STAGES and ("plan.stages" in fields or self.job.plan.stages is None or {"plan.pp", "plan.vpp"} & fields.keys()):
-            fields["plan.stages"] = stages_of(layout, self.job.model.layers, pp * vpp)
-        return Change(tuple((fields | _followers(self.job, fields, tp)).items()))
+        if layout in STAGES and (
+            "plan.stages" in fields or self.job.plan.stages is None or {"plan.pp", "plan.vpp"} & fields.keys()
+        ):
+            fields["plan.stages"] = stages_of(layout, self.job.model.layers, pp * vpp) if layout != BY_SPEED else None
+        fields |= _followers(self.job, fields, tp)
+        if layout == BY_SPEED:
+            tried = Change(tuple(fields.items())).apply_unchecked(self.job)
+            fields["plan.stages"] = by_speed(tried, pp, vpp) or stages_of(EVEN, self.job.model.layers, pp * vpp)
+        return Change(tuple(fields.items()))
 
 
 def _followers(job: Job, fields: Mapping[str, Any], tp: int) -> dict[str, Any]:
@@ -164,7 +173,9 @@ def _expanded(space: Space) -> Columns:
     return Columns(job, space.fields, codes)
 
 
-_ORDER = tuple(f"plan.{name}" for name in ("tp", "cp", "pp", "vpp", "schedule", "ep", "etp", "stages", "micro_batch", "global_batch"))
+_ORDER = tuple(
+    f"plan.{name}" for name in ("tp", "cp", "pp", "vpp", "schedule", "ep", "etp", "stages", "micro_batch", "global_batch")
+)
 
 
 def _dp(columns: Columns) -> Int64s:
@@ -203,7 +214,11 @@ def _schedules(columns: Columns) -> Bools:
         rows = columns.codes["plan.schedule"] == place if "plan.schedule" in columns.codes else keep.copy()
         if name != "auto":
             shape = SHAPES[name]
-            able = (vpp >= shape.virtual[0]) & (vpp <= shape.virtual[1]) & ((pp > 1) | (shape.layout == "loop") & (shape.virtual[0] == 1))
+            able = (
+                (vpp >= shape.virtual[0])
+                & (vpp <= shape.virtual[1])
+                & ((pp > 1) | (shape.layout == "loop") & (shape.virtual[0] == 1))
+            )
             keep &= ~rows | able & ((pp % 2 == 0) | (not shape.even))
             keep &= ~rows | (pp > 1) | (name in ("1f1b", "gpipe"))
     return keep
@@ -255,9 +270,13 @@ def _uneven(columns: Columns) -> Bools:
             able = [
                 p
                 for p in np.unique(parts[rows]).tolist()
-                if p > 2 and (stages := stages_of(layout, columns.job.model.layers, p)) and stages != even(columns.job.model.layers, p)
+                if p > 2
+                and (stages := stages_of(layout, columns.job.model.layers, p))
+                and stages != even(columns.job.model.layers, p)
             ]
             keep &= ~rows | np.isin(parts, able)
+        elif layout == BY_SPEED:
+            keep &= ~rows | (columns.numbers("plan.pp") > 1) & (columns.job.unequal is not None)
         elif layout is not None and layout != EVEN:
             keep &= ~rows | (parts == len(layout))
     return keep
@@ -274,7 +293,11 @@ RULES = (
     (_DEGREES | {"plan.ep", "plan.etp"}, _experts, "ep*etp that divides tp*cp*dp"),
     (_DEGREES | {"plan.sharding", "plan.sequence_parallel"}, _spelled_once, "ranks over which hsdp could shard"),
     (_BATCH, _batches, "micro_batch*dp that divides plan.global_batch"),
-    (_BATCH | {"plan.vpp", "plan.schedule"}, _rounds, "as many micro batches as its schedule asks for (interleaved: a multiple of pp)"),
+    (
+        _BATCH | {"plan.vpp", "plan.schedule"},
+        _rounds,
+        "as many micro batches as its schedule asks for (interleaved: a multiple of pp)",
+    ),
 )
 """(fields, rule, what it asks of a plan): which rows may be plans. `spec.check` decides about the rest."""
 

@@ -1,4 +1,5 @@
-"""Outcomes of a search on disk, so that a search that was stopped goes on where it was: one Parquet file, one row a predicted plan."""
+"""Outcomes of a search on disk, so that a search that was stopped goes on where it was: one Parquet file, one row a predicted
+plan."""
 
 from __future__ import annotations
 

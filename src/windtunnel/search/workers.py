@@ -1,6 +1,7 @@
 """Who predicts the plans that bounds cannot rule out: this process, others on this machine, or a Ray cluster.
 
-A task is (frame, change); frames, the jobs that changes apply to, travel once. A worker that dies costs its tasks of the moment: they run
+A task is (frame, change); frames, the jobs that changes apply to, travel once. A worker that dies costs its tasks of the moment:
+they run
 again.
 """
 
@@ -134,7 +135,8 @@ class Processes:
 
 
 def workers_of(frames: Sequence[Job], margin: float, count: int | None, ray: str | None) -> Workers:
-    """`count` processes (None: one for each core of this process), or with `ray` the cluster at that address ("auto": a local one)."""
+    """`count` processes (None: one for each core of this process), or with `ray` the cluster at that address ("auto": a local
+    one)."""
     if ray is not None:
         from windtunnel.search.ray_workers import RayWorkers
 

@@ -11,12 +11,12 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.search.bound.call_floor import CallFloor
-from windtunnel.search.bound.cells import Cell, cell_of, one_stage
+from windtunnel.search.bound.cells import Cell, cell_of, kinds_of
 from windtunnel.search.bound.layouts import SPLIT, Layout, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import Stack, Staged
 from windtunnel.search.bound.step import Rows, StepFloor
-from windtunnel.search.space import EVEN, Columns, micro_batches
+from windtunnel.search.space import BY_SPEED, Columns, micro_batches
 
 PIPELINE = ("plan.pp", "plan.vpp", "plan.stages", "plan.schedule", "plan.recompute_layers")
 """Fields that make a layout, beside those that decide which blocks there are."""
@@ -83,13 +83,11 @@ def bounds(columns: Columns, progress: Callable[[float], object] | None = None) 
     if not count:
         return Bounds(seconds, bytes_, refused, 0)
     job = columns.job
-    floors = Floors(CallFloor(job.cluster, parse_settings(job.runtime.nccl, "runtime.nccl")), MemoryFloor())
+    floors = Floors(CallFloor(kinds_of(job), parse_settings(job.runtime.nccl, "runtime.nccl")), MemoryFloor())
     reasons: dict[str, int] = {}
     cell_of_row, cells = _cells(columns, reasons, progress)
     refused |= np.array([cell is None for cell in cells])[cell_of_row]
-    rows_of = Rows(
-        np.zeros(count, np.int64), micro_batches(columns), **{name: columns.flags(f"runtime.{name}") for name in BY_ROW}
-    )
+    rows_of = Rows(np.zeros(count, np.int64), micro_batches(columns), **{name: columns.flags(f"runtime.{name}") for name in BY_ROW})
     families: dict[tuple[object, ...], list[int]] = {}
     for number, cell in enumerate(cells):
         if cell is not None:
@@ -119,7 +117,9 @@ def _family(
     """Fills the bounds of `rows`, whose cells have the same blocks."""
     inside = (*INSIDE, *(f"runtime.{name}" for name in BY_ROW if not _frees_parameters(columns)))
     shared = [path for path in columns.codes if path not in inside]
-    by_layout = _grouped(columns, rows, [path for path in (*PIPELINE, *BLOCKS) if path in columns.codes])
+    by_speed = BY_SPEED in columns.values.get("plan.stages", ())  # then ranks matter, and so do the fields that place them
+    placed = shared if by_speed else (*PIPELINE, *BLOCKS)
+    by_layout = _grouped(columns, rows, [path for path in columns.codes if path in (*placed, *PIPELINE, *BLOCKS)])
     for same in by_layout:
         layout = _layout(columns, int(same[0]), stack, reasons)
         if layout is None:
@@ -184,7 +184,7 @@ def _cells(
     for done, rows in enumerate(groups):
         number[rows] = len(cells)
         try:
-            cells.append(cell_of(one_stage(columns.change(int(rows[0])).apply_unchecked(columns.job)), halves))
+            cells.append(cell_of(columns.change(int(rows[0])).apply_unchecked(columns.job), halves))
         except WindtunnelError as error:
             _count(reasons, error)
             cells.append(None)
@@ -197,4 +197,4 @@ def _halved(rows: Int64s, alone: Bools) -> list[Int64s]:
     return [part for part in (rows[alone[rows]], rows[~alone[rows]]) if len(part)]
 
 
-__all__ = ["EVEN", "Bounds", "bounds"]
+__all__ = ["Bounds", "bounds"]

@@ -7,6 +7,7 @@ better rate of the two sizes of a grid between which it lies.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,10 +25,10 @@ LAST = 60 * STEPS
 
 
 class CallFloor:
-    """Least seconds of calls on one cluster."""
+    """Least seconds of calls; `clusters`: a cluster as each kind of its ranks has it."""
 
-    def __init__(self, cluster: Cluster, settings: Settings) -> None:
-        self.cluster, self.settings = cluster, settings
+    def __init__(self, clusters: Sequence[Cluster], settings: Settings) -> None:
+        self.clusters, self.settings = clusters, settings
         self._rates: dict[tuple[Comm, Group], Floats] = {}
 
     def seconds(self, comm: Comm, group: Group, sizes: Floats) -> Floats:
@@ -47,5 +48,5 @@ class CallFloor:
     def _rate(self, comm: Comm, group: Group, step: int) -> float:
         """Bytes a second of a call of 2 ** (step / STEPS) bytes."""
         size = 2.0 ** (step / STEPS)
-        seconds = collective(self.cluster, comm, size, group, settings=self.settings).seconds
+        seconds = min(collective(each, comm, size, group, settings=self.settings).seconds for each in self.clusters)
         return size / seconds if seconds > 0.0 else math.inf

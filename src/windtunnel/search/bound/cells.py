@@ -6,16 +6,16 @@ and runtime. Its blocks are written and priced once by the code that predicts. A
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.memory.walk import block_needs
 from windtunnel.predict.price.costs import price
-from windtunnel.search.bound.chains import BlockTimes, block_times
+from windtunnel.search.bound.chains import block_times
 from windtunnel.search.change import Change
-from windtunnel.spec import Job, check
+from windtunnel.spec import Cluster, Job, check
 from windtunnel.workload import Kind, Workload, build
 from windtunnel.workload.identity import BlockKey, Role
 from windtunnel.workload.passes.fsdp import persistent
@@ -26,14 +26,16 @@ from windtunnel.workload.passes.optimizer import updated_parameters
 class Cell:
     """Columns over the blocks of a cell's job.
 
-    `times`: least seconds of passes. `dense`, `experts`, `quantised`, `frozen`: elements on one GPU before sharding; `sharded` those
-    outside of experts that full sharding gathers. `saved`, `working`, `logits`: bytes as `memory.walk.Needs`. `boundary`: bytes of a
+    `times` [kinds of ranks, measures, passes, blocks]: least seconds. `dense`, `experts`, `quantised`, `frozen`: elements on one
+    GPU before sharding; `sharded` those
+    outside of experts that full sharding gathers. `saved`, `working`, `logits`: bytes as `memory.walk.Needs`. `boundary`: bytes
+    of a
     pipeline transfer. `update`: least seconds of the update per element, up to the gradient's norm and after it.
     """
 
     job: Job
     keys: tuple[BlockKey, ...]
-    times: BlockTimes
+    times: Floats
     dense: Floats
     experts: Floats
     quantised: Floats
@@ -51,9 +53,19 @@ class Cell:
         return self.job.runtime.host.micro_batch / self.job.cluster.node.host_speed
 
 
-def one_stage(job: Job) -> Job:
-    """`job` with one pipeline stage and one micro batch. It says nothing about layouts: `recompute_layers` stays stated or not."""
+def kinds_of(job: Job) -> tuple[Cluster, ...]:
+    """The cluster as each kind of its ranks has it: the job's own first."""
+    mixed = () if job.unequal is None else job.unequal.mixed
+    node = job.cluster.node
+    nodes = [one.node or node.model_copy(update={"gpu": one.gpu}) for one in mixed]
+    return (job.cluster, *(job.cluster.model_copy(update={"node": other}) for other in nodes))
+
+
+def one_stage(job: Job, cluster: Cluster) -> Job:
+    """`job` on equal ranks of `cluster`, with one pipeline stage and one micro batch. `recompute_layers` stays stated or not."""
     plan = job.plan
+    if job.unequal is not None and job.unequal.names_speeds:
+        cluster = cluster.model_copy(update={"gpu_spread": 0.0, "slow_nodes": 0.0})
     ranks = job.cluster.gpus // (plan.tp * plan.cp)
     alone = plan.pp == ranks and plan.cp == 1
     return Change.of(
@@ -66,13 +78,19 @@ def one_stage(job: Job) -> Job:
         plan__recompute_layers=None if plan.recompute_layers is None else 0,
         plan__sharding="none" if alone else plan.sharding,
         unequal=None,
+        cluster=cluster,
     ).apply_unchecked(job)
 
 
-def cell_of(job: Job, halves: bool) -> Cell:
-    """The cell of `one_stage(job)`; `halves`: with the halves of split backward passes. Raises as `spec.check` and `build` do."""
+def cell_of(whole: Job, halves: bool) -> Cell:
+    """The cell of a plan; `halves`: with the halves of split backward passes. Raises as `spec.check` and `build` do."""
+    first, *others = kinds_of(whole)
+    job = one_stage(whole, first)
     workload = build(check(job))
-    costs = price(workload)
+    times = [block_times(workload, price(workload), halves)]
+    for cluster in others:
+        other = replace(workload, job=one_stage(whole, cluster))
+        times.append(block_times(other, price(other), halves))
     blocks, needs = workload.blocks, block_needs(workload)
 
     def column(values: list[float]) -> Floats:
@@ -81,7 +99,7 @@ def cell_of(job: Job, halves: bool) -> Cell:
     return Cell(
         job=job,
         keys=tuple(block.key for block in blocks),
-        times=block_times(workload, costs, halves),
+        times=np.stack(times),
         dense=column([b.parameters - b.expert_parameters for b in blocks]),
         experts=column([b.expert_parameters for b in blocks]),
         quantised=column([b.quantised for b in blocks]),

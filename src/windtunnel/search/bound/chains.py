@@ -7,7 +7,6 @@ runs two passes beside each other may hide calls of one behind the other; then o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -33,19 +32,8 @@ class Measure(IntEnum):
     CALLS = 4
 
 
-@dataclass(frozen=True)
-class BlockTimes:
-    """Seconds of each block: `seconds[measure, pass, block]`, passes numbered as `Pass`."""
-
-    seconds: Floats
-
-    def of(self, measure: Measure, way: Pass) -> Floats:
-        """Seconds of every block."""
-        return np.asarray(self.seconds[measure, way], np.float64)
-
-
-def block_times(workload: Workload, costs: Costs, halves: bool) -> BlockTimes:
-    """Least seconds of every pass of every block of `workload`; `halves`: also of split backward passes, which are 0 without."""
+def block_times(workload: Workload, costs: Costs, halves: bool) -> Floats:
+    """[measures, passes, blocks] least seconds; `halves`: also of split backward passes, which are 0 without."""
     runtime, speed = workload.job.runtime, workload.job.cluster.node.host_speed
     block_host = runtime.host.layer / speed
     out = np.zeros((len(Measure), len(Pass), len(workload.blocks)))
@@ -60,7 +48,7 @@ def block_times(workload: Workload, costs: Costs, halves: bool) -> BlockTimes:
                 piece = half(workload.ops, piece, weight=way is Pass.WEIGHT_GRADIENT)
             extra = 0.0 if way is Pass.WEIGHT_GRADIENT else block_host
             out[:, way, place] = _measured(workload, costs, piece, extra, runtime.launch_blocking)
-    return BlockTimes(out)
+    return out
 
 
 def _measured(workload: Workload, costs: Costs, piece: PassRows, extra: float, blocking: bool) -> list[float]:
@@ -81,9 +69,7 @@ def _measured(workload: Workload, costs: Costs, piece: PassRows, extra: float, b
     return [chain, float(host.sum()), locked, float(seconds[compute].sum()), float(seconds[streams == int(Stream.EP)].sum())]
 
 
-def _ends(
-    streams: np.ndarray, seconds: Floats, waits: np.ndarray, host: Floats | None, sync: np.ndarray
-) -> tuple[float, float]:
+def _ends(streams: np.ndarray, seconds: Floats, waits: np.ndarray, host: Floats | None, sync: np.ndarray) -> tuple[float, float]:
     """When the compute stream and the host are done, if both are free at 0 and so is every other stream."""
     free: dict[int, float] = {}
     ends: list[float] = []

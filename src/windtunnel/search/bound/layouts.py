@@ -22,7 +22,7 @@ SPLIT = ("zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev")
 
 @dataclass(frozen=True)
 class Layout:
-    """`counts` [parts, blocks]: repeats of each block in each part of the model; `places`: the parts of each stage's virtual stages.
+    """`counts` [parts, blocks]: repeats of each block in each part of the model; `places`: parts of each stage's virtual stages.
 
     `copies` of the model are in one pipeline. `pairs`: some passes run beside each other; `split`: backward passes run in halves.
     `crosses` [parts]: whether a transfer comes before the part (the first never).

@@ -53,7 +53,15 @@ class MemoryFloor:
     def _state(self, job: Job) -> tuple[float, ...]:
         """Bytes of state per element: outside of experts, of experts, in low precision (beside that), and frozen."""
         plan = job.plan
-        key = (plan.sharding, job.shard_ranks, job.expert_shard_ranks, job.copies, plan.gradient_accumulation, plan.offload, plan.pp > 1)
+        key = (
+            plan.sharding,
+            job.shard_ranks,
+            job.expert_shard_ranks,
+            job.copies,
+            plan.gradient_accumulation,
+            plan.offload,
+            plan.pp > 1,
+        )
         if key not in self._widths:
             self._widths[key] = _state_widths(job)
         return self._widths[key]

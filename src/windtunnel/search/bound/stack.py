@@ -16,7 +16,7 @@ from windtunnel.workload.schedules import Pass
 
 @dataclass(frozen=True)
 class Stack:
-    """C cells that have the same B blocks, as columns [C, B]; see `Cell`. `times` [C, measures, passes, B]."""
+    """C cells that have the same B blocks, as columns [C, B]; see `Cell`. `times` [C, kinds, measures, passes, B]."""
 
     cells: tuple[Cell, ...]
     times: Floats
@@ -42,7 +42,7 @@ class Stack:
         columns = {name: column(name) for name in names}
         return cls(
             cells=tuple(cells),
-            times=np.stack([cell.times.seconds for cell in cells]),
+            times=np.stack([cell.times for cell in cells]),
             boundary=np.array([cell.boundary for cell in cells]),
             update=np.array([cell.update for cell in cells]),
             pass_host=np.array([cell.pass_host for cell in cells]),
@@ -55,11 +55,14 @@ class Stack:
 class Staged:
     """Least seconds [C, S] of every cell on every stage of a layout, without transfers between stages.
 
-    `work`, `host`, `locked`, `calls`: of one micro batch, both passes, all virtual stages. `before_weights`: the part of `work` that
+    `work`, `host`, `locked`, `calls`: of one micro batch, both passes, all virtual stages. `before_weights`: the part of `work`
+    that
     gradients of inputs wait for. `head`: forward passes of the parts before the stage's first one; `tail`: backward passes through
     them. `head_sends`, `sends` [S]: transfers before that part, and after the stage's own passes of one micro batch.
-    `last` [C, S, V]: the backward pass of each virtual stage. `saved` [C, S, V]: bytes that a micro batch leaves in each virtual stage;
-    `working` [C, S]: least working bytes of a backward pass, over the last blocks of virtual stages.
+    `last` [C, S, V]: the backward pass of each virtual stage. `saved` [C, S, V]: bytes that a micro batch leaves in each virtual
+    stage;
+    `working` [C, S]: least working bytes of a backward pass, over the last blocks of virtual stages. `by_kind`
+    [C, kinds, 2, S]: `work` if all ranks were of that kind, and its computation alone; all else is that of the fastest kind.
     """
 
     work: Floats
@@ -74,6 +77,7 @@ class Staged:
     sends: Int64s
     saved: Floats
     working: Floats
+    by_kind: Floats
 
     @classmethod
     def of(cls, stack: Stack, layout: Layout) -> Staged:
@@ -81,8 +85,10 @@ class Staged:
         places = np.array(layout.places, np.int64)  # [S, V]
         first = places.min(axis=1)
 
+        fastest = stack.times.min(axis=1)
+
         def part(measure: Measure, way: Pass) -> Floats:
-            return np.asarray(stack.times[:, measure, way] @ layout.counts.T, np.float64)  # [C, parts]
+            return np.asarray(fastest[:, measure, way] @ layout.counts.T, np.float64)  # [C, parts]
 
         def stage(seconds: Floats) -> Floats:
             return np.asarray(seconds[:, places].sum(axis=2), np.float64)  # [C, S]
@@ -99,6 +105,8 @@ class Staged:
         back = part(chain, Pass.INPUT_GRADIENT) if layout.split else whole - forward
         passes = 2.0 * (layout.counts.sum(axis=1) > 0.0)  # of a part and micro batch, each with the host's cost of a pass
         host = both(Measure.HOST) + stack.pass_host[:, None] * passes[None, :]
+        ways = (Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if layout.split else (Pass.FORWARD, Pass.BACKWARD)
+        by_kind = stack.times[:, :, :, list(ways)].sum(axis=3) @ layout.stage_counts.T  # [C, kinds, measures, S]
         crosses = layout.crosses.astype(np.int64)
         sends = np.append(crosses[1:], 0) + crosses  # a part sends ahead and back
         return cls(
@@ -114,11 +122,13 @@ class Staged:
             sends=sends[places].sum(axis=1),
             saved=np.asarray((stack.saved @ layout.counts.T)[:, places], np.float64),
             working=_working(stack, layout)[:, places].min(axis=2),
+            by_kind=by_kind[:, :, [chain, Measure.COMPUTE]],
         )
 
 
 def _working(stack: Stack, layout: Layout) -> Floats:
-    """[C, parts] working bytes of the block where a part's backward pass begins: the least of its blocks, which are not in order here."""
+    """[C, parts] working bytes of the block where a part's backward pass begins: the least of its blocks, which are not in order
+    here."""
     unused = np.where(layout.counts > 0.0, 0.0, np.inf)
     least = np.stack([(stack.working + row).min(axis=1) for row in unused], axis=1)
     return np.where(np.isfinite(least), least, 0.0)

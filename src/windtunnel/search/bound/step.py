@@ -6,7 +6,8 @@ before it still run theirs. In between the stage runs its own passes of every mi
     step >= head + micro batches * work + tail        for every stage
 
 whatever the schedule, and plain and interleaved 1F1B reach it where stages are equal. Then come the calls and kernels that end a
-step: the gradients' reduction as far as nothing hides it, their norm, the update, the gather of parameters. Host and streams of calls
+step: the gradients' reduction as far as nothing hides it, their norm, the update, the gather of parameters. Host and streams of
+calls
 give bounds of their own; the largest of all counts. What is left out (waits for each other's transfers, SMs that calls take,
 buckets' latency) only makes a step longer.
 """
@@ -21,6 +22,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.network import Group
 from windtunnel.network.groups.shape import group
+from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.layouts import Layout
 from windtunnel.search.bound.stack import Stack, Staged
@@ -38,8 +40,7 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class Rows:
-    """N plans of a `StepFloor`: `cell`, places in its cells; `micro_batches`; and whether the gradients' reduction, the parameters' gather
-    and pipeline transfers overlap with computation, as the runtime's switches of these names say."""
+    """N plans of a `StepFloor`: `cell`, places in its cells; `micro_batches`; and the runtime's switches of these names."""
 
     cell: Int64s
     micro_batches: Int64s
@@ -84,9 +85,13 @@ class StepFloor:
         gathers, reductions = self._streams()
         streams = np.maximum(np.maximum(staged.host[at], staged.locked[at]), staged.calls[at])
         streams = np.maximum(streams, np.maximum(gathers, reductions))
-        work, before_weights = staged.work[at], staged.before_weights[at]
+        work, before_weights = np.maximum(staged.work[at], self._slowest()), staged.before_weights[at]
         reduced, exposed = self._reduced() if not rows.overlap_grad_reduce.all() else None, self._exposed()
-        before_norm, after_norm, gathered = self._update(0), self._update(1).max(axis=1), (self._update(1) + self._gathered()).max(axis=1)
+        before_norm, after_norm, gathered = (
+            self._update(0),
+            self._update(1).max(axis=1),
+            (self._update(1) + self._gathered()).max(axis=1),
+        )
         first = next(stage for stage, parts in enumerate(layout.places) if 0 in parts)
         waits = layout.schedule in WAITING
         norm, out = self._norm(), np.empty(len(rows.cell))
@@ -105,6 +110,21 @@ class StepFloor:
             whole = np.maximum((ends + finish).max(axis=1), (turned + tails[cell]).max(axis=1) + finish[:, first])
             out[part] = whole + norm + np.where(some.overlap_param_gather, after_norm[cell], gathered[cell])
         return out
+
+    def _slowest(self) -> Floats:
+        """[K, S] work of each stage's slowest rank, if ranks differ."""
+        by_kind = self.staged.by_kind[self.cells]
+        if self.job.unequal is None:
+            return np.asarray(by_kind[:, 0, 0], np.float64)
+        ranks = ranks_of(self.job, self.job.unequal, np.zeros(len(self.job.unequal.links), np.bool_))
+        out = np.zeros_like(self.dense)
+        for stage in range(self.layout.pp):
+            here = ranks.places.stage == stage
+            for kind in np.unique(ranks.kind[here]).tolist():
+                slow = float(ranks.slow[here & (ranks.kind == kind)].max())
+                chain, compute = by_kind[:, kind, 0, stage], by_kind[:, kind, 1, stage]
+                out[:, stage] = np.maximum(out[:, stage], np.maximum(chain, slow * compute))
+        return np.asarray(out, np.float64)
 
     def _group(self, axis: Axis) -> Group:
         if axis not in self.groups:
@@ -131,7 +151,10 @@ class StepFloor:
         scattered = self.sharded or job.plan.sharding != "none" and job.runtime.reduce_with == "reduce_scatter"
         total = np.zeros_like(dense)
         expert_axis = Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
-        parts = ((dense, Axis.SHARD, Axis.REPLICA, job.shard_ranks), (experts, expert_axis, Axis.EXPERT_REPLICA, job.expert_shard_ranks))
+        parts = (
+            (dense, Axis.SHARD, Axis.REPLICA, job.shard_ranks),
+            (experts, expert_axis, Axis.EXPERT_REPLICA, job.expert_shard_ranks),
+        )
         for elements, axis, replicas, ranks in parts:
             size = elements * self.reduce_width
             if not scattered:
