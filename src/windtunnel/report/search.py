@@ -97,7 +97,7 @@ def _table(result: SearchResult, top: int) -> RenderableType:
         fields = result.fields(one)
         words = plan_words(fields) if number == 0 else plan_words(fields, first) or "the same"
         label = result.labels[one.frame]
-        extra = [_value(each, value) for each, value in zip(result.objectives, one.values, strict=True) if each.name != "time"]
+        extra = [number_of(each, value) for each, value in zip(result.objectives, one.values, strict=True) if each.name != "time"]
         table.add_row(
             str(number + 1),
             say.seconds(one.outcome.step_time_s),
@@ -115,8 +115,10 @@ def _table(result: SearchResult, top: int) -> RenderableType:
     return _section(title, table)
 
 
-def _value(objective: Objective, value: float) -> str:
-    return f"{objective.shown(value):,.4g}"
+def number_of(objective: Objective, value: float) -> str:
+    """A value of an objective as people read it, without its unit."""
+    shown = objective.shown(value)
+    return say.count(shown) if shown >= 1e4 else f"{shown:,.4g}"
 
 
 def certificate_lines(of: Certificate, result: SearchResult) -> list[str]:
@@ -126,7 +128,8 @@ def certificate_lines(of: Certificate, result: SearchResult) -> list[str]:
         f"{of.combinations:,} combinations, {of.plans:,} of them plans: {of.refused:,} contradict themselves, {of.too_large:,} "
         "need more memory than there is.",
         f"A lower bound of the step ruled out {of.ruled_out:,} ({of.cells:,} micro batches priced, {say.seconds(of.bound_s)}, "
-        f"{rate:,.0f} plans/s); {of.predicted:,} were predicted ({say.seconds(of.predict_s)}), {of.did_not_fit:,} of which did not fit.",
+        f"{rate:,.0f} plans/s); {of.predicted:,} were predicted ({say.seconds(of.predict_s)}); "
+        f"{of.did_not_fit:,} of these did not fit.",
     ]
     if len(result.objectives) > 1:
         left = f"{of.open:,} plans were left open."

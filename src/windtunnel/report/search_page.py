@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup, escape
 
+from windtunnel.predict.category import StepGroup
 from windtunnel.report import frame
 from windtunnel.report import words as say
 from windtunnel.report.frame import Cell
 from windtunnel.report.html import section
 from windtunnel.report.parts import COLOUR, parts_of
-from windtunnel.report.search import certificate_lines, loss_of, plan_words, reason_lines, short
+from windtunnel.report.search import certificate_lines, loss_of, number_of, plan_words, reason_lines, short
 from windtunnel.search.result import SearchResult
 
-MOST_PLANS = 200
+MOST_PLANS = 50
 """Plans on the page, best first."""
 
 MOST_LINES = 120
@@ -43,7 +44,12 @@ def page(result: SearchResult, command: str = "") -> str:
     if result.explanation is not None and result.explanation.decisions:
         sections.append(section("Which decision matters most", _decisions(result)))
     sections.append(section("How sure this is", _paragraphs(certificate_lines(result.certificate, result))))
-    sections.append(section("To predict the best plan in full", Markup("<pre><code>{}</code></pre>").format(result.command)))
+    sections.append(
+        section(
+            "To predict the best plan in full",
+            Markup('<pre style="white-space:pre-wrap"><code>{}</code></pre>').format(result.command),
+        )
+    )
     job, best = result.jobs[0], result.ranked[0]
     cards = [
         ("best step", say.seconds(best.outcome.step_time_s), "good"),
@@ -77,7 +83,7 @@ def _plans(result: SearchResult) -> Markup:
     shown = result.ranked[:MOST_PLANS]
     for number, one in enumerate(shown):
         values = [
-            (f"{each.shown(v):,.4g}", each.shown(v))
+            (number_of(each, v), each.shown(v))
             for each, v in zip(result.objectives, one.values, strict=True)
             if each.name != "time"
         ]
@@ -139,9 +145,12 @@ def _breakdowns(result: SearchResult) -> Markup:
     return Markup().join(lines) + Markup('<p class="soft">{}</p>').format(legend)
 
 
-def _groups(breakdown: Any) -> list[tuple[str, str, float]]:
-    """(label, colour, seconds) of the parts of a step."""
-    return [(part.label, COLOUR[part.group], part.seconds) for part in parts_of(breakdown, 1.0) if part.seconds > 0.0]
+def _groups(breakdown: Mapping[str, float]) -> list[tuple[str, str, float]]:
+    """(label, colour, seconds) of the groups of parts of a step."""
+    sums: dict[StepGroup, float] = {}
+    for part in parts_of(breakdown, 1.0):
+        sums[part.group] = sums.get(part.group, 0.0) + part.seconds
+    return [(str(group.value), COLOUR[group], seconds) for group, seconds in sums.items() if seconds > 0.0]
 
 
 def _front(result: SearchResult) -> Markup:
@@ -179,7 +188,8 @@ def _coordinates(result: SearchResult) -> Markup:
     """One line a predicted plan over the fields in which plans differ, and its step time at the right."""
     shown = result.ranked[:MOST_LINES]
     fields = [dict(one.change.fields) for one in shown]
-    paths = [path for path in fields[0] if len({str(table.get(path)) for table in fields}) > 1 and path != "plan.dp"]
+    hidden = ("plan.dp", "plan.stages", "plan.sequence_parallel", "plan.shard_group")
+    paths = [path for path in fields[0] if len({str(table.get(path)) for table in fields}) > 1 and path not in hidden]
     if not paths:
         return _paragraphs(["All predicted plans have the same fields."])
     columns = [*paths, "step"]

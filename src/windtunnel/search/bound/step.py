@@ -203,11 +203,11 @@ class StepFloor:
         job = self.job
         if job.plan.sharding == "none":
             return self.dense + self.experts
-        return (self.dense / job.shard_ranks + self.experts / job.expert_shard_ranks) / job.copies
+        return np.asarray((self.dense / job.shard_ranks + self.experts / job.expert_shard_ranks) / job.copies, np.float64)
 
     def _update(self, part: int) -> Floats:
         """[K, S] seconds of the update up to the norm (0) or after it (1)."""
-        return self._updated() * self.stack.update[self.cells, part][:, None]
+        return np.asarray(self._updated() * self.stack.update[self.cells, part][:, None], np.float64)
 
     def _norm(self) -> float:
         """Seconds of the norm's reduction over all ranks."""
